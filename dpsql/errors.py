@@ -1,0 +1,179 @@
+"""Every error that dpsql raises, as the PEP 249 tree.
+
+    Warning
+    Error
+    ├── InterfaceError
+    └── DatabaseError
+        ├── DataError
+        ├── OperationalError
+        │   ├── BudgetExhausted   the ledger refuses; nothing was read
+        │   └── BackendError      the engine failed; constant text, the charge stays
+        ├── IntegrityError
+        ├── InternalError
+        │   └── VerificationError the loss derived twice did not agree; nothing was charged
+        ├── ProgrammingError
+        │   ├── PolicyError       the owner's policy is wrong
+        │   └── LossError         an epsilon that is no loss (also a ValueError)
+        └── NotSupportedError
+            └── QueryRejected     the query is not known to be safe
+
+An error's text is built from the query, the policy and public metadata alone, never from private
+values, so that reading an error tells nothing about the data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a text: `line` and `column` count from 1."""
+
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"line {self.line}, column {self.column}"
+
+
+class Warning(Exception):  # noqa: A001  (PEP 249 gives the name)
+    """Important notices, as PEP 249 asks."""
+
+
+class Error(Exception):
+    """Root of all dpsql errors.
+
+    `code` is stable and meant for programs, `hint` says what to do instead, `position` is the place
+    in the SQL text or policy file, and `text` that text, so that `str(error)` can draw a caret.
+    """
+
+    code = "error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        hint: str | None = None,
+        position: Position | None = None,
+        text: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or type(self).code
+        self.hint = hint
+        self.position = position
+        self.text = text
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        if self.position is not None:
+            lines[0] += f" ({self.position})"
+            lines += self._caret()
+        if self.hint:
+            lines.append(f"hint: {self.hint}")
+        return "\n".join(lines)
+
+    def _caret(self) -> list[str]:
+        rows = (self.text or "").splitlines()
+        position = self.position
+        if position is None or not 1 <= position.line <= len(rows):
+            return []
+        row = rows[position.line - 1]
+        start = max(0, position.column - 60)
+        return [f"  {row[start : start + 100]}", "  " + " " * (position.column - 1 - start) + "^"]
+
+
+class InterfaceError(Error):
+    """Misuse of the connection or cursor, such as fetching from a closed one."""
+
+    code = "interface"
+
+
+class DatabaseError(Error):
+    """Anything that concerns the database."""
+
+    code = "database"
+
+
+class DataError(DatabaseError):
+    """A parameter's value cannot be used."""
+
+    code = "data"
+
+
+class OperationalError(DatabaseError):
+    """The database or ledger could not do its work."""
+
+    code = "operational"
+
+
+class BudgetExhausted(OperationalError):
+    """The charge would pass the budget: nothing was charged, nothing was read."""
+
+    code = "budget_exhausted"
+
+
+class BackendError(OperationalError):
+    """The engine failed at run time.
+
+    The text is constant, because what an engine says of a failure may quote private values.
+    """
+
+    code = "backend"
+
+    def __init__(self, code: str | None = None) -> None:
+        super().__init__(
+            "the database engine failed while it ran the query; the charge stays",
+            code=code,
+            hint="ask the data owner, who can run the query on the database itself",
+        )
+
+
+class IntegrityError(DatabaseError):
+    """The ledger's content is not what dpsql wrote."""
+
+    code = "integrity"
+
+
+class InternalError(DatabaseError):
+    """dpsql contradicts itself: a bug, reported before anything is charged."""
+
+    code = "internal"
+
+
+class VerificationError(InternalError):
+    """The independent derivation of the loss does not confirm the planner's."""
+
+    code = "verification"
+
+
+class ProgrammingError(DatabaseError):
+    """The program asks for something that makes no sense."""
+
+    code = "programming"
+
+
+class PolicyError(ProgrammingError):
+    """The owner's policy is wrong, or asks for what the database does not have."""
+
+    code = "policy"
+
+
+class LossError(ProgrammingError, ValueError):
+    """An epsilon or delta that is NaN, infinite, zero or negative."""
+
+    code = "loss"
+
+
+class NotSupportedError(DatabaseError):
+    """A feature of PEP 249 or SQL that dpsql does not offer."""
+
+    code = "not_supported"
+
+
+class QueryRejected(NotSupportedError):
+    """The query is not known to be safe, so it was refused: no charge, nothing read."""
+
+    code = "rejected"
