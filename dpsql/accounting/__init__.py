@@ -1,0 +1,27 @@
+"""What is spent: events, the accountants that interpret them, and the ledger that remembers."""
+
+from __future__ import annotations
+
+from dpsql.accounting.accountants import ACCOUNTANTS, Accountant, accountant_named
+from dpsql.accounting.budget import Budget
+from dpsql.accounting.events import Composed, Event, Gaussian, Pure, Selection
+from dpsql.accounting.ledger import BudgetState, Entry, Ledger, Quote, open_ledger
+from dpsql.accounting.spend import Spend
+
+__all__ = [
+    "ACCOUNTANTS",
+    "Accountant",
+    "Budget",
+    "BudgetState",
+    "Composed",
+    "Entry",
+    "Event",
+    "Gaussian",
+    "Ledger",
+    "Pure",
+    "Quote",
+    "Selection",
+    "Spend",
+    "accountant_named",
+    "open_ledger",
+]

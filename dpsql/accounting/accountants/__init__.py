@@ -1,0 +1,30 @@
+"""The accountants, by the name that a policy gives them."""
+
+from __future__ import annotations
+
+from dpsql.accounting.accountants.base import Accountant
+from dpsql.accounting.accountants.pure import PureAccountant
+from dpsql.accounting.accountants.zcdp import ZcdpAccountant
+from dpsql.errors import PolicyError
+
+_REGISTRY: tuple[type[Accountant], ...] = (PureAccountant, ZcdpAccountant)
+
+ACCOUNTANTS: dict[str, type[Accountant]] = {accountant.name: accountant for accountant in _REGISTRY}
+
+
+def accountant_named(name: str) -> Accountant:
+    """The accountant of that name; PolicyError (`accountant_unknown`) if there is none.
+
+    >>> accountant_named("pure").name
+    'pure'
+    """
+    if name not in ACCOUNTANTS:
+        raise PolicyError(
+            f"there is no accountant {name!r}",
+            code="accountant_unknown",
+            hint="choose one of " + ", ".join(ACCOUNTANTS),
+        )
+    return ACCOUNTANTS[name]()
+
+
+__all__ = ["ACCOUNTANTS", "Accountant", "PureAccountant", "ZcdpAccountant", "accountant_named"]

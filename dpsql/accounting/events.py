@@ -1,0 +1,150 @@
+"""What a statement did to privacy, as frozen data that an accountant interprets.
+
+An event says what was released, never what it costs: the cost is the accountant's. The meaning of an
+event never changes, because ledgers keep events for ever; a new meaning is a new event. Every quantity
+is an exact `Fraction`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+from dpsql.errors import IntegrityError, LossError
+
+VERSION = 1
+_MOST_BITS = 4096  # holds any float exactly, and keeps hostile numbers out of the arithmetic
+
+
+@dataclass(frozen=True, slots=True)
+class Pure:
+    """A release that is `epsilon`-DP, and nothing more is known of it.
+
+    Raises LossError unless `epsilon` is an exact number above 0.
+
+    >>> Pure(Fraction(1, 10)).epsilon
+    Fraction(1, 10)
+    """
+
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", exact_positive(self.epsilon, "epsilon"))
+
+
+@dataclass(frozen=True, slots=True)
+class Gaussian:
+    """A release by Gaussian noise that is exactly `rho`-zCDP: rho = l2_sensitivity² / (2 sigma²).
+
+    It holds for the discrete Gaussian too (Canonne, Kamath, Steinke 2020). Raises LossError unless
+    `rho` is an exact number above 0.
+    """
+
+    rho: Fraction
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rho", exact_positive(self.rho, "rho"))
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A choice of group keys that leaves a unit's key unprotected with probability `delta`.
+
+    The rest of the choice, if it has a loss, is a `Pure` or `Gaussian` beside it. Raises LossError
+    unless 0 < `delta` < 1.
+    """
+
+    delta: Fraction
+
+    def __post_init__(self) -> None:
+        delta = exact_positive(self.delta, "delta")
+        if delta >= 1:
+            raise LossError("delta must be below 1")
+        object.__setattr__(self, "delta", delta)
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """All the `events` of one statement; a later one may depend on the answer of an earlier one.
+
+    Raises LossError when there is no event.
+    """
+
+    events: tuple[Event, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "events", tuple(self.events))
+        if not self.events:
+            raise LossError("a composition needs at least one event")
+        for event in self.events:
+            if type(event) is not Composed and type(event) not in _TAGS:
+                raise LossError(f"{type(event).__name__} is no event")
+
+
+Event: TypeAlias = Pure | Gaussian | Selection | Composed
+
+# An event with one exact number is one line here.
+_KINDS: dict[str, tuple[type[Pure | Gaussian | Selection], str]] = {
+    "pure": (Pure, "epsilon"),
+    "gaussian": (Gaussian, "rho"),
+    "selection": (Selection, "delta"),
+}
+_TAGS: dict[type, str] = {kind: tag for tag, (kind, _) in _KINDS.items()}
+
+
+def exact_positive(value: object, name: str) -> Fraction:
+    """`value` as a Fraction above 0; LossError for floats (NaN and infinities too), zero and less."""
+    if isinstance(value, bool) or not isinstance(value, (int, Fraction)):
+        raise LossError(f"{name} must be an exact Fraction, not {type(value).__name__}")
+    if value <= 0:
+        raise LossError(f"{name} must be above 0")
+    if max(value.numerator.bit_length(), value.denominator.bit_length()) > _MOST_BITS:
+        raise LossError(f"{name} has too many digits")
+    return Fraction(value)
+
+
+def to_json(event: Event) -> str:
+    """The event as canonical JSON text, fractions as "a/b": equal events have equal texts.
+
+    >>> to_json(Composed((Pure(Fraction(1, 2)), Selection(Fraction(1, 10**6)))))
+    '{"events":[{"epsilon":"1/2","type":"pure"},{"delta":"1/1000000","type":"selection"}],"type":"composed","v":1}'
+    """
+    return json.dumps({"v": VERSION, **_encode(event)}, sort_keys=True, separators=(",", ":"))
+
+
+def from_json(text: str) -> Event:
+    """The event that `to_json` wrote; IntegrityError for any other text.
+
+    >>> from_json('{"epsilon":"1/2","type":"pure","v":1}')
+    Pure(epsilon=Fraction(1, 2))
+    """
+    try:
+        data = json.loads(text)
+        if data.pop("v") != VERSION:
+            raise IntegrityError("the event was written by a newer dpsql", code="event_version")
+        return _decode(data)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ZeroDivisionError):
+        raise IntegrityError("the text is not an event that dpsql wrote", code="event_text") from None
+
+
+def _encode(event: Event) -> dict[str, Any]:
+    if isinstance(event, Composed):
+        return {"type": "composed", "events": [_encode(part) for part in event.events]}
+    tag = _TAGS[type(event)]
+    _, field = _KINDS[tag]
+    number: Fraction = getattr(event, field)
+    return {"type": tag, field: f"{number.numerator}/{number.denominator}"}
+
+
+def _decode(data: dict[str, Any]) -> Event:
+    tag = data.pop("type")
+    if tag == "composed":
+        (parts,) = data.values()
+        return Composed(tuple(_decode(part) for part in parts))
+    kind, field = _KINDS[tag]
+    if set(data) != {field} or not isinstance(data[field], str):
+        raise KeyError(tag)
+    numerator, denominator = data[field].split("/")
+    return kind(Fraction(int(numerator), int(denominator)))

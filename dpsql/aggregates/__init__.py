@@ -1,0 +1,20 @@
+"""The aggregates: one file each, and one line in `AGGREGATES`.
+
+An aggregate says which moments of the rows it needs and how it is computed from estimates of them.
+How the moments are measured, and with what noise, is not its business: `analysis.choose` picks.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from dpsql.aggregates.avg import AVG
+from dpsql.aggregates.base import Aggregate, Moment
+from dpsql.aggregates.count import COUNT
+from dpsql.aggregates.count_rows import COUNT_ROWS
+from dpsql.aggregates.count_units import COUNT_UNITS
+from dpsql.aggregates.sum import SUM
+
+AGGREGATES = MappingProxyType({entry.name: entry for entry in (COUNT_ROWS, COUNT, COUNT_UNITS, SUM, AVG)})
+
+__all__ = ["AGGREGATES", "Aggregate", "Moment"]

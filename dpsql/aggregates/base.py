@@ -1,0 +1,58 @@
+"""What an aggregate is made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+
+from dpsql.plan.interval import Interval
+from dpsql.plan.types import Type, Value
+
+
+class Moment(Enum):
+    """A sum over the rows of a group, from which aggregates are computed.
+
+    ROWS counts rows and UNITS distinct privacy units. COUNT counts the rows whose argument is not
+    NULL, and TOTAL adds their clamped values up.
+    """
+
+    ROWS = "rows"
+    UNITS = "units"
+    COUNT = "count"
+    TOTAL = "total"
+
+    @property
+    def of_argument(self) -> bool:
+        """Whether the moment depends on the aggregate's argument."""
+        return self in (Moment.COUNT, Moment.TOTAL)
+
+
+Estimates = Mapping[Moment, Fraction]
+"""Estimated moments, TOTAL in the argument's own units."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Aggregate:
+    """An entry of the registry.
+
+    `moments` are those that `value` reads. `value` maps estimates and the argument's interval to the
+    released value: it is post-processing, so it may do anything. `ratio` says that the value is
+    TOTAL over COUNT rather than one moment.
+    """
+
+    name: str
+    signature: str
+    moments: tuple[Moment, ...]
+    result_type: Callable[[Type | None], Type | None]
+    value: Callable[[Estimates, Interval | None, Type], Value]
+    ratio: bool = False
+
+
+def number(estimate: Fraction, kind: Type) -> int | float:
+    """An estimate as a value of the column's type; integers are rounded and kept within 64 bits."""
+    if kind is Type.INTEGER:
+        return max(-(2**63) + 1, min(2**63 - 1, math.floor(estimate + Fraction(1, 2))))
+    return float(estimate)

@@ -1,0 +1,100 @@
+"""The facts of a plan: contribution bounds, what is measured of which expressions, and group keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from dpsql.aggregates import AGGREGATES
+from dpsql.analysis import domains
+from dpsql.analysis.bounds import Known, conditions, interval
+from dpsql.analysis.domains import Domain
+from dpsql.analysis.lattice import Lattice
+from dpsql.analysis.stability import Bound, PublicFacts, bound
+from dpsql.errors import QueryRejected
+from dpsql.plan.expr import Call, Expr
+from dpsql.plan.interval import Interval
+from dpsql.plan.nodes import Aggregation, Release
+from dpsql.plan.types import Type
+
+MAX_MAGNITUDE = 10**150
+"""Beyond this a bound is as good as none, and squares of it would leave the range of DOUBLE."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """An aggregated expression with its interval; `lattice` is None where it is only counted."""
+
+    expr: Expr
+    interval: Interval
+    lattice: Lattice | None
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What is known of a release before any private row is read.
+
+    `domains` holds each key's values, or is None where some key's are not public; `replace` is the
+    neighbouring relation.
+    """
+
+    release: Release
+    bound: Bound
+    measures: tuple[Measure, ...]
+    domains: tuple[Domain, ...] | None
+    replace: bool
+
+    @property
+    def grouped(self) -> bool:
+        """Whether the release has group keys."""
+        return bool(self.release.keys)
+
+    @property
+    def selects(self) -> bool:
+        """Whether keys must pass a charged selection before they are shown."""
+        return self.grouped and (self.domains is None or self.bound.min_frequency > 1)
+
+    def measure(self, aggregation: Aggregation) -> int | None:
+        """The index of the measure that an aggregation is of."""
+        for index, measure in enumerate(self.measures):
+            if measure.expr == aggregation.argument:
+                return index
+        return None
+
+
+def analyse(release: Release, facts: PublicFacts, *, replace: bool) -> Analysis:
+    """Derives the analysis. Raises QueryRejected where something aggregated has no bounds."""
+    known = conditions(release.input)
+    keys = _domains(release, known)
+    size = None if keys is None else prod(map(len, keys))
+    wanted: dict[Expr, bool] = {}
+    for item in release.aggregations:
+        if item.argument is not None:
+            adds = any(moment.value == "total" for moment in AGGREGATES[item.function].moments)
+            wanted[item.argument] = wanted.get(item.argument, False) or adds
+    measures = tuple(_measure(expr, known, adds=adds) for expr, adds in wanted.items())
+    return Analysis(release, bound(release, size, facts), measures, keys, replace)
+
+
+def _domains(release: Release, known: Known) -> tuple[Domain, ...] | None:
+    found: list[Domain] = []
+    for key in release.keys:
+        values = domains.domain(key.expr, known)
+        if values is None or prod(map(len, found)) * len(values) > domains.MAX_GROUPS:
+            return None
+        found.append(values)
+    return tuple(found)
+
+
+def _measure(expr: Expr, known: Known, *, adds: bool) -> Measure:
+    around = interval(expr, known)
+    if not adds:
+        return Measure(expr, around, None)
+    if not around.within(MAX_MAGNITUDE):
+        raise QueryRejected(
+            f"{expr} has no bounds ({around}), so one unit could change its sum without limit",
+            code="unbounded",
+            hint="clamp it, as in SUM(LEAST(GREATEST(x, 0), 100)), or declare bounds in the policy",
+        )
+    whole = expr.type is Type.INTEGER or (isinstance(expr, Call) and expr.function.integral)
+    return Measure(expr, around, Lattice.of(around, integral=whole))

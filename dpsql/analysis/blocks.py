@@ -1,0 +1,152 @@
+"""The statistics that can be measured: vectors of integers, each a sum over the rows of a group.
+
+A *cell* is an integer combination of a group's exact moments. A *block* is the cells that are noised
+together, with the moments that can be estimated from them and a bound on what one row, or one unit in
+a group, puts into them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.aggregates import Moment
+from dpsql.analysis.lattice import Lattice
+
+Statistic = tuple[Moment, int | None]
+"""A moment and, where it is of an argument, the index of the measure."""
+
+ROWS: Statistic = (Moment.ROWS, None)
+UNITS: Statistic = (Moment.UNITS, None)
+
+Combination = tuple[tuple[Statistic, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """An integer combination of exact moments; what is noised."""
+
+    name: str
+    combination: Combination
+
+    def exact(self, moments: Mapping[Statistic, int]) -> int:
+        """The cell's value, from a group's moments in lattice steps."""
+        return sum(weight * moments[statistic] for statistic, weight in self.combination)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Cells that are noised together.
+
+    `estimates` gives, for each statistic that the block serves, its weights over the cells, in lattice
+    steps for totals. `contribution` is the largest l1 norm of what one row puts into the cells (one
+    unit in a group for the block of UNITS), `range` the distance between the extremes of a single
+    cell's share (None for more cells), and `nonnegative` whether shares never have a minus sign.
+    """
+
+    name: str
+    cells: tuple[Cell, ...]
+    estimates: tuple[tuple[Statistic, tuple[Fraction, ...]], ...]
+    contribution: int
+    range: int | None
+    nonnegative: bool
+
+    @property
+    def by_unit(self) -> bool:
+        """Whether it counts units rather than rows."""
+        return any(statistic == UNITS for statistic, _ in self.estimates)
+
+    def weights(self, statistic: Statistic) -> tuple[Fraction, ...] | None:
+        """How a statistic is estimated from the cells, or None if it cannot be."""
+        return dict(self.estimates).get(statistic)
+
+
+def rows_block() -> Block:
+    """Counts the rows.
+
+    Claim: one row contributes at most 1 in l1 norm.
+    Why: it is counted once or not at all.
+    Source: Dwork, McSherry, Nissim, Smith 2006, Example 1.
+    """
+    return _single("rows", ROWS, 1, 1)
+
+
+def units_block() -> Block:
+    """Counts the distinct units of each group.
+
+    Claim: one unit contributes at most 1 to each group it counts in.
+    Why: it is one element of the set.
+    Source: Dwork, McSherry, Nissim, Smith 2006, Example 1.
+    """
+    return _single("units", UNITS, 1, 1)
+
+
+def count_block(measure: int, lattice: Lattice) -> Block:
+    """Counts the rows whose argument is not NULL; where all values are equal that gives the total too.
+
+    Claim: one row contributes at most 1 in l1 norm.
+    Why: it is counted once or not at all.
+    Source: Dwork, McSherry, Nissim, Smith 2006, Example 1.
+    """
+    block = _single(f"count of x{measure}", (Moment.COUNT, measure), 1, 1)
+    if lattice.width:
+        return block
+    total = ((Moment.TOTAL, measure), (Fraction(lattice.low),))
+    return Block(block.name, block.cells, (*block.estimates, total), 1, 1, nonnegative=True)
+
+
+def presence_block(measure: int) -> Block:
+    """Counts the rows whose argument is not NULL and, in a second cell, those whose argument is.
+
+    Claim: one row contributes at most 1 in l1 norm.
+    Why: it is counted in one of the two cells.
+    Source: Dwork, McSherry, Nissim, Smith 2006, section 3.2 (histograms).
+    """
+    count = (Moment.COUNT, measure)
+    cells = (Cell(f"x{measure} is there", ((count, 1),)), Cell(f"x{measure} is NULL", ((ROWS, 1), (count, -1))))
+    one, none = Fraction(1), Fraction(0)
+    estimates = ((count, (one, none)), (ROWS, (one, one)))
+    return Block(f"presence of x{measure}", cells, estimates, 1, None, nonnegative=True)
+
+
+def total_block(measure: int, lattice: Lattice) -> Block:
+    """Adds the values up.
+
+    Claim: one row contributes at most max(|L|, |U|) steps in l1 norm.
+    Why: it contributes one value of [L, U], or nothing.
+    Source: Dwork, McSherry, Nissim, Smith 2006, Definition 3.
+    """
+    low, high = min(0, lattice.low), max(0, lattice.high)
+    statistic = (Moment.TOTAL, measure)
+    return _single(f"total of x{measure}", statistic, max(-low, high), high - low, nonnegative=low == 0)
+
+
+def partition_block(measure: int, lattice: Lattice, *, with_rows: bool) -> Block:
+    """The partition of unity: Σ(x−L) and Σ(U−x), and with rows also (U−L) for each NULL.
+
+    Claim: one row contributes exactly U−L steps in l1 norm, whatever its value.
+    Why: x−L and U−x are not negative and add up to U−L; a NULL contributes U−L to the third cell alone.
+    Source: Kulesza, Suresh, Wang 2024, "Mean estimation in the add-remove model of differential privacy".
+    """
+    count, total = (Moment.COUNT, measure), (Moment.TOTAL, measure)
+    width, low, high = lattice.width, lattice.low, lattice.high
+    cells = [
+        Cell(f"x{measure} above low", ((total, 1), (count, -low))),
+        Cell(f"x{measure} below high", ((count, high), (total, -1))),
+    ]
+    one = Fraction(1, width)
+    weights: list[tuple[Statistic, tuple[Fraction, ...]]] = [
+        (count, (one, one)),
+        (total, (high * one, low * one)),
+    ]
+    if with_rows:
+        cells.append(Cell(f"x{measure} is NULL", ((ROWS, width), (count, -width))))
+        weights = [(statistic, (*known, Fraction(0))) for statistic, known in weights]
+        weights.append((ROWS, (one, one, one)))
+    return Block(f"partition of x{measure}", tuple(cells), tuple(weights), width, None, nonnegative=True)
+
+
+def _single(name: str, statistic: Statistic, contribution: int, span: int, *, nonnegative: bool = True) -> Block:
+    cell = Cell(name, ((statistic, 1),))
+    return Block(name, (cell,), ((statistic, (Fraction(1),)),), contribution, span, nonnegative)

@@ -1,0 +1,124 @@
+"""Intervals of expressions, by interval arithmetic over declared bounds and constants.
+
+Claim: a non-NULL value of an expression lies in its interval wherever its columns lie in theirs and
+the given conditions hold.
+Why: each function's interval encloses its image, and a condition that holds narrows what it compares.
+Source: Moore 1966, "Interval Analysis".
+
+No guarantee rests on this: aggregated values are clamped to their interval. What rests on it is that
+the clamp seldom acts, and that integer arithmetic stays within 64 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from dpsql.functions.conditional import case_branches
+from dpsql.plan.expr import Call, Column, Expr, Literal
+from dpsql.plan.interval import Interval, hull, position
+from dpsql.plan.nodes import Filter, Join, Relation, Scan
+from dpsql.plan.types import Type
+
+Known = Mapping[Expr, Interval]
+"""What conditions say of expressions."""
+
+_FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
+
+
+def interval(expr: Expr, known: Known | None = None) -> Interval:
+    """The interval of `expr` where the conditions behind `known` hold."""
+    known = {} if known is None else known
+    derived = _derived(expr, known)
+    return derived.meet(known[expr]) if expr in known else derived
+
+
+def _derived(expr: Expr, known: Known) -> Interval:
+    match expr:
+        case Column():
+            return expr.facts.interval
+        case Literal():
+            at = position(expr.value)
+            return Interval() if at is None else Interval(at, at)
+        case Call() if expr.function.name == "case":
+            return _case(expr, known)
+        case Call():
+            return expr.function.interval(
+                expr.arguments, tuple(interval(argument, known) for argument in expr.arguments)
+            )
+        case _:
+            return Interval()
+
+
+def _case(expr: Call, known: Known) -> Interval:
+    """The hull of the branches, each where its condition holds; NULL branches have no value."""
+    branches, otherwise = case_branches(expr.arguments)
+    values = [
+        interval(value, narrow(condition, known))
+        for condition, value in branches
+        if value.type is not Type.NULL
+    ]
+    if otherwise.type is not Type.NULL:
+        values.append(interval(otherwise, known))
+    return hull(values) if values else Interval()
+
+
+def conditions(relation: Relation) -> Known:
+    """What the filters of a relation say of its rows."""
+    match relation:
+        case Scan():
+            return {}
+        case Join():
+            return conditions(relation.left)
+        case Filter():
+            return narrow(relation.predicate, conditions(relation.input))
+
+
+def narrow(predicate: Expr, known: Known | None = None) -> Known:
+    """`known` together with what `predicate` says where it is true.
+
+    >>> from dpsql.plan.expr import Facts
+    >>> from dpsql.functions import call
+    >>> age = Column("t", "age", Facts(Type.INTEGER, "BIGINT", Interval(0, 110)))
+    >>> interval(age, narrow(call("lt", age, Literal(18, Type.INTEGER))))
+    Interval(0, 18)
+    """
+    narrowed = dict(known or {})
+    for condition in _conjuncts(predicate):
+        for expr, range_ in _says(condition):
+            narrowed[expr] = narrowed[expr].meet(range_) if expr in narrowed else range_
+    return narrowed
+
+
+def _conjuncts(predicate: Expr) -> Iterator[Call]:
+    if isinstance(predicate, Call):
+        if predicate.function.name == "and":
+            for argument in predicate.arguments:
+                yield from _conjuncts(argument)
+        else:
+            yield predicate
+
+
+def _says(condition: Call) -> Iterator[tuple[Expr, Interval]]:
+    name = condition.function.name
+    if name == "in":
+        operand, *items = condition.arguments
+        places = [interval(item) for item in items]
+        if all(place.bounded for place in places) and _one_line(condition.arguments):
+            yield operand, hull(places)
+    if name not in _FLIPPED or not _one_line(condition.arguments):
+        return
+    left, right = condition.arguments
+    yield left, _side(name, interval(right))
+    yield right, _side(_FLIPPED[name], interval(left))
+
+
+def _one_line(arguments: tuple[Expr, ...]) -> bool:
+    """Whether the arguments' positions can be compared: a DATE's line is not a TIMESTAMP's."""
+    return len({argument.type.temporal and argument.type for argument in arguments}) == 1
+
+
+def _side(name: str, other: Interval) -> Interval:
+    """Where x lies if `x name other` is true."""
+    if name == "eq":
+        return other
+    return Interval(None, other.high) if name in ("lt", "le") else Interval(other.low, None)

@@ -1,0 +1,267 @@
+"""Picks what to measure and with which noise: the least predicted error at equal price."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.accounting.events import Composed, Event, Gaussian, Pure, Selection
+from dpsql.aggregates import AGGREGATES, Moment
+from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.blocks import (
+    ROWS,
+    UNITS,
+    Block,
+    Statistic,
+    count_block,
+    partition_block,
+    presence_block,
+    rows_block,
+    total_block,
+    units_block,
+)
+from dpsql.analysis.lattice import Lattice
+from dpsql.analysis.sensitivity import sensitivity
+from dpsql.errors import QueryRejected
+from dpsql.mechanisms import DiscreteGaussian, Geometric, Mechanism, Sensitivity
+from dpsql.plan.nodes import Aggregation
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredBlock:
+    """A block with its sensitivity and the mechanism that noises each of its cells."""
+
+    block: Block
+    sensitivity: Sensitivity
+    mechanism: Mechanism
+
+    def std(self, weights: tuple[Fraction, ...]) -> float:
+        """The standard deviation of a weighted sum of noisy cells, in steps."""
+        return self.mechanism.std * math.sqrt(sum(float(weight) ** 2 for weight in weights))
+
+
+@dataclass(frozen=True, slots=True)
+class KeySelection:
+    """Which groups are shown: those whose noisy cells of one block add up to `threshold` or more.
+
+    A unit of the count is `scale` steps; a group of fewer than `min_frequency` units is never shown.
+    """
+
+    block: int
+    scale: int
+    threshold: int
+    delta: Fraction
+    min_frequency: int
+
+    @property
+    def count(self) -> Fraction:
+        """The threshold as a number of units or rows."""
+        return Fraction(self.threshold, self.scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A way to answer that costs the same: `score` is the mean log of the predicted errors."""
+
+    name: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The measured plan: what will be noised, how, and what it costs."""
+
+    analysis: Analysis
+    blocks: tuple[MeasuredBlock, ...]
+    selection: KeySelection | None
+    event: Event | None
+    candidates: tuple[Candidate, ...] = ()
+
+    def source(self, statistic: Statistic) -> tuple[int, tuple[Fraction, ...]]:
+        """The block that serves a statistic, and the weights of its cells."""
+        for index, measured in enumerate(self.blocks):
+            weights = measured.block.weights(statistic)
+            if weights is not None:
+                return index, weights
+        raise LookupError(f"no block serves {statistic}")
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a statement may spend: an ε-DP release, or by noise of Gaussian kind one of `rho`-zCDP.
+
+    Both cost the ledger the same; `rho` is None where the ledger cannot charge Gaussian noise.
+    `delta` is for key selection.
+    """
+
+    epsilon: Fraction
+    rho: Fraction | None
+    delta: Fraction
+
+
+def choose(analysis: Analysis, price: Price) -> Measured:
+    """The measured plan with the least predicted error.
+
+    The score of a plan is the mean, over its aggregates, of the log of the predicted standard
+    deviation, so that no aggregate counts for more because its numbers are larger. Raises
+    QueryRejected with code "delta_required" where keys are not public and no delta is left to select
+    them with.
+    """
+    if analysis.selects and price.delta <= 0:
+        raise QueryRejected(
+            "the group keys are not known from the policy, and choosing them takes a delta above 0",
+            code="delta_required",
+            hint="declare the column's values in the policy, or give the budget a delta",
+        )
+    best: Measured | None = None
+    candidates = []
+    for blocks in _layouts(analysis):
+        for name, measured, event in _noised(analysis, blocks, price):
+            plan = Measured(analysis, measured, None, event)
+            score = _score(plan)
+            candidates.append(Candidate(f"{name}: {', '.join(block.name for block in blocks)}", score))
+            if best is None or score < min(known.score for known in candidates[:-1]):
+                best = plan
+    if best is None:
+        return Measured(analysis, (), None, None)
+    ranked = tuple(sorted(candidates, key=lambda candidate: candidate.score))
+    return _with_selection(best, price.epsilon, price.delta, ranked)
+
+
+def needed(analysis: Analysis) -> dict[Statistic, None]:
+    """The statistics that the aggregates and the selection of keys read, in order."""
+    statistics: dict[Statistic, None] = {}
+    for item in analysis.release.aggregations:
+        for moment in AGGREGATES[item.function].moments:
+            statistics[statistic_of(analysis, item, moment)] = None
+    if analysis.selects:
+        statistics[_selecting(analysis)] = None
+    return statistics
+
+
+def statistic_of(analysis: Analysis, item: Aggregation, moment: Moment) -> Statistic:
+    """The statistic that an aggregate's moment is."""
+    return (moment, analysis.measure(item) if moment.of_argument else None)
+
+
+def _selecting(analysis: Analysis) -> Statistic:
+    return UNITS if analysis.bound.per_unit else ROWS
+
+
+def _layouts(analysis: Analysis) -> Iterator[tuple[Block, ...]]:
+    """Every way to serve the needed statistics: COUNT(*) alone, or carried by one of the measures."""
+    wanted = needed(analysis)
+    if not wanted:
+        return
+    carriers: list[int | None] = [None]
+    if ROWS in wanted:
+        carriers += [index for index in range(len(analysis.measures)) if _carries(analysis, index)]
+    for carrier in carriers:
+        blocks = [
+            _measure_block(analysis, index, wanted, with_rows=index == carrier)
+            for index in range(len(analysis.measures))
+        ]
+        if ROWS in wanted and carrier is None:
+            blocks.append(rows_block())
+        if UNITS in wanted:
+            blocks.append(units_block())
+        yield tuple(blocks)
+
+
+def _carries(analysis: Analysis, index: int) -> bool:
+    lattice = analysis.measures[index].lattice
+    return lattice is None or lattice.width > 0
+
+
+def _measure_block(
+    analysis: Analysis, index: int, wanted: Mapping[Statistic, None], *, with_rows: bool
+) -> Block:
+    lattice = analysis.measures[index].lattice
+    if lattice is None:
+        return presence_block(index) if with_rows else count_block(index, Lattice(0, 0, 1))
+    if lattice.width == 0:
+        return count_block(index, lattice)
+    if with_rows or (Moment.COUNT, index) in wanted:
+        return partition_block(index, lattice, with_rows=with_rows)
+    return total_block(index, lattice)
+
+
+def _noised(
+    analysis: Analysis, blocks: tuple[Block, ...], price: Price
+) -> Iterator[tuple[str, tuple[MeasuredBlock, ...], Event]]:
+    """The blocks with each kind of noise that the price allows, the loss shared evenly among them.
+
+    Claim: with l1 sensitivity Δ_b and scale Δ_b k/ε for each of k blocks the release is ε-DP; with l2
+    sensitivity Δ_b and σ_b² = Δ_b² k/2ρ it is ρ-zCDP.
+    Why: losses of blocks add up, by sequential composition.
+    Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3.
+    """
+    sensitivities = [
+        sensitivity(block, analysis.bound, grouped=analysis.grouped, replace=analysis.replace) for block in blocks
+    ]
+    share = Fraction(1, len(blocks))
+    geometric = [Geometric.calibrate(each.l1, price.epsilon * share) for each in sensitivities]
+    yield Geometric.name, _zip(blocks, sensitivities, geometric), Pure(price.epsilon)
+    if price.rho is not None:
+        gaussian = [DiscreteGaussian.calibrate(each.l2_squared, price.rho * share) for each in sensitivities]
+        yield DiscreteGaussian.name, _zip(blocks, sensitivities, gaussian), Gaussian(price.rho)
+
+
+def _zip(
+    blocks: tuple[Block, ...], sensitivities: list[Sensitivity], mechanisms: list[Geometric] | list[DiscreteGaussian]
+) -> tuple[MeasuredBlock, ...]:
+    return tuple(map(MeasuredBlock, blocks, sensitivities, mechanisms))
+
+
+def _score(plan: Measured) -> float:
+    errors = [std for item in plan.analysis.release.aggregations if (std := predicted_std(plan, item)) > 0]
+    if plan.analysis.selects:
+        index, weights = plan.source(_selecting(plan.analysis))
+        errors.append(plan.blocks[index].std(weights))
+    return math.fsum(map(math.log, errors)) / max(1, len(errors))
+
+
+def predicted_std(plan: Measured, item: Aggregation) -> float:
+    """The standard deviation of an aggregate's noise, in the value's own units.
+
+    For a ratio it is that of TOTAL less the midpoint times COUNT: the error of the mean times n.
+    """
+    analysis = plan.analysis
+    entry = AGGREGATES[item.function]
+    index, weights = plan.source(statistic_of(analysis, item, entry.moments[0]))
+    measure = analysis.measure(item)
+    lattice = None if measure is None else analysis.measures[measure].lattice
+    if lattice is None or entry.moments[0] is not Moment.TOTAL:
+        return plan.blocks[index].std(weights)
+    if entry.ratio:
+        _, counted = plan.source(statistic_of(analysis, item, Moment.COUNT))
+        middle = Fraction(lattice.low + lattice.high, 2)
+        weights = tuple(total - middle * count for total, count in zip(weights, counted, strict=True))
+    return plan.blocks[index].std(weights) * float(lattice.step)
+
+
+def _with_selection(
+    plan: Measured, epsilon: Fraction, delta: Fraction, candidates: tuple[Candidate, ...]
+) -> Measured:
+    """Adds the threshold that keeps keys of a lone unit back.
+
+    Claim: a group that one unit alone brings to `min_frequency` units is shown with probability at
+    most δ/G, so any of the at most G groups of that unit with probability at most δ.
+    Why: below `min_frequency` units a group is never shown, and at exactly as many its noise must make
+    up the rest of the threshold; a union bound over the groups does the rest. What is shown besides
+    is as close as the noise makes it, given that δ is far below the loss of the counts themselves.
+    Source: Korolova, Kenthapadi, Mishra, Ntoulas 2009, section 4; Desfontaines et al. 2022, section 5.
+    """
+    analysis = plan.analysis
+    delta = min(delta, epsilon / len(plan.blocks) / 4, Fraction(1, 4)) if plan.blocks else delta
+    if not analysis.selects or plan.event is None:
+        return Measured(analysis, plan.blocks, None, plan.event, candidates)
+    index, weights = plan.source(_selecting(analysis))
+    scale = int(1 / weights[0])
+    surplus = plan.blocks[index].mechanism.sum_threshold(len(weights), delta / analysis.bound.groups)
+    threshold = scale * analysis.bound.min_frequency + surplus
+    chosen = KeySelection(index, scale, threshold, delta, analysis.bound.min_frequency)
+    event = Composed((plan.event, Selection(delta)))
+    return Measured(analysis, plan.blocks, chosen, event, candidates)

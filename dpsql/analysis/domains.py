@@ -1,0 +1,145 @@
+"""The values that a group key can take, where these are public knowledge.
+
+Claim: a key's domain, if there is one, holds every value that the expression can take, and does not
+depend on private data.
+Why: it is built from declared values and bounds, constants and the plan alone.
+Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import math
+
+from dpsql.analysis.bounds import Known, interval
+from dpsql.functions.conditional import case_branches
+from dpsql.functions.dates import moment, truncate
+from dpsql.plan.expr import Call, Column, Expr, Literal
+from dpsql.plan.types import Type, Value
+
+MAX_DERIVED = 1_000
+"""Most values of a domain that follows from bounds rather than from a declared list."""
+MAX_GROUPS = 100_000
+"""Most combinations of keys that are released from domains."""
+
+Domain = tuple[Value, ...]
+
+
+def domain(expr: Expr, known: Known) -> Domain | None:
+    """Every value that `expr` can take, NULL last if it can be NULL; None if that is not public."""
+    values = _values(expr, known)
+    if values is None:
+        return None
+    distinct = tuple(dict.fromkeys(value for value in values if value is not None))
+    return (*distinct, None) if nullable(expr) or None in values else distinct
+
+
+def product(domains: tuple[Domain, ...]) -> tuple[tuple[Value, ...], ...]:
+    """All combinations, in the order of the domains."""
+    return tuple(itertools.product(*domains))
+
+
+def nullable(expr: Expr) -> bool:
+    """Whether a group may have NULL for this key. Rows that the policy excludes are dropped."""
+    match expr:
+        case Column():
+            return expr.facts.nullable
+        case Literal():
+            return expr.value is None
+        case Call() if expr.function.name == "is_null":
+            return False
+        case Call() if expr.function.name == "case":
+            branches, otherwise = case_branches(expr.arguments)
+            return any(map(nullable, (otherwise, *(value for _, value in branches))))
+        case Call() if expr.function.name == "coalesce":
+            return all(map(nullable, expr.arguments))
+        case Call():
+            return not expr.function.strict or any(map(nullable, expr.arguments))
+        case _:
+            return True
+
+
+def _values(expr: Expr, known: Known) -> Domain | None:
+    if isinstance(expr, Literal):
+        return (expr.value,)
+    if isinstance(expr, Column) and expr.facts.domain is not None:
+        return expr.facts.domain
+    if expr.type is Type.BOOLEAN:
+        return (False, True)
+    if isinstance(expr, Call):
+        chosen = _chosen(expr, known)
+        if chosen is not None:
+            return chosen
+        if expr.function.name.startswith("date_trunc_"):
+            return _truncated(expr, known)
+    return _counted(expr, known)
+
+
+def _chosen(expr: Call, known: Known) -> Domain | None:
+    """The domain of an expression that only picks among others."""
+    if expr.function.name == "case":
+        branches, otherwise = case_branches(expr.arguments)
+        options = [*(value for _, value in branches), otherwise]
+    elif expr.function.name == "coalesce":
+        options = list(expr.arguments)
+    else:
+        return None
+    domains = [domain(option, known) for option in options if option.type is not Type.NULL]
+    known_domains = [values for values in domains if values is not None]
+    if len(known_domains) < len(domains):
+        return None
+    together = tuple(itertools.chain.from_iterable(known_domains))
+    values = tuple(value for value in together if value is not None)
+    return tuple(float(value) for value in values) if expr.type is Type.DOUBLE else values  # type: ignore[arg-type]
+
+
+def _counted(expr: Expr, known: Known) -> Domain | None:
+    """All whole values of a bounded interval."""
+    whole = expr.type in (Type.INTEGER, Type.DATE) or (isinstance(expr, Call) and expr.function.integral)
+    around = interval(expr, known)
+    if not whole or not around.bounded:
+        return None
+    low, high = (math.ceil(around.ends[0]), math.floor(around.ends[1]))
+    if high - low >= MAX_DERIVED:
+        return None
+    places = range(low, high + 1)
+    if expr.type is Type.DATE:
+        return tuple(dt.date.fromordinal(place) for place in places)
+    return tuple(map(float, places)) if expr.type is Type.DOUBLE else tuple(places)
+
+
+def _truncated(expr: Call, known: Known) -> Domain | None:
+    """All starts of a unit of time within a bounded interval."""
+    (argument,) = expr.arguments
+    around = interval(argument, known)
+    if not around.bounded:
+        return None
+    unit = expr.function.name.removeprefix("date_trunc_")
+    low, high = (moment(argument.type, end) for end in around.ends)
+    starts: list[Value] = []
+    at = truncate(unit, low)
+    while at <= high:
+        starts.append(at)
+        if len(starts) > MAX_DERIVED:
+            return None
+        at = _next(unit, at)
+    return tuple(starts)
+
+
+_STEPS = {
+    "year": dt.timedelta(days=366),
+    "quarter": dt.timedelta(days=93),
+    "month": dt.timedelta(days=31),
+    "week": dt.timedelta(days=7),
+    "day": dt.timedelta(days=1),
+    "hour": dt.timedelta(hours=1),
+}
+
+
+def _next(unit: str, at: dt.datetime) -> dt.datetime:
+    """The next start: a longest step on, truncated back. The step never reaches the start after it."""
+    try:
+        return truncate(unit, at + _STEPS[unit])
+    except OverflowError:
+        return dt.datetime.max

@@ -1,0 +1,8 @@
+"""Where the data lives: a `Backend` runs the one statement and returns it as `Exact`.
+
+This package alone imports a database engine.
+"""
+
+from dpsql.backends.base import Backend, Exact
+
+__all__ = ["Backend", "Exact"]

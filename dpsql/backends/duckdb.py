@@ -1,0 +1,150 @@
+"""DuckDB: the private tables, behind a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from dpsql.backends.base import Exact
+from dpsql.errors import BackendError, OperationalError, ProgrammingError
+
+LOCKED: dict[str, bool | str | int | float | list[str]] = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "allow_community_extensions": False,
+    "python_enable_replacements": False,
+    "enable_external_access": False,
+    "lock_configuration": True,
+}
+"""The second wall behind the whitelist: no file, extension, variable of the program or setting."""
+
+_SCHEMA = """
+    SELECT table_name, column_name, data_type FROM duckdb_columns()
+    WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp')
+    ORDER BY table_name, column_index
+"""
+
+
+class DuckDBBackend:
+    """A DuckDB file, opened read-only and locked; frames by name; or the owner's open connection.
+
+    The owner's connection is used as it is: it cannot be locked without taking it from the owner.
+    """
+
+    name = "duckdb"
+    version = duckdb.__version__
+
+    def __init__(self, database: str | Path | Mapping[str, Any] | duckdb.DuckDBPyConnection) -> None:
+        self._owned = not isinstance(database, duckdb.DuckDBPyConnection)
+        self._connection = _connect(database)
+
+    def schema(self) -> dict[str, list[tuple[str, str]]]:
+        """Each table's columns with their engine types, from the catalogue."""
+        tables: dict[str, list[tuple[str, str]]] = {}
+        for table, column, kind in self._query(_SCHEMA):
+            tables.setdefault(table, []).append((column, kind))
+        return tables
+
+    def multiplicity(self, table: str, columns: tuple[str, ...]) -> int:
+        """The most rows of a public table that share non-NULL values of `columns`."""
+        names = [_quoted(column) for column in dict.fromkeys(columns)]
+        present = " AND ".join(f"{name} IS NOT NULL" for name in names)
+        ((most,),) = self._query(
+            f"SELECT COALESCE(MAX(n), 0) FROM (SELECT COUNT(*) AS n FROM {_quoted(table)} "
+            f"WHERE {present} GROUP BY {', '.join(names)})"
+        )
+        return int(most)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """A read-only transaction, or the owner's own if one is open."""
+        opened = self._begin()
+        try:
+            yield
+        finally:
+            if opened:
+                self._quietly("ROLLBACK")
+
+    def run(self, sql: str) -> Exact:
+        """The exact rows of the emitted statement."""
+        return Exact(self._query(sql))
+
+    def close(self) -> None:
+        """Closes the connection, unless it is the owner's."""
+        if self._owned:
+            self._connection.close()
+
+    def _begin(self) -> bool:
+        return self._quietly("BEGIN TRANSACTION READ ONLY")
+
+    def _quietly(self, sql: str) -> bool:
+        try:
+            self._connection.execute(sql)
+        except duckdb.Error:
+            return False
+        return True
+
+    def _query(self, sql: str) -> list[tuple[Any, ...]]:
+        failed = False
+        try:
+            return self._connection.execute(sql).fetchall()
+        except Exception:  # noqa: BLE001  (whatever an engine raises may quote a private value)
+            failed = True
+        # Raised out here, where no engine error is being handled: even `from None` keeps the context.
+        if failed:
+            raise BackendError
+        raise AssertionError
+
+
+def _connect(database: str | Path | Mapping[str, Any] | duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    if isinstance(database, duckdb.DuckDBPyConnection):
+        return database
+    if isinstance(database, Mapping):
+        return _framed(database)
+    if isinstance(database, (str, Path)):
+        return _opened(str(database))
+    raise ProgrammingError(
+        f"a database is a DuckDB path, an open duckdb connection or a dict of frames, not {type(database).__name__}"
+    )
+
+
+def _opened(path: str) -> duckdb.DuckDBPyConnection:
+    if path == ":memory:":
+        return duckdb.connect(path, config=LOCKED)
+    if not Path(path).is_file():
+        raise OperationalError(f"there is no database file {path}", code="no_database")
+    reason = ""
+    try:
+        return duckdb.connect(path, read_only=True, config=LOCKED)
+    except duckdb.Error as error:
+        reason = type(error).__name__
+    raise OperationalError(
+        f"DuckDB cannot open {path} ({reason})",
+        code="no_database",
+        hint="is it a DuckDB file, and closed in every program that writes to it?",
+    )
+
+
+def _framed(frames: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect()
+    for name, frame in frames.items():
+        failed = False
+        try:
+            connection.register(name, frame)
+        except (duckdb.Error, TypeError, ValueError):
+            failed = True
+        if failed:
+            raise ProgrammingError(
+                f"the table {name} is no pandas, polars or Arrow table but {type(frame).__name__}", code="frame"
+            )
+    for setting, value in LOCKED.items():
+        connection.execute(f"SET {setting} = {str(value).lower()}")
+    return connection
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

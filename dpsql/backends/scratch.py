@@ -1,0 +1,55 @@
+"""The throw-away engine above the release boundary: it holds released values and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import duckdb
+
+from dpsql.backends.duckdb import LOCKED
+from dpsql.errors import OperationalError
+from dpsql.plan.types import Value
+
+_CONFIG = {**LOCKED, "memory_limit": "1GB", "threads": 1}
+
+
+class Scratch:
+    """An empty, locked, in-memory database with one table of released values."""
+
+    def __init__(self, table: str, columns: Sequence[tuple[str, str]]) -> None:
+        """`columns` are names with engine types."""
+        self._table = table
+        self._columns = columns
+        self._connection = duckdb.connect(config=_CONFIG)
+        declared = ", ".join(f'"{name}" {kind}' for name, kind in columns)
+        self._connection.execute(f'CREATE TABLE "{table}" ({declared})')
+
+    def fill(self, columns: Sequence[Sequence[Value]]) -> None:
+        """Inserts the values, column by column."""
+        unnested = ", ".join(f"unnest(CAST(? AS {kind}[]))" for _, kind in self._columns)
+        self._connection.execute(f'INSERT INTO "{self._table}" SELECT {unnested}', list(columns))
+
+    def query(self, sql: str) -> tuple[list[tuple[Any, ...]], list[str]]:
+        """The rows and the engine types of a query over the table.
+
+        Raises OperationalError where post-processing of released values fails, such as by overflow.
+        """
+        failed = False
+        try:
+            cursor = self._connection.execute(sql)
+            types = [str(column[1]) for column in cursor.description or ()]
+            return cursor.fetchall(), types
+        except duckdb.Error:
+            failed = True
+        if failed:
+            raise OperationalError(
+                "the released values could not be post-processed",
+                code="post_processing",
+                hint="is the arithmetic on aggregates out of range?",
+            )
+        raise AssertionError
+
+    def close(self) -> None:
+        """Throws the database away."""
+        self._connection.close()

@@ -1,0 +1,175 @@
+"""What exists for an analyst: the policy held against the database's schema.
+
+An undeclared table does not exist. Names resolve as in DuckDB, without regard to case. Only schema
+metadata is read here, never a value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql import policy as policies
+from dpsql.errors import PolicyError
+from dpsql.plan.expr import Facts
+from dpsql.plan.interval import Interval, position
+from dpsql.plan.nodes import Contribution, UnitKind
+from dpsql.plan.types import Type, Value
+
+Schema = Mapping[str, Sequence[tuple[str, str]]]
+"""Each table of the database with its columns' names and engine types."""
+
+_ENGINE_TYPES: tuple[tuple[str, Type], ...] = (
+    (r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)", Type.INTEGER),
+    (r"FLOAT|DOUBLE|DECIMAL\(.*\)", Type.DOUBLE),
+    (r"VARCHAR|ENUM\(.*\)|UUID", Type.VARCHAR),
+    (r"DATE", Type.DATE),
+    (r"TIMESTAMP(_S|_MS|_NS)?", Type.TIMESTAMP),
+    (r"BOOLEAN", Type.BOOLEAN),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTable:
+    """A declared table: `name` as the policy spells it, `columns` by case-folded name."""
+
+    name: str
+    unit: UnitKind
+    columns: Mapping[str, tuple[str, Facts]]
+    contribution: Contribution | None = None
+    unit_column: str | None = None
+    indirect: bool = False
+
+    @property
+    def private(self) -> bool:
+        """Whether the table's rows belong to privacy units."""
+        return self.unit is not UnitKind.PUBLIC
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Every declared table, by case-folded name."""
+
+    tables: Mapping[str, CatalogTable]
+
+    def find(self, name: str) -> CatalogTable | None:
+        """The table that `name` means, whatever its case."""
+        return self.tables.get(name.casefold())
+
+
+def engine_type(name: str) -> Type | None:
+    """The type as which a column of an engine type is read, or None where it cannot be.
+
+    >>> engine_type("DECIMAL(10,2)"), engine_type("UINTEGER"), engine_type("BLOB")
+    (<Type.DOUBLE: 'DOUBLE'>, <Type.INTEGER: 'BIGINT'>, None)
+    """
+    for pattern, kind in _ENGINE_TYPES:
+        if re.fullmatch(pattern, name, re.DOTALL):
+            return kind
+    return None
+
+
+def build(policy: policies.Policy, schema: Schema) -> Catalog:
+    """Holds the policy against the schema.
+
+    Raises PolicyError for a declared table or column that the database lacks, or whose type differs.
+    """
+    present = {name.casefold(): columns for name, columns in schema.items()}
+    tables = {}
+    for name, table in policy.tables.items():
+        if name.casefold() not in present:
+            raise PolicyError(
+                f"tables.{name}: the database has no table {name}",
+                code="table_missing",
+                hint=f"it has {', '.join(sorted(schema)) or 'no tables at all'}",
+            )
+        tables[name.casefold()] = _table(policy, name, table, present[name.casefold()])
+    return Catalog(tables)
+
+
+def _table(
+    policy: policies.Policy, name: str, table: policies.Table, schema: Sequence[tuple[str, str]]
+) -> CatalogTable:
+    engine = {column.casefold(): (column, kind) for column, kind in schema}
+    columns = {
+        declared.casefold(): _declared(name, declared, column, engine)
+        for declared, column in table.columns.items()
+    }
+    if table.public:
+        for folded, (column, kind) in engine.items():
+            read_as = engine_type(kind)
+            if read_as is not None and folded not in columns:
+                columns[folded] = (column, Facts(read_as, kind))
+        return CatalogTable(name, UnitKind.PUBLIC, columns)
+    unit = policy.unit_of(name)
+    if unit.kind == "row" or unit.column is None:
+        return CatalogTable(name, UnitKind.ROW, columns, _contribution(table))
+    folded = unit.column.casefold()
+    if folded not in engine:
+        raise PolicyError(
+            f"tables.{name}: the unit column {unit.column} is not in the database",
+            code="column_missing",
+            hint=f"the table has {', '.join(column for column, _ in schema)}",
+        )
+    column, kind = engine[folded]
+    spelt, facts = columns.get(folded, (column, Facts(engine_type(kind) or Type.VARCHAR, kind)))
+    columns[folded] = (spelt, Facts(facts.type, kind, facts.interval, facts.domain, facts.nullable, is_unit=True))
+    return CatalogTable(
+        name,
+        UnitKind.COLUMN,
+        columns,
+        _contribution(table),
+        unit_column=column,
+        indirect=unit.kind == "indirect",
+    )
+
+
+def _contribution(table: policies.Table) -> Contribution:
+    constant = frozenset({table.partition.casefold()} if table.partition else ())
+    return Contribution(table.rows_per_unit or 1, table.max_groups, constant, table.min_frequency)
+
+
+def _declared(
+    table: str, declared: str, column: policies.Column, engine: Mapping[str, tuple[str, str]]
+) -> tuple[str, Facts]:
+    where = f"tables.{table}.columns.{declared}"
+    if declared.casefold() not in engine:
+        raise PolicyError(
+            f"{where}: the database's table {table} has no such column",
+            code="column_missing",
+            hint=f"it has {', '.join(name for name, _ in engine.values())}",
+        )
+    spelt, kind = engine[declared.casefold()]
+    wanted, found = Type[column.type.upper()], engine_type(kind)
+    readable = found is wanted or (wanted is Type.DOUBLE and found is Type.INTEGER)
+    if not readable:
+        raise PolicyError(
+            f"{where}: the policy says {column.type}, the database says {kind}",
+            code="column_type",
+            hint="declare the type that the database has, or leave the column out",
+        )
+    return spelt, Facts(
+        wanted,
+        kind,
+        _interval(column),
+        _domain(wanted, column.values),
+        column.nullable,
+    )
+
+
+def _domain(kind: Type, values: Sequence[Value] | None) -> tuple[Value, ...] | None:
+    if values is None:
+        return None
+    return tuple(float(value) if kind is Type.DOUBLE else value for value in values)  # type: ignore[arg-type]
+
+
+def _interval(column: policies.Column) -> Interval:
+    if column.bounds is None:
+        if column.values and column.type in ("integer", "double"):
+            numbers = [Fraction(value) for value in column.values]  # type: ignore[arg-type]
+            return Interval(min(numbers), max(numbers))
+        return Interval(0, 1) if column.type == "boolean" else Interval()
+    low, high = (end if isinstance(end, Fraction) else position(end) for end in column.bounds)
+    return Interval(low, high)

@@ -1,0 +1,180 @@
+"""EXPLAIN: the plan as a tree, with what was proved of each node and what the answer would cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.aggregates import AGGREGATES
+from dpsql.analysis import intervals
+from dpsql.analysis.choose import MeasuredBlock, predicted_std, statistic_of
+from dpsql.analysis.stability import describe
+from dpsql.engine import Asked, Engine, Prepared
+from dpsql.plan.nodes import Aggregation, Filter, Join, Relation, Scan
+from dpsql.plan.words import phrase
+from dpsql.result import Receipt, Result
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What EXPLAIN prints; `prepared` holds the same as data."""
+
+    prepared: Prepared
+    lines: tuple[str, ...]
+    receipt: Receipt
+
+    @classmethod
+    def if_asked(cls, engine: Engine, asked: Asked) -> Explanation | None:
+        """The explanation of an EXPLAIN statement, None for any other."""
+        return cls.of(engine, asked) if asked.sql.lstrip()[:7].upper() == "EXPLAIN" else None
+
+    @classmethod
+    def of(cls, engine: Engine, asked: Asked) -> Explanation:
+        """Explains a query. Reads public tables at most, charges nothing."""
+        with engine.backend.snapshot():
+            prepared = engine.prepare(asked)
+            return cls(prepared, tuple(_lines(engine, prepared)), engine.receipt(prepared, ()))
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    def result(self) -> Result:
+        """The explanation as a result of one text column."""
+        rows = tuple((line,) for line in self.lines)
+        return Result(("plan",), ("VARCHAR",), rows, tuple((None,) for _ in rows), self.receipt, lambda *_: None)
+
+
+def _lines(engine: Engine, prepared: Prepared) -> Iterator[str]:
+    yield from _post(prepared)
+    yield from _release(engine, prepared)
+    yield from _tree(engine, prepared.post.release.input, "      ")
+    yield ""
+    yield from _measurements(prepared)
+    yield ""
+    yield from _price(engine, prepared)
+    yield ""
+    yield "SQL sent to the engine"
+    yield from (f"  {line}" for line in prepared.statement.sql.splitlines())
+
+
+def _post(prepared: Prepared) -> Iterator[str]:
+    post = prepared.post
+    names = {key.name: phrase(key.expr) for key in post.release.keys}
+    names |= {item.name: _call(item) for item in post.release.aggregations}
+    outputs = ", ".join(f"{phrase(output.expr, names)} AS {output.name}" for output in post.outputs)
+    yield f"Output {outputs}   free: reads released values alone"
+    if post.having is not None:
+        yield f"  HAVING {phrase(post.having, names)}"
+    if post.order:
+        items = (f"{phrase(item.expr, names)}{' DESC' if item.descending else ''}" for item in post.order)
+        yield f"  ORDER BY {', '.join(items)}"
+    if post.limit is not None or post.offset:
+        yield f"  LIMIT {post.limit} OFFSET {post.offset}"
+
+
+def _call(item: Aggregation) -> str:
+    signature = AGGREGATES[item.function].signature
+    return signature if item.argument is None else signature.replace("x", phrase(item.argument))
+
+
+def _release(engine: Engine, prepared: Prepared) -> Iterator[str]:
+    analysis, bound = prepared.plan.analysis, prepared.plan.analysis.bound
+    keys = ", ".join(phrase(key.expr) for key in analysis.release.keys)
+    yield f"└─ Release{f' by {keys}' if keys else ''}   the boundary: below it rows belong to a {engine.policy.privacy_unit}"
+    enforced = "each row is its own unit" if not bound.per_unit else f"at most {_many(bound.rows, 'row')} of a unit"
+    if bound.per_unit and keys:
+        enforced += f" in at most {_many(bound.groups, 'group')}"
+        enforced += ", one key a unit" if bound.constant_keys else ", enforced" if bound.limited else ""
+    yield f"   │  contribution: {enforced}; neighbours: {engine.policy.neighbors}"
+    for key in analysis.release.keys:
+        yield f"   │  key {phrase(key.expr)}: {_domain(prepared, key.name)}"
+    for index, measure in enumerate(analysis.measures):
+        lattice = measure.lattice
+        grid = "" if lattice is None else f", summed in steps of {_number(lattice.step)}"
+        yield f"   │  x{index} = {phrase(measure.expr)} in {measure.interval}{grid}"
+
+
+def _domain(prepared: Prepared, name: str) -> str:
+    analysis = prepared.plan.analysis
+    index = [key.name for key in analysis.release.keys].index(name)
+    known = "not public" if analysis.domains is None else f"{len(analysis.domains[index])} public values"
+    chosen = prepared.plan.selection
+    if chosen is None:
+        return f"{known}, all released"
+    return f"{known}; a group is shown if its noisy count is at least {math.ceil(chosen.count)}"
+
+
+def _tree(engine: Engine, relation: Relation, indent: str) -> Iterator[str]:
+    stability = describe(relation, engine.backend)
+    match relation:
+        case Scan():
+            alias = "" if relation.alias == relation.table else f" AS {relation.alias}"
+            yield f"{indent[3:]}└─ Scan {relation.table}{alias}   {stability}"
+        case Filter():
+            yield f"{indent[3:]}└─ Filter {phrase(relation.predicate)}   {stability}"
+            yield from _tree(engine, relation.input, indent + "   ")
+        case Join():
+            on = " AND ".join(f"{phrase(ours)} = {phrase(theirs)}" for ours, theirs in relation.on)
+            yield f"{indent[3:]}└─ {relation.kind.value.title()} join on {on}   {stability}"
+            yield from _tree(engine, relation.left, indent + "   ")
+            yield from _tree(engine, relation.right, indent + "   ")
+
+
+def _measurements(prepared: Prepared) -> Iterator[str]:
+    plan = prepared.plan
+    yield "Measured"
+    if not plan.blocks:
+        yield "  nothing: the group keys are public"
+    for measured in plan.blocks:
+        yield f"  {measured.block.name}: {_norms(measured)}, {measured.mechanism.describe()} (in steps)"
+    for item in prepared.post.release.aggregations:
+        yield f"  {_call(item)}: {_expected(prepared, item)}"
+    for candidate in plan.candidates[1:]:
+        ratio = math.exp(candidate.score - plan.candidates[0].score)
+        yield f"  not chosen: {candidate.name}, with {ratio:.2f} times the error"
+
+
+def _norms(measured: MeasuredBlock) -> str:
+    l1, l2 = measured.sensitivity.l1, math.sqrt(measured.sensitivity.l2_squared)
+    return f"l1 sensitivity {_number(l1)}, l2 sensitivity {l2:,.6g}"
+
+
+def _expected(prepared: Prepared, item: Aggregation) -> str:
+    """The half-width that 95 of 100 answers will keep to, as far as it can be known beforehand."""
+    plan = prepared.plan
+    entry = AGGREGATES[item.function]
+    if entry.ratio:
+        return f"expected 95% half-width about {1.96 * predicted_std(plan, item):,.4g} / number of rows"
+    block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
+    half = intervals.half_width(plan.blocks[block].mechanism, weights, 0.95)
+    std = plan.blocks[block].std(weights)
+    return f"expected 95% half-width {half * predicted_std(plan, item) / std:,.4g}"
+
+
+def _price(engine: Engine, prepared: Prepared) -> Iterator[str]:
+    event = prepared.plan.event
+    yield "Price"
+    if event is None:
+        yield "  nothing"
+        return
+    account = engine.account(prepared.table)
+    for quote in engine.quote(prepared):
+        unit = "ε" if account.accountant.name == "pure" else "ρ"
+        loss, left = float(quote.spend.loss_fraction), float(quote.left.loss_fraction)
+        verdict = "" if quote.fits else "; REFUSED: the budget does not suffice"
+        yield (
+            f"  {quote.table}: {unit} = {loss:.4g} and δ = {float(quote.spend.delta_fraction):.3g}, "
+            f"as for ε = {float(prepared.asked.epsilon):g}; left {unit} = {left:.4g}{verdict}"
+        )
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def _number(value: Fraction) -> str:
+    return f"{value.numerator:,}" if value.denominator == 1 else f"{float(value):.6g}"
+
+

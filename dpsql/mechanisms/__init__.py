@@ -1,0 +1,25 @@
+"""Noise: what to add to exact integers, how it is drawn, and how far it can stray.
+
+A mechanism is a frozen value that names an exact law on the integers; `MECHANISMS` lists them all, and
+the law tests run over it. One file a mechanism; all randomness comes through `Entropy`, and every draw
+through `sampler`.
+"""
+
+from __future__ import annotations
+
+from dpsql.mechanisms.base import Mechanism, Sensitivity
+from dpsql.mechanisms.entropy import Entropy, SystemEntropy
+from dpsql.mechanisms.gaussian import DiscreteGaussian
+from dpsql.mechanisms.geometric import Geometric
+
+MECHANISMS: tuple[type[Mechanism], ...] = (Geometric, DiscreteGaussian)
+
+__all__ = [
+    "MECHANISMS",
+    "DiscreteGaussian",
+    "Entropy",
+    "Geometric",
+    "Mechanism",
+    "Sensitivity",
+    "SystemEntropy",
+]

@@ -1,0 +1,80 @@
+"""Coins that fall heads with an exact probability, though it is irrational.
+
+The uniform number behind a toss is read lazily, a word at a time, and compared with as many binary
+digits of the probability; the toss is decided at the first place where they differ. Nothing is rounded,
+and nearly always the first word decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from fractions import Fraction
+from functools import lru_cache
+
+from dpsql.mechanisms.entropy import Entropy
+
+_WORD = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Coin:
+    """Heads with probability p = exp(-`exponent`) or, if `as_odds`, with odds exp(-`exponent`) : 1.
+
+    As odds, p = 1 / (1 + exp(`exponent`)). The exponent is any rational >= 0.
+    """
+
+    exponent: Fraction
+    as_odds: bool = False
+
+    def threshold(self, bits: int) -> int:
+        """floor(p * 2**bits), exactly.
+
+        >>> Coin(Fraction(1)).threshold(10)
+        376
+        """
+        return _threshold(self.exponent, self.as_odds, bits)
+
+    def settle(self, prefix: int, bits: int, entropy: Entropy) -> bool:
+        """The toss, given that the first `bits` binary digits of its uniform number are `prefix`."""
+        while prefix == (threshold := self.threshold(bits)):
+            prefix = prefix << _WORD | int(entropy.words(1)[0])
+            bits += _WORD
+        return prefix < threshold
+
+    def toss(self, entropy: Entropy) -> bool:
+        """True with probability p."""
+        return self.settle(0, 0, entropy)
+
+
+@lru_cache(maxsize=4096)
+def _threshold(exponent: Fraction, as_odds: bool, bits: int) -> int:
+    """floor(p * 2**bits), from bounds on exp(-exponent) that tighten until both give one integer.
+
+    They do in the end: unless the exponent is zero, p is transcendental (Lindemann), so p * 2**bits lies
+    strictly between two integers.
+    """
+    odds = int(as_odds)
+    if not exponent:
+        return (1 << bits) >> odds
+    places = bits // 3 + 20
+    while True:
+        unit: int = 10**places
+        low, high = _exp_bounds(exponent, places)
+        floor = (low << bits) // (unit + odds * low)
+        if floor == (high << bits) // (unit + odds * high):
+            return floor
+        places *= 2
+
+
+def _exp_bounds(exponent: Fraction, places: int) -> tuple[int, int]:
+    """Integers around exp(-exponent) * 10**places.
+
+    With ten spare digits the value is known to 1e-9 of a unit: `Decimal.exp` is correctly rounded, and a
+    relative error r in the exponent x moves exp(-x) by about r * x * exp(-x) < r. One unit each way is
+    then beyond doubt.
+    """
+    context = Context(prec=places + 10)
+    quotient = context.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
+    value = int(context.scaleb(context.exp(quotient.copy_negate()), places))
+    return max(0, value - 1), value + 2

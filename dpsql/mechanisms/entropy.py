@@ -1,0 +1,30 @@
+"""Where randomness comes from: the operating system, and in tests a stand-in."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Entropy(Protocol):
+    """A source of independent uniform words."""
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """`count` fresh words, each uniform on 0..2**64-1 and independent of all others."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SystemEntropy:
+    """The operating system's generator.
+
+    It has no seed and no state in this process, so nothing can be set, pickled or shared by a fork.
+    """
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """`count` words, shape `(count,)`; OSError if the system has no generator."""
+        return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)

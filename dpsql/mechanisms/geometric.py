@@ -1,0 +1,127 @@
+"""The two-sided geometric mechanism: pure differential privacy on the integers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Context, Decimal, localcontext
+from fractions import Fraction
+from functools import lru_cache
+from typing import ClassVar
+
+from dpsql.mechanisms.base import Mechanism, calibrated, positive_loss
+from dpsql.mechanisms.entropy import Entropy
+from dpsql.mechanisms.sampler import two_sided_geometric
+
+_PLACES = 50
+_UP = 1 + Decimal(10) ** -30
+
+
+@dataclass(frozen=True, slots=True)
+class Geometric(Mechanism):
+    """Integer noise k with probability (1-a)/(1+a) * a**|k|, a = exp(-1/`scale`).
+
+    `scale` is in lattice steps. InternalError unless it is a positive Fraction.
+
+    Claim: added to a vector of integers, coordinate by coordinate and independently, it is
+    (l1_sensitivity / scale)-differentially private, and no smaller loss holds if the sensitivity is
+    attained.
+    Why: a shift of the centre by d changes the probability of an output by at most a factor a**-|d|,
+    with equality on the far side of both centres; over the coordinates the |d| add up to the l1 norm.
+    Source: Ghosh, Roughgarden and Sundararajan 2009, Definition 2.1 and Theorem 2.2.
+
+    >>> Geometric.calibrate(l1_sensitivity=Fraction(2), epsilon=Fraction(1, 10))
+    Geometric(scale=Fraction(20, 1))
+    >>> Geometric(Fraction(20)).epsilon(Fraction(2))
+    Fraction(1, 10)
+    >>> Geometric(Fraction(20)).half_width(0.95)
+    60
+    """
+
+    name: ClassVar[str] = "geometric"
+
+    scale: Fraction
+
+    def __post_init__(self) -> None:
+        calibrated(self.scale, 256, "scale")
+
+    @classmethod
+    def calibrate(cls, l1_sensitivity: Fraction, epsilon: Fraction) -> Geometric:
+        """The mechanism with loss exactly `epsilon`; LossError unless it is a positive Fraction."""
+        return cls(l1_sensitivity / positive_loss(epsilon, "epsilon"))
+
+    def epsilon(self, l1_sensitivity: Fraction) -> Fraction:
+        """The loss of a release with this sensitivity, exactly."""
+        return l1_sensitivity / self.scale
+
+    def draw(self, size: int, entropy: Entropy) -> list[int]:
+        """`size` independent draws from the exact law."""
+        draws: list[int] = two_sided_geometric(self.scale, size, entropy).tolist()
+        return draws
+
+    def variance_float(self) -> float:
+        """2a / (1-a)**2 in squared lattice steps, rounded to nearest."""
+        rate = float(1 / self.scale)
+        return 2 * math.exp(-rate) / math.expm1(-rate) ** 2
+
+    def sum_tail_up(self, terms: int, threshold: int) -> float:
+        """An upper bound on the probability that `terms` >= 1 independent draws sum to >= `threshold`.
+
+        Claim: the exact probability, rounded up. For one draw and t >= 0 it is a**t / (1+a).
+        Why: the sum S of n draws is the difference of two negative binomials, with generating function
+        (1-a)**(2n) / ((1-az)**n * (1-a/z)**n). Split into partial fractions at z = 1/a, its part in
+        z**t, t >= 0, is a mixture, with the positive weights of `_mixture`, of negative binomials of
+        1 to n terms; and P(one of i terms >= t) = a**t * sum over l < i of C(t+l-1, l) * (1-a)**l.
+        Below zero the law is symmetric: P(S >= t) = 1 - P(S >= 1-t).
+        All terms added are positive, so 50 digits leave an error far below the 1e-30 added at the end.
+        """
+        distance = max(threshold, 1 - threshold)
+        weights = _mixture(self.scale, terms)
+        with localcontext(_context(self.scale)):
+            complement = 1 - _exp(-1 / self.scale)
+            term, total = Decimal(1), Decimal(0)
+            for index, weight in enumerate(weights):
+                total += weight * term
+                term *= (distance + index) * complement / (index + 1)
+            total *= _exp(-distance / self.scale)
+            upper = (total if threshold == distance else 1 - total) * _UP
+        return min(1.0, math.nextafter(float(upper), math.inf))
+
+    def describe(self) -> str:
+        """The law in words.
+
+        >>> Geometric(Fraction(20)).describe()
+        'geometric, scale 20'
+        """
+        return f"{self.name}, scale {float(self.scale):.6g}"
+
+
+@lru_cache(maxsize=256)
+def _mixture(scale: Fraction, terms: int) -> tuple[Decimal, ...]:
+    """For l = 0 to terms-1, the weight of the negative binomials of more than l terms.
+
+    With u = 1-a and v = 1/(1+a), the weight of n-k terms is v**n times the coefficient g_k of x**k in
+    G(x) = ((1-ux)/(1-vx))**n. From (1-vx) * G'(x) = n * a*a * v * G(x)/(1-ux), where h_k are the
+    coefficients of G(x)/(1-ux), follows a recurrence without a subtraction.
+    """
+    with localcontext(_context(scale)):
+        ratio = _exp(-1 / scale)
+        u, v = 1 - ratio, 1 / (1 + ratio)
+        g = h = v**terms
+        total, totals = g, [g]
+        for k in range(terms - 1):
+            g = v * (k * g + terms * ratio * ratio * h) / (k + 1)
+            h = g + u * h
+            total += g
+            totals.append(total)
+    return tuple(reversed(totals))
+
+
+def _context(scale: Fraction) -> Context:
+    """Digits enough to leave `_PLACES` of them after the cancellation in 1 - exp(-1/scale)."""
+    return Context(prec=_PLACES + len(str(math.ceil(scale))))
+
+
+def _exp(exponent: Fraction) -> Decimal:
+    """exp(exponent), rounded in the current context."""
+    return (Decimal(exponent.numerator) / Decimal(exponent.denominator)).exp()

@@ -1,0 +1,121 @@
+"""Scalar expressions, typed when they are built.
+
+Every operator and function is a `Call` that holds its entry of the function registry, so that one
+visitor serves them all: the entry knows the result's type, its interval and how to write it in SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from dpsql.plan.interval import Interval
+from dpsql.plan.types import Type, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the policy and the schema say of a column: public knowledge, whatever the data holds.
+
+    `engine_type` is the column's type in the database, `interval` its declared bounds, `domain` its
+    declared values, `nullable` whether NULL is one of its keys.
+    """
+
+    type: Type
+    engine_type: str
+    interval: Interval = Interval()
+    domain: tuple[Value, ...] | None = None
+    nullable: bool = True
+    is_unit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the scan known in this query as `source`."""
+
+    source: str
+    name: str
+    facts: Facts
+
+    @property
+    def type(self) -> Type:
+        """The type it is read as."""
+        return self.facts.type
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant of the query."""
+
+    value: Value
+    type: Type
+
+    def __str__(self) -> str:
+        return repr(self.value) if isinstance(self.value, str) else str(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A column of the released table, by its name there: public from the release on."""
+
+    name: str
+    type: Type
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """An entry of the function registry; entries are compared by identity.
+
+    `result` gives the type for argument types, or None where it refuses them. `interval` maps the
+    arguments and their intervals to the result's. `sql` is a template whose holes {0}, {1}, … take
+    the written arguments and {args} all of them, comma-separated. `wide_sql`, for integer results,
+    is written instead where the interval does not exclude overflow. `total` says why no row can make
+    the written SQL fail. `strict` means that the result is NULL only if an argument is; `literals`
+    are the argument positions that must be constants.
+    """
+
+    name: str
+    signature: str
+    result: Callable[[tuple[Type, ...]], Type | None]
+    sql: str
+    total: str
+    interval: Callable[[tuple[Expr, ...], tuple[Interval, ...]], Interval] = lambda _, __: Interval()
+    wide_sql: str | None = None
+    strict: bool = False
+    integral: bool = False
+    literals: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function applied to arguments."""
+
+    function: Function
+    arguments: tuple[Expr, ...]
+    type: Type = field(compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.function.name}({', '.join(map(str, self.arguments))})"
+
+
+Expr = Column | Literal | Released | Call
+"""A scalar expression."""
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """The expression and everything in it, outermost first."""
+    yield expr
+    if isinstance(expr, Call):
+        for argument in expr.arguments:
+            yield from walk(argument)
+
+
+def columns(expr: Expr) -> Iterator[Column]:
+    """The columns that an expression reads."""
+    return (part for part in walk(expr) if isinstance(part, Column))

@@ -1,0 +1,189 @@
+"""Intervals: what is known of a value before any data is read.
+
+Ends are exact Fractions; None is an end without a bound. Dates count as their ordinal and timestamps
+as microseconds since 1970, so that one algebra serves every ordered type. An interval speaks of the
+values that are not NULL.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.plan.types import Value
+
+End = Fraction | None
+_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001  (SQL timestamps have no zone)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Interval:
+    """The closed range [low, high] of exact rationals.
+
+    >>> Interval(-2, 5) + Interval(1, None)
+    Interval(-1, None)
+    """
+
+    low: End
+    high: End
+
+    def __init__(self, low: Fraction | int | None = None, high: Fraction | int | None = None) -> None:
+        object.__setattr__(self, "low", None if low is None else Fraction(low))
+        object.__setattr__(self, "high", None if high is None else Fraction(high))
+        if self.low is not None and self.high is not None and self.low > self.high:
+            raise ValueError("an interval's low end is above its high end")
+
+    def __repr__(self) -> str:
+        return f"Interval({_text(self.low)}, {_text(self.high)})"
+
+    def __str__(self) -> str:
+        low = "(-∞" if self.low is None else f"[{_text(self.low)}"
+        high = "∞)" if self.high is None else f"{_text(self.high)}]"
+        return f"{low}, {high}"
+
+    @property
+    def bounded(self) -> bool:
+        """Whether both ends are known."""
+        return self.low is not None and self.high is not None
+
+    @property
+    def ends(self) -> tuple[Fraction, Fraction]:
+        """Both ends of a bounded interval."""
+        if self.low is None or self.high is None:
+            raise ValueError("an end is not bounded")
+        return self.low, self.high
+
+    @property
+    def magnitude(self) -> Fraction:
+        """max(|low|, |high|) of a bounded interval."""
+        low, high = self.ends
+        return max(abs(low), abs(high))
+
+    def within(self, limit: Fraction | int) -> bool:
+        """Whether every value lies in [-limit, limit]."""
+        return self.bounded and self.magnitude <= limit
+
+    def contains(self, value: Fraction | int) -> bool:
+        """Whether `value` lies in the interval."""
+        return (self.low is None or self.low <= value) and (self.high is None or value <= self.high)
+
+    def __add__(self, other: Interval) -> Interval:
+        return Interval(_plus(self.low, other.low), _plus(self.high, other.high))
+
+    def __neg__(self) -> Interval:
+        return Interval(_minus(self.high), _minus(self.low))
+
+    def __sub__(self, other: Interval) -> Interval:
+        return self + (-other)
+
+    def __mul__(self, other: Interval) -> Interval:
+        """All products. An end without a bound times zero counts as unbounded: inf * 0 is not 0."""
+        if not (self.bounded and other.bounded):
+            if self.low is not None and other.low is not None and self.low >= 0 and other.low >= 0:
+                return Interval(self.low * other.low, None)
+            return Interval()
+        products = [a * b for a in self.ends for b in other.ends]
+        return Interval(min(products), max(products))
+
+    def __truediv__(self, other: Interval) -> Interval:
+        """All quotients; unbounded when the divisor may come arbitrarily near zero."""
+        low, high = other.low, other.high
+        away = (low is not None and low > 0) or (high is not None and high < 0)
+        if not away or not self.bounded:
+            return Interval()
+        inverse = [Fraction(0) if end is None else 1 / end for end in (low, high)]
+        return self * Interval(min(inverse), max(inverse))
+
+    def __abs__(self) -> Interval:
+        if self.low is not None and self.low >= 0:
+            return self
+        if self.high is not None and self.high <= 0:
+            return -self
+        high = None if not self.bounded else self.magnitude
+        return Interval(0, high)
+
+    def map(self, rounded_down: Callable[[Fraction], int], rounded_up: Callable[[Fraction], int]) -> Interval:
+        """The image under a monotone function, given below for the low end and above for the high."""
+        return Interval(
+            None if self.low is None else rounded_down(self.low),
+            None if self.high is None else rounded_up(self.high),
+        )
+
+    def floor(self) -> Interval:
+        """The image under ⌊·⌋."""
+        return self.map(math.floor, math.floor)
+
+    def ceil(self) -> Interval:
+        """The image under ⌈·⌉."""
+        return self.map(math.ceil, math.ceil)
+
+    def outward(self) -> Interval:
+        """The smallest enclosing interval with integer ends: holds under any rounding to integers."""
+        return self.map(math.floor, math.ceil)
+
+    def hull(self, other: Interval) -> Interval:
+        """The smallest interval around both."""
+        return Interval(_lesser(self.low, other.low), _greater(self.high, other.high))
+
+    def meet(self, other: Interval) -> Interval:
+        """The values in both, or `self` where there are none: an empty filter needs no bound."""
+        low = other.low if self.low is None else self.low if other.low is None else max(self.low, other.low)
+        high = other.high if self.high is None else self.high if other.high is None else min(self.high, other.high)
+        if low is not None and high is not None and low > high:
+            return self
+        return Interval(low, high)
+
+
+def hull(intervals: Iterable[Interval]) -> Interval:
+    """The smallest interval around all of one or more."""
+    first, *rest = intervals
+    for interval in rest:
+        first = first.hull(interval)
+    return first
+
+
+def position(value: Value) -> Fraction | None:
+    """Where a value lies on the line that intervals live on; None for text and NULL.
+
+    >>> position(dt.date(1970, 1, 2)), position(True), position('a')
+    (Fraction(719164, 1), Fraction(1, 1), None)
+    """
+    if isinstance(value, dt.datetime):
+        return Fraction((value - _EPOCH) // dt.timedelta(microseconds=1))
+    if isinstance(value, dt.date):
+        return Fraction(value.toordinal())
+    if isinstance(value, (bool, int)):
+        return Fraction(int(value))
+    if isinstance(value, float) and math.isfinite(value):
+        return Fraction(value)
+    return None
+
+
+def timestamp_at(microseconds: Fraction) -> dt.datetime:
+    """The timestamp at a position, rounded down to its microsecond."""
+    return _EPOCH + dt.timedelta(microseconds=math.floor(microseconds))
+
+
+def _plus(a: End, b: End) -> End:
+    return None if a is None or b is None else a + b
+
+
+def _minus(a: End) -> End:
+    return None if a is None else -a
+
+
+def _lesser(a: End, b: End) -> End:
+    return None if a is None or b is None else min(a, b)
+
+
+def _greater(a: End, b: End) -> End:
+    return None if a is None or b is None else max(a, b)
+
+
+def _text(end: End) -> str:
+    if end is None:
+        return "None"
+    return str(end.numerator) if end.denominator == 1 else f"{float(end):g}"

@@ -1,0 +1,83 @@
+"""The value types that dpsql reasons about, each with the engine type that carries it.
+
+The engine's many integer and float types are widened to one of each when a column is read: no
+arithmetic on them can then overflow within its interval, and the type of a result depends on the
+plan alone.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from enum import Enum
+
+
+class Type(Enum):
+    """A value type; `.value` is the engine's name for it."""
+
+    INTEGER = "BIGINT"
+    DOUBLE = "DOUBLE"
+    VARCHAR = "VARCHAR"
+    DATE = "DATE"
+    TIMESTAMP = "TIMESTAMP"
+    BOOLEAN = "BOOLEAN"
+    NULL = "NULL"
+
+    @property
+    def numeric(self) -> bool:
+        """Whether values can be added."""
+        return self in (Type.INTEGER, Type.DOUBLE)
+
+    @property
+    def temporal(self) -> bool:
+        """Whether values are points in time."""
+        return self in (Type.DATE, Type.TIMESTAMP)
+
+    def __str__(self) -> str:
+        return self.value
+
+
+Value = int | float | str | bool | dt.date | dt.datetime | None
+"""A value of one of the types: what literals, domains and released cells hold."""
+
+
+def type_of(value: Value) -> Type:
+    """The type of a Python value.
+
+    >>> type_of(True), type_of(2), type_of(2.0)
+    (<Type.BOOLEAN: 'BOOLEAN'>, <Type.INTEGER: 'BIGINT'>, <Type.DOUBLE: 'DOUBLE'>)
+    """
+    for python, kind in _PYTHON:
+        if isinstance(value, python):
+            return kind
+    raise TypeError(f"no type for {type(value).__name__}")
+
+
+_PYTHON: tuple[tuple[type, Type], ...] = (
+    (bool, Type.BOOLEAN),  # before int, of which it is a subclass
+    (int, Type.INTEGER),
+    (float, Type.DOUBLE),
+    (str, Type.VARCHAR),
+    (dt.datetime, Type.TIMESTAMP),  # before date, of which it is a subclass
+    (dt.date, Type.DATE),
+    (type(None), Type.NULL),
+)
+
+
+def common(types: tuple[Type, ...]) -> Type | None:
+    """The one type that values of all `types` can be read as, or None.
+
+    >>> common((Type.INTEGER, Type.NULL, Type.DOUBLE))
+    <Type.DOUBLE: 'DOUBLE'>
+    >>> common((Type.INTEGER, Type.VARCHAR)) is None
+    True
+    """
+    known = set(types) - {Type.NULL}
+    if not known:
+        return Type.NULL
+    if len(known) == 1:
+        return known.pop()
+    if known == {Type.INTEGER, Type.DOUBLE}:
+        return Type.DOUBLE
+    if known == {Type.DATE, Type.TIMESTAMP}:
+        return Type.TIMESTAMP
+    return None

@@ -1,0 +1,25 @@
+"""The owner's policy: whom the data protects, how much may be lost, and what analysts may touch."""
+
+from dpsql.policy.domain import Bound, ColumnType, Value
+from dpsql.policy.load import load
+from dpsql.policy.models import BudgetOverride, BudgetSpec, Column, Link, Policy, Table, Unit
+from dpsql.policy.names import fold
+from dpsql.policy.schema import json_schema
+from dpsql.policy.skeleton import skeleton
+
+__all__ = [
+    "Bound",
+    "BudgetOverride",
+    "BudgetSpec",
+    "Column",
+    "ColumnType",
+    "Link",
+    "Policy",
+    "Table",
+    "Unit",
+    "Value",
+    "fold",
+    "json_schema",
+    "load",
+    "skeleton",
+]

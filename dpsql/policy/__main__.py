@@ -1,0 +1,10 @@
+"""Print the JSON schema of a policy: `python -m dpsql.policy > grammars/policy.schema.json`."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from dpsql.policy.schema import json_schema
+
+sys.stdout.write(json.dumps(json_schema(), indent=2, sort_keys=True) + "\n")

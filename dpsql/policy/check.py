@@ -1,0 +1,107 @@
+"""The constraints that span keys of a policy.
+
+The functions take what could be read, even of a policy that is wrong elsewhere, so that one error can
+list every problem of a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from dpsql.policy.links import is_row, link_circles, link_problem
+from dpsql.policy.names import NameMap, declared
+from dpsql.policy.problem import Problem, did_you_mean
+
+if TYPE_CHECKING:
+    from dpsql.policy.models import BudgetSpec, Table
+
+_OF_PRIVATE = ("unit", "link", "rows_per_unit", "partition", "max_groups", "min_frequency", "budget")
+_ROWS_PER_UNIT = "the most rows of one privacy unit that count (the engine leaves out the rest), such as 20"
+
+
+def table_problems(given: Mapping[str, object]) -> list[Problem]:
+    """What is wrong between the keys of one table; `given` holds its keys as written or as read."""
+    public = given.get("public", False)
+    if public is True:
+        words = "has no meaning in a public table, which protects nobody"
+        return [
+            Problem((key,), "public_table", words, "delete this key, or `public`")
+            for key in given
+            if key in _OF_PRIVATE
+        ]
+    problems = _unit_problems(given) if public is False else []
+    columns = given.get("columns", {})
+    partition = given.get("partition")
+    if (
+        isinstance(partition, str)
+        and isinstance(columns, Mapping)
+        and declared(partition, map(str, columns)) is None
+    ):
+        words = f"no column {partition} is declared in this table"
+        hint = did_you_mean(partition, map(str, columns)) or "declare it under columns"
+        problems.append(Problem(("partition",), "unknown_column", words, hint))
+    return problems
+
+
+def _unit_problems(given: Mapping[str, object]) -> list[Problem]:
+    unit, rows = given.get("unit"), given.get("rows_per_unit")
+    if "unit" in given and "link" in given:
+        return [
+            Problem(
+                ("link",), "unit_and_link", "a table has a unit or a link, not both", "delete one of them"
+            )
+        ]
+    if "unit" not in given and "link" not in given:
+        hint = (
+            "write one of `unit: <column>`, `unit: row`, `link: {column: …, references: …}`, `public: true`"
+        )
+        return [Problem((), "no_unit", "does not say whom its rows belong to", hint)]
+    if not is_row(unit):
+        if "rows_per_unit" in given:
+            return []
+        return [Problem(("rows_per_unit",), "missing_key", "is missing", f"write {_ROWS_PER_UNIT}")]
+    problems = []
+    if isinstance(rows, int) and rows != 1:
+        hint = "delete the key, or name the column that holds the unit's id as `unit`"
+        problems.append(
+            Problem(("rows_per_unit",), "rows_of_row", f"a unit that is a row has 1 row, not {rows}", hint)
+        )
+    columns = given.get("columns")
+    if isinstance(columns, Mapping) and declared("row", map(str, columns)):
+        words = "`row` means that each row is a unit, but the table also declares a column of that name"
+        problems.append(Problem(("unit",), "ambiguous_unit", words, "rename the column through a view"))
+    return problems
+
+
+def policy_problems(budget: BudgetSpec | None, tables: Mapping[str, Table | None]) -> list[Problem]:
+    """What is wrong between tables, and between a table and the policy's budget.
+
+    None stands for a budget or table that is wrong itself: nothing is said about it.
+    """
+    known = NameMap(tables)
+    circles = link_circles(known)
+    problems: list[Problem] = []
+    for name, table in tables.items():
+        if table is None:
+            continue
+        if budget is not None and not table.public:
+            problems += [found.below("tables", name) for found in _budget_problems(budget, table)]
+        if table.link is not None:
+            where = ("tables", name, "link", "references")
+            found = link_problem(name, table.link, known, circles)
+            problems += [found.below(*where)] if found else []
+    return problems
+
+
+def _budget_problems(default: BudgetSpec, table: Table) -> Iterator[Problem]:
+    own = table.budget
+    delta = default.delta if own is None or own.delta is None else own.delta
+    accountant = default.accountant if own is None or own.accountant is None else own.accountant
+    if accountant == "zcdp" and not delta:
+        hint = "write a small delta such as 1e-7, or `accountant: pure`"
+        yield Problem(("budget",), "delta_required", "accountant zcdp needs a delta above 0", hint)
+    if table.min_frequency > 1 and not delta:
+        hint = "give the table's budget a small delta such as 1e-7, or delete min_frequency"
+        words = "needs a budget with a delta above 0: with delta 0 no unknown group is ever shown"
+        yield Problem(("min_frequency",), "delta_required", words, hint)

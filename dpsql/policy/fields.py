@@ -1,0 +1,127 @@
+"""The types of single keys: how each is read, written back, and described to editors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    ValidationInfo,
+    WithJsonSchema,
+)
+from pydantic_core import CoreSchema, core_schema
+
+from dpsql.policy.domain import MOST_VALUES, Bound, Value, bounds_of, values_of
+from dpsql.policy.exact import exact
+from dpsql.policy.names import name_problem
+from dpsql.policy.problem import refusal
+
+Accountant = Literal["pure", "zcdp"]
+Neighbors = Literal["add_remove", "replace"]
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Form:
+    """A key that `read` alone takes from its raw value, and `write` turns into JSON.
+
+    pydantic's own annotations would keep the type's built-in handling beside ours.
+    """
+
+    read: Callable[[object, ValidationInfo], object]
+    write: Callable[[Any], object]
+    schema: Json
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        writer = core_schema.plain_serializer_function_ser_schema(self.write, when_used="json-unless-none")
+        return core_schema.with_info_plain_validator_function(self.read, serialization=writer)
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> Json:
+        return dict(self.schema)
+
+
+def _epsilon(value: object, _: ValidationInfo) -> Fraction:
+    number = exact(value)
+    if number <= 0:
+        raise refusal("epsilon_range", "must be above 0")
+    return number
+
+
+def _delta(value: object, _: ValidationInfo) -> Fraction:
+    number = exact(value)
+    if not 0 <= number < 1:
+        raise refusal("delta_range", "must be at least 0 and below 1")
+    return number
+
+
+def _available(name: object) -> object:
+    if name == "gdp":
+        raise refusal("accountant_unavailable", "gdp is not available yet: choose zcdp")
+    return name
+
+
+def _column_name(name: str) -> str:
+    wrong = name_problem(name, "column", dots=True)
+    if wrong:
+        raise refusal("bad_name", wrong)
+    return name
+
+
+def _reference(text: str) -> str:
+    table, _, column = text.partition(".")
+    if not table.strip() or not column.strip():
+        raise refusal("bad_reference", f"must be <table>.<column>, not {text!r}")
+    return text
+
+
+def _bounds(pair: object, info: ValidationInfo) -> tuple[Bound, Bound] | None:
+    kind = info.data.get("type")  # absent when the type itself is wrong, which is reported on its own
+    return None if pair is None or kind is None else bounds_of(pair, kind)
+
+
+def _values(values: object, info: ValidationInfo) -> tuple[Value, ...] | None:
+    kind = info.data.get("type")
+    return None if values is None or kind is None else values_of(values, kind)
+
+
+def _as_list(items: tuple[object, ...]) -> list[object]:
+    return [item if isinstance(item, (bool, int, float)) else str(item) for item in items]
+
+
+def as_dict(entries: object) -> object:
+    """A mapping as the dict that pydantic's strict mode wants; nothing at all is an empty one."""
+    return dict(entries) if isinstance(entries, Mapping) else {} if entries is None else entries
+
+
+_NUMBER_TEXT: Json = {
+    "type": "string",
+    "pattern": r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$|^[0-9]+/[0-9]+$",
+}
+_POSITIVE: Json = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, _NUMBER_TEXT]}
+_BELOW_ONE: Json = {"anyOf": [{"type": "number", "minimum": 0, "exclusiveMaximum": 1}, _NUMBER_TEXT]}
+_PAIR: Json = {"type": "array", "minItems": 2, "maxItems": 2, "items": {"type": ["number", "string"]}}
+_DOMAIN: Json = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": MOST_VALUES,
+    "uniqueItems": True,
+    "items": {"type": ["number", "string", "boolean"]},
+}
+_NAME: Json = {"type": "string", "minLength": 1}
+
+AS_DICT = PlainSerializer(dict)
+Epsilon = Annotated[Fraction, _Form(_epsilon, str, _POSITIVE)]
+Delta = Annotated[Fraction, _Form(_delta, str, _BELOW_ONE)]
+KnownAccountant = Annotated[Accountant, BeforeValidator(_available)]
+ColumnName = Annotated[str, AfterValidator(_column_name), WithJsonSchema(_NAME)]
+Reference = Annotated[str, AfterValidator(_reference), WithJsonSchema({**_NAME, "pattern": r"^[^.]+\..+$"})]
+Bounds = Annotated[tuple[Bound, Bound] | None, _Form(_bounds, _as_list, _PAIR)]
+Values = Annotated[tuple[Value, ...] | None, _Form(_values, _as_list, _DOMAIN)]
+Version = Annotated[str, WithJsonSchema({"type": ["string", "number"]})]

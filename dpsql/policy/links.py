@@ -1,0 +1,80 @@
+"""Links from table to table, which must all end at a column that holds the privacy unit's id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from dpsql.policy.names import NameMap, fold
+from dpsql.policy.problem import Problem, did_you_mean
+
+if TYPE_CHECKING:
+    from dpsql.policy.models import Link, Table
+
+_MOST_SHOWN = 10
+
+
+def is_row(unit: object) -> bool:
+    """Whether the value of a `unit` key says that each row is a privacy unit."""
+    return isinstance(unit, str) and fold(unit) == "row"
+
+
+def link_problem(
+    name: str, link: Link, tables: NameMap[Table | None], circles: Mapping[str, str]
+) -> Problem | None:
+    """What is wrong with where the link of table `name` leads, or None.
+
+    `circles` is what `link_circles` gives. Nothing is said of links to a table that is None, which is
+    wrong itself.
+    """
+    if link.table not in tables:
+        hint = did_you_mean(link.table, tables)
+        return Problem((), "dangling_link", f"no table {link.table} is declared", hint)
+    target = tables[link.table]
+    if target is None:
+        return None
+    if target.public:
+        hint = "link to the private table whose unit the rows belong to"
+        return Problem((), "public_link", f"{link.table} is public, so its rows belong to no unit", hint)
+    if is_row(target.unit):
+        hint = f"in {link.table} write `unit: {link.key}` and `rows_per_unit: 1`"
+        words = f"the unit of {link.table} is a row, which has no id to link to"
+        return Problem((), "row_link", words, hint)
+    if fold(name) in circles:
+        words = f"the links go round and never reach a unit: {circles[fold(name)]}"
+        return Problem((), "link_cycle", words, "give one of these tables a `unit` instead of a link")
+    if not _has_column(target, link.key):
+        hint = did_you_mean(link.key, [target.unit or "", *target.columns]) or f"declare it in {link.table}"
+        return Problem((), "dangling_link", f"no column {link.key} is declared in {link.table}", hint)
+    return None
+
+
+def _has_column(table: Table, column: str) -> bool:
+    own = table.unit if table.link is None else table.link.column
+    return column in table.columns or (own is not None and fold(own) == fold(column))
+
+
+def link_circles(tables: NameMap[Table | None]) -> dict[str, str]:
+    """Each table (by folded name) on a circle of links, with that circle in words: `a → b → a`."""
+    target = {
+        fold(name): fold(table.link.table)
+        for name, table in tables.items()
+        if table is not None and table.link is not None
+    }
+    spelling = {fold(name): name for name in tables}
+    circles: dict[str, str] = {}
+    done: set[str] = set()
+    for start in target:
+        trail: dict[str, None] = {}
+        here = start
+        while here in target and here not in done and here not in trail:
+            trail[here] = None
+            here = target[here]
+        if here in trail:
+            members = [*trail][[*trail].index(here) :]
+            shown = [spelling[member] for member in (*members, here)]
+            circles |= dict.fromkeys(
+                members, " → ".join(shown[:_MOST_SHOWN] + ["…"] * (len(shown) > _MOST_SHOWN))
+            )
+        done |= trail.keys()
+    return circles

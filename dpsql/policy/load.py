@@ -1,0 +1,156 @@
+"""A policy from a file, a text, a dict or models; whatever is wrong is one `PolicyError`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from os import PathLike, fspath
+
+from pydantic import ValidationError
+
+from dpsql.errors import PolicyError
+from dpsql.policy.check import policy_problems, table_problems
+from dpsql.policy.models import BudgetSpec, Policy, Table
+from dpsql.policy.names import name_problems
+from dpsql.policy.problem import Path, Problem
+from dpsql.policy.report import Source, policy_error
+from dpsql.policy.tree import DEEPEST, read_tree
+from dpsql.policy.wording import problems_of
+
+LARGEST_FILE = 1_000_000  # bytes
+_PLACEHOLDER = re.compile(r"\bTODO\b")
+
+
+def load(source: str | PathLike[str] | Mapping[str, object] | Policy) -> Policy:
+    """The policy in a YAML file, a YAML text (a str that holds a newline), a dict or a Policy.
+
+    Raises PolicyError, which lists every problem with file, line and key; `code` and `position` are
+    those of the first. A Policy is validated again, so that a copy with changes is held to the rules.
+
+    >>> load({"version": 1, "privacy_unit": "person", "budget": {"epsilon": 0.1},
+    ...       "tables": {"people": {"unit": "row"}}}).budget.epsilon
+    Fraction(1, 10)
+    """
+    if isinstance(source, Policy):
+        return _validated(_dumped(source), Source("policy"), ())
+    if isinstance(source, Mapping):
+        return _validated(_plain(source, 0), Source("policy"), ())
+    if isinstance(source, str) and "\n" in source:
+        return _parsed(source.encode("utf-8", "surrogatepass"), "policy text")
+    if isinstance(source, (str, PathLike)):
+        name = fspath(source)
+        return _parsed(_read(name), name)
+    raise PolicyError(
+        f"a policy is a file, a text, a dict or a Policy, not {type(source).__name__}", code="policy_source"
+    )
+
+
+def _dumped(policy: Policy) -> object:
+    try:
+        return policy.model_dump(warnings=False)
+    except (AttributeError, TypeError, ValueError):  # only after model_construct or model_copy
+        raise PolicyError("policy: this Policy was built without validation", code="policy_source") from None
+
+
+def _plain(value: object, depth: int) -> object:
+    """Mappings of any kind as dicts, as deep as a policy goes."""
+    if not isinstance(value, Mapping) or depth > DEEPEST:
+        return value
+    return {key: _plain(part, depth + 1) for key, part in value.items()}
+
+
+def _read(name: str) -> bytes:
+    try:
+        with open(name, "rb") as file:
+            return file.read(LARGEST_FILE + 1)
+    except FileNotFoundError:
+        hint = "write one with `dpsql init`, or give the policy itself as a text with line ends or as a dict"
+        raise PolicyError(f"there is no policy file {name}", code="policy_missing", hint=hint) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise PolicyError(f"{name}: cannot be read: {reason}", code="policy_unreadable") from None
+
+
+def _parsed(data: bytes, name: str) -> Policy:
+    if len(data) > LARGEST_FILE:
+        raise PolicyError(f"{name}: is larger than {LARGEST_FILE:,} bytes", code="policy_size")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise PolicyError(f"{name}, line {line}: is not UTF-8 text", code="policy_unreadable") from None
+    tree = read_tree(text, name)
+    if tree.value is None:
+        raise PolicyError(f"{name}: the policy is empty", code="policy_empty")
+    return _validated(tree.value, tree.source, tree.problems)
+
+
+def _validated(value: object, source: Source, found: tuple[Problem, ...]) -> Policy:
+    """The policy in `value`; problems `found` already stop it, and silence what follows from them."""
+    found = (*found, *_placeholders(value, ()))
+    policy: Policy | None = None
+    problems: list[Problem] = []
+    try:
+        policy = Policy.model_validate(value)
+    except ValidationError as error:
+        problems = [*problems_of(error), *_between_keys(value)]
+    blamed = {problem.path for problem in found}
+    holders = {path[:-1] for path in blamed}
+    rest = [p for p in problems if p.path not in holders and not _within(p.path, blamed)]
+    if policy is None or found:
+        raise policy_error(source, [*found, *rest]) from None
+    return policy
+
+
+def _within(path: Path, others: set[Path]) -> bool:
+    return any(path[:end] in others for end in range(len(path) + 1))
+
+
+def _between_keys(value: object) -> Iterator[Problem]:
+    """What `dpsql.policy.check` says of a policy whose models could not all be built."""
+    raw = value.get("tables") if isinstance(value, Mapping) else None
+    if not isinstance(value, Mapping) or not isinstance(raw, Mapping):
+        return
+    for found in name_problems(raw, "table", dots=False):
+        yield found.below("tables")
+    tables: dict[str, Table | None] = {}
+    for name, entry in raw.items():
+        if not isinstance(name, str) or not isinstance(entry, Mapping):
+            continue
+        columns = entry.get("columns")
+        if isinstance(columns, Mapping):
+            yield from (
+                found.below("tables", name, "columns")
+                for found in name_problems(columns, "column", dots=True)
+            )
+        given = {key: part for key, part in entry.items() if isinstance(key, str) and part is not None}
+        yield from (found.below("tables", name) for found in table_problems(given))
+        tables[name] = _table(entry)
+    yield from policy_problems(_budget(value.get("budget")), tables)
+
+
+def _table(entry: object) -> Table | None:
+    try:
+        return Table.model_validate(entry)
+    except ValidationError:
+        return None
+
+
+def _budget(entry: object) -> BudgetSpec | None:
+    try:
+        return BudgetSpec.model_validate(entry)
+    except ValidationError:
+        return None
+
+
+def _placeholders(value: object, path: Path) -> Iterator[Problem]:
+    """The places of a skeleton that were never filled in; `TODO` as a public value is a value."""
+    if isinstance(value, str) and _PLACEHOLDER.search(value):
+        yield Problem(path, "todo", "still holds TODO: write what the comments in the file ask for")
+    elif isinstance(value, Mapping) and len(path) <= DEEPEST:
+        for key, part in value.items():
+            yield from _placeholders(part, (*path, str(key)))
+    elif isinstance(value, (list, tuple)) and path[-1:] != ("values",):
+        for place, part in enumerate(value):
+            if isinstance(part, str):
+                yield from _placeholders(part, (*path, place))

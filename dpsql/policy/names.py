@@ -1,0 +1,93 @@
+"""Names of tables and columns, compared as the engine compares them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from dpsql.policy.problem import Problem
+
+V = TypeVar("V")
+
+_ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+
+
+def fold(name: str) -> str:
+    """The form under which two names are the same name: ASCII letters in lower case.
+
+    DuckDB holds `é` and `É`, or `straße` and `strasse`, to be different columns, so `str.casefold`
+    would take an undeclared table for a declared one.
+
+    >>> fold("Straße"), fold("É") == fold("é")
+    ('straße', False)
+    """
+    return name.translate(_ASCII_LOWER)
+
+
+class NameMap(Mapping[str, V]):
+    """An immutable, hashable mapping whose lookup ignores case as `fold` does.
+
+    Iteration gives the names as declared. The names must differ by more than case: see
+    `name_problems`.
+    """
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, entries: Mapping[str, V]) -> None:
+        self._entries = {fold(name): (name, value) for name, value in entries.items()}
+
+    def __getitem__(self, name: str) -> V:
+        return self._entries[fold(name)][1]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and fold(name) in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self._entries.values())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __eq__(self, other: object) -> bool:
+        return dict(self) == dict(other) if isinstance(other, Mapping) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._entries.values()))
+
+    def __repr__(self) -> str:
+        return f"NameMap({dict(self)!r})"
+
+
+def declared(name: str, names: Iterable[str]) -> str | None:
+    """The spelling among `names` of `name`, or None when it is not among them."""
+    return next((other for other in names if fold(other) == fold(name)), None)
+
+
+def name_problem(name: object, kind: str, *, dots: bool) -> str | None:
+    """What is wrong with one name of a `kind` ("table", "column"), or None."""
+    if not isinstance(name, str):
+        return f"the name of a {kind} must be text, not {name!r}"
+    if not name.strip():
+        return f"the name of a {kind} is empty"
+    if "\0" in name or any("\ud800" <= letter <= "\udfff" for letter in name):
+        return f"the name of a {kind} holds a character that SQL cannot"
+    if "." in name and not dots:
+        return f"the name of a {kind} holds a dot: tables of the default schema only, by their simple name"
+    return None
+
+
+def name_problems(names: Mapping[str, object], kind: str, *, dots: bool) -> list[Problem]:
+    """The names that cannot be used, and those that differ only by case from an earlier one."""
+    problems: list[Problem] = []
+    first: dict[str, str] = {}
+    for name in names:
+        wrong = name_problem(name, kind, dots=dots)
+        if wrong:
+            hint = "make a view with a simple name and declare that" if "dot" in wrong else None
+            problems.append(Problem((str(name),), "bad_name", wrong, hint))
+        elif fold(name) in first:
+            words = f"{first[fold(name)]} and {name} differ only by case, which SQL does not tell apart"
+            problems.append(Problem((name,), "duplicate_name", words, "keep one of them"))
+        else:
+            first[fold(name)] = name
+    return problems

@@ -1,0 +1,75 @@
+"""A problem of a policy, and how it travels out of the pydantic models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from itertools import islice
+
+from pydantic_core import PydanticCustomError
+
+Path = tuple[str | int, ...]
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LONGEST_SHOWN = 60
+_MOST_COMPARED = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong: where (`path`, keys and list places), a stable `code`, and words for the owner."""
+
+    path: Path
+    code: str
+    message: str
+    hint: str | None = None
+
+    def below(self, *parents: str | int) -> Problem:
+        """The same problem seen from further up, `parents` before its path."""
+        return replace(self, path=(*parents, *self.path))
+
+
+def refusals(problems: Sequence[Problem]) -> PydanticCustomError:
+    """What a validator raises for `problems`, whose paths are relative to the value it validates."""
+    text = "; ".join(problem.message for problem in problems)
+    return PydanticCustomError("policy", "{text}", {"text": text, "problems": tuple(problems)})
+
+
+def refusal(code: str, message: str, *, hint: str | None = None, at: Path = ()) -> PydanticCustomError:
+    """What a validator raises for one problem, `at` a path below the value it validates."""
+    return refusals([Problem(at, code, message, hint)])
+
+
+def problems_in(error: PydanticCustomError, *parents: str | int) -> list[Problem]:
+    """The problems that a validator raised through `refusal` or `refusals`, seen from above `parents`."""
+    return [problem.below(*parents) for problem in (error.context or {})["problems"]]
+
+
+def show_path(path: Path) -> str:
+    """The path as an owner writes it: `tables.visits.columns.cost.bounds[0]`, odd names quoted."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += ("." if text else "") + (part if _PLAIN.fullmatch(part) else show(part))
+    return text
+
+
+def show(value: object) -> str:
+    """One line, at most some 60 characters, that shows a value of the policy."""
+    try:
+        text = repr(value) if isinstance(value, str) else str(value)
+    except ValueError:  # Python does not write integers of thousands of digits
+        text = "a very long number"
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str | None:
+    """A hint that names the closest of the first few hundred choices, or None when nothing is close."""
+    by_lower = {choice.lower(): choice for choice in islice(choices, _MOST_COMPARED)}
+    close = get_close_matches(word.lower(), by_lower, n=1)
+    return f"did you mean {by_lower[close[0]]}?" if close else None

@@ -1,0 +1,141 @@
+"""The policy that a newcomer fills in, written from a database's schema alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from dpsql.errors import PolicyError
+from dpsql.policy.domain import ColumnType
+from dpsql.policy.names import name_problem
+
+Schema = Mapping[str, Sequence[tuple[str, str]]]
+
+_HEAD = """\
+# The policy of {source}: whom its data protects, and how much its answers may give away.
+# Written from the schema alone; no value was read. Replace every TODO: until then dpsql refuses the file.
+# Take bounds, values and limits from what everyone knows about the subject, never from the data.
+
+version: 1
+
+# What one privacy unit is, in words: patient, customer, household.
+privacy_unit: TODO
+
+# add_remove hides whether a unit is in the data at all; replace hides what its rows say.
+neighbors: add_remove
+
+# What all answers together may cost each private table.
+#   epsilon     total privacy loss: about 1 is strong, above 10 is weak
+#   delta       0, or far below 1 / (number of units), such as 1e-7; groups with unknown keys need it above 0
+#   accountant  how losses add up: zcdp (default when delta is above 0) or pure
+budget:
+  epsilon: TODO
+  delta: TODO
+
+# Changed by you whenever the data changes: a repeated query replays its answer within one version.
+data_version: "1"
+
+# The most epsilon that one query may cost.
+# max_epsilon: 1
+
+# A table or column that is not listed does not exist for analysts: delete what they do not need.
+# Each table has one of
+#   unit: <column>   the column with the id of the privacy unit
+#   unit: row        each row is a unit of its own; then delete rows_per_unit
+#   link: {{column: <column>, references: <table>.<column>}}   a key that leads to a table with a unit
+#   public: true     nobody needs protection from it; then delete unit and rows_per_unit
+# and, if private, may have
+#   rows_per_unit    most rows of one unit that count; the engine enforces it (required unless unit is row)
+#   max_groups       most GROUP BY groups of one unit that count
+#   min_frequency    fewest distinct units behind a group that is shown (above 1 needs a delta)
+#   partition        a column that is constant for a unit, such as a site
+#   budget           epsilon, delta or accountant of this table alone
+# Each column has a type, and may have
+#   bounds: [lowest, highest]   numbers, dates, timestamps; without bounds it is never summed
+#   values: [a, b, c]           all values, if they are public: groups are then known in advance
+#   nullable: false             NULL cannot occur: rows that hold one are dropped
+tables:
+"""
+
+_TYPES: tuple[tuple[str, ColumnType], ...] = (
+    (r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?", "integer"),
+    (r"(DECIMAL|NUMERIC)\([0-9]+, *0\)", "integer"),
+    (r"(DECIMAL|NUMERIC)(\([0-9]+(, *[0-9]+)?\))?|FLOAT|REAL|DOUBLE", "double"),
+    (r"VARCHAR(\([0-9]+\))?|TEXT|STRING|ENUM\(.*\)", "varchar"),
+    (r"DATE", "date"),
+    (r"TIMESTAMP(_S|_MS|_NS|_US)?|DATETIME", "timestamp"),
+    (r"BOOL(EAN)?", "boolean"),
+)
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_YAML_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
+
+
+def skeleton(schema: Schema, source: str) -> str:
+    """A YAML policy with a TODO wherever the owner must decide, and every column's type.
+
+    `schema` maps each table to its (column, DuckDB type) pairs; `source` names the database in the
+    first line. No bounds are guessed and members of an ENUM are not shown. Columns of types that dpsql
+    does not read are commented out. Raises PolicyError (`no_tables`) for a schema without tables.
+    """
+    if not schema:
+        raise PolicyError(f"{source} has no tables to write a policy for", code="no_tables")
+    lines = [line for table, columns in schema.items() for line in _table(table, columns)]
+    if all(line.startswith("  #") for line in lines):
+        lines.append("  TODO: TODO  # none of the tables above can be declared")
+    return _HEAD.format(source=_quoted(source)) + "\n".join(lines) + "\n"
+
+
+def column_type(duckdb_type: str) -> ColumnType | None:
+    """The policy's type for a DuckDB type, or None when dpsql does not read it.
+
+    A timestamp with time zone is not read: what day it falls on depends on the session's settings.
+
+    >>> column_type("DECIMAL(10,2)"), column_type("VARCHAR[]")
+    ('double', None)
+    """
+    text = duckdb_type.strip()
+    if text.endswith("]"):
+        return None
+    return next((kind for form, kind in _TYPES if re.fullmatch(form, text, re.IGNORECASE | re.DOTALL)), None)
+
+
+def _table(table: str, columns: Sequence[tuple[str, str]]) -> Iterator[str]:
+    wrong = name_problem(table, "table", dots=False)
+    if wrong:
+        yield f"  # {_quoted(table)}: left out, {wrong}"
+        return
+    yield f"  {_name(table)}:"
+    yield "    unit: TODO           # a column, or row; or see link and public above"
+    yield "    rows_per_unit: TODO  # rows"
+    yield "    columns:"
+    for column, kind in columns:
+        known = column_type(kind)
+        bad_name = name_problem(column, "column", dots=True)
+        if known is None or bad_name:
+            yield f"      # {_name(column)}: left out, {bad_name or f'the type {_shown(kind)} is not supported'}"
+        else:
+            yield f"      {_name(column)}: {{type: {known}}}"
+
+
+def _shown(duckdb_type: str) -> str:
+    """The outer name of a type; what stands in its brackets may name members or run over lines."""
+    word = re.match(r"[A-Za-z_ ]*", duckdb_type.strip())
+    name = (word[0] if word else "").strip() or "unknown"
+    return f"{name}[]" if duckdb_type.strip().endswith("]") else name
+
+
+def _name(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) and name.lower() not in _YAML_WORDS else _quoted(name)
+
+
+def _quoted(text: str) -> str:
+    """A YAML double-quoted scalar, on one line, in printable characters."""
+    return '"' + "".join(_escaped(letter) for letter in text) + '"'
+
+
+def _escaped(letter: str) -> str:
+    if letter in '"\\':
+        return f"\\{letter}"
+    if letter.isprintable():
+        return letter
+    return f"\\U{ord(letter):08x}"

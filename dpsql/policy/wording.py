@@ -1,0 +1,134 @@
+"""What pydantic finds wrong, in an owner's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ValidationError
+
+from dpsql.policy.models import BudgetOverride, BudgetSpec, Column, Link, Policy, Table
+from dpsql.policy.problem import Path, Problem, did_you_mean, show
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+_WANTED = {
+    "string_type": "text",
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "dict_type": "a mapping of keys",
+    "mapping_type": "a mapping of keys",
+    "model_type": "a mapping of keys",
+    "model_attributes_type": "a mapping of keys",
+}
+_LIMITS = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most", "le")}
+_OTHER_NAMES = {
+    "int": "integer", "bigint": "integer", "smallint": "integer", "number": "double", "float": "double",
+    "real": "double", "decimal": "double", "numeric": "double", "string": "varchar", "text": "varchar",
+    "str": "varchar", "char": "varchar", "bool": "boolean", "datetime": "timestamp", "day": "date",
+    "unbounded": "add_remove", "bounded": "replace", "rho": "zcdp", "epsilon": "pure",
+}  # fmt: skip
+_FOLLOWS = ("default_factory_not_called",)  # says only that another key is wrong
+_OF_KEY = "[key]"  # pydantic's last step to a key that is wrong itself
+
+
+def problems_of(error: ValidationError) -> list[Problem]:
+    """Everything that the validation of a Policy found."""
+    return [problem for details in error.errors(include_url=False) for problem in _problems(details)]
+
+
+def _problems(details: ErrorDetails) -> list[Problem]:
+    path, kind, context = details["loc"], details["type"], details.get("ctx", {})
+    if kind in _FOLLOWS:
+        return []
+    if kind == "policy":
+        return [problem.below(*path) for problem in context["problems"]]
+    if kind == "string_type" and path[-1] == _OF_KEY:
+        kind, path = "invalid_key", path[:-1]
+    if kind == "invalid_key":
+        return [Problem((*path[:-1], str(path[-1])), "bad_name", f"a key must be text, not {show(path[-1])}")]
+    return [_problem(kind, path, context, details["input"], details["msg"])]
+
+
+def _problem(kind: str, path: Path, context: Mapping[str, object], value: object, words: str) -> Problem:
+    if kind == "missing":
+        return Problem(path, "missing_key", "is missing", _purpose(path))
+    if kind == "extra_forbidden":
+        return _unknown(path)
+    if kind in _WANTED:
+        return Problem(path, "wrong_type", f"must be {_WANTED[kind]}, not {_kind(value)}", _purpose(path))
+    if kind in _LIMITS:
+        side, limit = _LIMITS[kind]
+        return Problem(
+            path, "out_of_range", f"must be {side} {context[limit]}, not {show(value)}", _purpose(path)
+        )
+    if kind == "literal_error":
+        return _choice(path, str(context["expected"]), value)
+    return Problem(path, "invalid", words)
+
+
+def _unknown(path: Path) -> Problem:
+    keys = _fields(path[:-1])
+    hint = did_you_mean(str(path[-1]), keys) or f"the keys here are {', '.join(keys)}"
+    return Problem(path, "unknown_key", "is not a key that a policy has here", hint)
+
+
+def _choice(path: Path, expected: str, value: object) -> Problem:
+    choices = expected.replace("'", "").replace(" or ", ", ").split(", ")
+    hint = None
+    if isinstance(value, str):
+        other = _OTHER_NAMES.get(value.lower())
+        hint = f"did you mean {other}?" if other in choices else did_you_mean(value, choices)
+    return Problem(path, "unknown_choice", f"{show(value)} is none of {', '.join(choices)}", hint)
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return f"the truth value {str(value).lower()}"
+    if isinstance(value, str):
+        return f"the text {show(value)}"
+    if isinstance(value, (int, float, Decimal)):
+        return f"the number {show(value)}"
+    return (
+        "a mapping"
+        if isinstance(value, Mapping)
+        else "a list"
+        if isinstance(value, list)
+        else show(type(value))
+    )
+
+
+def _purpose(path: Path) -> str | None:
+    """What the key at `path` is for, from the models."""
+    field = _fields(path[:-1]).get(str(path[-1])) if path else None
+    return field or None
+
+
+def _fields(path: Path) -> dict[str, str]:
+    """The keys allowed below `path`, each with what it is for."""
+    model = _model(path)
+    return (
+        {} if model is None else {key: field.description or "" for key, field in model.model_fields.items()}
+    )
+
+
+def _model(path: Path) -> type[BaseModel] | None:
+    match path:
+        case ():
+            return Policy
+        case ("budget",):
+            return BudgetSpec
+        case ("tables", _):
+            return Table
+        case ("tables", _, "link"):
+            return Link
+        case ("tables", _, "budget"):
+            return BudgetOverride
+        case ("tables", _, "columns", _):
+            return Column
+    return None

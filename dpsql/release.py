@@ -1,0 +1,114 @@
+"""Exact to noisy: the one place that opens `Exact`, and what comes out of it.
+
+Everything after `release` is post-processing of public values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from dpsql.aggregates import AGGREGATES, Moment
+from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.blocks import ROWS, UNITS, Statistic
+from dpsql.analysis.choose import KeySelection, Measured, statistic_of
+from dpsql.analysis.domains import product
+from dpsql.backends import Exact
+from dpsql.mechanisms import Entropy
+from dpsql.plan.nodes import Aggregation, released_columns
+from dpsql.plan.types import Value
+from dpsql.sql.emit import Statement
+
+Keys = tuple[Value, ...]
+Cells = tuple[tuple[int, ...], ...]
+"""Noisy cells of one group, block by block."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedTable:
+    """The released table: one row a group, keys before aggregates, and the noisy cells behind it."""
+
+    columns: tuple[tuple[str, str], ...]
+    rows: tuple[tuple[Value, ...], ...]
+    cells: tuple[Cells, ...]
+
+
+def release(plan: Measured, statement: Statement, exact: Exact, entropy: Entropy) -> ReleasedTable:
+    """Adds the noise, and selects and orders the groups.
+
+    Claim: the released table is as private as the plan's event says.
+    Why: each cell of each group gets its own draw; the groups are those of public domains, each of
+    them, or have passed the selection; their order is that of the keys.
+    Source: Dwork, Roth 2014, Theorems 3.6 and 3.16, Proposition 2.1 (post-processing).
+    """
+    groups = _groups(plan.analysis, statement, exact.reveal())
+    noisy = _noised(plan, [moments for _, moments in groups], entropy)
+    shown = [
+        (keys, cells)
+        for (keys, moments), cells in zip(groups, noisy, strict=True)
+        if plan.selection is None or _passes(plan.selection, plan.analysis, moments, cells)
+    ]
+    columns = tuple((column.name, column.type.value) for column in released_columns(plan.analysis.release))
+    rows = tuple((*keys, *_values(plan, cells)) for keys, cells in shown)
+    return ReleasedTable(columns, rows, tuple(cells for _, cells in shown))
+
+
+def _groups(
+    analysis: Analysis, statement: Statement, rows: Sequence[tuple[Any, ...]]
+) -> list[tuple[Keys, dict[Statistic, int]]]:
+    """The groups in public order, each with its exact moments; empty ones of a domain are zeros."""
+    present: dict[Keys, dict[Statistic, int]] = {}
+    for row in rows:
+        moments = dict(zip(statement.statistics, map(_whole, row[statement.keys :]), strict=True))
+        if not analysis.bound.per_unit:
+            moments[UNITS] = moments[ROWS]
+        present[tuple(row[: statement.keys])] = moments
+    if analysis.domains is None:
+        return list(present.items())
+    nothing = dict.fromkeys((*statement.statistics, UNITS), 0)
+    keys = product(analysis.domains)
+    if analysis.selects:
+        keys = tuple(key for key in keys if key in present)
+    return [(key, present.get(key, nothing)) for key in keys]
+
+
+def _whole(value: Any) -> int:
+    """A moment from the engine; a sum over no rows is NULL there and zero here."""
+    return 0 if value is None else int(value)
+
+
+def _noised(plan: Measured, groups: Sequence[Mapping[Statistic, int]], entropy: Entropy) -> list[Cells]:
+    columns: list[list[tuple[int, ...]]] = []
+    for measured in plan.blocks:
+        cells = measured.block.cells
+        draws = iter(measured.mechanism.draw(len(groups) * len(cells), entropy))
+        columns.append([tuple(cell.exact(moments) + next(draws) for cell in cells) for moments in groups])
+    return [tuple(column[index] for column in columns) for index in range(len(groups))]
+
+
+def _passes(chosen: KeySelection, analysis: Analysis, moments: Mapping[Statistic, int], cells: Cells) -> bool:
+    units = moments[UNITS if analysis.bound.per_unit else ROWS]
+    return units >= chosen.min_frequency and sum(cells[chosen.block]) >= chosen.threshold
+
+
+def _values(plan: Measured, cells: Cells) -> tuple[Value, ...]:
+    return tuple(_value(plan, item, cells) for item in plan.analysis.release.aggregations)
+
+
+def _value(plan: Measured, item: Aggregation, cells: Cells) -> Value:
+    entry = AGGREGATES[item.function]
+    index = plan.analysis.measure(item)
+    interval = None if index is None else plan.analysis.measures[index].interval
+    estimates = {moment: estimate(plan, item, moment, cells) for moment in entry.moments}
+    return entry.value(estimates, interval, item.type)
+
+
+def estimate(plan: Measured, item: Aggregation, moment: Moment, cells: Cells) -> Fraction:
+    """The estimate of an aggregate's moment from a group's noisy cells, TOTAL in value units."""
+    block, weights = plan.source(statistic_of(plan.analysis, item, moment))
+    steps = sum((weight * cell for weight, cell in zip(weights, cells[block], strict=True)), start=Fraction(0))
+    index = plan.analysis.measure(item)
+    lattice = None if index is None else plan.analysis.measures[index].lattice
+    return steps * lattice.step if lattice is not None and moment is Moment.TOTAL else steps

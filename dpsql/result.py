@@ -1,0 +1,176 @@
+"""What an analyst gets: rows, the noise in them, and a receipt."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dpsql.errors import DataError
+from dpsql.plan.types import Value
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+
+Ends = tuple[float, float] | None
+IntervalOf = Callable[[int, int, float], Ends]
+"""(row, column, confidence) to the interval of a cell; None where the cell is no noisy aggregate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What was done, for the owner's files: nothing in it depends on private data but the values.
+
+    `plan` is the digest of the plan, `mechanisms` says what was noised and how, `loss` is the event as
+    the accountant saw it, `entries` are the ledger's.
+    """
+
+    query: str
+    plan: str
+    analyst: str
+    privacy_unit: str
+    neighbors: str
+    data_version: str
+    policy: str
+    mechanisms: tuple[dict[str, Any], ...]
+    loss: dict[str, Any] | None
+    entries: tuple[dict[str, Any], ...]
+    versions: dict[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The receipt as JSON-serialisable data."""
+        return {
+            name: list(value) if isinstance(value := getattr(self, name), tuple) else value
+            for name in self.__dataclass_fields__
+        }
+
+    def to_json(self) -> str:
+        """The receipt as JSON text."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The answer to a query: frozen, public, and free to use in any way.
+
+    `columns` are the names, `types` the engine types, `rows` the values. `scales` holds, for each
+    cell, the standard deviation of its noise in the value's own units, or None where the cell is a key
+    or is derived from several aggregates.
+    """
+
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    rows: tuple[tuple[Value, ...], ...]
+    scales: tuple[tuple[float | None, ...], ...]
+    receipt: Receipt
+    _interval_of: IntervalOf = field(repr=False, compare=False)
+
+    def intervals(self, confidence: float = 0.95) -> tuple[tuple[Ends, ...], ...]:
+        """For each cell, an interval that holds the value without noise with that probability.
+
+        It covers the noise alone, about the value clamped to its bounds. None for keys and for values
+        derived from several aggregates. Raises DataError unless 0 < confidence < 1.
+        """
+        if not 0 < confidence < 1:
+            raise DataError("a confidence lies between 0 and 1", hint="intervals(0.95)")
+        return tuple(
+            tuple(self._interval_of(row, column, confidence) for column in range(len(self.columns)))
+            for row in range(len(self.rows))
+        )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[tuple[Value, ...]]:
+        return iter(self.rows)
+
+    def df(self) -> pandas.DataFrame:
+        """The rows as a pandas DataFrame. Raises ImportError without pandas."""
+        import pandas
+
+        frame = pandas.DataFrame({index: list(values) for index, values in enumerate(self._series())})
+        frame.columns = pandas.Index(self.columns)
+        return frame
+
+    def to_arrow_table(self) -> pyarrow.Table:
+        """The rows as an Arrow table. Raises ImportError without pyarrow."""
+        import pyarrow
+
+        types = {
+            "BIGINT": pyarrow.int64(),
+            "DOUBLE": pyarrow.float64(),
+            "VARCHAR": pyarrow.string(),
+            "BOOLEAN": pyarrow.bool_(),
+            "DATE": pyarrow.date32(),
+            "TIMESTAMP": pyarrow.timestamp("us"),
+        }
+        arrays = [pyarrow.array(values, types.get(kind)) for values, kind in zip(self._series(), self.types, strict=True)]
+        return pyarrow.Table.from_arrays(arrays, names=list(self.columns))
+
+    def pl(self) -> polars.DataFrame:
+        """The rows as a polars DataFrame. Raises ImportError without polars and pyarrow."""
+        import polars
+
+        frame = polars.from_arrow(self.to_arrow_table())
+        if not isinstance(frame, polars.DataFrame):
+            raise TypeError("polars made a series of a table")
+        return frame
+
+    def _series(self) -> Sequence[tuple[Value, ...]]:
+        return list(zip(*self.rows, strict=True)) if self.rows else [() for _ in self.columns]
+
+    def texts(self) -> list[list[str]]:
+        """Each cell as text, numbers rounded to their noise."""
+        return [
+            [text(value, scale) for value, scale in zip(row, scales, strict=True)]
+            for row, scales in zip(self.rows, self.scales, strict=True)
+        ]
+
+    def __str__(self) -> str:
+        cells = self.texts()
+        numbers = [kind in ("BIGINT", "DOUBLE", "HUGEINT") for kind in self.types]
+        widths = [max(map(len, column)) for column in zip(self.columns, *cells, strict=True)]
+        lines = [_line(self.columns, widths, numbers), "─" * (sum(widths) + 2 * (len(widths) - 1))]
+        lines += [_line(row, widths, numbers) for row in cells]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        import html
+
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.texts()
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def text(value: Value, scale: float | None = None) -> str:
+    """A value for people; a number's digits below its noise are left out.
+
+    >>> text(1234.5678, 3.2), text(0.123456, 0.004), text(None)
+    ('1,234.6', '0.1235', 'NULL')
+    """
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if not math.isfinite(value):
+        return str(value)
+    if scale is None or scale <= 0 or not math.isfinite(scale):
+        return f"{value:,.6g}" if abs(value) < 1e6 else f"{value:,.1f}"
+    decimals = min(12, max(0, 1 - math.floor(math.log10(scale))))
+    return f"{value:,.{decimals}f}"
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) -> str:
+    placed = (
+        cell.rjust(width) if number else cell.ljust(width)
+        for cell, width, number in zip(cells, widths, numbers, strict=True)
+    )
+    return "  ".join(placed).rstrip()

@@ -1,0 +1,249 @@
+"""Plans to engine SQL: one statement that bounds contributions and adds up exact integers.
+
+The statement depends on the plan, the policy and public metadata alone, so it is the same on all
+neighbouring databases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dpsql.aggregates import Moment
+from dpsql.analysis.analyse import Analysis, Measure
+from dpsql.analysis.blocks import ROWS, UNITS, Statistic
+from dpsql.analysis.domains import nullable
+from dpsql.plan.expr import Column, columns
+from dpsql.plan.nodes import Filter, Join, Post, Relation, Scan, UnitKind, private_scan
+from dpsql.plan.types import Type
+from dpsql.sql.clean import NAN, clean
+from dpsql.sql.scalar_text import column, constant, identifier, write
+
+UNIT = "#unit"
+RELEASED = "released"
+ORDINAL = "#"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Engine SQL whose result has the group keys first, then the `statistics`, in lattice steps."""
+
+    sql: str
+    keys: int
+    statistics: tuple[Statistic, ...]
+
+
+def emit(analysis: Analysis) -> Statement:
+    """The one statement that reads private rows for a release."""
+    keys = [key.name for key in analysis.release.keys]
+    sums = [*_sums(analysis)]
+    if analysis.bound.per_unit:
+        body = _per_unit(analysis, keys)
+        statistics: list[Statistic] = [UNITS, ROWS]
+    else:
+        body = _per_row(analysis, keys)
+        statistics = [ROWS]
+    return Statement(body, len(keys), (*statistics, *sums))
+
+
+def _sums(analysis: Analysis) -> Iterable[Statistic]:
+    for index, measure in enumerate(analysis.measures):
+        yield (Moment.COUNT, index)
+        if measure.lattice is not None:
+            yield (Moment.TOTAL, index)
+
+
+def _per_row(analysis: Analysis, keys: list[str]) -> str:
+    """Each row is a unit: aggregated as it comes."""
+    aggregates = ["COUNT(*) AS n", *_row_aggregates(analysis)]
+    return "\n".join(
+        [
+            f"SELECT {', '.join([*keys, *aggregates])}",
+            f"FROM ({_rows(analysis)})",
+            *_grouping(keys, analysis.bound.min_frequency),
+        ]
+    )
+
+
+def _row_aggregates(analysis: Analysis) -> Iterable[str]:
+    for index, measure in enumerate(analysis.measures):
+        yield f"COUNT(x{index}) AS c{index}"
+        if measure.lattice is not None:
+            yield f"SUM({_lattice(measure, f'x{index}')}) AS t{index}"
+
+
+def _grouping(keys: list[str], min_frequency: int) -> Iterable[str]:
+    if keys:
+        yield f"GROUP BY {', '.join(keys)}"
+        if min_frequency > 1:
+            yield f"HAVING COUNT(*) >= {min_frequency}"
+        yield f"ORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
+
+
+def _per_unit(analysis: Analysis, keys: list[str]) -> str:
+    """Rows are first aggregated by unit and group, then bounded, then added up over units."""
+    bound = analysis.bound
+    one_group = bound.constant_keys or not keys
+    group_by = ["u"] if one_group else ["u", *keys]
+    # Where the owner says that keys are constant for a unit, the engine makes it so.
+    shown = [f"MIN({key}) AS {key}" for key in keys] if one_group else keys
+    names = ["n", *(f"{_NAMES[moment]}{index}" for moment, index in _sums(analysis))]
+    contribution = (
+        f"SELECT u, {', '.join([*shown, 'COUNT(*) AS n', *_row_aggregates(analysis)])}\n"
+        f"  FROM ({_rows(analysis)})\n  GROUP BY {', '.join(group_by)}"
+    )
+    ctes = [f"contribution AS (\n  {contribution}\n)"]
+    kept = ", ".join([*keys, *names[1:]])
+    if one_group:
+        source = f"SELECT {kept + ', ' if kept else ''}LEAST(n, {bound.rows}) AS m FROM contribution"
+    elif bound.limited:
+        ctes.append(f"ranked AS (\n  {_ranked(analysis, keys)}\n)")
+        allowed = f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))"
+        source = f"SELECT {kept}, {allowed} AS m FROM ranked WHERE place <= {bound.groups}"
+    else:
+        ctes.append(
+            f"excess AS (\n  SELECT u, SUM(n) AS total FROM contribution GROUP BY u HAVING SUM(n) > {bound.rows}\n)"
+        )
+        allowed = f"CASE WHEN total IS NULL THEN n ELSE n * {bound.rows} // total END"
+        source = f"SELECT {kept}, {allowed} AS m FROM contribution LEFT JOIN excess USING (u)"
+    totals = ["COUNT(*) AS units", "SUM(m) AS n", *_unit_aggregates(analysis)]
+    return "\n".join(
+        [
+            f"WITH {', '.join(ctes)}",
+            f"SELECT {', '.join([*keys, *totals])}",
+            f"FROM ({source})",
+            "WHERE m > 0",
+            *_grouping(keys, bound.min_frequency),
+        ]
+    )
+
+
+_NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
+
+
+def _ranked(analysis: Analysis, keys: list[str]) -> str:
+    """Each unit's groups in an order that depends on the unit's own rows alone."""
+    by_column = private_scan(analysis.release.input).unit.kind is UnitKind.COLUMN
+    # A row's number is no property of the row: other rows' would change if one were removed.
+    seed = ", ".join(["u", *keys] if by_column else keys)
+    return (
+        "SELECT *, ROW_NUMBER() OVER w AS place, SUM(n) OVER w AS upto FROM contribution\n"
+        f"  WINDOW w AS (PARTITION BY u ORDER BY HASH({seed}), {', '.join(keys)} ROWS UNBOUNDED PRECEDING)"
+    )
+
+
+def _unit_aggregates(analysis: Analysis) -> Iterable[str]:
+    for index, measure in enumerate(analysis.measures):
+        count = f"LEAST(c{index}, m)"
+        yield f"SUM({count}) AS c{index}"
+        if measure.lattice is not None:
+            low, high = measure.lattice.low, measure.lattice.high
+            yield f"SUM(LEAST(GREATEST(t{index}, {count} * ({low})), {count} * ({high}))) AS t{index}"
+
+
+def _rows(analysis: Analysis) -> str:
+    """The rows of the relation: the unit, the keys, the measures."""
+    release, bound = analysis.release, analysis.bound
+    items = [f"{write(key.expr)} AS {key.name}" for key in release.keys]
+    items += [f"{_measured(measure)} AS x{index}" for index, measure in enumerate(analysis.measures)]
+    where = [f"{write(key.expr)} IS NOT NULL" for key in release.keys if not nullable(key.expr)]
+    if bound.per_unit:
+        unit = private_scan(release.input)
+        name = f"{identifier(unit.alias)}.{identifier(UNIT)}"
+        items.insert(0, f"{name} AS u")
+        where.insert(0, f"{name} IS NOT NULL")
+    source, conditions = _relation(analysis, release.input)
+    conditions = [*conditions, *where]
+    text = f"SELECT {', '.join(items) or '1'} FROM {source}"
+    return f"{text} WHERE {' AND '.join(conditions)}" if conditions else text
+
+
+def _measured(measure: Measure) -> str:
+    text = write(measure.expr)
+    computed = measure.expr.type is Type.DOUBLE and not isinstance(measure.expr, Column)
+    return f"NULLIF({text}, {NAN})" if computed else text
+
+
+def _lattice(measure: Measure, name: str) -> str:
+    """The lattice point of a value that is not NaN, clamped unless it was when it was read."""
+    lattice = measure.lattice
+    if lattice is None:
+        raise TypeError("only measures with a lattice are added up")
+    if lattice.exponent == 0 and measure.expr.type is Type.INTEGER:
+        point = name
+    else:
+        point = f"CAST({name} * {constant(float(1 / lattice.step))} AS BIGINT)"
+    if isinstance(measure.expr, Column) and measure.expr.facts.interval == measure.interval:
+        return point
+    low, high = (constant(float(end)) for end in lattice.interval.ends)
+    if measure.expr.type is Type.INTEGER:
+        low, high = (constant(int(end)) for end in lattice.interval.ends)
+    clamped = f"CASE WHEN {name} BETWEEN {low} AND {high} THEN {point}"
+    return f"{clamped} WHEN {name} < {low} THEN {lattice.low} WHEN {name} > {high} THEN {lattice.high} END"
+
+
+def _relation(analysis: Analysis, relation: Relation) -> tuple[str, list[str]]:
+    """The FROM text and the conditions of a relation."""
+    match relation:
+        case Scan():
+            return _scan(analysis, relation), []
+        case Filter():
+            source, conditions = _relation(analysis, relation.input)
+            return source, [*conditions, write(relation.predicate)]
+        case Join():
+            left, conditions = _relation(analysis, relation.left)
+            on = " AND ".join(f"{write(ours)} = {column(theirs)}" for ours, theirs in relation.on)
+            right = _scan(analysis, relation.right)
+            return f"{left}\n    {relation.kind.value} JOIN {right} ON {on}", conditions
+
+
+def _scan(analysis: Analysis, scan: Scan) -> str:
+    """The columns of a table that the query reads, cleaned, under the table's alias."""
+    used = {part.name: part for part in _columns(analysis) if part.source == scan.alias}
+    items = [f"{clean(part)} AS {identifier(name)}" for name, part in used.items()]
+    if scan.unit.private and analysis.bound.per_unit:
+        unit = "ROW_NUMBER() OVER ()" if scan.unit.column is None else identifier(scan.unit.column.name)
+        items.append(f"{unit} AS {identifier(UNIT)}")
+    return f"(SELECT {', '.join(items) or '1'} FROM {identifier(scan.table)}) AS {identifier(scan.alias)}"
+
+
+def _columns(analysis: Analysis) -> Iterable[Column]:
+    for key in analysis.release.keys:
+        yield from columns(key.expr)
+    for measure in analysis.measures:
+        yield from columns(measure.expr)
+    yield from _relation_columns(analysis.release.input)
+
+
+def _relation_columns(relation: Relation) -> Iterable[Column]:
+    match relation:
+        case Scan():
+            return
+        case Filter():
+            yield from columns(relation.predicate)
+            yield from _relation_columns(relation.input)
+        case Join():
+            for ours, theirs in relation.on:
+                yield from columns(ours)
+                yield theirs
+            yield from _relation_columns(relation.left)
+
+
+def emit_post(post: Post) -> str:
+    """The SQL that runs on the released table alone: outputs, then the ordinal of the released row."""
+    outputs = [f"{write(output.expr)} AS o{index}" for index, output in enumerate(post.outputs)]
+    lines = [f"SELECT {', '.join([*outputs, identifier(ORDINAL)])}", f"FROM {RELEASED}"]
+    if post.having is not None:
+        lines.append(f"WHERE {write(post.having)}")
+    order = [
+        f"{write(item.expr)} {'DESC' if item.descending else 'ASC'} NULLS {'FIRST' if item.nulls_first else 'LAST'}"
+        for item in post.order
+    ]
+    lines.append(f"ORDER BY {', '.join([*order, identifier(ORDINAL)])}")
+    if post.limit is not None:
+        lines.append(f"LIMIT {post.limit}")
+    if post.offset:
+        lines.append(f"OFFSET {post.offset}")
+    return "\n".join(lines)
+
+

@@ -1,0 +1,162 @@
+"""Text to one SELECT tree, within fixed limits of length and nesting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokens import Token, TokenType
+
+from dpsql.errors import Position, QueryRejected
+from dpsql.sql.refuse import Source
+
+MAX_CHARACTERS = 500_000
+MAX_TOKENS = 50_000
+MAX_NESTING = 50
+"""Parentheses within parentheses; the parser recurses about fifteen frames for each."""
+MAX_DEPTH = 100
+"""Levels of the tree, chains of AND and OR counting once."""
+
+_DIALECT = DuckDB()
+_OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE, TokenType.NOT}
+_CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
+_STARTS = {TokenType.SELECT, TokenType.FROM, TokenType.WITH, TokenType.L_PAREN}
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A parsed statement: `parameters` is the number of `?` in it."""
+
+    source: Source
+    select: exp.Select
+    explain: bool
+    parameters: int
+
+
+def parse(text: str) -> Statement:
+    """The one SELECT, or EXPLAIN SELECT, that `text` holds.
+
+    Raises QueryRejected with code "syntax", "too_long", "too_deep", "one_statement" or
+    "not_a_select".
+    """
+    source = Source(text)
+    if len(text) > MAX_CHARACTERS:
+        _refuse("too_long", f"the query has more than {MAX_CHARACTERS:,} characters")
+    tokens = _tokens(source)
+    explain = bool(tokens) and tokens[0].text.upper() == "EXPLAIN"
+    if explain:
+        tokens = tokens[1:]
+    _check(source, tokens)
+    tokens, parameters = _numbered(tokens)
+    try:
+        trees = _DIALECT.parser().parse(tokens, text)
+    except ParseError as error:
+        _syntax(source, error)
+    except RecursionError:
+        _refuse("too_deep", "the query is nested too deeply")
+    select = trees[0] if len(trees) == 1 else None
+    if len(trees) > 1:
+        _refuse("one_statement", "one statement at a time, please", "send the statements one by one")
+    if not isinstance(select, exp.Select):
+        source.refuse(
+            select,
+            "not_a_select",
+            "only a single SELECT is answered here",
+            "UNION and the like join two releases: ask for each alone"
+            if isinstance(select, exp.SetOperation)
+            else None,
+        )
+    _check_depth(source, select)
+    return Statement(source, select, explain, parameters)
+
+
+def _tokens(source: Source) -> list[Token]:
+    if "\0" in source.text:
+        _refuse("syntax", "the query holds a NUL character")
+    try:
+        tokens = _DIALECT.tokenize(source.text)
+    except (TokenError, RecursionError):
+        _refuse("syntax", "the query cannot be read: is a quote or a comment left open?")
+    while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
+        tokens.pop()
+    return tokens
+
+
+def _check(source: Source, tokens: Sequence[Token]) -> None:
+    if not tokens:
+        _refuse("syntax", "the query is empty")
+    if len(tokens) > MAX_TOKENS:
+        _refuse("too_long", f"the query has more than {MAX_TOKENS:,} words and symbols")
+    if tokens[0].token_type not in _STARTS:
+        raise QueryRejected(
+            f"only SELECT is answered, not {tokens[0].text.upper()}",
+            code="not_a_select",
+            hint="dpsql reads; changes are made by the owner on the database itself",
+            position=source.at(tokens[0].start),
+            text=source.text,
+        )
+    depth = 0
+    for token in tokens:
+        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        if token.token_type is TokenType.PARAMETER:
+            raise QueryRejected(
+                "parameters are written as ?",
+                code="parameter",
+                hint='execute("… WHERE age > ?", [18])',
+                position=source.at(token.start),
+                text=source.text,
+            )
+        if depth > MAX_NESTING:
+            _refuse("too_deep", f"the query is nested more than {MAX_NESTING} levels deep")
+
+
+def _numbered(tokens: Sequence[Token]) -> tuple[list[Token], int]:
+    """Each `?` as `$1`, `$2`, …: a tree does not keep the order in which its leaves were written."""
+    numbered: list[Token] = []
+    count = 0
+    for token in tokens:
+        if token.token_type is not TokenType.PLACEHOLDER:
+            numbered.append(token)
+            continue
+        count += 1
+        place = {"line": token.line, "col": token.col, "start": token.start, "end": token.end}
+        numbered += [
+            Token(TokenType.PARAMETER, "$", **place),
+            Token(TokenType.NUMBER, str(count), **place),
+        ]
+    return numbered, count
+
+
+def _check_depth(source: Source, root: exp.Expression) -> None:
+    stack: list[tuple[exp.Expression, int]] = [(root, 0)]
+    while stack:
+        node, depth = stack.pop()
+        if depth > MAX_DEPTH:
+            source.refuse(node, "too_deep", f"the query is nested more than {MAX_DEPTH} levels deep")
+        for child in node.iter_expressions():
+            chained = isinstance(node, (exp.And, exp.Or)) and type(child) is type(node)
+            stack.append((child, depth + (not chained)))
+
+
+def _syntax(source: Source, error: ParseError) -> NoReturn:
+    first = error.errors[0] if error.errors else {}
+    description = str(first.get("description") or "the query cannot be parsed")
+    before, highlight = str(first.get("start_context") or ""), str(first.get("highlight") or "")
+    line, column = first.get("line"), first.get("col")
+    position = None
+    if isinstance(line, int) and isinstance(column, int):
+        position = Position(line, max(1, column - len(highlight) + 1))
+    message = "the query cannot be parsed"
+    if "<Token" not in description:
+        message += f": {description[:1].lower()}{description[1:]}"
+    elif before or highlight:
+        message += f" after {highlight!r}"
+    raise QueryRejected(message, code="syntax", position=position, text=source.text) from None
+
+
+def _refuse(code: str, message: str, hint: str | None = None) -> NoReturn:
+    raise QueryRejected(message, code=code, hint=hint) from None

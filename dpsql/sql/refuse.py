@@ -1,0 +1,55 @@
+"""Refusals: a QueryRejected with the place in the text, the reason and the way out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from sqlglot import exp
+
+from dpsql.errors import Position, QueryRejected
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The text of a query, which can point at its parts."""
+
+    text: str
+
+    def position(self, node: exp.Expression | None) -> Position | None:
+        """Where a node begins, as far as the parser has kept it."""
+        if node is None:
+            return None
+        starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
+        return None if not starts else self.at(min(starts))
+
+    def at(self, offset: int) -> Position:
+        """The position of an offset into the text."""
+        before = self.text[:offset]
+        return Position(before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1)
+
+    def refuse(self, node: exp.Expression | None, code: str, message: str, hint: str | None = None) -> NoReturn:
+        """Raises QueryRejected at a node."""
+        raise QueryRejected(message, code=code, hint=hint, position=self.position(node), text=self.text)
+
+    def take(self, node: exp.Expression, *names: str, **fixed: Any) -> list[Any]:
+        """The named arguments of a node; refuses it if any other argument says anything.
+
+        This is what makes the whitelist closed: an argument that a new release of the parser adds is
+        refused until its meaning is modelled. `fixed` names arguments whose value must be as given.
+        """
+        for key, value in node.args.items():
+            if value is None or value is False or value == [] or key in names:
+                continue
+            if key in fixed and value in fixed[key]:
+                continue
+            self.refuse(
+                value if isinstance(value, exp.Expression) else node,
+                "clause",
+                f"{_title(node)} with {key.strip('_').replace('_', ' ').upper()} is not supported",
+            )
+        return [node.args.get(name) for name in names]
+
+
+def _title(node: exp.Expression) -> str:
+    return node.key.upper()

@@ -1,0 +1,99 @@
+"""Expressions as engine SQL.
+
+The text is written from registry templates alone; their holes take quoted identifiers, escaped
+constants and other written expressions, so no text of the user's reaches the engine.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+
+from dpsql.analysis.bounds import interval
+from dpsql.functions.conditional import case_branches
+from dpsql.plan.expr import Call, Column, Expr, Literal, Released
+from dpsql.plan.types import Type, Value
+
+SAFE_INTEGER = 2**62
+"""Integer arithmetic within this stays within BIGINT, whatever is added to it once more."""
+
+
+def identifier(name: str) -> str:
+    """A quoted identifier.
+
+    >>> identifier('a"b')
+    '"a""b"'
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def constant(value: Value) -> str:
+    """A constant of exactly the engine type that its plan type stands for.
+
+    >>> constant(3), constant(0.5), constant("it's")
+    ('CAST(3 AS BIGINT)', '0.5e0', "'it''s'")
+    """
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case int():
+            return f"CAST({value} AS BIGINT)"
+        case float():
+            text = repr(value)
+            text = text if "e" in text else f"{text}e0"
+            return f"({text})" if value < 0 else text
+        case str():
+            return "'" + value.replace("'", "''") + "'"
+        case dt.datetime():
+            return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
+        case dt.date():
+            return f"DATE '{value.isoformat()}'"
+
+
+def column(name: Column) -> str:
+    """A column of a scan."""
+    return f"{identifier(name.source)}.{identifier(name.name)}"
+
+
+def write(expr: Expr) -> str:
+    """The SQL of an expression over scans, or over the released table."""
+    match expr:
+        case Column():
+            return column(expr)
+        case Released():
+            return identifier(expr.name)
+        case Literal():
+            return constant(expr.value)
+        case Call():
+            return _call(expr)
+
+
+def _call(expr: Call) -> str:
+    function = expr.function
+    arguments = [
+        str(argument.value)
+        if index in function.literals and isinstance(argument, Literal) and argument.type is Type.INTEGER
+        else write(argument)
+        for index, argument in enumerate(expr.arguments)
+    ]
+    wide = function.wide_sql
+    template = function.sql
+    if wide is not None and expr.type is Type.INTEGER and not interval(expr).within(SAFE_INTEGER):
+        template = wide
+    holes: dict[str, Callable[[], str]] = {
+        "args": lambda: ", ".join(arguments),
+        "rest": lambda: ", ".join(arguments[1:]),
+        "and": lambda: " AND ".join(arguments),
+        "or": lambda: " OR ".join(arguments),
+        "case": lambda: " ".join(_branches(expr)),
+    }
+    return template.format(*arguments, **{name: hole() for name, hole in holes.items() if f"{{{name}}}" in template})
+
+
+def _branches(expr: Call) -> Iterator[str]:
+    branches, otherwise = case_branches(expr.arguments)
+    for condition, value in branches:
+        yield f"WHEN {write(condition)} THEN {write(value)}"
+    yield f"ELSE {write(otherwise)}"

@@ -1,0 +1,233 @@
+"""Laws that every accountant of the registry keeps; a new one inherits them."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from dpsql.accounting.accountants import ACCOUNTANTS, Accountant, accountant_named
+from dpsql.accounting.events import Composed, Event, Gaussian, Pure, Selection
+from dpsql.accounting.spend import NOTHING, Spend
+from dpsql.errors import NotSupportedError, PolicyError
+
+EPSILON = st.fractions(min_value=Fraction(1, 10**9), max_value=20)
+DELTA = st.fractions(min_value=Fraction(1, 10**12), max_value=Fraction(1, 2))
+BUDGETS = [
+    (Fraction(3), Fraction(1, 10**6)),
+    (Fraction(1, 2), Fraction(1, 10**9)),
+    (Fraction(8), Fraction(1, 100)),
+]
+UNIT = Fraction(1, Spend.UNIT)
+
+every_accountant = pytest.mark.parametrize("accountant", [kind() for kind in ACCOUNTANTS.values()], ids=str)
+every_budget = pytest.mark.parametrize("budget", BUDGETS, ids=str)
+
+
+def charged(accountant: Accountant, event: Event) -> Spend | None:
+    """The event's cost, or None if the accountant refuses it."""
+    try:
+        return accountant.cost(event)
+    except NotSupportedError as error:
+        assert error.code == "event_not_charged"
+        return None
+
+
+def admitted(accountant: Accountant, events: list[Event], limit: Spend) -> list[Event]:
+    """The events that a filter with this limit lets through, one after the other."""
+    through, spent = [], NOTHING
+    for event in events:
+        cost = charged(accountant, event)
+        if cost is not None and (spent + cost).within(limit):
+            through.append(event)
+            spent = spent + cost
+    assert spent.within(limit)
+    return through
+
+
+def test_names_are_the_registry_keys() -> None:
+    """A policy's name finds the accountant that answers to it; an unknown one is refused."""
+    assert {name: kind().name for name, kind in ACCOUNTANTS.items()} == {name: name for name in ACCOUNTANTS}
+    with pytest.raises(PolicyError) as caught:
+        accountant_named("advanced")
+    assert caught.value.code == "accountant_unknown"
+
+
+@every_accountant
+def test_accountants_hold_no_state(accountant: Accountant) -> None:
+    """Accountants are values: equal, hashable, frozen."""
+    assert accountant == type(accountant)()
+    assert hash(accountant) == hash(type(accountant)())
+    with pytest.raises((FrozenInstanceError, AttributeError, TypeError)):
+        accountant.state = 1  # type: ignore[attr-defined]
+
+
+@every_accountant
+@given(EPSILON, EPSILON)
+def test_cost_grows_with_epsilon(accountant: Accountant, a: Fraction, b: Fraction) -> None:
+    """More ε never costs less, and every release costs something."""
+    low, high = accountant.cost(Pure(min(a, b))), accountant.cost(Pure(max(a, b)))
+    assert low.within(high)
+    assert low.loss > 0
+
+
+@every_accountant
+def test_the_smallest_loss_costs_a_unit(accountant: Accountant) -> None:
+    """Costs round up: no release is free, however small its loss."""
+    tiny = Fraction(1, 10**300)
+    assert accountant.cost(Pure(tiny)).loss == 1
+    assert accountant.cost(Selection(tiny)) == Spend(0, 1)
+    gaussian = charged(accountant, Gaussian(tiny))
+    assert gaussian is None or gaussian.loss == 1
+
+
+@every_accountant
+@given(st.lists(EPSILON, min_size=1, max_size=4), DELTA)
+def test_cost_adds_over_composition(
+    accountant: Accountant, epsilons: list[Fraction], delta: Fraction
+) -> None:
+    """A statement costs the sum of its releases, nested or not."""
+    parts: tuple[Event, ...] = (*map(Pure, epsilons), Selection(delta))
+    total = sum((accountant.cost(part) for part in parts), start=NOTHING)
+    assert accountant.cost(Composed(parts)) == total
+    assert accountant.cost(Composed((Composed(parts), parts[0]))) == total + accountant.cost(parts[0])
+
+
+@every_accountant
+@given(EPSILON)
+def test_gaussian_noise_costs_no_more_than_the_pure_release(
+    accountant: Accountant, epsilon: Fraction
+) -> None:
+    """The Gaussian release offered for ε costs the ledger at most what ε does."""
+    rho = accountant.gaussian_rho(epsilon)
+    if rho is None:
+        assert charged(accountant, Gaussian(epsilon)) is None
+    else:
+        assert accountant.cost(Gaussian(rho)).within(accountant.cost(Pure(epsilon)))
+        assert accountant.cost(Gaussian(rho + UNIT)).loss > accountant.cost(Pure(epsilon)).loss
+
+
+@every_accountant
+@settings(max_examples=30)
+@given(EPSILON, EPSILON, DELTA, DELTA)
+def test_limit_grows_with_the_budget(
+    accountant: Accountant, a: Fraction, b: Fraction, c: Fraction, d: Fraction
+) -> None:
+    """A larger ε or δ never has a smaller limit."""
+    small = accountant.limit(min(a, b), min(c, d))
+    assert small.within(accountant.limit(max(a, b), min(c, d)))
+    assert small.within(accountant.limit(min(a, b), max(c, d)))
+
+
+@every_accountant
+@every_budget
+def test_the_share_for_selection_is_the_delta_limit(
+    accountant: Accountant, budget: tuple[Fraction, Fraction]
+) -> None:
+    """A stated share is what selection may spend; it cannot pass delta."""
+    epsilon, delta = budget
+    assert accountant.limit(epsilon, delta, delta / 3).delta == delta / 3 * Spend.UNIT // 1
+    assert accountant.limit(epsilon, delta, Fraction(0)).delta == 0
+    with pytest.raises(PolicyError):
+        accountant.limit(epsilon, delta, delta * 2)
+
+
+@every_accountant
+@every_budget
+@settings(max_examples=20)
+@given(data=st.data())
+def test_remaining_epsilon_is_the_largest_that_fits(
+    accountant: Accountant, budget: tuple[Fraction, Fraction], data: st.DataObject
+) -> None:
+    """One more query of the remaining ε fits, and of a unit more does not."""
+    limit = accountant.limit(*budget)
+    spent = Spend(data.draw(st.integers(0, limit.loss - 1)), 0)
+    left = accountant.remaining_epsilon(spent, limit)
+    assert (spent + accountant.cost(Pure(left))).within(limit)
+    assert not (spent + accountant.cost(Pure(left + UNIT))).within(limit)
+
+
+@every_accountant
+@every_budget
+def test_nothing_remains_of_a_spent_budget(accountant: Accountant, budget: tuple[Fraction, Fraction]) -> None:
+    """At the limit, and past it, the remaining ε is 0."""
+    limit = accountant.limit(*budget)
+    assert accountant.remaining_epsilon(limit, limit) == 0
+    assert accountant.remaining_epsilon(limit + Spend(1, 0), limit) == 0
+
+
+@every_accountant
+@every_budget
+def test_epsilon_spent_runs_from_nothing_to_the_budget(
+    accountant: Accountant, budget: tuple[Fraction, Fraction]
+) -> None:
+    """The reported ε grows with the spend, from 0 to the budget's ε, and not past it but for rounding."""
+    epsilon, delta = budget
+    limit = accountant.limit(epsilon, delta)
+    reported = [accountant.epsilon_spent(Spend(limit.loss * i // 10, 0), delta) for i in range(11)]
+    assert reported[0] == 0
+    assert reported == sorted(reported)
+    assert epsilon - Fraction(1, 10**20) < reported[-1] <= epsilon + Fraction(1, 10**25)
+
+
+@every_accountant
+@settings(max_examples=50)
+@given(
+    st.lists(
+        st.one_of(EPSILON.map(Pure), EPSILON.map(lambda e: Gaussian(e / 10)), DELTA.map(Selection)),
+        max_size=30,
+    )
+)
+def test_admitted_sequences_never_pass_the_limit(accountant: Accountant, events: list[Event]) -> None:
+    """Whatever is asked, in whatever order, what is let through adds to at most the limit."""
+    limit = accountant.limit(Fraction(30), Fraction(1, 2))
+    through = admitted(accountant, events, limit)
+    if through:
+        assert accountant.cost(Composed(tuple(through))).within(limit)
+
+
+@every_accountant
+@every_budget
+@pytest.mark.parametrize("each", [Fraction(1, 50), Fraction(1, 4), Fraction(1)], ids=str)
+def test_admitted_randomised_response_is_private(
+    accountant: Accountant, budget: tuple[Fraction, Fraction], each: Fraction
+) -> None:
+    """Ground truth: as many randomised responses as are admitted keep the exact (ε, δ) of the budget.
+
+    Their exact delta is a binomial sum (Kairouz, Oh, Viswanath 2015); what selection may spend is added.
+    """
+    epsilon, delta = budget
+    limit = accountant.limit(epsilon, delta)
+    count = limit.loss // accountant.cost(Pure(each)).loss
+    if count == 0:
+        return
+    heads = np.arange(count + 1)
+    loss = (2 * heads - count) * float(each)
+    chance = stats.binom.pmf(heads, count, 1 / (1 + np.exp(-float(each))))
+    exact = float(
+        np.sum(chance * np.maximum(0, -np.expm1(float(epsilon) - loss)), where=loss > float(epsilon))
+    )
+    assert exact + float(limit.delta_fraction) <= float(delta) * (1 + 1e-9)
+
+
+@every_accountant
+@every_budget
+def test_admitted_gaussian_noise_is_private(
+    accountant: Accountant, budget: tuple[Fraction, Fraction]
+) -> None:
+    """Ground truth: Gaussian noise of all the admitted rho keeps the exact (ε, δ) of the budget.
+
+    It is µ-GDP with µ² = 2ρ, and its exact delta is known (Balle, Wang 2018, Theorem 8).
+    """
+    epsilon, delta = budget
+    limit = accountant.limit(epsilon, delta)
+    if charged(accountant, Gaussian(limit.loss_fraction)) is None:
+        return
+    mu, e = float(2 * limit.loss_fraction) ** 0.5, float(epsilon)
+    exact = stats.norm.cdf(mu / 2 - e / mu) - np.exp(e) * stats.norm.cdf(-mu / 2 - e / mu)
+    assert exact + float(limit.delta_fraction) <= float(delta)

@@ -1,0 +1,160 @@
+"""Draws against their exact laws: a chi-squared test that sound samplers pass and planted defects fail.
+
+The entropy is the operating system's, so every run is a new experiment. A sound sampler fails one test
+with probability about 1e-9 (`FALSE_ALARM`); there are fewer than 100, so a false alarm in all of them
+has probability below 1e-6. Every cell expects at least 100 draws, so that the limit law applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.special import chdtrc, ndtr, ndtri
+
+from dpsql.mechanisms import sampler
+from dpsql.mechanisms.coin import Coin
+from dpsql.mechanisms.entropy import SystemEntropy
+from dpsql.mechanisms.sampler import Integers, discrete_gaussian, two_sided_geometric
+
+DRAWS = 10**6
+FALSE_ALARM = 1e-9
+Floats = NDArray[np.float64]
+SCALES = [Fraction(3, 10), Fraction(1), Fraction(10), Fraction(1000), Fraction(2**31)]
+
+
+def geometric_tail(scale: Fraction) -> Callable[[Floats], Floats]:
+    """P(Z >= t) of the two-sided geometric law, for an array of t."""
+    rate = 1 / float(scale)
+
+    def tail(t: Floats) -> Floats:
+        share: Floats = np.exp(-rate * np.where(t >= 1, t, 1 - t)) / (1 + np.exp(-rate))
+        return np.where(t >= 1, share, 1 - share)
+
+    return tail
+
+
+def gaussian_tail(sigma: Fraction) -> Callable[[Floats], Floats]:
+    """P(Z >= t) of the discrete Gaussian law, summed, or for wide ones the normal's to 1e-15."""
+    if sigma > 10**4:
+        return lambda t: ndtr((0.5 - t) / float(sigma))
+    reach = int(40 * sigma) + 40
+    weights = np.exp(-(np.arange(-reach, reach + 1.0) ** 2) / (2 * float(sigma) ** 2))
+    above = np.append(np.cumsum(weights[::-1])[::-1], 0.0) / weights.sum()
+    return lambda t: above[(t + reach).astype(np.int64)]
+
+
+def p_value(observed: NDArray[np.int64], probabilities: Floats) -> float:
+    """Of the chi-squared test of the counts in the cells against their probabilities."""
+    expected = probabilities * observed.sum()
+    assert expected.min() >= 100
+    return float(chdtrc(len(expected) - 1, ((observed - expected) ** 2 / expected).sum()))
+
+
+def binned_p_value(draws: Integers, spread: Floats, tail: Callable[[Floats], Floats]) -> float:
+    """With cells cut at the integers nearest to `spread`, as far as each then expects 100 draws."""
+    least, above, edges = 100 / len(draws), 1.0, []
+    for edge, mass in zip(*(values := np.unique(np.round(spread)), tail(values)), strict=True):
+        if above - mass >= least and mass >= least:
+            edges.append(edge)
+            above = mass
+    probabilities = -np.diff(np.concatenate([[1.0], tail(np.array(edges)), [0.0]]))
+    cells = np.searchsorted(edges, draws, side="right")
+    return p_value(np.bincount(cells, minlength=len(probabilities)), probabilities)
+
+
+def geometric_p_value(scale: Fraction, draws: Integers) -> float:
+    """Cells at up to 400 quantiles, or at every integer where those are denser."""
+    u = np.linspace(1e-3, 0.999, 400)
+    spread = float(scale) * np.sign(u - 0.5) * -np.log1p(-np.abs(2 * u - 1))
+    return binned_p_value(draws, spread, geometric_tail(scale))
+
+
+def gaussian_p_value(sigma: Fraction, draws: Integers) -> float:
+    """As for the geometric law."""
+    return binned_p_value(draws, float(sigma) * ndtri(np.linspace(1e-3, 0.999, 400)), gaussian_tail(sigma))
+
+
+def low_digits_p_value(scale: Fraction, draws: Integers) -> float:
+    """With a cell for each sign and residue modulo 32 of the magnitude g, a draw being g or -1-g."""
+    a = np.exp(-1 / float(scale))
+    residues = a ** np.arange(32.0)
+    law = np.concatenate([residues, a * residues]) / ((1 + a) * residues.sum())
+    cells = np.where(draws < 0, ~draws, draws) % 32 + 32 * (draws < 0)
+    return p_value(np.bincount(cells.astype(np.int64), minlength=64), law)
+
+
+@pytest.mark.parametrize("scale", SCALES, ids=str)
+def test_geometric_law(scale: Fraction) -> None:
+    """10**6 geometric draws follow the exact law."""
+    assert geometric_p_value(scale, two_sided_geometric(scale, DRAWS, SystemEntropy())) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("scale", SCALES[2:], ids=str)
+def test_low_digits_law(scale: Fraction) -> None:
+    """The sign and last five binary digits of 10**6 geometric draws follow the exact law."""
+    assert low_digits_p_value(scale, two_sided_geometric(scale, DRAWS, SystemEntropy())) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("sigma", SCALES, ids=str)
+def test_gaussian_law(sigma: Fraction) -> None:
+    """10**6 discrete Gaussian draws follow the exact law."""
+    assert gaussian_p_value(sigma, discrete_gaussian(sigma**2, DRAWS, SystemEntropy())) > FALSE_ALARM
+
+
+def test_draws_are_independent() -> None:
+    """Neighbouring draws, and draws a block apart, are uncorrelated, in size as in value."""
+    draws = two_sided_geometric(Fraction(2**31), DRAWS, SystemEntropy()).astype(np.float64)
+    for values in (draws, np.abs(draws)):
+        centred = (values - values.mean()) / values.std()
+        for lag in (1, 2, sampler._BLOCK):
+            correlation = (centred[lag:] * centred[:-lag]).mean()
+            assert abs(correlation) < 7 / DRAWS**0.5
+
+
+@pytest.fixture
+def defect(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, float], None]:
+    """Plants a wrong first-word threshold: a coin's probability moves by the share given."""
+    coins = sampler._coins
+
+    def plant(index: int, share: float) -> None:
+        def defective(scale: Fraction) -> tuple[tuple[Coin, ...], NDArray[np.uint16]]:
+            right, thresholds = coins(scale)
+            wrong = thresholds.copy()
+            wrong[index] = wrong[index] * (1 + share)
+            return right, wrong
+
+        monkeypatch.setattr(sampler, "_coins", defective)
+
+    return plant
+
+
+@pytest.mark.parametrize("index", [0, 3, 9, -1])
+def test_a_wrong_threshold_is_noticed(defect: Callable[[int, float], None], index: int) -> None:
+    """A coin that is 3% off, be it a low digit, a high one or the sign, fails the tests above."""
+    defect(index, 0.03)
+    scale = Fraction(1000)
+    draws = two_sided_geometric(scale, DRAWS, SystemEntropy())
+    assert min(geometric_p_value(scale, draws), low_digits_p_value(scale, draws)) < FALSE_ALARM
+
+
+@pytest.mark.parametrize("sigma", SCALES, ids=str)
+def test_a_dropped_rejection_is_noticed(monkeypatch: pytest.MonkeyPatch, sigma: Fraction) -> None:
+    """Proposals that are all accepted are not discrete Gaussian, and the test says so."""
+
+    def lax(proposals: Integers, *_: object) -> NDArray[np.bool_]:
+        return np.ones(len(proposals), np.bool_)
+
+    monkeypatch.setattr(sampler, "_accepted", lax)
+    assert gaussian_p_value(sigma, discrete_gaussian(sigma**2, DRAWS, SystemEntropy())) < FALSE_ALARM
+
+
+def test_a_double_zero_is_noticed() -> None:
+    """The classic slip, a sign put before a geometric magnitude so that zero has two ways, fails."""
+    scale = Fraction(10)
+    draws = two_sided_geometric(scale, DRAWS, SystemEntropy())
+    slipped = np.where(draws < 0, draws + 1, draws)
+    assert geometric_p_value(scale, slipped) < FALSE_ALARM
