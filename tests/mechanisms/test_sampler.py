@@ -156,19 +156,15 @@ def test_acceptance_within_the_margin_is_exact(wide: bool) -> None:
 
 
 def test_acceptance_does_not_inherit_the_rounding_of_floats() -> None:
-    """A word between the exact probability and its float is decided by the exact one."""
-    between = 0
-    for numerator in range(1000, 1400):
+    """A word next to the exact probability, on the side of its float, is decided by the exact one."""
+    for numerator in range(1000, 1200):
         variance = Fraction(numerator, 7)
         scale, y = int(variance**0.5) + 1, 9
         exact = Coin((y - variance / scale) ** 2 / (2 * variance)).threshold(64)
-        rounded = int(Fraction(float(sampler._acceptance_float(np.array([y]), variance, scale)[0])) * 2**64)
-        word = (exact + rounded) // 2
-        if word == exact:
-            continue
-        between += 1
-        assert sampler._accepted(np.array([y]), variance, scale, ScriptedEntropy([word]))[0] == (word < exact)
-    assert between > 300
+        rounded = Fraction(float(sampler._acceptance_float(np.array([y]), variance, scale)[0])) * 2**64
+        word = exact + 1 if rounded > exact else exact - 1
+        entropy = ScriptedEntropy([word])
+        assert sampler._accepted(np.array([y]), variance, scale, entropy)[0] == (word < exact)
 
 
 def test_no_draws_take_no_entropy() -> None:
