@@ -1,17 +1,17 @@
 """dpsql: ordinary SQL over private data, answered with differential privacy.
 
-    >>> import dpsql
-    >>> policy = {
-    ...     "version": 1,
-    ...     "privacy_unit": "person",
-    ...     "budget": {"epsilon": 1},
-    ...     "tables": {"people": {"unit": "row", "columns": {"age": {"type": "integer", "bounds": [0, 110]}}}},
-    ... }
-    >>> import pyarrow
-    >>> people = pyarrow.table({"age": [30, 40, 50]})
-    >>> con = dpsql.connect({"people": people}, policy=policy, ledger=":memory:")
-    >>> len(con.query("SELECT COUNT(*), AVG(age) FROM people", epsilon=0.5))
-    1
+>>> import dpsql
+>>> policy = {
+...     "version": 1,
+...     "privacy_unit": "person",
+...     "budget": {"epsilon": 1},
+...     "tables": {"people": {"unit": "row", "columns": {"age": {"type": "integer", "bounds": [0, 110]}}}},
+... }
+>>> import pyarrow
+>>> people = pyarrow.table({"age": [30, 40, 50]})
+>>> con = dpsql.connect({"people": people}, policy=policy, ledger=":memory:")
+>>> len(con.query("SELECT COUNT(*), AVG(age) FROM people", epsilon=0.5))
+1
 """
 
 from dpsql.connection import (

@@ -17,6 +17,7 @@ from dpsql.plan.expr import Facts
 from dpsql.plan.interval import Interval, position
 from dpsql.plan.nodes import Contribution, UnitKind
 from dpsql.plan.types import Type, Value
+from dpsql.policy import fold
 
 Schema = Mapping[str, Sequence[tuple[str, str]]]
 """Each table of the database with its columns' names and engine types."""
@@ -33,7 +34,7 @@ _ENGINE_TYPES: tuple[tuple[str, Type], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class CatalogTable:
-    """A declared table: `name` as the policy spells it, `columns` by case-folded name."""
+    """A declared table: `name` as the policy spells it, `columns` by folded name."""
 
     name: str
     unit: UnitKind
@@ -50,13 +51,13 @@ class CatalogTable:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Every declared table, by case-folded name."""
+    """Every declared table, by folded name."""
 
     tables: Mapping[str, CatalogTable]
 
     def find(self, name: str) -> CatalogTable | None:
         """The table that `name` means, whatever its case."""
-        return self.tables.get(name.casefold())
+        return self.tables.get(fold(name))
 
 
 def engine_type(name: str) -> Type | None:
@@ -76,25 +77,25 @@ def build(policy: policies.Policy, schema: Schema) -> Catalog:
 
     Raises PolicyError for a declared table or column that the database lacks, or whose type differs.
     """
-    present = {name.casefold(): columns for name, columns in schema.items()}
+    present = {fold(name): columns for name, columns in schema.items()}
     tables = {}
     for name, table in policy.tables.items():
-        if name.casefold() not in present:
+        if fold(name) not in present:
             raise PolicyError(
                 f"tables.{name}: the database has no table {name}",
                 code="table_missing",
                 hint=f"it has {', '.join(sorted(schema)) or 'no tables at all'}",
             )
-        tables[name.casefold()] = _table(policy, name, table, present[name.casefold()])
+        tables[fold(name)] = _table(policy, name, table, present[fold(name)])
     return Catalog(tables)
 
 
 def _table(
     policy: policies.Policy, name: str, table: policies.Table, schema: Sequence[tuple[str, str]]
 ) -> CatalogTable:
-    engine = {column.casefold(): (column, kind) for column, kind in schema}
+    engine = {fold(column): (column, kind) for column, kind in schema}
     columns = {
-        declared.casefold(): _declared(name, declared, column, engine)
+        fold(declared): _declared(name, declared, column, engine)
         for declared, column in table.columns.items()
     }
     if table.public:
@@ -106,7 +107,7 @@ def _table(
     unit = policy.unit_of(name)
     if unit.kind == "row" or unit.column is None:
         return CatalogTable(name, UnitKind.ROW, columns, _contribution(table))
-    folded = unit.column.casefold()
+    folded = fold(unit.column)
     if folded not in engine:
         raise PolicyError(
             f"tables.{name}: the unit column {unit.column} is not in the database",
@@ -115,7 +116,10 @@ def _table(
         )
     column, kind = engine[folded]
     spelt, facts = columns.get(folded, (column, Facts(engine_type(kind) or Type.VARCHAR, kind)))
-    columns[folded] = (spelt, Facts(facts.type, kind, facts.interval, facts.domain, facts.nullable, is_unit=True))
+    columns[folded] = (
+        spelt,
+        Facts(facts.type, kind, facts.interval, facts.domain, facts.nullable, is_unit=True),
+    )
     return CatalogTable(
         name,
         UnitKind.COLUMN,
@@ -127,7 +131,7 @@ def _table(
 
 
 def _contribution(table: policies.Table) -> Contribution:
-    constant = frozenset({table.partition.casefold()} if table.partition else ())
+    constant = frozenset({fold(table.partition)} if table.partition else ())
     return Contribution(table.rows_per_unit or 1, table.max_groups, constant, table.min_frequency)
 
 
@@ -135,13 +139,13 @@ def _declared(
     table: str, declared: str, column: policies.Column, engine: Mapping[str, tuple[str, str]]
 ) -> tuple[str, Facts]:
     where = f"tables.{table}.columns.{declared}"
-    if declared.casefold() not in engine:
+    if fold(declared) not in engine:
         raise PolicyError(
             f"{where}: the database's table {table} has no such column",
             code="column_missing",
             hint=f"it has {', '.join(name for name, _ in engine.values())}",
         )
-    spelt, kind = engine[declared.casefold()]
+    spelt, kind = engine[fold(declared)]
     wanted, found = Type[column.type.upper()], engine_type(kind)
     readable = found is wanted or (wanted is Type.DOUBLE and found is Type.INTEGER)
     if not readable:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from dpsql.accounting import BudgetState
-    from dpsql.engine import Engine
+    from dpsql.engine import Engine, Prepared
     from dpsql.explain import Explanation
 
 apilevel = "2.0"
@@ -170,11 +170,10 @@ class Connection:
         not suffice, both before anything is read or charged; BackendError if the engine fails after
         the charge.
         """
-        from dpsql.explain import Explanation
-
         asked = self._asked(sql, parameters, epsilon, delta, max_groups)
-        explained = Explanation.if_asked(self.engine, asked)
-        return explained.result() if explained is not None else self.engine.run(asked)
+        with self.engine.backend.snapshot():
+            prepared = self.engine.prepare(asked)
+            return self._explained(prepared).result() if prepared.explain else self.engine.answer(prepared)
 
     def explain(
         self,
@@ -186,9 +185,14 @@ class Connection:
         max_groups: int | None = None,
     ) -> Explanation:
         """The plan with its proofs and its price; charges nothing and reads nothing private."""
+        asked = self._asked(sql, parameters, epsilon, delta, max_groups)
+        with self.engine.backend.snapshot():
+            return self._explained(self.engine.prepare(asked))
+
+    def _explained(self, prepared: Prepared) -> Explanation:
         from dpsql.explain import Explanation
 
-        return Explanation.of(self.engine, self._asked(sql, parameters, epsilon, delta, max_groups))
+        return Explanation.of(self.engine, prepared)
 
     def budget(self) -> dict[str, BudgetState]:
         """Where the budget of each private table stands."""
@@ -227,6 +231,7 @@ class Connection:
     ) -> Any:
         from dpsql.engine import Asked
 
+        self.engine  # noqa: B018  (refuses a closed connection)
         if not isinstance(sql, str):
             raise ProgrammingError(f"a query is text, not {type(sql).__name__}", code="query_type")
         loss = self._epsilon if epsilon is None else amount(epsilon)

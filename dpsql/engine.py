@@ -6,7 +6,7 @@ All but the charge, the engine's run and the draws are pure functions over froze
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -15,8 +15,8 @@ from typing import Any
 
 from dpsql import catalog
 from dpsql.accounting import Budget, Entry, Ledger, Quote
-from dpsql.accounting.ledger import Account
 from dpsql.accounting.events import Pure, to_json
+from dpsql.accounting.ledger import Account
 from dpsql.analysis.analyse import analyse
 from dpsql.analysis.choose import Measured, Price, choose
 from dpsql.analysis.verify import verify
@@ -122,14 +122,8 @@ class Engine:
         event = prepared.plan.event
         return () if event is None else self.ledger.dry_run({prepared.table: event})
 
-    def run(self, asked: Asked) -> Result:
-        """The answer: charged durably first, then read, noised and post-processed."""
-        with self.backend.snapshot():
-            prepared = self.prepare(asked)
-            return self.answer(prepared)
-
     def answer(self, prepared: Prepared) -> Result:
-        """Charges, reads, noises and post-processes what was prepared."""
+        """Charges durably first, then reads, noises and post-processes what was prepared."""
         scratch = Scratch(RELEASED, self._released_columns(prepared))
         try:
             # A query whose post-processing cannot even be bound fails here, before it is charged.
@@ -187,6 +181,7 @@ class Engine:
         )
 
     def receipt(self, prepared: Prepared, entries: Sequence[Entry]) -> Receipt:
+        """The receipt of a query that was charged as `entries` say, or, without any, explained."""
         event = prepared.plan.event
         return Receipt(
             query=prepared.asked.sql,
@@ -213,7 +208,7 @@ class Engine:
         )
 
 
-def _mechanisms(plan: Measured) -> Sequence[Mapping[str, Any]]:
+def _mechanisms(plan: Measured) -> list[dict[str, Any]]:
     return [
         {
             "statistic": measured.block.name,

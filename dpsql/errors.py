@@ -37,7 +37,7 @@ class Position:
         return f"line {self.line}, column {self.column}"
 
 
-class Warning(Exception):  # noqa: A001  (PEP 249 gives the name)
+class Warning(Exception):
     """Important notices, as PEP 249 asks."""
 
 

@@ -11,7 +11,7 @@ from dpsql.aggregates import AGGREGATES
 from dpsql.analysis import intervals
 from dpsql.analysis.choose import MeasuredBlock, predicted_std, statistic_of
 from dpsql.analysis.stability import describe
-from dpsql.engine import Asked, Engine, Prepared
+from dpsql.engine import Engine, Prepared
 from dpsql.plan.nodes import Aggregation, Filter, Join, Relation, Scan
 from dpsql.plan.words import phrase
 from dpsql.result import Receipt, Result
@@ -26,16 +26,9 @@ class Explanation:
     receipt: Receipt
 
     @classmethod
-    def if_asked(cls, engine: Engine, asked: Asked) -> Explanation | None:
-        """The explanation of an EXPLAIN statement, None for any other."""
-        return cls.of(engine, asked) if asked.sql.lstrip()[:7].upper() == "EXPLAIN" else None
-
-    @classmethod
-    def of(cls, engine: Engine, asked: Asked) -> Explanation:
-        """Explains a query. Reads public tables at most, charges nothing."""
-        with engine.backend.snapshot():
-            prepared = engine.prepare(asked)
-            return cls(prepared, tuple(_lines(engine, prepared)), engine.receipt(prepared, ()))
+    def of(cls, engine: Engine, prepared: Prepared) -> Explanation:
+        """Explains what was prepared. Reads public tables at most, charges nothing."""
+        return cls(prepared, tuple(_lines(engine, prepared)), engine.receipt(prepared, ()))
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
@@ -43,7 +36,9 @@ class Explanation:
     def result(self) -> Result:
         """The explanation as a result of one text column."""
         rows = tuple((line,) for line in self.lines)
-        return Result(("plan",), ("VARCHAR",), rows, tuple((None,) for _ in rows), self.receipt, lambda *_: None)
+        return Result(
+            ("plan",), ("VARCHAR",), rows, tuple((None,) for _ in rows), self.receipt, lambda *_: None
+        )
 
 
 def _lines(engine: Engine, prepared: Prepared) -> Iterator[str]:
@@ -83,7 +78,9 @@ def _release(engine: Engine, prepared: Prepared) -> Iterator[str]:
     analysis, bound = prepared.plan.analysis, prepared.plan.analysis.bound
     keys = ", ".join(phrase(key.expr) for key in analysis.release.keys)
     yield f"└─ Release{f' by {keys}' if keys else ''}   the boundary: below it rows belong to a {engine.policy.privacy_unit}"
-    enforced = "each row is its own unit" if not bound.per_unit else f"at most {_many(bound.rows, 'row')} of a unit"
+    enforced = (
+        "each row is its own unit" if not bound.per_unit else f"at most {_many(bound.rows, 'row')} of a unit"
+    )
     if bound.per_unit and keys:
         enforced += f" in at most {_many(bound.groups, 'group')}"
         enforced += ", one key a unit" if bound.constant_keys else ", enforced" if bound.limited else ""
@@ -176,5 +173,3 @@ def _many(count: int, what: str) -> str:
 
 def _number(value: Fraction) -> str:
     return f"{value.numerator:,}" if value.denominator == 1 else f"{float(value):.6g}"
-
-

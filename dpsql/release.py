@@ -108,7 +108,9 @@ def _value(plan: Measured, item: Aggregation, cells: Cells) -> Value:
 def estimate(plan: Measured, item: Aggregation, moment: Moment, cells: Cells) -> Fraction:
     """The estimate of an aggregate's moment from a group's noisy cells, TOTAL in value units."""
     block, weights = plan.source(statistic_of(plan.analysis, item, moment))
-    steps = sum((weight * cell for weight, cell in zip(weights, cells[block], strict=True)), start=Fraction(0))
+    steps = sum(
+        (weight * cell for weight, cell in zip(weights, cells[block], strict=True)), start=Fraction(0)
+    )
     index = plan.analysis.measure(item)
     lattice = None if index is None else plan.analysis.measures[index].lattice
     return steps * lattice.step if lattice is not None and moment is Moment.TOTAL else steps

@@ -108,7 +108,10 @@ class Result:
             "DATE": pyarrow.date32(),
             "TIMESTAMP": pyarrow.timestamp("us"),
         }
-        arrays = [pyarrow.array(values, types.get(kind)) for values, kind in zip(self._series(), self.types, strict=True)]
+        arrays = [
+            pyarrow.array(values, types.get(kind))
+            for values, kind in zip(self._series(), self.types, strict=True)
+        ]
         return pyarrow.Table.from_arrays(arrays, names=list(self.columns))
 
     def pl(self) -> polars.DataFrame:
@@ -143,7 +146,8 @@ class Result:
 
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
         body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.texts()
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+            for row in self.texts()
         )
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 

@@ -41,6 +41,5 @@ class Budget:
 
 
 def _share(value: object, name: str) -> Fraction:
-    if type(value) is int and value == 0 or isinstance(value, Fraction) and value == 0:
-        return Fraction(0)
-    return exact_positive(value, name)
+    zero = type(value) in (int, Fraction) and value == 0
+    return Fraction(0) if zero else exact_positive(value, name)

@@ -104,7 +104,10 @@ def presence_block(measure: int) -> Block:
     Source: Dwork, McSherry, Nissim, Smith 2006, section 3.2 (histograms).
     """
     count = (Moment.COUNT, measure)
-    cells = (Cell(f"x{measure} is there", ((count, 1),)), Cell(f"x{measure} is NULL", ((ROWS, 1), (count, -1))))
+    cells = (
+        Cell(f"x{measure} is there", ((count, 1),)),
+        Cell(f"x{measure} is NULL", ((ROWS, 1), (count, -1))),
+    )
     one, none = Fraction(1), Fraction(0)
     estimates = ((count, (one, none)), (ROWS, (one, one)))
     return Block(f"presence of x{measure}", cells, estimates, 1, None, nonnegative=True)
@@ -147,6 +150,8 @@ def partition_block(measure: int, lattice: Lattice, *, with_rows: bool) -> Block
     return Block(f"partition of x{measure}", tuple(cells), tuple(weights), width, None, nonnegative=True)
 
 
-def _single(name: str, statistic: Statistic, contribution: int, span: int, *, nonnegative: bool = True) -> Block:
+def _single(
+    name: str, statistic: Statistic, contribution: int, span: int, *, nonnegative: bool = True
+) -> Block:
     cell = Cell(name, ((statistic, 1),))
     return Block(name, (cell,), ((statistic, (Fraction(1),)),), contribution, span, nonnegative)

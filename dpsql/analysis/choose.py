@@ -199,7 +199,8 @@ def _noised(
     Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3.
     """
     sensitivities = [
-        sensitivity(block, analysis.bound, grouped=analysis.grouped, replace=analysis.replace) for block in blocks
+        sensitivity(block, analysis.bound, grouped=analysis.grouped, replace=analysis.replace)
+        for block in blocks
     ]
     share = Fraction(1, len(blocks))
     geometric = [Geometric.calibrate(each.l1, price.epsilon * share) for each in sensitivities]
@@ -210,7 +211,9 @@ def _noised(
 
 
 def _zip(
-    blocks: tuple[Block, ...], sensitivities: list[Sensitivity], mechanisms: list[Geometric] | list[DiscreteGaussian]
+    blocks: tuple[Block, ...],
+    sensitivities: list[Sensitivity],
+    mechanisms: list[Geometric] | list[DiscreteGaussian],
 ) -> tuple[MeasuredBlock, ...]:
     return tuple(map(MeasuredBlock, blocks, sensitivities, mechanisms))
 

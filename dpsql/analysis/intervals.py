@@ -73,7 +73,7 @@ def _two_sided(mechanism: Mechanism, confidence: float) -> Callable[[float, floa
 
 
 def _two_laplace(a: float, b: float, outside: float) -> float:
-    """t with P(|X + Y| > t) = `outside` for independent Laplace X, Y of scales a >= b.
+    """T with P(|X + Y| > t) = `outside` for independent Laplace X, Y of scales a >= b.
 
     The tail is (a² e^(-t/a) - b² e^(-t/b)) / (a² - b²), and (1 + t/2a) e^(-t/a) for equal scales.
     """
@@ -96,7 +96,7 @@ def _simulated(mechanism: Mechanism, sizes: tuple[Fraction, ...], confidence: fl
     columns = [mechanism.draw(_DRAWS, SystemEntropy()) for _ in sizes]
     floats = [float(size) for size in sizes]
     sums = sorted(
-        abs(sum(size * draw for size, draw in zip(floats, row, strict=True)))
+        abs(math.fsum(size * draw for size, draw in zip(floats, row, strict=True)))
         for row in zip(*columns, strict=True)
     )
     return sums[min(_DRAWS - 1, math.ceil(_DRAWS * confidence))]

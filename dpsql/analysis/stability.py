@@ -12,6 +12,7 @@ from typing import Protocol
 from dpsql.errors import QueryRejected
 from dpsql.plan.expr import columns
 from dpsql.plan.nodes import Filter, Join, Relation, Release, Scan, UnitKind, private_scan
+from dpsql.policy import fold
 
 MAX_ROWS = 2**30
 """Most rows of a unit that may count: keeps every per-unit sum within 64 bits."""
@@ -108,7 +109,7 @@ def _constant_keys(release: Release, rows: int) -> bool:
         return False
     source = private_scan(release.input).alias
     return rows == 1 or all(
-        column.source == source and (column.facts.is_unit or column.name.casefold() in contribution.constant)
+        column.source == source and (column.facts.is_unit or fold(column.name) in contribution.constant)
         for key in release.keys
         for column in columns(key.expr)
     )
@@ -130,5 +131,3 @@ def describe(relation: Relation, facts: PublicFacts) -> str:
             keys = tuple(column.name for _, column in relation.on)
             times = max(1, facts.multiplicity(relation.right.table, keys))
             return f"stability {times}: at most {times} public row{'s' * (times != 1)} for a key"
-
-

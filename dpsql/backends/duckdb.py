@@ -100,7 +100,9 @@ class DuckDBBackend:
         raise AssertionError
 
 
-def _connect(database: str | Path | Mapping[str, Any] | duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+def _connect(
+    database: str | Path | Mapping[str, Any] | duckdb.DuckDBPyConnection,
+) -> duckdb.DuckDBPyConnection:
     if isinstance(database, duckdb.DuckDBPyConnection):
         return database
     if isinstance(database, Mapping):
@@ -139,7 +141,8 @@ def _framed(frames: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
             failed = True
         if failed:
             raise ProgrammingError(
-                f"the table {name} is no pandas, polars or Arrow table but {type(frame).__name__}", code="frame"
+                f"the table {name} is no pandas, polars or Arrow table but {type(frame).__name__}",
+                code="frame",
             )
     for setting, value in LOCKED.items():
         connection.execute(f"SET {setting} = {str(value).lower()}")

@@ -10,7 +10,6 @@ from types import MappingProxyType
 
 from dpsql.functions import casts, conditional, dates, numeric, operators, strings
 from dpsql.plan.expr import Call, Expr, Function
-from dpsql.plan.types import Type
 
 FUNCTIONS = MappingProxyType(
     {
@@ -25,6 +24,7 @@ def call(name: str, *arguments: Expr) -> Call | None:
     """The typed call of an entry, or None where it refuses the arguments' types.
 
     >>> from dpsql.plan.expr import Literal
+    >>> from dpsql.plan.types import Type
     >>> call("add", Literal(1, Type.INTEGER), Literal("a", Type.VARCHAR)) is None
     True
     """

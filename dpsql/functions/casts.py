@@ -44,7 +44,9 @@ ENTRIES = (
         _TOTAL,
         interval=_same,
     ),
-    Function("cast_varchar", "CAST(x AS VARCHAR)", fixed(Type.VARCHAR, ANY), "TRY_CAST({0} AS VARCHAR)", _TOTAL),
+    Function(
+        "cast_varchar", "CAST(x AS VARCHAR)", fixed(Type.VARCHAR, ANY), "TRY_CAST({0} AS VARCHAR)", _TOTAL
+    ),
     Function(
         "cast_boolean",
         "CAST(x AS BOOLEAN)",

@@ -83,13 +83,9 @@ ENTRIES = (
         wide_sql="TRY_CAST(ABS(CAST({0} AS DOUBLE)) AS BIGINT)",
         strict=True,
     ),
-    Function(
-        "floor", "FLOOR(x)", _one, "FLOOR({0})", "DOUBLE", interval=_floor, strict=True, integral=True
-    ),
+    Function("floor", "FLOOR(x)", _one, "FLOOR({0})", "DOUBLE", interval=_floor, strict=True, integral=True),
     Function("ceil", "CEIL(x)", _one, "CEIL({0})", "DOUBLE", interval=_ceil, strict=True, integral=True),
-    Function(
-        "round", "ROUND(x)", _one, "ROUND({0})", "DOUBLE", interval=_round, strict=True, integral=True
-    ),
+    Function("round", "ROUND(x)", _one, "ROUND({0})", "DOUBLE", interval=_round, strict=True, integral=True),
     Function(
         "round_digits",
         "ROUND(x, digits)",

@@ -96,9 +96,7 @@ ENTRIES = (
     _comparison("ge", ">="),
     Function("and", "p AND q", booleans, "({and})", "logic has three values", interval=_truth, strict=True),
     Function("or", "p OR q", booleans, "({or})", "logic has three values", interval=_truth, strict=True),
-    Function(
-        "not", "NOT p", booleans, "(NOT {0})", "logic has three values", interval=_truth, strict=True
-    ),
+    Function("not", "NOT p", booleans, "(NOT {0})", "logic has three values", interval=_truth, strict=True),
     Function(
         "is_null",
         "x IS NULL",

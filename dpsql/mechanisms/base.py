@@ -59,6 +59,10 @@ class Mechanism(Protocol):
         """The law in words, for plans and receipts."""
         ...
 
+    def __hash__(self) -> int:
+        """Equal mechanisms hash alike; a dataclass puts the hash of its parameters in place of this."""
+        return hash(self.name)
+
     @property
     def std(self) -> float:
         """The standard deviation in lattice steps."""

@@ -28,7 +28,7 @@ class Geometric(Mechanism):
     attained.
     Why: a shift of the centre by d changes the probability of an output by at most a factor a**-|d|,
     with equality on the far side of both centres; over the coordinates the |d| add up to the l1 norm.
-    Source: Ghosh, Roughgarden and Sundararajan 2009, Definition 2.1 and Theorem 2.2.
+    Source: Ghosh, Roughgarden and Sundararajan, "Universally utility-maximizing privacy mechanisms", 2009.
 
     >>> Geometric.calibrate(l1_sensitivity=Fraction(2), epsilon=Fraction(1, 10))
     Geometric(scale=Fraction(20, 1))
@@ -72,8 +72,9 @@ class Geometric(Mechanism):
         (1-a)**(2n) / ((1-az)**n * (1-a/z)**n). Split into partial fractions at z = 1/a, its part in
         z**t, t >= 0, is a mixture, with the positive weights of `_mixture`, of negative binomials of
         1 to n terms; and P(one of i terms >= t) = a**t * sum over l < i of C(t+l-1, l) * (1-a)**l.
-        Below zero the law is symmetric: P(S >= t) = 1 - P(S >= 1-t).
-        All terms added are positive, so 50 digits leave an error far below the 1e-30 added at the end.
+        For t < 1 symmetry gives P(S >= t) = 1 - P(S >= 1-t).
+        All terms are positive, so 50 digits leave a relative error far below the 1e-30 put on top, and
+        the next float up is above what is too small for a float.
         """
         distance = max(threshold, 1 - threshold)
         weights = _mixture(self.scale, terms)

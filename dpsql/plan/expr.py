@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from dpsql.plan.interval import Interval
+from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.types import Type, Value
 
 
@@ -23,7 +23,7 @@ class Facts:
 
     type: Type
     engine_type: str
-    interval: Interval = Interval()
+    interval: Interval = ANYWHERE
     domain: tuple[Value, ...] | None = None
     nullable: bool = True
     is_unit: bool = False
@@ -85,7 +85,7 @@ class Function:
     result: Callable[[tuple[Type, ...]], Type | None]
     sql: str
     total: str
-    interval: Callable[[tuple[Expr, ...], tuple[Interval, ...]], Interval] = lambda _, __: Interval()
+    interval: Callable[[tuple[Expr, ...], tuple[Interval, ...]], Interval] = lambda _, __: ANYWHERE
     wide_sql: str | None = None
     strict: bool = False
     integral: bool = False

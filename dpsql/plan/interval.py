@@ -131,10 +131,20 @@ class Interval:
     def meet(self, other: Interval) -> Interval:
         """The values in both, or `self` where there are none: an empty filter needs no bound."""
         low = other.low if self.low is None else self.low if other.low is None else max(self.low, other.low)
-        high = other.high if self.high is None else self.high if other.high is None else min(self.high, other.high)
+        high = (
+            other.high
+            if self.high is None
+            else self.high
+            if other.high is None
+            else min(self.high, other.high)
+        )
         if low is not None and high is not None and low > high:
             return self
         return Interval(low, high)
+
+
+ANYWHERE = Interval()
+"""Where nothing is known."""
 
 
 def hull(intervals: Iterable[Interval]) -> Interval:

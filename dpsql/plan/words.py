@@ -58,7 +58,9 @@ def _call(expr: Call, names: Mapping[str, str] | None) -> str:
         return f"({f' {_INFIX[name]} '.join(parts)})"
     if name == "case":
         *pairs, otherwise = parts
-        whens = " ".join(f"WHEN {when} THEN {then}" for when, then in zip(pairs[::2], pairs[1::2], strict=True))
+        whens = " ".join(
+            f"WHEN {when} THEN {then}" for when, then in zip(pairs[::2], pairs[1::2], strict=True)
+        )
         return f"CASE {whens} ELSE {otherwise} END"
     if name == "in":
         shown = parts[1:] if len(parts) <= 9 else [*parts[1:8], f"… {len(parts) - 8} more"]

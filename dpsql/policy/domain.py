@@ -151,7 +151,7 @@ def _value(value: object, kind: ColumnType) -> Value:
     if kind == "integer":
         return int(_number(value, kind))
     if kind == "double":
-        return float(_number(value, kind)) + 0.0  # -0.0 and 0.0 are one value to the engine
+        return float(_number(value, kind))
     return _day(value) if kind == "date" else _moment(value)
 
 

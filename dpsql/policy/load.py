@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from os import PathLike, fspath
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -12,7 +13,7 @@ from dpsql.errors import PolicyError
 from dpsql.policy.check import policy_problems, table_problems
 from dpsql.policy.models import BudgetSpec, Policy, Table
 from dpsql.policy.names import name_problems
-from dpsql.policy.problem import Path, Problem
+from dpsql.policy.problem import KeyPath, Problem
 from dpsql.policy.report import Source, policy_error
 from dpsql.policy.tree import DEEPEST, read_tree
 from dpsql.policy.wording import problems_of
@@ -61,7 +62,7 @@ def _plain(value: object, depth: int) -> object:
 
 def _read(name: str) -> bytes:
     try:
-        with open(name, "rb") as file:
+        with Path(name).open("rb") as file:
             return file.read(LARGEST_FILE + 1)
     except FileNotFoundError:
         hint = "write one with `dpsql init`, or give the policy itself as a text with line ends or as a dict"
@@ -102,7 +103,7 @@ def _validated(value: object, source: Source, found: tuple[Problem, ...]) -> Pol
     return policy
 
 
-def _within(path: Path, others: set[Path]) -> bool:
+def _within(path: KeyPath, others: set[KeyPath]) -> bool:
     return any(path[:end] in others for end in range(len(path) + 1))
 
 
@@ -143,7 +144,7 @@ def _budget(entry: object) -> BudgetSpec | None:
         return None
 
 
-def _placeholders(value: object, path: Path) -> Iterator[Problem]:
+def _placeholders(value: object, path: KeyPath) -> Iterator[Problem]:
     """The places of a skeleton that were never filled in; `TODO` as a public value is a value."""
     if isinstance(value, str) and _PLACEHOLDER.search(value):
         yield Problem(path, "todo", "still holds TODO: write what the comments in the file ask for")

@@ -10,7 +10,7 @@ from itertools import islice
 
 from pydantic_core import PydanticCustomError
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_SHOWN = 60
@@ -21,7 +21,7 @@ _MOST_COMPARED = 300
 class Problem:
     """One thing wrong: where (`path`, keys and list places), a stable `code`, and words for the owner."""
 
-    path: Path
+    path: KeyPath
     code: str
     message: str
     hint: str | None = None
@@ -37,7 +37,7 @@ def refusals(problems: Sequence[Problem]) -> PydanticCustomError:
     return PydanticCustomError("policy", "{text}", {"text": text, "problems": tuple(problems)})
 
 
-def refusal(code: str, message: str, *, hint: str | None = None, at: Path = ()) -> PydanticCustomError:
+def refusal(code: str, message: str, *, hint: str | None = None, at: KeyPath = ()) -> PydanticCustomError:
     """What a validator raises for one problem, `at` a path below the value it validates."""
     return refusals([Problem(at, code, message, hint)])
 
@@ -47,7 +47,7 @@ def problems_in(error: PydanticCustomError, *parents: str | int) -> list[Problem
     return [problem.below(*parents) for problem in (error.context or {})["problems"]]
 
 
-def show_path(path: Path) -> str:
+def show_path(path: KeyPath) -> str:
     """The path as an owner writes it: `tables.visits.columns.cost.bounds[0]`, odd names quoted."""
     text = ""
     for part in path:

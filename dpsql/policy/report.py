@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dpsql.errors import PolicyError, Position
-from dpsql.policy.problem import Path, Problem, show_path
+from dpsql.policy.problem import KeyPath, Problem, show_path
 
 MOST_SHOWN = 20
 
@@ -20,9 +20,9 @@ class Source:
 
     name: str
     text: str | None = None
-    places: Mapping[Path, Position] | None = None
+    places: Mapping[KeyPath, Position] | None = None
 
-    def place(self, path: Path) -> Position | None:
+    def place(self, path: KeyPath) -> Position | None:
         """The place of the key, or of the nearest key around it when it is not written."""
         if not self.places:
             return None

@@ -94,8 +94,6 @@ def column_type(duckdb_type: str) -> ColumnType | None:
     ('double', None)
     """
     text = duckdb_type.strip()
-    if text.endswith("]"):
-        return None
     return next((kind for form, kind in _TYPES if re.fullmatch(form, text, re.IGNORECASE | re.DOTALL)), None)
 
 

@@ -16,13 +16,13 @@ import yaml
 
 from dpsql.errors import Position
 from dpsql.policy.exact import LONGEST, NUMBER
-from dpsql.policy.problem import Path, Problem, show
+from dpsql.policy.problem import KeyPath, Problem, show
 from dpsql.policy.report import Source, policy_error
 
 DEEPEST = 12  # a policy needs 6
 _OCTAL = re.compile(r"[-+]?0[0-9]+")
 _TAG = "tag:yaml.org,2002:"
-_BY_OWN_TEXT: tuple[Path, ...] = (("data_version",),)  # a version 1.10 is not the number 1.1
+_BY_OWN_TEXT: tuple[KeyPath, ...] = (("data_version",),)  # a version 1.10 is not the number 1.1
 _MAY_BE_EMPTY = "columns"
 
 
@@ -69,13 +69,13 @@ class _Reader:
     def __init__(self, text: str, name: str) -> None:
         self.text = text
         self.name = name
-        self.places: dict[Path, Position] = {}
+        self.places: dict[KeyPath, Position] = {}
         self.problems: list[Problem] = []
         self._resolver = yaml.resolver.Resolver()
         self._events: Iterator[yaml.Event] = yaml.parse(text, Loader=yaml.SafeLoader)
 
     def fail(self, message: str, position: Position | None) -> NoReturn:
-        places: dict[Path, Position] = {} if position is None else {(): position}
+        places: dict[KeyPath, Position] = {} if position is None else {(): position}
         raise policy_error(Source(self.name, self.text, places), [Problem((), "yaml", message)]) from None
 
     def document(self) -> object:
@@ -91,7 +91,7 @@ class _Reader:
                 value = self._node(event, ())
         return value
 
-    def _node(self, event: yaml.Event, path: Path) -> object:
+    def _node(self, event: yaml.Event, path: KeyPath) -> object:
         position = _position(event.start_mark)
         if not isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)) or event.anchor is not None:
             self.fail("anchors and aliases are not allowed: write the value out", position)
@@ -103,7 +103,7 @@ class _Reader:
             return self._scalar(str(event.value), event.implicit, path)
         return self._mapping(path) if isinstance(event, yaml.MappingStartEvent) else self._sequence(path)
 
-    def _mapping(self, path: Path) -> dict[str, object]:
+    def _mapping(self, path: KeyPath) -> dict[str, object]:
         entries: dict[str, object] = {}
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             key, position = self._key(event), _position(event.start_mark)
@@ -127,7 +127,7 @@ class _Reader:
             self.fail("merge keys are not allowed: write the keys out", position)
         return str(event.value)
 
-    def _sequence(self, path: Path) -> list[object]:
+    def _sequence(self, path: KeyPath) -> list[object]:
         items: list[object] = []
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
             here = (*path, len(items))
@@ -135,7 +135,7 @@ class _Reader:
             items.append(self._node(event, here))
         return items
 
-    def _scalar(self, text: str, implicit: tuple[bool, bool], path: Path) -> object:
+    def _scalar(self, text: str, implicit: tuple[bool, bool], path: KeyPath) -> object:
         if not implicit[0]:  # quoted, or a block of text
             return text
         tag = str(self._resolver.resolve(yaml.ScalarNode, text, implicit)).removeprefix(_TAG)  # type: ignore[no-untyped-call]
@@ -164,5 +164,5 @@ class _Reader:
         except ArithmeticError:  # an exponent past what decimal holds
             return text
 
-    def fail_later(self, path: Path, code: str, message: str, hint: str) -> None:
+    def fail_later(self, path: KeyPath, code: str, message: str, hint: str) -> None:
         self.problems.append(Problem(path, code, message, hint))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ValidationError
 
 from dpsql.policy.models import BudgetOverride, BudgetSpec, Column, Link, Policy, Table
-from dpsql.policy.problem import Path, Problem, did_you_mean, show
+from dpsql.policy.problem import KeyPath, Problem, did_you_mean, show
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -53,7 +53,7 @@ def _problems(details: ErrorDetails) -> list[Problem]:
     return [_problem(kind, path, context, details["input"], details["msg"])]
 
 
-def _problem(kind: str, path: Path, context: Mapping[str, object], value: object, words: str) -> Problem:
+def _problem(kind: str, path: KeyPath, context: Mapping[str, object], value: object, words: str) -> Problem:
     if kind == "missing":
         return Problem(path, "missing_key", "is missing", _purpose(path))
     if kind == "extra_forbidden":
@@ -70,13 +70,13 @@ def _problem(kind: str, path: Path, context: Mapping[str, object], value: object
     return Problem(path, "invalid", words)
 
 
-def _unknown(path: Path) -> Problem:
+def _unknown(path: KeyPath) -> Problem:
     keys = _fields(path[:-1])
     hint = did_you_mean(str(path[-1]), keys) or f"the keys here are {', '.join(keys)}"
     return Problem(path, "unknown_key", "is not a key that a policy has here", hint)
 
 
-def _choice(path: Path, expected: str, value: object) -> Problem:
+def _choice(path: KeyPath, expected: str, value: object) -> Problem:
     choices = expected.replace("'", "").replace(" or ", ", ").split(", ")
     hint = None
     if isinstance(value, str):
@@ -103,13 +103,13 @@ def _kind(value: object) -> str:
     )
 
 
-def _purpose(path: Path) -> str | None:
+def _purpose(path: KeyPath) -> str | None:
     """What the key at `path` is for, from the models."""
     field = _fields(path[:-1]).get(str(path[-1])) if path else None
     return field or None
 
 
-def _fields(path: Path) -> dict[str, str]:
+def _fields(path: KeyPath) -> dict[str, str]:
     """The keys allowed below `path`, each with what it is for."""
     model = _model(path)
     return (
@@ -117,7 +117,7 @@ def _fields(path: Path) -> dict[str, str]:
     )
 
 
-def _model(path: Path) -> type[BaseModel] | None:
+def _model(path: KeyPath) -> type[BaseModel] | None:
     match path:
         case ():
             return Policy

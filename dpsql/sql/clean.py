@@ -4,7 +4,7 @@ Claim: every value that is read lies in the column's interval or domain, or is N
 occurs.
 Why: each form is total over the engine type; a comparison with NaN, which the engine orders above
 infinity, is false where a value is kept.
-Source: `docs` of DuckDB on NaN and infinity ordering; attack A4.
+Source: DuckDB's documentation, "Numeric types", on the order of NaN and infinities.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def clean(column: Column) -> str:
     """The SQL that reads a column of the scanned table."""
     raw = identifier(column.name)
     facts = column.facts
-    read = _WIDENED[facts.type](raw, facts.engine_type)
+    read = _widened(raw, facts)
     if facts.domain is not None:
         return f"CASE WHEN {read} IN ({', '.join(map(constant, facts.domain))}) THEN {read} END"
     match facts.type:
@@ -47,14 +47,11 @@ def _widened_integer(raw: str, engine: str) -> str:
     return f"CAST({raw} AS BIGINT)" if engine in _NARROWER else f"TRY_CAST({raw} AS BIGINT)"
 
 
-def _exactly(wanted: str) -> object:
-    return lambda raw, engine: raw if engine == wanted else f"TRY_CAST({raw} AS {wanted})"
-
-
-_WIDENED = {
-    Type.INTEGER: _widened_integer,
-    **{kind: _exactly(kind.value) for kind in Type if kind is not Type.INTEGER},
-}
+def _widened(raw: str, facts: Facts) -> str:
+    if facts.type is Type.INTEGER:
+        return _widened_integer(raw, facts.engine_type)
+    wanted = facts.type.value
+    return raw if facts.engine_type == wanted else f"TRY_CAST({raw} AS {wanted})"
 
 
 def _integer(raw: str, read: str, facts: Facts) -> str:

@@ -245,5 +245,3 @@ def emit_post(post: Post) -> str:
     if post.offset:
         lines.append(f"OFFSET {post.offset}")
     return "\n".join(lines)
-
-

@@ -17,6 +17,7 @@ from dpsql.errors import DataError, QueryRejected
 from dpsql.plan.expr import Column, Expr, Literal, Released, columns
 from dpsql.plan.nodes import Aggregation, Key, Order, Output, Post, Relation, Release
 from dpsql.plan.types import Type, Value
+from dpsql.policy import fold
 from dpsql.sql.parse import Statement
 from dpsql.sql.refuse import Source
 from dpsql.sql.scalars import Scalars
@@ -55,7 +56,7 @@ def lower(
             title = name.strip("_").replace("_", " ").upper()
             hint = _HINTS.get(name)
             source.refuse(
-                value if isinstance(value, exp.Expression) else select,
+                value if isinstance(value, exp.Expr) else select,
                 "clause",
                 f"SELECT with {title} is not supported",
                 hint,
@@ -69,7 +70,7 @@ def lower(
     return _Select(source, select, scope, input_, max_groups).plan()
 
 
-def _boolean(source: Source, node: exp.Expression, expr: Expr) -> Expr:
+def _boolean(source: Source, node: exp.Expr, expr: Expr) -> Expr:
     if expr.type not in (Type.BOOLEAN, Type.NULL):
         source.refuse(node, "type", f"a condition is true or false, not {expr.type}")
     return expr
@@ -98,7 +99,7 @@ class _Select:
         for name, alias, node in items:
             outputs.append(Output(name, outer.lower(node)))
             if alias is not None:
-                self.aliases.setdefault(alias.casefold(), outputs[-1].expr)
+                self.aliases.setdefault(fold(alias), outputs[-1].expr)
         having = self._having(outer)
         order = tuple(self._ordered(outer, outputs, node) for node in self._order_items())
         if not self.aggregations and not self.keys:
@@ -111,7 +112,7 @@ class _Select:
         release = Release(self.input, tuple(self.keys), tuple(self.aggregations), self.max_groups)
         return Post(release, tuple(outputs), having, order, self._count("limit"), self._count("offset") or 0)
 
-    def _item(self, node: exp.Expression) -> tuple[str, str | None, exp.Expression]:
+    def _item(self, node: exp.Expr) -> tuple[str, str | None, exp.Expr]:
         """The output name, the alias if there is one, and the expression of a SELECT item."""
         if type(node) is exp.Alias:
             inner, identifier = self.source.take(node, "this", "alias")
@@ -123,7 +124,7 @@ class _Select:
             return "count_star()", None, node
         return node.sql(dialect="duckdb", normalize_functions="lower", comments=False)[:200], None, node
 
-    def _group(self, items: Sequence[tuple[str, str | None, exp.Expression]]) -> None:
+    def _group(self, items: Sequence[tuple[str, str | None, exp.Expr]]) -> None:
         group = self.select.args.get("group")
         if group is None:
             return
@@ -147,9 +148,7 @@ class _Select:
         if len(self.keys) > MAX_KEYS:
             self.source.refuse(group, "too_long", f"at most {MAX_KEYS} group keys")
 
-    def _group_target(
-        self, node: exp.Expression, items: Sequence[tuple[str, str | None, exp.Expression]]
-    ) -> exp.Expression:
+    def _group_target(self, node: exp.Expr, items: Sequence[tuple[str, str | None, exp.Expr]]) -> exp.Expr:
         """The expression that a GROUP BY item means: itself, a SELECT item's ordinal or its alias."""
         ordinal = _ordinal(node)
         if ordinal is not None:
@@ -157,10 +156,10 @@ class _Select:
                 self.source.refuse(node, "ordinal", f"GROUP BY {ordinal}: SELECT has {len(items)} columns")
             return items[ordinal - 1][2]
         if type(node) is exp.Column and not node.args.get("table"):
-            name = str(node.this.this).casefold()
+            name = fold(str(node.this.this))
             if not any(name in table.columns for _, table in self.scope.tables.values()):
                 for _, alias, target in items:
-                    if alias is not None and alias.casefold() == name:
+                    if alias is not None and fold(alias) == name:
                         return target
         return node
 
@@ -173,18 +172,18 @@ class _Select:
             f"add it to GROUP BY, or aggregate it: AVG({column.name})",
         )
 
-    def _over_release(self, node: exp.Expression) -> Expr | None:
+    def _over_release(self, node: exp.Expr) -> Expr | None:
         """The released column that a whole node means: an aggregate, a key or an alias."""
         aggregate = self._aggregate(node)
         if aggregate is not None:
             return aggregate
         if type(node) is exp.Column and not node.args.get("table"):
-            alias = self.aliases.get(str(node.this.this).casefold())
+            alias = self.aliases.get(fold(str(node.this.this)))
             if alias is not None and self._key(node) is None:
                 return alias
         return self._key(node)
 
-    def _key(self, node: exp.Expression) -> Released | None:
+    def _key(self, node: exp.Expr) -> Released | None:
         if isinstance(node, (exp.Literal, exp.Null, exp.Boolean)) or _aggregates(node):
             return None
         try:
@@ -196,7 +195,7 @@ class _Select:
                 return Released(key.name, expr.type)
         return None
 
-    def _aggregate(self, node: exp.Expression) -> Released | None:
+    def _aggregate(self, node: exp.Expr) -> Released | None:
         if not isinstance(node, exp.AggFunc):
             return None
         function, argument = self._aggregate_parts(node)
@@ -233,13 +232,15 @@ class _Select:
         named = {exp.Sum: "sum", exp.Avg: "avg"}.get(type(node))
         if named is None:
             known = ", ".join(entry.signature for entry in AGGREGATES.values())
-            self.source.refuse(node, "aggregate", f"{node.sql_name()} is not supported yet", f"there are: {known}")
+            self.source.refuse(
+                node, "aggregate", f"{node.sql_name()} is not supported yet", f"there are: {known}"
+            )
         (argument,) = self.source.take(node, "this")
         if type(argument) is exp.Distinct:
             self.source.refuse(node, "distinct", f"{node.sql_name()}(DISTINCT …) is not supported")
         return named, self._argument(argument)
 
-    def _argument(self, node: exp.Expression) -> Expr:
+    def _argument(self, node: exp.Expr) -> Expr:
         if _aggregates(node):
             self.source.refuse(node, "nested_aggregate", "an aggregate within an aggregate needs a subquery")
         return self.scope.scalars.lower(node)
@@ -269,14 +270,14 @@ class _Select:
         (predicate,) = self.source.take(having, "this")
         return _boolean(self.source, predicate, outer.lower(predicate))
 
-    def _order_items(self) -> Iterable[exp.Expression]:
+    def _order_items(self) -> Iterable[exp.Expr]:
         order = self.select.args.get("order")
         if order is None:
             return ()
         (nodes,) = self.source.take(order, "expressions")
         return tuple(nodes)
 
-    def _ordered(self, outer: Scalars, outputs: Sequence[Output], node: exp.Expression) -> Order:
+    def _ordered(self, outer: Scalars, outputs: Sequence[Output], node: exp.Expr) -> Order:
         inner, descending, nulls_first = self.source.take(node, "this", "desc", "nulls_first")
         ordinal = _ordinal(inner)
         if ordinal is None:
@@ -298,12 +299,12 @@ class _Select:
         return value.value
 
 
-def _ordinal(node: exp.Expression) -> int | None:
+def _ordinal(node: exp.Expr) -> int | None:
     if type(node) is exp.Literal and not node.is_string and str(node.this).isdigit():
         return int(str(node.this))
     return None
 
 
-def _aggregates(node: exp.Expression) -> bool:
+def _aggregates(node: exp.Expr) -> bool:
     """Whether an aggregate stands anywhere in a node; only steers, nothing is accepted by it."""
     return any(isinstance(part, exp.AggFunc) for part in node.walk())

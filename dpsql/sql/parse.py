@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -9,7 +10,7 @@ from typing import NoReturn
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, TokenError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Position, QueryRejected
 from dpsql.sql.refuse import Source
@@ -22,6 +23,7 @@ MAX_DEPTH = 100
 """Levels of the tree, chains of AND and OR counting once."""
 
 _DIALECT = DuckDB()
+_EXPLAIN = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*EXPLAIN\b", re.IGNORECASE | re.DOTALL)
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE, TokenType.NOT}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
 _STARTS = {TokenType.SELECT, TokenType.FROM, TokenType.WITH, TokenType.L_PAREN}
@@ -46,14 +48,14 @@ def parse(text: str) -> Statement:
     source = Source(text)
     if len(text) > MAX_CHARACTERS:
         _refuse("too_long", f"the query has more than {MAX_CHARACTERS:,} characters")
-    tokens = _tokens(source)
-    explain = bool(tokens) and tokens[0].text.upper() == "EXPLAIN"
-    if explain:
-        tokens = tokens[1:]
+    explain = _EXPLAIN.match(text)
+    # The word is blanked out rather than cut off, so that positions stay those of the user's text.
+    asked = text if explain is None else " " * explain.end() + text[explain.end() :]
+    tokens = _tokens(asked)
     _check(source, tokens)
     tokens, parameters = _numbered(tokens)
     try:
-        trees = _DIALECT.parser().parse(tokens, text)
+        trees = _DIALECT.parser().parse(tokens, asked)
     except ParseError as error:
         _syntax(source, error)
     except RecursionError:
@@ -71,14 +73,14 @@ def parse(text: str) -> Statement:
             else None,
         )
     _check_depth(source, select)
-    return Statement(source, select, explain, parameters)
+    return Statement(source, select, explain is not None, parameters)
 
 
-def _tokens(source: Source) -> list[Token]:
-    if "\0" in source.text:
+def _tokens(text: str) -> list[Token]:
+    if "\0" in text:
         _refuse("syntax", "the query holds a NUL character")
     try:
-        tokens = _DIALECT.tokenize(source.text)
+        tokens = _DIALECT.tokenize(text)
     except (TokenError, RecursionError):
         _refuse("syntax", "the query cannot be read: is a quote or a comment left open?")
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
@@ -123,16 +125,13 @@ def _numbered(tokens: Sequence[Token]) -> tuple[list[Token], int]:
             numbered.append(token)
             continue
         count += 1
-        place = {"line": token.line, "col": token.col, "start": token.start, "end": token.end}
-        numbered += [
-            Token(TokenType.PARAMETER, "$", **place),
-            Token(TokenType.NUMBER, str(count), **place),
-        ]
+        place = (token.line, token.col, token.start, token.end)
+        numbered += [Token(TokenType.PARAMETER, "$", *place), Token(TokenType.NUMBER, str(count), *place)]
     return numbered, count
 
 
-def _check_depth(source: Source, root: exp.Expression) -> None:
-    stack: list[tuple[exp.Expression, int]] = [(root, 0)]
+def _check_depth(source: Source, root: exp.Expr) -> None:
+    stack: list[tuple[exp.Expr, int]] = [(root, 0)]
     while stack:
         node, depth = stack.pop()
         if depth > MAX_DEPTH:

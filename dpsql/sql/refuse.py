@@ -16,7 +16,7 @@ class Source:
 
     text: str
 
-    def position(self, node: exp.Expression | None) -> Position | None:
+    def position(self, node: exp.Expr | None) -> Position | None:
         """Where a node begins, as far as the parser has kept it."""
         if node is None:
             return None
@@ -28,11 +28,11 @@ class Source:
         before = self.text[:offset]
         return Position(before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1)
 
-    def refuse(self, node: exp.Expression | None, code: str, message: str, hint: str | None = None) -> NoReturn:
+    def refuse(self, node: exp.Expr | None, code: str, message: str, hint: str | None = None) -> NoReturn:
         """Raises QueryRejected at a node."""
         raise QueryRejected(message, code=code, hint=hint, position=self.position(node), text=self.text)
 
-    def take(self, node: exp.Expression, *names: str, **fixed: Any) -> list[Any]:
+    def take(self, node: exp.Expr, *names: str, **fixed: Any) -> list[Any]:
         """The named arguments of a node; refuses it if any other argument says anything.
 
         This is what makes the whitelist closed: an argument that a new release of the parser adds is
@@ -44,12 +44,12 @@ class Source:
             if key in fixed and value in fixed[key]:
                 continue
             self.refuse(
-                value if isinstance(value, exp.Expression) else node,
+                value if isinstance(value, exp.Expr) else node,
                 "clause",
                 f"{_title(node)} with {key.strip('_').replace('_', ' ').upper()} is not supported",
             )
         return [node.args.get(name) for name in names]
 
 
-def _title(node: exp.Expression) -> str:
+def _title(node: exp.Expr) -> str:
     return node.key.upper()

@@ -89,7 +89,9 @@ def _call(expr: Call) -> str:
         "or": lambda: " OR ".join(arguments),
         "case": lambda: " ".join(_branches(expr)),
     }
-    return template.format(*arguments, **{name: hole() for name, hole in holes.items() if f"{{{name}}}" in template})
+    return template.format(
+        *arguments, **{name: hole() for name, hole in holes.items() if f"{{{name}}}" in template}
+    )
 
 
 def _branches(expr: Call) -> Iterator[str]:

@@ -25,7 +25,7 @@ MAX_INTEGER = 2**63 - 1
 MAX_OFFSET = 2**31 - 1
 MAX_DIGITS = 15
 
-SHAPES: Mapping[type[exp.Expression], tuple[str, tuple[str, ...], Mapping[str, tuple[object, ...]]]] = {
+SHAPES: Mapping[type[exp.Expr], tuple[str, tuple[str, ...], Mapping[str, tuple[object, ...]]]] = {
     exp.Add: ("add", ("this", "expression"), {}),
     exp.Sub: ("subtract", ("this", "expression"), {}),
     exp.Mul: ("multiply", ("this", "expression"), {}),
@@ -71,6 +71,7 @@ _CASTS = {
     exp.DType.BOOLEAN: "boolean",
     exp.DType.DATE: "date",
     exp.DType.TIMESTAMP: "timestamp",
+    exp.DType.TIMESTAMPNTZ: "timestamp",
 }
 _SHORTER = {"substring": {2: "substring_from"}, "round": {2: "round_digits"}}
 _COMPARES = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "in", "coalesce", "nullif", "case"})
@@ -83,9 +84,9 @@ class Scalars:
     source: Source
     parameters: Sequence[Value]
     column: Callable[[exp.Column], Expr]
-    intercept: Callable[[exp.Expression], Expr | None] = field(default=lambda _: None)
+    intercept: Callable[[exp.Expr], Expr | None] = field(default=lambda _: None)
 
-    def lower(self, node: exp.Expression) -> Expr:
+    def lower(self, node: exp.Expr) -> Expr:
         """The expression that `node` means. Raises QueryRejected."""
         taken = self.intercept(node)
         if taken is not None:
@@ -99,7 +100,7 @@ class Scalars:
             return self.call(node, name, *map(self.lower, _flat(self.source.take(node, *names, **fixed))))
         return self._unknown(node)
 
-    def call(self, node: exp.Expression, name: str, *arguments: Expr) -> Expr:
+    def call(self, node: exp.Expr, name: str, *arguments: Expr) -> Expr:
         """The typed call of a registry entry, or a refusal that shows its signature."""
         name = _SHORTER.get(name, {}).get(len(arguments), name)
         function = FUNCTIONS[name]
@@ -117,7 +118,7 @@ class Scalars:
             self._constant(node, function.signature, arguments[index])
         return built
 
-    def _constant(self, node: exp.Expression, signature: str, argument: Expr) -> None:
+    def _constant(self, node: exp.Expr, signature: str, argument: Expr) -> None:
         value = argument.value if isinstance(argument, Literal) else None
         if value is None:
             self.source.refuse(node, "constant", f"{signature} takes a constant there")
@@ -125,7 +126,7 @@ class Scalars:
         if isinstance(value, int) and abs(value) > limit:
             self.source.refuse(node, "constant", f"{signature}: at most {limit:,} in size there")
 
-    def _dated(self, node: exp.Expression, arguments: tuple[Expr, ...]) -> Iterator[Expr]:
+    def _dated(self, node: exp.Expr, arguments: tuple[Expr, ...]) -> Iterator[Expr]:
         """Text constants compared with dates are read as dates, as SQL does."""
         target = common(tuple(argument.type for argument in arguments if argument.type.temporal))
         for argument in arguments:
@@ -135,22 +136,27 @@ class Scalars:
             else:
                 yield argument
 
-    def _date(self, node: exp.Expression, target: Type, text: str) -> Literal:
+    def _date(self, node: exp.Expr, target: Type, text: str) -> Literal:
         try:
             moment = dt.datetime.fromisoformat(text)
         except ValueError:
             moment = None
         if moment is None or moment.tzinfo is not None:
             self.source.refuse(
-                node, "constant", f"{text!r} is not a {target}", "write it as '2026-01-31' or '2026-01-31 12:00:00'"
+                node,
+                "constant",
+                f"{text!r} is not a {target}",
+                "write it as '2026-01-31' or '2026-01-31 12:00:00'",
             )
         if target is Type.DATE and moment.time() == dt.time():
             return Literal(moment.date(), Type.DATE)
         return Literal(moment, Type.TIMESTAMP)
 
-    def _unknown(self, node: exp.Expression) -> Expr:
+    def _unknown(self, node: exp.Expr) -> Expr:
         if isinstance(node, (exp.Subquery, exp.Query, exp.Exists)):
-            self.source.refuse(node, "subquery", "subqueries are not supported yet", "ask for each SELECT alone")
+            self.source.refuse(
+                node, "subquery", "subqueries are not supported yet", "ask for each SELECT alone"
+            )
         if isinstance(node, exp.Window):
             self.source.refuse(node, "window", "windows are not supported yet")
         if isinstance(node, exp.Star):
@@ -175,7 +181,7 @@ def literal(value: Value) -> Literal:
     return Literal(value, type_of(value))
 
 
-def _flat(values: Sequence[object]) -> Iterator[exp.Expression]:
+def _flat(values: Sequence[object]) -> Iterator[exp.Expr]:
     for value in values:
         if isinstance(value, list):
             yield from value
@@ -183,16 +189,16 @@ def _flat(values: Sequence[object]) -> Iterator[exp.Expression]:
             yield value  # type: ignore[misc]
 
 
-def _paren(self: Scalars, node: exp.Expression) -> Expr:
+def _paren(self: Scalars, node: exp.Expr) -> Expr:
     (inner,) = self.source.take(node, "this")
     return self.lower(inner)
 
 
-def _column(self: Scalars, node: exp.Expression) -> Expr:
+def _column(self: Scalars, node: exp.Expr) -> Expr:
     return self.column(node)  # type: ignore[arg-type]
 
 
-def _literal(self: Scalars, node: exp.Expression) -> Expr:
+def _literal(self: Scalars, node: exp.Expr) -> Expr:
     text, is_string = self.source.take(node, "this", "is_string")
     if is_string:
         return Literal(text, Type.VARCHAR)
@@ -203,7 +209,7 @@ def _literal(self: Scalars, node: exp.Expression) -> Expr:
     return _checked(self, node, value)
 
 
-def _checked(self: Scalars, node: exp.Expression, value: Value) -> Literal:
+def _checked(self: Scalars, node: exp.Expr, value: Value) -> Literal:
     """A constant within the range of its type."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_INTEGER:
         self.source.refuse(node, "constant", "the integer does not fit 64 bits", "write it as 1e30")
@@ -212,17 +218,17 @@ def _checked(self: Scalars, node: exp.Expression, value: Value) -> Literal:
     return literal(value)
 
 
-def _boolean(self: Scalars, node: exp.Expression) -> Expr:
+def _boolean(self: Scalars, node: exp.Expr) -> Expr:
     (value,) = self.source.take(node, "this")
     return Literal(bool(value), Type.BOOLEAN)
 
 
-def _null(self: Scalars, node: exp.Expression) -> Expr:
+def _null(self: Scalars, node: exp.Expr) -> Expr:
     self.source.take(node)
     return Literal(None, Type.NULL)
 
 
-def _parameter(self: Scalars, node: exp.Expression) -> Expr:
+def _parameter(self: Scalars, node: exp.Expr) -> Expr:
     (index,) = self.source.take(node, "this")
     value = self.parameters[int(str(index)) - 1]
     if isinstance(value, str) and "\0" in value:
@@ -230,7 +236,7 @@ def _parameter(self: Scalars, node: exp.Expression) -> Expr:
     return _checked(self, node, value)
 
 
-def _negate(self: Scalars, node: exp.Expression) -> Expr:
+def _negate(self: Scalars, node: exp.Expr) -> Expr:
     (inner,) = self.source.take(node, "this")
     operand = self.lower(inner)
     if isinstance(operand, Literal) and operand.type.numeric:
@@ -238,8 +244,8 @@ def _negate(self: Scalars, node: exp.Expression) -> Expr:
     return self.call(node, "negate", operand)
 
 
-def _chain(name: str) -> Callable[[Scalars, exp.Expression], Expr]:
-    def lower(self: Scalars, node: exp.Expression) -> Expr:
+def _chain(name: str) -> Callable[[Scalars, exp.Expr], Expr]:
+    def lower(self: Scalars, node: exp.Expr) -> Expr:
         operands: list[Expr] = []
         stack = [node]
         while stack:
@@ -254,16 +260,18 @@ def _chain(name: str) -> Callable[[Scalars, exp.Expression], Expr]:
     return lower
 
 
-def _is(self: Scalars, node: exp.Expression) -> Expr:
+def _is(self: Scalars, node: exp.Expr) -> Expr:
     operand, other = self.source.take(node, "this", "expression")
     if type(other) is not exp.Null:
         self.source.refuse(other, "function", "IS takes NULL alone", "write the comparison out: x = TRUE")
     return self.call(node, "is_null", self.lower(operand))
 
 
-def _in(self: Scalars, node: exp.Expression) -> Expr:
+def _in(self: Scalars, node: exp.Expr) -> Expr:
     if node.args.get("query") is not None:
-        self.source.refuse(node, "subquery", "subqueries are not supported yet", "list the values: x IN (1, 2)")
+        self.source.refuse(
+            node, "subquery", "subqueries are not supported yet", "list the values: x IN (1, 2)"
+        )
     operand, items = self.source.take(node, "this", "expressions")
     values = [self.lower(item) for item in items]
     if not all(isinstance(value, Literal) for value in values):
@@ -271,7 +279,7 @@ def _in(self: Scalars, node: exp.Expression) -> Expr:
     return self.call(node, "in", self.lower(operand), *values)
 
 
-def _between(self: Scalars, node: exp.Expression) -> Expr:
+def _between(self: Scalars, node: exp.Expr) -> Expr:
     operand, low, high = self.source.take(node, "this", "low", "high")
     value = self.lower(operand)
     return self.call(
@@ -282,7 +290,7 @@ def _between(self: Scalars, node: exp.Expression) -> Expr:
     )
 
 
-def _cast(self: Scalars, node: exp.Expression) -> Expr:
+def _cast(self: Scalars, node: exp.Expr) -> Expr:
     operand, target = self.source.take(node, "this", "to", safe=(True, False))
     (kind,) = self.source.take(target, "this", nested=(False,))
     name = _CASTS.get(kind)
@@ -299,7 +307,7 @@ def _cast(self: Scalars, node: exp.Expression) -> Expr:
     return self.call(node, f"cast_{name}", value)
 
 
-def _extract(self: Scalars, node: exp.Expression) -> Expr:
+def _extract(self: Scalars, node: exp.Expr) -> Expr:
     part, operand = self.source.take(node, "this", "expression")
     name = _word(self, part).lower()
     if name not in PARTS:
@@ -307,15 +315,17 @@ def _extract(self: Scalars, node: exp.Expression) -> Expr:
     return self.call(node, name, self.lower(operand))
 
 
-def _truncate(self: Scalars, node: exp.Expression) -> Expr:
+def _truncate(self: Scalars, node: exp.Expr) -> Expr:
     operand, unit = self.source.take(node, "this", "unit")
     name = _word(self, unit).lower()
     if name not in TRUNCATIONS:
-        self.source.refuse(node, "function", f"DATE_TRUNC knows no {name}", f"it knows {', '.join(TRUNCATIONS)}")
+        self.source.refuse(
+            node, "function", f"DATE_TRUNC knows no {name}", f"it knows {', '.join(TRUNCATIONS)}"
+        )
     return self.call(node, f"date_trunc_{name}", self.lower(operand))
 
 
-def _word(self: Scalars, node: exp.Expression) -> str:
+def _word(self: Scalars, node: exp.Expr) -> str:
     if type(node) is exp.Literal:
         text, _ = self.source.take(node, "this", "is_string")
         return str(text)
@@ -325,7 +335,7 @@ def _word(self: Scalars, node: exp.Expression) -> str:
     self.source.refuse(node, "constant", "a unit of time must be a constant")
 
 
-def _case(self: Scalars, node: exp.Expression) -> Expr:
+def _case(self: Scalars, node: exp.Expr) -> Expr:
     operand, branches, default = self.source.take(node, "this", "ifs", "default")
     subject = None if operand is None else self.lower(operand)
     arguments: list[Expr] = []
@@ -338,13 +348,13 @@ def _case(self: Scalars, node: exp.Expression) -> Expr:
     return self.call(node, "case", *arguments)
 
 
-def _if(self: Scalars, node: exp.Expression) -> Expr:
+def _if(self: Scalars, node: exp.Expr) -> Expr:
     condition, value, otherwise = self.source.take(node, "this", "true", "false")
     last = Literal(None, Type.NULL) if otherwise is None else self.lower(otherwise)
     return self.call(node, "case", self.lower(condition), self.lower(value), last)
 
 
-_SPECIAL: Mapping[type[exp.Expression], Callable[[Scalars, exp.Expression], Expr]] = {
+_SPECIAL: Mapping[type[exp.Expr], Callable[[Scalars, exp.Expr], Expr]] = {
     exp.Paren: _paren,
     exp.Column: _column,
     exp.Literal: _literal,

@@ -13,6 +13,7 @@ from dpsql.functions import call
 from dpsql.plan.expr import Call, Column, Expr, columns
 from dpsql.plan.nodes import Filter, Join, JoinKind, Relation, Scan, Unit, UnitKind
 from dpsql.plan.types import Value
+from dpsql.policy import fold
 from dpsql.sql.refuse import Source
 from dpsql.sql.scalars import Scalars
 
@@ -36,15 +37,18 @@ class Scope:
         """Lowers expressions over the rows of this scope."""
         return Scalars(self.source, self.parameters, self.column)
 
-    def add(self, node: exp.Expression) -> str:
-        """Brings the table of a FROM or JOIN item into scope; returns its alias, case-folded."""
+    def add(self, node: exp.Expr) -> str:
+        """Brings the table of a FROM or JOIN item into scope; returns its alias, folded."""
         if isinstance(node, exp.Subquery):
             self.source.refuse(node, "subquery", "derived tables are not supported yet")
         if type(node) is not exp.Table or type(node.this) is not exp.Identifier:
             self.source.refuse(node, "table", "FROM takes the name of a declared table")
         if node.args.get("db") or node.args.get("catalog"):
             self.source.refuse(
-                node, "table", "table names take no schema or catalog", "use the name that the policy declares"
+                node,
+                "table",
+                "table names take no schema or catalog",
+                "use the name that the policy declares",
             )
         identifier, alias = self.source.take(node, "this", "alias")
         name = str(self.source.take(identifier, "this", quoted=(True,))[0])
@@ -59,7 +63,7 @@ class Scope:
                 f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}",
             )
         known_as = table.name if alias is None else self._alias(alias)
-        folded = known_as.casefold()
+        folded = fold(known_as)
         if folded in self.tables:
             self.source.refuse(node, "ambiguous", f"two tables are called {known_as}", "give one an alias")
         if len(self.tables) == MAX_TABLES:
@@ -67,7 +71,7 @@ class Scope:
         self.tables[folded] = (known_as, table)
         return folded
 
-    def _alias(self, node: exp.Expression) -> str:
+    def _alias(self, node: exp.Expr) -> str:
         (identifier,) = self.source.take(node, "this")
         return str(self.source.take(identifier, "this", quoted=(True,))[0])
 
@@ -80,9 +84,12 @@ class Scope:
         owner = None
         if qualifier is not None:
             owner = str(self.source.take(qualifier, "this", quoted=(True,))[0])
-            if owner.casefold() not in self.tables:
+            if fold(owner) not in self.tables:
                 self.source.refuse(
-                    node, "table", f"there is no table {owner} in FROM", f"there are: {', '.join(self._names())}"
+                    node,
+                    "table",
+                    f"there is no table {owner} in FROM",
+                    f"there are: {', '.join(self._names())}",
                 )
         holders = self._holders(name, owner)
         if not holders:
@@ -99,21 +106,21 @@ class Scope:
     def find(self, alias: str, name: str) -> Column:
         """The column `name` of the table in scope as `alias`."""
         known_as, table = self.tables[alias]
-        spelt, facts = table.columns[name.casefold()]
+        spelt, facts = table.columns[fold(name)]
         return Column(known_as, spelt, replace(facts, nullable=True) if alias in self.nullable else facts)
 
     def _holders(self, name: str, owner: str | None) -> list[str]:
-        folded = name.casefold()
+        folded = fold(name)
         if owner is None and folded in self.merged:
             return [self.merged[folded]]
-        among = self.tables if owner is None else [owner.casefold()]
+        among = self.tables if owner is None else [fold(owner)]
         return [alias for alias in among if folded in self.tables[alias][1].columns]
 
     def _names(self) -> list[str]:
         return [known_as for known_as, _ in self.tables.values()]
 
     def _no_column(self, node: exp.Column, name: str, owner: str | None) -> None:
-        tables = [self.tables[owner.casefold()]] if owner else list(self.tables.values())
+        tables = [self.tables[fold(owner)]] if owner else list(self.tables.values())
         known = [spelt for _, table in tables for spelt, _ in table.columns.values()]
         close = difflib.get_close_matches(name, known, 1)
         self.source.refuse(
@@ -131,7 +138,7 @@ class _Attached:
     alias: str
     kind: JoinKind
     conditions: tuple[Expr, ...]
-    node: exp.Expression
+    node: exp.Expr
 
 
 def relation(scope: Scope, select: exp.Select) -> Relation:
@@ -142,7 +149,9 @@ def relation(scope: Scope, select: exp.Select) -> Relation:
     """
     origin = select.args.get("from_")
     if origin is None:
-        scope.source.refuse(select, "public_only", "the query reads no private table", "run it on the database itself")
+        scope.source.refuse(
+            select, "public_only", "the query reads no private table", "run it on the database itself"
+        )
     (node,) = scope.source.take(origin, "this")
     first = scope.add(node)
     attached = [_attach(scope, join) for join in select.args.get("joins") or ()]
@@ -162,9 +171,13 @@ def relation(scope: Scope, select: exp.Select) -> Relation:
     pending = list(attached)
     if start != first:
         if any(item.kind is JoinKind.LEFT for item in attached):
-            scope.source.refuse(node, "join", "a LEFT JOIN must start from the private table", "put it first in FROM")
+            scope.source.refuse(
+                node, "join", "a LEFT JOIN must start from the private table", "put it first in FROM"
+            )
         # The conditions follow the tables wherever these are attached.
-        pending = [_Attached(item.alias, item.kind, (), item.node) for item in attached if item.alias != start]
+        pending = [
+            _Attached(item.alias, item.kind, (), item.node) for item in attached if item.alias != start
+        ]
         pending.insert(0, _Attached(first, JoinKind.INNER, (), node))
         loose = [condition for item in attached for condition in item.conditions]
         return _assemble(scope, start, pending, loose)
@@ -191,9 +204,9 @@ def _attach(scope: Scope, join: exp.Join) -> _Attached:
     return _Attached(alias, JoinKind.LEFT if left else JoinKind.INNER, tuple(conditions), table)
 
 
-def _using(scope: Scope, join: exp.Join, before: list[str], alias: str, identifier: exp.Expression) -> Expr:
+def _using(scope: Scope, join: exp.Join, before: list[str], alias: str, identifier: exp.Expr) -> Expr:
     name = str(scope.source.take(identifier, "this", quoted=(True,))[0])
-    folded = name.casefold()
+    folded = fold(name)
     holders = [item for item in before if folded in scope.tables[item][1].columns]
     holders = [scope.merged[folded]] if folded in scope.merged else holders
     if len(holders) != 1 or folded not in scope.tables[alias][1].columns:
@@ -249,7 +262,12 @@ def _pair(condition: Expr, alias: str, reached: set[str]) -> tuple[Expr, Column]
     if not isinstance(condition, Call) or condition.function.name != "eq":
         return None
     for ours, theirs in (condition.arguments, condition.arguments[::-1]):
-        if isinstance(theirs, Column) and theirs.source == alias and _sources(ours) <= reached and _sources(ours):
+        if (
+            isinstance(theirs, Column)
+            and theirs.source == alias
+            and _sources(ours) <= reached
+            and _sources(ours)
+        ):
             return ours, theirs
     return None
 
@@ -272,6 +290,6 @@ def scan(alias: str, table: CatalogTable) -> Scan:
     """The scan of a catalogue's table."""
     unit = Unit(table.unit)
     if table.unit is UnitKind.COLUMN and table.unit_column is not None:
-        spelt, facts = table.columns[table.unit_column.casefold()]
+        spelt, facts = table.columns[fold(table.unit_column)]
         unit = Unit(table.unit, Column(alias, spelt, facts))
     return Scan(table.name, alias, unit, table.contribution)

@@ -32,7 +32,7 @@ def test_exp_of_a_far_value() -> None:
 
 @given(st.fractions(min_value=Fraction(1, 10**20), max_value=10**20))
 def test_ln_is_enclosed(value: Fraction) -> None:
-    """ln lies strictly between its bounds, which are 10^-58 apart at most."""
+    """The bounds of ln hold: it lies strictly between its bounds, which are 10^-58 apart at most."""
     true = Fraction(WIDE.ln(_wide(value)))
     error = Fraction(1, 10**100)
     assert ln_down(value) < true + error

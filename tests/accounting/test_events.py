@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import FrozenInstanceError
 from fractions import Fraction
 from typing import Any
@@ -27,8 +28,7 @@ EVENTS: st.SearchStrategy[Event] = st.recursive(
 @pytest.mark.parametrize("kind", [Pure, Gaussian, Selection])
 @pytest.mark.parametrize(
     "value",
-    [0, -1, Fraction(0), Fraction(-1, 3), float("nan"), float("inf"), 0.5, True, "1/2", None]
-    + [Fraction(1, 2**5000)],
+    [0, -1, Fraction(0), Fraction(-1, 3), math.nan, math.inf, 0.5, True, "1/2", None, Fraction(1, 2**5000)],
 )
 def test_no_event_holds_a_loss_that_is_none(kind: type, value: Any) -> None:
     """Zero, negatives, NaN, infinities, floats and oversized numbers never become an event (A23)."""

@@ -14,6 +14,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection, Engine, event
 
 from dpsql.accounting import Budget, Ledger, Pure, open_ledger
 from dpsql.errors import (
@@ -34,6 +35,13 @@ def charge(ledger: Ledger) -> int:
     """Charges an eighth of the budget; the entry's id."""
     (entry,) = ledger.charge(CHARGE, analyst="ana", query="SELECT 1")
     return entry.id
+
+
+def read_all(path: Path) -> None:
+    """Opens the ledger and reads all that it says."""
+    ledger = open_ledger(path, BUDGETS)
+    ledger.states()
+    ledger.entries()
 
 
 def refused(target: str | Path) -> DatabaseError:
@@ -167,6 +175,7 @@ def test_impossible_places_are_named(tmp_path: Path) -> None:
         open_ledger("postgresql://host/ledger", BUDGETS)
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_ledger_that_cannot_be_written_is_refused() -> None:
     """A file without write permission cannot be charged, so it is refused when it is opened."""
     with tempfile.TemporaryDirectory() as name:
@@ -227,9 +236,7 @@ def test_a_damaged_row_is_an_integrity_error(tmp_path: Path, damage: str) -> Non
         connection.execute(damage)
     connection.close()
     with pytest.raises(IntegrityError):
-        ledger = open_ledger(path, BUDGETS)
-        ledger.states()
-        ledger.entries()
+        read_all(path)
 
 
 def test_damaged_bytes_never_escape_as_something_else(tmp_path: Path) -> None:
@@ -249,10 +256,8 @@ def test_damaged_bytes_never_escape_as_something_else(tmp_path: Path) -> None:
         broken[start : start + length] = choose.randbytes(len(broken[start : start + length]))
         path.write_bytes(broken)
         try:
-            ledger = open_ledger(path, BUDGETS)
-            ledger.states()
-            ledger.entries()
-            charge(ledger)
+            read_all(path)
+            charge(open_ledger(path, BUDGETS))
         except Error as error:
             seen.add(error.code)
         for beside in ("-wal", "-shm", "-journal"):
@@ -291,3 +296,27 @@ def test_a_writer_that_stays_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     other.execute("ROLLBACK")
     other.close()
     assert charge(ledger) == 1
+
+
+def test_a_charge_is_one_synchronous_write_transaction(tmp_path: Path) -> None:
+    """It takes the write lock before it reads the totals, and commits with synchronous FULL into the log."""
+    statements: list[str] = []
+    settings: list[object] = []
+
+    def heard(_connection: Connection, _cursor: object, statement: str, *_: object) -> None:
+        statements.append(statement.split(maxsplit=1)[0])
+
+    def commits(connection: Connection) -> None:
+        settings.append(connection.exec_driver_sql("PRAGMA synchronous").scalar())
+        settings.append(connection.exec_driver_sql("PRAGMA journal_mode").scalar())
+
+    ledger = open_ledger(tmp_path / "a.ledger", BUDGETS)
+    event.listen(Engine, "before_cursor_execute", heard)
+    event.listen(Engine, "commit", commits)
+    try:
+        charge(ledger)
+    finally:
+        event.remove(Engine, "before_cursor_execute", heard)
+        event.remove(Engine, "commit", commits)
+    assert statements == ["BEGIN", "SELECT", "SELECT", "INSERT", "PRAGMA", "PRAGMA"]
+    assert settings == [2, "wal"]

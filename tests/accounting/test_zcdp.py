@@ -34,7 +34,7 @@ def wide(value: Fraction) -> Decimal:
 
 
 def ln_delta(alpha: Decimal, rho: Decimal, epsilon: Decimal) -> Decimal:
-    """ln of e^((α−1)(αρ−ε))/(α−1)·(1−1/α)^α, written as in the paper."""
+    """The ln of e^((α−1)(αρ−ε))/(α−1)·(1−1/α)^α, written as in the paper."""
     return (alpha - 1) * (alpha * rho - epsilon) - (alpha - 1).ln() + alpha * (1 - 1 / alpha).ln()
 
 
@@ -149,8 +149,9 @@ def test_pure_takes_the_whole_delta_for_selection() -> None:
     """Under basic composition nothing is converted: ε and δ are limits as they stand."""
     limit = PureAccountant().limit(Fraction(2), Fraction(1, 10**6))
     assert limit == Spend(2 * Spend.UNIT, Spend.UNIT // 10**6)
-    with pytest.raises(NotSupportedError):
+    with pytest.raises(NotSupportedError) as caught:
         PureAccountant().cost(Gaussian(Fraction(1, 10)))
+    assert caught.value.code == "event_not_charged"
 
 
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10**40), Fraction(10**30)])

@@ -89,6 +89,7 @@ def draw_in_child(mechanism: Mechanism, entropy: Entropy) -> bytes:
     return drawn
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
 def test_forked_children_draw_different_noise(mechanism: Mechanism) -> None:

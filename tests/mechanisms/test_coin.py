@@ -17,7 +17,7 @@ last = 2**64 - 1
 
 
 def reference(coin: Coin, bits: int, digits: int = 400) -> Decimal:
-    """p * 2**bits to 400 digits, by another route than the code's."""
+    """The value of p * 2**bits to 400 digits, by another route than the code's."""
     with localcontext() as context:
         context.prec = digits
         growth = (Decimal(coin.exponent.numerator) / Decimal(coin.exponent.denominator)).exp()
@@ -42,7 +42,7 @@ def test_threshold_of_probabilities_near_their_ends() -> None:
     assert Coin(Fraction(0), as_odds=True).threshold(16) == 2**15
 
 
-@pytest.mark.parametrize("delta, heads", [(-1, True), (1, False)])
+@pytest.mark.parametrize(("delta", "heads"), [(-1, True), (1, False)])
 @pytest.mark.parametrize("coin", [Coin(Fraction(1, 3)), Coin(Fraction(2, 7), as_odds=True)])
 def test_settle_decides_ties_by_the_next_bits(coin: Coin, delta: int, heads: bool) -> None:
     """A uniform number that agrees with p for 16 + 64 + 64 bits is decided by the first that differs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from fractions import Fraction
 from typing import Any
 
@@ -33,6 +33,7 @@ tables:
   returns:
     link: {column: r_custkey, references: orders.o_custkey}
     rows_per_unit: 3
+    budget: {epsilon: 0.25}
   lineitem:
     link: {column: l_orderkey, references: orders.o_orderkey}
     rows_per_unit: 100
@@ -81,6 +82,8 @@ def test_a_budget_is_merged_key_by_key(shop: Policy) -> None:
     assert shop.budget.accountant == "zcdp"
     own = shop.budget_of("Orders")
     assert (own.epsilon, own.delta, own.accountant) == (Fraction(1, 2), Fraction(0), "pure")
+    part = shop.budget_of("returns")
+    assert (part.epsilon, part.delta, part.accountant) == (Fraction(1, 4), Fraction(1, 10**6), "zcdp")
 
 
 def test_the_default_accountant_without_delta_is_pure() -> None:
@@ -124,6 +127,8 @@ def test_bounds_and_values_have_the_column_type() -> None:
         found = column.bounds if "bounds" in raw else column.values
         assert found == expected
         assert [type(item) for item in found or ()] == [type(item) for item in expected]
+    zero = Column.model_validate({"type": "double", "values": [-0.0]}).values
+    assert str(zero) == "(0.0,)"
     assert Column(type="integer").numeric_bounds is None
     assert Column.model_validate(forms[2][0]).numeric_bounds is None
     assert Column.model_validate(forms[0][0]).numeric_bounds == (Fraction(0), Fraction(1000))
@@ -199,11 +204,35 @@ def test_models_hold_the_rules_between_keys(keys: dict[str, Any]) -> None:
         Table(**keys)
 
 
+def test_models_validate_the_models_inside_them() -> None:
+    """A table that skipped validation is refused by the policy that holds it."""
+    loose = Table.model_construct(unit="id", rows_per_unit=-5)
+    with pytest.raises(ValidationError):
+        Policy(version=1, privacy_unit="p", budget=BudgetSpec(epsilon=Fraction(1)), tables={"t": loose})
+
+
+@pytest.mark.parametrize(
+    ("kind", "bound", "code"),
+    [
+        ("date", datetime(2020, 1, 1), "not_a_date"),
+        ("timestamp", datetime(2020, 1, 1, tzinfo=UTC), "not_a_timestamp"),
+        ("timestamp", "2020-01-01T00:00:00+01:00", "not_a_timestamp"),
+    ],
+)
+def test_moments_are_not_days_and_have_no_zone(kind: str, bound: object, code: str) -> None:
+    """A datetime is no bound of a date column, and a zoned one is no bound at all."""
+    raw: Any = load(SHOP).model_dump()
+    raw["tables"]["orders"]["columns"]["o_date"] = {"type": kind, "bounds": [bound, bound]}
+    with pytest.raises(PolicyError) as caught:
+        load(raw)
+    assert caught.value.code == code
+
+
 def test_dump_copy_and_pickle_return_the_policy(shop: Policy) -> None:
     """Every way out of and back into a policy keeps it."""
     assert load(shop.model_dump()) == shop
     assert load(json.loads(shop.model_dump_json())) == shop
-    assert pickle.loads(pickle.dumps(shop)) == shop  # noqa: S301
+    assert pickle.loads(pickle.dumps(shop)) == shop
     assert copy.deepcopy(shop) == shop
 
 

@@ -142,7 +142,7 @@ def test_any_schema_gives_yaml_that_loads_once_filled(
         assert parsed == {"TODO": "TODO"}
         return
     policy = load(filled(text))
-    assert list(policy.tables) == list(usable)
+    assert list(policy.tables) == list(parsed) == list(usable)
     for table, columns in usable.items():
         declared = [name for name, kind in columns if column_type(kind) and name.strip() and "\0" not in name]
         assert list(policy.tables[table].columns) == declared

@@ -48,14 +48,19 @@ class PureAccountant:
             case _:
                 raise not_charged(self.name, event)
 
-    def gaussian_rho(self, epsilon: Fraction) -> Fraction | None:
+    def gaussian_rho(self, epsilon: Fraction) -> Fraction | None:  # noqa: ARG002  (the Protocol's)
         """None: Gaussian noise is never charged here."""
         return None
 
-    def epsilon_spent(self, spend: Spend, delta: Fraction, selection: Fraction | None = None) -> Fraction:
+    def epsilon_spent(
+        self,
+        spend: Spend,
+        delta: Fraction,  # noqa: ARG002  (the Protocol's)
+        selection: Fraction | None = None,  # noqa: ARG002
+    ) -> Fraction:
         """Σε, exactly as charged."""
         return spend.loss_fraction
 
     def remaining_epsilon(self, spend: Spend, limit: Spend) -> Fraction:
-        """epsilon − Σε."""
+        """The budget's ε − Σε."""
         return Fraction(max(limit.loss - spend.loss, 0), Spend.UNIT)

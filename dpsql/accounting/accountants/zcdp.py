@@ -45,8 +45,10 @@ class ZcdpAccountant:
     name: ClassVar[str] = "zcdp"
 
     def limit(self, epsilon: Fraction, delta: Fraction, selection: Fraction | None = None) -> Spend:
-        """The largest ρ that converts to (epsilon, δ_conversion), and δ_selection: half of delta each
-        unless the share is stated. PolicyError (`delta_required`) if nothing is left to convert with.
+        """The largest ρ that converts to (epsilon, δ_conversion), and δ_selection.
+
+        Each delta is half of the budget's unless the share is stated. PolicyError (`delta_required`) if
+        nothing is left to convert with.
         """
         conversion, selection = self._split(delta, selection)
         return Spend(units_down(_rho_within(epsilon, conversion)), units_down(selection))

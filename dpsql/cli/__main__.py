@@ -1,0 +1,5 @@
+"""`python -m dpsql.cli` is `dpsql`."""
+
+from dpsql.cli import main
+
+main()

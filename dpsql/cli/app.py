@@ -1,0 +1,44 @@
+"""The commands, each from its own file, under one name."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dpsql import __version__
+from dpsql.cli.budget import budget
+from dpsql.cli.check import check
+from dpsql.cli.demo import demo
+from dpsql.cli.explain import explain
+from dpsql.cli.init import init
+from dpsql.cli.query import query
+from dpsql.cli.shell import shell
+
+app = typer.Typer(
+    name="dpsql",
+    help="Ordinary SQL over private data, answered with differential privacy.",
+    no_args_is_help=True,
+    add_completion=False,
+    # A pretty traceback shows local variables, which may be private values.
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (shell, query, explain, check, init, budget, demo):
+    app.command()(command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"dpsql {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Ordinary SQL over private data, answered with differential privacy."""

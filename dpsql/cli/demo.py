@@ -1,0 +1,31 @@
+"""`dpsql demo`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Save = Annotated[
+    Path | None,
+    typer.Option(
+        "--save",
+        metavar="DIRECTORY",
+        help="Keep the database, its policy and the ledger in this directory. [default: throw them away]",
+        show_default=False,
+    ),
+]
+
+
+def demo(save: Save = None) -> None:
+    """Ask five questions of real data, and show each private answer beside the true one.
+
+    The data is the RAND Health Insurance Experiment, which is public: that is why its true answers can
+    be shown here, and nowhere else.
+    """
+    from dpsql.demo.tour import run
+    from dpsql.shell.view import View
+
+    run(View.of(sys.stdout), print, save)

@@ -1,0 +1,36 @@
+"""`dpsql explain`."""
+
+from __future__ import annotations
+
+from dpsql.cli.options import (
+    Analyst,
+    Database,
+    Delta,
+    Epsilon,
+    LedgerFile,
+    MaxGroups,
+    PolicyFile,
+    Sql,
+    needed,
+    opened,
+    text_of,
+)
+
+
+def explain(
+    database: Database,
+    sql: Sql,
+    *,
+    policy: PolicyFile = None,
+    ledger: LedgerFile = None,
+    analyst: Analyst = None,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    max_groups: MaxGroups = None,
+) -> None:
+    """Show the plan of a query, what is proved of it, its expected error and its price.
+
+    Nothing is charged, and nothing private is read.
+    """
+    with opened(database, policy, ledger, analyst) as connection:
+        print(connection.explain(text_of(sql), epsilon=needed(epsilon), delta=delta, max_groups=max_groups))

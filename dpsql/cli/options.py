@@ -1,0 +1,117 @@
+"""The options that commands share, and what they lead to."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpsql.errors import LossError, ProgrammingError
+from dpsql.loss import amount
+
+if TYPE_CHECKING:
+    from dpsql.connection import Connection
+
+
+def _epsilon(text: str) -> Fraction:
+    return _amount(text, "epsilon")
+
+
+def _delta(text: str) -> Fraction:
+    return _amount(text, "delta")
+
+
+def _amount(text: str, name: str) -> Fraction:
+    try:
+        return amount(text, name)
+    except LossError as error:
+        raise typer.BadParameter(error.message) from None
+
+
+Database = Annotated[Path, typer.Argument(help="The DuckDB file with the data.", show_default=False)]
+PolicyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--policy",
+        "-p",
+        help="The owner's policy. [default: the database's name with the ending .yaml]",
+        show_default=False,
+    ),
+]
+LedgerFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ledger",
+        "-l",
+        help="The file that remembers what was spent. [default: the policy's name with the ending .ledger]",
+        show_default=False,
+    ),
+]
+Analyst = Annotated[
+    str | None,
+    typer.Option(help="Who asks, for the ledger. [default: the login name]", show_default=False),
+]
+Epsilon = Annotated[
+    Fraction | None,
+    typer.Option(
+        "--epsilon",
+        "-e",
+        parser=_epsilon,
+        metavar="NUMBER",
+        help="The loss that a query is asked for with.",
+        show_default=False,
+    ),
+]
+Delta = Annotated[
+    Fraction | None,
+    typer.Option(
+        parser=_delta,
+        metavar="NUMBER",
+        help="What a query spends on choosing group keys. [default: in proportion to epsilon]",
+        show_default=False,
+    ),
+]
+MaxGroups = Annotated[
+    int | None,
+    typer.Option(min=1, help="The most groups of one privacy unit that count.", show_default=False),
+]
+Sql = Annotated[
+    str, typer.Argument(help="The query, or - to read it from standard input.", show_default=False)
+]
+
+
+def policy_of(database: Path, policy: Path | None) -> Path:
+    """The policy that is named, or the one beside the database. Raises ProgrammingError without either."""
+    beside = database.with_suffix(".yaml")
+    if policy is not None:
+        return policy
+    if not beside.is_file():
+        raise ProgrammingError(
+            f"which policy protects {database}? There is no {beside}",
+            code="policy_missing",
+            hint=f"--policy FILE names it; dpsql init {database} writes one to fill in",
+        )
+    return beside
+
+
+def opened(database: Path, policy: Path | None, ledger: Path | None, analyst: str | None) -> Connection:
+    """A connection to the database under its policy."""
+    import dpsql
+
+    return dpsql.connect(str(database), policy=policy_of(database, policy), ledger=ledger, analyst=analyst)
+
+
+def needed(epsilon: Fraction | None) -> Fraction:
+    """The loss that was given. Raises ProgrammingError if none was."""
+    if epsilon is None:
+        raise ProgrammingError(
+            "how much may the query lose?", code="epsilon_missing", hint="--epsilon 0.1, or -e 0.1"
+        )
+    return epsilon
+
+
+def text_of(sql: str) -> str:
+    """The query itself, read from standard input where `-` stands for it."""
+    return typer.get_text_stream("stdin").read() if sql == "-" else sql

@@ -1,0 +1,59 @@
+"""`dpsql query`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from dpsql.cli.options import (
+    Analyst,
+    Database,
+    Delta,
+    Epsilon,
+    LedgerFile,
+    MaxGroups,
+    PolicyFile,
+    Sql,
+    needed,
+    opened,
+    text_of,
+)
+from dpsql.shell.answers import Format
+
+Style = Annotated[Format, typer.Option("--format", "-f", help="How the answer is written.")]
+
+
+def query(
+    database: Database,
+    sql: Sql,
+    *,
+    policy: PolicyFile = None,
+    ledger: LedgerFile = None,
+    analyst: Analyst = None,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    max_groups: MaxGroups = None,
+    style: Style = Format.TABLE,
+) -> None:
+    """Answer one SELECT, and charge the budget for it.
+
+    The answer goes to standard output, with the 95% interval of each noisy value. What it cost follows
+    a table; for the other formats it goes to standard error.
+    """
+    from dpsql.shell.answers import written
+    from dpsql.shell.costs import charged
+    from dpsql.shell.session import is_explain
+    from dpsql.shell.view import View, dim
+
+    loss, text = needed(epsilon), text_of(sql)
+    with opened(database, policy, ledger, analyst) as connection:
+        if is_explain(text):
+            print(connection.explain(text, epsilon=loss, delta=delta, max_groups=max_groups))
+            return
+        result = connection.query(text, epsilon=loss, delta=delta, max_groups=max_groups)
+        print(written(result, style, View.of(sys.stdout)), flush=True)
+        beside = sys.stdout if style is Format.TABLE else sys.stderr
+        cost = charged(result.receipt, loss, connection.budget().values())
+        print(View.of(beside).show(dim(cost)), file=beside)

@@ -1,0 +1,71 @@
+"""`dpsql shell`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from dpsql.cli.options import (
+    Analyst,
+    Database,
+    Delta,
+    Epsilon,
+    LedgerFile,
+    MaxGroups,
+    PolicyFile,
+    opened,
+    policy_of,
+)
+
+if TYPE_CHECKING:
+    from dpsql.shell.state import State
+
+
+def shell(
+    database: Database,
+    *,
+    policy: PolicyFile = None,
+    ledger: LedgerFile = None,
+    analyst: Analyst = None,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    max_groups: MaxGroups = None,
+) -> None:
+    """Ask one question after another.
+
+    Statements end in a semicolon. From a pipe they are answered one by one, without a prompt.
+    """
+    from dpsql.shell import Session, State, View
+    from dpsql.shell.prompt import follow, history_file, interact
+
+    with opened(database, policy, ledger, analyst) as connection:
+        state = State(connection, View.of(sys.stdout), epsilon, delta, max_groups)
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            print(_banner(state, database, policy_of(database, policy)))
+            interact(Session(state), history=history_file())
+        elif not follow(Session(state), sys.stdin, _flushed, _complain):
+            raise typer.Exit(1)
+
+
+def _banner(state: State, database: Path, policy: Path) -> str:
+    import dpsql
+
+    unit = state.connection.engine.policy.privacy_unit
+    loss = "\\epsilon 0.1 says how much a query may lose"
+    if state.epsilon is not None:
+        loss = f"each query is asked for with ε {float(state.epsilon):g}"
+    return (
+        f"dpsql {dpsql.__version__}: {database} under {policy}, which protects each {unit}\n"
+        f"{loss}; \\? lists the commands, \\q leaves"
+    )
+
+
+def _flushed(text: str) -> None:
+    print(text, flush=True)
+
+
+def _complain(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

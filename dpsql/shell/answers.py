@@ -1,0 +1,191 @@
+"""An answer as a table for people, with each noisy value beside its 95% interval, or as data."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from dpsql.plan.types import Value
+from dpsql.result import Ends, Result, text
+from dpsql.shell.view import View, printable, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+CONFIDENCE = 0.95
+BESIDE = "±95%"
+_NUMBERS = ("BIGINT", "DOUBLE", "HUGEINT")
+
+
+class Format(Enum):
+    """How an answer is written: `table` and `markdown` round to the noise, `csv` and `json` do not."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    MARKDOWN = "markdown"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A column as people see it; `halves` are the half-widths of its 95% intervals, if it is noisy."""
+
+    name: str
+    cells: list[str]
+    number: bool
+    halves: list[str] | None
+
+
+def written(result: Result, style: Format, view: View) -> str:
+    """The answer in a format, without what it cost."""
+    match style:
+        case Format.TABLE:
+            return view.show(as_table(result))
+        case Format.CSV:
+            return _csv(result)
+        case Format.JSON:
+            return _json(result)
+        case Format.MARKDOWN:
+            return _markdown(result)
+
+
+def as_table(result: Result) -> Table:
+    """A table in which a column headed ±95% stands right of each noisy one."""
+    names, columns, numbers = _spread(result)
+    right = [index for index, number in enumerate(numbers) if number]
+    return table(names, list(zip(*columns, strict=True)), right=right)
+
+
+def _spread(result: Result) -> tuple[list[str], list[list[str]], list[bool]]:
+    """Names, cells and whether they are numbers, column by column, with the half-widths as columns."""
+    names, columns, numbers = [], [], []
+    for column in shown(result):
+        names.append(column.name)
+        columns.append(column.cells)
+        numbers.append(column.number)
+        if column.halves is not None:
+            names.append(BESIDE)
+            columns.append(column.halves)
+            numbers.append(True)
+    return names, columns, numbers
+
+
+def shown(result: Result) -> Iterator[Shown]:
+    """The columns in order.
+
+    A value minus and plus its half-width encloses the interval of `Result.intervals`. Where the value
+    is NULL, the interval itself is written out.
+    """
+    texts, intervals = result.texts(), result.intervals(CONFIDENCE)
+    for index, (name, kind) in enumerate(zip(result.columns, result.types, strict=True)):
+        cells = [row[index] for row in texts]
+        number = kind in _NUMBERS
+        ends = [row[index] for row in intervals]
+        halves = None
+        if any(pair is not None for pair in ends):
+            halves = [
+                _half(row[index], scales[index], pair)
+                for row, scales, pair in zip(result.rows, result.scales, ends, strict=True)
+            ]
+            halves = aligned(halves)
+        yield Shown(name, aligned(cells) if number else cells, number, halves)
+
+
+def _half(value: Value, scale: float | None, ends: Ends) -> str:
+    if ends is None:
+        return ""
+    low, high = ends
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        return f"[{text(low, scale)}, {text(high, scale)}]"
+    decimals = 0 if isinstance(value, int) else _decimals(text(value, scale))
+    rounded = round(value, decimals)
+    return f"{_up(max(high - rounded, rounded - low, 0.0), decimals):,.{decimals}f}"
+
+
+def _decimals(number: str) -> int:
+    return len(number.partition(".")[2])
+
+
+def _up(value: float, decimals: int) -> float:
+    """`value` rounded up, so that an interval is never shown too narrow."""
+    steps = value * 10**decimals
+    return math.ceil(steps) / 10**decimals if steps < 2**53 else value
+
+
+def aligned(cells: Sequence[str]) -> list[str]:
+    """Numbers filled up on the right, so that their decimal points are in line."""
+    tails = [len(cell) - cell.find(".") if "." in cell and cell[-1].isdigit() else 0 for cell in cells]
+    widest = max(tails, default=0)
+    return [cell + " " * (widest - tail) if cell else cell for cell, tail in zip(cells, tails, strict=True)]
+
+
+def _markdown(result: Result) -> str:
+    names, columns, numbers = _spread(result)
+    lines = [names, ["---:" if number else "---" for number in numbers]]
+    lines += [list(row) for row in zip(*columns, strict=True)]
+    return "\n".join(
+        f"| {' | '.join(printable(cell.strip()).replace('|', chr(92) + '|') for cell in line)} |"
+        for line in lines
+    )
+
+
+def _csv(result: Result) -> str:
+    names, rows = flat(result)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([_plain(cell) for cell in row] for row in rows)
+    return out.getvalue().rstrip("\n")
+
+
+def _json(result: Result) -> str:
+    names, rows = flat(result)
+    data = {
+        "rows": [dict(zip(names, map(_plain, row), strict=True)) for row in rows],
+        "receipt": result.receipt.to_dict(),
+    }
+    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def flat(result: Result) -> tuple[list[str], list[list[Any]]]:
+    """Names and rows as data: after each noisy column `x` come `x_low` and `x_high`.
+
+    A name that occurs twice is numbered: `x`, `x_2`.
+    """
+    intervals = result.intervals(CONFIDENCE)
+    noisy = [any(row[index] is not None for row in intervals) for index in range(len(result.columns))]
+    names: list[str] = []
+    for name, has_interval in zip(result.columns, noisy, strict=True):
+        names += [name, f"{name}_low", f"{name}_high"] if has_interval else [name]
+    rows: list[list[Any]] = []
+    for values, ends in zip(result.rows, intervals, strict=True):
+        row: list[Any] = []
+        for value, pair, has_interval in zip(values, ends, noisy, strict=True):
+            row += [value, *(pair or (None, None))] if has_interval else [value]
+        rows.append(row)
+    return _distinct(names), rows
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    taken: list[str] = []
+    for name in names:
+        number, fresh = 1, name
+        while fresh in taken:
+            number += 1
+            fresh = f"{name}_{number}"
+        taken.append(fresh)
+    return taken
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON and CSV hold it; what is no finite number is null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value.isoformat() if isinstance(value, dt.date) else value

@@ -1,0 +1,142 @@
+"""Where a statement ends: a scan for `;` outside quotes and comments.
+
+It decides only when the shell stops reading. What a statement means, and whether it is refused, is the
+parser's business: a text cut in the wrong place is refused there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+
+_SPECIAL = re.compile(r"--|/\*|[;'\"]|\$(?:[^\W\d]\w*)?\$|(?P<word>[^\W\d][\w$]*)")
+_NEWLINE = re.compile(r"[\r\n]")
+_COMMENT_END = re.compile(r"/\*|\*/")
+_ESCAPED_STRING_END = re.compile(r"\\.|'", re.DOTALL)
+
+
+class Kind(Enum):
+    """What stands between the plain words of a text."""
+
+    SEMICOLON = auto()
+    COMMENT = auto()
+    STRING = auto()
+    NAME = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A semicolon, comment, string or quoted name at text[start:end]; `open` if its end is missing.
+
+    A `--` comment that the text ends in is open too.
+    """
+
+    kind: Kind
+    start: int
+    end: int
+    open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The statements of a text that end in `;` (without it), and the rest after the last."""
+
+    statements: tuple[str, ...]
+    rest: str
+
+
+def pieces(text: str) -> Iterator[Piece]:
+    """Everything in the text that is not plain words, in order."""
+    at = 0
+    while (found := _SPECIAL.search(text, at)) is not None:
+        at = found.end()
+        if found["word"] is None:
+            piece = _piece(text, found)
+            at = piece.end
+            yield piece
+
+
+def split(text: str) -> Split:
+    r"""Cuts a text at its semicolons; statements of comments and space alone are left out.
+
+    >>> split("SELECT ';' FROM t; -- done; really\nSELECT 2")
+    Split(statements=("SELECT ';' FROM t",), rest=' -- done; really\nSELECT 2')
+    """
+    statements, start = [], 0
+    for piece in pieces(text):
+        if piece.kind is Kind.SEMICOLON:
+            statements.append(text[start : piece.start])
+            start = piece.end
+    return Split(tuple(statement.strip() for statement in statements if not blank(statement)), text[start:])
+
+
+def blank(text: str) -> bool:
+    """Whether the text holds nothing but space and closed comments.
+
+    >>> blank("  /* nothing */ -- at all"), blank("/* open"), blank("1")
+    (True, False, False)
+    """
+    return not without_comments(text).strip()
+
+
+def without_comments(text: str) -> str:
+    """The text with each closed comment replaced by one space."""
+    parts, start = [], 0
+    for piece in pieces(text):
+        is_line = text.startswith("--", piece.start)
+        if piece.kind is Kind.COMMENT and (is_line or not piece.open):
+            parts += [text[start : piece.start], " "]
+            start = piece.end
+    return "".join((*parts, text[start:]))
+
+
+def inside(text: str) -> Kind | None:
+    """In what the text ends: a string, a quoted name, a comment, or None for plain words."""
+    last = None
+    for piece in pieces(text):
+        last = piece
+    return last.kind if last is not None and last.open else None
+
+
+def _piece(text: str, found: re.Match[str]) -> Piece:
+    mark, start = found.group(), found.start()
+    if mark == ";":
+        return Piece(Kind.SEMICOLON, start, found.end())
+    if mark == "--":
+        newline = _NEWLINE.search(text, start)
+        return _closed(Kind.COMMENT, text, start, newline and newline.start())
+    if mark == "/*":
+        return _closed(Kind.COMMENT, text, start, _after_comment(text, found.end()))
+    if mark == "'" and _escapes(text, start):
+        return _closed(Kind.STRING, text, start, _after_escaped(text, found.end()))
+    end = text.find(mark, found.end())
+    kind = Kind.NAME if mark == '"' else Kind.STRING
+    return _closed(kind, text, start, None if end < 0 else end + len(mark))
+
+
+def _closed(kind: Kind, text: str, start: int, end: int | None) -> Piece:
+    return Piece(kind, start, len(text) if end is None else end, end is None)
+
+
+def _after_comment(text: str, at: int) -> int | None:
+    """The place after the end of a comment, in which others may lie; None if it has no end."""
+    depth = 1
+    while depth and (found := _COMMENT_END.search(text, at)) is not None:
+        depth += 1 if found.group() == "/*" else -1
+        at = found.end()
+    return None if depth else at
+
+
+def _escapes(text: str, quote: int) -> bool:
+    """Whether the quote opens an E'…' string, in which a backslash escapes."""
+    return re.search(r"(?<![\w$])[eE]$", text[max(0, quote - 2) : quote]) is not None
+
+
+def _after_escaped(text: str, at: int) -> int | None:
+    while (found := _ESCAPED_STRING_END.search(text, at)) is not None:
+        at = found.end()
+        if found.group() == "'":
+            return at
+    return None

@@ -1,0 +1,103 @@
+"""Rich text as a string, in colour and to a width for a terminal, plain for anything else."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.box import Box
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+_READABLE = 100
+_UNBOUNDED = 10_000  # columns: what is not for a terminal is never wrapped
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How text is shown: in colour or not, wrapped to the terminal's width or not at all."""
+
+    color: bool = False
+    fit: bool = False
+
+    @classmethod
+    def of(cls, stream: TextIO) -> View:
+        """What suits a stream: plain unless it is a terminal, uncoloured where NO_COLOR is set."""
+        if not stream.isatty():
+            return cls()
+        return cls(not os.environ.get("NO_COLOR"), fit=True)
+
+    @property
+    def columns(self) -> int:
+        """The width that running text may take."""
+        return min(_READABLE, shutil.get_terminal_size().columns) if self.fit else _READABLE
+
+    def show(self, *parts: RenderableType) -> str:
+        """The parts below each other, without space at the ends of lines."""
+        from rich.console import Console
+
+        out = io.StringIO()
+        console = Console(
+            file=out,
+            force_terminal=self.color,
+            no_color=not self.color,
+            color_system="standard" if self.color else None,
+            width=shutil.get_terminal_size().columns if self.fit else _UNBOUNDED,
+            markup=False,
+            highlight=False,
+            emoji=False,
+        )
+        for part in parts:
+            console.print(part, soft_wrap=isinstance(part, str))
+        return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> Table:
+    """A table with a rule under its head; `right` are the columns to align right.
+
+    The cells are plain text: control characters in them are shown as escapes.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=_rule(), header_style="bold", pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for index, name in enumerate(columns):
+        made.add_column(Text(printable(name)), justify="right" if index in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(Text(printable(cell)) for cell in row))
+    return made
+
+
+def strong(text: str) -> Text:
+    """Text that stands out."""
+    from rich.text import Text
+
+    return Text(text, style="bold")
+
+
+def dim(text: str) -> Text:
+    """Text that stands back behind the answer."""
+    from rich.text import Text
+
+    return Text(text, style="dim")
+
+
+def printable(text: str) -> str:
+    r"""The text on one line, with control characters, which could steer a terminal, as escapes.
+
+    >>> printable("a\x1b[2J\n")
+    'a\\x1b[2J\\n'
+    """
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def _rule() -> Box:
+    from rich.box import Box
+
+    return Box("    \n    \n ── \n    \n    \n    \n    \n    \n")

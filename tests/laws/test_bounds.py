@@ -1,0 +1,124 @@
+"""Intervals, domains and nullability against what the engine computes on every tiny row.
+
+The clamp is left out here, so a wrong interval shows instead of being clamped away.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from laws.test_sensitivity import EXPRESSIONS
+from laws.worlds import DEFAULT, KEYS, D, I, Row, S, World, X, policy
+
+from dpsql.analysis.bounds import conditions, interval
+from dpsql.analysis.domains import domain, nullable
+from dpsql.plan.expr import Expr
+from dpsql.plan.interval import position
+from dpsql.plan.nodes import Release
+from dpsql.sql import emit
+from dpsql.sql.scalar_text import write
+
+WHERES = ("", " WHERE x < 2", " WHERE i IN (0, 5) AND x >= 1.5", " WHERE d BETWEEN '2024-02-01' AND '2024-03-01'")
+KEY_EXPRESSIONS = (
+    "k",
+    "x > 1",
+    "x IS NULL",
+    "i",
+    "i + 1",
+    "FLOOR(x)",
+    "ROUND(x * 2)",
+    "d",
+    "EXTRACT(month FROM d)",
+    "EXTRACT(year FROM d)",
+    "DATE_TRUNC('month', d)",
+    "DATE_TRUNC('week', d)",
+    "DATE_TRUNC('quarter', d)",
+    "CASE WHEN x > 1 THEN 'high' WHEN x > 0 THEN 'low' END",
+    "CASE WHEN i > 2 THEN 1 ELSE 0.5 END",
+    "COALESCE(k, 'none')",
+    "CASE WHEN x > 1 THEN i ELSE 7 END",
+    "CAST(x AS BIGINT)",
+)
+
+
+def rows() -> list[Row]:
+    """Every combination of two of the values at a time, the others as in the default row."""
+    columns: dict[str, tuple[Any, ...]] = {"k": KEYS, "x": X, "i": I, "s": S, "d": D}
+    found = {DEFAULT}
+    for (a, many), (b, more) in itertools.combinations(columns.items(), 2):
+        found |= {DEFAULT._replace(**{a: left, b: right}) for left, right in itertools.product(many, more)}
+    return sorted(found, key=repr)
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    """A world that holds every row at once."""
+    world = World(policy())
+    world.hold(rows())
+    return world
+
+
+def values(world: World, release: Release, expr: Expr) -> Iterator[Any]:
+    """What the engine computes for an expression on the rows of a release, NULLs among it."""
+    analysis = world.prepare("SELECT COUNT(x), COUNT(i), COUNT(s), COUNT(d), COUNT(k) FROM t").plan.analysis
+    source, _ = emit._relation(analysis, release.input.input if hasattr(release.input, "input") else release.input)
+    where = write(release.input.predicate) if hasattr(release.input, "predicate") else "TRUE"
+    (exact,) = zip(*world.engine.backend.run(f"SELECT {write(expr)} FROM {source} WHERE {where}").reveal(), strict=True)
+    return iter(exact)
+
+
+@pytest.mark.parametrize("where", WHERES)
+@pytest.mark.parametrize("sql", EXPRESSIONS.values())
+def test_values_lie_in_their_interval(world: World, sql: str, where: str) -> None:
+    """No value leaves the interval derived from bounds and conditions, rounding of floats aside."""
+    release = world.prepare(f"SELECT {sql} FROM t{where}").post.release
+    argument = release.aggregations[0].argument
+    assert argument is not None
+    known = interval(argument, conditions(release.input))
+    for value in values(world, release, argument):
+        at = position(value)
+        if at is None:
+            continue
+        slack = 1e-9 * (1 + abs(float(at)))
+        assert known.low is None or known.low - at <= slack
+        assert known.high is None or at - known.high <= slack
+
+
+@pytest.mark.parametrize("where", WHERES)
+@pytest.mark.parametrize("key", KEY_EXPRESSIONS)
+def test_keys_lie_in_their_domain(world: World, key: str, where: str) -> None:
+    """Every key that can occur is in the domain, NULL too where the key may be NULL."""
+    release = world.prepare(f"SELECT COUNT(*) FROM t{where} GROUP BY {key}").post.release
+    expr = release.keys[0].expr
+    known = domain(expr, conditions(release.input))
+    assert known is not None
+    found = set(values(world, release, expr))
+    assert {value for value in found if value is not None} <= set(known)
+    assert None not in found or None in known
+
+
+@pytest.mark.parametrize("sql", EXPRESSIONS.values())
+def test_only_nullable_expressions_are_null(world: World, sql: str) -> None:
+    """Where `nullable` says no, no row gives NULL."""
+    release = world.prepare(f"SELECT {sql} FROM t").post.release
+    argument = release.aggregations[0].argument
+    assert argument is not None
+    if not nullable(argument):
+        assert None not in set(values(world, release, argument))
+
+
+def test_the_law_can_fail(world: World) -> None:
+    """The values tried reach both ends of the interval of a plain column, and no special remains."""
+    release = world.prepare("SELECT SUM(x) FROM t").post.release
+    argument = release.aggregations[0].argument
+    assert argument is not None
+    found = [value for value in values(world, release, argument) if value is not None]
+    assert min(found) == -1
+    assert max(found) == 4
+    assert all(math.isfinite(value) for value in found)
+    assert dt.date(9999, 12, 31) in D

@@ -1,0 +1,175 @@
+"""Tiny databases, their neighbours, and the exact statistics that a plan reads from each."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import duckdb
+
+from dpsql.accounting import Budget, open_ledger
+from dpsql.analysis.choose import MeasuredBlock
+from dpsql.backends.duckdb import DuckDBBackend
+from dpsql.engine import Asked, Engine, Prepared
+from dpsql.plan.types import Value
+from dpsql.policy import load
+from dpsql.release import _groups
+
+
+class Row(NamedTuple):
+    """A row of the private table."""
+
+    u: int | None
+    k: str | None
+    x: float | None = 1.0
+    i: int | None = 1
+    s: str | None = "a"
+    d: dt.date | None = dt.date(2024, 2, 29)
+
+
+Database = tuple[Row, ...]
+Statistics = dict[tuple[Value, ...], tuple[tuple[int, ...], ...]]
+"""Exact cells by group, block by block."""
+
+INFINITY = float("inf")
+X = (-1.0, 1.5, 4.0, None, math.nan, INFINITY, -INFINITY, 1e308, -7.25)
+"""Values for x, bounded to [-1, 4]: at, between and beyond the bounds, and every special one."""
+I = (0, 5, -(2**31), 2**31 - 1, None)  # noqa: E741
+"""Values for i, bounded to [0, 5]: at and far beyond the bounds."""
+S = ("a", "B", "", "zzz", None)
+D = (dt.date(2024, 1, 1), dt.date(2024, 2, 29), dt.date(1, 1, 1), dt.date(9999, 12, 31), None)
+KEYS = ("A", "B", None)
+DEFAULT = Row(1, "A")
+
+_TYPES = "u INTEGER, k VARCHAR, x DOUBLE, i INTEGER, s VARCHAR, d DATE"
+_PUBLIC = "CREATE TABLE p AS SELECT * FROM (VALUES ('A', 1.5), ('A', 2.5), ('B', -1.0), ('Z', 0.0)) AS p(k, w)"
+
+
+def policy(
+    *,
+    unit: str = "u",
+    rows: int = 2,
+    groups: int | None = None,
+    neighbors: str = "add_remove",
+    domain: bool = True,
+    accountant: str = "zcdp",
+    partition: bool = False,
+) -> dict[str, Any]:
+    """A policy over the tiny schema."""
+    table: dict[str, Any] = {
+        "unit": unit,
+        "columns": {
+            "k": {"type": "varchar", **({"values": ["A", "B"]} if domain else {})},
+            "x": {"type": "double", "bounds": [-1, 4]},
+            "i": {"type": "integer", "bounds": [0, 5]},
+            "s": {"type": "varchar"},
+            "d": {"type": "date", "bounds": [dt.date(2024, 1, 1), dt.date(2024, 12, 31)]},
+        },
+    }
+    if unit != "row":
+        table["rows_per_unit"] = rows
+    if groups is not None:
+        table["max_groups"] = groups
+    if partition:
+        table["partition"] = "k"
+    weights = {"k": {"type": "varchar"}, "w": {"type": "double", "bounds": [-1, 3]}}
+    return {
+        "version": 1,
+        "privacy_unit": "person",
+        "neighbors": neighbors,
+        "budget": {"epsilon": 10, "delta": 1e-6, "accountant": accountant},
+        "tables": {"t": table, "p": {"public": True, "columns": weights}},
+    }
+
+
+@dataclass
+class World:
+    """One policy, one plan at a time, many databases."""
+
+    rules: dict[str, Any]
+    extra: str = ""
+    connection: duckdb.DuckDBPyConnection = field(init=False)
+    engine: Engine = field(init=False)
+    _seen: dict[tuple[str, Database], Statistics] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.connection = duckdb.connect()
+        columns = ", ".join(filter(None, (_TYPES, self.extra)))
+        self.connection.execute(f"CREATE TABLE t ({columns}); {_PUBLIC}")
+        rules = load(self.rules)
+        spec = rules.budget_of("t")
+        budget = Budget(spec.accountant, spec.epsilon, spec.delta)
+        self.engine = Engine(
+            rules, DuckDBBackend(self.connection), open_ledger(":memory:", {"t": budget}), "tester"
+        )
+
+    def prepare(self, sql: str, max_groups: int | None = None) -> Prepared:
+        """The plan of a query at ε = 1."""
+        return self.engine.prepare(Asked(sql, epsilon=Fraction(1), max_groups=max_groups))
+
+    def hold(self, rows: Iterable[Row]) -> None:
+        """Makes these the rows of the private table."""
+        values = ", ".join(f"({', '.join(map(_sql, row))})" for row in rows)
+        self.connection.execute("DELETE FROM t" + (f"; INSERT INTO t VALUES {values}" if values else ""))
+
+    def statistics(self, prepared: Prepared, rows: Database) -> Statistics:
+        """The exact cells of each group that a plan would noise."""
+        key = (prepared.statement.sql, tuple(sorted(rows, key=repr)))
+        if key not in self._seen:
+            self.hold(rows)
+            exact = self.engine.backend.run(prepared.statement.sql)
+            blocks = [measured.block for measured in prepared.plan.blocks]
+            self._seen[key] = {
+                group: tuple(tuple(cell.exact(moments) for cell in block.cells) for block in blocks)
+                for group, moments in _groups(prepared.plan.analysis, prepared.statement, exact.reveal())
+            }
+        return self._seen[key]
+
+
+def _sql(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, float):
+        return f"CAST('{value}' AS DOUBLE)"
+    return f"'{value}'" if isinstance(value, (str, dt.date)) else str(value)
+
+
+def databases(rows: Sequence[Row], most: int) -> Iterator[Database]:
+    """Every database of at most `most` of the given rows, repeats among them."""
+    for size in range(most + 1):
+        yield from itertools.combinations_with_replacement(rows, size)
+
+
+def change(before: Statistics, after: Statistics, block: int) -> tuple[int, int]:
+    """The l1 norm and the squared l2 norm of the change of one block over all groups."""
+    l1 = l2_squared = 0
+    for group in {*before, *after}:
+        old, new = before.get(group), after.get(group)
+        width = len((old or new or ((),))[block])
+        nothing = (0,) * width
+        pairs = zip(old[block] if old else nothing, new[block] if new else nothing, strict=True)
+        for a, b in pairs:
+            l1 += abs(a - b)
+            l2_squared += (a - b) ** 2
+    return l1, l2_squared
+
+
+def largest(world: World, prepared: Prepared, pairs: Iterable[tuple[Database, Database]]) -> list[tuple[int, int]]:
+    """The largest change of each block over pairs of neighbours."""
+    worst = [(0, 0)] * len(prepared.plan.blocks)
+    for before, after in pairs:
+        old, new = world.statistics(prepared, before), world.statistics(prepared, after)
+        for index, (l1, l2_squared) in enumerate(worst):
+            found = change(old, new, index)
+            worst[index] = (max(l1, found[0]), max(l2_squared, found[1]))
+    return worst
+
+
+def derived(blocks: Sequence[MeasuredBlock]) -> list[tuple[Fraction, Fraction]]:
+    """The sensitivities that the planner derived."""
+    return [(block.sensitivity.l1, block.sensitivity.l2_squared) for block in blocks]

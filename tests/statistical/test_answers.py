@@ -1,0 +1,80 @@
+"""Released answers against the law that EXPLAIN announces: the noise that is proved is the noise that is added.
+
+The entropy is the operating system's. A sound engine fails one of these tests with probability 1e-9.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import duckdb
+import numpy as np
+import pytest
+from statistical.test_samplers import FALSE_ALARM, gaussian_p_value, geometric_p_value
+
+import dpsql
+from dpsql.mechanisms import DiscreteGaussian, Geometric
+
+GROUPS = 1000
+QUERIES = 10
+
+
+def connection(accountant: str, rows: int = 1) -> dpsql.Connection:
+    """A table of a thousand groups with `rows` rows of one unit in each."""
+    database = duckdb.connect()
+    database.execute(f"CREATE TABLE t AS SELECT g * {rows} + r AS u, g, 0.25 AS x FROM range({GROUPS}) a(g), range({rows}) b(r)")
+    columns = {"g": {"type": "integer", "bounds": [0, GROUPS - 1], "nullable": False}, "x": {"type": "double", "bounds": [0, 1]}}
+    policy = {
+        "version": 1,
+        "privacy_unit": "person",
+        "budget": {"epsilon": 100_000, "delta": 1e-6, "accountant": accountant},
+        "tables": {"t": {"unit": "row", "columns": columns}},
+    }
+    return dpsql.connect(database, policy=policy, ledger=":memory:", epsilon=1)
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.0])
+@pytest.mark.parametrize(
+    ("accountant", "p_value"),
+    [
+        ("pure", lambda mechanism, noise: geometric_p_value(mechanism.scale, noise)),
+        ("zcdp", lambda mechanism, noise: gaussian_p_value(Fraction(mechanism.std), noise)),
+    ],
+)
+def test_count_noise_follows_its_law(
+    accountant: str, p_value: Callable[[Geometric | DiscreteGaussian, np.ndarray], float], scale: float
+) -> None:
+    """COUNT less the true count is a sample of exactly the announced law; of a narrower law it is not."""
+    sql = "SELECT g, COUNT(*) FROM t GROUP BY g"
+    with connection(accountant, rows=20) as con:
+        (measured,) = con.explain(sql, epsilon=0.25).prepared.plan.blocks
+        counts = [row[1] for _ in range(QUERIES) for row in con.query(sql, epsilon=0.25).rows]
+    noise = np.array(counts, dtype=np.int64) - 20
+    if scale < 1:
+        noise = np.array(np.trunc(noise * scale), dtype=np.int64)
+        assert p_value(measured.mechanism, noise) < FALSE_ALARM
+    else:
+        assert p_value(measured.mechanism, noise) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("accountant", ["pure", "zcdp"])
+@pytest.mark.parametrize("aggregate", ["COUNT(*)", "SUM(x)", "AVG(x)", "COUNT(*), COUNT(x), SUM(x), AVG(x)"])
+def test_intervals_cover(accountant: str, aggregate: str) -> None:
+    """95% intervals hold the exact value in at least 95% of the cells, but for sampling error."""
+    exact = {"COUNT(*)": 400.0, "COUNT(x)": 400.0, "SUM(x)": 100.0, "AVG(x)": 0.25}
+    wanted = [exact[name] for name in aggregate.split(", ")]
+    covered = np.zeros(len(wanted))
+    cells = 0
+    with connection(accountant, rows=400) as con:
+        for _ in range(2):
+            result = con.query(f"SELECT {aggregate} FROM t GROUP BY g", epsilon=0.5)
+            for ends in result.intervals(0.95):
+                cells += 1
+                for index, value in enumerate(wanted):
+                    low, high = ends[index] or (math.inf, -math.inf)
+                    covered[index] += low <= value <= high
+    slack = 6 * math.sqrt(0.95 * 0.05 / cells)
+    assert (covered / cells >= 0.95 - slack).all()
+    assert (covered / cells <= 0.95 + slack + 0.02).all(), "far wider than needed"
