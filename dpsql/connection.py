@@ -68,20 +68,16 @@ def connect(
 
     Raises PolicyError where the policy is wrong or asks for what the database does not have.
     """
-    from dpsql import accounting  # the engine and its libraries load when they are first needed
+    from dpsql.accounting import open_ledger  # the engine and its libraries load when they are needed
     from dpsql.backends.duckdb import DuckDBBackend
-    from dpsql.engine import Engine
+    from dpsql.engine import Engine, budget
     from dpsql.policy import load
 
     rules = load(policy)
     target = ledger if ledger is not None else _ledger_beside(policy)
     backend = DuckDBBackend(database)
-    budgets = {}
-    for name in rules.private_tables():
-        spec = rules.budget_of(name)
-        budgets[name] = accounting.Budget(spec.accountant, spec.epsilon, spec.delta)
     try:
-        book = accounting.open_ledger(target, budgets)
+        book = open_ledger(target, {name: budget(rules, name) for name in rules.private_tables()})
         engine = Engine(rules, backend, book, analyst or _login())
         engine.catalog  # noqa: B018  (the policy is held against the database now, not at the first query)
     except errors.Error:

@@ -36,6 +36,12 @@ from dpsql.sql.parse import parse
 from dpsql.uncertainty import Uncertainty
 
 
+def budget(policy: Policy, table: str) -> Budget:
+    """The budget that a policy gives to a private table."""
+    spec = policy.budget_of(table)
+    return Budget(spec.accountant, spec.epsilon, spec.delta)
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A query as it is asked: its text, parameters, loss and own contribution bound."""
@@ -78,8 +84,7 @@ class Engine:
 
     def account(self, table: str) -> Account:
         """The budget of a table with its accountant and limit."""
-        spec = self.policy.budget_of(table)
-        return Account.of(Budget(spec.accountant, spec.epsilon, spec.delta))
+        return Account.of(budget(self.policy, table))
 
     def prepare(self, asked: Asked) -> Prepared:
         """Everything up to the charge: pure, but for look-ups in public tables.

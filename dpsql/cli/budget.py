@@ -19,7 +19,7 @@ Entries = Annotated[int, typer.Option(min=0, help="Also show the last so many ch
 
 
 def budget(policy: Rules, ledger: LedgerFile = None, entries: Entries = 0) -> None:
-    """Show what is spent and what is left of each private table's budget."""
+    """Show what is spent, and what is left of the budget."""
     from dpsql.accounting import open_ledger
     from dpsql.policy import load
     from dpsql.shell.costs import budget_table

@@ -20,10 +20,10 @@ Save = Annotated[
 
 
 def demo(save: Save = None) -> None:
-    """Ask five questions of real data, and show each private answer beside the true one.
+    """Ask five questions of real data, for a first look.
 
-    The data is the RAND Health Insurance Experiment, which is public: that is why its true answers can
-    be shown here, and nowhere else.
+    Each private answer is shown beside the true one. The data is the RAND Health Insurance Experiment, which is public: that is
+    why its true answers can be shown here, and nowhere else.
     """
     from dpsql.demo.tour import run
     from dpsql.shell.view import View

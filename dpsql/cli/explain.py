@@ -28,9 +28,10 @@ def explain(
     delta: Delta = None,
     max_groups: MaxGroups = None,
 ) -> None:
-    """Show the plan of a query, what is proved of it, its expected error and its price.
+    """Show the plan of a query and what it would cost.
 
-    Nothing is charged, and nothing private is read.
+    With what is proved of each step, and the error to expect. Nothing is charged, and nothing private
+    is read.
     """
     with opened(database, policy, ledger, analyst) as connection:
         print(connection.explain(text_of(sql), epsilon=needed(epsilon), delta=delta, max_groups=max_groups))

@@ -22,7 +22,7 @@ Output = Annotated[
 
 
 def init(database: Database, output: Output = None) -> None:
-    """Write a policy to fill in, from the database's schema alone.
+    """Write a policy to fill in, from the schema alone.
 
     No value is read, so no bounds are guessed. An existing file is never overwritten.
     """

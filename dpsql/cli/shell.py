@@ -38,8 +38,10 @@ def shell(
 
     Statements end in a semicolon. From a pipe they are answered one by one, without a prompt.
     """
-    from dpsql.shell import Session, State, View
     from dpsql.shell.prompt import follow, history_file, interact
+    from dpsql.shell.session import Session
+    from dpsql.shell.state import State
+    from dpsql.shell.view import View
 
     with opened(database, policy, ledger, analyst) as connection:
         state = State(connection, View.of(sys.stdout), epsilon, delta, max_groups)

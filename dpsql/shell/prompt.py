@@ -76,6 +76,9 @@ def entries(lines: Iterable[str]) -> Iterator[str]:
         cut = split(pending + line)
         yield from (f"{statement};" for statement in cut.statements)
         pending = cut.rest
+        if is_command(pending):
+            yield pending.strip()
+            pending = ""
     yield from parts(pending)
 
 

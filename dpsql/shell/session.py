@@ -119,7 +119,8 @@ def unfinished(entry: str) -> bool:
     >>> unfinished("SELECT 1"), unfinished("SELECT 1;"), unfinished("quit"), unfinished("")
     (True, False, False, False)
     """
-    return not is_command(entry) and not blank(split(entry).rest)
+    rest = entry if is_command(entry) else split(entry).rest
+    return not is_command(rest) and not blank(rest)
 
 
 def is_explain(sql: str) -> bool:

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import duckdb
 
-from dpsql.accounting import Budget, open_ledger
+from dpsql.accounting import open_ledger
 from dpsql.analysis.choose import MeasuredBlock
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.engine import Asked, Engine, Prepared
+from dpsql.engine import Asked, Engine, Prepared, budget
 from dpsql.plan.types import Value
 from dpsql.policy import load
 from dpsql.release import _groups
@@ -102,11 +102,8 @@ class World:
         columns = ", ".join(filter(None, (_TYPES, self.extra)))
         self.connection.execute(f"CREATE TABLE t ({columns}); {_PUBLIC}")
         rules = load(self.rules)
-        spec = rules.budget_of("t")
-        budget = Budget(spec.accountant, spec.epsilon, spec.delta)
-        self.engine = Engine(
-            rules, DuckDBBackend(self.connection), open_ledger(":memory:", {"t": budget}), "tester"
-        )
+        ledger = open_ledger(":memory:", {"t": budget(rules, "t")})
+        self.engine = Engine(rules, DuckDBBackend(self.connection), ledger, "tester")
 
     def prepare(self, sql: str, max_groups: int | None = None) -> Prepared:
         """The plan of a query at ε = 1."""

@@ -1,0 +1,100 @@
+"""The second derivation of the loss: it agrees with the first, and refuses a plan with too little noise."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+
+import pytest
+from laws.test_sensitivity import CASES, Case
+from laws.worlds import World, policy
+
+from dpsql.accounting import Composed, Gaussian, Pure, Selection
+from dpsql.analysis.choose import Measured
+from dpsql.analysis.verify import norms, verify
+from dpsql.errors import VerificationError
+from dpsql.mechanisms import DiscreteGaussian, Geometric, Sensitivity
+
+SQL = "SELECT k, COUNT(*), AVG(x), COUNT(DISTINCT u) FROM t GROUP BY k"
+
+
+def plan(sql: str = SQL, **rules: object) -> Measured:
+    """A measured plan over the tiny schema."""
+    return World(policy(**rules)).prepare(sql).plan  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_both_derivations_agree(case: Case) -> None:
+    """The extreme rows attain the closed form where nothing is replaced, and never pass it."""
+    measured = World(policy(**case.rules)).prepare(case.sql, case.max_groups).plan
+    for block in measured.blocks:
+        l1, l2_squared = norms(block.block, measured.analysis)
+        assert l1 <= block.sensitivity.l1
+        assert l2_squared <= block.sensitivity.l2_squared
+        if case.rules.get("neighbors") != "replace":
+            assert (l1, l2_squared) == (block.sensitivity.l1, block.sensitivity.l2_squared)
+
+
+@pytest.mark.parametrize("accountant", ["pure", "zcdp"])
+@pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
+@pytest.mark.parametrize("block", range(2))
+def test_less_noise_is_refused(accountant: str, neighbors: str, block: int) -> None:
+    """Half the noise on any block that the loss calls for does not pass."""
+    measured = plan(accountant=accountant, neighbors=neighbors)
+    verify(measured)
+    blocks = list(measured.blocks)
+    less: Geometric | DiscreteGaussian
+    match blocks[block].mechanism:
+        case Geometric(scale=scale):
+            less = Geometric(scale * Fraction(1, 2))
+        case DiscreteGaussian(variance=variance):
+            less = DiscreteGaussian(variance * Fraction(1, 4))
+        case _:
+            raise AssertionError
+    blocks[block] = dataclasses.replace(blocks[block], mechanism=less)
+    with pytest.raises(VerificationError):
+        verify(dataclasses.replace(measured, blocks=tuple(blocks)))
+
+
+def test_exactly_enough_noise_is_needed() -> None:
+    """With add_remove neighbours the planner wastes nothing: any smaller scale is refused."""
+    measured = plan(accountant="pure")
+    (first, *rest) = measured.blocks
+    assert isinstance(first.mechanism, Geometric)
+    less = dataclasses.replace(first, mechanism=Geometric(first.mechanism.scale * Fraction(999_999, 1_000_000)))
+    with pytest.raises(VerificationError):
+        verify(dataclasses.replace(measured, blocks=(less, *rest)))
+
+
+@pytest.mark.parametrize("event", [None, Pure(Fraction(1, 2)), Gaussian(Fraction(1, 100))])
+def test_a_smaller_charge_is_refused(event: Pure | Gaussian | None) -> None:
+    """An event that charges for less than the noise gives away does not pass."""
+    with pytest.raises(VerificationError):
+        verify(dataclasses.replace(plan(), event=event))
+
+
+def test_a_sensitivity_that_was_derived_too_small_is_refused() -> None:
+    """The extreme rows are compared with what the planner derived."""
+    measured = plan()
+    small = dataclasses.replace(measured.blocks[0], sensitivity=Sensitivity(Fraction(1), Fraction(1)))
+    with pytest.raises(VerificationError, match="sensitivity"):
+        verify(dataclasses.replace(measured, blocks=(small, *measured.blocks[1:])))
+
+
+def test_a_threshold_that_is_too_low_is_refused() -> None:
+    """A selection that shows a lone unit's key too often, or none where one is needed, does not pass."""
+    measured = plan(domain=False)
+    chosen = measured.selection
+    assert chosen is not None
+    verify(measured)
+    for wrong in (
+        None,
+        dataclasses.replace(chosen, threshold=chosen.threshold - 1),
+        dataclasses.replace(chosen, block=0),
+    ):
+        with pytest.raises(VerificationError):
+            verify(dataclasses.replace(measured, selection=wrong))
+    assert isinstance(measured.event, Composed)
+    cheap = Composed((measured.event.events[0], Selection(chosen.delta / 1000)))
+    with pytest.raises(VerificationError):
+        verify(dataclasses.replace(measured, event=cheap))
