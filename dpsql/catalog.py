@@ -77,6 +77,7 @@ def build(policy: policies.Policy, schema: Schema) -> Catalog:
 
     Raises PolicyError for a declared table or column that the database lacks, or whose type differs.
     """
+    _refuse_reserved(policy)
     present = {fold(name): columns for name, columns in schema.items()}
     tables = {}
     for name, table in policy.tables.items():
@@ -88,6 +89,18 @@ def build(policy: policies.Policy, schema: Schema) -> Catalog:
             )
         tables[fold(name)] = _table(policy, name, table, present[fold(name)])
     return Catalog(tables)
+
+
+def _refuse_reserved(policy: policies.Policy) -> None:
+    """Names with a leading # are those that emitted SQL gives to its own parts."""
+    for table, rules in policy.tables.items():
+        for name in (table, *rules.columns):
+            if name.startswith("#"):
+                raise PolicyError(
+                    f"tables.{table}: the name {name} begins with #, which is reserved",
+                    code="reserved_name",
+                    hint="give the table or column another name in a view",
+                )
 
 
 def _table(

@@ -25,12 +25,12 @@ from dpsql.backends.scratch import Scratch
 from dpsql.errors import QueryRejected
 from dpsql.mechanisms import Entropy, SystemEntropy
 from dpsql.plan import show
-from dpsql.plan.nodes import Post, private_scan, released_columns
+from dpsql.plan.nodes import Join, Post, private_scan, released_columns
 from dpsql.plan.types import Value
 from dpsql.policy import Policy
 from dpsql.release import ReleasedTable, release
 from dpsql.result import Receipt, Result
-from dpsql.sql.emit import ORDINAL, RELEASED, Statement, emit, emit_post
+from dpsql.sql.emit import ORDINAL, RELEASED, Statement, emit, emit_multiplicity, emit_post
 from dpsql.sql.lower import lower
 from dpsql.sql.parse import parse
 from dpsql.uncertainty import Uncertainty
@@ -40,6 +40,17 @@ def budget(policy: Policy, table: str) -> Budget:
     """The budget that a policy gives to a private table."""
     spec = policy.budget_of(table)
     return Budget(spec.accountant, spec.epsilon, spec.delta)
+
+
+@dataclass(frozen=True, slots=True)
+class PublicTables:
+    """Look-ups in public tables, whose values are no secret."""
+
+    backend: Backend
+
+    def multiplicity(self, join: Join) -> int:
+        """The most rows of the right side of `join` that one row can be equal to."""
+        return self.backend.public_number(emit_multiplicity(join))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +93,11 @@ class Engine:
         """What exists for an analyst."""
         return catalog.build(self.policy, self.backend.schema())
 
+    @property
+    def public(self) -> PublicTables:
+        """What may be looked up before a charge."""
+        return PublicTables(self.backend)
+
     def account(self, table: str) -> Account:
         """The budget of a table with its accountant and limit."""
         return Account.of(budget(self.policy, table))
@@ -102,7 +118,7 @@ class Engine:
         post = lower(parsed, self.catalog, asked.parameters, asked.max_groups)
         table = private_scan(post.release.input).table
         replace = self.policy.neighbors == "replace"
-        analysis = analyse(post.release, self.backend, replace=replace)
+        analysis = analyse(post.release, self.public, replace=replace)
         price = self._price(table, asked)
         plan = choose(analysis, price)
         verify(plan)

@@ -104,7 +104,7 @@ def _domain(prepared: Prepared, name: str) -> str:
 
 
 def _tree(engine: Engine, relation: Relation, indent: str) -> Iterator[str]:
-    stability = describe(relation, engine.backend)
+    stability = describe(relation, engine.public)
     match relation:
         case Scan():
             alias = "" if relation.alias == relation.table else f" AS {relation.alias}"

@@ -13,6 +13,8 @@ from fractions import Fraction
 
 from dpsql.plan.interval import Interval
 
+LEAST_EXPONENT = -1000
+"""No step is smaller: its inverse must be a DOUBLE."""
 BITS = 30
 """A value at the far bound is at most 2^BITS steps from zero."""
 
@@ -38,8 +40,7 @@ class Lattice:
         magnitude = interval.magnitude
         # The least e with magnitude <= 2^e, found without floats.
         exponent = 0 if magnitude == 0 else _ceil_log2(magnitude) - BITS
-        if integral:
-            exponent = max(0, exponent)
+        exponent = max(0 if integral else LEAST_EXPONENT, exponent)
         step = Fraction(2) ** exponent
         low, high = interval.ends
         return cls(exponent, math.floor(low / step), math.ceil(high / step))

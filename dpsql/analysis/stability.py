@@ -21,8 +21,8 @@ MAX_ROWS = 2**30
 class PublicFacts(Protocol):
     """What may be looked up in public tables, whose values are no secret."""
 
-    def multiplicity(self, table: str, columns: tuple[str, ...]) -> int:
-        """The most rows of `table` that share non-NULL values of `columns`; 0 for an empty table."""
+    def multiplicity(self, join: Join) -> int:
+        """The most rows of the right side of `join` that one row can be equal to; 0 for an empty table."""
         ...
 
 
@@ -60,8 +60,7 @@ def fanout(relation: Relation, facts: PublicFacts) -> int:
         case Filter():
             return fanout(relation.input, facts)
         case Join():
-            keys = tuple(column.name for _, column in relation.on)
-            return fanout(relation.left, facts) * max(1, facts.multiplicity(relation.right.table, keys))
+            return fanout(relation.left, facts) * max(1, facts.multiplicity(relation))
 
 
 def bound(release: Release, domain_size: int | None, facts: PublicFacts) -> Bound:
@@ -128,6 +127,5 @@ def describe(relation: Relation, facts: PublicFacts) -> str:
         case Filter():
             return "stability 1"
         case Join():
-            keys = tuple(column.name for _, column in relation.on)
-            times = max(1, facts.multiplicity(relation.right.table, keys))
+            times = max(1, facts.multiplicity(relation))
             return f"stability {times}: at most {times} public row{'s' * (times != 1)} for a key"

@@ -49,8 +49,8 @@ class Backend(Protocol):
         """Each table's columns with their engine types. Metadata alone: no value is read."""
         ...
 
-    def multiplicity(self, table: str, columns: tuple[str, ...]) -> int:
-        """The most rows of a public table that share non-NULL values of `columns`."""
+    def public_number(self, sql: str) -> int:
+        """The whole number that an emitted query over public tables alone gives."""
         ...
 
     def snapshot(self) -> AbstractContextManager[None]:

@@ -148,6 +148,7 @@ def _csv(result: Result) -> str:
 def _json(result: Result) -> str:
     names, rows = flat(result)
     data = {
+        "columns": names,
         "rows": [dict(zip(names, map(_plain, row), strict=True)) for row in rows],
         "receipt": result.receipt.to_dict(),
     }

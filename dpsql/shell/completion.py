@@ -74,7 +74,8 @@ def candidates(before: str, after: str, words: Vocabulary) -> tuple[str, list[Ca
         return "", []
     found = _WORD.search(before)
     owner, prefix = (found[1], found[2]) if found else (None, "")
-    scope = _in_scope(before + after, words)
+    # The word at the cursor is not yet an alias.
+    scope = _in_scope(before[: len(before) - len(prefix)] + after, words)
     if owner is not None:
         options = [Candidate(_quoted(name), "column") for name in scope.get(fold(_bare(owner)), ())]
     elif _AFTER_FROM.search(before):

@@ -109,7 +109,7 @@ def _prompts(
         history=_kept(history),
         # Enter ends the entry once it is complete, and begins another line until then.
         multiline=Condition(lambda: unfinished(get_app().current_buffer.text)),
-        prompt_continuation=lambda width, *_: "...> ".rjust(width),
+        prompt_continuation=lambda width, _, wraps: ("" if wraps else "...> ").rjust(width),
         complete_while_typing=True,
         input=source,
         output=screen,

@@ -65,7 +65,7 @@ class Session:
                 code="command",
                 hint="commands begin with a backslash: \\d lists the tables, \\? the commands",
             )
-        bare = without_comments(text).strip()
+        bare = without_comments(text).strip().rstrip(";").rstrip()
         if bare.lower() in _WORDS:
             return commands.run(self.state, f"\\{bare}")
         if catalogue := _CATALOGUE.fullmatch(bare):

@@ -15,11 +15,13 @@ from dpsql.analysis.blocks import ROWS, UNITS, Statistic
 from dpsql.analysis.domains import nullable
 from dpsql.plan.expr import Column, columns
 from dpsql.plan.nodes import Filter, Join, Post, Relation, Scan, UnitKind, private_scan
-from dpsql.plan.types import Type
+from dpsql.plan.types import Type, common
 from dpsql.sql.clean import NAN, clean
 from dpsql.sql.scalar_text import column, constant, identifier, write
 
 UNIT = "#unit"
+# Names that no table of the policy has: a common table expression would hide a table of its name.
+CONTRIBUTION, EXCESS, RANKED = '"#contribution"', '"#excess"', '"#ranked"'
 RELEASED = "released"
 ORDINAL = "#"
 
@@ -92,20 +94,20 @@ def _per_unit(analysis: Analysis, keys: list[str]) -> str:
         f"SELECT u, {', '.join([*shown, 'COUNT(*) AS n', *_row_aggregates(analysis)])}\n"
         f"  FROM ({_rows(analysis)})\n  GROUP BY {', '.join(group_by)}"
     )
-    ctes = [f"contribution AS (\n  {contribution}\n)"]
+    ctes = [f"{CONTRIBUTION} AS (\n  {contribution}\n)"]
     kept = ", ".join([*keys, *names[1:]])
     if one_group:
-        source = f"SELECT {kept + ', ' if kept else ''}LEAST(n, {bound.rows}) AS m FROM contribution"
+        source = f"SELECT {kept + ', ' if kept else ''}LEAST(n, {bound.rows}) AS m FROM {CONTRIBUTION}"
     elif bound.limited:
-        ctes.append(f"ranked AS (\n  {_ranked(analysis, keys)}\n)")
+        ctes.append(f"{RANKED} AS (\n  {_ranked(analysis, keys)}\n)")
         allowed = f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))"
-        source = f"SELECT {kept}, {allowed} AS m FROM ranked WHERE place <= {bound.groups}"
+        source = f"SELECT {kept}, {allowed} AS m FROM {RANKED} WHERE place <= {bound.groups}"
     else:
         ctes.append(
-            f"excess AS (\n  SELECT u, SUM(n) AS total FROM contribution GROUP BY u HAVING SUM(n) > {bound.rows}\n)"
+            f"{EXCESS} AS (\n  SELECT u, SUM(n) AS total FROM {CONTRIBUTION} GROUP BY u HAVING SUM(n) > {bound.rows}\n)"
         )
         allowed = f"CASE WHEN total IS NULL THEN n ELSE n * {bound.rows} // total END"
-        source = f"SELECT {kept}, {allowed} AS m FROM contribution LEFT JOIN excess USING (u)"
+        source = f"SELECT {kept}, {allowed} AS m FROM {CONTRIBUTION} LEFT JOIN {EXCESS} USING (u)"
     totals = ["COUNT(*) AS units", "SUM(m) AS n", *_unit_aggregates(analysis)]
     return "\n".join(
         [
@@ -127,7 +129,7 @@ def _ranked(analysis: Analysis, keys: list[str]) -> str:
     # A row's number is no property of the row: other rows' would change if one were removed.
     seed = ", ".join(["u", *keys] if by_column else keys)
     return (
-        "SELECT *, ROW_NUMBER() OVER w AS place, SUM(n) OVER w AS upto FROM contribution\n"
+        f"SELECT *, ROW_NUMBER() OVER w AS place, SUM(n) OVER w AS upto FROM {CONTRIBUTION}\n"
         f"  WINDOW w AS (PARTITION BY u ORDER BY HASH({seed}), {', '.join(keys)} ROWS UNBOUNDED PRECEDING)"
     )
 
@@ -200,11 +202,35 @@ def _relation(analysis: Analysis, relation: Relation) -> tuple[str, list[str]]:
 def _scan(analysis: Analysis, scan: Scan) -> str:
     """The columns of a table that the query reads, cleaned, under the table's alias."""
     used = {part.name: part for part in _columns(analysis) if part.source == scan.alias}
-    items = [f"{clean(part)} AS {identifier(name)}" for name, part in used.items()]
+    items = _cleaned(used.values())
     if scan.unit.private and analysis.bound.per_unit:
         unit = "ROW_NUMBER() OVER ()" if scan.unit.column is None else identifier(scan.unit.column.name)
         items.append(f"{unit} AS {identifier(UNIT)}")
     return f"(SELECT {', '.join(items) or '1'} FROM {identifier(scan.table)}) AS {identifier(scan.alias)}"
+
+
+def _cleaned(used: Iterable[Column]) -> list[str]:
+    return [f"{clean(part)} AS {identifier(part.name)}" for part in used]
+
+
+def emit_multiplicity(join: Join) -> str:
+    """The query for the most rows of a join's public side that one row can be equal to.
+
+    Keys are compared as the join compares them: cleaned, and in the common type of both sides, in
+    which keys that differ as stored may be equal.
+    """
+    keys = []
+    for ours, theirs in join.on:
+        shared = common((ours.type, theirs.type)) or theirs.type
+        text = f"CAST({column(theirs)} AS {shared.value})"
+        keys.append(f"{text} + 0" if shared is Type.DOUBLE else text)  # -0.0 equals 0.0
+    used = {theirs.name: theirs for _, theirs in join.on}
+    source = f"(SELECT {', '.join(_cleaned(used.values()))} FROM {identifier(join.right.table)})"
+    present = " AND ".join(f"{key} IS NOT NULL" for key in keys)
+    return (
+        f"SELECT COALESCE(MAX(n), 0) FROM (SELECT COUNT(*) AS n FROM {source} AS {identifier(join.right.alias)} "
+        f"WHERE {present} GROUP BY {', '.join(keys)})"
+    )
 
 
 def _columns(analysis: Analysis) -> Iterable[Column]:

@@ -220,6 +220,17 @@ def hold_to_the_law(case: Case, most: int) -> None:
             assert 4 * l2_squared >= most_l2_squared, "the derived l2 sensitivity is more than twice"
 
 
+@pytest.mark.parametrize("unit", ["u", "row"])
+def test_the_choice_of_groups_depends_on_the_unit_alone(unit: str) -> None:
+    """Which of its groups count for a unit does not change when another unit comes or goes."""
+    world = World(policy(unit=unit, domain=False))
+    prepared = world.prepare("SELECT w, COUNT(*) FROM t JOIN p ON t.k = p.k GROUP BY w", max_groups=1)
+    others = tuple(DEFAULT._replace(u=number) for number in range(2, 18))
+    worst = largest(world, prepared, [((DEFAULT, *others), others)])
+    for (l1, _), (most_l1, _) in zip(worst, derived(prepared.plan.blocks), strict=True):
+        assert l1 <= most_l1
+
+
 @pytest.mark.parametrize("sql", ["SELECT COUNT(*), SUM(x) FROM t", "SELECT k, COUNT(DISTINCT u) FROM t GROUP BY k"])
 def test_rows_without_a_unit_do_not_count(sql: str) -> None:
     """A row whose unit id is NULL belongs to nobody and changes nothing."""

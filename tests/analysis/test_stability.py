@@ -1,0 +1,81 @@
+"""Contribution bounds and the fan-out of joins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pytest
+from laws.worlds import World, policy
+
+import dpsql
+from dpsql.analysis.stability import Bound
+
+
+def bound(sql: str, max_groups: int | None = None, **rules: Any) -> Bound:
+    """The contribution bound of a query over the tiny schema."""
+    return World(policy(**rules)).prepare(sql, max_groups).plan.analysis.bound
+
+
+@pytest.mark.parametrize(
+    ("sql", "rules", "rows", "groups", "limited"),
+    [
+        ("SELECT COUNT(*) FROM t", {}, 2, 1, False),
+        ("SELECT COUNT(*) FROM t GROUP BY k", {}, 2, 2, False),
+        ("SELECT COUNT(*) FROM t GROUP BY k", {"rows": 20}, 20, 3, False),  # A, B and NULL
+        ("SELECT COUNT(*) FROM t GROUP BY k", {"rows": 20, "groups": 2}, 20, 2, True),
+        ("SELECT COUNT(*) FROM t GROUP BY k", {"rows": 20, "groups": 9}, 20, 3, False),
+        ("SELECT COUNT(*) FROM t GROUP BY s", {"rows": 20}, 20, 20, False),
+        ("SELECT COUNT(*) FROM t GROUP BY k", {"rows": 20, "partition": True}, 20, 1, False),
+        ("SELECT COUNT(*) FROM t GROUP BY k, s", {"rows": 20, "partition": True}, 20, 20, False),
+        ("SELECT COUNT(*) FROM t GROUP BY k", {"rows": 1}, 1, 1, False),
+        ("SELECT COUNT(*) FROM t GROUP BY k", {"unit": "row"}, 1, 1, False),
+        ("SELECT COUNT(*) FROM t JOIN p ON t.k = p.k", {"rows": 3}, 6, 1, False),
+        ("SELECT COUNT(*) FROM t JOIN p a ON t.k = a.k JOIN p b ON t.k = b.k", {"rows": 1}, 4, 1, False),
+    ],
+)
+def test_bounds(sql: str, rules: dict[str, Any], rows: int, groups: int, limited: bool) -> None:
+    """Rows are multiplied by joins; groups never pass rows, keys or what is stated."""
+    found = bound(sql, **rules)
+    assert (found.rows, found.groups, found.limited) == (rows, groups, limited)
+
+
+def test_a_query_may_only_lower_the_bound() -> None:
+    """The smaller of the policy's and the query's max_groups counts."""
+    sql = "SELECT COUNT(*) FROM t GROUP BY s"
+    assert bound(sql, max_groups=5, rows=20, groups=3).groups == 3
+    assert bound(sql, max_groups=2, rows=20, groups=3).groups == 2
+
+
+@pytest.mark.parametrize(
+    ("keys", "column", "expected"),
+    [
+        ("1, 1, 2", {"type": "integer"}, 2),
+        ("1, 2, 3", {"type": "integer"}, 1),
+        ("NULL, NULL, 3", {"type": "integer"}, 1),
+        ("5, 50, 500", {"type": "integer", "bounds": [0, 5]}, 3),  # all clamped to 5
+        ("1, 2, 3", {"type": "integer", "values": [1]}, 1),  # the others are read as NULL
+        ("9007199254740992, 9007199254740993", {"type": "integer"}, 2),  # equal as DOUBLE
+        ("CAST(0.0 AS DOUBLE), CAST(-0.0 AS DOUBLE)", {"type": "double"}, 2),
+        ("CAST('NaN' AS DOUBLE), CAST('NaN' AS DOUBLE)", {"type": "double"}, 1),
+    ],
+)
+def test_fanout_is_counted_as_the_join_compares(keys: str, column: dict[str, Any], expected: int) -> None:
+    """Public keys that differ as stored but are equal when joined count together."""
+    database = duckdb.connect()
+    database.execute(f"CREATE TABLE t AS SELECT CAST(1 AS DOUBLE) AS x; CREATE TABLE q AS SELECT unnest([{keys}]) AS y")
+    rules = policy(unit="row")
+    rules["tables"] = {
+        "t": {"unit": "row", "columns": {"x": {"type": "double"}}},
+        "q": {"public": True, "columns": {"y": column}},
+    }
+    with dpsql.connect(database, policy=rules, ledger=":memory:", epsilon=1) as con:
+        prepared = con.explain("SELECT COUNT(*) FROM t JOIN q ON x = y").prepared
+        assert prepared.plan.analysis.bound.rows == expected
+
+
+def test_too_large_a_fanout_is_refused() -> None:
+    """A join that could repeat a unit's rows beyond what sums can hold is refused."""
+    with pytest.raises(dpsql.QueryRejected) as caught:
+        bound("SELECT COUNT(*) FROM t JOIN p ON t.k = p.k", rows=10**9)
+    assert caught.value.code == "fanout"

@@ -1,0 +1,120 @@
+"""The terminal around the session, with keys from a pipe; and the pipe without a terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from dpsql.shell.prompt import entries, follow, history_file, interact
+from dpsql.shell.session import Session
+
+COUNT = "SELECT COUNT(*) FROM visits"
+CTRL_C, CTRL_D, ENTER = "\x03", "\x04", "\r"
+
+
+def typed(session: Session, keys: str, history: Path | None = None) -> list[str]:
+    """What the shell writes for these keys, to which Ctrl-D is added."""
+    out: list[str] = []
+    with create_pipe_input() as source:
+        source.send_text(keys + CTRL_D)
+        interact(session, out.append, history=history, source=source, screen=DummyOutput())
+    return out
+
+
+def test_a_statement_runs_over_lines_until_its_semicolon(session: Session) -> None:
+    """Enter goes on to the next line until the statement ends."""
+    (text,) = typed(session, f"SELECT COUNT(*){ENTER}FROM visits{ENTER};{ENTER}")
+    assert text.startswith("count_star()")
+
+
+def test_a_command_ends_with_its_line(session: Session) -> None:
+    """A backslash command needs no semicolon."""
+    (text,) = typed(session, f"\\budget{ENTER}")
+    assert text.startswith("table")
+
+
+def test_ctrl_c_drops_what_was_typed(session: Session) -> None:
+    """Nothing of a cancelled statement is run; the shell goes on."""
+    (text,) = typed(session, f"SELECT COUNT(*) FROM vis{CTRL_C}\\epsilon{ENTER}")
+    assert text == "a query is asked for with ε 1"
+    assert session.state.connection.budget()["visits"].queries == 0
+
+
+def test_quit_leaves_at_once(session: Session) -> None:
+    """What follows the command that leaves is not read."""
+    assert typed(session, f"\\q{ENTER}\\budget{ENTER}") == []
+
+
+def test_an_interrupted_query_leaves_the_shell_alive(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while the engine works ends the query, and says that a charge stays."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session.state.connection, "query", interrupted)
+    first, second = typed(session, f"{COUNT};{ENTER}\\epsilon{ENTER}")
+    assert first == "interrupted; what was charged stays charged"
+    assert second.startswith("a query")
+
+
+def test_the_history_keeps_sql_alone_and_for_oneself(session: Session, tmp_path: Path) -> None:
+    """The file holds the statements typed, no answer and no command, and nobody else may read it."""
+    path = tmp_path / "state" / "dpsql" / "history"
+    out = typed(session, f"{COUNT};{ENTER}\\budget{ENTER}", path)
+    kept = path.read_text(encoding="utf-8")
+    assert f"+{COUNT};" in kept
+    assert "budget" not in kept
+    assert not any(line and line in kept for text in out for line in text.splitlines())
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_history_of_another_day_is_there(session: Session, tmp_path: Path) -> None:
+    """The arrow brings back what was typed in an earlier session."""
+    path = tmp_path / "history"
+    typed(session, f"{COUNT};{ENTER}", path)
+    (text,) = typed(session, f"\x1b[A{ENTER}", path)
+    assert text.startswith("count_star()")
+
+
+def test_without_a_place_for_it_the_history_is_in_memory(session: Session, tmp_path: Path) -> None:
+    """A history that cannot be written is no reason to fail."""
+    (tmp_path / "file").write_text("")
+    assert len(typed(session, f"\\epsilon{ENTER}", tmp_path / "file" / "history")) == 1
+
+
+def test_where_the_history_lies() -> None:
+    """The XDG directory for state if it is absolute, else the one under the home directory."""
+    assert history_file({"XDG_STATE_HOME": "/s"}) == Path("/s/dpsql/history")
+    home = Path.home() / ".local" / "state" / "dpsql" / "history"
+    assert history_file({"XDG_STATE_HOME": "relative"}) == history_file({}) == home
+
+
+def test_a_pipe_is_answered_statement_by_statement(session: Session) -> None:
+    """Statements may share lines or run over them; refusals go elsewhere, and the rest is answered."""
+    out: list[str] = []
+    errors: list[str] = []
+    lines = [f"{COUNT}; SELECT\n", "AVG(cost) FROM visits;\n", "SELECT nothing FROM visits;\n", "\\epsilon\n"]
+    assert not follow(session, lines, out.append, errors.append)
+    assert [text.split()[0] for text in out] == ["count_star()", "avg(cost)", "a"]
+    assert len(errors) == 1
+
+
+def test_a_pipe_without_errors_is_fine(session: Session) -> None:
+    """The last statement may lack its semicolon; what follows a quit is not read."""
+    out: list[str] = []
+    assert follow(session, ["-- hello\n", "\n", COUNT], out.append)
+    assert len(out) == 1
+    assert follow(session, ["quit\n", "SELECT nothing"], out.append)
+    assert len(out) == 1
+
+
+def test_entries_of_a_pipe() -> None:
+    """Commands end with their line, wherever they begin; statements at their semicolon."""
+    lines = ["a;\\d x\n", "b\n", "\\c; -- d\n", "\\q\n"]
+    assert list(entries(lines)) == ["a;", "\\d x", "b\n\\c;", "\\q"]

@@ -1,0 +1,231 @@
+"""The session: entries in, text out."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from typing import Any, NoReturn
+
+import pytest
+from small_study import SECRET
+
+from dpsql.accounting import Spend
+from dpsql.shell.answers import Format
+from dpsql.shell.commands import COMMANDS
+from dpsql.shell.session import Session, parts, unfinished
+from dpsql.shell.view import View
+
+COUNT = "SELECT COUNT(*) FROM visits"
+
+
+def ask(session: Session, entry: str) -> str:
+    """The text of the one reply to an entry, which must not fail."""
+    (reply,) = session.replies(entry)
+    assert not reply.failed, reply.text
+    return reply.text
+
+
+def fail(session: Session, entry: str) -> str:
+    """The text of the one reply to an entry, which must fail."""
+    (reply,) = session.replies(entry)
+    assert reply.failed, reply.text
+    return reply.text
+
+
+def spent(session: Session) -> Spend:
+    return session.state.connection.budget()["visits"].spent
+
+
+def test_a_query_is_answered_and_its_price_told(session: Session) -> None:
+    """The answer is a table with its interval, then one line with the charge and what is left."""
+    head, rule, row, cost = ask(session, f"{COUNT};").splitlines()
+    assert head.split() == ["count_star()", "±95%"]
+    assert set(rule) == {"─"}
+    assert len(row.split()) == 2
+    assert cost.startswith("charged to visits: ε 1 (ρ 0.463); ")
+    assert spent(session).loss > 0
+
+
+def test_several_statements_are_answered_in_order(session: Session) -> None:
+    """Statements of one entry are answered one by one; a refusal does not stop the next."""
+    replies = list(session.replies("SELECT AVG(cost) FROM visits; SELECT cost FROM visits; \\budget"))
+    assert [reply.failed for reply in replies] == [False, True, False]
+
+
+def test_a_refusal_shows_code_place_and_hint(session: Session) -> None:
+    """An error is a reply: its stable code, a caret under the place, what to write instead; no charge."""
+    text = fail(session, "SELECT plan, COUNT(*)\nFROM vists;")
+    assert text.splitlines() == [
+        "error[table]: there is no table vists (line 2, column 6)",
+        "  FROM vists",
+        "       ^",
+        "hint: did you mean visits?",
+    ]
+    assert spent(session) == Spend(0, 0)
+
+
+def test_no_query_runs_before_epsilon_is_said(session: Session) -> None:
+    """Nobody's budget is spent by a default: the error says how to set one."""
+    session.state.epsilon = None
+    for entry in (f"{COUNT};", f"EXPLAIN {COUNT};", f"\\explain {COUNT}"):
+        assert "\\epsilon 0.1" in fail(session, entry)
+    assert "0.25" in ask(session, "\\epsilon 0.25")
+    assert "ε 0.25" in ask(session, f"{COUNT};")
+
+
+@pytest.mark.parametrize("text", ["nan", "-1", "0", "inf", "1e", "a lot"])
+def test_a_senseless_epsilon_changes_nothing(session: Session, text: str) -> None:
+    """Only a finite number above zero is a loss."""
+    assert "error[loss]" in fail(session, f"\\epsilon {text}")
+    assert session.state.epsilon == Fraction(1)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *(
+            "\\d",
+            "\\d visits",
+            '\\d "Visits"',
+            "\\budget",
+            "\\?",
+            "\\epsilon",
+            "\\delta",
+            "\\groups",
+            "\\format",
+        ),
+        *("\\receipt", f"\\explain {COUNT}", f"EXPLAIN {COUNT};", f"-- why\n/* so */ explain {COUNT};"),
+        *("SHOW TABLES;", "show all tables", "DESCRIBE visits;", "desc regions", "help", "-- nothing", ";;"),
+    ],
+)
+def test_looking_is_free(session: Session, entry: str) -> None:
+    """Commands, plans and the catalogue come from the policy: nothing is charged for them."""
+    for reply in session.replies(entry):
+        assert not reply.failed, reply.text
+    assert spent(session) == Spend(0, 0)
+
+
+def test_the_catalogue_is_the_policys(session: Session) -> None:
+    """Tables and columns that the policy leaves out do not exist; bounds and domains are shown."""
+    assert [line.split()[0] for line in ask(session, "\\d").splitlines()[2:]] == ["visits", "regions"]
+    columns = ask(session, "\\d VISITS")
+    assert "A, B, C" in columns
+    assert "[0, 1000]" in columns
+    assert "[2020-01-01, 2025-12-31]" in columns
+    assert "privacy unit" in columns
+    assert "at most 10 rows of one patient count" in columns
+    assert "undeclared" not in columns
+    assert "there is no table wages" in fail(session, "\\d wages")
+
+
+def test_settings_reach_the_query(session: Session) -> None:
+    """Groups, delta and format hold until they are changed."""
+    ask(session, "\\groups 1")
+    ask(session, "\\delta 1e-8")
+    ask(session, "\\format json")
+    data = json.loads(ask(session, "SELECT region, COUNT(*) AS n FROM visits GROUP BY region;"))
+    assert data["receipt"]["entries"][0]["delta"] == str(Fraction(1, 10**8))
+    assert data["receipt"]["mechanisms"][0]["l1_sensitivity"] == "10"
+    assert session.state.format is Format.JSON
+    assert "as many groups" in ask(session, "\\groups auto")
+    assert "error[max_groups]" in fail(session, "\\groups none")
+    assert "error[argument]" in fail(session, "\\format xml")
+
+
+def test_unknown_commands_name_the_nearest(session: Session) -> None:
+    """A slip is told what was meant; the commands of other shells are told where they are."""
+    assert "did you mean \\budget?" in fail(session, "\\bugdet")
+    assert "\\d lists the tables" in fail(session, ".tables")
+
+
+@pytest.mark.parametrize("entry", ["\\q", "quit", "exit;", "EXIT"])
+def test_leaving(session: Session, entry: str) -> None:
+    """Each way out ends the session, and nothing after it in the entry is answered."""
+    assert [reply.quit for reply in session.replies(entry)] == [True]
+
+
+def test_the_prompt_tells_what_is_left(session: Session) -> None:
+    """The ε of the largest query that still fits, rounded down, of the table charged last."""
+    before = session.prompt()
+    assert before.startswith("dpsql(visits ε ")
+    assert before.endswith(" left)> ")
+    ask(session, f"{COUNT};")
+    assert session.prompt() < before
+    left = Fraction(session.prompt().split()[2])
+    assert left <= session.state.connection.budget()["visits"].remaining_epsilon
+
+
+def test_the_prompt_survives_a_lost_ledger(session: Session) -> None:
+    """A ledger that cannot be read is told by the next query, not by a crash at the prompt."""
+    session.state.connection.close()
+    assert session.prompt() == "dpsql> "
+
+
+def test_an_unforeseen_failure_says_nothing(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an unknown exception says may quote a value: the reply is constant text."""
+
+    def broken(*_: Any, **__: Any) -> NoReturn:
+        raise ValueError(f"could not convert {SECRET}")
+
+    monkeypatch.setattr(session.state.connection, "query", broken)
+    text = fail(session, f"{COUNT};")
+    assert "error[internal]" in text
+    assert SECRET not in text
+    monkeypatch.setenv("DPSQL_TRACEBACK", "1")
+    with pytest.raises(ValueError, match=SECRET):
+        list(session.replies(f"{COUNT};"))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *(
+            "SELECT note FROM visits;",
+            "SELECT note, COUNT(*) FROM visits GROUP BY note;",
+            "SELECT * FROM visits;",
+        ),
+        "SELECT SUM(CAST(note AS BIGINT)) FROM visits;",
+        "SELECT COUNT(*) FROM visits WHERE CAST(note AS DATE) > '2024-01-01';",
+        "SELECT MAX(note) FROM visits;",
+        *("SELECT * FROM duckdb_tables();", "COPY visits TO 'x.csv';", "SELECT COUNT(*) FROM wages;"),
+        *("\\d visits", "\\receipt", f"\\explain {COUNT}", "\\explain SELECT note FROM visits"),
+    ],
+)
+def test_no_exact_value_is_shown(session: Session, entry: str) -> None:
+    """Whatever is typed, no reply holds a value of a private text column."""
+    for style in Format:
+        session.state.format = style
+        for reply in session.replies(entry):
+            assert SECRET not in reply.text
+
+
+def test_colours_are_only_for_terminals(session: Session) -> None:
+    """A pipe gets plain text, a terminal the same text with colours."""
+    plain = fail(session, "SELECT nothing FROM visits;")
+    assert "\x1b" not in plain
+    session.state.view = View(color=True)
+    assert "\x1b[" in fail(session, "SELECT nothing FROM visits;")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.names[0])
+def test_every_command_is_in_the_help(session: Session, command: Any) -> None:
+    """The registry is the help."""
+    assert f"\\{command.names[0]}" in ask(session, "\\?")
+
+
+def test_when_an_entry_is_complete() -> None:
+    """SQL ends at a semicolon, a command with its line."""
+    for entry in (
+        "\\d",
+        " \\explain SELECT 1",
+        ".mode",
+        "quit",
+        "",
+        "SELECT 1;",
+        "SELECT 1; -- so",
+        "a; \\q",
+    ):
+        assert not unfinished(entry), entry
+    for entry in ("SELECT 1", "SELECT ';", "SELECT 1; SELECT 2", "SELECT 1 -- ;", "/* ;"):
+        assert unfinished(entry), entry
+    assert list(parts("a ; b")) == ["a", "b"]

@@ -1,0 +1,186 @@
+"""Tiny databases for the attacks, their neighbours, and all that an analyst can observe of both.
+
+`world(person(1), person(2, cost=9.0))` is a connection to two people. Two worlds draw the same words of
+entropy and see the same clock, so what differs between the answers of neighbours comes from the data.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import duckdb
+from entropy import RecordingEntropy, SeededEntropy
+from laws.worlds import Statistics, change
+
+import dpsql
+from dpsql.accounting import Budget, open_ledger
+from dpsql.backends.duckdb import DuckDBBackend
+from dpsql.connection import Connection
+from dpsql.engine import Asked, Engine, Prepared
+from dpsql.policy import load
+from dpsql.release import _groups
+
+Row = Mapping[str, Any]
+Declared = Mapping[str, tuple[str, Mapping[str, Any] | None]]
+"""Each column's type in the engine and its declaration in the policy, None where it has none."""
+
+COLUMNS: Declared = {
+    "id": ("INTEGER", None),
+    "city": ("VARCHAR", {"type": "varchar", "values": ["Bonn", "Kiel"]}),
+    "word": ("VARCHAR", {"type": "varchar"}),
+    "age": ("INTEGER", {"type": "integer", "bounds": [0, 110]}),
+    "cost": ("DOUBLE", {"type": "double", "bounds": [-5, 100]}),
+    "free": ("DOUBLE", {"type": "double"}),
+    "day": ("DATE", {"type": "date", "bounds": [dt.date(2020, 1, 1), dt.date(2020, 12, 31)]}),
+    "at": ("TIMESTAMP", {"type": "timestamp"}),
+    "member": ("BOOLEAN", {"type": "boolean"}),
+}
+REGIONS = "CREATE TABLE regions AS SELECT * FROM (VALUES ('Bonn', 1), ('Kiel', 2)) AS r(name, rank)"
+NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+
+
+def person(who: Any, **values: Any) -> Row:
+    """A row of the private table `people`; what is not given is ordinary."""
+    return {
+        "id": who,
+        "city": "Bonn",
+        "word": "a",
+        "age": 30,
+        "cost": 10.0,
+        "free": 1.0,
+        "day": "2020-02-29",
+        "at": "2020-02-29 12:00:00",
+        "member": True,
+    } | values
+
+
+def world(
+    *rows: Row,
+    columns: Declared = COLUMNS,
+    unit: str = "id",
+    setup: Sequence[str] = (),
+    table: Mapping[str, Any] | None = None,
+    budget: Mapping[str, Any] | None = None,
+    **policy: Any,
+) -> Connection:
+    """A connection to `people` with these rows and the public `regions`.
+
+    `columns` are those of `people`, `table` adds to its declaration, `setup` is SQL that runs before
+    the table is made. One unit has at most two rows unless `unit` is "row".
+    """
+    database = duckdb.connect()
+    for statement in (*setup, REGIONS):
+        database.execute(statement)
+    database.execute(f"CREATE TABLE people ({', '.join(f'{quoted(n)} {kind}' for n, (kind, _) in columns.items())})")
+    insert(database, rows, columns)
+    declared = {name: dict(rules) for name, (_, rules) in columns.items() if rules is not None}
+    bounds = {} if unit == "row" else {"rows_per_unit": 2}
+    people = {"unit": unit, "columns": declared, **bounds, **(table or {})}
+    tables = {"people": people, "regions": {"public": True}} | policy.pop("tables", {})
+    return connected(database, {"budget": budget or {"epsilon": 100, "delta": 1e-6}, "tables": tables, **policy})
+
+
+def insert(database: duckdb.DuckDBPyConnection, rows: Sequence[Row], columns: Declared = COLUMNS) -> None:
+    """Adds rows to `people`, each value cast from its text."""
+    for row in rows:
+        values = ", ".join(f"CAST(? AS {kind})" for kind, _ in columns.values())
+        given = [None if row.get(name) is None else str(row[name]) for name in columns]
+        database.execute(f"INSERT INTO people VALUES ({values})", given)
+
+
+def quoted(name: str) -> str:
+    """A quoted identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def connected(database: Any, policy: Mapping[str, Any], *, ledger: Any = ":memory:") -> Connection:
+    """A connection with seeded entropy and a clock that stands still."""
+    rules = load({"version": 1, "privacy_unit": "person", **policy})
+    budgets = {}
+    for name in rules.private_tables():
+        spec = rules.budget_of(name)
+        budgets[name] = Budget(spec.accountant, spec.epsilon, spec.delta)
+    book = open_ledger(ledger, budgets, clock=lambda: NOON)
+    entropy = RecordingEntropy(SeededEntropy(1))
+    engine = Engine(rules, DuckDBBackend(database), book, "ana", entropy)
+    assert engine.catalog.tables
+    return Connection(engine, Fraction(1))
+
+
+def engine_of(connection: Connection) -> duckdb.DuckDBPyConnection:
+    """The database behind a connection, which no analyst can reach."""
+    backend = connection.engine.backend
+    assert isinstance(backend, DuckDBBackend)
+    return backend._connection
+
+
+def prepared(connection: Connection, sql: str, max_groups: int | None = None) -> Prepared:
+    """The plan of a query at ε = 1."""
+    return connection.engine.prepare(Asked(sql, max_groups=max_groups))
+
+
+def statistics(connection: Connection, sql: str, max_groups: int | None = None) -> Statistics:
+    """The exact cells of each group, which only the noise ever sees."""
+    plan = prepared(connection, sql, max_groups)
+    exact = connection.engine.backend.run(plan.statement.sql).reveal()
+    blocks = [measured.block for measured in plan.plan.blocks]
+    return {
+        group: tuple(tuple(cell.exact(moments) for cell in block.cells) for block in blocks)
+        for group, moments in _groups(plan.plan.analysis, plan.statement, exact)
+    }
+
+
+def assert_within_sensitivity(
+    before: Connection, after: Connection, sql: str, max_groups: int | None = None
+) -> int:
+    """Neighbours' exact cells differ by no more than was derived; returns the largest l1 change.
+
+    A group that is in one world alone must pass a selection; what it adds is charged there, as delta.
+    """
+    old, new = (statistics(connection, sql, max_groups) for connection in (before, after))
+    plan = prepared(before, sql, max_groups).plan
+    if plan.selection is not None:
+        both = old.keys() & new.keys()
+        for ours, theirs in ((old, new), (new, old)):
+            assert len(ours.keys() - theirs.keys()) <= plan.analysis.bound.groups
+        old, new = ({key: cells[key] for key in both} for cells in (old, new))
+    changes = [change(old, new, block) for block in range(len(plan.blocks))]
+    for measured, (l1, l2_squared) in zip(plan.blocks, changes, strict=True):
+        assert l1 <= measured.sensitivity.l1, f"{sql}: {measured.block.name} moves by {l1}"
+        assert l2_squared <= measured.sensitivity.l2_squared, f"{sql}: {measured.block.name}"
+    return max(l1 for l1, _ in changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """All that an analyst observes of a query, but for the values of its rows."""
+
+    columns: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    receipt: str = ""
+    error: tuple[str, str, str, str | None] | None = None
+
+
+def observed(connection: Connection, sql: str, **options: Any) -> tuple[Outcome, tuple[Any, ...]]:
+    """The outcome of a query and its rows."""
+    try:
+        result = connection.query(sql, **options)
+    except dpsql.Error as error:
+        return Outcome(error=(type(error).__name__, error.code, str(error), error.hint)), ()
+    return Outcome(result.columns, result.types, result.receipt.to_json()), result.rows
+
+
+def words_drawn(connection: Connection) -> int:
+    """How many words of entropy were drawn so far."""
+    entropy = connection.engine.entropy
+    assert isinstance(entropy, RecordingEntropy)
+    return entropy.total
+
+
+def spent(connection: Connection) -> int:
+    """How many charges the ledger holds."""
+    return len(connection.engine.ledger.entries())
