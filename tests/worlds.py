@@ -7,7 +7,8 @@ entropy and see the same clock, so what differs between the answers of neighbour
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -75,13 +76,17 @@ def world(
     database = duckdb.connect()
     for statement in (*setup, REGIONS):
         database.execute(statement)
-    database.execute(f"CREATE TABLE people ({', '.join(f'{quoted(n)} {kind}' for n, (kind, _) in columns.items())})")
+    database.execute(
+        f"CREATE TABLE people ({', '.join(f'{quoted(n)} {kind}' for n, (kind, _) in columns.items())})"
+    )
     insert(database, rows, columns)
     declared = {name: dict(rules) for name, (_, rules) in columns.items() if rules is not None}
     bounds = {} if unit == "row" else {"rows_per_unit": 2}
     people = {"unit": unit, "columns": declared, **bounds, **(table or {})}
     tables = {"people": people, "regions": {"public": True}} | policy.pop("tables", {})
-    return connected(database, {"budget": budget or {"epsilon": 100, "delta": 1e-6}, "tables": tables, **policy})
+    return connected(
+        database, {"budget": budget or {"epsilon": 100, "delta": 1e-6}, "tables": tables, **policy}
+    )
 
 
 def insert(database: duckdb.DuckDBPyConnection, rows: Sequence[Row], columns: Declared = COLUMNS) -> None:
@@ -123,9 +128,8 @@ def prepared(connection: Connection, sql: str, max_groups: int | None = None) ->
     return connection.engine.prepare(Asked(sql, max_groups=max_groups))
 
 
-def statistics(connection: Connection, sql: str, max_groups: int | None = None) -> Statistics:
+def cells(connection: Connection, plan: Prepared) -> Statistics:
     """The exact cells of each group, which only the noise ever sees."""
-    plan = prepared(connection, sql, max_groups)
     exact = connection.engine.backend.run(plan.statement.sql).reveal()
     blocks = [measured.block for measured in plan.plan.blocks]
     return {
@@ -134,25 +138,45 @@ def statistics(connection: Connection, sql: str, max_groups: int | None = None) 
     }
 
 
-def assert_within_sensitivity(
-    before: Connection, after: Connection, sql: str, max_groups: int | None = None
-) -> int:
+def statistics(connection: Connection, sql: str) -> Statistics:
+    """The exact cells of a query."""
+    return cells(connection, prepared(connection, sql))
+
+
+def assert_within(plan: Prepared, old: Statistics, new: Statistics) -> int:
     """Neighbours' exact cells differ by no more than was derived; returns the largest l1 change.
 
     A group that is in one world alone must pass a selection; what it adds is charged there, as delta.
     """
-    old, new = (statistics(connection, sql, max_groups) for connection in (before, after))
-    plan = prepared(before, sql, max_groups).plan
-    if plan.selection is not None:
+    measured = plan.plan
+    if measured.selection is not None:
         both = old.keys() & new.keys()
         for ours, theirs in ((old, new), (new, old)):
-            assert len(ours.keys() - theirs.keys()) <= plan.analysis.bound.groups
-        old, new = ({key: cells[key] for key in both} for cells in (old, new))
-    changes = [change(old, new, block) for block in range(len(plan.blocks))]
-    for measured, (l1, l2_squared) in zip(plan.blocks, changes, strict=True):
-        assert l1 <= measured.sensitivity.l1, f"{sql}: {measured.block.name} moves by {l1}"
-        assert l2_squared <= measured.sensitivity.l2_squared, f"{sql}: {measured.block.name}"
+            assert len(ours.keys() - theirs.keys()) <= measured.analysis.bound.groups
+        old, new = ({key: found[key] for key in both} for found in (old, new))
+    changes = [change(old, new, block) for block in range(len(measured.blocks))]
+    for block, (l1, l2_squared) in zip(measured.blocks, changes, strict=True):
+        assert l1 <= block.sensitivity.l1, f"{block.block.name} moves by {l1}"
+        assert l2_squared <= block.sensitivity.l2_squared, f"{block.block.name} moves too far in l2 norm"
     return max(l1 for l1, _ in changes)
+
+
+def assert_neighbours_within(before: Connection, after: Connection, sql: str) -> int:
+    """As `assert_within`, for a query on two worlds."""
+    plan = prepared(before, sql)
+    return assert_within(plan, cells(before, plan), cells(after, plan))
+
+
+@contextmanager
+def joined_by(connection: Connection, rows: Sequence[Row], columns: Declared = COLUMNS) -> Iterator[Connection]:
+    """The neighbour with these rows besides, for as long as the block lasts."""
+    database = engine_of(connection)
+    database.execute("BEGIN")
+    insert(database, rows, columns)
+    try:
+        yield connection
+    finally:
+        database.execute("ROLLBACK")
 
 
 @dataclass(frozen=True, slots=True)

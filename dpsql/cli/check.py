@@ -86,9 +86,13 @@ def _summary(rules: Policy) -> Iterator[RenderableType]:
 
 def _undeclared(rules: Policy, schema: Schema) -> Iterator[str]:
     """The tables and columns of the database that the policy leaves out."""
+    from dpsql.policy import fold
+
     for name, columns in schema.items():
         declared = rules.table(name)
         if declared is None:
             yield name
         elif not declared.public:
-            yield from (f"{name}.{column}" for column, _ in columns if column not in declared.columns)
+            unit = fold(rules.unit_of(name).column or "")
+            hidden = (column for column, _ in columns if column not in declared.columns)
+            yield from (f"{name}.{column}" for column in hidden if fold(column) != unit)

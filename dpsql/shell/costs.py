@@ -26,7 +26,7 @@ def rounded(value: Fraction, digits: int = 3, *, up: bool = False) -> str:
     number = context.divide(Decimal(value.numerator), Decimal(value.denominator)).normalize(context)
     if -4 <= number.adjusted() <= 6:
         return format(number, "f")
-    return str(number).lower().replace("e+", "e")
+    return format(number, "e").replace("e+", "e")
 
 
 def percent_left(state: BudgetState) -> int:

@@ -52,7 +52,9 @@ def test_an_average_takes_the_whole_loss() -> None:
 
 def test_the_noise_follows_the_accountant() -> None:
     """A pure ledger takes geometric noise; a zCDP one Gaussian, which has less error at the same price."""
-    assert isinstance(World(policy(accountant="pure")).prepare("SELECT COUNT(*) FROM t").plan.blocks[0].mechanism, Geometric)
+    assert isinstance(
+        World(policy(accountant="pure")).prepare("SELECT COUNT(*) FROM t").plan.blocks[0].mechanism, Geometric
+    )
     plan = World(policy()).prepare("SELECT COUNT(*) FROM t").plan
     assert isinstance(plan.blocks[0].mechanism, DiscreteGaussian)
     scores = [candidate.score for candidate in plan.candidates]

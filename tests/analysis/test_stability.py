@@ -63,7 +63,9 @@ def test_a_query_may_only_lower_the_bound() -> None:
 def test_fanout_is_counted_as_the_join_compares(keys: str, column: dict[str, Any], expected: int) -> None:
     """Public keys that differ as stored but are equal when joined count together."""
     database = duckdb.connect()
-    database.execute(f"CREATE TABLE t AS SELECT CAST(1 AS DOUBLE) AS x; CREATE TABLE q AS SELECT unnest([{keys}]) AS y")
+    database.execute(
+        f"CREATE TABLE t AS SELECT CAST(1 AS DOUBLE) AS x; CREATE TABLE q AS SELECT unnest([{keys}]) AS y"
+    )
     rules = policy(unit="row")
     rules["tables"] = {
         "t": {"unit": "row", "columns": {"x": {"type": "double"}}},

@@ -61,7 +61,9 @@ def test_exactly_enough_noise_is_needed() -> None:
     measured = plan(accountant="pure")
     (first, *rest) = measured.blocks
     assert isinstance(first.mechanism, Geometric)
-    less = dataclasses.replace(first, mechanism=Geometric(first.mechanism.scale * Fraction(999_999, 1_000_000)))
+    less = dataclasses.replace(
+        first, mechanism=Geometric(first.mechanism.scale * Fraction(999_999, 1_000_000))
+    )
     with pytest.raises(VerificationError):
         verify(dataclasses.replace(measured, blocks=(less, *rest)))
 

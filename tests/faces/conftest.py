@@ -13,5 +13,7 @@ import dpsql
 @pytest.fixture
 def con() -> Iterator[dpsql.Connection]:
     """A connection to the clinic with a fresh budget in memory."""
-    with dpsql.connect(clinic.database(), policy=clinic.POLICY, ledger=":memory:", analyst="ana") as connection:
+    with dpsql.connect(
+        clinic.database(), policy=clinic.POLICY, ledger=":memory:", analyst="ana"
+    ) as connection:
         yield connection

@@ -39,7 +39,9 @@ def test_explain_charges_and_reads_nothing(con: dpsql.Connection, monkeypatch: p
 
 def test_result_has_intervals_scales_and_a_receipt(con: dpsql.Connection) -> None:
     """Every noisy cell has a scale and an interval around it; the receipt serialises to JSON."""
-    result = con.query("SELECT plan, COUNT(*), SUM(cost), AVG(cost), AVG(cost) * 2 FROM visits GROUP BY 1", epsilon=1)
+    result = con.query(
+        "SELECT plan, COUNT(*), SUM(cost), AVG(cost), AVG(cost) * 2 FROM visits GROUP BY 1", epsilon=1
+    )
     for row, scales, intervals in zip(result.rows, result.scales, result.intervals(0.9), strict=True):
         assert scales[0] is None
         assert intervals[0] is None
@@ -173,13 +175,21 @@ def test_a_ledger_is_asked_for() -> None:
 
 def test_a_policy_must_fit_the_database() -> None:
     """A declared table or column that is not there, or of another type, is a PolicyError."""
-    for columns in ({"nothing": {"type": "double"}}, {"plan": {"type": "double"}}, {"cost": {"type": "date"}}):
+    for columns in (
+        {"nothing": {"type": "double"}},
+        {"plan": {"type": "double"}},
+        {"cost": {"type": "date"}},
+    ):
         table = {"unit": "patient_id", "rows_per_unit": 1, "columns": columns}
         with pytest.raises(dpsql.PolicyError):
-            dpsql.connect(clinic.database(), policy={**clinic.POLICY, "tables": {"visits": table}}, ledger=":memory:")
+            dpsql.connect(
+                clinic.database(), policy={**clinic.POLICY, "tables": {"visits": table}}, ledger=":memory:"
+            )
     table = {"unit": "nobody", "rows_per_unit": 1, "columns": {}}
     with pytest.raises(dpsql.PolicyError):
-        dpsql.connect(clinic.database(), policy={**clinic.POLICY, "tables": {"visits": table}}, ledger=":memory:")
+        dpsql.connect(
+            clinic.database(), policy={**clinic.POLICY, "tables": {"visits": table}}, ledger=":memory:"
+        )
 
 
 def test_max_groups_of_a_query(con: dpsql.Connection) -> None:

@@ -18,14 +18,23 @@ def test_module_attributes() -> None:
     """The globals and exceptions of the specification are there, and the exceptions form its tree."""
     assert (dpsql.apilevel, dpsql.threadsafety, dpsql.paramstyle) == ("2.0", 1, "qmark")
     assert issubclass(dpsql.InterfaceError, dpsql.Error)
-    for name in ("DataError", "OperationalError", "IntegrityError", "InternalError", "ProgrammingError", "NotSupportedError"):
+    for name in (
+        "DataError",
+        "OperationalError",
+        "IntegrityError",
+        "InternalError",
+        "ProgrammingError",
+        "NotSupportedError",
+    ):
         assert issubclass(getattr(dpsql, name), dpsql.DatabaseError)
         assert getattr(dpsql.Connection, name) is getattr(dpsql, name)
 
 
 def test_every_error_descends_from_the_root() -> None:
     """Whatever dpsql raises is a dpsql.Error with a code."""
-    classes = [value for _, value in inspect.getmembers(errors, inspect.isclass) if issubclass(value, Exception)]
+    classes = [
+        value for _, value in inspect.getmembers(errors, inspect.isclass) if issubclass(value, Exception)
+    ]
     roots = [value for value in classes if not issubclass(value, errors.Error)]
     assert roots == [errors.Warning]
     assert all(value.code for value in classes if issubclass(value, errors.Error))
@@ -74,7 +83,13 @@ def test_closed_connection_and_cursor(con: dpsql.Connection) -> None:
     cursor = con.cursor()
     con.close()
     con.close()
-    for use in (con.cursor, con.budget, con.commit, lambda: cursor.execute(GROUPED, epsilon=1), lambda: con.query("SELECT 1")):
+    for use in (
+        con.cursor,
+        con.budget,
+        con.commit,
+        lambda: cursor.execute(GROUPED, epsilon=1),
+        lambda: con.query("SELECT 1"),
+    ):
         with pytest.raises(dpsql.InterfaceError):
             use()
 
@@ -100,7 +115,9 @@ def test_parameters_are_bound_as_literals(
         assert abs(row[0] - expected) < 60  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("parameters", [[], [1, 2], "A", {"a": 1}, [b"bytes"], [float("nan")], [2**70], ["\0"]])
+@pytest.mark.parametrize(
+    "parameters", [[], [1, 2], "A", {"a": 1}, [b"bytes"], [float("nan")], [2**70], ["\0"]]
+)
 def test_wrong_parameters_are_refused(con: dpsql.Connection, parameters: object) -> None:
     """Too few, too many, of the wrong kind: an error of dpsql, and no charge."""
     with pytest.raises(dpsql.Error):
@@ -148,7 +165,11 @@ def test_pandas_read_sql(con: dpsql.Connection) -> None:
 def test_frames_as_databases(kind: str) -> None:
     """A dict of frames is a database."""
     table = clinic.database().sql("SELECT * FROM visits").to_arrow_table()
-    frame = {"pandas": table.to_pandas, "arrow": lambda: table, "polars": lambda: __import__("polars").from_arrow(table)}[kind]()
+    frame = {
+        "pandas": table.to_pandas,
+        "arrow": lambda: table,
+        "polars": lambda: __import__("polars").from_arrow(table),
+    }[kind]()
     policy = {**clinic.POLICY, "tables": {"visits": clinic.POLICY["tables"]["visits"]}}
     with dpsql.connect({"visits": frame}, policy=policy, ledger=":memory:", epsilon=2) as con:
         ((count,),) = con.execute("SELECT COUNT(*) FROM visits").fetchall()

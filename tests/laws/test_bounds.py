@@ -23,7 +23,12 @@ from dpsql.plan.nodes import Release
 from dpsql.sql import emit
 from dpsql.sql.scalar_text import write
 
-WHERES = ("", " WHERE x < 2", " WHERE i IN (0, 5) AND x >= 1.5", " WHERE d BETWEEN '2024-02-01' AND '2024-03-01'")
+WHERES = (
+    "",
+    " WHERE x < 2",
+    " WHERE i IN (0, 5) AND x >= 1.5",
+    " WHERE d BETWEEN '2024-02-01' AND '2024-03-01'",
+)
 KEY_EXPRESSIONS = (
     "k",
     "x > 1",
@@ -66,9 +71,13 @@ def world() -> World:
 def values(world: World, release: Release, expr: Expr) -> Iterator[Any]:
     """What the engine computes for an expression on the rows of a release, NULLs among it."""
     analysis = world.prepare("SELECT COUNT(x), COUNT(i), COUNT(s), COUNT(d), COUNT(k) FROM t").plan.analysis
-    source, _ = emit._relation(analysis, release.input.input if hasattr(release.input, "input") else release.input)
+    source, _ = emit._relation(
+        analysis, release.input.input if hasattr(release.input, "input") else release.input
+    )
     where = write(release.input.predicate) if hasattr(release.input, "predicate") else "TRUE"
-    (exact,) = zip(*world.engine.backend.run(f"SELECT {write(expr)} FROM {source} WHERE {where}").reveal(), strict=True)
+    (exact,) = zip(
+        *world.engine.backend.run(f"SELECT {write(expr)} FROM {source} WHERE {where}").reveal(), strict=True
+    )
     return iter(exact)
 
 

@@ -24,7 +24,9 @@ def test_the_clamp_holds_where_an_interval_is_wrong(expression: str, unit: str) 
     analysis = world.prepare(f"SELECT SUM({expression}) FROM t").plan.analysis
     wrong = Interval(0, 1)
     (measure,) = analysis.measures
-    narrowed = dataclasses.replace(measure, interval=wrong, lattice=Lattice.of(wrong, integral=measure.expr.type.name == "INTEGER"))
+    narrowed = dataclasses.replace(
+        measure, interval=wrong, lattice=Lattice.of(wrong, integral=measure.expr.type.name == "INTEGER")
+    )
     statement = emit(dataclasses.replace(analysis, measures=(narrowed,)))
     assert narrowed.lattice is not None
     for value in X:
@@ -37,7 +39,13 @@ def test_the_clamp_holds_where_an_interval_is_wrong(expression: str, unit: str) 
 
 @pytest.mark.parametrize(
     ("aggregate", "expected"),
-    [("COUNT(z)", 2), ("COUNT(z - z)", 1), ("COUNT(z * 0)", 1), ("COUNT(CAST('nan' AS DOUBLE))", 0), ("COUNT(-z)", 2)],
+    [
+        ("COUNT(z)", 2),
+        ("COUNT(z - z)", 1),
+        ("COUNT(z * 0)", 1),
+        ("COUNT(CAST('nan' AS DOUBLE))", 0),
+        ("COUNT(-z)", 2),
+    ],
 )
 def test_nan_counts_as_null(aggregate: str, expected: int) -> None:
     """NaN in a column or made by arithmetic on infinities is skipped as NULL is."""

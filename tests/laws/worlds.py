@@ -43,11 +43,14 @@ I = (0, 5, -(2**31), 2**31 - 1, None)  # noqa: E741
 """Values for i, bounded to [0, 5]: at and far beyond the bounds."""
 S = ("a", "B", "", "zzz", None)
 D = (dt.date(2024, 1, 1), dt.date(2024, 2, 29), dt.date(1, 1, 1), dt.date(9999, 12, 31), None)
-KEYS = ("A", "B", None)
+KEYS = ("A", "B", "Z", None)
+"""Values for k: both of its domain, one outside, NULL."""
 DEFAULT = Row(1, "A")
 
 _TYPES = "u INTEGER, k VARCHAR, x DOUBLE, i INTEGER, s VARCHAR, d DATE"
-_PUBLIC = "CREATE TABLE p AS SELECT * FROM (VALUES ('A', 1.5), ('A', 2.5), ('B', -1.0), ('Z', 0.0)) AS p(k, w)"
+_PUBLIC = (
+    "CREATE TABLE p AS SELECT * FROM (VALUES ('A', 1.5), ('A', 2.5), ('B', -1.0), ('Z', 0.0)) AS p(k, w)"
+)
 
 
 def policy(
@@ -156,7 +159,9 @@ def change(before: Statistics, after: Statistics, block: int) -> tuple[int, int]
     return l1, l2_squared
 
 
-def largest(world: World, prepared: Prepared, pairs: Iterable[tuple[Database, Database]]) -> list[tuple[int, int]]:
+def largest(
+    world: World, prepared: Prepared, pairs: Iterable[tuple[Database, Database]]
+) -> list[tuple[int, int]]:
     """The largest change of each block over pairs of neighbours."""
     worst = [(0, 0)] * len(prepared.plan.blocks)
     for before, after in pairs:

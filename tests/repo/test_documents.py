@@ -13,7 +13,11 @@ ROOT = Path(__file__).parents[2]
 
 def test_privacy_names_existing_tests() -> None:
     """Each rule of PRIVACY.md is held by tests that exist, and each test holds something."""
-    rows = [line for line in (ROOT / "PRIVACY.md").read_text().splitlines() if line.startswith("| ") and "`tests/" in line]
+    rows = [
+        line
+        for line in (ROOT / "PRIVACY.md").read_text().splitlines()
+        if line.startswith("| ") and "`tests/" in line
+    ]
     assert len(rows) >= 9
     for row in rows:
         for name in re.findall(r"`(tests/[\w/.]+)`", row):

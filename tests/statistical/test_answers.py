@@ -24,8 +24,13 @@ QUERIES = 10
 def connection(accountant: str, rows: int = 1) -> dpsql.Connection:
     """A table of a thousand groups with `rows` rows of one unit in each."""
     database = duckdb.connect()
-    database.execute(f"CREATE TABLE t AS SELECT g * {rows} + r AS u, g, 0.25 AS x FROM range({GROUPS}) a(g), range({rows}) b(r)")
-    columns = {"g": {"type": "integer", "bounds": [0, GROUPS - 1], "nullable": False}, "x": {"type": "double", "bounds": [0, 1]}}
+    database.execute(
+        f"CREATE TABLE t AS SELECT g * {rows} + r AS u, g, 0.25 AS x FROM range({GROUPS}) a(g), range({rows}) b(r)"
+    )
+    columns = {
+        "g": {"type": "integer", "bounds": [0, GROUPS - 1], "nullable": False},
+        "x": {"type": "double", "bounds": [0, 1]},
+    }
     policy = {
         "version": 1,
         "privacy_unit": "person",

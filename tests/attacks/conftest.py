@@ -1,0 +1,40 @@
+"""What the attacks share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from worlds import Row, person, spent, world
+
+import dpsql
+from dpsql.connection import Connection
+
+Refused = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def town() -> Connection:
+    """Three people, for attacks that are refused before anything is read."""
+    return world(person(1), person(2, city="Kiel", age=41), person(3, age=77, cost=99.5))
+
+
+@pytest.fixture
+def rows() -> list[Row]:
+    """Ten ordinary people, to add one to."""
+    return [person(who, age=20 + who, cost=who * 2.5, city=("Bonn", "Kiel")[who % 2]) for who in range(10)]
+
+
+@pytest.fixture
+def refused(town: Connection) -> Refused:
+    """Asserts that a query is refused with its place, before any charge; returns the code."""
+
+    def refuse(sql: str, *parameters: object) -> str:
+        before = spent(town)
+        with pytest.raises(dpsql.QueryRejected) as caught:
+            town.query(sql, list(parameters))
+        assert spent(town) == before
+        assert caught.value.__cause__ is None
+        return caught.value.code
+
+    return refuse

@@ -1,0 +1,80 @@
+"""A2, low bits of float noise: every noisy value lies on a lattice that is the same for all neighbours.
+
+A float sampler gives itself away: some outputs can come from one neighbour alone. Here noise and
+statistic are integers, and the noise does not know the statistic.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from laws.worlds import Statistics
+from worlds import Row, person, prepared, statistics, world
+
+from dpsql.connection import Connection
+
+QUERIES = [
+    "SELECT COUNT(*) FROM people",
+    "SELECT SUM(cost) FROM people",
+    "SELECT SUM(cost * age / 3) FROM people",
+    "SELECT AVG(cost), COUNT(*) FROM people",
+    "SELECT city, SUM(cost), COUNT(DISTINCT id), AVG(age) FROM people GROUP BY city",
+]
+
+
+def noisy(connection: Connection, sql: str) -> Statistics:
+    """The noisy cells of each group, straight from the release."""
+    plan = prepared(connection, sql)
+    table = connection.engine._release(plan)
+    width = plan.statement.keys
+    return dict(zip((row[:width] for row in table.rows), table.cells, strict=True))
+
+
+def minus(ours: Statistics, theirs: Statistics) -> dict[Any, list[int]]:
+    """The difference of each cell."""
+    return {
+        key: [
+            a - b
+            for block, other in zip(cells, theirs[key], strict=True)
+            for a, b in zip(block, other, strict=True)
+        ]
+        for key, cells in ours.items()
+    }
+
+
+@pytest.mark.parametrize("budget", [{"epsilon": 100}, {"epsilon": 100, "delta": 1e-6}], ids=["pure", "zcdp"])
+@pytest.mark.parametrize("sql", QUERIES)
+def test_noise_is_an_integer_that_ignores_the_data(sql: str, budget: dict[str, Any], rows: list[Row]) -> None:
+    """With equal entropy, neighbours' noisy cells are integers and differ exactly as the exact cells do."""
+    ours, theirs = world(*rows, budget=budget), world(*rows, person(99, cost=77.7), budget=budget)
+    before, after = noisy(ours, sql), noisy(theirs, sql)
+    assert all(type(cell) is int for cells in before.values() for block in cells for cell in block)
+    assert minus(before, after) == minus(statistics(ours, sql), statistics(theirs, sql))
+
+
+@pytest.mark.parametrize("sql", QUERIES[:3])
+def test_released_values_lie_on_the_public_lattice(sql: str, rows: list[Row]) -> None:
+    """A sum is a multiple of the lattice's step, whoever is in the data, though no row's value is."""
+    steps = set()
+    for extra in ([], [person(99, cost=1 / 3)], [person(99, cost=2**-60)]):
+        connection = world(*rows, *extra)
+        measures = prepared(connection, sql).plan.analysis.measures
+        step = measures[0].lattice.step if measures and measures[0].lattice else Fraction(1)
+        steps.add(step)
+        for _ in range(4):
+            ((value,),) = connection.query(sql)
+            assert Fraction(value) % step == 0
+    assert len(steps) == 1
+    assert Fraction(1 / 3) % steps.pop() != 0
+
+
+def test_a_float_sampler_would_give_itself_away() -> None:
+    """The attack works on floats: near 1, sums with noise lie on a coarser grid than near 0."""
+    noise = np.random.default_rng(1).laplace(scale=1.0, size=1000) * 2.0**-40
+    coarse = [Fraction(float(1.0 + z)) % Fraction(1, 2**53) == 0 for z in noise]
+    fine = [Fraction(float(0.0 + z)) % Fraction(1, 2**53) == 0 for z in noise]
+    assert all(coarse)
+    assert not any(fine)

@@ -1,0 +1,129 @@
+"""A6, the engine's error text: it quotes values, so none of it reaches the caller, by no way."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import pytest
+from worlds import engine_of, person, spent, world
+
+from dpsql.connection import Connection
+from dpsql.errors import BackendError
+
+SECRET = "Alice Q. Archibald"
+TEXT = f"Conversion Error: Could not convert string '{SECRET}' to INT32"
+CONSTANT = "the database engine failed while it ran the query; the charge stays"
+SQL = "SELECT COUNT(*) FROM people"
+
+
+@dataclass
+class Failing:
+    """A connection to a database that fails as an engine does, on the statement or on its rows."""
+
+    raised: Callable[[], BaseException]
+    on_fetch: bool = False
+    asked: list[str] = field(default_factory=list)
+
+    def execute(self, sql: str) -> Any:
+        """Fails, unless it is to fail later."""
+        self.asked.append(sql)
+        if sql.startswith(("BEGIN", "ROLLBACK")) or self.on_fetch:
+            return self
+        raise self.raised()
+
+    def fetchall(self) -> Any:
+        """Fails."""
+        raise self.raised()
+
+
+def nested() -> BaseException:
+    """An engine error with a cause of its own."""
+    error = duckdb.InvalidInputException("outer")
+    error.__cause__ = ValueError(SECRET)
+    return error
+
+
+RAISED: dict[str, Callable[[], BaseException]] = {
+    "conversion": lambda: duckdb.ConversionException(TEXT),
+    "internal": lambda: duckdb.InternalException(TEXT),
+    "memory": lambda: MemoryError(TEXT),
+    "python": lambda: ValueError(TEXT),
+    "nested": nested,
+    "unicode": lambda: UnicodeDecodeError("utf-8", SECRET.encode(), 0, 1, SECRET),
+}
+
+
+def caught(connection: Connection, sql: str = SQL) -> BackendError:
+    """The BackendError of a query."""
+    with pytest.raises(BackendError) as found:
+        connection.query(sql)
+    return found.value
+
+
+def everything(error: BaseException) -> str:
+    """All that a debugger or a careless log could show of an error, locals of every frame included."""
+    shown = traceback.TracebackException.from_exception(error, capture_locals=True, compact=False)
+    return "\n".join([*shown.format(chain=True), repr(error), str(error), repr(error.args), repr(vars(error))])
+
+
+@pytest.mark.parametrize("on_fetch", [False, True], ids=["execute", "fetch"])
+@pytest.mark.parametrize("kind", RAISED)
+def test_the_text_is_constant_and_the_charge_stays(
+    kind: str, on_fetch: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    """Whatever is raised, wherever: one text, no cause, no context, no value in any frame, log or stream."""
+    connection = world(person(1))
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setattr(connection.engine.backend, "_connection", Failing(RAISED[kind], on_fetch))
+    error = caught(connection)
+    assert error.message == CONSTANT
+    assert error.__cause__ is None
+    assert error.__context__ is None
+    assert not getattr(error, "__notes__", [])
+    for shown in (everything(error), caplog.text, *capfd.readouterr()):
+        assert SECRET not in shown
+    assert not any(isinstance(each, duckdb.Error) for each in gc.get_referents(error))
+    assert spent(connection) == 1
+
+
+def test_the_same_error_whatever_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two failures cannot be told apart: text, code, hint and arguments are equal."""
+    connection = world(person(1))
+    shown = set()
+    for raised in RAISED.values():
+        monkeypatch.setattr(connection.engine.backend, "_connection", Failing(raised))
+        error = caught(connection)
+        shown.add((str(error), error.code, error.hint, error.args, error.position, error.text))
+    assert len(shown) == 1
+
+
+def test_a_real_failure_is_hidden_like_a_staged_one() -> None:
+    """A view that fails on a row's value: the engine names the value, the analyst's error does not."""
+    connection = world(person(1), person(2, word=SECRET))
+    database = engine_of(connection)
+    with pytest.raises(duckdb.ConversionException, match=SECRET):
+        database.execute("SELECT SUM(CAST(word AS INTEGER)) FROM people").fetchall()
+    database.execute("ALTER TABLE people RENAME TO hidden")
+    database.execute("CREATE VIEW people AS SELECT * REPLACE (CAST(word AS INTEGER) AS age) FROM hidden")
+    error = caught(connection, "SELECT SUM(age) FROM people")
+    assert error.message == CONSTANT
+    assert SECRET not in everything(error)
+    assert spent(connection) == 1
+
+
+def test_an_error_keeps_its_silence_inside_another_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked while the analyst handles an error of his own, the context is his error and nothing else."""
+    connection = world(person(1))
+    monkeypatch.setattr(connection.engine.backend, "_connection", Failing(RAISED["conversion"]))
+    try:
+        raise KeyError("mine")
+    except KeyError as mine:
+        error = caught(connection)
+        assert error.__context__ in (None, mine)
+    assert SECRET not in everything(error)

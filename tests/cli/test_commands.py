@@ -1,0 +1,207 @@
+"""The commands, one after another, as a shell script would call them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from cli.conftest import Run
+from small_study import SECRET
+
+import dpsql
+
+COUNT = "SELECT COUNT(*) AS n FROM visits"
+COMMANDS = ("shell", "query", "explain", "check", "init", "budget", "demo")
+
+
+def test_help_names_every_command(run: Run) -> None:
+    """`dpsql --help` lists the commands, and each has its own help."""
+    listed = run("--help")
+    assert listed.code == 0
+    for command in COMMANDS:
+        assert f"\n  {command} " in listed.out
+        assert run(command, "--help").out.startswith(f"Usage: dpsql {command}")
+
+
+def test_without_a_command_there_is_help(run: Run) -> None:
+    """Nothing asked is a misuse: exit code 2, and the help."""
+    ran = run()
+    assert ran.code == 2
+    assert "Commands:" in ran.out + ran.err
+
+
+def test_version(run: Run) -> None:
+    """The version is that of the package."""
+    assert run("--version").out == f"dpsql {dpsql.__version__}\n"
+
+
+def test_query_answers_and_charges(run: Run, study: Path) -> None:
+    """Policy and ledger are found beside the database; a table, then what it cost."""
+    ran = run("query", study, COUNT, "-e", "1")
+    assert (ran.code, ran.err) == (0, "")
+    head, _, row, cost = ran.out.splitlines()
+    assert head.split() == ["n", "±95%"]
+    assert abs(int(row.split()[0].replace(",", "")) - 1500) < 500
+    assert cost.startswith("charged to visits: ε 1 (ρ 0.463); ")
+    assert study.with_suffix(".ledger").is_file()
+
+
+def test_query_reads_standard_input(run: Run, study: Path) -> None:
+    """A dash stands for the text on standard input."""
+    assert run("query", study, "-", "-e", "1", stdin=f"{COUNT};\n").code == 0
+
+
+def test_query_as_data_leaves_the_price_to_stderr(run: Run, study: Path) -> None:
+    """CSV, JSON and Markdown stand alone on standard output."""
+    sql = "SELECT plan, AVG(cost) AS cost FROM visits GROUP BY plan"
+    ran = run("query", study, sql, "-e", "1", "--format", "csv")
+    rows = list(csv.reader(io.StringIO(ran.out)))
+    assert rows[0] == ["plan", "cost", "cost_low", "cost_high"]
+    assert [row[0] for row in rows[1:]] == ["A", "B", "C"]
+    assert ran.err.startswith("charged to visits")
+    data = json.loads(run("query", study, sql, "-e", "1", "-f", "json").out)
+    assert [row["plan"] for row in data["rows"]] == ["A", "B", "C"]
+    assert run("query", study, sql, "-e", "1", "-f", "markdown").out.startswith("| plan | cost | ±95% |")
+
+
+def test_the_analyst_is_in_the_ledger(run: Run, study: Path) -> None:
+    """`--analyst` says who asked; `budget --entries` shows it to the owner."""
+    run("query", study, COUNT, "-e", "1", "--analyst", "ana", "--ledger", study.parent / "other.ledger")
+    policy = study.with_suffix(".yaml")
+    shown = run("budget", "-p", policy, "-l", study.parent / "other.ledger", "--entries", "5").out
+    assert "ana" in shown
+    assert COUNT in shown
+    assert not study.with_suffix(".ledger").exists()
+
+
+def test_explain_charges_nothing(run: Run, study: Path) -> None:
+    """The plan with its price, from the command and from EXPLAIN, even behind a comment."""
+    plan = run("explain", study, COUNT, "-e", "1")
+    assert (plan.code, "Price" in plan.out) == (0, True)
+    assert run("query", study, f"/* the plan */ EXPLAIN {COUNT}", "-e", "1").out == plan.out
+    budget = run("budget", "-p", study.with_suffix(".yaml")).out.splitlines()
+    assert budget[2].split()[4] == "0"
+
+
+def test_budget_before_any_question_makes_no_ledger(run: Run, study: Path) -> None:
+    """Looking at a budget that nobody has touched leaves no file behind."""
+    ran = run("budget", "--policy", study.with_suffix(".yaml"))
+    assert "nothing was asked yet" in ran.out
+    assert "100%" in ran.out
+    assert not study.with_suffix(".ledger").exists()
+
+
+def test_check_sums_up_a_policy(run: Run, study: Path) -> None:
+    """A valid policy is summed up; with the database, what it leaves out is named."""
+    policy = study.with_suffix(".yaml")
+    alone = run("check", policy)
+    assert (alone.code, alone.err) == (0, "")
+    assert "visits.cost" in alone.out
+    assert "[0, 1000]" in alone.out
+    held = run("check", policy, study)
+    assert "every table and column" in held.out
+    assert held.out.splitlines()[-1].endswith(": visits.undeclared, wages")
+
+
+def test_check_refuses_with_the_line(run: Run, study: Path) -> None:
+    """A wrong policy is an error with file and line, and exit code 1."""
+    policy = study.with_suffix(".yaml")
+    policy.write_text(policy.read_text(encoding="utf-8").replace("[0, 1000]", "[1000, 0]"), encoding="utf-8")
+    ran = run("check", policy)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("error[bounds_inverted]: ")
+    assert f"{policy}, line 12" in ran.err
+    assert "^" in ran.err
+
+
+def test_check_against_another_database(run: Run, study: Path) -> None:
+    """A declared column that the database lacks is an error."""
+    policy = study.with_suffix(".yaml")
+    policy.write_text(policy.read_text(encoding="utf-8").replace("cost:", "price:"), encoding="utf-8")
+    assert run("check", policy).code == 0
+    ran = run("check", policy, study)
+    assert (ran.code, "error[column_missing]" in ran.err) == (1, True)
+
+
+def test_init_writes_a_skeleton_from_the_schema(run: Run, study: Path) -> None:
+    """Every table and column, no value; it is refused until filled in, and never overwrites a file."""
+    target = study.parent / "new.yaml"
+    assert run("init", study, "-o", target).code == 0
+    text = target.read_text(encoding="utf-8")
+    assert "visits:" in text
+    assert "undeclared: {type: integer}" in text
+    assert SECRET not in text
+    unfilled = run("check", target)
+    assert (unfilled.code, "TODO" in unfilled.err) == (1, True)
+    assert "error[file_exists]" in run("init", study, "-o", target).err
+    assert target.read_text(encoding="utf-8") == text
+    assert run("init", study, "-o", "-").out == text
+    assert "error[file_exists]" in run("init", study).err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["query", "{db}", COUNT], 1, "error[epsilon_missing]"),
+        (["query", "{db}", COUNT, "-e", "nan"], 2, "Invalid value for '--epsilon'"),
+        (["query", "{db}", COUNT, "-e", "0"], 2, "Invalid value for '--epsilon'"),
+        (["query", "{db}", COUNT, "-e", "1", "--max-groups", "0"], 2, "Invalid value for '--max-groups'"),
+        (["query", "{db}", COUNT, "-e", "1", "--format", "xml"], 2, "Invalid value for '--format'"),
+        (["query", "{db}", COUNT, "-e", "99"], 1, "error[budget_exhausted]"),
+        (["query", "{db}", "SELECT note FROM visits", "-e", "1"], 1, "error[group_by]"),
+        (["query", "{db}", "COPY visits TO 'x'", "-e", "1"], 1, "error[not_a_select]"),
+        (["query", "/no/such.duckdb", COUNT, "-e", "1"], 1, "error[policy_missing]"),
+        (["query", "/no/such.duckdb", COUNT, "-e", "1", "-p", "{policy}"], 1, "error[no_database]"),
+        (["query", "{db}", COUNT, "-e", "1", "-p", "/no/such.yaml"], 1, "error[policy_missing]"),
+        (["init", "{policy}"], 1, "error[no_database]"),
+        (["brew"], 2, "No such command"),
+    ],
+)
+def test_errors_are_messages(run: Run, study: Path, arguments: list[str], code: int, text: str) -> None:
+    """Refusals exit with 1, misuse with 2; a message on stderr, no traceback, nothing on stdout."""
+    filled = [part.format(db=study, policy=study.with_suffix(".yaml")) for part in arguments]
+    ran = run(*filled)
+    assert (ran.code, ran.out) == (code, "")
+    assert text in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_refusal_shows_a_caret(run: Run, study: Path) -> None:
+    """The place in the query is drawn."""
+    lines = run("query", study, "SELECT AVG(csot) FROM visits", "-e", "1").err.splitlines()
+    assert lines[1].index("csot") == lines[2].index("^")
+    assert lines[3] == "hint: did you mean cost?"
+
+
+def test_an_unforeseen_failure_is_constant_text(
+    run: Run, study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an unknown exception says may quote a value; it is shown only where asked for."""
+
+    def broken(*_: Any, **__: Any) -> NoReturn:
+        raise ValueError(f"could not convert {SECRET}")
+
+    monkeypatch.setattr("dpsql.connection.Connection.query", broken)
+    ran = run("query", study, COUNT, "-e", "1")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("error[internal]")
+    assert SECRET not in ran.err
+    monkeypatch.setenv("DPSQL_TRACEBACK", "1")
+    with pytest.raises(ValueError, match=SECRET):
+        run("query", study, COUNT, "-e", "1")
+
+
+def test_a_piped_shell(run: Run, study: Path) -> None:
+    """Statements from a pipe are answered without prompt or banner; a refusal makes the exit code 1."""
+    ran = run("shell", study, "-e", "1", stdin=f"{COUNT};\n\\budget\n")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.split()[:2] == ["n", "±95%"]
+    assert "dpsql(" not in ran.out
+    failed = run("shell", study, stdin=f"{COUNT};\n\\epsilon 1\n{COUNT}\n")
+    assert failed.code == 1
+    assert "error[epsilon_missing]" in failed.err
+    assert "charged to visits" in failed.out
