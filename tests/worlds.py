@@ -7,7 +7,7 @@ entropy and see the same clock, so what differs between the answers of neighbour
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -26,6 +26,7 @@ from dpsql.policy import load
 from dpsql.release import _groups
 
 Row = Mapping[str, Any]
+Refused = Callable[..., str]
 Declared = Mapping[str, tuple[str, Mapping[str, Any] | None]]
 """Each column's type in the engine and its declaration in the policy, None where it has none."""
 
@@ -91,10 +92,13 @@ def world(
 
 def insert(database: duckdb.DuckDBPyConnection, rows: Sequence[Row], columns: Declared = COLUMNS) -> None:
     """Adds rows to `people`, each value cast from its text."""
-    for row in rows:
-        values = ", ".join(f"CAST(? AS {kind})" for kind, _ in columns.values())
-        given = [None if row.get(name) is None else str(row[name]) for name in columns]
-        database.execute(f"INSERT INTO people VALUES ({values})", given)
+    if not rows:
+        return
+    texts = [[None if row.get(name) is None else str(row[name]) for row in rows] for name in columns]
+    kinds = [kind.partition(" COLLATE ")[0] for kind, _ in columns.values()]
+    lists = ", ".join(f"unnest(CAST(? AS VARCHAR[])) AS c{index}" for index in range(len(kinds)))
+    casts = ", ".join(f"CAST(c{index} AS {kind})" for index, kind in enumerate(kinds))
+    database.execute(f"INSERT INTO people SELECT {casts} FROM (SELECT {lists})", texts)
 
 
 def quoted(name: str) -> str:
@@ -133,7 +137,9 @@ def cells(connection: Connection, plan: Prepared) -> Statistics:
     exact = connection.engine.backend.run(plan.statement.sql).reveal()
     blocks = [measured.block for measured in plan.plan.blocks]
     return {
-        group: tuple(tuple(cell.exact(moments) for cell in block.cells) for block in blocks)
+        tuple("NaN" if key != key else key for key in group): tuple(  # noqa: PLR0124  (NaN differs from itself)
+            tuple(cell.exact(moments) for cell in block.cells) for block in blocks
+        )
         for group, moments in _groups(plan.plan.analysis, plan.statement, exact)
     }
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dpsql.accounting.accountants import ACCOUNTANTS, Accountant, accountant_named
 from dpsql.accounting.budget import Budget
 from dpsql.accounting.events import Composed, Event, Gaussian, Pure, Selection
-from dpsql.accounting.ledger import BudgetState, Entry, Ledger, Quote, open_ledger
+from dpsql.accounting.ledger import BudgetState, Entry, Ledger, Quote
+from dpsql.accounting.opening import open_ledger
 from dpsql.accounting.spend import Spend
 
 __all__ = [

@@ -10,14 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, Protocol
 
 from dpsql.accounting.accountants import Accountant, accountant_named
 from dpsql.accounting.budget import Budget
 from dpsql.accounting.events import Event
 from dpsql.accounting.spend import Spend
-from dpsql.errors import NotSupportedError
 
 Clock = Callable[[], datetime]
 
@@ -139,19 +137,3 @@ class Ledger(Protocol):
     def close(self) -> None:
         """Ends the use of this object; the ledger stays."""
         ...
-
-
-def open_ledger(target: str | Path, budgets: Mapping[str, Budget], *, clock: Clock = utc_now) -> Ledger:
-    """The ledger at `target` (a file's path, made if missing, or ":memory:") with these tables' budgets.
-
-    Raises PolicyError (`budget_changed`) when a stored budget differs, OperationalError or
-    IntegrityError when the target cannot be a ledger.
-    """
-    if isinstance(target, str) and "://" in target:
-        raise NotSupportedError(
-            "a ledger is kept in a file", code="ledger_target", hint="give the path of a file"
-        )
-    # SQLAlchemy takes longer to import than the rest of dpsql, and only a ledger in use needs it.
-    from dpsql.accounting.sqlite_ledger import SqliteLedger
-
-    return SqliteLedger.open(target, budgets, clock=clock)

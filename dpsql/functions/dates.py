@@ -1,7 +1,9 @@
 """Parts and truncations of dates and timestamps.
 
 A DATE counts as its ordinal and a TIMESTAMP as microseconds since 1970 (`plan.interval`). The engine's
-date arithmetic can leave its range at the far ends, so each function stands in TRY.
+date arithmetic can leave its range at the far ends, so each function stands in TRY. They count as strict,
+because columns are read within the years 1 to 9999: a row for which one of them gives NULL all the same
+is left out where its key cannot be NULL.
 """
 
 from __future__ import annotations
@@ -77,6 +79,7 @@ def _part(name: str, span: Interval | None) -> Function:
         f"TRY(EXTRACT({name} FROM CAST({{0}} AS TIMESTAMP)))",
         _TOTAL,
         interval=_year if span is None else lambda _, __: span,
+        strict=True,
     )
 
 
@@ -100,6 +103,7 @@ ENTRIES = (
             f"TRY(DATE_TRUNC('{unit}', CAST({{0}} AS TIMESTAMP)))",
             _TOTAL,
             interval=_truncated(unit),
+            strict=True,
         )
         for unit in TRUNCATIONS
     ),

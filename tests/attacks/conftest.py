@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-from worlds import Row, person, spent, world
+from worlds import Refused, Row, person, spent, world
 
 import dpsql
 from dpsql.connection import Connection
-
-Refused = Callable[..., str]
 
 
 @pytest.fixture(scope="module")

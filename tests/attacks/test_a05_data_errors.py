@@ -7,8 +7,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from attacks.conftest import Refused
-from worlds import Declared, Row, cells, engine_of, insert, prepared, spent, world
+from worlds import Declared, Refused, Row, cells, engine_of, prepared, spent, world
 
 from dpsql.connection import Connection
 from dpsql.errors import BackendError
@@ -224,4 +223,3 @@ def test_a_failure_on_one_row_would_be_seen(worst: Connection) -> None:
     """The test can fail: a statement that the engine cannot run is a BackendError here too."""
     with pytest.raises(BackendError):
         worst.engine.backend.run("SELECT MAX(CAST(s AS INTEGER)) FROM people")
-    insert(engine_of(worst), nasty(4, 1), COLUMNS)

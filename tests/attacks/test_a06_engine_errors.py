@@ -105,7 +105,7 @@ def test_the_same_error_whatever_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_real_failure_is_hidden_like_a_staged_one() -> None:
     """A view that fails on a row's value: the engine names the value, the analyst's error does not."""
-    connection = world(person(1), person(2, word=SECRET))
+    connection = world(person(1, word="1"), person(2, word=SECRET))
     database = engine_of(connection)
     with pytest.raises(duckdb.ConversionException, match=SECRET):
         database.execute("SELECT SUM(CAST(word AS INTEGER)) FROM people").fetchall()

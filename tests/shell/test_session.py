@@ -229,3 +229,4 @@ def test_when_an_entry_is_complete() -> None:
     for entry in ("SELECT 1", "SELECT ';", "SELECT 1; SELECT 2", "SELECT 1 -- ;", "/* ;"):
         assert unfinished(entry), entry
     assert list(parts("a ; b")) == ["a", "b"]
+    assert list(parts("\\explain a; b")) == ["\\explain a; b"]

@@ -1,0 +1,163 @@
+"""A8, name games: however a name is written, it means the one declared table, or the query is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from worlds import (
+    COLUMNS,
+    NOON,
+    Refused,
+    assert_within,
+    cells,
+    connected,
+    engine_of,
+    joined_by,
+    observed,
+    person,
+    prepared,
+    quoted,
+    world,
+)
+
+import dpsql
+from dpsql.connection import Connection
+
+SPELLINGS = ["people", "'people'", "PEOPLE", "People", '"people"', '"PEOPLE"', "people AS people", "people regions", 'people "Ä"']
+REFUSED = [
+    "SELECT COUNT(*) FROM main.people",
+    "SELECT COUNT(*) FROM memory.people",
+    "SELECT COUNT(*) FROM memory.main.people",
+    'SELECT COUNT(*) FROM "main"."people"',
+    'SELECT COUNT(*) FROM "main.people"',
+    "SELECT COUNT(*) FROM temp.people",
+    "SELECT COUNT(*) FROM ''.people",
+    "SELECT COUNT(*) FROM people()",
+    "SELECT COUNT(*) FROM $people",
+    "SELECT COUNT(*) FROM ?",
+    "SELECT COUNT(*) FROM IDENTIFIER('people')",
+    'SELECT COUNT(*) FROM "people "',
+    "SELECT COUNT(*) FROM people\u200b",
+    "SELECT COUNT(*) FROM ｐｅｏｐｌｅ",
+    "SELECT COUNT(*) FROM pеople",  # noqa: RUF001  (a Cyrillic е)
+    "WITH people AS (SELECT * FROM regions) SELECT COUNT(*) FROM people",
+    "WITH people(id) AS (SELECT 1) SELECT COUNT(DISTINCT id) FROM people",
+    "WITH RECURSIVE people AS (SELECT 1 UNION ALL SELECT 1 FROM people) SELECT COUNT(*) FROM people",
+    "SELECT COUNT(*) FROM (SELECT * FROM people) AS people",
+    "SELECT COUNT(*) FROM (VALUES (1)) AS people",
+    "SELECT COUNT(*) FROM people AS people(age, id)",
+    "SELECT COUNT(*) FROM people, regions AS people",
+    "SELECT COUNT(*) FROM people JOIN regions AS PEOPLE ON city = name",
+    "SELECT COUNT(*) FROM people AS a JOIN people AS b ON a.id = b.id",
+    "SELECT COUNT(people.age) FROM people AS p",
+    "SELECT COUNT(main.people.age) FROM people",
+    "SELECT COUNT(people.people) FROM people",
+    "SELECT COUNT(regions.age) FROM people JOIN regions ON city = name",
+    "SELECT COUNT(rowid) FROM people",
+    "SELECT COUNT(people.rowid) FROM people",
+    "SELECT COUNT(secret) FROM people",
+    "SELECT COUNT(*) FROM hidden",
+]
+
+
+@pytest.mark.parametrize("table", SPELLINGS)
+def test_every_spelling_means_the_one_table(table: str, town: Connection) -> None:
+    """Case, quotes and aliases change nothing: the same rows are read and charged to the same budget."""
+    plan = prepared(town, f"SELECT COUNT(*), AVG(age) FROM {table}")
+    assert plan.table == "people"
+    assert cells(town, plan) == cells(town, prepared(town, "SELECT COUNT(*), AVG(age) FROM people"))
+
+
+@pytest.mark.parametrize("sql", REFUSED)
+def test_other_names_are_refused(sql: str, refused: Refused) -> None:
+    """Schemas, catalogues, look-alikes, shadows and undeclared names: refused, nothing charged."""
+    refused(sql, *(["people"] if "?" in sql else []))
+
+
+def test_an_alias_that_is_another_table_s_name_changes_nothing(town: Connection) -> None:
+    """The private table called by the public one's name stays private, and keeps its budget."""
+    sql = "SELECT people.rank, COUNT(*) FROM people AS regions JOIN regions AS people ON regions.city = people.name GROUP BY 1"
+    plan = prepared(town, sql)
+    assert plan.table == "people"
+    assert {len(cell) for cell in cells(town, plan).values()} == {len(plan.plan.blocks)}
+
+
+def test_an_undeclared_table_and_one_that_is_not_there_cannot_be_told_apart() -> None:
+    """The refusal of a name is the same whether or not the database has a table of that name."""
+    ours, theirs = world(person(1)), world(person(1))
+    engine_of(theirs).execute("CREATE TABLE hidden AS SELECT 42 AS answer; CREATE VIEW nobody AS SELECT 1")
+    for name in ("hidden", "nobody", "Hidden"):
+        assert observed(ours, f"SELECT COUNT(*) FROM {name}") == observed(theirs, f"SELECT COUNT(*) FROM {name}")
+
+
+NAMES = [
+    "contribution",
+    "#contribution",
+    "excess",
+    "ranked",
+    "released",
+    "#",
+    "#unit",
+    "u",
+    "n",
+    "m",
+    "total",
+    "place",
+    "upto",
+    "k0",
+    "x0",
+    "c0",
+    "t0",
+    "select",
+    'a"b',
+    "a'b",
+    "{0}",
+    "a b",
+    "ü",
+    "row_number",
+    "--",
+]
+"""Names that the written SQL uses itself, and names that break careless quoting."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_that_the_written_sql_uses_itself(name: str) -> None:
+    """A table and a column of such a name: the unit is still the unit, and one unit's rows stay bounded."""
+    columns = {"id": COLUMNS["id"], "city": COLUMNS["city"], name: ("INTEGER", {"type": "integer", "bounds": [0, 10_000]})}
+    people = world(person(1, **{name: 3}), person(2, **{name: 4}, city="Kiel"), columns=columns)
+    database, q = engine_of(people), quoted(name)
+    database.execute(f"CREATE TABLE {q} AS SELECT * FROM people")
+    tables = {name: {"unit": "id", "rows_per_unit": 2, "max_groups": 1, "columns": {n: dict(r) for n, (_, r) in columns.items() if r}}}
+    connection = connected(database, {"budget": {"epsilon": 9}, "tables": tables})
+    many: list[Any] = [person(9, **{name: value}, city=city) for value in range(50) for city in ("Bonn", "Kiel")]
+    for sql in (
+        f"SELECT SUM({q}), COUNT(*) FROM {q}",
+        f"SELECT AVG(x0.{q}) FROM {q} AS x0 WHERE x0.{q} >= 0",
+        f"SELECT city AS {q}, SUM({q}), COUNT(DISTINCT id) FROM {q} AS u GROUP BY city",
+        f"SELECT {q}.city, COUNT(*) FROM {q} AS {q} WHERE {q}.{q} < 9999 GROUP BY {q}.city ORDER BY 1 LIMIT 9",
+    ):
+        plan = prepared(connection, sql)
+        before = cells(connection, plan)
+        with joined_by(people, many, columns):
+            database.execute(f"INSERT INTO {q} SELECT * FROM people WHERE id = 9")
+            assert assert_within(plan, before, cells(connection, plan)) > 0
+        assert len(connection.query(sql, epsilon=0.01)) >= 1
+
+
+@pytest.mark.parametrize("pair", [("straße", "strasse"), ("É", "é"), ("\u212a", "k")], ids=ascii)
+def test_names_that_only_unicode_folds_together_stay_apart(pair: tuple[str, str]) -> None:
+    """The engine holds such names to be different, so the declared one never leads to the other."""
+    declared, other = pair
+    columns = {"id": COLUMNS["id"], declared: ("INTEGER", {"type": "integer", "bounds": [0, 9]}), other: ("INTEGER", None)}
+    connection = world({"id": 1, declared: 7, other: 5}, columns=columns)
+    assert f'"{declared}"' in prepared(connection, f'SELECT SUM("{declared}") FROM people').statement.sql
+    with pytest.raises(dpsql.QueryRejected):
+        connection.query(f'SELECT SUM("{other}") FROM people')
+
+
+def test_the_time_stands_still() -> None:
+    """What makes worlds comparable: their clocks agree."""
+    connection = world(person(1))
+    connection.query("SELECT COUNT(*) FROM people")
+    assert connection.engine.ledger.entries()[0].at == NOON

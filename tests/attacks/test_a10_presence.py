@@ -1,0 +1,66 @@
+"""A10, presence of a row: how many rows an answer has, and which keys, is settled before data is read."""
+
+from __future__ import annotations
+
+import pytest
+from worlds import COLUMNS, Row, engine_of, person, spent, world
+
+NOBODY = [
+    "SELECT COUNT(*) FROM people",
+    "SELECT SUM(cost) FROM people",
+    "SELECT AVG(cost), COUNT(*) FROM people",
+    "SELECT COUNT(DISTINCT id), COUNT(cost) FROM people WHERE age > 200",
+    "SELECT AVG(age) FROM people WHERE FALSE",
+    "SELECT SUM(LEAST(GREATEST(rank, 0), 9)) + 1 FROM people JOIN regions ON city = name WHERE rank < 0",
+    "SELECT COUNT(*) FROM people LEFT JOIN regions ON city = name WHERE name = 'nowhere'",
+]
+DOMAINS = {
+    "SELECT city, COUNT(*) FROM people GROUP BY city": 3,
+    "SELECT member, city, AVG(cost) FROM people GROUP BY member, city": 9,
+    "SELECT age > 40, SUM(cost) FROM people GROUP BY 1": 3,
+    "SELECT CASE WHEN cost > 50 THEN 'high' ELSE 'low' END AS level, COUNT(*) FROM people GROUP BY level": 2,
+    "SELECT DATE_TRUNC('month', day), COUNT(DISTINCT id) FROM people GROUP BY 1": 13,
+    "SELECT EXTRACT(isodow FROM at), COUNT(*) FROM people WHERE cost > 99 GROUP BY 1": 8,
+    "SELECT ROUND(cost), COUNT(*) FROM people GROUP BY 1": 107,
+    "SELECT city FROM people GROUP BY city": 3,
+}
+
+
+@pytest.mark.parametrize("unit", ["id", "row"])
+@pytest.mark.parametrize("sql", NOBODY)
+def test_an_ungrouped_aggregate_is_one_row(sql: str, unit: str) -> None:
+    """Over nobody at all, over nobody who passes the filter and over one unit: exactly one row, one charge."""
+    sql = sql.replace("COUNT(DISTINCT id)", "COUNT(*)") if unit == "row" else sql
+    for rows in ([], [person(1)], [person(None)]):
+        connection = world(*rows, unit=unit)
+        assert len(connection.query(sql)) == 1
+        assert spent(connection) == 1
+
+
+@pytest.mark.parametrize("unit", ["id", "row"])
+@pytest.mark.parametrize(("sql", "groups"), DOMAINS.items())
+def test_known_keys_are_all_there_in_their_own_order(sql: str, groups: int, unit: str, rows: list[Row]) -> None:
+    """With public domains, nobody, one unit and its neighbour give the same keys in the same order."""
+    sql = sql.replace("COUNT(DISTINCT id)", "COUNT(*)") if unit == "row" else sql
+    worlds = [world(unit=unit), world(person(1), unit=unit), world(*reversed(rows), person(99, city="Ulm"), unit=unit)]
+    width = len(worlds[0].query(sql, epsilon=0.1).columns) - ("(" in sql)
+    keys = [[row[:width] for row in each.query(sql)] for each in worlds]
+    assert keys[0] == keys[1] == keys[2]
+    assert len(keys[0]) == groups
+
+
+def test_nothing_is_declared_to_be_null_away() -> None:
+    """With nullable: false, rows without the key are dropped, and no key appears for them."""
+    columns = COLUMNS | {"city": ("VARCHAR", {"type": "varchar", "values": ["Bonn", "Kiel"], "nullable": False})}
+    for rows in ([person(1)], [person(1), person(2, city=None), person(3, city="Ulm")]):
+        result = world(*rows, columns=columns).query("SELECT city, COUNT(*) FROM people GROUP BY city")
+        assert [row[0] for row in result] == ["Bonn", "Kiel"]
+
+
+def test_a_naive_query_shows_who_is_there() -> None:
+    """The attack works on the engine itself: over nobody the sum is NULL and the groups are gone."""
+    empty, one = engine_of(world()), engine_of(world(person(1)))
+    total, grouped = "SELECT SUM(cost) FROM people", "SELECT city, COUNT(*) FROM people GROUP BY city"
+    assert empty.execute(total).fetchall() == [(None,)]
+    assert one.execute(total).fetchall() == [(10.0,)]
+    assert (empty.execute(grouped).fetchall(), one.execute(grouped).fetchall()) == ([], [("Bonn", 1)])
