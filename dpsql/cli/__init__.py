@@ -25,12 +25,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(None if arguments is None else list(arguments), prog_name="dpsql")
     except Error as error:
         failure = _message(error)
-    except Exception:
-        from dpsql.shell.failures import UNEXPECTED, tracebacks_wanted
+    except Exception as error:  # noqa: BLE001  (whatever it is, its words may quote private values)
+        from dpsql.shell.failures import unforeseen
 
-        if tracebacks_wanted():
-            raise
-        failure = UNEXPECTED
+        failure = unforeseen(error)
     if failure:
         _complain(failure)
         sys.exit(1)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
+import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Error
@@ -11,18 +12,20 @@ from dpsql.errors import Error
 if TYPE_CHECKING:
     from rich.text import Text
 
-UNEXPECTED = (
-    "error[internal]: dpsql failed in a way that it should not; what was charged stays charged\n"
-    "hint: please report it; with DPSQL_TRACEBACK=1 in the environment the traceback is shown"
-)
-"""Constant, because what an unforeseen failure says may quote private values."""
-
 INTERRUPTED = "interrupted; what was charged stays charged"
 
 
-def tracebacks_wanted() -> bool:
-    """Whether whoever runs the program wants to see the traceback of an unforeseen failure."""
-    return os.environ.get("DPSQL_TRACEBACK") == "1"
+def unforeseen(error: BaseException) -> str:
+    """What is said of a failure that should not happen: where it was, but not its own words.
+
+    Those, and the variables of a traceback, may quote private values.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames[-4:]]
+    return (
+        "error[internal]: dpsql failed in a way that it should not; what was charged stays charged\n"
+        f"hint: please report {type(error).__name__} at {' > '.join(places)}"
+    )
 
 
 def message(error: Error) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from dpsql.errors import Error, ProgrammingError
 from dpsql.shell import answers, commands, costs
-from dpsql.shell.failures import UNEXPECTED, message, styled, tracebacks_wanted
+from dpsql.shell.failures import message, styled, unforeseen
 from dpsql.shell.state import Reply, State
 from dpsql.shell.statements import blank, split, without_comments
 from dpsql.shell.view import dim
@@ -49,11 +49,8 @@ class Session:
             return self._reply(part)
         except Error as error:
             return self._failed(message(error))
-        except Exception:
-            if tracebacks_wanted():
-                raise
-        # Out here no exception is being handled, whose context could hold what must not be seen.
-        return self._failed(UNEXPECTED)
+        except Exception as error:  # noqa: BLE001  (whatever it is, its words may quote private values)
+            return self._failed(unforeseen(error))
 
     def _reply(self, part: str) -> Reply:
         text = part.strip()

@@ -162,7 +162,7 @@ def test_the_prompt_survives_a_lost_ledger(session: Session) -> None:
 
 
 def test_an_unforeseen_failure_says_nothing(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an unknown exception says may quote a value: the reply is constant text."""
+    """What an unknown exception says may quote a value: the reply tells its kind and place alone."""
 
     def broken(*_: Any, **__: Any) -> NoReturn:
         raise ValueError(f"could not convert {SECRET}")
@@ -171,9 +171,7 @@ def test_an_unforeseen_failure_says_nothing(session: Session, monkeypatch: pytes
     text = fail(session, f"{COUNT};")
     assert "error[internal]" in text
     assert SECRET not in text
-    monkeypatch.setenv("DPSQL_TRACEBACK", "1")
-    with pytest.raises(ValueError, match=SECRET):
-        list(session.replies(f"{COUNT};"))
+    assert "ValueError at" in text
 
 
 @pytest.mark.parametrize(
