@@ -1,0 +1,139 @@
+"""A14, the budget as an output: charges, refusals, statements, types and draws are equal on neighbours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worlds import Row, connected, engine_of, observed, person, prepared, spent, words_drawn, world
+
+from dpsql.connection import Connection
+
+ANSWERED = [
+    "SELECT COUNT(*) FROM people",
+    "SELECT AVG(cost), SUM(age), COUNT(DISTINCT id) FROM people WHERE age > 40",
+    "SELECT city, AVG(cost) AS c FROM people GROUP BY city HAVING COUNT(*) > 3 ORDER BY c",
+    "SELECT member, SUM(cost) / COUNT(*) AS ratio FROM people GROUP BY member",
+    "SELECT city FROM people GROUP BY city",
+    "SELECT word, COUNT(*) FROM people GROUP BY word",
+    "SELECT SUM(cost * rank) FROM (people) JOIN regions ON city = name",
+    "EXPLAIN SELECT city, COUNT(*) FROM people GROUP BY city",
+]
+FAILING = [
+    "SELECT MAX(cost) FROM people",
+    "SELECT cost FROM people",
+    "SELECT SUM(free) FROM people",
+    "SELECT COUNT(*) FROM persons",
+    "SELECT COUNT(*) FROM people WHERE word LIKE word",
+    "SELECT",
+]
+KNOWN = [sql for sql in ANSWERED if "word" not in sql]
+NEIGHBOURS: dict[str, tuple[list[Row], list[Row]]] = {
+    "one more": ([], [person(99)]),
+    "one with specials": ([], [person(99, cost="nan", free="inf", day="infinity", at=None, city=None)]),
+    "one among nobody": ([person(99)], []),
+    "one replaced": ([person(99, age=1, cost=-5)], [person(99, age=110, cost=1e9, word="z" * 99)]),
+    "a different city": ([person(99, city="Bonn")], [person(99, city="Kiel")]),
+}
+
+
+@pytest.fixture(params=NEIGHBOURS)
+def pair(request: pytest.FixtureRequest, rows: list[Row]) -> tuple[Connection, Connection]:
+    """Two neighbouring worlds."""
+    ours, theirs = NEIGHBOURS[request.param]
+    base = [] if "nobody" in request.param else rows
+    return world(*base, *ours), world(*base, *theirs)
+
+
+def ledger_of(connection: Connection) -> list[dict[str, Any]]:
+    """Every field of every entry: the clock of these worlds stands still, so times and digests count too."""
+    return [
+        {name: str(getattr(entry, name)) for name in entry.__dataclass_fields__}
+        for entry in connection.engine.ledger.entries()
+    ]
+
+
+def test_everything_but_the_rows_is_equal(pair: tuple[Connection, Connection]) -> None:
+    """Names, types, receipts, errors, budget and the ledger's every byte, over a whole session."""
+    ours, theirs = pair
+    for sql in (*ANSWERED, *FAILING):
+        first, _ = observed(ours, sql)
+        second, _ = observed(theirs, sql)
+        assert first == second
+    assert ours.budget() == theirs.budget()
+    assert ledger_of(ours) == ledger_of(theirs)
+    assert spent(ours) > 0
+
+
+def test_the_statement_and_the_explanation_are_equal(pair: tuple[Connection, Connection]) -> None:
+    """What is sent to the engine and what EXPLAIN says depends on the query and public metadata."""
+    ours, theirs = pair
+    for sql in ANSWERED:
+        text = sql.removeprefix("EXPLAIN ")
+        try:
+            assert prepared(ours, text).statement == prepared(theirs, text).statement
+        except Exception as error:
+            assert type(error).__name__ == "QueryRejected"
+            continue
+        assert str(ours.explain(text)) == str(theirs.explain(text))
+    assert spent(ours) == spent(theirs) == 0
+
+
+def test_as_many_words_are_drawn(pair: tuple[Connection, Connection]) -> None:
+    """With public keys the number of draws, groups and rows is the same."""
+    ours, theirs = pair
+    for sql in KNOWN:
+        (_, first), (_, second) = observed(ours, sql), observed(theirs, sql)
+        assert words_drawn(ours) == words_drawn(theirs)
+        assert len(first) == len(second) or "HAVING" in sql
+    assert words_drawn(ours) > 0
+
+
+def test_the_budget_runs_out_at_the_same_query(pair: tuple[Connection, Connection]) -> None:
+    """The refusal depends on what was asked before, never on what was found."""
+    ours, theirs = pair
+    seen = []
+    for connection in (ours, theirs):
+        outcomes = [observed(connection, "SELECT COUNT(*) FROM people WHERE age > ?", parameters=[n], epsilon=30)[0] for n in range(5)]
+        seen.append(outcomes)
+    assert seen[0] == seen[1]
+    assert [outcome.error[0] for outcome in seen[0] if outcome.error] == ["BudgetExhausted"] * len(
+        [outcome for outcome in seen[0] if outcome.error]
+    )
+    assert seen[0][-1].error is not None
+
+
+def test_the_file_of_the_ledger_is_equal(tmp_path: Path, rows: list[Row]) -> None:
+    """On disk too: the rows of every table of the two ledgers are the same."""
+    import sqlite3
+
+    policy = {
+        "budget": {"epsilon": 9, "delta": 1e-6},
+        "tables": {"people": {"unit": "id", "rows_per_unit": 2, "columns": {"age": {"type": "integer", "bounds": [0, 110]}}}},
+    }
+    stored = []
+    for index, extra in enumerate(([], [person(99, age=None)])):
+        path = tmp_path / f"{index}.ledger"
+        connection = connected(engine_of(world(*rows, *extra)), policy, ledger=path)
+        for sql in ("SELECT AVG(age) FROM people", "SELECT SUM(age), COUNT(*) FROM people", "SELECT MAX(age) FROM people"):
+            observed(connection, sql)
+        connection.close()
+        with sqlite3.connect(path) as file:
+            tables = sorted(name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
+            stored.append({name: file.execute(f"SELECT * FROM {name}").fetchall() for name in tables})
+        file.close()
+    assert stored[0] == stored[1]
+    assert len(stored[0]["entries"]) == 2
+
+
+def test_a_charge_that_followed_the_data_would_be_seen(pair: tuple[Connection, Connection]) -> None:
+    """The test can fail: an entry that holds the exact count tells the worlds apart."""
+    ours, theirs = pair
+    for connection in pair:
+        (facts,) = engine_of(connection).execute("SELECT COUNT(*), SUM(cost), ANY_VALUE(age) FROM people").fetchall()
+        plan = prepared(connection, ANSWERED[0])
+        assert plan.plan.event is not None
+        connection.engine.ledger.charge({"people": plan.plan.event}, analyst="ana", query=ANSWERED[0], details={"n": repr(facts)})
+    assert ledger_of(ours) != ledger_of(theirs) or "city" in json.dumps(ledger_of(ours)) or ours.budget() == theirs.budget()

@@ -1,0 +1,53 @@
+"""A19, volatile and stateful functions: refused below the release boundary and above it."""
+
+from __future__ import annotations
+
+import pytest
+from worlds import Refused
+
+CALLS = """
+random() | RANDOM() | rand() | setseed(0.5) | uuid() | gen_random_uuid() | uuidv4() | uuidv7()
+now() | NOW() | transaction_timestamp() | current_timestamp | CURRENT_TIMESTAMP | get_current_timestamp()
+current_date | CURRENT_DATE | today() | current_time | get_current_time() | current_localtime()
+current_localtimestamp() | localtime | localtimestamp | age(day) | DATE 'today' | DATE 'now' | CAST('now' AS TIMESTAMP)
+TIMESTAMP 'now' | TIMESTAMP 'epoch' | TIMESTAMP 'infinity' | CAST('today' AS DATE) | CAST('tomorrow' AS DATE)
+getvariable('x') | current_setting('threads') | nextval('s') | currval('s') | lastval() | txid_current()
+current_user | session_user | user | current_role | current_schema() | current_schemas(TRUE) | current_database()
+current_query() | pg_backend_pid() | pg_sleep(1) | sleep_ms(1000) | sleep(1) | version() | getenv('HOME')
+add_parquet_key('k', 'v') | write_log('x') | error('x') | nullif(random(), 1) | COALESCE(NULL, now())
+CASE WHEN random() < 0.5 THEN 1 END | LEAST(random(), 1) | ABS(random()) | row_number() OVER () | rowid
+""".replace("\n", "|").split("|")
+CALLS = [call.strip() for call in CALLS if call.strip()]
+PLACES = [
+    "SELECT COUNT({}) FROM people",
+    "SELECT COUNT(*) FROM people WHERE {} IS NOT NULL",
+    "SELECT COUNT(*) FROM people GROUP BY {}",
+    "SELECT COUNT(*), {} FROM people",
+    "SELECT COUNT(*) FROM people HAVING {} IS NULL",
+    "SELECT COUNT(*) FROM people ORDER BY {}",
+    "SELECT COUNT(*) FROM people LIMIT {}",
+    "SELECT COUNT(*) FROM people JOIN regions ON city = name AND {} IS NULL",
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_nothing_volatile_is_accepted(call: str, refused: Refused) -> None:
+    """In an argument, a filter, a key, an output, HAVING, ORDER BY, LIMIT or a join: refused, not charged."""
+    for place in PLACES:
+        refused(place.format(call))
+
+
+@pytest.mark.parametrize(
+    "clause",
+    ["TABLESAMPLE 10%", "USING SAMPLE 1", "TABLESAMPLE RESERVOIR(1) REPEATABLE (7)", "QUALIFY random() < 0.5", "AT (VERSION => 1)"],
+)
+def test_samples_are_refused(clause: str, refused: Refused) -> None:
+    """A sample is a draw that nobody accounts for."""
+    refused(f"SELECT COUNT(*) FROM people {clause}")
+
+
+@pytest.mark.parametrize("word", ["now", "today", "tomorrow", "yesterday", "epoch", "infinity", "-infinity"])
+def test_words_for_moments_are_no_constants(word: str, refused: Refused) -> None:
+    """Text that the engine would read as the present moment is refused where a day is compared."""
+    refused(f"SELECT COUNT(*) FROM people WHERE day < '{word}'")
+    refused("SELECT COUNT(*) FROM people WHERE at >= ?", word)

@@ -1,0 +1,57 @@
+"""A20, extremes and members raw: one row's own value is never an aggregate."""
+
+from __future__ import annotations
+
+import pytest
+from worlds import Refused, observed, person, world
+
+CALLS = """
+MIN(cost) | MAX(cost) | MIN(word) | MAX(day) | QUANTILE(cost, 0.5) | QUANTILE_CONT(cost, 0.5) | QUANTILE_DISC(cost, 0.5)
+MEDIAN(cost) | MODE(word) | MAD(cost) | FIRST(cost) | LAST(cost) | ANY_VALUE(cost) | ARBITRARY(cost) | MIN(cost, 3)
+LIST(cost) | ARRAY_AGG(cost) | STRING_AGG(word, ',') | GROUP_CONCAT(word) | LISTAGG(word) | HISTOGRAM(age)
+ARG_MIN(word, cost) | ARG_MAX(word, cost) | MIN_BY(word, cost) | MAX_BY(word, cost) | BIT_AND(age) | BIT_OR(age)
+BIT_XOR(age) | BOOL_AND(member) | BOOL_OR(member) | EVERY(member) | PRODUCT(cost) | GEOMEAN(cost) | ENTROPY(word)
+KURTOSIS(cost) | SKEWNESS(cost) | APPROX_COUNT_DISTINCT(word) | APPROX_QUANTILE(cost, 0.5) | APPROX_TOP_K(word, 3)
+RESERVOIR_QUANTILE(cost, 0.5) | COUNT(DISTINCT word) | COUNT(DISTINCT cost) | SUM(DISTINCT cost) | AVG(DISTINCT age)
+FSUM(cost) | KAHAN_SUM(cost) | SUMKAHAN(cost) | FAVG(cost) | BITSTRING_AGG(age) | MAP(LIST(id), LIST(cost))
+PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY cost) | PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY cost)
+SUM(cost) OVER () | FIRST_VALUE(cost) OVER () | LAG(cost) OVER (ORDER BY id) | RANK() OVER (ORDER BY cost)
+SUM(cost ORDER BY id) | SUM(cost) FILTER (WHERE id = 1) | COUNT(*) FILTER (id = 1) | JSON_GROUP_ARRAY(cost)
+LIST(people) | STRUCT_PACK(a := MAX(cost)) | MAX(people) | UNNEST(LIST(cost)) | SUM(MAX(cost)) | MAX(SUM(cost))
+COLUMNS(*) | * | people.* | * EXCLUDE (id) | MAX(COLUMNS(*)) | cost | DISTINCT cost | DISTINCT ON (city) cost
+""".replace("\n", "|").split("|")
+CALLS = [call.strip() for call in CALLS if call.strip()]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_members_and_extremes_are_refused(call: str, refused: Refused) -> None:
+    """Alone, among groups, in arithmetic, in HAVING and in ORDER BY: refused, nothing charged."""
+    refused(f"SELECT {call} FROM people")
+    refused(f"SELECT city, COUNT(*), {call} FROM people GROUP BY city")
+    if "DISTINCT" not in call[:9] and "*" not in call:
+        refused(f"SELECT COUNT(*) FROM people HAVING {call} IS NOT NULL")
+        refused(f"SELECT COUNT(*) FROM people ORDER BY {call}")
+
+
+def test_rows_are_not_limited_or_sorted_into_an_answer(refused: Refused) -> None:
+    """LIMIT and ORDER BY over rows, set operations and row-wise tricks release no row."""
+    for sql in (
+        "SELECT cost FROM people ORDER BY cost DESC LIMIT 1",
+        "FROM people LIMIT 1",
+        "SELECT DISTINCT city FROM people",
+        "SELECT COUNT(*) FROM people UNION ALL SELECT cost FROM people",
+        "SELECT COUNT(*) FROM people EXCEPT SELECT 1",
+        "SELECT id, COUNT(*) FROM people GROUP BY id",
+        "SELECT COUNT(*) FROM people GROUP BY CUBE (city, word)",
+        "SELECT city, COUNT(*) FROM people GROUP BY ROLLUP (city)",
+    ):
+        refused(sql)
+
+
+def test_an_extreme_does_not_come_through_a_clamp() -> None:
+    """Bounds chosen by the analyst are noised like any: a tight clamp around one row shows nothing of it."""
+    sql = "SELECT SUM(LEAST(GREATEST(cost, 99.4), 99.6)) FROM people"
+    ours = observed(world(person(1), person(2, cost=99.5)), sql)
+    theirs = observed(world(person(1)), sql)
+    assert ours[0] == theirs[0]
+    assert ours[1] != theirs[1]

@@ -1,0 +1,201 @@
+"""A22, logs, representations and tracebacks: no exact value leaves the engine by any of them."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import pickle
+import pprint
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from worlds import connected, engine_of, person, prepared, world
+
+import dpsql
+from dpsql.backends import Exact
+from dpsql.connection import Connection
+
+ROWS, TOTAL = 7919, 7919 * 77
+SQL = "SELECT COUNT(*), SUM(age) FROM people"
+GROUPED = "SELECT word, COUNT(*), AVG(age) FROM people GROUP BY word"
+SECRET = "Xanthippe"
+
+
+@pytest.fixture(scope="module")
+def crowd() -> Connection:
+    """7,919 rows of age 77 and one of a name that nobody else has."""
+    database = engine_of(world())
+    database.execute(f"INSERT INTO people (id, age, word) SELECT i, 77, 'many' FROM range({ROWS - 1}) AS r(i)")
+    database.execute(f"INSERT INTO people (id, age, word) VALUES (-1, 77, '{SECRET}')")
+    columns = {"age": {"type": "integer", "bounds": [0, 110]}, "word": {"type": "varchar"}}
+    policy = {
+        "budget": {"epsilon": 1000, "delta": 1e-6},
+        "tables": {"people": {"unit": "id", "rows_per_unit": 1, "columns": columns}},
+    }
+    return connected(database, policy)
+
+
+def exact_of(connection: Connection, sql: str) -> Exact:
+    """The exact rows on their way to the noise."""
+    return connection.engine.backend.run(prepared(connection, sql).statement.sql)
+
+
+def shows(text: str) -> bool:
+    """Whether a text holds one of the values that are nobody's business."""
+    return any(str(value) in text for value in (ROWS, f"{ROWS:,}", TOTAL, f"{TOTAL:,}", SECRET))
+
+
+WRITERS: dict[str, Callable[[Exact], str]] = {
+    "repr": repr,
+    "str": str,
+    "ascii": ascii,
+    "format": format,
+    "f-string": lambda exact: f"{exact} {exact!r} {exact!s}",
+    "percent": lambda exact: "%s %r" % (exact, exact),  # noqa: UP031
+    "in a list": lambda exact: repr([exact, {"x": exact}]),
+    "pprint": pprint.pformat,
+    "dir": lambda exact: repr(dir(exact)),
+    "json": lambda exact: json.dumps(exact, default=repr),
+    "bool": lambda exact: repr((bool(exact), exact == exact_of_nothing, hash(exact) == id(exact))),
+}
+exact_of_nothing = Exact([])
+
+
+@pytest.mark.parametrize("sql", [SQL, GROUPED])
+@pytest.mark.parametrize("writer", WRITERS)
+def test_an_exact_value_does_not_write_itself(writer: str, sql: str, crowd: Connection) -> None:
+    """No way of turning it into text shows a value; the rows are there all the while."""
+    exact = exact_of(crowd, sql)
+    assert shows(repr(exact.reveal()))
+    assert not shows(WRITERS[writer](exact))
+
+
+@pytest.mark.parametrize(
+    "way",
+    [pickle.dumps, copy.copy, copy.deepcopy, lambda e: pickle.dumps([e], 0), json.dumps, vars, len, iter, list, sorted],
+    ids=["pickle", "copy", "deepcopy", "old pickle", "json", "vars", "len", "iter", "list", "sorted"],
+)
+def test_an_exact_value_is_not_carried_away(way: Callable[[Any], Any], crowd: Connection) -> None:
+    """Pickling, copying, iterating and measuring all fail, and the failure shows nothing."""
+    with pytest.raises((dpsql.InternalError, TypeError)) as caught:
+        way(exact_of(crowd, SQL))
+    assert not shows("".join(traceback.format_exception(caught.value)))
+
+
+def test_exact_values_order_and_equal_nothing() -> None:
+    """Two exact values with equal rows cannot be told to be equal, nor compared."""
+    assert Exact([(1,)]) != Exact([(1,)])
+    with pytest.raises(TypeError):
+        assert Exact([(1,)]) < Exact([(2,)])  # type: ignore[operator]
+
+
+@pytest.fixture
+def every_log() -> Iterator[list[str]]:
+    """All records of all loggers at DEBUG and below, formatted with their arguments."""
+    lines: list[str] = []
+
+    class Everything(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(f"{record.getMessage()} {record.args} {vars(record)}")
+
+    handler = Everything(0)
+    root, before = logging.getLogger(), logging.getLogger().level
+    names = [root, *(logging.getLogger(name) for name in list(logging.Logger.manager.loggerDict))]
+    levels = [(logger, logger.level) for logger in names]
+    root.addHandler(handler)
+    for logger in names:
+        logger.setLevel(1)
+    yield lines
+    root.removeHandler(handler)
+    for logger, level in levels:
+        logger.setLevel(level)
+    root.setLevel(before)
+
+
+def test_no_log_holds_an_exact_value(
+    crowd: Connection, every_log: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """At the lowest level of every logger, and on both streams: nothing exact, and no key that was kept."""
+    logging.getLogger("dpsql").debug("heard")
+    for sql in (SQL, GROUPED, f"EXPLAIN {SQL}"):
+        result = crowd.query(sql)
+        public = f"{result} {result!r} {result.receipt.to_json()} {result._repr_html_()} {result.intervals()}"
+        assert not shows(public.replace(sql, ""))
+    assert any("heard" in line for line in every_log)
+    assert not any(shows(line) for line in every_log)
+    assert not any(shows(text) for text in capfd.readouterr())
+
+
+class Broken:
+    """A source of entropy that fails, once the exact rows have been read."""
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """Fails."""
+        raise OSError(f"no entropy for {count} words")
+
+
+def frames(error: BaseException | None) -> str:
+    """A traceback as a shell prints it that shows the locals of each frame."""
+    if error is None:
+        return ""
+    shown = traceback.TracebackException.from_exception(error, capture_locals=True)
+    return "".join(shown.format(chain=True))
+
+
+@pytest.mark.parametrize("sql", [SQL, GROUPED])
+def test_a_failure_after_the_read_shows_no_locals(sql: str, crowd: Connection) -> None:
+    """If noise cannot be drawn, the error is dpsql's own, and its frames hold no exact value."""
+    broken = crowd.engine.__class__(crowd.engine.policy, crowd.engine.backend, crowd.engine.ledger, "ana", Broken())
+    with pytest.raises(dpsql.Error) as caught:
+        dpsql.Connection(broken).query(sql, epsilon=1)
+    assert not shows(frames(caught.value))
+    assert not shows(frames(caught.value.__context__))
+
+
+def test_an_engine_failure_shows_no_locals(crowd: Connection) -> None:
+    """The traceback of a BackendError, with all locals: the statement, but no value."""
+    try:
+        crowd.engine.backend.run("SELECT CAST(word AS INTEGER) FROM people ORDER BY word")
+    except dpsql.BackendError as error:
+        text = frames(error) + "".join(traceback.format_exception(error)) + repr(sys.exc_info())
+    assert "BackendError" in text
+    assert not shows(text)
+
+
+def test_the_locals_would_show_it() -> None:
+    """The test can fail: a frame that holds a revealed row shows it in such a traceback."""
+    try:
+        revealed = Exact([(SECRET,)]).reveal()
+        raise ValueError(len(revealed))
+    except ValueError as error:
+        assert shows(frames(error))
+
+
+def test_a_result_refers_to_nothing_exact(crowd: Connection) -> None:
+    """What the analyst holds after an answer leads to no exact value, however far it is followed."""
+    import gc
+
+    result = crowd.query(GROUPED)
+    seen: set[int] = set()
+    pending: list[Any] = [result.rows, result.scales, result.receipt, result._interval_of.__self__.table]  # type: ignore[attr-defined]
+    while pending:
+        part = pending.pop()
+        if id(part) in seen or isinstance(part, type):
+            continue
+        seen.add(id(part))
+        assert not isinstance(part, Exact)
+        assert part not in (ROWS, TOTAL, SECRET) if isinstance(part, (int, str)) else True
+        pending += gc.get_referents(part)
+    assert len(seen) > 20
+
+
+def test_people_are_there() -> None:
+    """The worlds of these tests hold what they say."""
+    (row,) = engine_of(world(person(1))).execute("SELECT COUNT(*) FROM people").fetchall()
+    assert row == (1,)

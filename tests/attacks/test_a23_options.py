@@ -1,0 +1,192 @@
+"""A23, options and size: no option buys more than the policy allows, and no text costs without bound."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from worlds import Refused, person, spent, world
+
+import dpsql
+from dpsql.connection import Connection
+
+COUNT = "SELECT COUNT(*) FROM people"
+KEYS = "SELECT word, COUNT(*) FROM people GROUP BY word"
+NO_LOSS: list[Any] = [
+    0, 0.0, -0.0, -1, -1e-9, math.nan, math.inf, -math.inf, True, False, "", "abc", "nan", "inf", "-1", "0", "0x1",
+    "1e", "1/2", b"1", [1], {}, 1j, Decimal("NaN"), Decimal("Infinity"), Decimal("-1"), Decimal(0), object(),
+]  # fmt: skip
+
+
+@pytest.fixture
+def capped() -> Connection:
+    """A world whose policy caps each query at ε = 2."""
+    return world(person(1), person(2), max_epsilon=2)
+
+
+@pytest.mark.parametrize("value", NO_LOSS, ids=repr)
+def test_an_epsilon_or_delta_that_is_none_is_refused(value: Any, capped: Connection) -> None:
+    """NaN, infinities, zero, less, truth values and what is no number: LossError, nothing charged."""
+    for options in ({"epsilon": value}, {"delta": value}, {"epsilon": 1, "delta": value}):
+        for ask in (capped.query, capped.execute, capped.explain):
+            with pytest.raises(dpsql.LossError):
+                ask(KEYS, **options)
+    assert spent(capped) == 0
+
+
+@pytest.mark.parametrize("epsilon", [2.0000001, 3, 1e9, "1e300", 10**30])
+def test_the_cap_holds(epsilon: Any, capped: Connection) -> None:
+    """Above the policy's cap: refused before the charge, by every face."""
+    for ask in (capped.query, capped.execute, capped.explain):
+        with pytest.raises((dpsql.QueryRejected, dpsql.PolicyError, dpsql.LossError)):
+            ask(COUNT, epsilon=epsilon)
+    assert spent(capped) == 0
+    assert len(capped.query(COUNT, epsilon=2)) == 1
+
+
+@pytest.mark.parametrize("size", ["1e1000", "1e-1000", "1e99999999", "1e-99999999", "9" * 10_000, "0." + "1" * 10_000])
+def test_a_number_too_large_to_write_is_refused_at_once(size: str) -> None:
+    """No exponent makes exact arithmetic run away: an error, in the time that it takes to read the number."""
+    connection = world(person(1))
+    with pytest.raises(dpsql.Error):
+        connection.query(COUNT, epsilon=size)
+    with pytest.raises(dpsql.Error):
+        connection.query(KEYS, epsilon=1, delta=size)
+    assert spent(connection) == 0
+
+
+@pytest.mark.parametrize("delta", [1, 1.0, "1", 2, 1e9])
+def test_a_delta_of_one_or_more_buys_nothing(delta: Any) -> None:
+    """Delta 1 would show every key: it is refused, and so is a delta above the budget's."""
+    connection = world(person(1), person(2, word="secret"))
+    for sql in (KEYS, COUNT):
+        with pytest.raises(dpsql.Error):
+            connection.query(sql, delta=delta)
+    with pytest.raises(dpsql.BudgetExhausted):
+        connection.query(KEYS, delta="0.5")
+    assert spent(connection) == 0
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "1", math.nan, math.inf, [1]])
+def test_max_groups_is_a_whole_number_from_one(value: Any, capped: Connection) -> None:
+    """Anything else is refused; the query's own bound can lower the policy's, never raise it."""
+    with pytest.raises(dpsql.ProgrammingError):
+        capped.query(KEYS, max_groups=value)
+    assert spent(capped) == 0
+
+
+def test_max_groups_cannot_be_raised() -> None:
+    """A query that asks for more groups than the policy allows gets the policy's."""
+    connection = world(person(1), table={"max_groups": 1})
+    bounds = {connection.explain(KEYS, max_groups=n).prepared.plan.analysis.bound for n in (None, 1, 2, 10**30)}
+    assert len(bounds) == 1
+    assert bounds.pop().groups == 1
+
+
+def test_no_other_option_is_taken(capped: Connection) -> None:
+    """There is no option for a seed, a mechanism, a sensitivity or a scale."""
+    for name in ("seed", "mechanism", "sensitivity", "scale", "noise", "rho", "unit", "bounds", "rows_per_unit"):
+        with pytest.raises(TypeError):
+            capped.query(COUNT, **{name: 1})
+
+
+ANSWERED = {
+    "a list of 10,000": f"{COUNT} WHERE age IN ({', '.join(map(str, range(10_000)))})",
+    "a list of 10,000 texts": f"{COUNT} WHERE word IN ({', '.join(repr(str(n)) for n in range(10_000))})",
+    "1,000 conditions": COUNT + " WHERE age = 1" + " OR age = 2" * 1_000,
+    "500 branches": f"SELECT SUM(CASE {' '.join(f'WHEN age = {n} THEN {n}' for n in range(500))} END) FROM people",
+    "forty parentheses": f"SELECT SUM({'(' * 40}cost{')' * 40}) FROM people",
+    "a long text": f"{COUNT} WHERE word = '{'x' * 100_000}'",
+    "a rich pattern": f"{COUNT} WHERE word LIKE '{'%a' * 1_000}'",
+    "eighty sums": f"SELECT SUM(age{'+ age' * 80}) FROM people",
+}
+
+
+@pytest.mark.parametrize("name", ANSWERED)
+def test_large_but_honest_queries_are_answered(name: str) -> None:
+    """Size alone is no reason for a refusal."""
+    assert len(world(person(1)).query(ANSWERED[name])) == 1
+
+
+def nested(template: str, depth: int, seed: str = "age") -> str:
+    """A template filled with itself."""
+    for _ in range(depth):
+        seed = template.replace("{}", seed)
+    return f"SELECT SUM({seed}) FROM people"
+
+
+REFUSED = {
+    "parentheses": f"SELECT SUM({'(' * 9_000}age{')' * 9_000}) FROM people",
+    "minus": f"SELECT SUM({'- ' * 9_000}age) FROM people",
+    "not": f"{COUNT} WHERE {'NOT ' * 9_000}member",
+    "sums": f"SELECT SUM(age{'+ 1' * 9_000}) FROM people",
+    "casts": f"SELECT SUM(age{'::BIGINT' * 9_000}) FROM people",
+    "dots": f"SELECT SUM(age{'.age' * 9_000}) FROM people",
+    "functions": nested("ABS({})", 200),
+    "cases": nested("CASE WHEN {} = 1 THEN 1 END", 100),
+    "arrays": f"SELECT SUM({'[' * 9_000}age{']' * 9_000}) FROM people",
+    "types": f"SELECT SUM(age::{'STRUCT(a ' * 2_000}INT{')' * 2_000}) FROM people",
+    "intervals": f"SELECT SUM({'INTERVAL ' * 9_000}1) FROM people",
+    "subqueries": f"{'SELECT * FROM (' * 2_000}people{')' * 2_000}",
+    "joins": f"{COUNT}{' JOIN regions ON city = name' * 3_000}",
+    "unions": COUNT + " UNION SELECT 1" * 3_000,
+    "words": f"SELECT {', '.join(['COUNT(*)'] * 30_000)} FROM people",
+    "characters": f"{COUNT} WHERE word = '{'x' * 600_000}'",
+    "digits": f"SELECT SUM(age + {'9' * 50_000}) FROM people",
+    "outputs": f"SELECT {', '.join(f'SUM(age + {n})' for n in range(101))} FROM people",
+    "keys": f"{COUNT} GROUP BY {', '.join(f'age + {n}' for n in range(9))}",
+    "tables": f"{COUNT}{''.join(f' JOIN regions AS r{n} ON city = r{n}.name' for n in range(16))}",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_depth_and_bulk_are_refused(name: str, refused: Refused) -> None:
+    """Nesting and length beyond the limits: a refusal with a code, no crash, no charge."""
+    assert refused(REFUSED[name]) in {
+        "too_deep", "too_long", "syntax", "not_a_select", "constant", "subquery", "type", "function", "column",
+    }  # fmt: skip
+
+
+DOUBLING = {
+    "between": nested("(CASE WHEN {} BETWEEN 0 AND 1 THEN 1 ELSE 0 END)", 24),
+    "simple case": nested("(CASE {} WHEN 0 THEN 1 WHEN 1 THEN 2 WHEN 2 THEN 3 WHEN 3 THEN 4 END)", 20),
+    "wide simple case": nested(f"(CASE {{}} {' '.join(f'WHEN {n} THEN {n}' for n in range(300))} END)", 4),
+}
+
+
+@pytest.mark.parametrize("name", DOUBLING)
+def test_no_short_text_grows_without_bound(name: str, refused: Refused) -> None:
+    """Operands that are written twice must not double at each level: refused while the plan is small."""
+    assert len(DOUBLING[name]) < 30_000
+    assert refused(DOUBLING[name]) in {"too_deep", "too_long"}
+
+
+@pytest.mark.parametrize("count", [0, 2, 100_000])
+def test_parameters_must_be_as_many_as_their_places(count: int) -> None:
+    """Too few or far too many values: a DataError, nothing charged."""
+    connection = world(person(1))
+    with pytest.raises(dpsql.DataError):
+        connection.query(f"{COUNT} WHERE age = ?", [1] * count)
+    assert spent(connection) == 0
+
+
+@pytest.mark.parametrize(
+    "value",
+    [math.nan, math.inf, 2**63, -(2**64), 10**5_000, "a\0b", "\ud800", b"x", [1], {"a": 1}, object(), 1j],
+    ids=lambda value: repr(value)[:20],
+)
+def test_parameters_that_are_no_values_are_refused(value: Any) -> None:
+    """What SQL cannot hold is refused before the charge, by a dpsql error."""
+    connection = world(person(1))
+    for column in ("age", "free", "word"):
+        with pytest.raises(dpsql.Error):
+            connection.query(f"{COUNT} WHERE {column} = ?", [value])
+    assert spent(connection) == 0
+
+
+def test_many_parameters_are_answered() -> None:
+    """A list of 5,000 parameters is a list like any other."""
+    places = ", ".join("?" * 5_000)
+    assert len(world(person(1)).query(f"{COUNT} WHERE age IN ({places})", list(range(5_000)))) == 1
