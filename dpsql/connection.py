@@ -238,6 +238,8 @@ class Connection:
         if max_groups is not None and (type(max_groups) is not int or max_groups < 1):
             raise ProgrammingError("max_groups is a whole number from 1", code="max_groups")
         part = None if delta is None else amount(delta, "delta")
+        if part is not None and part >= 1:
+            raise errors.LossError("delta is a probability below 1", hint="delta=1e-8")
         return Asked(sql, _bound(parameters), loss, part, max_groups)
 
 

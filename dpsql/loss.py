@@ -7,6 +7,11 @@ from fractions import Fraction
 
 from dpsql.errors import LossError
 
+MOST_BITS = 1100
+"""Longer numbers are no losses: nothing between the least and the largest float needs more."""
+MOST_DIGITS = 330
+"""The same for decimal exponents."""
+
 Amount = int | float | str | Decimal | Fraction
 
 
@@ -20,10 +25,24 @@ def amount(value: Amount, name: str = "epsilon") -> Fraction:
     """
     exact = None
     if not isinstance(value, bool) and isinstance(value, (int, float, str, Decimal, Fraction)):
-        try:
-            exact = Fraction(value) if isinstance(value, (int, Fraction)) else Fraction(Decimal(str(value)))
-        except (ValueError, ArithmeticError):
-            exact = None
+        exact = _fraction(value)
     if exact is None or exact <= 0:
-        raise LossError(f"{name} must be a finite number above zero, not {value!r}", hint=f"{name}=0.1")
+        given = repr(value) if isinstance(value, (str, float)) else f"this {type(value).__name__}"
+        raise LossError(f"{name} must be a finite number above zero, not {given[:60]}", hint=f"{name}=0.1")
     return exact
+
+
+def _fraction(value: Amount) -> Fraction | None:
+    if isinstance(value, (int, Fraction)):
+        small = max(value.numerator.bit_length(), value.denominator.bit_length()) <= MOST_BITS
+        return Fraction(value) if small else None
+    if isinstance(value, str) and len(value) > MOST_BITS:
+        return None
+    try:
+        decimal = Decimal(str(value))
+    except (ValueError, ArithmeticError):
+        return None
+    # A number such as 1e999999999 is short to write and endless to hold.
+    if not decimal.is_finite() or abs(decimal.adjusted()) > MOST_DIGITS:
+        return None
+    return Fraction(decimal)

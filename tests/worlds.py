@@ -27,7 +27,7 @@ from dpsql.release import _groups
 
 Row = Mapping[str, Any]
 Refused = Callable[..., str]
-Declared = Mapping[str, tuple[str, Mapping[str, Any] | None]]
+Declared = dict[str, tuple[str, Any]]
 """Each column's type in the engine and its declaration in the policy, None where it has none."""
 
 COLUMNS: Declared = {
@@ -74,7 +74,7 @@ def world(
     `columns` are those of `people`, `table` adds to its declaration, `setup` is SQL that runs before
     the table is made. One unit has at most two rows unless `unit` is "row".
     """
-    database = duckdb.connect()
+    database = duckdb.connect(config={"threads": 1})
     for statement in (*setup, REGIONS):
         database.execute(statement)
     database.execute(
@@ -174,10 +174,14 @@ def assert_neighbours_within(before: Connection, after: Connection, sql: str) ->
 
 
 @contextmanager
-def joined_by(connection: Connection, rows: Sequence[Row], columns: Declared = COLUMNS) -> Iterator[Connection]:
-    """The neighbour with these rows besides, for as long as the block lasts."""
+def joined_by(
+    connection: Connection, rows: Sequence[Row], columns: Declared = COLUMNS, *, alone: bool = False
+) -> Iterator[Connection]:
+    """The world with these rows besides, or alone in it, for as long as the block lasts."""
     database = engine_of(connection)
     database.execute("BEGIN")
+    if alone:
+        database.execute("DELETE FROM people")
     insert(database, rows, columns)
     try:
         yield connection

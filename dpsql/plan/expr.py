@@ -94,11 +94,19 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function applied to arguments."""
+    """A function applied to arguments; `size` is the number of nodes when it is written out.
+
+    Arguments may be shared, so the size can double with each level while the memory does not.
+    """
 
     function: Function
     arguments: tuple[Expr, ...]
     type: Type = field(compare=False)
+    size: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        sizes = (argument.size if isinstance(argument, Call) else 1 for argument in self.arguments)
+        object.__setattr__(self, "size", 1 + sum(sizes))
 
     def __str__(self) -> str:
         return f"{self.function.name}({', '.join(map(str, self.arguments))})"

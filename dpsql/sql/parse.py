@@ -13,7 +13,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Position, QueryRejected
-from dpsql.sql.refuse import Source
+from dpsql.sql.refuse import Source, is_text
 
 MAX_CHARACTERS = 500_000
 MAX_TOKENS = 50_000
@@ -77,8 +77,8 @@ def parse(text: str) -> Statement:
 
 
 def _tokens(text: str) -> list[Token]:
-    if "\0" in text:
-        _refuse("syntax", "the query holds a NUL character")
+    if not is_text(text):
+        _refuse("syntax", "the query holds a NUL character or half a surrogate pair")
     try:
         tokens = _DIALECT.tokenize(text)
     except (TokenError, RecursionError):

@@ -51,5 +51,14 @@ class Source:
         return [node.args.get(name) for name in names]
 
 
+def is_text(value: str) -> bool:
+    """Whether the engine can hold a text: no NUL character, and valid as UTF-8."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in value
+
+
 def _title(node: exp.Expr) -> str:
     return node.key.upper()

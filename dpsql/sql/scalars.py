@@ -19,11 +19,13 @@ from dpsql.functions import FUNCTIONS, call
 from dpsql.functions.dates import PARTS, TRUNCATIONS
 from dpsql.plan.expr import Expr, Literal
 from dpsql.plan.types import Type, Value, common, type_of
-from dpsql.sql.refuse import Source
+from dpsql.sql.refuse import Source, is_text
 
 MAX_INTEGER = 2**63 - 1
 MAX_OFFSET = 2**31 - 1
 MAX_DIGITS = 15
+MAX_SIZE = 50_000
+"""Most parts of an expression in which aliases, BETWEEN and CASE operands are written out."""
 
 SHAPES: Mapping[type[exp.Expr], tuple[str, tuple[str, ...], Mapping[str, tuple[object, ...]]]] = {
     exp.Add: ("add", ("this", "expression"), {}),
@@ -114,6 +116,8 @@ class Scalars:
             self.source.refuse(
                 node, "type", f"{function.signature} does not take ({given})", "convert with CAST(… AS …)"
             )
+        if built.size > MAX_SIZE:
+            self.source.refuse(node, "too_long", f"written out, the expression has over {MAX_SIZE:,} parts")
         for index in function.literals:
             self._constant(node, function.signature, arguments[index])
         return built
@@ -231,8 +235,8 @@ def _null(self: Scalars, node: exp.Expr) -> Expr:
 def _parameter(self: Scalars, node: exp.Expr) -> Expr:
     (index,) = self.source.take(node, "this")
     value = self.parameters[int(str(index)) - 1]
-    if isinstance(value, str) and "\0" in value:
-        raise DataError("a parameter holds a NUL character", code="parameter")
+    if isinstance(value, str) and not is_text(value):
+        raise DataError("a parameter holds a NUL character or half a surrogate pair", code="parameter")
     return _checked(self, node, value)
 
 

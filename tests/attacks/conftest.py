@@ -7,6 +7,7 @@ from worlds import Refused, Row, person, spent, world
 
 import dpsql
 from dpsql.connection import Connection
+from dpsql.plan.types import Value
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def rows() -> list[Row]:
 def refused(town: Connection) -> Refused:
     """Asserts that a query is refused with its place, before any charge; returns the code."""
 
-    def refuse(sql: str, *parameters: object) -> str:
+    def refuse(sql: str, *parameters: Value) -> str:
         before = spent(town)
         with pytest.raises(dpsql.QueryRejected) as caught:
             town.query(sql, list(parameters))

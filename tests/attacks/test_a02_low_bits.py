@@ -66,6 +66,7 @@ def test_released_values_lie_on_the_public_lattice(sql: str, rows: list[Row]) ->
         steps.add(step)
         for _ in range(4):
             ((value,),) = connection.query(sql)
+            assert isinstance(value, (int, float))
             assert Fraction(value) % step == 0
     assert len(steps) == 1
     assert Fraction(1 / 3) % steps.pop() != 0

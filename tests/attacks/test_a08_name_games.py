@@ -24,7 +24,17 @@ from worlds import (
 import dpsql
 from dpsql.connection import Connection
 
-SPELLINGS = ["people", "'people'", "PEOPLE", "People", '"people"', '"PEOPLE"', "people AS people", "people regions", 'people "Ä"']
+SPELLINGS = [
+    "people",
+    "'people'",
+    "PEOPLE",
+    "People",
+    '"people"',
+    '"PEOPLE"',
+    "people AS people",
+    "people regions",
+    'people "Ä"',
+]
 REFUSED = [
     "SELECT COUNT(*) FROM main.people",
     "SELECT COUNT(*) FROM memory.people",
@@ -40,7 +50,7 @@ REFUSED = [
     'SELECT COUNT(*) FROM "people "',
     "SELECT COUNT(*) FROM people\u200b",
     "SELECT COUNT(*) FROM ｐｅｏｐｌｅ",
-    "SELECT COUNT(*) FROM pеople",  # noqa: RUF001  (a Cyrillic е)
+    "SELECT COUNT(*) FROM pеople",
     "WITH people AS (SELECT * FROM regions) SELECT COUNT(*) FROM people",
     "WITH people(id) AS (SELECT 1) SELECT COUNT(DISTINCT id) FROM people",
     "WITH RECURSIVE people AS (SELECT 1 UNION ALL SELECT 1 FROM people) SELECT COUNT(*) FROM people",
@@ -88,7 +98,9 @@ def test_an_undeclared_table_and_one_that_is_not_there_cannot_be_told_apart() ->
     ours, theirs = world(person(1)), world(person(1))
     engine_of(theirs).execute("CREATE TABLE hidden AS SELECT 42 AS answer; CREATE VIEW nobody AS SELECT 1")
     for name in ("hidden", "nobody", "Hidden"):
-        assert observed(ours, f"SELECT COUNT(*) FROM {name}") == observed(theirs, f"SELECT COUNT(*) FROM {name}")
+        assert observed(ours, f"SELECT COUNT(*) FROM {name}") == observed(
+            theirs, f"SELECT COUNT(*) FROM {name}"
+        )
 
 
 NAMES = [
@@ -121,13 +133,26 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 def test_names_that_the_written_sql_uses_itself(name: str) -> None:
     """A table and a column of such a name: the unit is still the unit, and one unit's rows stay bounded."""
-    columns = {"id": COLUMNS["id"], "city": COLUMNS["city"], name: ("INTEGER", {"type": "integer", "bounds": [0, 10_000]})}
+    columns = {
+        "id": COLUMNS["id"],
+        "city": COLUMNS["city"],
+        name: ("INTEGER", {"type": "integer", "bounds": [0, 10_000]}),
+    }
     people = world(person(1, **{name: 3}), person(2, **{name: 4}, city="Kiel"), columns=columns)
     database, q = engine_of(people), quoted(name)
     database.execute(f"CREATE TABLE {q} AS SELECT * FROM people")
-    tables = {name: {"unit": "id", "rows_per_unit": 2, "max_groups": 1, "columns": {n: dict(r) for n, (_, r) in columns.items() if r}}}
+    tables = {
+        name: {
+            "unit": "id",
+            "rows_per_unit": 2,
+            "max_groups": 1,
+            "columns": {n: dict(r) for n, (_, r) in columns.items() if r},
+        }
+    }
     connection = connected(database, {"budget": {"epsilon": 9}, "tables": tables})
-    many: list[Any] = [person(9, **{name: value}, city=city) for value in range(50) for city in ("Bonn", "Kiel")]
+    many: list[Any] = [
+        person(9, **{name: value}, city=city) for value in range(50) for city in ("Bonn", "Kiel")
+    ]
     for sql in (
         f"SELECT SUM({q}), COUNT(*) FROM {q}",
         f"SELECT AVG(x0.{q}) FROM {q} AS x0 WHERE x0.{q} >= 0",
@@ -158,7 +183,11 @@ def test_names_that_begin_like_the_written_sql_s_own_are_refused(name: str) -> N
 def test_names_that_only_unicode_folds_together_stay_apart(pair: tuple[str, str]) -> None:
     """The engine holds such names to be different, so the declared one never leads to the other."""
     declared, other = pair
-    columns = {"id": COLUMNS["id"], declared: ("INTEGER", {"type": "integer", "bounds": [0, 9]}), other: ("INTEGER", None)}
+    columns = {
+        "id": COLUMNS["id"],
+        declared: ("INTEGER", {"type": "integer", "bounds": [0, 9]}),
+        other: ("INTEGER", None),
+    }
     connection = world({"id": 1, declared: 7, other: 5}, columns=columns)
     assert f'"{declared}"' in prepared(connection, f'SELECT SUM("{declared}") FROM people').statement.sql
     with pytest.raises(dpsql.QueryRejected):

@@ -156,7 +156,9 @@ def place(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_nothing_but_declared_tables_stands_in_from(source: str, refused: Refused, place: dict[str, str]) -> None:
+def test_nothing_but_declared_tables_stands_in_from(
+    source: str, refused: Refused, place: dict[str, str]
+) -> None:
     """Table functions, files, catalogues and schemas are no tables: refused, nothing charged."""
     refused(f"SELECT COUNT(*) FROM {source.format(**place)}")
     refused(f"SELECT COUNT(*) FROM people JOIN {source.format(**place)} ON TRUE")
@@ -179,8 +181,16 @@ def test_no_function_reads_the_surroundings(call: str, refused: Refused, place: 
 
 
 LOCKED = [
-    *(f"SELECT * FROM {source}" for source in SOURCES if "{f" in source and not source.startswith(('"', "people"))),
-    *(s for s in STATEMENTS if s.startswith(("COPY", "EXPORT", "IMPORT", "INSTALL", "LOAD", "SET t", "SET e", "SET l", "RESET"))),
+    *(
+        f"SELECT * FROM {source}"
+        for source in SOURCES
+        if "{f" in source and not source.startswith(('"', "people"))
+    ),
+    *(
+        s
+        for s in STATEMENTS
+        if s.startswith(("COPY", "EXPORT", "IMPORT", "INSTALL", "LOAD", "SET t", "SET e", "SET l", "RESET"))
+    ),
     "ATTACH '{folder}/other.duckdb' AS other",
     "CREATE SECRET (TYPE s3)",
     "PRAGMA enable_profiling",
@@ -248,7 +258,10 @@ class Text(str):
     def replace(self, *_: Any) -> str:
         return "x' OR (SELECT MAX(answer) FROM hidden) = 42 OR '' = '"
 
-    __str__ = __repr__ = lambda self: self.replace()  # noqa: E731
+    def __str__(self) -> str:
+        return self.replace()
+
+    __repr__ = __str__
 
 
 class Whole(int):
@@ -257,7 +270,10 @@ class Whole(int):
     def __format__(self, _: str) -> str:
         return "(SELECT MAX(answer) FROM hidden) AS BIGINT) + CAST(0"
 
-    __str__ = __repr__ = lambda self: format(self)  # noqa: E731
+    def __str__(self) -> str:
+        return format(self)
+
+    __repr__ = __str__
 
 
 class Real(float):

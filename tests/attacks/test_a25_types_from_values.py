@@ -18,7 +18,10 @@ SQL = "SELECT COUNT(x) FROM people"
 def framed(values: list[Any], kind: str, dtype: Any = object) -> Connection:
     """A connection to a pandas frame of one column."""
     frame = pd.DataFrame({"x": pd.Series(values, dtype=dtype)})
-    policy = {"budget": {"epsilon": 9}, "tables": {"people": {"unit": "row", "columns": {"x": {"type": kind}}}}}
+    policy = {
+        "budget": {"epsilon": 9},
+        "tables": {"people": {"unit": "row", "columns": {"x": {"type": kind}}}},
+    }
     return connected({"people": frame}, policy)
 
 
@@ -62,13 +65,22 @@ def test_one_value_does_not_change_a_type(case: str) -> None:
 
 def test_categories_of_a_frame_do_not_show() -> None:
     """A category that one row brings is in no plan, digest or error."""
-    ours, theirs = session(["a", "b"], "varchar", "category"), session(["a", "b", "secret"], "varchar", "category")
+    ours, theirs = (
+        session(["a", "b"], "varchar", "category"),
+        session(["a", "b", "secret"], "varchar", "category"),
+    )
     assert [str(part) for part in ours] == [str(part) for part in theirs]
     assert "secret" not in str(session(["a", "secret"], "integer", "category"))
 
 
-@pytest.mark.parametrize(("kind", "dtype"), [("integer", "Int64"), ("double", "float64"), ("varchar", "string")])
-def test_typed_frames_are_read_as_they_are(kind: str, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "dtype", "values"),
+    [
+        ("integer", "Int64", [1, None, 3]),
+        ("double", "float64", [1.0, None, 3.0]),
+        ("varchar", "string", ["a", None, "c"]),
+    ],
+)
+def test_typed_frames_are_read_as_they_are(kind: str, dtype: str, values: list[Any]) -> None:
     """Columns with a type of their own need no look at their values."""
-    values = {"integer": [1, None, 3], "double": [1.0, None, 3.0], "varchar": ["a", None, "c"]}[kind]
     assert len(framed(values, kind, dtype).query(SQL)) == 1

@@ -120,11 +120,23 @@ EXPRESSIONS = {
     "cast_timestamp": "COUNT(CASE WHEN CAST(d AS TIMESTAMP) > '2024-02-01' THEN 1 END)",
     **{
         part: f"SUM(EXTRACT({part} FROM d))"
-        for part in "year quarter month week day doy dow isodow hour minute second".split()
+        for part in [
+            "year",
+            "quarter",
+            "month",
+            "week",
+            "day",
+            "doy",
+            "dow",
+            "isodow",
+            "hour",
+            "minute",
+            "second",
+        ]
     },
     **{
         f"date_trunc_{unit}": f"COUNT(CASE WHEN DATE_TRUNC('{unit}', d) <= '2024-02-01' THEN 1 END)"
-        for unit in "year quarter month week day hour".split()
+        for unit in ["year", "quarter", "month", "week", "day", "hour"]
     },
 }
 """One aggregate over each function of the registry."""

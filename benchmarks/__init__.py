@@ -1,0 +1,1 @@
+"""Measurements of dpsql's speed, each a module to run: `python -m benchmarks.overhead`."""

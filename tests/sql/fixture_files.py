@@ -1,0 +1,99 @@
+"""Reads the queries of tests/fixtures/sql, which say what becomes of each.
+
+A block is a title, a query and what is expected, and ends at a blank line:
+
+    -- A mean by group
+    SELECT plan, AVG(cost) FROM visits GROUP BY plan
+    -- plan:
+    --   SELECT plan, AVG(cost)
+    --   BY plan: 3 values
+    --   OF cost in [0, 1000]
+    --   FROM visits
+
+`-- plan:` is the summary of an accepted query. A refused one has `-- code: table` and, where the error
+points at a place, `-- at: line:column`. `-- with: [18, 'A']` gives parameters. `-- unlike duckdb: why`
+excuses an answer that differs from DuckDB's.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from dpsql.plan.types import Value
+
+ROOT = Path(__file__).parents[1] / "fixtures" / "sql"
+_FIELDS = ("plan", "code", "at", "with", "unlike duckdb")
+
+
+@dataclass(frozen=True, slots=True)
+class Fixture:
+    """A query of a fixture file with what is expected of it."""
+
+    file: str
+    title: str
+    query: str
+    fields: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.title}"
+
+    def field(self, name: str) -> str | None:
+        """What the fixture says of `name`, or None."""
+        return dict(self.fields).get(name)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the query is expected to be answered."""
+        return self.field("plan") is not None
+
+    @property
+    def parameters(self) -> tuple[Value, ...]:
+        """The values for the query's `?`."""
+        return tuple(ast.literal_eval(self.field("with") or "[]"))
+
+
+@cache
+def fixtures() -> tuple[Fixture, ...]:
+    """Every fixture of every file."""
+    return tuple(fixture for path in sorted(ROOT.glob("*.sql")) for fixture in _read(path))
+
+
+def accepted() -> list[Fixture]:
+    """The fixtures that are answered."""
+    return [fixture for fixture in fixtures() if fixture.accepted]
+
+
+def refused() -> list[Fixture]:
+    """The fixtures that are refused."""
+    return [fixture for fixture in fixtures() if not fixture.accepted]
+
+
+def _read(path: Path) -> Iterator[Fixture]:
+    for block in path.read_text(encoding="utf-8").split("\n\n"):
+        lines = block.strip("\n").splitlines()
+        if lines:
+            yield _fixture(path.stem, lines)
+
+
+def _fixture(file: str, lines: list[str]) -> Fixture:
+    title, *rest = lines
+    fields: dict[str, list[str]] = {}
+    query: list[str] = []
+    for line in rest:
+        name, colon, value = line.removeprefix("-- ").partition(":")
+        if line.startswith("-- ") and colon and name in _FIELDS:
+            fields[name] = [value.strip()] if value.strip() else []
+        elif line.startswith("--   ") and fields:
+            fields[list(fields)[-1]].append(line.removeprefix("--   "))
+        elif fields:
+            raise ValueError(f"{file}: {title}: the query goes on after its expectations")
+        else:
+            query.append(line)
+    if not title.startswith("-- ") or ("plan" in fields) == ("code" in fields):
+        raise ValueError(f"{file}: {title}: a block has a title, and a plan or a code")
+    joined = tuple((name, "\n".join(values)) for name, values in fields.items())
+    return Fixture(file, title.removeprefix("-- "), "\n".join(query), joined)

@@ -1,0 +1,129 @@
+"""The small clinic that the SQL tests ask about: private visits and staff, public regions and plans.
+
+Every declared key has rows, every group has several patients, and no patient exceeds a bound, so that
+without noise an answer is what DuckDB answers.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import duckdb
+
+import dpsql
+from dpsql.connection import Connection
+from dpsql.engine import Asked, Prepared
+from dpsql.plan.types import Value
+
+NO_NOISE = 10**15
+"""A loss at which no noise is left: what is answered is the exact statistic."""
+
+_SCHEMA = """
+    CREATE TABLE visits (
+        patient_id BIGINT, plan VARCHAR, region BIGINT, age INTEGER, cost DOUBLE, day DATE, seen TIMESTAMP,
+        note VARCHAR, weight DOUBLE, urgent BOOLEAN, "Ward No" INTEGER
+    );
+    CREATE TABLE staff (name VARCHAR, grade INTEGER, salary DOUBLE);
+    CREATE TABLE samples (visit_id BIGINT, value DOUBLE);
+    CREATE TABLE surveys (answer VARCHAR, score INTEGER);
+    CREATE TABLE pulses (patient_id BIGINT, plan VARCHAR);
+    CREATE TABLE regions (id BIGINT, name VARCHAR, country VARCHAR);
+    CREATE TABLE plans (plan VARCHAR, label VARCHAR, price DOUBLE);
+    CREATE TABLE prices (plan VARCHAR, price DOUBLE);
+    INSERT INTO regions VALUES (0, 'north', 'X'), (1, 'south', 'X'), (2, 'west', 'Y');
+    INSERT INTO plans VALUES ('A', 'basic', 10), ('B', 'extra', 20), ('C', 'full', 30);
+    INSERT INTO prices VALUES ('A', 1), ('A', 2), ('B', 3);
+"""
+
+_VISITS = {
+    "plan": {"type": "varchar", "values": ["A", "B", "C"], "nullable": False},
+    "region": {"type": "integer", "values": [0, 1, 2]},
+    "age": {"type": "integer", "bounds": [20, 69]},
+    "cost": {"type": "double", "bounds": [0, 1000]},
+    "day": {"type": "date", "bounds": [dt.date(2026, 1, 1), dt.date(2026, 3, 31)]},
+    "seen": {
+        "type": "timestamp",
+        "bounds": [dt.datetime(2026, 1, 1), dt.datetime(2026, 3, 31, 23, 59, 59)],
+        "nullable": False,
+    },
+    "note": {"type": "varchar"},
+    "weight": {"type": "double"},
+    "urgent": {"type": "boolean"},
+    "Ward No": {"type": "integer", "bounds": [1, 3], "nullable": False},
+}
+
+POLICY: dict[str, Any] = {
+    "version": 1,
+    "privacy_unit": "patient",
+    "budget": {"epsilon": 10**30, "delta": 1e-6},
+    "tables": {
+        "visits": {"unit": "patient_id", "rows_per_unit": 12, "columns": _VISITS},
+        "staff": {
+            "unit": "row",
+            "columns": {
+                "grade": {"type": "integer", "values": [1, 2, 3], "nullable": False},
+                "salary": {"type": "double", "bounds": [0, 9000]},
+            },
+        },
+        "samples": {
+            "link": {"column": "visit_id", "references": "visits.region"},
+            "rows_per_unit": 5,
+            "columns": {"value": {"type": "double", "bounds": [0, 1]}},
+        },
+        "surveys": {
+            "unit": "row",
+            "budget": {"accountant": "pure", "delta": 0},
+            "columns": {"answer": {"type": "varchar"}, "score": {"type": "integer", "bounds": [0, 10]}},
+        },
+        "pulses": {
+            "unit": "patient_id",
+            "rows_per_unit": 10**9,
+            "columns": {"plan": {"type": "varchar", "values": ["A", "B", "C"]}},
+        },
+        "regions": {"public": True},
+        "plans": {"public": True},
+        "prices": {"public": True},
+    },
+}
+
+
+def clinic() -> duckdb.DuckDBPyConnection:
+    """The clinic's database."""
+    connection = duckdb.connect()
+    connection.execute(_SCHEMA)
+    connection.executemany(f"INSERT INTO visits VALUES ({', '.join('?' * 11)})", [*map(_visit, range(360))])
+    connection.executemany("INSERT INTO staff VALUES (?, ?, ?)", [*map(_employee, range(60))])
+    return connection
+
+
+def _visit(i: int) -> tuple[Any, ...]:
+    return (
+        i % 60,
+        "ABC"[i % 3],
+        (0, 1, 2, None)[i // 3 % 4],
+        None if i % 11 == 0 else 20 + i * 7 % 50,
+        None if i % 10 == 3 else i * 37 % 1000 + 0.25 * (i % 4),
+        None if i % 9 == 4 else dt.date(2026, 1, 1) + dt.timedelta(days=i * 13 % 90),
+        dt.datetime(2026, 1, 1) + dt.timedelta(minutes=i * 359, seconds=i % 60),
+        ("Fever", "cough", "ab_c", "100%", "", "naïve", None)[i % 7],
+        40.5 + i * 17 % 60,
+        (True, False, None)[i // 5 % 3],
+        1 + i % 3,
+    )
+
+
+def _employee(i: int) -> tuple[Any, ...]:
+    return f"employee {i}", 1 + i % 3, 1000.0 + 50 * i
+
+
+def study() -> Connection:
+    """A connection to the clinic, which answers without noise."""
+    return dpsql.connect(clinic(), policy=POLICY, ledger=":memory:", epsilon=NO_NOISE)
+
+
+def prepare(connection: Connection, query: str, parameters: Sequence[Value] = ()) -> Prepared:
+    """Everything that is decided about a query before it is charged."""
+    return connection.engine.prepare(Asked(query, tuple(parameters), Fraction(NO_NOISE)))
