@@ -22,7 +22,7 @@ from dpsql.analysis.choose import Measured, Price, choose
 from dpsql.analysis.verify import verify
 from dpsql.backends import Backend
 from dpsql.backends.scratch import Scratch
-from dpsql.errors import QueryRejected
+from dpsql.errors import InternalError, QueryRejected
 from dpsql.mechanisms import Entropy, SystemEntropy
 from dpsql.plan import show
 from dpsql.plan.nodes import Join, Post, private_scan, released_columns
@@ -178,7 +178,12 @@ class Engine:
 
     def _release(self, prepared: Prepared) -> ReleasedTable:
         exact = self.backend.run(prepared.statement.sql)
-        return release(prepared.plan, prepared.statement, exact, self.entropy)
+        failed = ""
+        try:
+            return release(prepared.plan, prepared.statement, exact, self.entropy)
+        except Exception as error:  # noqa: BLE001  (its words and its frames may hold exact values)
+            failed = type(error).__name__
+        raise InternalError(f"the noise could not be added ({failed}); the charge stays", code="release")
 
     def _result(
         self,

@@ -173,15 +173,19 @@ def assert_neighbours_within(before: Connection, after: Connection, sql: str) ->
     return assert_within(plan, cells(before, plan), cells(after, plan))
 
 
+def hold(connection: Connection, rows: Sequence[Row], columns: Declared = COLUMNS) -> None:
+    """Makes these the only rows of `people`, in this order."""
+    engine_of(connection).execute("DELETE FROM people")
+    insert(engine_of(connection), rows, columns)
+
+
 @contextmanager
 def joined_by(
-    connection: Connection, rows: Sequence[Row], columns: Declared = COLUMNS, *, alone: bool = False
+    connection: Connection, rows: Sequence[Row], columns: Declared = COLUMNS
 ) -> Iterator[Connection]:
-    """The world with these rows besides, or alone in it, for as long as the block lasts."""
+    """The world with these rows besides, for as long as the block lasts."""
     database = engine_of(connection)
     database.execute("BEGIN")
-    if alone:
-        database.execute("DELETE FROM people")
     insert(database, rows, columns)
     try:
         yield connection

@@ -80,7 +80,7 @@ ENTRIES = (
         "ABS({0})",
         "BIGINT where the interval excludes overflow, else DOUBLE",
         interval=_absolute,
-        wide_sql="TRY_CAST(ABS(CAST({0} AS DOUBLE)) AS BIGINT)",
+        overflows=True,
         strict=True,
     ),
     Function("floor", "FLOOR(x)", _one, "FLOOR({0})", "DOUBLE", interval=_floor, strict=True, integral=True),

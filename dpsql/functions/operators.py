@@ -49,7 +49,7 @@ def _arithmetic(name: str, symbol: str, interval: object) -> Function:
         f"({{0}} {symbol} {{1}})",
         _NO_OVERFLOW,
         interval=interval,  # type: ignore[arg-type]
-        wide_sql=f"TRY_CAST((CAST({{0}} AS DOUBLE) {symbol} CAST({{1}} AS DOUBLE)) AS BIGINT)",
+        overflows=True,
         strict=True,
     )
 
@@ -85,7 +85,7 @@ ENTRIES = (
         "(- {0})",
         _NO_OVERFLOW,
         interval=_negation,
-        wide_sql="TRY_CAST((- CAST({0} AS DOUBLE)) AS BIGINT)",
+        overflows=True,
         strict=True,
     ),
     _comparison("eq", "="),

@@ -74,9 +74,9 @@ class Function:
 
     `result` gives the type for argument types, or None where it refuses them. `interval` maps the
     arguments and their intervals to the result's. `sql` is a template whose holes {0}, {1}, … take
-    the written arguments and {args} all of them, comma-separated. `wide_sql`, for integer results,
-    is written instead where the interval does not exclude overflow. `total` says why no row can make
-    the written SQL fail. `strict` means that the result is NULL only if an argument is; `literals`
+    the written arguments and {args} all of them, comma-separated. `overflows` says that the SQL could
+    leave 64 bits for integers, so that it is only written where the interval excludes that; else its
+    arguments are cast to DOUBLE. `total` says why no row can make the written SQL fail. `strict` means that the result is NULL only if an argument is; `literals`
     are the argument positions that must be constants.
     """
 
@@ -86,7 +86,7 @@ class Function:
     sql: str
     total: str
     interval: Callable[[tuple[Expr, ...], tuple[Interval, ...]], Interval] = lambda _, __: ANYWHERE
-    wide_sql: str | None = None
+    overflows: bool = False
     strict: bool = False
     integral: bool = False
     literals: frozenset[int] = frozenset()

@@ -11,13 +11,18 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from fractions import Fraction
 
 from dpsql.plan.expr import Column, Facts
 from dpsql.plan.interval import timestamp_at
 from dpsql.plan.types import Type
 from dpsql.sql.scalar_text import constant, identifier
 
-_FIRST, _LAST = dt.date(1, 1, 1), dt.date(9999, 12, 31)
+CALENDAR: dict[Type, tuple[dt.date, dt.date]] = {
+    Type.DATE: (dt.date.min, dt.date.max),
+    Type.TIMESTAMP: (dt.datetime.min, dt.datetime.max),  # noqa: DTZ901  (SQL timestamps have no zone)
+}
+"""The first and last day and moment that Python can hold; infinities lie outside."""
 _NARROWER = frozenset({"TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT", "UINTEGER"})
 INFINITY = "CAST('Infinity' AS DOUBLE)"
 NAN = "CAST('NaN' AS DOUBLE)"
@@ -51,7 +56,9 @@ def _widened(raw: str, facts: Facts) -> str:
     if facts.type is Type.INTEGER:
         return _widened_integer(raw, facts.engine_type)
     wanted = facts.type.value
-    return raw if facts.engine_type == wanted else f"TRY_CAST({raw} AS {wanted})"
+    read = raw if facts.engine_type == wanted else f"TRY_CAST({raw} AS {wanted})"
+    # Under a collation, which of two equal texts stands for a group would depend on one row.
+    return f'({read} COLLATE "binary")' if facts.type is Type.VARCHAR else read
 
 
 def _integer(raw: str, read: str, facts: Facts) -> str:
@@ -73,15 +80,16 @@ def _double(read: str, facts: Facts) -> str:
 
 
 def _temporal(read: str, facts: Facts) -> str:
-    if facts.type is Type.DATE:
-        ends = [_FIRST, _LAST]
-        if facts.interval.bounded:
-            ends = [dt.date.fromordinal(int(end)) for end in facts.interval.ends]
-    else:
-        ends = [dt.datetime.combine(_FIRST, dt.time.min), dt.datetime.combine(_LAST, dt.time.max)]
-        if facts.interval.bounded:
-            ends = [timestamp_at(end) for end in facts.interval.ends]
+    ends: tuple[dt.date, ...] = CALENDAR[facts.type]
+    if facts.interval.bounded:
+        at = timestamp_at if facts.type is Type.TIMESTAMP else _day_at
+        ends = tuple(map(at, facts.interval.ends))
     low, high = map(constant, ends)
+    within = f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read}"
     if not facts.interval.bounded:
-        return f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} END"
-    return f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} WHEN {read} < {low} THEN {low} WHEN {read} > {high} THEN {high} END"
+        return f"{within} END"
+    return f"{within} WHEN {read} < {low} THEN {low} WHEN {read} > {high} THEN {high} END"
+
+
+def _day_at(position: Fraction) -> dt.date:
+    return dt.date.fromordinal(int(position))

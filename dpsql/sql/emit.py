@@ -13,10 +13,10 @@ from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis, Measure
 from dpsql.analysis.blocks import ROWS, UNITS, Statistic
 from dpsql.analysis.domains import nullable
-from dpsql.plan.expr import Column, columns
+from dpsql.plan.expr import Column, Expr, columns
 from dpsql.plan.nodes import Filter, Join, Post, Relation, Scan, UnitKind, private_scan
 from dpsql.plan.types import Type, common
-from dpsql.sql.clean import NAN, clean
+from dpsql.sql.clean import CALENDAR, NAN, clean
 from dpsql.sql.scalar_text import column, constant, identifier, write
 
 UNIT = "#unit"
@@ -146,9 +146,9 @@ def _unit_aggregates(analysis: Analysis) -> Iterable[str]:
 def _rows(analysis: Analysis) -> str:
     """The rows of the relation: the unit, the keys, the measures."""
     release, bound = analysis.release, analysis.bound
-    items = [f"{write(key.expr)} AS {key.name}" for key in release.keys]
+    items = [f"{_key(key.expr)} AS {key.name}" for key in release.keys]
     items += [f"{_measured(measure)} AS x{index}" for index, measure in enumerate(analysis.measures)]
-    where = [f"{write(key.expr)} IS NOT NULL" for key in release.keys if not nullable(key.expr)]
+    where = [f"{_key(key.expr)} IS NOT NULL" for key in release.keys if not nullable(key.expr)]
     if bound.per_unit:
         unit = private_scan(release.input)
         name = f"{identifier(unit.alias)}.{identifier(UNIT)}"
@@ -158,6 +158,20 @@ def _rows(analysis: Analysis) -> str:
     conditions = [*conditions, *where]
     text = f"SELECT {', '.join(items) or '1'} FROM {source}"
     return f"{text} WHERE {' AND '.join(conditions)}" if conditions else text
+
+
+def _key(expr: Expr) -> str:
+    """A group key with one form for each value: equal keys must not differ in how they are shown.
+
+    -0.0 becomes 0.0, NaN NULL, and so does a day or moment that Python's calendar cannot hold.
+    """
+    text = write(expr)
+    if expr.type is Type.DOUBLE:
+        return f"NULLIF({text} + 0, {NAN})"
+    if expr.type.temporal and not isinstance(expr, Column):
+        low, high = map(constant, CALENDAR[expr.type])
+        return f"CASE WHEN {text} BETWEEN {low} AND {high} THEN {text} END"
+    return f'({text} COLLATE "binary")' if expr.type is Type.VARCHAR else text
 
 
 def _measured(measure: Measure) -> str:

@@ -9,13 +9,9 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator
 
-from dpsql.analysis.bounds import interval
 from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal, Released
 from dpsql.plan.types import Type, Value
-
-SAFE_INTEGER = 2**62
-"""Integer arithmetic within this stays within BIGINT, whatever is added to it once more."""
 
 
 def identifier(name: str) -> str:
@@ -78,10 +74,7 @@ def _call(expr: Call) -> str:
         else write(argument)
         for index, argument in enumerate(expr.arguments)
     ]
-    wide = function.wide_sql
     template = function.sql
-    if wide is not None and expr.type is Type.INTEGER and not interval(expr).within(SAFE_INTEGER):
-        template = wide
     holes: dict[str, Callable[[], str]] = {
         "args": lambda: ", ".join(arguments),
         "rest": lambda: ", ".join(arguments[1:]),

@@ -14,14 +14,16 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from dpsql.analysis.bounds import interval
 from dpsql.errors import DataError
 from dpsql.functions import FUNCTIONS, call
 from dpsql.functions.dates import PARTS, TRUNCATIONS
-from dpsql.plan.expr import Expr, Literal
+from dpsql.plan.expr import Call, Expr, Literal
 from dpsql.plan.types import Type, Value, common, type_of
 from dpsql.sql.refuse import Source, is_text
 
 MAX_INTEGER = 2**63 - 1
+SAFE_INTEGER = 2**62
 MAX_OFFSET = 2**31 - 1
 MAX_DIGITS = 15
 MAX_SIZE = 50_000
@@ -87,6 +89,7 @@ class Scalars:
     parameters: Sequence[Value]
     column: Callable[[exp.Column], Expr]
     intercept: Callable[[exp.Expr], Expr | None] = field(default=lambda _: None)
+    over_rows: bool = True
 
     def lower(self, node: exp.Expr) -> Expr:
         """The expression that `node` means. Raises QueryRejected."""
@@ -110,7 +113,7 @@ class Scalars:
             arguments = tuple(self._dated(node, arguments))
         if name in ("floor", "ceil", "round") and arguments[0].type is Type.INTEGER:
             return arguments[0]
-        built = call(name, *arguments)
+        built = self._widened(call(name, *arguments))
         if built is None:
             given = ", ".join(str(argument.type) for argument in arguments)
             self.source.refuse(
@@ -121,6 +124,19 @@ class Scalars:
         for index in function.literals:
             self._constant(node, function.signature, arguments[index])
         return built
+
+    def _widened(self, built: Call | None) -> Call | None:
+        """Integer arithmetic on rows that might leave 64 bits is done in DOUBLE instead."""
+        if (
+            built is None
+            or not self.over_rows
+            or not built.function.overflows
+            or built.type is not Type.INTEGER
+        ):
+            return built
+        if interval(built).within(SAFE_INTEGER):
+            return built
+        return call(built.function.name, *(call("cast_double", part) or part for part in built.arguments))
 
     def _constant(self, node: exp.Expr, signature: str, argument: Expr) -> None:
         value = argument.value if isinstance(argument, Literal) else None

@@ -13,6 +13,7 @@ import duckdb
 import pytest
 from worlds import engine_of, person, spent, world
 
+import dpsql
 from dpsql.connection import Connection
 from dpsql.errors import BackendError
 
@@ -31,15 +32,17 @@ class Failing:
     asked: list[str] = field(default_factory=list)
 
     def execute(self, sql: str) -> Any:
-        """Fails, unless it is to fail later."""
+        """Fails if the statement reads private rows, unless it is to fail later."""
         self.asked.append(sql)
-        if sql.startswith(("BEGIN", "ROLLBACK")) or self.on_fetch:
-            return self
-        raise self.raised()
+        if "people" in sql and not self.on_fetch:
+            raise self.raised()
+        return self
 
     def fetchall(self) -> Any:
-        """Fails."""
-        raise self.raised()
+        """Fails if the last statement reads private rows."""
+        if "people" in self.asked[-1]:
+            raise self.raised()
+        return [(len(self.asked),)]
 
 
 def nested() -> BaseException:
@@ -117,6 +120,19 @@ def test_a_real_failure_is_hidden_like_a_staged_one() -> None:
     assert error.message == CONSTANT
     assert SECRET not in everything(error)
     assert spent(connection) == 1
+
+
+def test_an_open_transaction_of_the_owner_is_left_as_it_is() -> None:
+    """Within the owner's own transaction a query is answered, and the transaction goes on."""
+    connection = world(person(1))
+    database = engine_of(connection)
+    database.execute("BEGIN; DELETE FROM people")
+    assert len(connection.query(SQL)) == 1
+    with pytest.raises(dpsql.QueryRejected):
+        connection.query("SELECT MAX(age) FROM people")
+    assert database.execute("SELECT COUNT(*) FROM people").fetchone() == (0,)
+    database.execute("ROLLBACK")
+    assert database.execute("SELECT COUNT(*) FROM people").fetchone() == (1,)
 
 
 def test_an_error_keeps_its_silence_inside_another_handler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from worlds import COLUMNS, Row, engine_of, joined_by, person, prepared, spent, world
+from worlds import COLUMNS, Row, engine_of, hold, person, prepared, spent, world
 
 NOBODY = [
     "SELECT COUNT(*) FROM people",
@@ -31,12 +31,12 @@ def test_an_ungrouped_aggregate_is_one_row(unit: str) -> None:
     """Over nobody at all, over nobody who passes the filter and over one unit: exactly one row, one charge."""
     connection = world(unit=unit)
     for rows in ([], [person(1)], [person(None)]):
-        with joined_by(connection, rows):
-            for sql in NOBODY:
-                before = spent(connection)
-                asked = sql.replace("COUNT(DISTINCT id)", "COUNT(*)") if unit == "row" else sql
-                assert len(connection.query(asked)) == 1
-                assert spent(connection) == before + 1
+        hold(connection, rows)
+        for sql in NOBODY:
+            before = spent(connection)
+            asked = sql.replace("COUNT(DISTINCT id)", "COUNT(*)") if unit == "row" else sql
+            assert len(connection.query(asked)) == 1
+            assert spent(connection) == before + 1
 
 
 @pytest.mark.parametrize("unit", ["id", "row"])
@@ -50,8 +50,8 @@ def test_known_keys_are_all_there_in_their_own_order(
     width = len(prepared(connection, sql).post.release.keys)
     seen = []
     for people in ([], [person(1)], [*reversed(rows), person(99, city="Ulm")]):
-        with joined_by(connection, people):
-            seen.append([row[:width] for row in connection.query(sql)])
+        hold(connection, people)
+        seen.append([row[:width] for row in connection.query(sql)])
     assert seen[0] == seen[1] == seen[2]
     assert len(seen[0]) == groups
 
