@@ -23,7 +23,8 @@ Schema = Mapping[str, Sequence[tuple[str, str]]]
 """Each table of the database with its columns' names and engine types."""
 
 _ENGINE_TYPES: tuple[tuple[str, Type], ...] = (
-    (r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)", Type.INTEGER),
+    # Not UHUGEINT, which the engine compares with other integers by a cast that can fail.
+    (r"U?(TINYINT|SMALLINT|INTEGER|BIGINT)|HUGEINT", Type.INTEGER),
     (r"FLOAT|DOUBLE|DECIMAL\(.*\)", Type.DOUBLE),
     (r"VARCHAR|ENUM\(.*\)|UUID", Type.VARCHAR),
     (r"DATE", Type.DATE),

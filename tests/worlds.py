@@ -42,6 +42,7 @@ COLUMNS: Declared = {
     "member": ("BOOLEAN", {"type": "boolean"}),
 }
 REGIONS = "CREATE TABLE regions AS SELECT * FROM (VALUES ('Bonn', 1), ('Kiel', 2)) AS r(name, rank)"
+_opened: list[Connection] = []
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 
 
@@ -117,7 +118,17 @@ def connected(database: Any, policy: Mapping[str, Any], *, ledger: Any = ":memor
     entropy = RecordingEntropy(SeededEntropy(1))
     engine = Engine(rules, DuckDBBackend(database), book, "ana", entropy)
     assert engine.catalog.tables
-    return Connection(engine, Fraction(1))
+    _opened.append(Connection(engine, Fraction(1)))
+    return _opened[-1]
+
+
+def close_all() -> None:
+    """Closes every world: engines with threads must not be there when a later test forks."""
+    while _opened:
+        connection = _opened.pop()
+        if not connection._closed:
+            engine_of(connection).close()
+            connection.close()
 
 
 def engine_of(connection: Connection) -> duckdb.DuckDBPyConnection:

@@ -27,26 +27,37 @@ _FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
 
 def interval(expr: Expr, known: Known | None = None) -> Interval:
     """The interval of `expr` where the conditions behind `known` hold."""
-    known = {} if known is None else known
-    derived = _derived(expr, known)
-    return derived.meet(known[expr]) if expr in known else derived
+    return _Derivation({} if known is None else known).interval(expr)
 
 
-def _derived(expr: Expr, known: Known) -> Interval:
-    match expr:
-        case Column():
-            return expr.facts.interval
-        case Literal():
-            at = position(expr.value)
-            return Interval() if at is None else Interval(at, at)
-        case Call() if expr.function.name == "case":
-            return _case(expr, known)
-        case Call():
-            return expr.function.interval(
-                expr.arguments, tuple(interval(argument, known) for argument in expr.arguments)
-            )
-        case _:
-            return Interval()
+class _Derivation:
+    """Derives each part of an expression once, however often it is shared."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self._found: dict[Expr, Interval] = {}
+
+    def interval(self, expr: Expr) -> Interval:
+        found = self._found.get(expr)
+        if found is None:
+            derived = self._derived(expr)
+            found = derived.meet(self._known[expr]) if expr in self._known else derived
+            self._found[expr] = found
+        return found
+
+    def _derived(self, expr: Expr) -> Interval:
+        match expr:
+            case Column():
+                return expr.facts.interval
+            case Literal():
+                at = position(expr.value)
+                return Interval() if at is None else Interval(at, at)
+            case Call() if expr.function.name == "case":
+                return _case(expr, self._known)
+            case Call():
+                return expr.function.interval(expr.arguments, tuple(map(self.interval, expr.arguments)))
+            case _:
+                return Interval()
 
 
 def _case(expr: Call, known: Known) -> Interval:

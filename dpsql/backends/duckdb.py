@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 
 from dpsql.backends.base import Exact
+from dpsql.backends.frames import typed
 from dpsql.errors import BackendError, OperationalError, ProgrammingError
 
 LOCKED: dict[str, bool | str | int | float | list[str]] = {
@@ -22,6 +23,7 @@ LOCKED: dict[str, bool | str | int | float | list[str]] = {
 }
 """The second wall behind the whitelist: no file, extension, variable of the program or setting."""
 
+_NUMBER = "SELECT txid_current()"
 _SCHEMA = """
     SELECT table_name, column_name, data_type FROM duckdb_columns()
     WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp')
@@ -74,6 +76,10 @@ class DuckDBBackend:
             self._connection.close()
 
     def _begin(self) -> bool:
+        # Outside a transaction each statement has a number of its own. Trying to begin a second
+        # transaction would abort the owner's first.
+        if not self._owned and self._query(_NUMBER) == self._query(_NUMBER):
+            return False
         return self._quietly("BEGIN TRANSACTION READ ONLY")
 
     def _quietly(self, sql: str) -> bool:
@@ -131,7 +137,7 @@ def _framed(frames: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
     for name, frame in frames.items():
         failed = False
         try:
-            connection.register(name, frame)
+            connection.register(name, typed(frame))
         except (duckdb.Error, TypeError, ValueError):
             failed = True
         if failed:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from dpsql.plan.expr import Expr, Function
 from dpsql.plan.interval import Interval, hull
 from dpsql.plan.types import Type, common
 
+T = TypeVar("T")
 
-def case_branches(arguments: tuple[Expr, ...]) -> tuple[tuple[tuple[Expr, Expr], ...], Expr]:
-    """The (condition, value) pairs and the ELSE value of a CASE call's arguments."""
+
+def case_branches(arguments: tuple[T, ...]) -> tuple[tuple[tuple[T, T], ...], T]:
+    """The (condition, value) pairs and the ELSE value of a CASE call's arguments, as they are or written."""
     *pairs, otherwise = arguments
     return tuple(zip(pairs[::2], pairs[1::2], strict=True)), otherwise
 

@@ -94,7 +94,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function applied to arguments; `size` is the number of nodes when it is written out.
+    """A function applied to arguments; `size` is the number of calls when it is written out.
 
     Arguments may be shared, so the size can double with each level while the memory does not.
     """
@@ -102,11 +102,17 @@ class Call:
     function: Function
     arguments: tuple[Expr, ...]
     type: Type = field(compare=False)
-    size: int = field(init=False, compare=False)
+    size: int = field(init=False, compare=False, repr=False)
+    _hash: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        sizes = (argument.size if isinstance(argument, Call) else 1 for argument in self.arguments)
+        sizes = (argument.size for argument in self.arguments if isinstance(argument, Call))
         object.__setattr__(self, "size", 1 + sum(sizes))
+        # Kept, because a hash that walks the whole expression at each of its nodes is quadratic.
+        object.__setattr__(self, "_hash", hash((self.function, self.arguments)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def __str__(self) -> str:
         return f"{self.function.name}({', '.join(map(str, self.arguments))})"

@@ -21,7 +21,7 @@ def canonical(part: object) -> str:
     if isinstance(part, frozenset):
         return canonical(sorted(part))
     if dataclasses.is_dataclass(part):
-        fields = (canonical(getattr(part, item.name)) for item in dataclasses.fields(part))
+        fields = (canonical(getattr(part, item.name)) for item in dataclasses.fields(part) if item.init)
         return f"({type(part).__name__} {' '.join(fields)})"
     return f"{type(part).__name__}:{part!r}"
 

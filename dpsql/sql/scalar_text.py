@@ -80,15 +80,15 @@ def _call(expr: Call) -> str:
         "rest": lambda: ", ".join(arguments[1:]),
         "and": lambda: " AND ".join(arguments),
         "or": lambda: " OR ".join(arguments),
-        "case": lambda: " ".join(_branches(expr)),
+        "case": lambda: " ".join(_branches(tuple(arguments))),
     }
     return template.format(
         *arguments, **{name: hole() for name, hole in holes.items() if f"{{{name}}}" in template}
     )
 
 
-def _branches(expr: Call) -> Iterator[str]:
-    branches, otherwise = case_branches(expr.arguments)
+def _branches(arguments: tuple[str, ...]) -> Iterator[str]:
+    branches, otherwise = case_branches(arguments)
     for condition, value in branches:
-        yield f"WHEN {write(condition)} THEN {write(value)}"
-    yield f"ELSE {write(otherwise)}"
+        yield f"WHEN {condition} THEN {value}"
+    yield f"ELSE {otherwise}"

@@ -26,8 +26,11 @@ MAX_INTEGER = 2**63 - 1
 SAFE_INTEGER = 2**62
 MAX_OFFSET = 2**31 - 1
 MAX_DIGITS = 15
-MAX_SIZE = 50_000
-"""Most parts of an expression in which aliases, BETWEEN and CASE operands are written out."""
+MAX_SIZE = 4_000
+"""Most calls in an expression in which aliases, BETWEEN and CASE operands are written out.
+
+The engine's planner takes seconds for more.
+"""
 
 SHAPES: Mapping[type[exp.Expr], tuple[str, tuple[str, ...], Mapping[str, tuple[object, ...]]]] = {
     exp.Add: ("add", ("this", "expression"), {}),
@@ -120,7 +123,9 @@ class Scalars:
                 node, "type", f"{function.signature} does not take ({given})", "convert with CAST(… AS …)"
             )
         if built.size > MAX_SIZE:
-            self.source.refuse(node, "too_long", f"written out, the expression has over {MAX_SIZE:,} parts")
+            self.source.refuse(
+                node, "too_long", f"written out, the expression has over {MAX_SIZE:,} operations"
+            )
         for index in function.literals:
             self._constant(node, function.signature, arguments[index])
         return built

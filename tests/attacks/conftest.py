@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
-from worlds import Refused, Row, person, spent, world
+from worlds import Refused, Row, close_all, person, spent, world
 
 import dpsql
 from dpsql.connection import Connection
 from dpsql.plan.types import Value
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _worlds_end() -> Iterator[None]:
+    """The worlds of a file are closed with it."""
+    yield
+    close_all()
 
 
 @pytest.fixture(scope="module")

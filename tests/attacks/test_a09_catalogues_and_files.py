@@ -240,6 +240,24 @@ def test_the_engine_is_locked_behind_the_whitelist(
     assert sorted(path.name for path in Path(place["folder"]).iterdir()) == ["x.csv"]
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("enable_external_access", False),
+        ("python_enable_replacements", False),
+        ("autoinstall_known_extensions", False),
+        ("autoload_known_extensions", False),
+        ("allow_community_extensions", False),
+        ("lock_configuration", True),
+    ],
+)
+def test_the_locks_are_closed_for_good(setting: str, value: bool, locked: Connection) -> None:
+    """Each lock is closed, and the last one keeps all of them so."""
+    assert engine_of(locked).execute(f"SELECT current_setting('{setting}')").fetchone() == (value,)
+    with pytest.raises(duckdb.Error):
+        engine_of(locked).execute(f"SET {setting} = {not value}")
+
+
 def test_an_unlocked_engine_would_read_them(place: dict[str, str]) -> None:
     """The attack works on an engine as it comes: it reads files and variables of the program."""
     secret_of_the_program = pyarrow.table({"a": [42]})

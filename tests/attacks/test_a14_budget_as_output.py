@@ -33,8 +33,10 @@ NEIGHBOURS: dict[str, tuple[list[Row], list[Row]]] = {
     "one more": ([], [person(99)]),
     "one with specials": ([], [person(99, cost="nan", free="inf", day="infinity", at=None, city=None)]),
     "one among nobody": ([person(99)], []),
-    "one replaced": ([person(99, age=1, cost=-5)], [person(99, age=110, cost=1e9, word="z" * 99)]),
-    "a different city": ([person(99, city="Bonn")], [person(99, city="Kiel")]),
+    "one replaced": (
+        [person(99, age=1, cost=-5, city="Kiel")],
+        [person(99, age=110, cost=1e9, word="z" * 99)],
+    ),
 }
 
 
@@ -85,7 +87,7 @@ def test_the_budget_runs_out_at_the_same_query(pair: tuple[Connection, Connectio
     ours, theirs = pair
     sql = "SELECT COUNT(*) FROM people WHERE age > ?"
     first, second = (
-        [observed(connection, sql, parameters=[n], epsilon=30)[0] for n in range(5)]
+        [observed(connection, sql, parameters=[n], epsilon=30)[0] for n in range(3)]
         for connection in (ours, theirs)
     )
     assert first == second

@@ -83,7 +83,7 @@ POLICY: dict[str, Any] = {
             "rows_per_unit": 10**9,
             "columns": {"plan": {"type": "varchar", "values": ["A", "B", "C"]}},
         },
-        "regions": {"public": True},
+        "regions": {"public": True, "columns": {"id": {"type": "integer", "nullable": False}}},
         "plans": {"public": True},
         "prices": {"public": True},
     },

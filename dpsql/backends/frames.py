@@ -1,0 +1,47 @@
+"""Frames whose columns say what they hold, whatever they hold.
+
+The engine guesses the type of a pandas column of Python objects from some of its values, and shows the
+categories of a categorical one in its type. One row could then change a type, a plan or an error.
+
+Claim: the engine type of each column of a typed frame depends on its dtype alone, and reading it cannot
+fail on a value.
+Why: columns of objects and of categories become text, each value for itself; all others have a type.
+Source: attack A25, the type channel.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas
+
+
+def typed(frame: Any) -> Any:
+    """A pandas frame with its columns of objects and categories as text; any other frame as it is."""
+    pandas = sys.modules.get("pandas")  # whoever passes a pandas frame has imported it
+    if pandas is None or not isinstance(frame, pandas.DataFrame):
+        return frame
+    loose = [
+        name
+        for name, dtype in frame.dtypes.items()
+        if str(dtype) == "object" or isinstance(dtype, pandas.CategoricalDtype)
+    ]
+    return frame.assign(**{name: _texts(frame[name]) for name in loose}) if loose else frame
+
+
+def _texts(column: pandas.Series[Any]) -> pandas.Series[Any]:
+    import pandas
+
+    values = [_text(value) for value in column.astype(object)]
+    return pandas.Series(values, index=column.index, dtype="string")
+
+
+def _text(value: Any) -> str | None:
+    if value is None or value != value:  # noqa: PLR0124  (NaN and NaT are not equal to themselves)
+        return None
+    try:
+        return str(value).encode(errors="replace").decode()
+    except Exception:  # noqa: BLE001  (an object that cannot say what it is, is nothing)
+        return None

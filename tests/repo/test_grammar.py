@@ -1,0 +1,113 @@
+"""grammars/query.lark describes what is accepted: neither more nor less."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from lark import Lark
+from sql.codes import FORM, MEANING, SIZE
+from sql.fixture_files import Fixture, accepted, refused
+from sql.mutants import mutant
+from sql.sentences import GRAMMAR, in_grammar, sentence, sentences
+from sql.study import clinic, prepare, study
+
+import dpsql
+from dpsql.connection import Connection
+
+FORGIVEN = {
+    "an unreserved keyword as an alias": r"\b(NULLS|MAP|INTERVAL)\b",
+    "a sign before a star, or before LIMIT's number": r"[+] ?\*|\b(LIMIT|OFFSET) [+]",
+    "IF without ELSE, IFNULL of one or many": r"\b(IF|IFNULL) ?\(",
+    "a comma after the last table, key or sort": r", (WHERE|GROUP|HAVING|ORDER|LIMIT|OFFSET|;|$)",
+    "a comma after the last output where FROM comes first": r"^(EXPLAIN )?FROM\b.*SELECT\b.*, ",
+    "a part or unit of time in other quotes, or in none": r"\b(EXTRACT|DATE_?TRUNC) ?\(",
+    "any length of text, or none": r"\b(VARCHAR|CHAR|TEXT|STRING|BPCHAR) ?\(",
+    "comments within comments": r"/\*.*/\*",
+}
+"""What dpsql takes besides the grammar, because its parser does and the meaning is clear."""
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Connection]:
+    with study() as opened:
+        yield opened
+
+
+def verdict(connection: Connection, query: str) -> str | None:
+    """The code of the refusal, or None for a query that would be answered."""
+    try:
+        prepare(connection, query, [5] * query.count("?"))
+    except dpsql.Error as error:
+        return error.code
+    return None
+
+
+def test_the_grammar_is_lalr() -> None:
+    """Lark takes the grammar as LALR(1), and every rule of it is reachable from the start."""
+    parser = Lark(GRAMMAR.read_text(encoding="utf-8"), parser="lalr")
+    used = {part.name for rule in parser.rules for part in rule.expansion} | {"start"}
+    assert {rule.origin.name for rule in parser.rules} <= used
+
+
+@settings(max_examples=1000, phases=[Phase.explicit, Phase.generate], derandomize=True, database=None)
+@given(sentences())
+def test_every_sentence_is_answered_or_refused_for_its_meaning(connection: Connection, query: str) -> None:
+    """A sentence of the grammar is never refused for its form, and nothing else than a refusal comes up."""
+    assert in_grammar(query), query
+    assert verdict(connection, query) in {None, *MEANING, *SIZE}, query
+
+
+def test_sentences_are_of_many_kinds(connection: Connection) -> None:
+    """The sentences of the test above are worth their name: some are answered, few are alike."""
+    queries = {sentence(seed) for seed in range(1000)}
+    verdicts = Counter(verdict(connection, query) for query in queries)
+    assert len(queries) > 950
+    assert verdicts[None] >= 10
+    assert len(verdicts) >= 10
+    words = Counter(word.upper() for query in queries for word in set(query.split()))
+    for word in ("JOIN", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "BETWEEN", "IN", "CASE", "DISTINCT"):
+        assert words[word] >= 10, word
+
+
+@pytest.mark.parametrize("fixture", accepted(), ids=str)
+def test_accepted_fixtures_are_sentences(fixture: Fixture) -> None:
+    """What is answered is in the grammar."""
+    assert in_grammar(fixture.query)
+
+
+@pytest.mark.parametrize("fixture", [item for item in refused() if item.field("code") in FORM], ids=str)
+def test_fixtures_refused_for_their_form_are_no_sentences(fixture: Fixture) -> None:
+    """What is refused for its form is not in the grammar."""
+    assert not in_grammar(fixture.query)
+
+
+@settings(max_examples=3000, phases=[Phase.explicit, Phase.generate], derandomize=True, database=None)
+@given(st.integers(0, 2**64))
+def test_what_is_accepted_is_a_sentence(connection: Connection, seed: int) -> None:
+    """Of queries near the fixtures, those that are accepted are in the grammar, but for a few spellings."""
+    query = mutant(seed)
+    if verdict(connection, query) is None and not in_grammar(query):
+        assert any(re.search(pattern, query, re.IGNORECASE) for pattern in FORGIVEN.values()), query
+
+
+@settings(max_examples=3000, phases=[Phase.explicit, Phase.generate], derandomize=True, database=None)
+@given(st.integers(0, 2**64))
+def test_what_is_accepted_is_sql_to_duckdb(connection: Connection, seed: int) -> None:
+    """DuckDB's own parser reads whatever is accepted: an answer never rests on a guess at the form."""
+    query = mutant(seed)
+    if verdict(connection, query) is None:
+        assert _read_by_duckdb(query), query
+
+
+def _read_by_duckdb(query: str) -> bool:
+    with clinic() as plain:
+        try:
+            return len(plain.extract_statements(query)) == 1
+        except duckdb.Error:
+            return False

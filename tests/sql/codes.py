@@ -1,0 +1,79 @@
+"""What refusals say: of the form of a query, of its meaning, or of its size."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import dpsql
+
+FORM = frozenset(
+    {
+        "aggregate",
+        "clause",
+        "function",
+        "nested_aggregate",
+        "not_a_select",
+        "one_statement",
+        "star",
+        "subquery",
+        "syntax",
+        "window",
+    }
+)
+"""The query is no sentence of the grammar."""
+
+MEANING = frozenset(
+    {
+        "ambiguous",
+        "column",
+        "constant",
+        "delta_required",
+        "distinct",
+        "fanout",
+        "group_by",
+        "group_by_unit",
+        "indirect",
+        "join",
+        "no_aggregate",
+        "ordinal",
+        "parameter",
+        "private_join",
+        "public_only",
+        "table",
+        "type",
+        "unbounded",
+    }
+)
+"""Names, types, bounds or values do not fit, whether or not the query is a sentence of the grammar."""
+
+SIZE = frozenset({"too_deep", "too_long"})
+"""The query is larger than what is read."""
+
+
+def raised() -> frozenset[str]:
+    """Every code that dpsql.sql and dpsql.analysis refuse with, by their source."""
+    root = Path(dpsql.__file__).parent
+    files = (path for folder in ("sql", "analysis") for path in (root / folder).glob("*.py"))
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in files)
+    calls = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return frozenset(code for call in calls for code in _codes(call))
+
+
+def _codes(call: ast.Call) -> Iterator[str]:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if "refuse" in name:
+        codes = (list(_texts(argument)) for argument in call.args)
+        yield from next((found for found in codes if found and all(map(str.isidentifier, found))), [])
+    elif name in ("QueryRejected", "DataError"):
+        for keyword in call.keywords:
+            if keyword.arg == "code":
+                yield from _texts(keyword.value)
+
+
+def _texts(node: ast.expr) -> Iterator[str]:
+    """The constant that an expression is, or the two that it chooses from."""
+    for part in (node.body, node.orelse) if isinstance(node, ast.IfExp) else (node,):
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            yield part.value

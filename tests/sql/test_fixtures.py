@@ -1,0 +1,130 @@
+"""The queries of tests/fixtures/sql: what each means, why it is refused, and what it answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import pytest
+from sql.codes import FORM, MEANING, SIZE, raised
+from sql.fixture_files import Fixture, accepted, fixtures, refused
+from sql.study import clinic, prepare, study
+from sql.summary import summary
+
+import dpsql
+from dpsql.aggregates import AGGREGATES
+from dpsql.connection import Connection
+from dpsql.engine import Prepared
+from dpsql.functions import FUNCTIONS
+from dpsql.plan.expr import Call, Expr, walk
+from dpsql.plan.nodes import Filter, Join, Relation
+from dpsql.sql.parse import parse
+from dpsql.sql.scalars import _SPECIAL, SHAPES
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Connection]:
+    with study() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[duckdb.DuckDBPyConnection]:
+    with clinic() as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("fixture", accepted(), ids=str)
+def test_meaning(connection: Connection, fixture: Fixture) -> None:
+    """An accepted query means what the fixture says."""
+    assert summary(prepare(connection, fixture.query, fixture.parameters)) == fixture.field("plan")
+
+
+@pytest.mark.parametrize("fixture", refused(), ids=str)
+def test_refusal(connection: Connection, fixture: Fixture) -> None:
+    """A refused query gets the code and the place that the fixture says."""
+    with pytest.raises(dpsql.Error) as caught:
+        prepare(connection, fixture.query, fixture.parameters)
+    position = caught.value.position
+    place = None if position is None else f"{position.line}:{position.column}"
+    assert (caught.value.code, place) == (fixture.field("code"), fixture.field("at"))
+
+
+@pytest.mark.parametrize("fixture", [item for item in accepted() if "EXPLAIN" not in item.query], ids=str)
+def test_answers_as_duckdb_does(
+    connection: Connection, plain: duckdb.DuckDBPyConnection, fixture: Fixture
+) -> None:
+    """Without noise the answer is DuckDB's, but where a fixture says why it is not."""
+    ours = [tuple(row) for row in connection.query(fixture.query, fixture.parameters).rows]
+    try:
+        theirs = plain.execute(fixture.query, list(fixture.parameters)).fetchall()
+    except duckdb.Error:
+        theirs = []
+    if "ORDER BY" not in fixture.query:
+        ours, theirs = sorted(ours, key=str), sorted(theirs, key=str)
+    alike = len(ours) == len(theirs) and all(map(_alike, ours, theirs))
+    assert alike == (fixture.field("unlike duckdb") is None), (ours, theirs)
+
+
+def _alike(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> bool:
+    return len(ours) == len(theirs) and all(map(_equal, ours, theirs))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Equal, and numbers but for the last digits."""
+    if isinstance(a, bool) or a is None or b is None or not hasattr(a, "real") or not hasattr(b, "real"):
+        return bool(a == b)
+    return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-6)
+
+
+def test_every_code_has_a_fixture() -> None:
+    """Each code that the source can refuse with is shown, and each belongs to one kind of refusal."""
+    shown = {fixture.field("code") for fixture in refused()}
+    assert raised() - shown == set()
+    assert raised() == FORM | MEANING | SIZE
+    assert not (FORM & MEANING or MEANING & SIZE or SIZE & FORM)
+
+
+def test_every_shape_has_an_accepted_fixture() -> None:
+    """Each kind of tree node that is accepted stands in an accepted fixture."""
+    found = {type(node) for fixture in accepted() for node in parse(fixture.query).select.walk()}
+    assert {shape.__name__ for shape in {*SHAPES, *_SPECIAL} - found} == set()
+
+
+def test_every_function_and_aggregate_has_an_accepted_fixture(connection: Connection) -> None:
+    """Each entry of the two registries is used by an accepted fixture."""
+    functions, aggregates = set(), set()
+    for fixture in accepted():
+        prepared = prepare(connection, fixture.query, fixture.parameters)
+        functions |= {part.function.name for part in _parts(prepared) if isinstance(part, Call)}
+        aggregates |= {item.function for item in prepared.post.release.aggregations}
+    assert set(FUNCTIONS) - functions == set()
+    assert set(AGGREGATES) - aggregates == set()
+
+
+def _parts(prepared: Prepared) -> Iterator[Expr]:
+    release = prepared.post.release
+    expressions = [output.expr for output in prepared.post.outputs]
+    expressions += [key.expr for key in release.keys]
+    expressions += [item.argument for item in release.aggregations if item.argument is not None]
+    expressions += [*_predicates(release.input)]
+    for expression in expressions:
+        yield from walk(expression)
+
+
+def _predicates(relation: Relation) -> Iterator[Expr]:
+    match relation:
+        case Filter(input=source, predicate=predicate):
+            yield predicate
+            yield from _predicates(source)
+        case Join(left=left):
+            yield from _predicates(left)
+
+
+def test_titles_differ() -> None:
+    """A title names one fixture of its file."""
+    names = [str(fixture) for fixture in fixtures()]
+    assert len(set(names)) == len(names)
+    assert len(names) >= 120

@@ -1,0 +1,146 @@
+"""Whatever the text, `parse` and `lower` answer or raise dpsql.Error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sql.fixture_files import fixtures
+from sql.mutants import mutant
+from sql.study import prepare, study
+
+import dpsql
+from dpsql.catalog import Catalog
+from dpsql.connection import Connection
+from dpsql.engine import Prepared
+from dpsql.sql.lower import lower
+from dpsql.sql.parse import MAX_CHARACTERS, MAX_NESTING, parse
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Connection]:
+    with study() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def catalog(connection: Connection) -> Catalog:
+    return connection.engine.catalog
+
+
+def survives(catalog: Catalog, text: str) -> str | None:
+    """The code of the refusal, None if there is none. Any error but dpsql.Error escapes."""
+    try:
+        statement = parse(text)
+        lower(statement, catalog, [5] * statement.parameters)
+    except dpsql.Error as error:
+        str(error)
+        return error.code
+    return None
+
+
+@settings(max_examples=300)
+@given(st.text() | st.binary().map(lambda octets: octets.decode("utf-8", "surrogateescape")))
+def test_any_text(catalog: Catalog, text: str) -> None:
+    """No text at all breaks the reading of queries."""
+    survives(catalog, text)
+
+
+_PIECES = sorted({piece for fixture in fixtures() for piece in re.findall(r"\w+|\s+|.", fixture.query)})
+
+
+@settings(max_examples=300)
+@given(st.lists(st.sampled_from(_PIECES), max_size=12).map("".join))
+def test_any_words_after_a_select(catalog: Catalog, text: str) -> None:
+    """No words of SQL in any order break the reading of queries."""
+    survives(catalog, f"SELECT {text}")
+    survives(catalog, f"SELECT COUNT(*) FROM visits WHERE {text}")
+
+
+@settings(max_examples=1500)
+@given(st.integers(0, 2**64))
+def test_any_damage_to_a_fixture(catalog: Catalog, seed: int) -> None:
+    """A query that was changed in a few places is answered or refused."""
+    survives(catalog, mutant(seed))
+
+
+@settings(max_examples=300)
+@given(st.sampled_from([fixture.query for fixture in fixtures()]), st.integers(0, 10**6), st.characters())
+def test_any_character_in_a_fixture(catalog: Catalog, query: str, place: int, character: str) -> None:
+    """A query with a character changed, or cut off, is answered or refused."""
+    place %= len(query)
+    survives(catalog, query[:place] + character + query[place + 1 :])
+    survives(catalog, query[:place])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT COUNT(* IN) FROM visits",
+        "SELECT COUNT(*) FROM visits WHERE age IN",
+        "SELECT COUNT(*) FROM visits WHERE age = : urgent",
+        "SELECT COUNT(*) FROM visits WHERE ROUND(. 2.5) = 3",
+        "SELECT COUNT(*) FROM visits WHERE CEIL() > 3",
+        "SELECT FLOOR() FROM visits",
+        "SELECT (: SUM cost) FROM visits",
+        "SELECT VAR_MAP(age) FROM visits",
+        "SELECT TS_OR_DS_TO_DATE_STR() FROM visits",
+        "SELECT DATETIME(age) FROM visits",
+        "SELECT COMBINED_PARAMETERIZED_AGG(age, age, age) FROM visits",
+        "SELECT DATE() FROM visits",
+        "SELECT COUNT(*) FROM visits WHERE age = 3\0",
+        "SELECT COUNT(*) FROM visits WHERE age = ²",
+        "SELECT COUNT(*) FROM visits LIMIT ٣",
+        "\ud800",
+        "ſelect count(*) from visits",
+        "/* /* */ SELECT COUNT(*) FROM visits",
+        "EXPLAIN EXPLAIN SELECT COUNT(*) FROM visits",
+        "EXPLAIN",
+        "",
+    ],
+)
+def test_what_once_broke_it(catalog: Catalog, text: str) -> None:
+    """Texts on which the parser or `lower` failed, or might."""
+    survives(catalog, text)
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [("(", ")"), ("NOT ", ""), ("- ", ""), ("CASE WHEN urgent THEN ", " END"), ("ABS(", ")"), ("", "::INT")],
+)
+@pytest.mark.parametrize("depth", [10, MAX_NESTING + 1, 1_000, 20_000])
+def test_deep_nesting(catalog: Catalog, opening: str, closing: str, depth: int) -> None:
+    """Little nesting is read, much is refused, none ends Python's stack."""
+    text = f"SELECT COUNT(*) FROM visits WHERE {opening * depth}age{closing * depth} IS NULL"
+    answer = survives(catalog, text)
+    allowed = {None, "type"} if depth <= MAX_NESTING else {None, "type", "too_deep", "too_long"}
+    assert answer in (allowed if depth < 1_000 else {"too_deep", "too_long"})
+
+
+@pytest.mark.parametrize("chain", [" AND urgent", " OR NOT urgent", " AND age IS NOT NULL", " OR age > 3"])
+def test_long_chains_are_not_deep(catalog: Catalog, chain: str) -> None:
+    """A condition of a thousand parts is answered."""
+    assert survives(catalog, f"SELECT COUNT(*) FROM visits WHERE urgent{chain * 1_000}") is None
+
+
+def test_long_lists(connection: Connection) -> None:
+    """A list of ten thousand constants is answered."""
+    values = ", ".join(map(str, range(10_000)))
+    prepared = prepare(connection, f"SELECT COUNT(*) FROM visits WHERE age IN ({values})")
+    assert isinstance(prepared, Prepared)
+    (row,) = connection.query(prepared.asked.sql).rows
+    assert row == (327,)
+
+
+def test_length(catalog: Catalog) -> None:
+    """A text at the limit is read, a longer one is not."""
+    query = "SELECT COUNT(*) FROM visits"
+    assert survives(catalog, query + " " * (MAX_CHARACTERS - len(query))) is None
+    assert survives(catalog, query + " " * (MAX_CHARACTERS - len(query) + 1)) == "too_long"
+    assert survives(catalog, "SELECT " + "COUNT(*)," * 20_000 + "1 FROM visits") == "too_long"
+    assert survives(catalog, "SELECT " + "COUNT(*)," * 200 + "1 FROM visits") is not None
+    joins = "".join(f" JOIN regions r{place} ON region = r{place}.id" for place in range(17))
+    assert survives(catalog, f"SELECT COUNT(*) FROM visits{joins}") == "too_long"

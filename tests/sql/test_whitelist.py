@@ -1,0 +1,93 @@
+"""`lower` is closed: what is not modelled is refused, whatever a new release of the parser adds."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+from sql.fixture_files import Fixture, accepted
+from sql.study import clinic, prepare, study
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+
+import dpsql
+from dpsql.catalog import Catalog
+from dpsql.connection import Connection
+from dpsql.errors import QueryRejected
+from dpsql.sql.lower import lower
+from dpsql.sql.parse import parse
+
+_ARGUMENTS = ("age", "note", "day", "'year', day", "age, age", "note, 1", "day, 'year'", "urgent, age, 0")
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Connection]:
+    with study() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def catalog(connection: Connection) -> Catalog:
+    return connection.engine.catalog
+
+
+@pytest.mark.parametrize("fixture", accepted(), ids=str)
+def test_an_unknown_argument_of_any_node_is_refused(catalog: Catalog, fixture: Fixture) -> None:
+    """An argument that `lower` does not name is refused, wherever in the tree it stands."""
+    statement = parse(fixture.query)
+    lower(statement, catalog, fixture.parameters)
+    for node in list(statement.select.walk()):
+        node.args["not_modelled"] = True
+        with pytest.raises(QueryRejected):
+            lower(statement, catalog, fixture.parameters)
+            pytest.fail(f"{node!r} took an argument that is not modelled")
+        del node.args["not_modelled"]
+
+
+@pytest.mark.parametrize("fixture", accepted(), ids=str)
+def test_an_unknown_node_is_refused(catalog: Catalog, fixture: Fixture) -> None:
+    """An expression of a kind that `lower` does not name is refused, wherever it stands."""
+    for index in range(sum(1 for _ in parse(fixture.query).select.walk())):
+        statement = parse(fixture.query)
+        node = next(itertools.islice(statement.select.walk(), index, None))
+        if isinstance(node, exp.Condition) and not isinstance(node, (exp.Column, exp.Star)):
+            node.replace(exp.Anonymous(this="unheard_of", expressions=[exp.Literal.number(1)]))
+            with pytest.raises(QueryRejected):
+                lower(statement, catalog, fixture.parameters)
+                pytest.fail(f"{node!r} could be something else")
+
+
+def test_a_function_that_duckdb_lacks_is_refused(connection: Connection) -> None:
+    """Of the names that the parser knows from any dialect, those alone are answered that DuckDB has."""
+    with clinic() as plain:
+        for name, arguments in itertools.product(sorted(DuckDB.Parser.FUNCTIONS), _ARGUMENTS):
+            query = f"SELECT COUNT({name}({arguments})) FROM visits"
+            if _accepted(connection, query):
+                assert _understood(plain, query), query
+
+
+def test_refusing_says_nothing_on_the_log(connection: Connection, caplog: pytest.LogCaptureFixture) -> None:
+    """A refused function is not written out by the parser's generator, which logs what it cannot say."""
+    with caplog.at_level(logging.DEBUG):
+        for query in ("SELECT ARRAY_REMOVE_AT(age, age) FROM visits", "SELECT DATETIME(age) FROM visits"):
+            assert not _accepted(connection, query)
+    assert not caplog.records
+
+
+def _accepted(connection: Connection, query: str) -> bool:
+    try:
+        prepare(connection, query)
+    except dpsql.Error:
+        return False
+    return True
+
+
+def _understood(plain: duckdb.DuckDBPyConnection, query: str) -> bool:
+    try:
+        plain.execute(f"EXPLAIN {query}")
+    except duckdb.Error:
+        return False
+    return True
