@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql import policy as policies
+from dpsql.backends.frames import UNTYPED
 from dpsql.errors import PolicyError
 from dpsql.plan.expr import Facts
 from dpsql.plan.interval import Interval, position
@@ -26,7 +27,7 @@ _ENGINE_TYPES: tuple[tuple[str, Type], ...] = (
     # Not UHUGEINT, which the engine compares with other integers by a cast that can fail.
     (r"U?(TINYINT|SMALLINT|INTEGER|BIGINT)|HUGEINT", Type.INTEGER),
     (r"FLOAT|DOUBLE|DECIMAL\(.*\)", Type.DOUBLE),
-    (r"VARCHAR|ENUM\(.*\)|UUID", Type.VARCHAR),
+    (rf"VARCHAR|ENUM\(.*\)|UUID|{UNTYPED}", Type.VARCHAR),
     (r"DATE", Type.DATE),
     (r"TIMESTAMP(_S|_MS|_NS)?", Type.TIMESTAMP),
     (r"BOOLEAN", Type.BOOLEAN),
@@ -161,7 +162,7 @@ def _declared(
         )
     spelt, kind = engine[fold(declared)]
     wanted, found = Type[column.type.upper()], engine_type(kind)
-    readable = found is wanted or (wanted is Type.DOUBLE and found is Type.INTEGER)
+    readable = found is wanted or kind == UNTYPED or (wanted is Type.DOUBLE and found is Type.INTEGER)
     if not readable:
         raise PolicyError(
             f"{where}: the policy says {column.type}, the database says {kind}",

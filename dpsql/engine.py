@@ -116,6 +116,11 @@ class Engine:
                 hint="ask with a smaller epsilon",
             )
         post = lower(parsed, self.catalog, asked.parameters, asked.max_groups)
+        if not self.backend.parses(asked.sql):
+            # The parser here forgives much that the engine does not; an answer must not rest on a guess.
+            raise QueryRejected(
+                "the database's own parser cannot read the query", code="syntax", text=asked.sql
+            )
         table = private_scan(post.release.input).table
         replace = self.policy.neighbors == "replace"
         analysis = analyse(post.release, self.public, replace=replace)

@@ -28,6 +28,9 @@ from dpsql.errors import QueryRejected
 from dpsql.mechanisms import DiscreteGaussian, Geometric, Mechanism, Sensitivity
 from dpsql.plan.nodes import Aggregation
 
+_NO_NOISE = 1e-300
+"""Stands for a noise of zero where logarithms are taken."""
+
 
 @dataclass(frozen=True, slots=True)
 class MeasuredBlock:
@@ -219,11 +222,12 @@ def _zip(
 
 
 def _score(plan: Measured) -> float:
-    errors = [std for item in plan.analysis.release.aggregations if (std := predicted_std(plan, item)) > 0]
+    errors = [predicted_std(plan, item) for item in plan.analysis.release.aggregations]
     if plan.analysis.selects:
         index, weights = plan.source(_selecting(plan.analysis))
         errors.append(plan.blocks[index].std(weights))
-    return math.fsum(map(math.log, errors)) / max(1, len(errors))
+    # A loss so large that the noise vanishes is better than any that leaves some.
+    return math.fsum(math.log(max(error, _NO_NOISE)) for error in errors) / max(1, len(errors))
 
 
 def predicted_std(plan: Measured, item: Aggregation) -> float:

@@ -53,6 +53,10 @@ class Backend(Protocol):
         """The whole number that an emitted query over public tables alone gives."""
         ...
 
+    def parses(self, text: str) -> bool:
+        """Whether the engine's own parser reads `text` as one statement. Nothing is bound or run."""
+        ...
+
     def snapshot(self) -> AbstractContextManager[None]:
         """Within it, all statements see the database as it was at its start."""
         ...

@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 
 from dpsql.backends.base import Exact
-from dpsql.backends.frames import typed
+from dpsql.backends.frames import UNTYPED, typed
 from dpsql.errors import BackendError, OperationalError, ProgrammingError
 
 LOCKED: dict[str, bool | str | int | float | list[str]] = {
@@ -42,19 +42,32 @@ class DuckDBBackend:
 
     def __init__(self, database: str | Path | Mapping[str, Any] | duckdb.DuckDBPyConnection) -> None:
         self._owned = not isinstance(database, duckdb.DuckDBPyConnection)
+        self._untyped: set[tuple[str, str]] = set()
+        if isinstance(database, Mapping):
+            frames = {name: typed(frame) for name, frame in database.items()}
+            self._untyped = {(name, column) for name, (_, columns) in frames.items() for column in columns}
+            database = {name: frame for name, (frame, _) in frames.items()}
         self._connection = _connect(database)
 
     def schema(self) -> dict[str, list[tuple[str, str]]]:
         """Each table's columns with their engine types, from the catalogue."""
         tables: dict[str, list[tuple[str, str]]] = {}
         for table, column, kind in self._query(_SCHEMA):
-            tables.setdefault(table, []).append((column, kind))
+            loose = (table, column) in self._untyped
+            tables.setdefault(table, []).append((column, UNTYPED if loose else kind))
         return tables
 
     def public_number(self, sql: str) -> int:
         """The whole number that an emitted query over public tables alone gives."""
         ((number,),) = self._query(sql)
         return int(number)
+
+    def parses(self, text: str) -> bool:
+        """Whether DuckDB's parser reads `text` as one statement."""
+        try:
+            return len(self._connection.extract_statements(text)) == 1
+        except duckdb.Error:
+            return False
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -137,7 +150,7 @@ def _framed(frames: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
     for name, frame in frames.items():
         failed = False
         try:
-            connection.register(name, typed(frame))
+            connection.register(name, frame)
         except (duckdb.Error, TypeError, ValueError):
             failed = True
         if failed:

@@ -18,17 +18,21 @@ if TYPE_CHECKING:
     import pandas
 
 
-def typed(frame: Any) -> Any:
-    """A pandas frame with its columns of objects and categories as text; any other frame as it is."""
+UNTYPED = "OBJECT"
+"""The engine type that the schema gives to such a column: its text is read as the policy says."""
+
+
+def typed(frame: Any) -> tuple[Any, tuple[str, ...]]:
+    """The frame with columns of objects and categories as text, and these columns' names."""
     pandas = sys.modules.get("pandas")  # whoever passes a pandas frame has imported it
     if pandas is None or not isinstance(frame, pandas.DataFrame):
-        return frame
+        return frame, ()
     loose = [
         name
         for name, dtype in frame.dtypes.items()
         if str(dtype) == "object" or isinstance(dtype, pandas.CategoricalDtype)
     ]
-    return frame.assign(**{name: _texts(frame[name]) for name in loose}) if loose else frame
+    return frame.assign(**{name: _texts(frame[name]) for name in loose}), tuple(map(str, loose))
 
 
 def _texts(column: pandas.Series[Any]) -> pandas.Series[Any]:

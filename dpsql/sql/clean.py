@@ -13,6 +13,7 @@ import datetime as dt
 import math
 from fractions import Fraction
 
+from dpsql.backends.frames import UNTYPED
 from dpsql.plan.expr import Column, Facts
 from dpsql.plan.interval import timestamp_at
 from dpsql.plan.types import Type
@@ -32,6 +33,8 @@ def clean(column: Column) -> str:
     """The SQL that reads a column of the scanned table."""
     raw = identifier(column.name)
     facts = column.facts
+    if facts.engine_type == UNTYPED and facts.type is Type.INTEGER:
+        raw = f"TRY_CAST({raw} AS HUGEINT)"
     read = _widened(raw, facts)
     if facts.domain is not None:
         return f"CASE WHEN {read} IN ({', '.join(map(constant, facts.domain))}) THEN {read} END"

@@ -17,7 +17,7 @@ from dpsql.plan.expr import Column, Expr, columns
 from dpsql.plan.nodes import Filter, Join, Post, Relation, Scan, UnitKind, private_scan
 from dpsql.plan.types import Type, common
 from dpsql.sql.clean import CALENDAR, NAN, clean
-from dpsql.sql.scalar_text import column, constant, identifier, write
+from dpsql.sql.scalar_text import MAX_INTEGER, column, constant, identifier, write
 
 UNIT = "#unit"
 # Names that no table of the policy has: a common table expression would hide a table of its name.
@@ -193,7 +193,7 @@ def _lattice(measure: Measure, name: str) -> str:
         return point
     low, high = (constant(float(end)) for end in lattice.interval.ends)
     if measure.expr.type is Type.INTEGER:
-        low, high = (constant(int(end)) for end in lattice.interval.ends)
+        low, high = (constant(max(-MAX_INTEGER, min(MAX_INTEGER, int(end)))) for end in lattice.interval.ends)
     clamped = f"CASE WHEN {name} BETWEEN {low} AND {high} THEN {point}"
     return f"{clamped} WHEN {name} < {low} THEN {lattice.low} WHEN {name} > {high} THEN {lattice.high} END"
 

@@ -98,12 +98,15 @@ class _Select:
             self.source, self.scope.parameters, self._ungrouped, self._over_release, over_rows=False
         )
         outputs = []
-        for name, alias, node in items:
-            outputs.append(Output(name, outer.lower(node)))
+        for alias, node in items:
+            expr = outer.lower(node)
+            outputs.append(Output(_name(node) if alias is None else alias, expr))
             if alias is not None:
-                self.aliases.setdefault(fold(alias), outputs[-1].expr)
+                # A later alias hides an earlier one, as in DuckDB.
+                self.aliases[fold(alias)] = expr
         having = self._having(outer)
         order = tuple(self._ordered(outer, outputs, node) for node in self._order_items())
+        order = tuple(item for item in order if not isinstance(item.expr, Literal))
         if not self.aggregations and not self.keys:
             self.source.refuse(
                 self.select,
@@ -114,27 +117,26 @@ class _Select:
         release = Release(self.input, tuple(self.keys), tuple(self.aggregations), self.max_groups)
         return Post(release, tuple(outputs), having, order, self._count("limit"), self._count("offset") or 0)
 
-    def _item(self, node: exp.Expr) -> tuple[str, str | None, exp.Expr]:
-        """The output name, the alias if there is one, and the expression of a SELECT item."""
-        if type(node) is exp.Alias:
-            inner, identifier = self.source.take(node, "this", "alias")
-            alias = str(self.source.take(identifier, "this", quoted=(True,))[0])
-            return alias, alias, inner
-        if type(node) is exp.Column and type(node.this) is exp.Identifier:
-            return str(node.this.this), None, node
-        if type(node) is exp.Count and type(node.this) is exp.Star:
-            return "count_star()", None, node
-        return node.sql(dialect="duckdb", normalize_functions="lower", comments=False)[:200], None, node
+    def _item(self, node: exp.Expr) -> tuple[str | None, exp.Expr]:
+        """The alias, if there is one, and the expression of a SELECT item."""
+        if type(node) is not exp.Alias:
+            return None, node
+        inner, identifier = self.source.take(node, "this", "alias")
+        return str(self.source.take(identifier, "this", quoted=(True,))[0]), inner
 
-    def _group(self, items: Sequence[tuple[str, str | None, exp.Expr]]) -> None:
+    def _group(self, items: Sequence[tuple[str | None, exp.Expr]]) -> None:
         group = self.select.args.get("group")
         if group is None:
             return
         nodes, every = self.source.take(group, "expressions", "all")
         if every:
-            nodes = [node for _, _, node in items if not _aggregates(node)]
+            nodes = [node for _, node in items if not _aggregates(node)]
         for node in nodes or ():
             target = self._group_target(node, items)
+            if _aggregates(target):
+                self.source.refuse(
+                    node, "group_by", "an aggregate is no group key", "leave it out of GROUP BY"
+                )
             expr = self.scope.scalars.lower(target)
             if not any(columns(expr)):
                 self.source.refuse(node, "constant", "a constant is no group key", "leave it out of GROUP BY")
@@ -150,19 +152,41 @@ class _Select:
         if len(self.keys) > MAX_KEYS:
             self.source.refuse(group, "too_long", f"at most {MAX_KEYS} group keys")
 
-    def _group_target(self, node: exp.Expr, items: Sequence[tuple[str, str | None, exp.Expr]]) -> exp.Expr:
+    def _group_target(self, node: exp.Expr, items: Sequence[tuple[str | None, exp.Expr]]) -> exp.Expr:
         """The expression that a GROUP BY item means: itself, a SELECT item's ordinal or its alias."""
-        ordinal = _ordinal(node)
+        node = self._bare(node)
+        ordinal = self._ordinal(node)
         if ordinal is not None:
             if not 1 <= ordinal <= len(items):
                 self.source.refuse(node, "ordinal", f"GROUP BY {ordinal}: SELECT has {len(items)} columns")
-            return items[ordinal - 1][2]
-        if type(node) is exp.Column and not node.args.get("table"):
-            name = fold(str(node.this.this))
-            if not any(name in table.columns for _, table in self.scope.tables.values()):
-                for _, alias, target in items:
-                    if alias is not None and fold(alias) == name:
-                        return target
+            return items[ordinal - 1][1]
+        name = self._lone_name(node)
+        if name is not None and not self._is_column(name):
+            for alias, target in reversed(items):
+                if alias is not None and fold(alias) == name:
+                    return target
+        return node
+
+    def _lone_name(self, node: exp.Expr) -> str | None:
+        """The folded name of a column without a table, which may be an alias."""
+        if type(node) is not exp.Column or type(node.this) is not exp.Identifier or node.args.get("table"):
+            return None
+        (identifier,) = self.source.take(node, "this")
+        return fold(str(self.source.take(identifier, "this", quoted=(True,))[0]))
+
+    def _ordinal(self, node: exp.Expr) -> int | None:
+        """The number of an output that a node is."""
+        if type(node) is not exp.Literal or node.is_string or not str(node.this).isdigit():
+            return None
+        text, _ = self.source.take(node, "this", "is_string")
+        return int(text)
+
+    def _is_column(self, name: str) -> bool:
+        return any(name in table.columns for _, table in self.scope.tables.values())
+
+    def _bare(self, node: exp.Expr) -> exp.Expr:
+        while type(node) is exp.Paren:
+            (node,) = self.source.take(node, "this")
         return node
 
     def _ungrouped(self, node: exp.Column) -> Expr:
@@ -179,10 +203,9 @@ class _Select:
         aggregate = self._aggregate(node)
         if aggregate is not None:
             return aggregate
-        if type(node) is exp.Column and not node.args.get("table"):
-            alias = self.aliases.get(fold(str(node.this.this)))
-            if alias is not None and self._key(node) is None:
-                return alias
+        name = self._lone_name(node)
+        if name in self.aliases and not self._is_column(name):
+            return self.aliases[name]
         return self._key(node)
 
     def _key(self, node: exp.Expr) -> Released | None:
@@ -281,9 +304,16 @@ class _Select:
 
     def _ordered(self, outer: Scalars, outputs: Sequence[Output], node: exp.Expr) -> Order:
         inner, descending, nulls_first = self.source.take(node, "this", "desc", "nulls_first")
-        ordinal = _ordinal(inner)
-        if ordinal is None:
+        bare = self._bare(inner)
+        ordinal = self._ordinal(bare)
+        name = self._lone_name(bare)
+        if name in self.aliases:
+            # A lone name means the output first, and the column only if there is none of that name.
+            expr = self.aliases[name]
+        elif ordinal is None:
             expr = outer.lower(inner)
+            if isinstance(expr, Literal):
+                self.source.refuse(node, "constant", "a constant orders nothing", "leave it out of ORDER BY")
         elif 1 <= ordinal <= len(outputs):
             expr = outputs[ordinal - 1].expr
         else:
@@ -301,10 +331,13 @@ class _Select:
         return value.value
 
 
-def _ordinal(node: exp.Expr) -> int | None:
-    if type(node) is exp.Literal and not node.is_string and str(node.this).isdigit():
-        return int(str(node.this))
-    return None
+def _name(node: exp.Expr) -> str:
+    """What an output without an alias is called; only for nodes that have been lowered."""
+    if type(node) is exp.Column and type(node.this) is exp.Identifier:
+        return str(node.this.this)
+    if type(node) is exp.Count and type(node.this) is exp.Star:
+        return "count_star()"
+    return node.sql(dialect="duckdb", normalize_functions="lower", comments=False)[:200]
 
 
 def _aggregates(node: exp.Expr) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,8 +25,12 @@ MAX_DEPTH = 100
 
 _DIALECT = DuckDB()
 _EXPLAIN = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*EXPLAIN\b", re.IGNORECASE | re.DOTALL)
-_OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE, TokenType.NOT}
+_OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
+_FOREIGN = frozenset(
+    {"DATE_TO_DATE_STR", "IIF", "NVL", "TIMESTAMP_TRUNC", "TIME_TO_TIME_STR", "TS_OR_DS_TO_DATE_STR"}
+)
+"""Functions of other dialects, which the parser takes for known ones."""
 _STARTS = {TokenType.SELECT, TokenType.FROM, TokenType.WITH, TokenType.L_PAREN}
 
 
@@ -60,6 +65,8 @@ def parse(text: str) -> Statement:
         _syntax(source, error)
     except RecursionError:
         _refuse("too_deep", "the query is nested too deeply")
+    except (TypeError, ValueError, AttributeError, LookupError):
+        _refuse("syntax", "the query cannot be parsed")
     select = trees[0] if len(trees) == 1 else None
     if len(trees) > 1:
         _refuse("one_statement", "one statement at a time, please", "send the statements one by one")
@@ -101,9 +108,13 @@ def _check(source: Source, tokens: Sequence[Token]) -> None:
             position=source.at(tokens[0].start),
             text=source.text,
         )
-    depth = 0
+    for token, following in itertools.pairwise(tokens):
+        _check_pair(source, token, following)
+    depth = negations = 0
     for token in tokens:
         depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        # Only one NOT right after another nests: most stand side by side.
+        negations = negations + 1 if token.token_type is TokenType.NOT else 0
         if token.token_type is TokenType.PARAMETER:
             raise QueryRejected(
                 "parameters are written as ?",
@@ -112,8 +123,25 @@ def _check(source: Source, tokens: Sequence[Token]) -> None:
                 position=source.at(token.start),
                 text=source.text,
             )
-        if depth > MAX_NESTING:
+        if depth + negations > MAX_NESTING:
             _refuse("too_deep", f"the query is nested more than {MAX_NESTING} levels deep")
+
+
+def _check_pair(source: Source, token: Token, following: Token) -> None:
+    """Refuses what the parser would take for something else than the engine does."""
+    kind = token.token_type
+    if token.text == "!" or kind in (TokenType.L_BRACKET, TokenType.L_BRACE):
+        _refuse_token(source, token, "syntax", f"{token.text} has no meaning here")
+    if following.token_type is TokenType.L_PAREN and (
+        kind is TokenType.IDENTIFIER or token.text.upper() in _FOREIGN
+    ):
+        _refuse_token(source, token, "function", f"the function {token.text} is not known to be safe")
+    if following.token_type is TokenType.STRING and kind in (TokenType.FROM, TokenType.JOIN):
+        _refuse_token(source, following, "table", "FROM takes the name of a declared table")
+
+
+def _refuse_token(source: Source, token: Token, code: str, message: str) -> NoReturn:
+    raise QueryRejected(message, code=code, position=source.at(token.start), text=source.text)
 
 
 def _numbered(tokens: Sequence[Token]) -> tuple[list[Token], int]:

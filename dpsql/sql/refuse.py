@@ -32,12 +32,14 @@ class Source:
         """Raises QueryRejected at a node."""
         raise QueryRejected(message, code=code, hint=hint, position=self.position(node), text=self.text)
 
-    def take(self, node: exp.Expr, *names: str, **fixed: Any) -> list[Any]:
+    def take(self, node: exp.Expr | None, *names: str, **fixed: Any) -> list[Any]:
         """The named arguments of a node; refuses it if any other argument says anything.
 
         This is what makes the whitelist closed: an argument that a new release of the parser adds is
         refused until its meaning is modelled. `fixed` names arguments whose value must be as given.
         """
+        if node is None:
+            self.refuse(None, "syntax", "the query cannot be parsed")
         for key, value in node.args.items():
             if value is None or value is False or value == [] or key in names:
                 continue

@@ -13,6 +13,9 @@ from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal, Released
 from dpsql.plan.types import Type, Value
 
+MAX_INTEGER = 2**63 - 1
+"""The largest constant of type BIGINT; its negative is the smallest that is used."""
+
 
 def identifier(name: str) -> str:
     """A quoted identifier.

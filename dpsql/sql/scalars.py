@@ -6,9 +6,7 @@ a word more. A node in neither is refused.
 
 from __future__ import annotations
 
-import datetime as dt
 import difflib
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -19,10 +17,10 @@ from dpsql.errors import DataError
 from dpsql.functions import FUNCTIONS, call
 from dpsql.functions.dates import PARTS, TRUNCATIONS
 from dpsql.plan.expr import Call, Expr, Literal
-from dpsql.plan.types import Type, Value, common, type_of
+from dpsql.plan.types import Type, Value, common
+from dpsql.sql.constants import constant, moment, number
 from dpsql.sql.refuse import Source, is_text
 
-MAX_INTEGER = 2**63 - 1
 SAFE_INTEGER = 2**62
 MAX_OFFSET = 2**31 - 1
 MAX_DIGITS = 15
@@ -31,7 +29,6 @@ MAX_SIZE = 4_000
 
 The engine's planner takes seconds for more.
 """
-
 SHAPES: Mapping[type[exp.Expr], tuple[str, tuple[str, ...], Mapping[str, tuple[object, ...]]]] = {
     exp.Add: ("add", ("this", "expression"), {}),
     exp.Sub: ("subtract", ("this", "expression"), {}),
@@ -56,8 +53,6 @@ SHAPES: Mapping[type[exp.Expr], tuple[str, tuple[str, ...], Mapping[str, tuple[o
     exp.Upper: ("upper", ("this",), {}),
     exp.Length: ("length", ("this",), {}),
     exp.Substring: ("substring", ("this", "start", "length"), {}),
-    exp.Like: ("like", ("this", "expression"), {}),
-    exp.ILike: ("ilike", ("this", "expression"), {}),
     exp.Year: ("year", ("this",), {}),
     exp.Quarter: ("quarter", ("this",), {}),
     exp.Month: ("month", ("this",), {}),
@@ -114,7 +109,7 @@ class Scalars:
         function = FUNCTIONS[name]
         if name in _COMPARES:
             arguments = tuple(self._dated(node, arguments))
-        if name in ("floor", "ceil", "round") and arguments[0].type is Type.INTEGER:
+        if name in ("floor", "ceil", "round") and arguments and arguments[0].type is Type.INTEGER:
             return arguments[0]
         built = self._widened(call(name, *arguments))
         if built is None:
@@ -157,25 +152,9 @@ class Scalars:
         for argument in arguments:
             text = argument.value if isinstance(argument, Literal) else None
             if target is not None and target.temporal and isinstance(text, str):
-                yield self._date(node, target, text)
+                yield moment(self.source, node, target, text)
             else:
                 yield argument
-
-    def _date(self, node: exp.Expr, target: Type, text: str) -> Literal:
-        try:
-            moment = dt.datetime.fromisoformat(text)
-        except ValueError:
-            moment = None
-        if moment is None or moment.tzinfo is not None:
-            self.source.refuse(
-                node,
-                "constant",
-                f"{text!r} is not a {target}",
-                "write it as '2026-01-31' or '2026-01-31 12:00:00'",
-            )
-        if target is Type.DATE and moment.time() == dt.time():
-            return Literal(moment.date(), Type.DATE)
-        return Literal(moment, Type.TIMESTAMP)
 
     def _unknown(self, node: exp.Expr) -> Expr:
         if isinstance(node, (exp.Subquery, exp.Query, exp.Exists)):
@@ -201,11 +180,6 @@ class Scalars:
         self.source.refuse(node, "function", f"{name} is not known to be safe")
 
 
-def literal(value: Value) -> Literal:
-    """A Python value as a constant."""
-    return Literal(value, type_of(value))
-
-
 def _flat(values: Sequence[object]) -> Iterator[exp.Expr]:
     for value in values:
         if isinstance(value, list):
@@ -225,22 +199,7 @@ def _column(self: Scalars, node: exp.Expr) -> Expr:
 
 def _literal(self: Scalars, node: exp.Expr) -> Expr:
     text, is_string = self.source.take(node, "this", "is_string")
-    if is_string:
-        return Literal(text, Type.VARCHAR)
-    try:
-        value: int | float = int(text)
-    except ValueError:
-        value = float(text)
-    return _checked(self, node, value)
-
-
-def _checked(self: Scalars, node: exp.Expr, value: Value) -> Literal:
-    """A constant within the range of its type."""
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_INTEGER:
-        self.source.refuse(node, "constant", "the integer does not fit 64 bits", "write it as 1e30")
-    if isinstance(value, float) and not math.isfinite(value):
-        self.source.refuse(node, "constant", "a constant must be finite")
-    return literal(value)
+    return Literal(text, Type.VARCHAR) if is_string else number(self.source, node, text)
 
 
 def _boolean(self: Scalars, node: exp.Expr) -> Expr:
@@ -255,17 +214,19 @@ def _null(self: Scalars, node: exp.Expr) -> Expr:
 
 def _parameter(self: Scalars, node: exp.Expr) -> Expr:
     (index,) = self.source.take(node, "this")
+    if not str(index).isdecimal():
+        self.source.refuse(node, "parameter", "parameters are written as ?")
     value = self.parameters[int(str(index)) - 1]
     if isinstance(value, str) and not is_text(value):
         raise DataError("a parameter holds a NUL character or half a surrogate pair", code="parameter")
-    return _checked(self, node, value)
+    return constant(self.source, node, value)
 
 
 def _negate(self: Scalars, node: exp.Expr) -> Expr:
     (inner,) = self.source.take(node, "this")
     operand = self.lower(inner)
     if isinstance(operand, Literal) and operand.type.numeric:
-        return literal(-operand.value)  # type: ignore[operator]
+        return Literal(-operand.value, operand.type)  # type: ignore[operator]
     return self.call(node, "negate", operand)
 
 
@@ -289,6 +250,7 @@ def _is(self: Scalars, node: exp.Expr) -> Expr:
     operand, other = self.source.take(node, "this", "expression")
     if type(other) is not exp.Null:
         self.source.refuse(other, "function", "IS takes NULL alone", "write the comparison out: x = TRUE")
+    self.source.take(other)
     return self.call(node, "is_null", self.lower(operand))
 
 
@@ -298,10 +260,18 @@ def _in(self: Scalars, node: exp.Expr) -> Expr:
             node, "subquery", "subqueries are not supported yet", "list the values: x IN (1, 2)"
         )
     operand, items = self.source.take(node, "this", "expressions")
-    values = [self.lower(item) for item in items]
+    values = [self.lower(item) for item in items or ()]
     if not all(isinstance(value, Literal) for value in values):
         self.source.refuse(node, "constant", "IN takes a list of constants", "write x = a OR x = b")
     return self.call(node, "in", self.lower(operand), *values)
+
+
+def _like(self: Scalars, node: exp.Expr) -> Expr:
+    text, pattern, negated = self.source.take(node, "this", "expression", "negate")
+    built = self.call(
+        node, "like" if type(node) is exp.Like else "ilike", self.lower(text), self.lower(pattern)
+    )
+    return self.call(node, "not", built) if negated else built
 
 
 def _between(self: Scalars, node: exp.Expr) -> Expr:
@@ -328,7 +298,7 @@ def _cast(self: Scalars, node: exp.Expr) -> Expr:
         )
     value = self.lower(operand)
     if name in ("date", "timestamp") and isinstance(value, Literal) and isinstance(value.value, str):
-        return self._date(node, Type[name.upper()], value.value)
+        return moment(self.source, node, Type[name.upper()], value.value)
     return self.call(node, f"cast_{name}", value)
 
 
@@ -392,6 +362,8 @@ _SPECIAL: Mapping[type[exp.Expr], Callable[[Scalars, exp.Expr], Expr]] = {
     exp.Is: _is,
     exp.In: _in,
     exp.Between: _between,
+    exp.Like: _like,
+    exp.ILike: _like,
     exp.Cast: _cast,
     exp.TryCast: _cast,
     exp.Extract: _extract,

@@ -26,7 +26,6 @@ from dpsql.connection import Connection
 
 SPELLINGS = [
     "people",
-    "'people'",
     "PEOPLE",
     "People",
     '"people"',
@@ -43,6 +42,7 @@ REFUSED = [
     'SELECT COUNT(*) FROM "main.people"',
     "SELECT COUNT(*) FROM temp.people",
     "SELECT COUNT(*) FROM ''.people",
+    "SELECT COUNT(*) FROM 'people'",
     "SELECT COUNT(*) FROM people()",
     "SELECT COUNT(*) FROM $people",
     "SELECT COUNT(*) FROM ?",
@@ -101,6 +101,27 @@ def test_an_undeclared_table_and_one_that_is_not_there_cannot_be_told_apart() ->
         assert observed(ours, f"SELECT COUNT(*) FROM {name}") == observed(
             theirs, f"SELECT COUNT(*) FROM {name}"
         )
+
+
+@pytest.mark.parametrize(
+    "shadow",
+    [
+        "CREATE SCHEMA other; CREATE TABLE other.people (id INTEGER); SET schema = 'other'",
+        "CREATE TEMP TABLE people (id INTEGER)",
+        "CREATE TEMP VIEW people AS SELECT 1 AS id, 2 AS age",
+    ],
+    ids=["schema", "temporary table", "temporary view"],
+)
+def test_the_table_that_was_checked_is_the_one_that_is_read(shadow: str) -> None:
+    """Where the owner's connection has two tables of one name: refused, or the checked one is read."""
+    database = engine_of(world(person(1), person(2)))
+    database.execute(shadow)
+    rules = {"unit": "row", "columns": {"age": COLUMNS["age"][1]}}
+    try:
+        connection = connected(database, {"budget": {"epsilon": 9}, "tables": {"people": rules}})
+    except dpsql.PolicyError:
+        return
+    assert cells(connection, prepared(connection, "SELECT COUNT(age) FROM people")) == {(): ((2,),)}
 
 
 NAMES = [

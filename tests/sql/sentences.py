@@ -99,7 +99,9 @@ def _derived(random: Random, symbol: Symbol, words: int, within: str) -> Iterato
     cheapest = [rule for rule in affordable if _price(rule) == _cost(symbol)]
     favoured = [rule for rule in affordable if _FAVOURED.get(name, "") in _names(rule)]
     free = name in _FREE or random.random() < 0.35
-    choices = favoured if favoured and random.random() < 0.7 else affordable if free and affordable else cheapest
+    choices = (
+        favoured if favoured and random.random() < 0.7 else affordable if free and affordable else cheapest
+    )
     rule = random.choice(choices)
     slack = max(0, words - _price(rule))
     known = any(rule == name for rule, _ in _WORDS) and (within, name) not in _KEEPS
@@ -129,7 +131,11 @@ def _costs() -> dict[str, int]:
         changed = False
         for name, rules in _rules().items():
             parts = [[_known(part, costs) for part in rule.expansion] for rule in rules]
-            found = [sum(known) for priced in parts if len(known := [c for c in priced if c is not None]) == len(priced)]
+            found = [
+                sum(known)
+                for priced in parts
+                if len(known := [c for c in priced if c is not None]) == len(priced)
+            ]
             if found and min(found) < costs.get(name, 10**9):
                 costs[name] = min(found)
                 changed = True

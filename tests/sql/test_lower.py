@@ -136,7 +136,9 @@ def test_order_by_finds_the_same_output(connection: Connection, sort: str) -> No
 
 def test_an_alias_hides_a_column_in_order_by_alone(connection: Connection) -> None:
     """A lone name in ORDER BY is the output; in GROUP BY, HAVING and expressions it is the column."""
-    query = "SELECT -region AS region FROM visits GROUP BY region HAVING region > 0 ORDER BY region, region + 0"
+    query = (
+        "SELECT -region AS region FROM visits GROUP BY region HAVING region > 0 ORDER BY region, region + 0"
+    )
     post = lowered(connection, query)
     key = Released("k0", Type.INTEGER)
     assert [phrase(item.expr) for item in post.release.keys] == ["region"]
@@ -239,7 +241,9 @@ def test_a_left_join_makes_the_public_side_nullable(connection: Connection) -> N
     """A row without a partner has NULL in the public columns, so NULL is a key."""
     facts = {}
     for kind in ("JOIN", "LEFT JOIN"):
-        post = lowered(connection, f"SELECT region, COUNT(id) FROM visits {kind} regions ON region = id GROUP BY 1")
+        post = lowered(
+            connection, f"SELECT region, COUNT(id) FROM visits {kind} regions ON region = id GROUP BY 1"
+        )
         (join,) = joins(post.release.input)
         argument = post.release.aggregations[0].argument
         assert isinstance(argument, Column)

@@ -1,0 +1,53 @@
+"""Constants of a query: numbers, texts that are dates, and values of parameters."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+
+from sqlglot import exp
+
+from dpsql.plan.expr import Literal
+from dpsql.plan.types import Type, Value, type_of
+from dpsql.sql.refuse import Source
+from dpsql.sql.scalar_text import MAX_INTEGER
+
+_MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?)?", re.ASCII)
+
+
+def constant(source: Source, node: exp.Expr, value: Value) -> Literal:
+    """A value within the range of its type."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_INTEGER:
+        source.refuse(node, "constant", "the integer does not fit 64 bits", "write it as 1e30")
+    if isinstance(value, float) and not math.isfinite(value):
+        source.refuse(node, "constant", "a constant must be finite")
+    return Literal(value, type_of(value))
+
+
+def number(source: Source, node: exp.Expr, text: str) -> Literal:
+    """The number that a text writes."""
+    try:
+        return constant(source, node, int(text))
+    except ValueError:
+        pass
+    try:
+        return constant(source, node, float(text))
+    except ValueError:
+        source.refuse(node, "syntax", f"{text} is not a number")
+
+
+def moment(source: Source, node: exp.Expr, target: Type, text: str) -> Literal:
+    """The date or timestamp that a text writes; for a DATE, a time of day is left out as in DuckDB."""
+    try:
+        at = dt.datetime.fromisoformat(text) if _MOMENT.fullmatch(text) else None
+    except ValueError:
+        at = None
+    if at is None:
+        source.refuse(
+            node,
+            "constant",
+            f"{text!r} is not a {target}",
+            "write it as '2026-01-31' or '2026-01-31 12:00:00'",
+        )
+    return Literal(at.date(), Type.DATE) if target is Type.DATE else Literal(at, Type.TIMESTAMP)
