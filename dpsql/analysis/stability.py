@@ -68,8 +68,8 @@ def bound(release: Release, domain_size: int | None, facts: PublicFacts) -> Boun
 
     Claim: after the engine has enforced it, one unit has at most `rows` rows that count, in at most
     `groups` groups.
-    Why: a unit's rows beyond the bound are scaled away, and its groups beyond it are left out, in the
-    same statement that aggregates. `groups` never needs to pass the number of rows or of keys.
+    Why: a unit's groups are ranked by its own rows alone, and the rows and groups beyond the bounds are
+    left out in the same statement that aggregates. `groups` never needs to pass the number of rows or of keys.
     Source: Wilson et al. 2020, "Differentially private SQL with bounded user contribution", section 3.
     """
     scan = private_scan(release.input)

@@ -27,6 +27,9 @@ _NUMBER = "SELECT txid_current()"
 _SCHEMA = """
     SELECT table_name, column_name, data_type FROM duckdb_columns()
     WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp')
+      AND current_schema() = 'main'
+    -- A name that two databases have is left out: which of them it means could change.
+    QUALIFY COUNT(DISTINCT database_name) OVER (PARTITION BY lower(table_name)) = 1
     ORDER BY table_name, column_index
 """
 

@@ -13,6 +13,7 @@ from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis, Measure
 from dpsql.analysis.blocks import ROWS, UNITS, Statistic
 from dpsql.analysis.domains import nullable
+from dpsql.analysis.stability import Bound
 from dpsql.plan.expr import Column, Expr, columns
 from dpsql.plan.nodes import Filter, Join, Post, Relation, Scan, UnitKind, private_scan
 from dpsql.plan.types import Type, common
@@ -89,25 +90,17 @@ def _per_unit(analysis: Analysis, keys: list[str]) -> str:
     group_by = ["u"] if one_group else ["u", *keys]
     # Where the owner says that keys are constant for a unit, the engine makes it so.
     shown = [f"MIN({key}) AS {key}" for key in keys] if one_group else keys
-    names = ["n", *(f"{_NAMES[moment]}{index}" for moment, index in _sums(analysis))]
     contribution = (
         f"SELECT u, {', '.join([*shown, 'COUNT(*) AS n', *_row_aggregates(analysis)])}\n"
         f"  FROM ({_rows(analysis)})\n  GROUP BY {', '.join(group_by)}"
     )
     ctes = [f"{CONTRIBUTION} AS (\n  {contribution}\n)"]
-    kept = ", ".join([*keys, *names[1:]])
+    kept = [*keys, *(f"{_NAMES[moment]}{index}" for moment, index in _sums(analysis))]
     if one_group:
-        source = f"SELECT {kept + ', ' if kept else ''}LEAST(n, {bound.rows}) AS m FROM {CONTRIBUTION}"
-    elif bound.limited:
-        ctes.append(f"{RANKED} AS (\n  {_ranked(analysis, keys)}\n)")
-        allowed = f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))"
-        source = f"SELECT {kept}, {allowed} AS m FROM {RANKED} WHERE place <= {bound.groups}"
+        source = f"SELECT {', '.join([*kept, f'LEAST(n, {bound.rows}) AS m'])} FROM {CONTRIBUTION}"
     else:
-        ctes.append(
-            f"{EXCESS} AS (\n  SELECT u, SUM(n) AS total FROM {CONTRIBUTION} GROUP BY u HAVING SUM(n) > {bound.rows}\n)"
-        )
-        allowed = f"CASE WHEN total IS NULL THEN n ELSE n * {bound.rows} // total END"
-        source = f"SELECT {kept}, {allowed} AS m FROM {CONTRIBUTION} LEFT JOIN {EXCESS} USING (u)"
+        ctes += [f"{EXCESS} AS (\n  {_excess(bound)}\n)", f"{RANKED} AS (\n  {_ranked(analysis, keys)}\n)"]
+        source = _bounded(bound, ", ".join(kept))
     totals = ["COUNT(*) AS units", "SUM(m) AS n", *_unit_aggregates(analysis)]
     return "\n".join(
         [
@@ -123,15 +116,30 @@ def _per_unit(analysis: Analysis, keys: list[str]) -> str:
 _NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
 
 
+def _excess(bound: Bound) -> str:
+    """The units that pass a bound: few, where the owner has chosen it well, and they alone are ranked."""
+    passed = [f"SUM(n) > {bound.rows}", *([f"COUNT(*) > {bound.groups}"] if bound.limited else [])]
+    return f"SELECT u FROM {CONTRIBUTION} GROUP BY u HAVING {' OR '.join(passed)}"
+
+
 def _ranked(analysis: Analysis, keys: list[str]) -> str:
-    """Each unit's groups in an order that depends on the unit's own rows alone."""
+    """The groups of these units, in an order that depends on the unit's own rows alone."""
     by_column = private_scan(analysis.release.input).unit.kind is UnitKind.COLUMN
     # A row's number is no property of the row: other rows' would change if one were removed.
     seed = ", ".join(["u", *keys] if by_column else keys)
     return (
-        f"SELECT *, ROW_NUMBER() OVER w AS place, SUM(n) OVER w AS upto FROM {CONTRIBUTION}\n"
+        f"SELECT *, ROW_NUMBER() OVER w AS place, SUM(n) OVER w AS upto FROM {CONTRIBUTION} SEMI JOIN {EXCESS} USING (u)\n"
         f"  WINDOW w AS (PARTITION BY u ORDER BY HASH({seed}), {', '.join(keys)} ROWS UNBOUNDED PRECEDING)"
     )
+
+
+def _bounded(bound: Bound, kept: str) -> str:
+    """All groups with the number of rows that count, m: the first rows in rank order, then none."""
+    allowed = f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))"
+    ranked = f"SELECT {kept}, {allowed} AS m FROM {RANKED}"
+    if bound.limited:
+        ranked += f" WHERE place <= {bound.groups}"
+    return f"SELECT {kept}, n AS m FROM {CONTRIBUTION} ANTI JOIN {EXCESS} USING (u)\n  UNION ALL {ranked}"
 
 
 def _unit_aggregates(analysis: Analysis) -> Iterable[str]:

@@ -18,7 +18,7 @@ from dpsql.catalog import Catalog
 from dpsql.connection import Connection
 from dpsql.errors import QueryRejected
 from dpsql.sql.lower import lower
-from dpsql.sql.parse import parse
+from dpsql.sql.parse import Statement, parse
 
 _ARGUMENTS = ("age", "note", "day", "'year', day", "age, age", "note, 1", "day, 'year'", "urgent, age, 0")
 
@@ -41,9 +41,7 @@ def test_an_unknown_argument_of_any_node_is_refused(catalog: Catalog, fixture: F
     lower(statement, catalog, fixture.parameters)
     for node in list(statement.select.walk()):
         node.args["not_modelled"] = True
-        with pytest.raises(QueryRejected):
-            lower(statement, catalog, fixture.parameters)
-            pytest.fail(f"{node!r} took an argument that is not modelled")
+        assert _refused(statement, catalog, fixture), f"{node!r} took an argument that is not modelled"
         del node.args["not_modelled"]
 
 
@@ -55,9 +53,7 @@ def test_an_unknown_node_is_refused(catalog: Catalog, fixture: Fixture) -> None:
         node = next(itertools.islice(statement.select.walk(), index, None))
         if isinstance(node, exp.Condition) and not isinstance(node, (exp.Column, exp.Star)):
             node.replace(exp.Anonymous(this="unheard_of", expressions=[exp.Literal.number(1)]))
-            with pytest.raises(QueryRejected):
-                lower(statement, catalog, fixture.parameters)
-                pytest.fail(f"{node!r} could be something else")
+            assert _refused(statement, catalog, fixture), f"{node!r} could be something else"
 
 
 def test_a_function_that_duckdb_lacks_is_refused(connection: Connection) -> None:
@@ -75,6 +71,14 @@ def test_refusing_says_nothing_on_the_log(connection: Connection, caplog: pytest
         for query in ("SELECT ARRAY_REMOVE_AT(age, age) FROM visits", "SELECT DATETIME(age) FROM visits"):
             assert not _accepted(connection, query)
     assert not caplog.records
+
+
+def _refused(statement: Statement, catalog: Catalog, fixture: Fixture) -> bool:
+    try:
+        lower(statement, catalog, fixture.parameters)
+    except QueryRejected:
+        return True
+    return False
 
 
 def _accepted(connection: Connection, query: str) -> bool:
