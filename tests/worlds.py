@@ -38,7 +38,7 @@ COLUMNS: Declared = {
     "cost": ("DOUBLE", {"type": "double", "bounds": [-5, 100]}),
     "free": ("DOUBLE", {"type": "double"}),
     "day": ("DATE", {"type": "date", "bounds": [dt.date(2020, 1, 1), dt.date(2020, 12, 31)]}),
-    "at": ("TIMESTAMP", {"type": "timestamp"}),
+    "seen": ("TIMESTAMP", {"type": "timestamp"}),
     "member": ("BOOLEAN", {"type": "boolean"}),
 }
 REGIONS = "CREATE TABLE regions AS SELECT * FROM (VALUES ('Bonn', 1), ('Kiel', 2)) AS r(name, rank)"
@@ -56,7 +56,7 @@ def person(who: Any, **values: Any) -> Row:
         "cost": 10.0,
         "free": 1.0,
         "day": "2020-02-29",
-        "at": "2020-02-29 12:00:00",
+        "seen": "2020-02-29 12:00:00",
         "member": True,
     } | values
 

@@ -27,7 +27,7 @@ SPECIALS: dict[str, list[Any]] = {
     "cost": NUMBERS,
     "free": NUMBERS,
     "day": DATES,
-    "at": MOMENTS,
+    "seen": MOMENTS,
     "member": [None],
     "city": ["Atlantis", "", None],
     "word": ["nan", "infinity", None],
@@ -37,11 +37,11 @@ QUERIES = [
     "SELECT SUM(age), COUNT(cost), COUNT(day) FROM people",
     "SELECT AVG(LEAST(GREATEST(free - free, 0), 5)), COUNT(free - free) FROM people",
     "SELECT SUM(LEAST(GREATEST(free / cost, -1), 1)) FROM people WHERE free > -1 OR free IS NULL",
-    "SELECT SUM(EXTRACT(month FROM at)), SUM(EXTRACT(year FROM day)) FROM people",
+    "SELECT SUM(EXTRACT(month FROM seen)), SUM(EXTRACT(year FROM day)) FROM people",
     "SELECT city, AVG(cost), COUNT(age) FROM people GROUP BY city",
-    "SELECT member, day < at, SUM(cost) FROM people GROUP BY 1, 2",
+    "SELECT member, day < seen, SUM(cost) FROM people GROUP BY 1, 2",
     "SELECT DATE_TRUNC('month', day) AS m, COUNT(*), COUNT(DISTINCT id) FROM people GROUP BY m",
-    "SELECT COUNT(CAST(word AS DOUBLE)), SUM(CAST(member AS INTEGER)) FROM people WHERE at > day",
+    "SELECT COUNT(CAST(word AS DOUBLE)), SUM(CAST(member AS INTEGER)) FROM people WHERE seen > day",
 ]
 
 

@@ -38,6 +38,10 @@ class Failing:
             raise self.raised()
         return self
 
+    def extract_statements(self, text: str) -> list[str]:
+        """The parser does not fail."""
+        return [text]
+
     def fetchall(self) -> Any:
         """Fails if the last statement reads private rows."""
         if "people" in self.asked[-1]:

@@ -20,7 +20,7 @@ DOMAINS = {
     "SELECT age > 40, SUM(cost) FROM people GROUP BY 1": 3,
     "SELECT CASE WHEN cost > 50 THEN 'high' ELSE 'low' END AS level, COUNT(*) FROM people GROUP BY level": 2,
     "SELECT DATE_TRUNC('month', day), COUNT(DISTINCT id) FROM people GROUP BY 1": 13,
-    "SELECT EXTRACT(isodow FROM at), COUNT(*) FROM people WHERE cost > 99 GROUP BY 1": 8,
+    "SELECT EXTRACT(isodow FROM seen), COUNT(*) FROM people WHERE cost > 99 GROUP BY 1": 8,
     "SELECT ROUND(cost), COUNT(*) FROM people GROUP BY 1": 107,
     "SELECT city FROM people GROUP BY city": 3,
 }

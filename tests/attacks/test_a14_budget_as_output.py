@@ -31,7 +31,7 @@ FAILING = [
 KNOWN = [sql for sql in ANSWERED if "word" not in sql][:3]
 NEIGHBOURS: dict[str, tuple[list[Row], list[Row]]] = {
     "one more": ([], [person(99)]),
-    "one with specials": ([], [person(99, cost="nan", free="inf", day="infinity", at=None, city=None)]),
+    "one with specials": ([], [person(99, cost="nan", free="inf", day="infinity", seen=None, city=None)]),
     "one among nobody": ([person(99)], []),
     "one replaced": (
         [person(99, age=1, cost=-5, city="Kiel")],

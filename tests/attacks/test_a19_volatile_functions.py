@@ -56,4 +56,4 @@ def test_samples_are_refused(clause: str, refused: Refused) -> None:
 def test_words_for_moments_are_no_constants(word: str, refused: Refused) -> None:
     """Text that the engine would read as the present moment is refused where a day is compared."""
     refused(f"SELECT COUNT(*) FROM people WHERE day < '{word}'")
-    refused("SELECT COUNT(*) FROM people WHERE at >= ?", word)
+    refused("SELECT COUNT(*) FROM people WHERE seen >= ?", word)

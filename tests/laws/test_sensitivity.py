@@ -257,6 +257,17 @@ def test_the_choice_of_groups_depends_on_the_unit_alone(unit: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("rows", "groups", "expected"), [(2, None, 2), (1, None, 1), (3, 1, 1), (3, 2, 2), (9, None, 4)]
+)
+def test_as_many_rows_count_as_may(rows: int, groups: int | None, expected: int) -> None:
+    """A unit with rows in more groups than may count still counts as much as it may."""
+    world = World(policy(rows=rows, groups=groups, domain=False))
+    prepared = world.prepare("SELECT s, COUNT(*) FROM t GROUP BY s")
+    found = world.statistics(prepared, tuple(DEFAULT._replace(s=s) for s in ("a", "b", "c", "d")))
+    assert sum(cells[0][0] for cells in found.values()) == expected
+
+
+@pytest.mark.parametrize(
     "sql", ["SELECT COUNT(*), SUM(x) FROM t", "SELECT k, COUNT(DISTINCT u) FROM t GROUP BY k"]
 )
 def test_rows_without_a_unit_do_not_count(sql: str) -> None:
