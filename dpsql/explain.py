@@ -147,7 +147,8 @@ def _expected(prepared: Prepared, item: Aggregation) -> str:
     block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
     half = intervals.half_width(plan.blocks[block].mechanism, weights, 0.95)
     std = plan.blocks[block].std(weights)
-    return f"expected 95% half-width {half * predicted_std(plan, item) / std:,.4g}"
+    step = predicted_std(plan, item) / std if std else 0.0
+    return f"expected 95% half-width {half * step:,.4g}"
 
 
 def _price(engine: Engine, prepared: Prepared) -> Iterator[str]:

@@ -14,13 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from dpsql.functions.conditional import case_branches
-from dpsql.plan.expr import Call, Column, Expr, Literal
+from dpsql.plan.expr import Call, Column, Expr, Literal, Released
 from dpsql.plan.interval import Interval, hull, position
 from dpsql.plan.nodes import Filter, Join, Relation, Scan
 from dpsql.plan.types import Type
 
 Known = Mapping[Expr, Interval]
 """What conditions say of expressions."""
+
+RELEASED = 2**55
+"""Released integers are taken to be smaller: twice a count is then still an integer."""
 
 _FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
 
@@ -49,6 +52,8 @@ class _Derivation:
         match expr:
             case Column():
                 return expr.facts.interval
+            case Released() if expr.type is Type.INTEGER:
+                return Interval(-RELEASED, RELEASED)
             case Literal():
                 at = position(expr.value)
                 return Interval() if at is None else Interval(at, at)

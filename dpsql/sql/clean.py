@@ -37,7 +37,7 @@ def clean(column: Column) -> str:
         raw = f"TRY_CAST({raw} AS HUGEINT)"
     read = _widened(raw, facts)
     if facts.domain is not None:
-        return f"CASE WHEN {read} IN ({', '.join(map(constant, facts.domain))}) THEN {read} END"
+        return confine(read, facts)
     match facts.type:
         case Type.INTEGER:
             return _integer(raw, read, facts)
@@ -47,6 +47,11 @@ def clean(column: Column) -> str:
             return _temporal(read, facts)
         case _:
             return read
+
+
+def confine(read: str, facts: Facts) -> str:
+    """A value of the domain, or NULL."""
+    return f"CASE WHEN {read} IN ({', '.join(map(constant, facts.domain or ()))}) THEN {read} END"
 
 
 def _widened_integer(raw: str, engine: str) -> str:

@@ -6,8 +6,9 @@ neighbouring databases.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis, Measure
@@ -15,9 +16,10 @@ from dpsql.analysis.blocks import ROWS, UNITS, Statistic
 from dpsql.analysis.domains import nullable
 from dpsql.analysis.stability import Bound
 from dpsql.plan.expr import Column, Expr, columns
-from dpsql.plan.nodes import Filter, Join, Post, Relation, Scan, UnitKind, private_scan
+from dpsql.plan.interval import ANYWHERE
+from dpsql.plan.nodes import Filter, Join, Key, Post, Relation, Scan, UnitKind, private_scan
 from dpsql.plan.types import Type, common
-from dpsql.sql.clean import CALENDAR, NAN, clean
+from dpsql.sql.clean import CALENDAR, NAN, clean, confine
 from dpsql.sql.scalar_text import MAX_INTEGER, column, constant, identifier, write
 
 UNIT = "#unit"
@@ -57,15 +59,54 @@ def _sums(analysis: Analysis) -> Iterable[Statistic]:
 
 
 def _per_row(analysis: Analysis, keys: list[str]) -> str:
-    """Each row is a unit: aggregated as it comes."""
+    """Each row is a unit: aggregated as it comes, by keys as they are, then by keys in their domain.
+
+    Totals of totals are the same, and the domain is looked up once for each group instead of each row.
+    """
+    late = {key.name: key.expr for key in analysis.release.keys if _confined_late(key.expr, analysis)}
     aggregates = ["COUNT(*) AS n", *_row_aggregates(analysis)]
-    return "\n".join(
-        [
-            f"SELECT {', '.join([*keys, *aggregates])}",
-            f"FROM ({_rows(analysis)})",
-            *_grouping(keys, analysis.bound.min_frequency),
-        ]
-    )
+    if not late:
+        lines = [f"SELECT {', '.join([*keys, *aggregates])}", f"FROM ({_rows(analysis)})"]
+        return "\n".join([*lines, *_grouping(keys, "COUNT(*)", analysis.bound.min_frequency)])
+    raw = ", ".join(f"raw_{key}" for key in keys)
+    shown = [
+        f"{confine(f'raw_{key}', late[key].facts) if key in late else f'raw_{key}'} AS {key}" for key in keys
+    ]
+    excluded = [
+        f"{confine(f'raw_{name}', key.facts)} IS NOT NULL" for name, key in late.items() if not nullable(key)
+    ]
+    totals = [f"SUM({name}) AS {name}" for name in ("n", *_sum_names(analysis))]
+    lines = [
+        f"SELECT {', '.join([*shown, *totals])}",
+        f"FROM (SELECT {', '.join([raw, *aggregates])}",
+        f"  FROM ({_rows(_unconfined(analysis, late))})",
+        f"  GROUP BY {raw})",
+        *([f"WHERE {' AND '.join(excluded)}"] if excluded else []),
+    ]
+    return "\n".join([*lines, *_grouping(keys, "SUM(n)", analysis.bound.min_frequency)])
+
+
+def _confined_late(key: Expr, analysis: Analysis) -> TypeGuard[Column]:
+    """Whether a key is a column with a domain that the query uses for nothing else."""
+    if not isinstance(key, Column) or key.facts.domain is None:
+        return False
+    return sum((part.source, part.name) == (key.source, key.name) for part in _columns(analysis)) == 1
+
+
+def _unconfined(analysis: Analysis, late: Mapping[str, Column]) -> Analysis:
+    """The analysis with these keys read as they are, under raw names."""
+    keys = []
+    for key in analysis.release.keys:
+        expr = key.expr
+        if key.name in late:
+            facts = replace(late[key.name].facts, domain=None, interval=ANYWHERE, nullable=True)
+            expr = replace(late[key.name], facts=facts)
+        keys.append(Key(f"raw_{key.name}", expr))
+    return replace(analysis, release=replace(analysis.release, keys=tuple(keys)))
+
+
+def _sum_names(analysis: Analysis) -> list[str]:
+    return [f"{_NAMES[moment]}{index}" for moment, index in _sums(analysis)]
 
 
 def _row_aggregates(analysis: Analysis) -> Iterable[str]:
@@ -75,11 +116,11 @@ def _row_aggregates(analysis: Analysis) -> Iterable[str]:
             yield f"SUM({_lattice(measure, f'x{index}')}) AS t{index}"
 
 
-def _grouping(keys: list[str], min_frequency: int) -> Iterable[str]:
+def _grouping(keys: list[str], units: str, min_frequency: int) -> Iterable[str]:
     if keys:
         yield f"GROUP BY {', '.join(keys)}"
         if min_frequency > 1:
-            yield f"HAVING COUNT(*) >= {min_frequency}"
+            yield f"HAVING {units} >= {min_frequency}"
         yield f"ORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
 
 
@@ -95,7 +136,7 @@ def _per_unit(analysis: Analysis, keys: list[str]) -> str:
         f"  FROM ({_rows(analysis)})\n  GROUP BY {', '.join(group_by)}"
     )
     ctes = [f"{CONTRIBUTION} AS (\n  {contribution}\n)"]
-    kept = [*keys, *(f"{_NAMES[moment]}{index}" for moment, index in _sums(analysis))]
+    kept = [*keys, *_sum_names(analysis)]
     if one_group:
         source = f"SELECT {', '.join([*kept, f'LEAST(n, {bound.rows}) AS m'])} FROM {CONTRIBUTION}"
     else:
@@ -108,7 +149,7 @@ def _per_unit(analysis: Analysis, keys: list[str]) -> str:
             f"SELECT {', '.join([*keys, *totals])}",
             f"FROM ({source})",
             "WHERE m > 0",
-            *_grouping(keys, bound.min_frequency),
+            *_grouping(keys, "COUNT(*)", bound.min_frequency),
         ]
     )
 

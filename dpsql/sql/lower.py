@@ -94,9 +94,7 @@ class _Select:
         if not items or len(items) > MAX_OUTPUTS:
             self.source.refuse(self.select, "clause", f"SELECT names between 1 and {MAX_OUTPUTS} columns")
         self._group(items)
-        outer = Scalars(
-            self.source, self.scope.parameters, self._ungrouped, self._over_release, over_rows=False
-        )
+        outer = Scalars(self.source, self.scope.parameters, self._ungrouped, self._over_release)
         outputs = []
         for alias, node in items:
             expr = outer.lower(node)

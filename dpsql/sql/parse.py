@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ MAX_DEPTH = 100
 """Levels of the tree, chains of AND and OR counting once."""
 
 _DIALECT = DuckDB()
+_LOGGER = logging.getLogger("sqlglot")
 _EXPLAIN = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*EXPLAIN\b", re.IGNORECASE | re.DOTALL)
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
@@ -60,7 +62,7 @@ def parse(text: str) -> Statement:
     _check(source, tokens)
     tokens, parameters = _numbered(tokens)
     try:
-        trees = _DIALECT.parser().parse(tokens, asked)
+        trees = _parsed(tokens, asked)
     except ParseError as error:
         _syntax(source, error)
     except RecursionError:
@@ -81,6 +83,15 @@ def parse(text: str) -> Statement:
         )
     _check_depth(source, select)
     return Statement(source, select, explain is not None, parameters)
+
+
+def _parsed(tokens: list[Token], text: str) -> list[exp.Expr | None]:
+    """The parser's trees, without its warnings, which would put the query into the program's log."""
+    before, _LOGGER.disabled = _LOGGER.disabled, True
+    try:
+        return list(_DIALECT.parser().parse(tokens, text))
+    finally:
+        _LOGGER.disabled = before
 
 
 def _tokens(text: str) -> list[Token]:
@@ -130,7 +141,7 @@ def _check(source: Source, tokens: Sequence[Token]) -> None:
 def _check_pair(source: Source, token: Token, following: Token) -> None:
     """Refuses what the parser would take for something else than the engine does."""
     kind = token.token_type
-    if token.text == "!" or kind in (TokenType.L_BRACKET, TokenType.L_BRACE):
+    if (kind is TokenType.NOT and token.text == "!") or kind in (TokenType.L_BRACKET, TokenType.L_BRACE):
         _refuse_token(source, token, "syntax", f"{token.text} has no meaning here")
     if following.token_type is TokenType.L_PAREN and (
         kind is TokenType.IDENTIFIER or token.text.upper() in _FOREIGN

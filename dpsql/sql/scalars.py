@@ -87,7 +87,6 @@ class Scalars:
     parameters: Sequence[Value]
     column: Callable[[exp.Column], Expr]
     intercept: Callable[[exp.Expr], Expr | None] = field(default=lambda _: None)
-    over_rows: bool = True
 
     def lower(self, node: exp.Expr) -> Expr:
         """The expression that `node` means. Raises QueryRejected."""
@@ -126,13 +125,8 @@ class Scalars:
         return built
 
     def _widened(self, built: Call | None) -> Call | None:
-        """Integer arithmetic on rows that might leave 64 bits is done in DOUBLE instead."""
-        if (
-            built is None
-            or not self.over_rows
-            or not built.function.overflows
-            or built.type is not Type.INTEGER
-        ):
+        """Integer arithmetic that might leave 64 bits is done in DOUBLE instead."""
+        if built is None or not built.function.overflows or built.type is not Type.INTEGER:
             return built
         if interval(built).within(SAFE_INTEGER):
             return built
