@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -256,6 +256,7 @@ def _versions(backend: Backend) -> dict[str, str]:
     return {backend.name: backend.version, **{name: _version(name) for name in ("dpsql", "sqlglot")}}
 
 
+@cache
 def _version(package: str) -> str:
     try:
         return version(package)

@@ -166,11 +166,12 @@ def _excess(bound: Bound) -> str:
 def _ranked(analysis: Analysis, keys: list[str]) -> str:
     """The groups of these units, in an order that depends on the unit's own rows alone."""
     by_column = private_scan(analysis.release.input).unit.kind is UnitKind.COLUMN
+    # Hashed twice: one hash of several values keeps traces of each, and would favour some keys.
     # A row's number is no property of the row: other rows' would change if one were removed.
     seed = ", ".join(["u", *keys] if by_column else keys)
     return (
         f"SELECT *, ROW_NUMBER() OVER w AS place, SUM(n) OVER w AS upto FROM {CONTRIBUTION} SEMI JOIN {EXCESS} USING (u)\n"
-        f"  WINDOW w AS (PARTITION BY u ORDER BY HASH({seed}), {', '.join(keys)} ROWS UNBOUNDED PRECEDING)"
+        f"  WINDOW w AS (PARTITION BY u ORDER BY HASH(HASH({seed})), {', '.join(keys)} ROWS UNBOUNDED PRECEDING)"
     )
 
 
