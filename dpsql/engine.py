@@ -30,9 +30,11 @@ from dpsql.plan.types import Value
 from dpsql.policy import Policy
 from dpsql.release import ReleasedTable, release
 from dpsql.result import Receipt, Result
-from dpsql.sql.emit import ORDINAL, RELEASED, Statement, emit, emit_multiplicity, emit_post
+from dpsql.sql.emit import Statement, emit
 from dpsql.sql.lower import lower
 from dpsql.sql.parse import parse
+from dpsql.sql.post import ORDINAL, RELEASED, emit_post
+from dpsql.sql.rows import emit_multiplicity
 from dpsql.uncertainty import Uncertainty
 
 

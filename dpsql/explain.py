@@ -83,7 +83,7 @@ def _release(engine: Engine, prepared: Prepared) -> Iterator[str]:
     )
     if bound.per_unit and keys:
         enforced += f" in at most {_many(bound.groups, 'group')}"
-        enforced += ", one key a unit" if bound.constant_keys else ", enforced" if bound.limited else ""
+        enforced += ", enforced" if bound.limited else ""
     yield f"   │  contribution: {enforced}; neighbours: {engine.policy.neighbors}"
     for key in analysis.release.keys:
         yield f"   │  key {phrase(key.expr)}: {_domain(prepared, key.name)}"

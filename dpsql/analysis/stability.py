@@ -32,15 +32,13 @@ class Bound:
 
     At most `rows` rows in all, in at most `groups` groups. `limited` says that the number of groups
     has to be enforced for itself, because neither the rows nor the keys bound it as tightly.
-    `constant_keys` says that all rows of a unit go to one group. `per_unit` is false where each row
-    is a unit of its own, so that nothing needs to be enforced. `fanout` is the part of `rows` that
-    joins brought in.
+    `per_unit` is false where each row is a unit of its own, so that nothing needs to be enforced.
+    `fanout` is the part of `rows` that joins brought in.
     """
 
     rows: int
     groups: int
     limited: bool
-    constant_keys: bool
     per_unit: bool
     min_frequency: int
     fanout: int = 1
@@ -84,30 +82,29 @@ def bound(release: Release, domain_size: int | None, facts: PublicFacts) -> Boun
             code="fanout",
             hint="join on a key that is unique in the public table, or lower rows_per_unit",
         )
-    constant = _constant_keys(release, rows)
-    proven = min(rows, 1 if constant else rows, 1 if not release.keys else rows, domain_size or rows)
-    stated = min(filter(None, (contribution.groups, release.max_groups)), default=proven)
+    proven = min(rows, domain_size or rows) if release.keys else 1
+    constant = 1 if _constant_keys(release) else None
+    stated = min(filter(None, (constant, contribution.groups, release.max_groups)), default=proven)
     return Bound(
         rows=rows,
         groups=min(proven, stated),
         limited=stated < proven,
-        constant_keys=constant,
         per_unit=scan.unit.kind is UnitKind.COLUMN or rows > 1,
         min_frequency=contribution.min_frequency,
         fanout=times,
     )
 
 
-def _constant_keys(release: Release, rows: int) -> bool:
+def _constant_keys(release: Release) -> bool:
     """Whether all rows of a unit go to one group, by what the owner has declared.
 
-    The declaration is not trusted: the engine takes one key for each unit.
+    The declaration is not trusted: the engine lets one group of each unit count.
     """
     contribution = private_scan(release.input).contribution
     if contribution is None or not release.keys:
         return False
     source = private_scan(release.input).alias
-    return rows == 1 or all(
+    return all(
         column.source == source and (column.facts.is_unit or fold(column.name) in contribution.constant)
         for key in release.keys
         for column in columns(key.expr)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import duckdb
@@ -14,16 +16,22 @@ from dpsql.plan.types import Value
 _CONFIG = {**LOCKED, "memory_limit": "1GB", "threads": 1}
 
 
+@cache
+def _engine(_process: int) -> duckdb.DuckDBPyConnection:
+    """The empty, locked, in-memory database of this process: opening one takes longer than a query here."""
+    return duckdb.connect(config=_CONFIG)
+
+
 class Scratch:
-    """An empty, locked, in-memory database with one table of released values."""
+    """A connection of its own to that database, with one temporary table that no other can see."""
 
     def __init__(self, table: str, columns: Sequence[tuple[str, str]]) -> None:
         """`columns` are names with engine types."""
         self._table = table
         self._columns = columns
-        self._connection = duckdb.connect(config=_CONFIG)
+        self._connection = _engine(os.getpid()).cursor()
         declared = ", ".join(f'"{name}" {kind}' for name, kind in columns)
-        self._connection.execute(f'CREATE TABLE "{table}" ({declared})')
+        self._connection.execute(f'CREATE TEMP TABLE "{table}" ({declared})')
 
     def fill(self, columns: Sequence[Sequence[Value]]) -> None:
         """Inserts the values, column by column."""
@@ -51,5 +59,5 @@ class Scratch:
         raise AssertionError
 
     def close(self) -> None:
-        """Throws the database away."""
+        """Throws the table away."""
         self._connection.close()

@@ -31,13 +31,10 @@ NAN = "CAST('NaN' AS DOUBLE)"
 
 def clean(column: Column) -> str:
     """The SQL that reads a column of the scanned table."""
-    raw = identifier(column.name)
     facts = column.facts
-    if facts.engine_type == UNTYPED and facts.type is Type.INTEGER:
-        raw = f"TRY_CAST({raw} AS HUGEINT)"
-    read = _widened(raw, facts)
+    raw, read = _raw(column), widened(column)
     if facts.domain is not None:
-        return confine(read, facts)
+        return _confined(read, facts)
     match facts.type:
         case Type.INTEGER:
             return _integer(raw, read, facts)
@@ -49,7 +46,18 @@ def clean(column: Column) -> str:
             return read
 
 
-def confine(read: str, facts: Facts) -> str:
+def widened(column: Column) -> str:
+    """The SQL that reads a column in the engine type of its plan type, whatever its value."""
+    return _widened(_raw(column), column.facts)
+
+
+def _raw(column: Column) -> str:
+    raw = identifier(column.name)
+    untyped = column.facts.engine_type == UNTYPED and column.facts.type is Type.INTEGER
+    return f"TRY_CAST({raw} AS HUGEINT)" if untyped else raw
+
+
+def _confined(read: str, facts: Facts) -> str:
     """A value of the domain, or NULL."""
     return f"CASE WHEN {read} IN ({', '.join(map(constant, facts.domain or ()))}) THEN {read} END"
 

@@ -26,7 +26,7 @@ def bound(sql: str, max_groups: int | None = None, **rules: Any) -> Bound:
         ("SELECT COUNT(*) FROM t GROUP BY k", {"rows": 20, "groups": 2}, 20, 2, True),
         ("SELECT COUNT(*) FROM t GROUP BY k", {"rows": 20, "groups": 9}, 20, 3, False),
         ("SELECT COUNT(*) FROM t GROUP BY s", {"rows": 20}, 20, 20, False),
-        ("SELECT COUNT(*) FROM t GROUP BY k", {"rows": 20, "partition": True}, 20, 1, False),
+        ("SELECT COUNT(*) FROM t GROUP BY k", {"rows": 20, "partition": True}, 20, 1, True),
         ("SELECT COUNT(*) FROM t GROUP BY k, s", {"rows": 20, "partition": True}, 20, 20, False),
         ("SELECT COUNT(*) FROM t GROUP BY k", {"rows": 1}, 1, 1, False),
         ("SELECT COUNT(*) FROM t GROUP BY k", {"unit": "row"}, 1, 1, False),

@@ -20,7 +20,7 @@ from dpsql.analysis.domains import domain, nullable
 from dpsql.plan.expr import Expr
 from dpsql.plan.interval import position
 from dpsql.plan.nodes import Release
-from dpsql.sql import emit
+from dpsql.sql.rows import source_of
 from dpsql.sql.scalar_text import write
 
 WHERES = (
@@ -71,9 +71,7 @@ def world() -> World:
 def values(world: World, release: Release, expr: Expr) -> Iterator[Any]:
     """What the engine computes for an expression on the rows of a release, NULLs among it."""
     analysis = world.prepare("SELECT COUNT(x), COUNT(i), COUNT(s), COUNT(d), COUNT(k) FROM t").plan.analysis
-    source, _ = emit._relation(
-        analysis, release.input.input if hasattr(release.input, "input") else release.input
-    )
+    source, _ = source_of(analysis, release.input.input if hasattr(release.input, "input") else release.input)
     where = write(release.input.predicate) if hasattr(release.input, "predicate") else "TRUE"
     (exact,) = zip(
         *world.engine.backend.run(f"SELECT {write(expr)} FROM {source} WHERE {where}").reveal(), strict=True
