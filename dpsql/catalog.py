@@ -7,14 +7,14 @@ metadata is read here, never a value.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql import policy as policies
 from dpsql.backends.frames import UNTYPED
 from dpsql.errors import PolicyError
-from dpsql.plan.expr import Facts
+from dpsql.plan.expr import UNIT_IDENTITY, Facts
 from dpsql.plan.interval import Interval, position
 from dpsql.plan.nodes import Contribution, UnitKind
 from dpsql.plan.types import Type, Value
@@ -35,15 +35,26 @@ _ENGINE_TYPES: tuple[tuple[str, Type], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """The table and its column, by folded names, in which the unit of a linked row is looked up."""
+
+    table: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class CatalogTable:
-    """A declared table: `name` as the policy spells it, `columns` by folded name."""
+    """A declared table: `name` as the policy spells it, `columns` by folded name.
+
+    `unit_column` holds the id of a row's unit, or of the row of another table that has the unit.
+    """
 
     name: str
     unit: UnitKind
     columns: Mapping[str, tuple[str, Facts]]
     contribution: Contribution | None = None
     unit_column: str | None = None
-    indirect: bool = False
+    link: Link | None = None
 
     @property
     def private(self) -> bool:
@@ -122,6 +133,10 @@ def _table(
     unit = policy.unit_of(name)
     if unit.kind == "row" or unit.column is None:
         return CatalogTable(name, UnitKind.ROW, columns, _contribution(table))
+    for linked in policy.links_to(name):
+        spelt, facts = columns.get(fold(linked), ("", None))
+        if facts is not None:
+            columns[fold(linked)] = (spelt, replace(facts, identity=f"{fold(name)}.{fold(linked)}"))
     folded = fold(unit.column)
     if folded not in engine:
         raise PolicyError(
@@ -131,23 +146,29 @@ def _table(
         )
     column, kind = engine[folded]
     spelt, facts = columns.get(folded, (column, Facts(engine_type(kind) or Type.VARCHAR, kind)))
-    columns[folded] = (
-        spelt,
-        Facts(facts.type, kind, facts.interval, facts.domain, facts.nullable, is_unit=True),
-    )
-    return CatalogTable(
-        name,
-        UnitKind.COLUMN,
-        columns,
-        _contribution(table),
-        unit_column=column,
-        indirect=unit.kind == "indirect",
-    )
+    link, identity = _link(table, unit)
+    columns[folded] = (spelt, replace(facts, identity=identity))
+    contribution = _contribution(table, policy.links_to(name))
+    return CatalogTable(name, UnitKind.COLUMN, columns, contribution, unit_column=column, link=link)
 
 
-def _contribution(table: policies.Table) -> Contribution:
+def _link(table: policies.Table, unit: policies.Unit) -> tuple[Link | None, str]:
+    """Where the unit of an indirect table's rows is looked up, and what its link column identifies."""
+    if unit.kind != "indirect" or table.link is None:
+        return None, UNIT_IDENTITY
+    identity = f"{fold(table.link.table)}.{fold(table.link.key)}"
+    return Link(fold(table.link.table), fold(table.link.key)), identity
+
+
+def _contribution(table: policies.Table, keys: Iterable[str] = ()) -> Contribution:
     constant = frozenset({fold(table.partition)} if table.partition else ())
-    return Contribution(table.rows_per_unit or 1, table.max_groups, constant, table.min_frequency)
+    return Contribution(
+        table.rows_per_unit or 1,
+        table.max_groups,
+        constant,
+        table.min_frequency,
+        frozenset(map(fold, keys)),
+    )
 
 
 def _declared(

@@ -25,7 +25,7 @@ from dpsql.backends.scratch import Scratch
 from dpsql.errors import InternalError, QueryRejected
 from dpsql.mechanisms import Entropy, SystemEntropy
 from dpsql.plan import show
-from dpsql.plan.nodes import Join, Post, private_scan, released_columns
+from dpsql.plan.nodes import Join, Post, private_tables, released_columns
 from dpsql.plan.types import Value
 from dpsql.policy import Policy
 from dpsql.release import ReleasedTable, release
@@ -49,10 +49,14 @@ class PublicTables:
     """Look-ups in public tables, whose values are no secret."""
 
     backend: Backend
+    _known: dict[str, int] = field(default_factory=dict)
 
     def multiplicity(self, join: Join) -> int:
         """The most rows of the right side of `join` that one row can be equal to."""
-        return self.backend.public_number(emit_multiplicity(join))
+        sql = emit_multiplicity(join)
+        if sql not in self._known:
+            self._known[sql] = self.backend.public_number(sql)
+        return self._known[sql]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ class Prepared:
 
     asked: Asked
     explain: bool
-    table: str
+    tables: tuple[str, ...]
     post: Post
     plan: Measured
     statement: Statement
@@ -97,7 +101,7 @@ class Engine:
 
     @property
     def public(self) -> PublicTables:
-        """What may be looked up before a charge."""
+        """What may be looked up before a charge, each thing once."""
         return PublicTables(self.backend)
 
     def account(self, table: str) -> Account:
@@ -117,38 +121,38 @@ class Engine:
                 code="epsilon_cap",
                 hint="ask with a smaller epsilon",
             )
-        post = lower(parsed, self.catalog, asked.parameters, asked.max_groups)
+        public = self.public
+        post = lower(parsed, self.catalog, public, asked.parameters, asked.max_groups)
         if not self.backend.parses(asked.sql):
             # The parser here forgives much that the engine does not; an answer must not rest on a guess.
             raise QueryRejected(
                 "the database's own parser cannot read the query", code="syntax", text=asked.sql
             )
-        table = private_scan(post.release.input).table
+        tables = private_tables(post.release.input)
         replace = self.policy.neighbors == "replace"
-        analysis = analyse(post.release, self.public, replace=replace)
-        price = self._price(table, asked)
+        analysis = analyse(post.release, public, replace=replace)
+        price = self._price(tables, asked)
         plan = choose(analysis, price)
         verify(plan)
-        return Prepared(asked, parsed.explain, table, post, plan, emit(analysis), emit_post(post), price)
+        return Prepared(asked, parsed.explain, tables, post, plan, emit(analysis), emit_post(post), price)
 
-    def _price(self, table: str, asked: Asked) -> Price:
-        """What a loss buys; unless stated, delta is spent in proportion to the loss.
+    def _price(self, tables: Sequence[str], asked: Asked) -> Price:
+        """What a loss buys from each table; unless stated, delta is spent in proportion to the loss.
 
         So a table's delta is not used up before its loss is.
         """
-        account = self.account(table)
+        accounts = [self.account(table) for table in tables]
         delta = asked.delta
         if delta is None:
-            share = account.accountant.cost(Pure(asked.epsilon)).loss_fraction / account.limit.loss_fraction
-            delta = account.limit.delta_fraction * min(share, Fraction(1))
-            # A short fraction: rounding it down is safe, and long ones only slow the arithmetic.
-            delta = Fraction(int(delta * 10**30), 10**30)
-        return Price(asked.epsilon, account.accountant.gaussian_rho(asked.epsilon), delta)
+            delta = min(_share(account, asked.epsilon) for account in accounts)
+        rhos = [account.accountant.gaussian_rho(asked.epsilon) for account in accounts]
+        known = [rho for rho in rhos if rho is not None]
+        return Price(asked.epsilon, min(known) if len(known) == len(rhos) else None, delta)
 
     def quote(self, prepared: Prepared) -> tuple[Quote, ...]:
         """What the ledger would say to the charge now; writes nothing."""
         event = prepared.plan.event
-        return () if event is None else self.ledger.dry_run({prepared.table: event})
+        return () if event is None else self.ledger.dry_run(dict.fromkeys(prepared.tables, event))
 
     def answer(self, prepared: Prepared) -> Result:
         """Charges durably first, then reads, noises and post-processes what was prepared."""
@@ -180,7 +184,10 @@ class Engine:
             "mechanisms": list(_mechanisms(prepared.plan)),
         }
         return self.ledger.charge(
-            {prepared.table: event}, analyst=self.analyst, query=prepared.asked.sql, details=details
+            dict.fromkeys(prepared.tables, event),
+            analyst=self.analyst,
+            query=prepared.asked.sql,
+            details=details,
         )
 
     def _release(self, prepared: Prepared) -> ReleasedTable:
@@ -239,6 +246,14 @@ class Engine:
             ),
             versions=_versions(self.backend),
         )
+
+
+def _share(account: Account, epsilon: Fraction) -> Fraction:
+    """The delta of an account that goes with a loss."""
+    loss = account.accountant.cost(Pure(epsilon)).loss_fraction
+    delta = account.limit.delta_fraction * min(loss / account.limit.loss_fraction, Fraction(1))
+    # A short fraction: rounding it down is safe, and long ones only slow the arithmetic.
+    return Fraction(int(delta * 10**30), 10**30)
 
 
 def _mechanisms(plan: Measured) -> list[dict[str, Any]]:

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.aggregates import AGGREGATES
+from dpsql.aggregates.within import WITHIN
 from dpsql.analysis import intervals
 from dpsql.analysis.choose import MeasuredBlock, predicted_std, statistic_of
 from dpsql.analysis.stability import describe
 from dpsql.engine import Engine, Prepared
-from dpsql.plan.nodes import Aggregation, Filter, Join, Relation, Scan
+from dpsql.plan.expr import Column, Expr
+from dpsql.plan.nodes import (
+    Aggregation,
+    Filter,
+    Grouped,
+    Join,
+    Matching,
+    Project,
+    Relation,
+    Scan,
+    SetOperation,
+    inputs,
+)
 from dpsql.plan.words import phrase
 from dpsql.result import Receipt, Result
 
@@ -104,19 +117,46 @@ def _domain(prepared: Prepared, name: str) -> str:
 
 
 def _tree(engine: Engine, relation: Relation, indent: str) -> Iterator[str]:
-    stability = describe(relation, engine.public)
+    yield f"{indent[3:]}└─ {_title(relation)}   {describe(relation, engine.public)}"
+    for part in inputs(relation):
+        yield from _tree(engine, part, indent + "   ")
+
+
+def _title(relation: Relation) -> str:
     match relation:
         case Scan():
-            alias = "" if relation.alias == relation.table else f" AS {relation.alias}"
-            yield f"{indent[3:]}└─ Scan {relation.table}{alias}   {stability}"
+            return f"Scan {relation.table}{_known_as(relation.table, relation.alias)}"
         case Filter():
-            yield f"{indent[3:]}└─ Filter {phrase(relation.predicate)}   {stability}"
-            yield from _tree(engine, relation.input, indent + "   ")
+            return f"Filter {phrase(relation.predicate)}"
+        case Matching():
+            return f"Rows with{'out' * relation.anti} a match where {phrase(relation.on)}"
         case Join():
-            on = " AND ".join(f"{phrase(ours)} = {phrase(theirs)}" for ours, theirs in relation.on)
-            yield f"{indent[3:]}└─ {relation.kind.value.title()} join on {on}   {stability}"
-            yield from _tree(engine, relation.left, indent + "   ")
-            yield from _tree(engine, relation.right, indent + "   ")
+            on = [f"{phrase(ours)} = {phrase(theirs)}" for ours, theirs in relation.on]
+            on += [] if relation.also is None else [phrase(relation.also)]
+            return f"{relation.kind.value.title()} join on {' AND '.join(on) or 'nothing'}"
+        case Project():
+            return f"Select{' distinct' * relation.distinct} {_columns(relation.items, relation.columns)}{_known_as('', relation.alias)}"
+        case Grouped():
+            return f"Group by {', '.join(map(phrase, relation.keys))}: {_aggregated(relation)}"
+        case SetOperation():
+            return f"{relation.kind.value.title()}{_known_as('', relation.alias)}"
+
+
+def _known_as(table: str, alias: str) -> str:
+    return "" if alias == table or alias.startswith("#") else f" AS {alias}"
+
+
+def _columns(items: Sequence[Expr], named: Sequence[Column]) -> str:
+    return ", ".join(f"{phrase(item)} AS {name}" for item, name in zip(items, named, strict=True))
+
+
+def _aggregated(relation: Grouped) -> str:
+    texts = []
+    for item, name in zip(relation.aggregates, relation.columns[len(relation.keys) :], strict=True):
+        signature = WITHIN[item.function].signature
+        shown = signature if item.argument is None else signature.replace("x", phrase(item.argument))
+        texts.append(f"{shown} AS {name}")
+    return ", ".join(texts) or "nothing"
 
 
 def _measurements(prepared: Prepared) -> Iterator[str]:
@@ -157,8 +197,8 @@ def _price(engine: Engine, prepared: Prepared) -> Iterator[str]:
     if event is None:
         yield "  nothing"
         return
-    account = engine.account(prepared.table)
     for quote in engine.quote(prepared):
+        account = engine.account(quote.table)
         unit = "ε" if account.accountant.name == "pure" else "ρ"
         loss, left = float(quote.spend.loss_fraction), float(quote.left.loss_fraction)
         verdict = "" if quote.fits else "; REFUSED: the budget does not suffice"

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal, Released
 from dpsql.plan.interval import Interval, hull, position
-from dpsql.plan.nodes import Filter, Join, Relation, Scan
+from dpsql.plan.nodes import Filter, Join, Matching, Relation
 from dpsql.plan.types import Type
 
 Known = Mapping[Expr, Interval]
@@ -81,12 +81,14 @@ def _case(expr: Call, known: Known) -> Interval:
 def conditions(relation: Relation) -> Known:
     """What the filters of a relation say of its rows."""
     match relation:
-        case Scan():
-            return {}
-        case Join():
-            return conditions(relation.left)
         case Filter():
             return narrow(relation.predicate, conditions(relation.input))
+        case Matching():
+            return conditions(relation.input)
+        case Join():
+            return conditions(relation.left)
+        case _:
+            return {}  # what a source's rows fulfil is in the facts of its columns
 
 
 def narrow(predicate: Expr, known: Known | None = None) -> Known:

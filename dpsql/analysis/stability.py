@@ -10,8 +10,25 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dpsql.errors import QueryRejected
-from dpsql.plan.expr import columns
-from dpsql.plan.nodes import Filter, Join, Relation, Release, Scan, UnitKind, private_scan
+from dpsql.plan.expr import Column, columns
+from dpsql.plan.nodes import (
+    Contribution,
+    Filter,
+    Grouped,
+    Join,
+    JoinKind,
+    Matching,
+    Project,
+    Relation,
+    Release,
+    Scan,
+    SetKind,
+    SetOperation,
+    UnitKind,
+    is_private,
+    private_scans,
+    sources,
+)
 from dpsql.policy import fold
 
 MAX_ROWS = 2**30
@@ -33,7 +50,6 @@ class Bound:
     At most `rows` rows in all, in at most `groups` groups. `limited` says that the number of groups
     has to be enforced for itself, because neither the rows nor the keys bound it as tightly.
     `per_unit` is false where each row is a unit of its own, so that nothing needs to be enforced.
-    `fanout` is the part of `rows` that joins brought in.
     """
 
     rows: int
@@ -41,24 +57,64 @@ class Bound:
     limited: bool
     per_unit: bool
     min_frequency: int
-    fanout: int = 1
 
 
-def fanout(relation: Relation, facts: PublicFacts) -> int:
-    """How many rows each private row can become.
+def most_rows(relation: Relation, facts: PublicFacts) -> int:
+    """How many rows of one privacy unit there can be, if its tables keep to their bounds.
 
-    Claim: a join with a public table multiplies the rows of a unit by at most the largest number of
-    public rows that share a key; scans and filters do not add rows.
+    Claim: filters and matching add no rows; a join multiplies them by at most the largest number of
+    rows of the other side that one row can be equal to; groups are no more than rows; the rows of a
+    set operation are those of both sides.
     Why: a row joins only rows whose key equals its own, and a LEFT JOIN keeps an unmatched row once.
     Source: McSherry 2009, "Privacy integrated queries", section 3.2 (stability of transformations).
+
+    Where units have ids no guarantee rests on this: as many rows as this says count, and the engine
+    leaves out the others. Where each row is a unit, nothing but filters and joins with public tables
+    is accepted, and these are looked up.
     """
     match relation:
         case Scan():
-            return 1
-        case Filter():
-            return fanout(relation.input, facts)
+            return 1 if relation.contribution is None else relation.contribution.rows
+        case Filter() | Matching() | Project():
+            return most_rows(relation.input, facts)
+        case Grouped():
+            by_unit_alone = all(isinstance(key, Column) and key.facts.is_unit for key in relation.keys)
+            return 1 if by_unit_alone else most_rows(relation.input, facts)
+        case SetOperation(kind=SetKind.UNION_ALL | SetKind.UNION):
+            return most_rows(relation.left, facts) + most_rows(relation.right, facts)
+        case SetOperation():
+            return most_rows(relation.left, facts)
         case Join():
-            return fanout(relation.left, facts) * max(1, facts.multiplicity(relation))
+            return _joined_rows(relation, facts)
+
+
+def _joined_rows(join: Join, facts: PublicFacts) -> int:
+    left = most_rows(join.left, facts)
+    if not is_private(join.right):
+        return left * max(1, facts.multiplicity(join))
+    right = most_rows(join.right, facts)
+    if any(unique(theirs, join.right) for _, theirs in join.on):
+        return left
+    if any(isinstance(ours, Column) and unique(ours, join.left) for ours, _ in join.on):
+        # Each row of the right side has one partner, and rows without one are kept by a LEFT JOIN.
+        return right if join.kind is JoinKind.INNER else left + right - 1
+    return left * right
+
+
+def unique(column: Column, relation: Relation) -> bool:
+    """Whether no two rows of the source that a column belongs to share a value, by what is declared."""
+    source = next((source for source in sources(relation) if source.alias == column.source), None)
+    match source:
+        case Scan(contribution=Contribution() as contribution):
+            return fold(column.name) in contribution.keys or (column.facts.is_unit and contribution.rows == 1)
+        case Grouped():
+            return len(source.keys) == 1 and source.columns[0] == column
+        case Project():
+            item = source.items[[known.name for known in source.columns].index(column.name)]
+            alone = len(list(sources(source.input))) == 1
+            return alone and isinstance(item, Column) and unique(item, source.input)
+        case _:
+            return False
 
 
 def bound(release: Release, domain_size: int | None, facts: PublicFacts) -> Bound:
@@ -70,12 +126,8 @@ def bound(release: Release, domain_size: int | None, facts: PublicFacts) -> Boun
     left out in the same statement that aggregates. `groups` never needs to pass the number of rows or of keys.
     Source: Wilson et al. 2020, "Differentially private SQL with bounded user contribution", section 3.
     """
-    scan = private_scan(release.input)
-    contribution = scan.contribution
-    if contribution is None:
-        raise TypeError("a private scan has contribution bounds")
-    times = fanout(release.input, facts)
-    rows = contribution.rows * times
+    tables = private_scans(release.input)
+    rows = most_rows(release.input, facts)
     if rows > MAX_ROWS:
         raise QueryRejected(
             f"one privacy unit could have {rows:,} rows after the joins",
@@ -84,14 +136,15 @@ def bound(release: Release, domain_size: int | None, facts: PublicFacts) -> Boun
         )
     proven = min(rows, domain_size or rows) if release.keys else 1
     constant = 1 if _constant_keys(release) else None
-    stated = min(filter(None, (constant, contribution.groups, release.max_groups)), default=proven)
+    declared = [scan.contribution for scan in tables if scan.contribution is not None]
+    groups = [known.groups for known in declared]
+    stated = min(filter(None, (constant, *groups, release.max_groups)), default=proven)
     return Bound(
         rows=rows,
         groups=min(proven, stated),
         limited=stated < proven,
-        per_unit=scan.unit.kind is UnitKind.COLUMN or rows > 1,
-        min_frequency=contribution.min_frequency,
-        fanout=times,
+        per_unit=rows > 1 or any(scan.unit.kind is UnitKind.COLUMN for scan in tables),
+        min_frequency=max(known.min_frequency for known in declared),
     )
 
 
@@ -100,12 +153,13 @@ def _constant_keys(release: Release) -> bool:
 
     The declaration is not trusted: the engine lets one group of each unit count.
     """
-    contribution = private_scan(release.input).contribution
-    if contribution is None or not release.keys:
-        return False
-    source = private_scan(release.input).alias
+    constant = {
+        scan.alias: scan.contribution.constant
+        for scan in sources(release.input)
+        if isinstance(scan, Scan) and scan.contribution is not None
+    }
     return all(
-        column.source == source and (column.facts.is_unit or fold(column.name) in contribution.constant)
+        column.facts.is_unit or fold(column.name) in constant.get(column.source, ())
         for key in release.keys
         for column in columns(key.expr)
     )
@@ -113,16 +167,37 @@ def _constant_keys(release: Release) -> bool:
 
 def describe(relation: Relation, facts: PublicFacts) -> str:
     """The stability of one node, in words for EXPLAIN."""
+    if not is_private(relation):
+        return "public"
     match relation:
-        case Scan() if not relation.unit.private:
-            return "public"
         case Scan():
-            contribution = relation.contribution
-            rows = 1 if contribution is None else contribution.rows
-            whose = "each row is a unit" if relation.unit.column is None else f"unit {relation.unit.column}"
-            return f"{whose}, {rows} row{'s' * (rows != 1)} of a unit count"
-        case Filter():
+            return _whose(relation)
+        case Filter() | Matching():
             return "stability 1"
-        case Join():
+        case Join(right=right) if not is_private(right):
             times = max(1, facts.multiplicity(relation))
             return f"stability {times}: at most {times} public row{'s' * (times != 1)} for a key"
+        case Join() | SetOperation():
+            return f"within a unit; {_many(most_rows(relation, facts))} of a unit"
+        case Grouped():
+            return f"groups of a unit; {_many(most_rows(relation, facts))} of a unit"
+        case Project():
+            return f"{'distinct rows of a unit; ' * relation.distinct}{_many(most_rows(relation, facts))} of a unit"
+
+
+def _whose(scan: Scan) -> str:
+    unit = scan.unit
+    rows = 1 if scan.contribution is None else scan.contribution.rows
+    if unit.column is not None:
+        whose = f"unit {unit.column}"
+    elif unit.link is not None:
+        whose = f"unit through {unit.link.column} = {unit.link.owner.table}.{unit.link.key}"
+    elif unit.known:
+        whose = "each row is a unit"
+    else:
+        whose = "unit of the row that it is joined to"
+    return f"{whose}, {_many(rows)} of a unit count"
+
+
+def _many(rows: int) -> str:
+    return f"{rows:,} row{'s' * (rows != 1)}"

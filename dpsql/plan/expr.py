@@ -12,13 +12,17 @@ from dataclasses import dataclass, field
 from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.types import Type, Value
 
+UNIT_IDENTITY = "unit"
+"""The identity of the columns that hold the privacy unit's id."""
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What the policy and the schema say of a column: public knowledge, whatever the data holds.
 
-    `engine_type` is the column's type in the database, `interval` its declared bounds, `domain` its
-    declared values, `nullable` whether NULL is one of its keys.
+    `engine_type` is the column's type in the database, empty for a column of a derived table; `interval`
+    its declared or derived bounds, `domain` its values, `nullable` whether NULL is one of its keys.
+    `identity` names what its values identify: rows with equal values of one identity have one unit.
     """
 
     type: Type
@@ -26,7 +30,23 @@ class Facts:
     interval: Interval = ANYWHERE
     domain: tuple[Value, ...] | None = None
     nullable: bool = True
-    is_unit: bool = False
+    identity: str | None = None
+
+    @property
+    def is_unit(self) -> bool:
+        """Whether the values are the ids of privacy units."""
+        return self.identity == UNIT_IDENTITY
+
+    @property
+    def stored(self) -> bool:
+        """Whether it is a column of a table of the database."""
+        return self.engine_type != ""
+
+    @property
+    def verbatim(self) -> bool:
+        """Whether values are read as they are stored: none is clamped or taken for NULL."""
+        free = self.interval == ANYWHERE or self.type is Type.BOOLEAN
+        return self.stored and free and self.domain is None
 
 
 @dataclass(frozen=True, slots=True)

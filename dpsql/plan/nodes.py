@@ -1,11 +1,13 @@
 """The relational plan, validated when built.
 
-`Scan`, `Join` and `Filter` stand below the release boundary, where rows belong to privacy units.
-`Release` is the boundary. `Post` stands above it and sees released values alone.
+Relations stand below the release boundary: each of their rows belongs to one privacy unit and depends
+on rows of that unit and on public rows alone, or belongs to nobody. `Release` is the boundary. `Post`
+stands above it and sees released values alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -22,16 +24,35 @@ class UnitKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """A row belongs to the unit of each row of `owner` whose `key` is equal to its `column`."""
+
+    column: Column
+    owner: Scan
+    key: Column
+
+
+@dataclass(frozen=True, slots=True)
 class Unit:
-    """The privacy unit of a table: nobody, each row for itself, or the unit whose id `column` holds."""
+    """The privacy unit of a table's rows: nobody, each row for itself, or one that has an id.
+
+    The id is in `column`, or is found through `link`. Neither is given where the scan is joined to the
+    owner of its link, whose unit the joined rows have.
+    """
 
     kind: UnitKind
     column: Column | None = None
+    link: Link | None = None
 
     @property
     def private(self) -> bool:
         """Whether anybody is to be protected."""
         return self.kind is not UnitKind.PUBLIC
+
+    @property
+    def known(self) -> bool:
+        """Whether the scan itself says whom its rows belong to."""
+        return self.private and (self.kind is UnitKind.ROW or (self.column or self.link) is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +61,15 @@ class Contribution:
 
     `rows` is the most rows of a unit that count, `groups` the most groups (None: as many as rows),
     `constant` the columns that hold one value for a unit, `min_frequency` the fewest distinct units
-    behind a released group.
+    behind a released group, `keys` the columns that other tables link to, so that no two rows share a
+    value.
     """
 
     rows: int
     groups: int | None = None
     constant: frozenset[str] = frozenset()
     min_frequency: int = 1
+    keys: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +86,82 @@ class Scan:
             raise ValueError("a scan has contribution bounds if and only if it is private")
 
 
+@dataclass(frozen=True, slots=True)
+class Project:
+    """One row for each row of `input`, or for each distinct one of a unit: `items`, known as `columns`."""
+
+    input: Relation
+    alias: str
+    items: tuple[Expr, ...]
+    columns: tuple[Column, ...]
+    distinct: bool = False
+
+    def __post_init__(self) -> None:
+        _check_columns(self.alias, self.columns, len(self.items))
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """An exact aggregate over the rows of one group of one unit, by its name in the registry."""
+
+    function: str
+    argument: Expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """One row for each group of each unit: `keys` and `aggregates`, known as `columns`."""
+
+    input: Relation
+    alias: str
+    keys: tuple[Expr, ...]
+    aggregates: tuple[Within, ...]
+    columns: tuple[Column, ...]
+
+    def __post_init__(self) -> None:
+        _check_columns(self.alias, self.columns, len(self.keys) + len(self.aggregates))
+
+
+class SetKind(Enum):
+    """The set operations, which match columns by position, and rows of a unit with its own alone."""
+
+    UNION_ALL = "UNION ALL"
+    UNION = "UNION"
+    INTERSECT = "INTERSECT"
+    EXCEPT = "EXCEPT"
+
+
+@dataclass(frozen=True, slots=True)
+class SetOperation:
+    """The rows of `left` and `right`, put together by position."""
+
+    left: Source
+    right: Source
+    alias: str
+    kind: SetKind
+    columns: tuple[Column, ...]
+
+    def __post_init__(self) -> None:
+        if is_private(self.left) != is_private(self.right):
+            raise ValueError("both sides have units, or neither has")
+        for side in (self.left, self.right):
+            if isinstance(side, Scan) or len(side.columns) != len(self.columns):
+                raise ValueError("both sides have the columns of the whole")
+        _check_columns(self.alias, self.columns, len(self.columns))
+
+
+Source = Scan | Project | Grouped | SetOperation
+"""A relation with a name of its own in the query."""
+
+
+def _check_columns(alias: str, columns: tuple[Column, ...], wanted: int) -> None:
+    names = {column.name for column in columns}
+    if len(columns) != wanted or len(names) != wanted or any(column.source != alias for column in columns):
+        raise ValueError("a derived table has one column of its own for each item")
+
+
 class JoinKind(Enum):
-    """The joins that keep every row with its unit."""
+    """The joins that keep every row of the left side with its unit."""
 
     INNER = "INNER"
     LEFT = "LEFT"
@@ -72,18 +169,26 @@ class JoinKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Joins public rows to `left` where every pair of `on` is equal."""
+    """Joins the rows of `right` to `left` where every pair of `on` is equal and `also` is true.
+
+    Where both sides have units, only rows of one unit are joined: the engine sees to it, unless
+    `proven` says that a pair of `on` is equal for no others.
+    """
 
     left: Relation
-    right: Scan
+    right: Source
     kind: JoinKind
     on: tuple[tuple[Expr, Column], ...]
+    also: Expr | None = None
+    proven: bool = False
 
     def __post_init__(self) -> None:
-        if self.right.unit.private or not self.on:
-            raise ValueError("the right side of a join is public and joined on equality")
         if any(column.source != self.right.alias for _, column in self.on):
             raise ValueError("the second of each pair is a column of the right side")
+        if is_private(self.right) and not (is_private(self.left) and self.on):
+            raise ValueError("private rows are joined to private rows, on what identifies their unit")
+        if self.also is not None and self.also.type not in (Type.BOOLEAN, Type.NULL):
+            raise ValueError("a condition is boolean")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +203,24 @@ class Filter:
             raise ValueError("a predicate is boolean")
 
 
-Relation = Scan | Join | Filter
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """Keeps the rows for which `right` has a row, of the same unit if it has units, that makes `on` true.
+
+    `anti` keeps the others instead.
+    """
+
+    input: Relation
+    right: Source
+    on: Expr
+    anti: bool = False
+
+    def __post_init__(self) -> None:
+        if is_private(self.right) and not is_private(self.input):
+            raise ValueError("private rows are matched with private rows")
+
+
+Relation = Source | Join | Filter | Matching
 """A relation whose rows each belong to one privacy unit, or to nobody."""
 
 
@@ -162,21 +284,70 @@ class Post:
     offset: int = 0
 
 
-def scans(relation: Relation) -> tuple[Scan, ...]:
-    """The scans of a relation, in the order in which the query names them."""
+def inputs(relation: Relation) -> tuple[Relation, ...]:
+    """The relations that a relation is made of, in the order in which the query names them."""
     match relation:
         case Scan():
-            return (relation,)
-        case Filter():
-            return scans(relation.input)
+            return ()
+        case Filter() | Project() | Grouped():
+            return (relation.input,)
+        case Matching():
+            return (relation.input, relation.right)
+        case Join() | SetOperation():
+            return (relation.left, relation.right)
+
+
+def scans(relation: Relation) -> tuple[Scan, ...]:
+    """The scans of a relation, those in derived tables among them, in the order in which it names them."""
+    if isinstance(relation, Scan):
+        return (relation,)
+    return tuple(scan for part in inputs(relation) for scan in scans(part))
+
+
+def is_private(relation: Relation) -> bool:
+    """Whether the rows belong to privacy units."""
+    return any(scan.unit.private for scan in scans(relation))
+
+
+def sources(relation: Relation) -> Iterator[Source]:
+    """The sources whose columns the rows of a relation have."""
+    match relation:
+        case Filter() | Matching():
+            yield from sources(relation.input)
         case Join():
-            return (*scans(relation.left), relation.right)
+            yield from sources(relation.left)
+            yield relation.right
+        case _:
+            yield relation
+
+
+def unit_source(relation: Relation) -> Source:
+    """The source that says whom the rows of a private relation belong to."""
+    for source in sources(relation):
+        if is_private(source) and not (isinstance(source, Scan) and not source.unit.known):
+            return source
+    raise ValueError("nothing says whom the rows belong to")
+
+
+def private_scans(relation: Relation) -> tuple[Scan, ...]:
+    """The scans of private tables."""
+    return tuple(scan for scan in scans(relation) if scan.unit.private)
 
 
 def private_scan(relation: Relation) -> Scan:
-    """The one private table of a relation."""
-    (scan,) = (scan for scan in scans(relation) if scan.unit.private)
-    return scan
+    """The first of them."""
+    return private_scans(relation)[0]
+
+
+def private_tables(relation: Relation) -> tuple[str, ...]:
+    """The private tables whose rows decide what a relation holds, owners of links among them."""
+    tables: dict[str, None] = {}
+    for scan in private_scans(relation):
+        reader: Scan | None = scan
+        while reader is not None:
+            tables[reader.table] = None
+            reader = None if reader.unit.link is None else reader.unit.link.owner
+    return tuple(tables)
 
 
 def released_columns(release: Release) -> tuple[Released, ...]:

@@ -300,6 +300,11 @@ class Policy(_Model):
             unit = Unit("column" if direct else "indirect", link.column)
         return unit
 
+    def links_to(self, name: str) -> tuple[str, ...]:
+        """The columns of a table that others link to, in the order in which these are declared."""
+        links = (table.link for table in self.tables.values() if table.link is not None)
+        return tuple(dict.fromkeys(link.key for link in links if fold(link.table) == fold(name)))
+
     def digest(self) -> str:
         """SHA-256, in hexadecimal, of the whole policy as read: the same for two spellings of one number."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))

@@ -17,7 +17,7 @@ from dpsql.backends.frames import UNTYPED
 from dpsql.plan.expr import Column, Facts
 from dpsql.plan.interval import timestamp_at
 from dpsql.plan.types import Type
-from dpsql.sql.scalar_text import constant, identifier
+from dpsql.sql.scalar_text import NAN, constant, identifier
 
 CALENDAR: dict[Type, tuple[dt.date, dt.date]] = {
     Type.DATE: (dt.date.min, dt.date.max),
@@ -26,7 +26,6 @@ CALENDAR: dict[Type, tuple[dt.date, dt.date]] = {
 """The first and last day and moment that Python can hold; infinities lie outside."""
 _NARROWER = frozenset({"TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT", "UINTEGER"})
 INFINITY = "CAST('Infinity' AS DOUBLE)"
-NAN = "CAST('NaN' AS DOUBLE)"
 
 
 def clean(column: Column) -> str:

@@ -13,12 +13,10 @@ from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis, Measure
 from dpsql.analysis.blocks import ROWS, UNITS, Statistic
 from dpsql.analysis.stability import Bound
-from dpsql.plan.expr import Column
 from dpsql.plan.nodes import UnitKind, private_scan
-from dpsql.plan.types import Type
 from dpsql.sql.keys import shown
+from dpsql.sql.lattice_text import point
 from dpsql.sql.rows import rows
-from dpsql.sql.scalar_text import MAX_INTEGER, constant
 
 # Names that no table of the policy has: a common table expression would hide a table of its name.
 CONTRIBUTION, EXCESS, RANKED = '"#contribution"', '"#excess"', '"#ranked"'
@@ -75,7 +73,7 @@ def _row_aggregates(analysis: Analysis) -> Iterable[str]:
     for index, measure in enumerate(analysis.measures):
         yield f"COUNT(x{index}) AS c{index}"
         if measure.lattice is not None:
-            yield f"SUM({_lattice(measure, f'x{index}')}) AS t{index}"
+            yield f"SUM({_point(measure, f'x{index}')}) AS t{index}"
 
 
 def _grouping(keys: list[str], min_frequency: int) -> Iterable[str]:
@@ -148,19 +146,7 @@ def _unit_aggregates(analysis: Analysis) -> Iterable[str]:
             yield f"SUM(LEAST(GREATEST(t{index}, {count} * ({low})), {count} * ({high}))) AS t{index}"
 
 
-def _lattice(measure: Measure, name: str) -> str:
-    """The lattice point of a value that is not NaN, clamped unless it was when it was read."""
-    lattice = measure.lattice
-    if lattice is None:
+def _point(measure: Measure, name: str) -> str:
+    if measure.lattice is None:
         raise TypeError("only measures with a lattice are added up")
-    if lattice.exponent == 0 and measure.expr.type is Type.INTEGER:
-        point = name
-    else:
-        point = f"CAST({name} * {constant(float(1 / lattice.step))} AS BIGINT)"
-    if isinstance(measure.expr, Column) and measure.expr.facts.interval == measure.interval:
-        return point
-    low, high = (constant(float(end)) for end in lattice.interval.ends)
-    if measure.expr.type is Type.INTEGER:
-        low, high = (constant(max(-MAX_INTEGER, min(MAX_INTEGER, int(end)))) for end in lattice.interval.ends)
-    clamped = f"CASE WHEN {name} BETWEEN {low} AND {high} THEN {point}"
-    return f"{clamped} WHEN {name} < {low} THEN {lattice.low} WHEN {name} > {high} THEN {lattice.high} END"
+    return point(measure.expr, measure.lattice, name, measure.interval)

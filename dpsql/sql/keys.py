@@ -9,15 +9,15 @@ Source: DuckDB's documentation, "List functions" (list_position: from 1, and 0 w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.domains import nullable
 from dpsql.plan.expr import Column, Expr
-from dpsql.plan.nodes import Filter, Join, JoinKind, Key, Relation, Scan
+from dpsql.plan.nodes import Filter, Join, JoinKind, Key, Matching, Relation, Release
 from dpsql.plan.types import Type
-from dpsql.sql.clean import CALENDAR, NAN, widened
-from dpsql.sql.scalar_text import constant, identifier, write
+from dpsql.sql.clean import CALENDAR, widened
+from dpsql.sql.scalar_text import NAN, constant, identifier, write
 
 MOST_PLACES = 64
 """Of a longer list, a look-up by comparing one by one is no gain."""
@@ -28,7 +28,7 @@ _PLACED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DATE})
 def placed(key: Key, relation: Relation) -> Column | None:
     """The column by whose place in its domain a key is grouped, or None where it is grouped as it is."""
     column = key.expr
-    if not isinstance(column, Column) or column.type not in _PLACED:
+    if not isinstance(column, Column) or not column.facts.stored or column.type not in _PLACED:
         return None
     if not 0 < len(column.facts.domain or ()) <= MOST_PLACES:
         return None
@@ -40,6 +40,17 @@ def place(column: Column) -> str:
     """The place of a table's column, as it is stored, in its domain."""
     listed = f"list_position({_domain(column)}, {widened(column)})"
     return f"TRY_CAST(GREATEST({listed}, 0) AS UTINYINT)"
+
+
+def places(release: Release) -> dict[str, tuple[str, ...]]:
+    """What scans offer besides their columns, by alias: the places of keys in their domains."""
+    found: dict[str, tuple[str, ...]] = {}
+    for key in release.keys:
+        column = placed(key, release.input)
+        if column is not None:
+            item = f"{place(column)} AS {place_name(key)}"
+            found[column.source] = (*found.get(column.source, ()), item)
+    return found
 
 
 def place_name(key: Key) -> str:
@@ -79,7 +90,7 @@ def grouped(expr: Expr) -> str:
     text = write(expr)
     if expr.type is Type.DOUBLE:
         return f"NULLIF({text} + 0, {NAN})"
-    if expr.type.temporal and not isinstance(expr, Column):
+    if expr.type.temporal and not (isinstance(expr, Column) and expr.facts.stored):
         low, high = map(constant, CALENDAR[expr.type])
         return f"CASE WHEN {text} BETWEEN {low} AND {high} THEN {text} END"
     return f'({text} COLLATE "binary")' if expr.type is Type.VARCHAR else text
@@ -89,14 +100,14 @@ def _domain(column: Column) -> str:
     return f"[{', '.join(map(constant, column.facts.domain or ()))}]"
 
 
-def _optional(relation: Relation) -> Iterable[str]:
-    """The scans that a LEFT JOIN may find no row of."""
+def _optional(relation: Relation) -> Iterator[str]:
+    """The sources that a LEFT JOIN may find no row of."""
     match relation:
-        case Scan():
-            return ()
-        case Filter():
-            return _optional(relation.input)
-        case Join(kind=JoinKind.LEFT):
-            return (*_optional(relation.left), relation.right.alias)
+        case Filter() | Matching():
+            yield from _optional(relation.input)
         case Join():
-            return _optional(relation.left)
+            yield from _optional(relation.left)
+            if relation.kind is JoinKind.LEFT:
+                yield relation.right.alias
+        case _:
+            return

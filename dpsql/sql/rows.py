@@ -1,34 +1,69 @@
-"""The rows below the release boundary as engine SQL: the unit, the group keys, the measured values."""
+"""Relations as engine SQL: sources with their columns and units, joins, conditions.
+
+Claim: every row that is written belongs to the unit in its column `#unit`, and depends on rows of that
+unit and on public rows alone.
+Why: tables give a row its unit; private sources are joined, matched and put together within a unit,
+and groups and distinct rows are those of a unit.
+Source: McSherry 2009, "Privacy integrated queries", section 3.2; Wilson et al. 2020, "Differentially
+private SQL with bounded user contribution", section 3.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from dpsql.analysis.analyse import Analysis, Measure
-from dpsql.plan.expr import Column, columns
-from dpsql.plan.nodes import Filter, Join, Relation, Scan, private_scan
+from dpsql.plan.expr import Column, Expr, columns
+from dpsql.plan.nodes import (
+    Filter,
+    Grouped,
+    Join,
+    Link,
+    Matching,
+    Project,
+    Relation,
+    Scan,
+    SetKind,
+    SetOperation,
+    Source,
+    is_private,
+    unit_source,
+)
 from dpsql.plan.types import Type, common
 from dpsql.sql import keys
-from dpsql.sql.clean import NAN, clean
-from dpsql.sql.scalar_text import column, identifier, write
+from dpsql.sql.clean import clean, widened
+from dpsql.sql.scalar_text import column, identifier, measured, write
+from dpsql.sql.within import within
 
-UNIT = "#unit"
+UNIT, OWNER, KEY = '"#unit"', '"#owner"', '"#key"'
 
 
 def rows(analysis: Analysis) -> str:
     """The query for the rows: the unit as `u`, each key under its name, the measures as `x0`, `x1` and so on."""
-    release, bound = analysis.release, analysis.bound
+    release, units = analysis.release, analysis.bound.per_unit
     items = [f"{keys.read(key, analysis)} AS {key.name}" for key in release.keys]
     items += [f"{_measured(measure)} AS x{index}" for index, measure in enumerate(analysis.measures)]
     where = [text for key in release.keys if (text := keys.present(key, analysis)) is not None]
-    if bound.per_unit:
-        name = f"{identifier(private_scan(release.input).alias)}.{identifier(UNIT)}"
+    if units:
+        name = unit_of(release.input)
         items.insert(0, f"{name} AS u")
         where.insert(0, f"{name} IS NOT NULL")
-    source, conditions = source_of(analysis, release.input)
-    conditions = [*conditions, *where]
-    text = f"SELECT {', '.join(items) or '1'} FROM {source}"
-    return f"{text} WHERE {' AND '.join(conditions)}" if conditions else text
+    read = [measure.expr for measure in analysis.measures]
+    read += [key.expr for key in release.keys if keys.placed(key, release.input) is None]
+    block = _Block.of(release.input, read, units=units, places=keys.places(release))
+    source, conditions = block.relation(release.input)
+    return _select(items, source, [*conditions, *where])
+
+
+def unit_of(relation: Relation) -> str:
+    """The column that says whom a row belongs to."""
+    return f"{identifier(unit_source(relation).alias)}.{UNIT}"
+
+
+def source_of(relation: Relation, read: Iterable[Expr]) -> tuple[str, list[str]]:
+    """The FROM text and the conditions of a relation, of whose columns `read` are needed."""
+    return _Block.of(relation, read, units=False).relation(relation)
 
 
 def emit_multiplicity(join: Join) -> str:
@@ -42,73 +77,180 @@ def emit_multiplicity(join: Join) -> str:
         shared = common((ours.type, theirs.type)) or theirs.type
         text = f"CAST({column(theirs)} AS {shared.value})"
         compared.append(f"{text} + 0" if shared is Type.DOUBLE else text)  # -0.0 equals 0.0
-    used = {theirs.name: theirs for _, theirs in join.on}
-    source = f"(SELECT {', '.join(_cleaned(used.values()))} FROM {identifier(join.right.table)})"
+    source, _ = source_of(join.right, [theirs for _, theirs in join.on])
+    if not compared:
+        return f"SELECT COUNT(*) FROM {source}"
     there = " AND ".join(f"{text} IS NOT NULL" for text in compared)
     return (
-        f"SELECT COALESCE(MAX(n), 0) FROM (SELECT COUNT(*) AS n FROM {source} AS {identifier(join.right.alias)} "
+        f"SELECT COALESCE(MAX(n), 0) FROM (SELECT COUNT(*) AS n FROM {source} "
         f"WHERE {there} GROUP BY {', '.join(compared)})"
     )
 
 
 def _measured(measure: Measure) -> str:
-    text = write(measure.expr)
-    computed = measure.expr.type is Type.DOUBLE and not isinstance(measure.expr, Column)
-    return f"NULLIF({text}, {NAN})" if computed else text
+    return measured(measure.expr)
 
 
-def source_of(analysis: Analysis, relation: Relation) -> tuple[str, list[str]]:
-    """The FROM text and the conditions of a relation."""
+def _select(items: Iterable[str], source: str, conditions: Iterable[str], distinct: str = "") -> str:
+    text = f"SELECT {distinct}{', '.join(items) or '1'} FROM {source}"
+    where = " AND ".join(conditions)
+    return f"{text} WHERE {where}" if where else text
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """One SELECT: the columns that its expressions read, and the places that its scans offer besides."""
+
+    read: tuple[Column, ...]
+    units: bool
+    places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        relation: Relation,
+        read: Iterable[Expr],
+        *,
+        units: bool,
+        places: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> _Block:
+        """The block over a relation whose SELECT list reads these expressions."""
+        parts = (part for expr in (*read, *_conditions(relation)) for part in columns(expr))
+        return cls(tuple(dict.fromkeys(parts)), units, places or {})
+
+    def relation(self, relation: Relation) -> tuple[str, list[str]]:
+        """The FROM text and the conditions."""
+        match relation:
+            case Filter():
+                source, conditions = self.relation(relation.input)
+                return source, [*conditions, write(relation.predicate)]
+            case Matching():
+                source, conditions = self.relation(relation.input)
+                return source, [*conditions, self._matching(relation)]
+            case Join():
+                left, conditions = self.relation(relation.left)
+                right = self.source(relation.right)
+                on = [f"{write(ours)} = {column(theirs)}" for ours, theirs in relation.on]
+                on += [write(relation.also)] if relation.also is not None else []
+                if self.units and is_private(relation.right) and not relation.proven:
+                    on.append(f"{unit_of(relation.left)} = {unit_of(relation.right)}")
+                # Not CROSS JOIN, so that a LEFT one keeps its rows.
+                return (
+                    f"{left}\n    {relation.kind.value} JOIN {right} ON {' AND '.join(on) or 'TRUE'}",
+                    conditions,
+                )
+            case _:
+                return self.source(relation), []
+
+    def source(self, source: Source) -> str:
+        """A source under its alias, with the columns that are read and the unit."""
+        units = self.units and is_private(source)
+        match source:
+            case Scan():
+                body = self._scan(source)
+            case Project():
+                distinct = "DISTINCT " if source.distinct else ""
+                items = [keys.grouped(item) if distinct else write(item) for item in source.items]
+                body = _derived(
+                    source.input, source.items, _named(items, source.columns), distinct, units=units
+                )
+            case Grouped():
+                body = _grouped(source, units=units)
+            case SetOperation():
+                sides = (_side(source, side, units=units) for side in (source.left, source.right))
+                body = f" {source.kind.value} ".join(sides)
+        return f"({body}) AS {identifier(source.alias)}"
+
+    def _scan(self, scan: Scan) -> str:
+        """The columns of a table that the query reads, cleaned."""
+        read = {part.name: part for part in self.read if part.source == scan.alias}
+        items = [f"{clean(part)} AS {identifier(part.name)}" for part in read.values()]
+        items += self.places.get(scan.alias, ())
+        if not (self.units and scan.unit.known):
+            return _select(items, identifier(scan.table), ())
+        unit, source = _owned(scan)
+        return _select([*items, f"{unit} AS {UNIT}"], source, ())
+
+    def _matching(self, relation: Matching) -> str:
+        on = [write(relation.on)]
+        if self.units and is_private(relation.right):
+            on.append(f"{unit_of(relation.right)} = {unit_of(relation.input)}")
+        right = _Block.of(relation.right, [relation.on], units=self.units).source(relation.right)
+        return f"{'NOT ' * relation.anti}EXISTS ({_select((), right, on)})"
+
+
+def _owned(scan: Scan) -> tuple[str, str]:
+    """The id of the unit of a table's rows, and the table, joined to where the id is looked up."""
+    link = scan.unit.link
+    if link is not None:
+        return (
+            f"{OWNER}.{UNIT}",
+            f"{identifier(scan.table)} JOIN {_owner(link)} ON {widened(link.column)} = {OWNER}.{KEY}",
+        )
+    if scan.unit.column is not None:
+        return _id(scan.unit.column), identifier(scan.table)
+    return "ROW_NUMBER() OVER ()", identifier(scan.table)
+
+
+def _id(unit: Column) -> str:
+    """A unit's id, of a type that two tables' ids can be compared in without any failing to convert."""
+    return identifier(unit.name) if unit.type is Type.INTEGER else widened(unit)
+
+
+def _owner(link: Link) -> str:
+    unit, source = _owned(link.owner)
+    return f"({_select([f'{widened(link.key)} AS {KEY}', f'{unit} AS {UNIT}'], source, ())}) AS {OWNER}"
+
+
+def _derived(
+    relation: Relation, read: Iterable[Expr], items: Iterable[str], distinct: str = "", *, units: bool
+) -> str:
+    source, conditions = _Block.of(relation, read, units=units).relation(relation)
+    return _select(
+        [*items, *([f"{unit_of(relation)} AS {UNIT}"] if units else [])], source, conditions, distinct
+    )
+
+
+def _grouped(source: Grouped, *, units: bool) -> str:
+    arguments = [item.argument for item in source.aggregates if item.argument is not None]
+    named = list(source.columns)
+    items = _named([keys.grouped(key) for key in source.keys], named)
+    texts = map(within, source.aggregates, named[len(items) :])
+    items += _named(texts, named[len(items) :])
+    text = _derived(source.input, [*source.keys, *arguments], items, units=units)
+    # The unit is the last item.
+    by = [*range(1, len(source.keys) + 1), *([len(items) + 1] if units else [])]
+    return f"{text} GROUP BY {', '.join(map(str, by))}" if by else text
+
+
+def _side(operation: SetOperation, side: Source, *, units: bool) -> str:
+    if isinstance(side, Scan):
+        raise TypeError("a side has the columns of the whole")
+    items = []
+    for ours, theirs in zip(operation.columns, side.columns, strict=True):
+        text = column(theirs) if operation.kind is SetKind.UNION_ALL else keys.grouped(theirs)
+        items.append(text if ours.type is theirs.type else f"CAST({text} AS {ours.type.value})")
+    return _derived(side, side.columns, _named(items, operation.columns), units=units)
+
+
+def _named(items: Iterable[str], named: Iterable[Column]) -> list[str]:
+    return [f"{item} AS {identifier(name.name)}" for item, name in zip(items, named, strict=False)]
+
+
+def _conditions(relation: Relation) -> Iterator[Expr]:
+    """The expressions in the conditions of a block."""
     match relation:
-        case Scan():
-            return _scan(analysis, relation), []
         case Filter():
-            source, conditions = source_of(analysis, relation.input)
-            return source, [*conditions, write(relation.predicate)]
-        case Join():
-            left, conditions = source_of(analysis, relation.left)
-            on = " AND ".join(f"{write(ours)} = {column(theirs)}" for ours, theirs in relation.on)
-            right = _scan(analysis, relation.right)
-            return f"{left}\n    {relation.kind.value} JOIN {right} ON {on}", conditions
-
-
-def _scan(analysis: Analysis, scan: Scan) -> str:
-    """The columns of a table that the query reads, cleaned, under the table's alias."""
-    used = {part.name: part for part in _columns(analysis) if part.source == scan.alias}
-    items = _cleaned(used.values())
-    for key in analysis.release.keys:
-        looked_up = keys.placed(key, analysis.release.input)
-        if looked_up is not None and looked_up.source == scan.alias:
-            items.append(f"{keys.place(looked_up)} AS {keys.place_name(key)}")
-    if scan.unit.private and analysis.bound.per_unit:
-        unit = "ROW_NUMBER() OVER ()" if scan.unit.column is None else identifier(scan.unit.column.name)
-        items.append(f"{unit} AS {identifier(UNIT)}")
-    return f"(SELECT {', '.join(items) or '1'} FROM {identifier(scan.table)}) AS {identifier(scan.alias)}"
-
-
-def _cleaned(used: Iterable[Column]) -> list[str]:
-    return [f"{clean(part)} AS {identifier(part.name)}" for part in used]
-
-
-def _columns(analysis: Analysis) -> Iterable[Column]:
-    """The columns whose cleaned values are read; of a key that is grouped by its place, none is."""
-    for key in analysis.release.keys:
-        if keys.placed(key, analysis.release.input) is None:
-            yield from columns(key.expr)
-    for measure in analysis.measures:
-        yield from columns(measure.expr)
-    yield from _relation_columns(analysis.release.input)
-
-
-def _relation_columns(relation: Relation) -> Iterable[Column]:
-    match relation:
-        case Scan():
-            return
-        case Filter():
-            yield from columns(relation.predicate)
-            yield from _relation_columns(relation.input)
+            yield relation.predicate
+            yield from _conditions(relation.input)
+        case Matching():
+            yield relation.on
+            yield from _conditions(relation.input)
         case Join():
             for ours, theirs in relation.on:
-                yield from columns(ours)
-                yield theirs
-            yield from _relation_columns(relation.left)
+                yield from (ours, theirs)
+            if relation.also is not None:
+                yield relation.also
+            yield from _conditions(relation.left)
+        case _:
+            return

@@ -13,6 +13,7 @@ from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal, Released
 from dpsql.plan.types import Type, Value
 
+NAN = "CAST('NaN' AS DOUBLE)"
 MAX_INTEGER = 2**63 - 1
 """The largest constant of type BIGINT; its negative is the smallest that is used."""
 
@@ -95,3 +96,10 @@ def _branches(arguments: tuple[str, ...]) -> Iterator[str]:
     for condition, value in branches:
         yield f"WHEN {condition} THEN {value}"
     yield f"ELSE {otherwise}"
+
+
+def measured(expr: Expr) -> str:
+    """The value of an expression that is aggregated: NULL where it is no number."""
+    text = write(expr)
+    cleaned = isinstance(expr, Column) and expr.facts.stored
+    return f"NULLIF({text}, {NAN})" if expr.type is Type.DOUBLE and not cleaned else text

@@ -70,9 +70,9 @@ def world() -> World:
 
 def values(world: World, release: Release, expr: Expr) -> Iterator[Any]:
     """What the engine computes for an expression on the rows of a release, NULLs among it."""
-    analysis = world.prepare("SELECT COUNT(x), COUNT(i), COUNT(s), COUNT(d), COUNT(k) FROM t").plan.analysis
-    source, _ = source_of(analysis, release.input.input if hasattr(release.input, "input") else release.input)
-    where = write(release.input.predicate) if hasattr(release.input, "predicate") else "TRUE"
+    input_ = release.input
+    source, conditions = source_of(input_, [expr])
+    where = " AND ".join(conditions) or "TRUE"
     (exact,) = zip(
         *world.engine.backend.run(f"SELECT {write(expr)} FROM {source} WHERE {where}").reveal(), strict=True
     )

@@ -1,0 +1,77 @@
+"""Exact aggregates over the rows of one group of one privacy unit, below the release boundary.
+
+Claim: the value depends on these rows alone, whatever their order and whatever other rows there are,
+and lies in the interval, to which the engine clamps it.
+Why: counts and sums are of integers, real values being added up on their lattice; the least and the
+greatest are some row's.
+Source: Mironov 2012, "On significance of the least significant bits for differential privacy".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from dpsql.plan.interval import Interval
+from dpsql.plan.types import Type
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExactAggregate:
+    """An entry of the registry `WITHIN`.
+
+    `result` gives the type for the argument's, or None where it refuses that. `interval` maps the
+    argument's interval and the most rows of a group to the value's. `sql` is a template over the
+    argument; `adds` says that it sums values up, which for real ones takes bounds.
+    """
+
+    name: str
+    signature: str
+    result: Callable[[Type | None], Type | None]
+    interval: Callable[[Interval, int], Interval]
+    sql: str
+    adds: bool = False
+
+
+def _whole(_: Type | None) -> Type:
+    return Type.INTEGER
+
+
+def _counted(_: Interval, rows: int) -> Interval:
+    return Interval(0, rows)
+
+
+def _added(each: Interval, rows: int) -> Interval:
+    low = None if each.low is None else min(each.low, each.low * rows)
+    high = None if each.high is None else max(each.high, each.high * rows)
+    return Interval(low, high)
+
+
+def _one(each: Interval, _: int) -> Interval:
+    return each
+
+
+def _ordered(kind: Type | None) -> Type | None:
+    return None if kind is Type.NULL else kind
+
+
+def _number(kind: Type | None) -> Type | None:
+    return kind if kind is not None and kind.numeric else None
+
+
+def _real(kind: Type | None) -> Type | None:
+    return Type.DOUBLE if kind is not None and kind.numeric else None
+
+
+_ENTRIES = (
+    ExactAggregate("count_rows", "COUNT(*)", _whole, _counted, "COUNT(*)"),
+    ExactAggregate("count", "COUNT(x)", _whole, _counted, "COUNT({0})"),
+    ExactAggregate("count_distinct", "COUNT(DISTINCT x)", _whole, _counted, "COUNT(DISTINCT {0})"),
+    ExactAggregate("sum", "SUM(x)", _number, _added, "SUM({0})", adds=True),
+    ExactAggregate("avg", "AVG(x)", _real, _one, "SUM({0}) / COUNT({0})", adds=True),
+    ExactAggregate("min", "MIN(x)", _ordered, _one, "MIN({0})"),
+    ExactAggregate("max", "MAX(x)", _ordered, _one, "MAX({0})"),
+)
+
+WITHIN = MappingProxyType({entry.name: entry for entry in _ENTRIES})

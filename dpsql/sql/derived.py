@@ -1,0 +1,174 @@
+"""Derived tables, common table expressions and set operations to named sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from dpsql.analysis.bounds import conditions, interval
+from dpsql.analysis.domains import domain, nullable
+from dpsql.plan.expr import Column, Expr, Facts
+from dpsql.plan.interval import ANYWHERE
+from dpsql.plan.nodes import (
+    Project,
+    Relation,
+    Scan,
+    SetKind,
+    SetOperation,
+    Source,
+    UnitKind,
+    is_private,
+    private_scans,
+)
+from dpsql.plan.types import common
+from dpsql.policy import fold
+from dpsql.sql.scope import CommonTable, Context
+
+_SETS: dict[type[exp.Expr], tuple[SetKind, SetKind | None]] = {
+    exp.Union: (SetKind.UNION, SetKind.UNION_ALL),
+    exp.Intersect: (SetKind.INTERSECT, None),
+    exp.Except: (SetKind.EXCEPT, None),
+}
+_PLAIN = frozenset({"expressions", "from_", "joins", "where", "kind"})
+
+
+def plain(query: exp.Select) -> bool:
+    """Whether a SELECT has one row for each row of its FROM and WHERE."""
+    clauses = {name for name, value in query.args.items() if value}
+    return clauses <= _PLAIN and not any(isinstance(part, exp.AggFunc) for part in query.expressions)
+
+
+def facts_of(expr: Expr, relation: Relation) -> Facts:
+    """What is known of a column that holds `expr` for the rows of `relation`."""
+    known = conditions(relation)
+    values = domain(expr, known)
+    return Facts(
+        expr.type,
+        "",
+        interval(expr, known),
+        None if values is None else tuple(value for value in values if value is not None),
+        nullable(expr) if values is None else None in values,
+        expr.facts.identity if isinstance(expr, Column) else None,
+    )
+
+
+def common_tables(context: Context, select: exp.Expr) -> Context:
+    """The context with the common table expressions of a WITH clause."""
+    clause = select.args.get("with_")
+    if clause is None:
+        return context
+    (expressions,) = context.source.take(clause, "expressions")
+    known = dict(context.common)
+    for node in expressions:
+        query, alias = context.source.take(node, "this", "alias", materialized=(True, False))
+        identifier, columns = context.source.take(alias, "this", "columns")
+        name = str(context.source.take(identifier, "this", quoted=(True,))[0])
+        if context.catalog.find(name) is not None:
+            context.source.refuse(node, "ambiguous", f"{name} is a table's name already", "give it another")
+        names = [str(context.source.take(column, "this", quoted=(True,))[0]) for column in columns or ()]
+        known[fold(name)] = CommonTable(query, names, dict(known))
+    return replace(context, common=known)
+
+
+def set_operation(context: Context, node: exp.Expr, alias: str, names: Sequence[str]) -> SetOperation:
+    """UNION, UNION ALL, INTERSECT and EXCEPT of two queries, by position."""
+    distinct, all_ = _SETS[type(node)]
+    left_node, right_node, is_distinct = context.source.take(node, "this", "expression", "distinct")
+    kind = distinct if is_distinct else all_
+    if kind is None:
+        context.source.refuse(node, "clause", f"{node.key.upper()} ALL is not supported", "leave ALL out")
+    inner = context.deeper(node, context.common)
+    left, right = (inner.derive(inner, side, context.fresh(side), ()) for side in (left_node, right_node))
+    if isinstance(left, Scan) or isinstance(right, Scan):
+        raise TypeError("a query is no table")
+    if len(left.columns) != len(right.columns):
+        context.source.refuse(
+            node,
+            "set_operation",
+            f"{len(left.columns)} columns on the left, {len(right.columns)} on the right",
+        )
+    if is_private(left) != is_private(right):
+        context.source.refuse(
+            node,
+            "set_operation",
+            "rows of privacy units are put together with rows of units alone",
+            "join the public table instead",
+        )
+    columns = []
+    for index, (ours, theirs) in enumerate(zip(left.columns, right.columns, strict=True)):
+        shared = common((ours.type, theirs.type))
+        if shared is None:
+            context.source.refuse(
+                node, "type", f"column {index + 1} is {ours.type} on the left, {theirs.type} on the right"
+            )
+        name = names[index] if index < len(names) else ours.name
+        columns.append(
+            Column(alias, name, _together(ours.facts, theirs.facts, replace(ours.facts, type=shared)))
+        )
+    operation = SetOperation(left, right, alias, kind, tuple(columns))
+    if kind is not SetKind.UNION_ALL and is_private(left):
+        check_identified(context, node, operation.columns)
+    if is_private(left):
+        _check_units(context, node, operation)
+    return operation
+
+
+def _together(ours: Facts, theirs: Facts, facts: Facts) -> Facts:
+    domain = None
+    if ours.type is not theirs.type and facts.type.temporal:
+        facts = replace(facts, interval=ANYWHERE)  # a day's line is not a moment's
+    else:
+        facts = replace(facts, interval=ours.interval.hull(theirs.interval))
+    if ours.domain is not None and theirs.domain is not None and ours.type is theirs.type:
+        domain = tuple(dict.fromkeys((*ours.domain, *theirs.domain)))
+    return replace(
+        facts,
+        domain=domain,
+        nullable=ours.nullable or theirs.nullable,
+        identity=ours.identity if ours.identity == theirs.identity else None,
+    )
+
+
+def check_identified(context: Context, node: exp.Expr, columns: Sequence[Column]) -> None:
+    """Refuses distinct private rows that do not say whose they are: they would meet those of others."""
+    if not any(column.facts.identity is not None for column in columns):
+        context.source.refuse(
+            node,
+            "distinct",
+            "distinct rows of private tables must hold the privacy unit",
+            "add the unit's column to SELECT",
+        )
+
+
+def _check_units(context: Context, node: exp.Expr, operation: SetOperation) -> None:
+    if any(scan.unit.kind is UnitKind.ROW for scan in private_scans(operation)):
+        context.source.refuse(
+            node, "set_operation", "where each row is a privacy unit, a table is read once in a query"
+        )
+
+
+def project(
+    relation: Relation, alias: str, items: Sequence[tuple[str, Expr]], *, distinct: bool = False
+) -> Project:
+    """The derived table with these columns; of two of one name, the later is known by a number besides."""
+    columns: dict[str, Column] = {}
+    for name, expr in items:
+        unique, number = name, 0
+        while unique in columns or any(fold(unique) == fold(known) for known in columns):
+            number += 1
+            unique = f"{name}_{number}"
+        columns[unique] = Column(alias, unique, facts_of(expr, relation))
+    return Project(relation, alias, tuple(expr for _, expr in items), tuple(columns.values()), distinct)
+
+
+def renamed(source: Source, names: Sequence[str]) -> Source:
+    """The source with its first columns known by other names."""
+    if isinstance(source, Scan) or not names:
+        return source
+    columns = tuple(
+        replace(column, name=names[index]) if index < len(names) else column
+        for index, column in enumerate(source.columns)
+    )
+    return replace(source, columns=columns)

@@ -1,0 +1,214 @@
+"""What a SELECT with GROUP BY or aggregates means, on whichever side of the release boundary.
+
+Group keys, aliases and ordinals are resolved as DuckDB does. What an aggregate or a key is afterwards,
+a released column or one of a derived table, the two kinds of grouping say for themselves.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from dpsql.errors import QueryRejected
+from dpsql.plan.expr import Expr, Literal, columns
+from dpsql.plan.nodes import Relation
+from dpsql.plan.types import Type
+from dpsql.policy import fold
+from dpsql.sql.refuse import Source
+from dpsql.sql.scalars import Scalars
+from dpsql.sql.scope import Scope
+
+MAX_KEYS = 8
+MAX_OUTPUTS = 100
+
+Item = tuple[str | None, exp.Expr]
+"""A SELECT item: its alias, if there is one, and its expression."""
+
+
+@dataclass(slots=True)
+class Grouping(ABC):
+    """One SELECT over the rows of `input`, grouped by `keys`."""
+
+    scope: Scope
+    select: exp.Select
+    input: Relation
+    keys: list[Expr] = field(default_factory=list)
+    aliases: dict[str, Expr] = field(default_factory=dict)
+
+    @abstractmethod
+    def key(self, index: int) -> Expr:
+        """A key as the columns after grouping know it."""
+
+    @abstractmethod
+    def aggregate(self, node: exp.AggFunc) -> Expr:
+        """An aggregate as the columns after grouping know it."""
+
+    @abstractmethod
+    def check_key(self, node: exp.Expr, expr: Expr) -> None:
+        """Refuses what is no key on this side of the boundary."""
+
+    @property
+    def source(self) -> Source:
+        """The text of the query."""
+        return self.scope.source
+
+    @property
+    def outer(self) -> Scalars:
+        """Lowers expressions over the groups."""
+        return Scalars(self.source, self.scope.context.parameters, self._ungrouped, self._over_groups)
+
+    def items(self) -> list[Item]:
+        """The SELECT items."""
+        items = [self._item(node) for node in self.select.expressions]
+        if not items or len(items) > MAX_OUTPUTS:
+            self.source.refuse(self.select, "clause", f"SELECT names between 1 and {MAX_OUTPUTS} columns")
+        return items
+
+    def _item(self, node: exp.Expr) -> Item:
+        if type(node) is not exp.Alias:
+            return None, node
+        inner, identifier = self.source.take(node, "this", "alias")
+        return str(self.source.take(identifier, "this", quoted=(True,))[0]), inner
+
+    def outputs(self, items: Sequence[Item]) -> list[tuple[str, Expr]]:
+        """The SELECT items over the groups, each with its name; aliases are known from here on."""
+        outputs = []
+        outer = self.outer
+        for alias, node in items:
+            expr = outer.lower(node)
+            outputs.append((_name(node) if alias is None else alias, expr))
+            if alias is not None:
+                # A later alias hides an earlier one, as in DuckDB.
+                self.aliases[fold(alias)] = expr
+        return outputs
+
+    def having(self) -> Expr | None:
+        """The condition on groups."""
+        having = self.select.args.get("having")
+        if having is None:
+            return None
+        (predicate,) = self.source.take(having, "this")
+        expr = self.outer.lower(predicate)
+        if expr.type not in (Type.BOOLEAN, Type.NULL):
+            self.source.refuse(predicate, "type", f"a condition is true or false, not {expr.type}")
+        return expr
+
+    def group(self, items: Sequence[Item]) -> None:
+        """Resolves GROUP BY."""
+        group = self.select.args.get("group")
+        if group is None:
+            return
+        nodes, every = self.source.take(group, "expressions", "all")
+        if every:
+            nodes = [node for _, node in items if not aggregates(node)]
+        for node in nodes or ():
+            self._group_by(node, self._group_target(node, items))
+        if len(self.keys) > MAX_KEYS:
+            self.source.refuse(group, "too_long", f"at most {MAX_KEYS} group keys")
+
+    def _group_by(self, node: exp.Expr, target: exp.Expr) -> None:
+        if aggregates(target):
+            self.source.refuse(node, "group_by", "an aggregate is no group key", "leave it out of GROUP BY")
+        expr = self.scope.scalars.lower(target)
+        if not any(columns(expr)):
+            self.source.refuse(node, "constant", "a constant is no group key", "leave it out of GROUP BY")
+        self.check_key(node, expr)
+        if expr not in self.keys:
+            self.keys.append(expr)
+
+    def _group_target(self, node: exp.Expr, items: Sequence[Item]) -> exp.Expr:
+        """The expression that a GROUP BY item means: itself, a SELECT item's ordinal or its alias."""
+        node = self.bare(node)
+        ordinal = self.ordinal(node)
+        if ordinal is not None:
+            if not 1 <= ordinal <= len(items):
+                self.source.refuse(node, "ordinal", f"GROUP BY {ordinal}: SELECT has {len(items)} columns")
+            return items[ordinal - 1][1]
+        name = self.lone_name(node)
+        if name is not None and not self.is_column(name):
+            for alias, target in reversed(items):
+                if alias is not None and fold(alias) == name:
+                    return target
+        return node
+
+    def lone_name(self, node: exp.Expr) -> str | None:
+        """The folded name of a column without a table, which may be an alias."""
+        if type(node) is not exp.Column or type(node.this) is not exp.Identifier or node.args.get("table"):
+            return None
+        (identifier,) = self.source.take(node, "this")
+        return fold(str(self.source.take(identifier, "this", quoted=(True,))[0]))
+
+    def ordinal(self, node: exp.Expr) -> int | None:
+        """The number of an output that a node is."""
+        if type(node) is not exp.Literal or node.is_string or not str(node.this).isdigit():
+            return None
+        text, _ = self.source.take(node, "this", "is_string")
+        return int(text)
+
+    def is_column(self, name: str) -> bool:
+        """Whether a folded name is a column of FROM."""
+        return any(name in named.columns for named in self.scope.tables.values())
+
+    def bare(self, node: exp.Expr) -> exp.Expr:
+        """The node within parentheses."""
+        while type(node) is exp.Paren:
+            (node,) = self.source.take(node, "this")
+        return node
+
+    def _ungrouped(self, node: exp.Column) -> Expr:
+        column = self.scope.column(node)
+        self.source.refuse(
+            node,
+            "group_by",
+            f"{column.name} is neither in GROUP BY nor in an aggregate",
+            f"add it to GROUP BY, or aggregate it: AVG({column.name})",
+        )
+
+    def _over_groups(self, node: exp.Expr) -> Expr | None:
+        """The column that a whole node means after grouping: an aggregate, a key or an alias."""
+        if isinstance(node, exp.AggFunc):
+            return self.aggregate(node)
+        name = self.lone_name(node)
+        if name in self.aliases and not self.is_column(name):
+            return self.aliases[name]
+        if isinstance(node, (exp.Literal, exp.Null, exp.Boolean)) or aggregates(node):
+            return None
+        try:
+            expr = self.scope.scalars.lower(node)
+        except QueryRejected:
+            return None
+        return self.key(self.keys.index(expr)) if expr in self.keys else None
+
+    def argument(self, node: exp.Expr) -> Expr:
+        """The argument of an aggregate."""
+        if aggregates(node):
+            self.source.refuse(node, "nested_aggregate", "an aggregate within an aggregate needs a subquery")
+        return self.scope.scalars.lower(node)
+
+    def counted(self, node: exp.Expr | None) -> tuple[str, Expr | None]:
+        """What COUNT counts: rows, or those where an expression is not NULL."""
+        if node is None:
+            return "count_rows", None
+        if type(node) is exp.Star:
+            self.source.take(node)
+            return "count_rows", None
+        expr = self.argument(node)
+        constant = isinstance(expr, Literal) and expr.value is not None
+        return ("count_rows", None) if constant else ("count", expr)
+
+
+def _name(node: exp.Expr) -> str:
+    """What an output without an alias is called; only for nodes that have been lowered."""
+    if type(node) is exp.Column and type(node.this) is exp.Identifier:
+        return str(node.this.this)
+    if type(node) is exp.Count and type(node.this) is exp.Star:
+        return "count_star()"
+    return node.sql(dialect="duckdb", normalize_functions="lower", comments=False)[:200]
+
+
+def aggregates(node: exp.Expr) -> bool:
+    """Whether an aggregate stands anywhere in a node; only steers, nothing is accepted by it."""
+    return any(isinstance(part, exp.AggFunc) for part in node.walk())

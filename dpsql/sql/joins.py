@@ -1,0 +1,279 @@
+"""FROM, JOIN and WHERE to a relation: each source is joined as soon as an equality reaches it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from dpsql.functions import call
+from dpsql.plan.expr import Call, Column, Expr, columns
+from dpsql.plan.nodes import (
+    Filter,
+    Join,
+    JoinKind,
+    Relation,
+    Scan,
+    Source,
+    Unit,
+    UnitKind,
+    is_private,
+    private_scans,
+    sources,
+)
+from dpsql.plan.types import Type
+from dpsql.policy import fold
+from dpsql.sql.scope import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class _Attached:
+    """A source of the FROM clause with the conditions of its join."""
+
+    alias: str
+    kind: JoinKind
+    conditions: tuple[Expr, ...]
+    node: exp.Expr
+
+
+def from_clause(scope: Scope, select: exp.Select) -> list[_Attached]:
+    """Brings the sources of FROM and JOIN into scope."""
+    origin = select.args.get("from_")
+    if origin is None:
+        scope.source.refuse(
+            select, "public_only", "the query reads no private table", "run it on the database itself"
+        )
+    (node,) = scope.source.take(origin, "this")
+    items = [_Attached(scope.add(node), JoinKind.INNER, (), node)]
+    for join in select.args.get("joins") or ():
+        _attach(scope, join, items)
+    return items
+
+
+def _attach(scope: Scope, join: exp.Join, items: list[_Attached]) -> None:
+    side, kind, method = (join.args.get(name) for name in ("side", "kind", "method"))
+    if method or side not in (None, "", "LEFT", "RIGHT") or kind not in (None, "", "INNER", "OUTER", "CROSS"):
+        scope.source.refuse(
+            join, "join", "only INNER, LEFT, RIGHT and CROSS joins are supported", "write JOIN … ON a = b"
+        )
+    table, on, using, *_ = scope.source.take(join, "this", "on", "using", "side", "kind")
+    before = list(scope.tables)
+    alias = scope.add(table)
+    if side == "LEFT":
+        scope.nullable.add(alias)
+    if side == "RIGHT":
+        if len(items) != 1:
+            scope.source.refuse(join, "join", "a RIGHT JOIN comes first", "turn it round: b LEFT JOIN a")
+        scope.nullable.add(items[0].alias)
+    conditions: list[Expr] = []
+    if using:
+        conditions = [_using(scope, join, before, alias, identifier) for identifier in using]
+    elif on is not None:
+        conditions = list(conjuncts(condition(scope, on)))
+    if side and not conditions:
+        scope.source.refuse(table, "join", "a join needs ON or USING", "write JOIN … ON a = b")
+    joined = _Attached(alias, JoinKind.LEFT if side else JoinKind.INNER, tuple(conditions), table)
+    if side == "RIGHT":
+        first = items.pop()
+        items.append(replace(joined, kind=JoinKind.INNER, conditions=()))
+        joined = replace(joined, alias=first.alias, node=first.node)
+    items.append(joined)
+
+
+def _using(scope: Scope, join: exp.Join, before: list[str], alias: str, identifier: exp.Expr) -> Expr:
+    name = str(scope.source.take(identifier, "this", quoted=(True,))[0])
+    folded = fold(name)
+    holders = [item for item in before if folded in scope.tables[item].columns]
+    holders = [scope.merged[folded]] if folded in scope.merged else holders
+    if len(holders) != 1 or folded not in scope.tables[alias].columns:
+        scope.source.refuse(identifier, "column", f"USING ({name}) needs that column on both sides")
+    # Of the side whose rows are all kept, the column is never missing.
+    kept = alias if holders[0] in scope.nullable else holders[0]
+    scope.merged[folded] = kept
+    return scope.scalars.call(join, "eq", scope.find(holders[0], name), scope.find(alias, name))
+
+
+def condition(scope: Scope, node: exp.Expr) -> Expr:
+    """The condition that a node means."""
+    expr = scope.scalars.lower(node)
+    if expr.type not in (Type.BOOLEAN, Type.NULL):
+        scope.source.refuse(node, "type", f"a condition is true or false, not {expr.type}")
+    return expr
+
+
+def conjuncts(predicate: Expr) -> Iterator[Expr]:
+    """The conditions that a predicate joins by AND."""
+    if isinstance(predicate, Call) and predicate.function.name == "and":
+        for argument in predicate.arguments:
+            yield from conjuncts(argument)
+    else:
+        yield predicate
+
+
+def assemble(scope: Scope, items: Sequence[_Attached], where: Sequence[Expr]) -> Relation:
+    """The relation of a FROM clause and the conditions of WHERE.
+
+    Inner joins may be written in any order: a private source is put first, for its rows are the ones
+    that are followed.
+    """
+    first_left = next((index for index, item in enumerate(items) if item.kind is JoinKind.LEFT), len(items))
+    inner, rest = list(items[:first_left]), list(items[first_left:])
+    start = min(inner, key=lambda item: _rank(scope, item))
+    assembly = _Assembly(scope, scope.tables[start.alias].relation, [*where])
+    assembly.loose += [condition for item in inner for condition in item.conditions]
+    pending = [item for item in inner if item is not start]
+    while pending:
+        item = min(pending, key=lambda item: (not assembly.reaches(item), _rank(scope, item)))
+        assembly.join(item)
+        pending.remove(item)
+    for item in rest:
+        assembly.join(item)
+    return filtered(assembly.built, assembly.loose)
+
+
+def _rank(scope: Scope, item: _Attached) -> int:
+    """Private sources first, and among them those that know the unit themselves."""
+    relation = scope.tables[item.alias].relation
+    if not is_private(relation):
+        return 2
+    return int(isinstance(relation, Scan) and relation.unit.link is not None)
+
+
+@dataclass(slots=True)
+class _Assembly:
+    """The relation so far, and the conditions that still wait for a source."""
+
+    scope: Scope
+    built: Relation
+    loose: list[Expr]
+
+    @property
+    def reached(self) -> set[str]:
+        return {source.alias for source in sources(self.built)}
+
+    def _known_as(self, item: _Attached) -> str:
+        return self.scope.tables[item.alias].alias
+
+    def reaches(self, item: _Attached) -> bool:
+        """Whether an equality joins an item of the inner joins to what there is."""
+        pairs = (self._pair(condition, item) for condition in self.loose)
+        return any(pair is not None for pair in pairs)
+
+    def join(self, item: _Attached) -> None:
+        """Joins one more source."""
+        left = item.kind is JoinKind.LEFT
+        candidates = [*item.conditions] if left else [*self.loose, *item.conditions]
+        candidates = list(dict.fromkeys(candidates))
+        pairs = {condition: self._pair(condition, item) for condition in candidates}
+        on = tuple(pair for pair in pairs.values() if pair is not None)
+        others = [condition for condition, pair in pairs.items() if pair is None]
+        right, proven = self.scope.tables[item.alias].relation, False
+        if is_private(right):
+            right, proven = self._private(item, right, on)
+        reached = self.reached | {right.alias}
+        if left and any(not _names(condition) <= reached for condition in others):
+            self.scope.source.refuse(item.node, "join", "ON may only name tables before it")
+        also = _all(others) if left else None
+        self.built = Join(self.built, right, item.kind, on, also, proven)
+        if left:
+            others = self.loose
+        self.built = filtered(self.built, [part for part in others if _names(part) <= reached])
+        self.loose = [part for part in others if not _names(part) <= reached]
+
+    def _private(
+        self, item: _Attached, right: Source, on: Sequence[tuple[Expr, Column]]
+    ) -> tuple[Source, bool]:
+        """The private source to join, and whether a pair proves that its rows are of the same unit."""
+        if not is_private(self.built):
+            self.scope.source.refuse(
+                item.node,
+                "join",
+                "a private table is joined to private tables",
+                "put a private table first in FROM",
+            )
+        units = [scan.unit.kind for source in (self.built, right) for scan in private_scans(source)]
+        same = [(ours, theirs) for ours, theirs in on if _same_identity(ours, theirs)]
+        if not same or UnitKind.ROW in units:
+            self.scope.source.refuse(
+                item.node,
+                "private_join",
+                "private tables are joined on the privacy unit, and nothing else",
+                self._unit_hint(right),
+            )
+        for ours, theirs in same:
+            if isinstance(ours, Column) and ours.facts.verbatim and theirs.facts.verbatim:
+                if ours.facts.is_unit:
+                    return right, True
+                if isinstance(right, Scan) and _leads(theirs, right, ours, self.built):
+                    return replace(right, unit=Unit(UnitKind.COLUMN)), True
+        return right, False
+
+    def _unit_hint(self, right: Relation) -> str | None:
+        for theirs in self._identities(right):
+            for ours in self._identities(self.built):
+                if _same_identity(ours, theirs):
+                    return f"add ON {ours.source}.{ours.name} = {theirs.source}.{theirs.name}"
+        return None
+
+    def _identities(self, relation: Relation) -> Iterator[Column]:
+        for source in sources(relation):
+            known = self.scope.tables.get(fold(source.alias))
+            yield from (
+                column
+                for column in (known.columns.values() if known else ())
+                if column.facts.identity is not None
+            )
+
+    def _pair(self, condition: Expr, item: _Attached) -> tuple[Expr, Column] | None:
+        """`reached expression = column of the item`, however it is written."""
+        if not isinstance(condition, Call) or condition.function.name != "eq":
+            return None
+        reached, alias = self.reached, self._known_as(item)
+        for ours, theirs in (condition.arguments, condition.arguments[::-1]):
+            ready = _names(ours) and _names(ours) <= reached
+            if isinstance(theirs, Column) and theirs.source == alias and ready:
+                return ours, theirs
+        return None
+
+
+def _same_identity(ours: Expr, theirs: Column) -> bool:
+    return (
+        isinstance(ours, Column)
+        and ours.facts.identity is not None
+        and ours.facts.identity == theirs.facts.identity
+        and ours.type is theirs.type
+    )
+
+
+def _leads(theirs: Column, right: Scan, ours: Column, left: Relation) -> bool:
+    """Whether `right` is a linked table, joined by its link to the very table that has its unit."""
+    link = right.unit.link
+    if link is None:
+        return False
+    owner = next((source for source in sources(left) if source.alias == ours.source), None)
+    return (
+        isinstance(owner, Scan)
+        and owner.table == link.owner.table
+        and (theirs.name, ours.name) == (link.column.name, link.key.name)
+    )
+
+
+def _names(expr: Expr) -> set[str]:
+    return {column.source for column in columns(expr)}
+
+
+def _all(predicates: Sequence[Expr]) -> Expr | None:
+    if len(predicates) < 2:
+        return predicates[0] if predicates else None
+    return call("and", *predicates)
+
+
+def filtered(relation: Relation, predicates: Sequence[Expr]) -> Relation:
+    """The rows of a relation for which all predicates are true."""
+    predicate = _all(predicates)
+    if predicate is None:
+        return relation
+    if predicate.type not in (Type.BOOLEAN, Type.NULL):
+        raise TypeError("a filter takes booleans")
+    return Filter(relation, predicate)

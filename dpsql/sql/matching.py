@@ -1,0 +1,159 @@
+"""EXISTS and IN over a subquery, as conditions of WHERE: rows are kept that have a match, or have none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from sqlglot import exp
+
+from dpsql.functions import call
+from dpsql.plan.expr import Call, Column, Expr, Literal, columns
+from dpsql.plan.nodes import Matching, Project, Relation, Scan, Source, is_private
+from dpsql.plan.types import Type
+from dpsql.sql.derived import facts_of, plain
+from dpsql.sql.joins import assemble, condition, conjuncts, from_clause
+from dpsql.sql.scope import Scope
+
+TRUE = Literal(True, Type.BOOLEAN)
+
+
+def is_matching(node: exp.Expr) -> bool:
+    """Whether a condition is EXISTS or IN over a subquery, or NOT of one."""
+    inner = _bare(node.this) if type(node) is exp.Not else node
+    return isinstance(inner, exp.Exists) or (
+        isinstance(inner, exp.In) and inner.args.get("query") is not None
+    )
+
+
+def matching(scope: Scope, relation: Relation, node: exp.Expr) -> Matching:
+    """The rows of `relation` for which the condition is true."""
+    anti = type(node) is exp.Not
+    if anti:
+        (inside,) = scope.source.take(node, "this")
+        node = _bare(inside)
+    if type(node) is exp.Exists:
+        (query,) = scope.source.take(node, "this")
+        right, on = _subquery(scope, query, None)
+    else:
+        operand, query = scope.source.take(node, "this", "query")
+        value = scope.scalars.lower(operand)
+        right, on = _subquery(scope, query, lambda item: scope.scalars.call(node, "eq", value, item))
+        if anti:
+            # NOT IN is true only if no value is equal and none is unknown.
+            unknown = call("coalesce", on, TRUE)
+            on = on if unknown is None else unknown
+    _check(scope, node, relation, right, on, anti=anti and type(node) is exp.In)
+    return Matching(relation, right, on, anti)
+
+
+def _check(scope: Scope, node: exp.Expr, relation: Relation, right: Source, on: Expr, *, anti: bool) -> None:
+    if not is_private(right):
+        return
+    same = any(
+        isinstance(part, Call) and part.function.name == "eq" and _same_unit(part.arguments, right)
+        for part in conjuncts(on)
+    )
+    if is_private(relation) and same and not anti:
+        return
+    scope.source.refuse(
+        node,
+        "private_join",
+        "rows are matched with private rows of the same privacy unit, and no others",
+        "write NOT EXISTS (SELECT … WHERE inner.unit = outer.unit)"
+        if anti
+        else "compare the units: EXISTS (SELECT … WHERE inner.unit = outer.unit)",
+    )
+
+
+def _same_unit(arguments: Sequence[Expr], right: Source) -> bool:
+    ours, theirs = arguments
+    return (
+        isinstance(ours, Column)
+        and isinstance(theirs, Column)
+        and ours.facts.identity is not None
+        and ours.facts.identity == theirs.facts.identity
+        and (ours.source == right.alias) != (theirs.source == right.alias)
+    )
+
+
+def _subquery(scope: Scope, node: exp.Expr, compare: Callable[[Expr], Expr] | None) -> tuple[Source, Expr]:
+    """The rows to match with, under a name of their own, and the condition on them.
+
+    `compare` is the comparison with the subquery's one column, for IN.
+    """
+    query = _bare(node)
+    alias = scope.context.fresh(node)
+    if type(query) is exp.Subquery:
+        (query,) = scope.source.take(query, "this")
+    if type(query) is not exp.Select or not plain(query):
+        inner = scope.context.deeper(node, scope.context.common)
+        derived = scope.context.derive(inner, query, alias, ())
+        if compare is None:
+            return derived, TRUE
+        if isinstance(derived, Scan) or len(derived.columns) != 1:
+            scope.source.refuse(node, "subquery", "IN takes a subquery of one column")
+        return derived, compare(derived.columns[0])
+    return _correlated(scope, query, alias, compare)
+
+
+def _correlated(
+    scope: Scope, query: exp.Select, alias: str, compare: Callable[[Expr], Expr] | None
+) -> tuple[Source, Expr]:
+    inner = Scope(scope.context.deeper(query, scope.context.common), outer=scope)
+    items = from_clause(inner, query)
+    here = {named.alias for named in inner.tables.values()}
+    where = [part for condition in _where(inner, query) for part in conjuncts(condition)]
+    own = [part for part in where if {column.source for column in columns(part)} <= here]
+    relation = assemble(inner, items, own)
+    across = [part for part in where if part not in own]
+    exported: dict[Expr, Column] = {}
+
+    def export(expr: Expr) -> Expr:
+        if expr not in exported:
+            exported[expr] = Column(alias, f"c{len(exported)}", facts_of(expr, relation))
+        return exported[expr]
+
+    on = [_rewritten(part, here, export) for part in across]
+    outputs = query.expressions
+    if compare is not None:
+        if len(outputs) != 1:
+            scope.source.refuse(query, "subquery", "IN takes a subquery of one column")
+        output = outputs[0].this if type(outputs[0]) is exp.Alias else outputs[0]
+        on.append(compare(export(inner.scalars.lower(output))))
+    if not exported:
+        export(Literal(1, Type.INTEGER))
+    right = Project(relation, alias, tuple(exported), tuple(exported.values()))
+    return right, _all(on)
+
+
+def _where(scope: Scope, query: exp.Select) -> Iterator[Expr]:
+    where = query.args.get("where")
+    if where is None:
+        return
+    (predicate,) = scope.source.take(where, "this")
+    yield condition(scope, predicate)
+
+
+def _rewritten(expr: Expr, here: set[str], export: Callable[[Expr], Expr]) -> Expr:
+    """The condition with the subquery's columns read under the name that it has outside."""
+    if isinstance(expr, Column):
+        return export(expr) if expr.source in here else expr
+    if isinstance(expr, Call):
+        arguments = tuple(_rewritten(part, here, export) for part in expr.arguments)
+        return Call(expr.function, arguments, expr.type)
+    return expr
+
+
+def _bare(node: exp.Expr) -> exp.Expr:
+    while type(node) is exp.Paren:
+        node = node.this
+    return node
+
+
+def _all(predicates: Sequence[Expr]) -> Expr:
+    if not predicates:
+        return TRUE
+    joined = predicates[0] if len(predicates) == 1 else call("and", *predicates)
+    if joined is None:
+        raise TypeError("conditions are booleans")
+    return joined

@@ -1,0 +1,57 @@
+"""Exact aggregates of one unit's rows as engine SQL, clamped to their interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+from dpsql.aggregates.within import WITHIN
+from dpsql.analysis.bounds import interval
+from dpsql.analysis.lattice import Lattice
+from dpsql.plan.expr import Column, Expr
+from dpsql.plan.nodes import Within
+from dpsql.plan.types import Type
+from dpsql.sql.lattice_text import point
+from dpsql.sql.scalar_text import MAX_INTEGER, constant, measured
+
+
+def within(item: Within, named: Column) -> str:
+    """The aggregate, of the type and in the interval of the column as which it is known."""
+    entry = WITHIN[item.function]
+    if item.argument is None:
+        text = entry.sql
+    elif entry.adds:
+        text = _added(entry.sql, item.argument)
+    elif item.argument.type is Type.DOUBLE:
+        text = entry.sql.format(f"({measured(item.argument)} + 0)")  # one sign for zero
+    else:
+        text = entry.sql.format(measured(item.argument))
+    return _clamped(text, named) if named.type.numeric else text
+
+
+def _added(template: str, argument: Expr) -> str:
+    """A sum, or what follows from one, of lattice points, as a DOUBLE; of whole numbers as they are."""
+    around = interval(argument)
+    if argument.type is Type.INTEGER and not around.bounded:
+        return template.format(measured(argument))
+    lattice = Lattice.of(around, integral=argument.type is Type.INTEGER)
+    added = template.format(f"({point(argument, lattice, measured(argument))})")
+    return added if lattice.step == 1 else f"({added}) * {constant(float(lattice.step))}"
+
+
+def _clamped(text: str, named: Column) -> str:
+    clamped = cast = f"TRY_CAST({text} AS {named.type.value})"
+    low, high = named.facts.interval.low, named.facts.interval.high
+    if low is not None:
+        clamped = f"GREATEST({clamped}, {_end(named.type, low, math.floor)})"
+    if high is not None:
+        clamped = f"LEAST({clamped}, {_end(named.type, high, math.ceil)})"
+    # The engine's LEAST and GREATEST skip NULL; but without a value there is none.
+    return cast if clamped == cast else f"CASE WHEN {text} IS NOT NULL THEN {clamped} END"
+
+
+def _end(kind: Type, end: Fraction, rounded: Callable[[Fraction], int]) -> str:
+    if kind is Type.INTEGER:
+        return constant(max(-MAX_INTEGER, min(MAX_INTEGER, rounded(end))))
+    return constant(float(end))
