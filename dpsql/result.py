@@ -20,6 +20,15 @@ Ends = tuple[float, float] | None
 IntervalOf = Callable[[int, int, float], Ends]
 """(row, column, confidence) to the interval of a cell; None where the cell is no noisy aggregate."""
 
+_PANDAS = {
+    "BIGINT": "Int64",
+    "DOUBLE": "float64",
+    "VARCHAR": "string",
+    "BOOLEAN": "boolean",
+    "TIMESTAMP": "datetime64[us]",
+}
+"""The dtype of each engine type. Left alone, pandas looks at the values, and whether one is NULL."""
+
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
@@ -89,10 +98,19 @@ class Result:
         return iter(self.rows)
 
     def df(self) -> pandas.DataFrame:
-        """The rows as a pandas DataFrame. Raises ImportError without pandas."""
+        """The rows as a pandas DataFrame, whose dtypes follow from `types` alone. Raises ImportError without pandas.
+
+        NULL is NaN in DOUBLE, NaT in TIMESTAMP, None in DATE, and NA in whole numbers, booleans and texts,
+        whose dtypes hold it beside all 64 bits of a number.
+        """
         import pandas
 
-        frame = pandas.DataFrame({index: list(values) for index, values in enumerate(self._series())})
+        frame = pandas.DataFrame(
+            {
+                index: pandas.Series(list(values), dtype=_PANDAS.get(kind, "object"))
+                for index, (values, kind) in enumerate(zip(self._series(), self.types, strict=True))
+            }
+        )
         frame.columns = pandas.Index(self.columns)
         return frame
 

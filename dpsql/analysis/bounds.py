@@ -103,7 +103,8 @@ def narrow(predicate: Expr, known: Known | None = None) -> Known:
     narrowed = dict(known or {})
     for condition in _conjuncts(predicate):
         for expr, range_ in _says(condition):
-            narrowed[expr] = narrowed[expr].meet(range_) if expr in narrowed else range_
+            if not isinstance(expr, Literal):  # nothing is to be learnt of a constant, least of all of NULL
+                narrowed[expr] = narrowed[expr].meet(range_) if expr in narrowed else range_
     return narrowed
 
 

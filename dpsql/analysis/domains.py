@@ -90,8 +90,16 @@ def _chosen(expr: Call, known: Known) -> Domain | None:
     if len(known_domains) < len(domains):
         return None
     together = tuple(itertools.chain.from_iterable(known_domains))
-    values = tuple(value for value in together if value is not None)
-    return tuple(float(value) for value in values) if expr.type is Type.DOUBLE else values  # type: ignore[arg-type]
+    return tuple(_as(expr.type, value) for value in together if value is not None)
+
+
+def _as(kind: Type, value: Value) -> Value:
+    """A value of an option's domain as the whole expression shows it: in its common type."""
+    if kind is Type.DOUBLE:
+        return float(value)  # type: ignore[arg-type]
+    if kind is Type.TIMESTAMP and isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        return dt.datetime.combine(value, dt.time())
+    return value
 
 
 def _counted(expr: Expr, known: Known) -> Domain | None:

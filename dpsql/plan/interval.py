@@ -11,11 +11,14 @@ import datetime as dt
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from fractions import Fraction
 
 from dpsql.plan.types import Value
 
 End = Fraction | None
+_LONG = 10**18
+"""Larger ends are shown in short: they may have thousands of digits, or be beyond the largest float."""
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001  (SQL timestamps have no zone)
 
 
@@ -196,4 +199,7 @@ def _greater(a: End, b: End) -> End:
 def _text(end: End) -> str:
     if end is None:
         return "None"
+    if abs(end) > _LONG:
+        shown = Context(prec=6).divide(Decimal(end.numerator), Decimal(end.denominator))
+        return f"{shown.normalize():g}"
     return str(end.numerator) if end.denominator == 1 else f"{float(end):g}"

@@ -1,0 +1,37 @@
+"""A14, reading without paying: an answer that follows from the policy alone is free, and reads no private row."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import pytest
+from worlds import person, spent, world
+
+FREE = [
+    "SELECT city FROM people GROUP BY city",
+    "SELECT city, member FROM people WHERE UPPER(word) = 'X' AND cost / age > 1 GROUP BY city, member",
+    "SELECT rank FROM people JOIN regions ON city = name WHERE rank IN (1, 2) GROUP BY rank > 1, rank",
+]
+
+
+@pytest.mark.parametrize("sql", FREE[:2])
+def test_what_is_not_charged_reads_nothing(sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Public keys alone are answered while the engine refuses to run anything: no failure could tell."""
+    connection = world(person(1))
+
+    def refuse(_: str) -> NoReturn:
+        raise AssertionError("a private row was read")
+
+    monkeypatch.setattr(connection.engine.backend, "run", refuse)
+    assert len(connection.query(sql)) > 1
+    assert spent(connection) == 0
+
+
+def test_what_is_charged_would_be_seen_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test can fail: a count does run on the engine."""
+    connection = world(person(1))
+    asked: list[str] = []
+    run = connection.engine.backend.run
+    monkeypatch.setattr(connection.engine.backend, "run", lambda sql: asked.append(sql) or run(sql))
+    connection.query("SELECT city, COUNT(*) FROM people GROUP BY city")
+    assert len(asked) == 1
