@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     import pyarrow
 
     from dpsql.accounting import BudgetState
-    from dpsql.engine import Engine, Prepared
+    from dpsql.engine import Engine
     from dpsql.explain import Explanation
+    from dpsql.prepared import Prepared
 
 apilevel = "2.0"
 threadsafety = 1
@@ -226,7 +227,7 @@ class Connection:
         delta: Amount | None,
         max_groups: int | None,
     ) -> Any:
-        from dpsql.engine import Asked
+        from dpsql.prepared import Asked
 
         self.engine  # noqa: B018  (refuses a closed connection)
         if not isinstance(sql, str):

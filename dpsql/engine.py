@@ -6,34 +6,38 @@ All but the charge, the engine's run and the draws are pure functions over froze
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from dpsql import catalog
 from dpsql.accounting import Budget, Entry, Ledger, Quote
-from dpsql.accounting.events import Pure, to_json
+from dpsql.accounting.events import to_json
 from dpsql.accounting.ledger import Account
 from dpsql.analysis.analyse import analyse
-from dpsql.analysis.choose import Measured, Price, choose
+from dpsql.analysis.bounds import RELEASED
+from dpsql.analysis.choose import Price, choose
 from dpsql.analysis.verify import verify
 from dpsql.backends import Backend, Exact
 from dpsql.backends.scratch import Scratch
 from dpsql.errors import InternalError, QueryRejected
 from dpsql.mechanisms import Entropy, SystemEntropy
 from dpsql.plan import show
-from dpsql.plan.nodes import Join, Post, private_tables, released_columns
-from dpsql.plan.types import Value
+from dpsql.plan.expr import Expr, Literal, Scalar
+from dpsql.plan.nodes import Answer, Join, Release, Values, private_tables
+from dpsql.plan.steps import Known, releases, resolved, steps
 from dpsql.policy import Policy
+from dpsql.prepared import Asked, Prepared, PreparedRelease
+from dpsql.pricing import prices
 from dpsql.release import ReleasedTable, release
 from dpsql.result import Receipt, Result
-from dpsql.sql.emit import Statement, emit
+from dpsql.sql.emit import emit
 from dpsql.sql.lower import lower
 from dpsql.sql.parse import parse
-from dpsql.sql.post import ORDINAL, RELEASED, emit_post
+from dpsql.sql.post import Copies, Originals, emit_copy, emit_post
 from dpsql.sql.rows import emit_multiplicity
 from dpsql.uncertainty import Uncertainty
 
@@ -57,31 +61,6 @@ class PublicTables:
         if sql not in self._known:
             self._known[sql] = self.backend.public_number(sql)
         return self._known[sql]
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A query as it is asked: its text, parameters, loss and own contribution bound."""
-
-    sql: str
-    parameters: tuple[Value, ...] = ()
-    epsilon: Fraction = Fraction(1)
-    delta: Fraction | None = None
-    max_groups: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """All that is decided about a query before anything is charged or any private row is read."""
-
-    asked: Asked
-    explain: bool
-    tables: tuple[str, ...]
-    post: Post
-    plan: Measured
-    statement: Statement
-    post_sql: str
-    price: Price
 
 
 @dataclass(frozen=True)
@@ -128,74 +107,105 @@ class Engine:
             raise QueryRejected(
                 "the database's own parser cannot read the query", code="syntax", text=asked.sql
             )
-        tables = private_tables(post.release.input)
-        replace = self.policy.neighbors == "replace"
-        analysis = analyse(post.release, public, replace=replace)
-        price = self._price(tables, asked)
+        asked_for = releases(post)
+        parts = prices(asked_for, self.account, asked.epsilon, asked.delta)
+        prepared = tuple(
+            self._prepared(release, price, public) for release, price in zip(asked_for, parts, strict=True)
+        )
+        named = {release: f"#released{index}" for index, release in enumerate(asked_for)}
+        above = Copies(named) if named else Originals()
+        sql = emit_post(post, above, traced=True)
+        for step in steps(post):
+            if not isinstance(step, Release):
+                emit_post(step.post, above)  # for the copies that it reads
+        return Prepared(asked, parsed.explain, post, prepared, above, sql)
+
+    def _prepared(self, release: Release, price: Price, public: PublicTables) -> PreparedRelease:
+        analysis = analyse(release, public, replace=self.policy.neighbors == "replace")
         plan = choose(analysis, price)
         verify(plan)
-        return Prepared(asked, parsed.explain, tables, post, plan, emit(analysis), emit_post(post), price)
-
-    def _price(self, tables: Sequence[str], asked: Asked) -> Price:
-        """What a loss buys from each table; unless stated, delta is spent in proportion to the loss.
-
-        So a table's delta is not used up before its loss is.
-        """
-        accounts = [self.account(table) for table in tables]
-        delta = asked.delta
-        if delta is None:
-            delta = min(_share(account, asked.epsilon) for account in accounts)
-        rhos = [account.accountant.gaussian_rho(asked.epsilon) for account in accounts]
-        known = [rho for rho in rhos if rho is not None]
-        return Price(asked.epsilon, min(known) if len(known) == len(rhos) else None, delta)
+        return PreparedRelease(release, private_tables(release.input), plan, emit(analysis), price)
 
     def quote(self, prepared: Prepared) -> tuple[Quote, ...]:
         """What the ledger would say to the charge now; writes nothing."""
-        event = prepared.plan.event
-        return () if event is None else self.ledger.dry_run(dict.fromkeys(prepared.tables, event))
+        return self.ledger.dry_run(prepared.charges) if prepared.charges else ()
 
     def answer(self, prepared: Prepared) -> Result:
         """Charges durably first, then reads, noises and post-processes what was prepared."""
-        scratch = Scratch(RELEASED, self._released_columns(prepared))
-        try:
+        if isinstance(prepared.above, Originals):
+            return self._public(prepared)
+        with Scratch() as scratch:
+            self._furnish(scratch, prepared, prepared.above)
             # A query whose post-processing cannot even be bound fails here, before it is charged.
             scratch.query(prepared.post_sql)
             entries = self._charge(prepared)
-            table = self._release(prepared)
-            ordinals = list(range(len(table.rows)))
-            series = list(zip(*table.rows, strict=True)) if table.rows else [() for _ in table.columns]
-            scratch.fill([*series, ordinals])
-            rows, types = scratch.query(prepared.post_sql)
-        finally:
-            scratch.close()
-        return self._result(prepared, table, rows, types, entries)
+            tables, values = self._released(scratch, prepared, prepared.above)
+            post = resolved(prepared.post, values, within_releases=False)
+            rows, types = scratch.query(emit_post(post, prepared.above, traced=True))
+        return self._result(prepared, tables, rows, types, entries)
 
-    def _released_columns(self, prepared: Prepared) -> list[tuple[str, str]]:
-        columns = [(column.name, column.type.value) for column in released_columns(prepared.post.release)]
-        return [*columns, (ORDINAL, "BIGINT")]
+    def _public(self, prepared: Prepared) -> Result:
+        """A query on nothing private is answered exactly, and free."""
+        values: dict[Scalar | Answer, Expr | Values] = {}
+        for step in steps(prepared.post):
+            if not isinstance(step, Release):
+                found, _ = self.backend.public_rows(emit_post(resolved(step.post, values), prepared.above))
+                values[step] = _known(step, found)
+        rows, types = self.backend.public_rows(emit_post(resolved(prepared.post, values), prepared.above))
+        return self._result(prepared, [], rows, types, ())
+
+    def _furnish(self, scratch: Scratch, prepared: Prepared, above: Copies) -> None:
+        """Makes the empty released tables, and copies of the public tables that are read beside them."""
+        for part in prepared.releases:
+            scratch.create(above.released[part.release], part.columns)
+        for table, read in above.columns.items():
+            columns = list(read.values())
+            rows, _ = self.backend.public_rows(emit_copy(table, columns))
+            scratch.create(
+                table, [(column.name, column.type.value) for column in columns] or [("#", "BIGINT")]
+            )
+            scratch.fill(table, _series(rows, len(columns)) if columns else [[1] * len(rows)])
+
+    def _released(
+        self, scratch: Scratch, prepared: Prepared, above: Copies
+    ) -> tuple[list[ReleasedTable], Known]:
+        """Answers the releases, and the scalar queries over them, each after what it needs."""
+        values: dict[Scalar | Answer, Expr | Values] = {}
+        known = {release.release: release for release in prepared.releases}
+        tables = []
+        for step in steps(prepared.post):
+            if isinstance(step, Release):
+                table = self._release(known[step], values)
+                series = _series(table.rows, len(table.columns))
+                scratch.fill(above.released[step], [*series, list(range(len(table.rows)))])
+                tables.append(table)
+            else:
+                query = resolved(step.post, values, within_releases=False)
+                found, _ = scratch.query(emit_post(query, above))
+                values[step] = _known(step, found)
+        return tables, values
 
     def _charge(self, prepared: Prepared) -> tuple[Entry, ...]:
-        event = prepared.plan.event
-        if event is None:
+        if not prepared.charges:
             return ()  # the keys alone, all of them public
         details = {
             "plan": show.digest(prepared.post),
             "data_version": self.policy.data_version,
-            "mechanisms": list(_mechanisms(prepared.plan)),
+            "mechanisms": _mechanisms(prepared),
         }
         return self.ledger.charge(
-            dict.fromkeys(prepared.tables, event),
-            analyst=self.analyst,
-            query=prepared.asked.sql,
-            details=details,
+            prepared.charges, analyst=self.analyst, query=prepared.asked.sql, details=details
         )
 
-    def _release(self, prepared: Prepared) -> ReleasedTable:
+    def _release(self, prepared: PreparedRelease, values: Known) -> ReleasedTable:
+        plan, statement = prepared.plan, prepared.statement
+        if values:
+            statement = emit(resolved(plan.analysis, values))
         # What is not charged, because it follows from the policy alone, reads nothing private either.
-        exact = Exact([]) if prepared.plan.event is None else self.backend.run(prepared.statement.sql)
+        exact = Exact([]) if plan.event is None else self.backend.run(statement.sql)
         failed = ""
         try:
-            return release(prepared.plan, prepared.statement, exact, self.entropy)
+            return release(plan, statement, exact, self.entropy)
         except Exception as error:  # noqa: BLE001  (its words and its frames may hold exact values)
             failed = type(error).__name__
         raise InternalError(f"the noise could not be added ({failed}); the charge stays", code="release")
@@ -203,27 +213,34 @@ class Engine:
     def _result(
         self,
         prepared: Prepared,
-        table: ReleasedTable,
+        tables: Sequence[ReleasedTable],
         rows: Sequence[tuple[Any, ...]],
         types: Sequence[str],
         entries: Sequence[Entry],
     ) -> Result:
-        uncertainty = Uncertainty(prepared.plan, prepared.post, table, tuple(int(row[-1]) for row in rows))
-        width = len(prepared.post.outputs)
+        post, width = prepared.post, len(prepared.post.outputs)
+        uncertainty: Uncertainty | None = None
+        if isinstance(post.source, Release) and not post.distinct:
+            last = len(prepared.releases) - 1  # after those that its conditions need
+            origin = tuple(int(row[width]) for row in rows)
+            uncertainty = Uncertainty(prepared.releases[last].plan, post, tables[last], origin)
         return Result(
             columns=tuple(output.name for output in prepared.post.outputs),
             types=tuple(types[:width]),
             rows=tuple(tuple(row[:width]) for row in rows),
             scales=tuple(
-                tuple(uncertainty.scale(row, column) for column in range(width)) for row in range(len(rows))
+                tuple(
+                    None if uncertainty is None else uncertainty.scale(row, column) for column in range(width)
+                )
+                for row in range(len(rows))
             ),
             receipt=self.receipt(prepared, entries),
-            _interval_of=uncertainty.interval,
+            _interval_of=_unknown if uncertainty is None else uncertainty.interval,
         )
 
     def receipt(self, prepared: Prepared, entries: Sequence[Entry]) -> Receipt:
         """The receipt of a query that was charged as `entries` say, or, without any, explained."""
-        event = prepared.plan.event
+        event = prepared.event
         return Receipt(
             query=prepared.asked.sql,
             plan=show.digest(prepared.post),
@@ -232,7 +249,7 @@ class Engine:
             neighbors=self.policy.neighbors,
             data_version=self.policy.data_version,
             policy=self.policy.digest(),
-            mechanisms=tuple(_mechanisms(prepared.plan)),
+            mechanisms=tuple(_mechanisms(prepared)),
             loss=None if event is None else json.loads(to_json(event)),
             entries=tuple(
                 {
@@ -249,15 +266,31 @@ class Engine:
         )
 
 
-def _share(account: Account, epsilon: Fraction) -> Fraction:
-    """The delta of an account that goes with a loss."""
-    loss = account.accountant.cost(Pure(epsilon)).loss_fraction
-    delta = account.limit.delta_fraction * min(loss / account.limit.loss_fraction, Fraction(1))
-    # A short fraction: rounding it down is safe, and long ones only slow the arithmetic.
-    return Fraction(int(delta * 10**30), 10**30)
+def _unknown(_row: int, _column: int, _confidence: float) -> None:
+    """The interval of a cell that is derived from several released ones."""
 
 
-def _mechanisms(plan: Measured) -> list[dict[str, Any]]:
+def _series(rows: Sequence[tuple[Any, ...]], width: int) -> list[Sequence[Any]]:
+    """Rows as columns."""
+    return list(zip(*rows, strict=True)) if rows else [()] * width
+
+
+def _known(step: Scalar | Answer, rows: Sequence[tuple[Any, ...]]) -> Literal | Values:
+    """What a query has given, as constants: of a scalar query its value, NULL where it has no row."""
+    cleaned = tuple(tuple(map(_tame, row)) for row in rows)
+    if isinstance(step, Answer):
+        return Values(cleaned, step.alias, step.columns)
+    return Literal(cleaned[0][0] if cleaned else None, step.type)
+
+
+def _tame(value: Any) -> Any:
+    """A released value as a constant among private rows: finite, and as small as it is taken to be."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return max(-RELEASED, min(RELEASED, value)) if type(value) is int else value
+
+
+def _mechanisms(prepared: Prepared) -> list[dict[str, Any]]:
     return [
         {
             "statistic": measured.block.name,
@@ -266,7 +299,8 @@ def _mechanisms(plan: Measured) -> list[dict[str, Any]]:
             "l2_sensitivity_squared": str(measured.sensitivity.l2_squared),
             "cells": len(measured.block.cells),
         }
-        for measured in plan.blocks
+        for release in prepared.releases
+        for measured in release.plan.blocks
     ]
 
 

@@ -10,23 +10,29 @@ from fractions import Fraction
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.within import WITHIN
 from dpsql.analysis import intervals
-from dpsql.analysis.choose import MeasuredBlock, predicted_std, statistic_of
+from dpsql.analysis.choose import Measured, MeasuredBlock, predicted_std, statistic_of
 from dpsql.analysis.stability import describe
-from dpsql.engine import Engine, Prepared
-from dpsql.plan.expr import Column, Expr
+from dpsql.engine import Engine
+from dpsql.plan.expr import Column, Expr, Scalar
 from dpsql.plan.nodes import (
     Aggregation,
+    Answer,
     Filter,
     Grouped,
     Join,
     Matching,
+    Post,
     Project,
     Relation,
+    Release,
     Scan,
     SetOperation,
+    Values,
     inputs,
 )
+from dpsql.plan.steps import steps
 from dpsql.plan.words import phrase
+from dpsql.prepared import Prepared, PreparedRelease
 from dpsql.result import Receipt, Result
 
 
@@ -55,31 +61,41 @@ class Explanation:
 
 
 def _lines(engine: Engine, prepared: Prepared) -> Iterator[str]:
-    yield from _post(prepared)
-    yield from _release(engine, prepared)
-    yield from _tree(engine, prepared.post.release.input, "      ")
-    yield ""
-    yield from _measurements(prepared)
+    yield from _post(engine, prepared, prepared.post, "")
+    for scalar in (step for step in steps(prepared.post) if isinstance(step, Scalar)):
+        yield f"First {scalar}"
+        yield from _post(engine, prepared, scalar.post, "  ")
+    for number, release in enumerate(prepared.releases, 1):
+        several = len(prepared.releases) > 1
+        yield ""
+        yield f"Measured{f' in release {number}' * several}"
+        yield from _measurements(release)
     yield ""
     yield from _price(engine, prepared)
-    yield ""
-    yield "SQL sent to the engine"
-    yield from (f"  {line}" for line in prepared.statement.sql.splitlines())
+    for number, release in enumerate(prepared.releases, 1):
+        yield ""
+        yield f"SQL sent to the engine{f' for release {number}' * (len(prepared.releases) > 1)}"
+        yield from (f"  {line}" for line in release.statement.sql.splitlines())
 
 
-def _post(prepared: Prepared) -> Iterator[str]:
-    post = prepared.post
-    names = {key.name: phrase(key.expr) for key in post.release.keys}
-    names |= {item.name: _call(item) for item in post.release.aggregations}
+def _post(engine: Engine, prepared: Prepared, post: Post, indent: str) -> Iterator[str]:
+    names = {}
+    if isinstance(post.source, Release):
+        names = {key.name: phrase(key.expr) for key in post.source.keys}
+        names |= {item.name: _call(item) for item in post.source.aggregations}
     outputs = ", ".join(f"{phrase(output.expr, names)} AS {output.name}" for output in post.outputs)
-    yield f"Output {outputs}   free: reads released values alone"
+    yield f"{indent}Output {outputs}   free: reads released and public values alone"
     if post.having is not None:
-        yield f"  HAVING {phrase(post.having, names)}"
+        yield f"{indent}  HAVING {phrase(post.having, names)}"
     if post.order:
         items = (f"{phrase(item.expr, names)}{' DESC' if item.descending else ''}" for item in post.order)
-        yield f"  ORDER BY {', '.join(items)}"
+        yield f"{indent}  ORDER BY {', '.join(items)}"
     if post.limit is not None or post.offset:
-        yield f"  LIMIT {post.limit} OFFSET {post.offset}"
+        yield f"{indent}  LIMIT {post.limit} OFFSET {post.offset}"
+    if isinstance(post.source, Release):
+        yield from _release(engine, prepared, post.source, indent)
+    else:
+        yield from _tree(engine, prepared, post.source, indent + "   ")
 
 
 def _call(item: Aggregation) -> str:
@@ -87,39 +103,45 @@ def _call(item: Aggregation) -> str:
     return signature if item.argument is None else signature.replace("x", phrase(item.argument))
 
 
-def _release(engine: Engine, prepared: Prepared) -> Iterator[str]:
-    analysis, bound = prepared.plan.analysis, prepared.plan.analysis.bound
-    keys = ", ".join(phrase(key.expr) for key in analysis.release.keys)
-    yield f"└─ Release{f' by {keys}' if keys else ''}   the boundary: below it rows belong to a {engine.policy.privacy_unit}"
+def _release(engine: Engine, prepared: Prepared, released: Release, indent: str) -> Iterator[str]:
+    number = [part.release for part in prepared.releases].index(released)
+    part = prepared.releases[number]
+    analysis, bound = part.plan.analysis, part.plan.analysis.bound
+    keys = ", ".join(phrase(key.expr) for key in released.keys)
+    title = f"Release{f' {number + 1}' * (len(prepared.releases) > 1)}{f' by {keys}' if keys else ''}"
+    yield f"{indent}└─ {title}   the boundary: below it rows belong to a {engine.policy.privacy_unit}"
     enforced = (
         "each row is its own unit" if not bound.per_unit else f"at most {_many(bound.rows, 'row')} of a unit"
     )
     if bound.per_unit and keys:
         enforced += f" in at most {_many(bound.groups, 'group')}"
         enforced += ", enforced" if bound.limited else ""
-    yield f"   │  contribution: {enforced}; neighbours: {engine.policy.neighbors}"
-    for key in analysis.release.keys:
-        yield f"   │  key {phrase(key.expr)}: {_domain(prepared, key.name)}"
+    yield f"{indent}   │  contribution: {enforced}; neighbours: {engine.policy.neighbors}"
+    for index, key in enumerate(released.keys):
+        yield f"{indent}   │  key {phrase(key.expr)}: {_domain(part, index)}"
     for index, measure in enumerate(analysis.measures):
         lattice = measure.lattice
         grid = "" if lattice is None else f", summed in steps of {_number(lattice.step)}"
-        yield f"   │  x{index} = {phrase(measure.expr)} in {measure.interval}{grid}"
+        yield f"{indent}   │  x{index} = {phrase(measure.expr)} in {measure.interval}{grid}"
+    yield from _tree(engine, prepared, released.input, indent + "      ")
 
 
-def _domain(prepared: Prepared, name: str) -> str:
-    analysis = prepared.plan.analysis
-    index = [key.name for key in analysis.release.keys].index(name)
-    known = "not public" if analysis.domains is None else f"{len(analysis.domains[index])} public values"
-    chosen = prepared.plan.selection
+def _domain(part: PreparedRelease, index: int) -> str:
+    domains, chosen = part.plan.analysis.domains, part.plan.selection
+    known = "not public" if domains is None else f"{len(domains[index])} public values"
     if chosen is None:
         return f"{known}, all released"
     return f"{known}; a group is shown if its noisy count is at least {math.ceil(chosen.count)}"
 
 
-def _tree(engine: Engine, relation: Relation, indent: str) -> Iterator[str]:
+def _tree(engine: Engine, prepared: Prepared, relation: Relation, indent: str) -> Iterator[str]:
+    if isinstance(relation, Answer):
+        yield f"{indent[3:]}└─ Answer{_known_as('', relation.alias)}   public"
+        yield from _post(engine, prepared, relation.post, indent)
+        return
     yield f"{indent[3:]}└─ {_title(relation)}   {describe(relation, engine.public)}"
     for part in inputs(relation):
-        yield from _tree(engine, part, indent + "   ")
+        yield from _tree(engine, prepared, part, indent + "   ")
 
 
 def _title(relation: Relation) -> str:
@@ -140,6 +162,8 @@ def _title(relation: Relation) -> str:
             return f"Group by {', '.join(map(phrase, relation.keys))}: {_aggregated(relation)}"
         case SetOperation():
             return f"{relation.kind.value.title()}{_known_as('', relation.alias)}"
+        case Answer() | Values():
+            return f"{type(relation).__name__}{_known_as('', relation.alias)}"
 
 
 def _known_as(table: str, alias: str) -> str:
@@ -159,15 +183,14 @@ def _aggregated(relation: Grouped) -> str:
     return ", ".join(texts) or "nothing"
 
 
-def _measurements(prepared: Prepared) -> Iterator[str]:
-    plan = prepared.plan
-    yield "Measured"
+def _measurements(part: PreparedRelease) -> Iterator[str]:
+    plan = part.plan
     if not plan.blocks:
         yield "  nothing: the group keys are public"
     for measured in plan.blocks:
         yield f"  {measured.block.name}: {_norms(measured)}, {measured.mechanism.describe()} (in steps)"
-    for item in prepared.post.release.aggregations:
-        yield f"  {_call(item)}: {_expected(prepared, item)}"
+    for item in part.release.aggregations:
+        yield f"  {_call(item)}: {_expected(plan, item)}"
     for candidate in plan.candidates[1:]:
         ratio = math.exp(candidate.score - plan.candidates[0].score)
         yield f"  not chosen: {candidate.name}, with {ratio:.2f} times the error"
@@ -178,9 +201,8 @@ def _norms(measured: MeasuredBlock) -> str:
     return f"l1 sensitivity {_number(l1)}, l2 sensitivity {l2:,.6g}"
 
 
-def _expected(prepared: Prepared, item: Aggregation) -> str:
+def _expected(plan: Measured, item: Aggregation) -> str:
     """The half-width that 95 of 100 answers will keep to, as far as it can be known beforehand."""
-    plan = prepared.plan
     entry = AGGREGATES[item.function]
     if entry.ratio:
         return f"expected 95% half-width about {1.96 * predicted_std(plan, item):,.4g} / number of rows"
@@ -192,9 +214,8 @@ def _expected(prepared: Prepared, item: Aggregation) -> str:
 
 
 def _price(engine: Engine, prepared: Prepared) -> Iterator[str]:
-    event = prepared.plan.event
     yield "Price"
-    if event is None:
+    if not prepared.charges:
         yield "  nothing"
         return
     for quote in engine.quote(prepared):

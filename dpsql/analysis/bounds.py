@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from dpsql.functions.conditional import case_branches
-from dpsql.plan.expr import Call, Column, Expr, Literal, Released
+from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar
 from dpsql.plan.interval import Interval, hull, position
 from dpsql.plan.nodes import Filter, Join, Matching, Relation
 from dpsql.plan.types import Type
@@ -52,7 +52,7 @@ class _Derivation:
         match expr:
             case Column():
                 return expr.facts.interval
-            case Released() if expr.type is Type.INTEGER:
+            case Released() | Scalar() if expr.type is Type.INTEGER:
                 return Interval(-RELEASED, RELEASED)
             case Literal():
                 at = position(expr.value)

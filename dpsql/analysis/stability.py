@@ -12,6 +12,7 @@ from typing import Protocol
 from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Column, columns
 from dpsql.plan.nodes import (
+    Answer,
     Contribution,
     Filter,
     Grouped,
@@ -25,6 +26,8 @@ from dpsql.plan.nodes import (
     SetKind,
     SetOperation,
     UnitKind,
+    Values,
+    is_answered,
     is_private,
     private_scans,
     sources,
@@ -86,10 +89,14 @@ def most_rows(relation: Relation, facts: PublicFacts) -> int:
             return most_rows(relation.left, facts)
         case Join():
             return _joined_rows(relation, facts)
+        case Answer() | Values():
+            raise TypeError("public rows belong to nobody")
 
 
 def _joined_rows(join: Join, facts: PublicFacts) -> int:
     left = most_rows(join.left, facts)
+    if is_answered(join.right):
+        return left  # by its group keys, which lowering sees to
     if not is_private(join.right):
         return left * max(1, facts.multiplicity(join))
     right = most_rows(join.right, facts)
@@ -174,6 +181,8 @@ def describe(relation: Relation, facts: PublicFacts) -> str:
             return _whose(relation)
         case Filter() | Matching():
             return "stability 1"
+        case Join(right=right) if is_answered(right):
+            return "stability 1: at most one answered row for a key"
         case Join(right=right) if not is_private(right):
             times = max(1, facts.multiplicity(relation))
             return f"stability {times}: at most {times} public row{'s' * (times != 1)} for a key"
@@ -181,8 +190,8 @@ def describe(relation: Relation, facts: PublicFacts) -> str:
             return f"within a unit; {_many(most_rows(relation, facts))} of a unit"
         case Grouped():
             return f"groups of a unit; {_many(most_rows(relation, facts))} of a unit"
-        case Project():
-            return f"{'distinct rows of a unit; ' * relation.distinct}{_many(most_rows(relation, facts))} of a unit"
+        case _:
+            return f"{'distinct rows of a unit; ' * getattr(relation, 'distinct', False)}{_many(most_rows(relation, facts))} of a unit"
 
 
 def _whose(scan: Scan) -> str:

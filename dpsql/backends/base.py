@@ -53,6 +53,10 @@ class Backend(Protocol):
         """The whole number that an emitted query over public tables alone gives."""
         ...
 
+    def public_rows(self, sql: str) -> tuple[list[tuple[Any, ...]], list[str]]:
+        """The rows of an emitted query over public tables alone, and the engine types of its columns."""
+        ...
+
     def parses(self, text: str) -> bool:
         """Whether the engine's own parser reads `text` as one statement. Nothing is bound or run."""
         ...

@@ -17,13 +17,24 @@ LOCKED: dict[str, bool | str | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
     "allow_community_extensions": False,
+    "allow_persistent_secrets": False,
     "python_enable_replacements": False,
+    "memory_limit": "80%",
+    "temp_directory": "",
     "enable_external_access": False,
+    "allowed_configs": ["disabled_filesystems"],
     "lock_configuration": True,
 }
-"""The second wall behind the whitelist: no file, extension, variable of the program or setting."""
+"""The second wall behind the whitelist: no file, extension, variable of the program or setting.
+
+Memory is bounded by a share of the machine's, and nothing is ever written to disk: a statement that
+needs more fails. The one setting left open can only close more, which `seal` does.
+"""
+
+_SEAL = "SET disabled_filesystems = 'LocalFileSystem'"
 
 _NUMBER = "SELECT txid_current()"
+_FUNCTIONS = "SELECT function_name, internal FROM duckdb_functions()"
 _SCHEMA = """
     SELECT table_name, column_name, data_type FROM duckdb_columns()
     WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp')
@@ -53,7 +64,12 @@ class DuckDBBackend:
         self._connection = _connect(database)
 
     def schema(self) -> dict[str, list[tuple[str, str]]]:
-        """Each table's columns with their engine types, from the catalogue."""
+        """Each table's columns with their engine types, from the catalogue.
+
+        Raises OperationalError where a macro of the database's has the name of a function that DuckDB
+        brings along: it would take that one's place, and a sum or a clamp would not be what it says.
+        """
+        self._refuse_shadows()
         tables: dict[str, list[tuple[str, str]]] = {}
         for table, column, kind in self._query(_SCHEMA):
             loose = (table, column) in self._untyped
@@ -64,6 +80,11 @@ class DuckDBBackend:
         """The whole number that an emitted query over public tables alone gives."""
         ((number,),) = self._query(sql)
         return int(number)
+
+    def public_rows(self, sql: str) -> tuple[list[tuple[Any, ...]], list[str]]:
+        """The rows of an emitted query over public tables alone, and the engine types of its columns."""
+        rows = self._query(sql)
+        return rows, [str(column[1]) for column in self._connection.description or ()]
 
     def parses(self, text: str) -> bool:
         """Whether DuckDB's parser reads `text` as one statement."""
@@ -91,6 +112,16 @@ class DuckDBBackend:
         if self._owned:
             self._connection.close()
 
+    def _refuse_shadows(self) -> None:
+        functions = {(name.lower(), internal) for name, internal in self._query(_FUNCTIONS)}
+        shadows = sorted(name for name, internal in functions if not internal and (name, True) in functions)
+        if shadows:
+            raise OperationalError(
+                f"macros of the database hide functions of DuckDB: {', '.join(shadows)}",
+                code="shadowed",
+                hint="drop them, or give them names of their own",
+            )
+
     def _begin(self) -> bool:
         # Outside a transaction each statement has a number of its own. Trying to begin a second
         # transaction would abort the owner's first.
@@ -117,18 +148,30 @@ class DuckDBBackend:
         raise AssertionError
 
 
+def seal(connection: duckdb.DuckDBPyConnection) -> None:
+    """Takes files away for good from an engine that has opened all it needs.
+
+    Without external access DuckDB still reads the database's own file by its name, and reads and writes
+    the log beside it; its configuration cannot say so before the file is open.
+    """
+    connection.execute(_SEAL)
+
+
 def _connect(
     database: str | Path | Mapping[str, Any] | duckdb.DuckDBPyConnection,
 ) -> duckdb.DuckDBPyConnection:
     if isinstance(database, duckdb.DuckDBPyConnection):
         return database
     if isinstance(database, Mapping):
-        return _framed(database)
-    if isinstance(database, (str, Path)):
-        return _opened(str(database))
-    raise ProgrammingError(
-        f"a database is a DuckDB path, an open duckdb connection or a dict of frames, not {type(database).__name__}"
-    )
+        connection = _framed(database)
+    elif isinstance(database, (str, Path)):
+        connection = _opened(str(database))
+    else:
+        raise ProgrammingError(
+            f"a database is a DuckDB path, an open duckdb connection or a dict of frames, not {type(database).__name__}"
+        )
+    seal(connection)
+    return connection
 
 
 def _opened(path: str) -> duckdb.DuckDBPyConnection:
@@ -149,7 +192,7 @@ def _opened(path: str) -> duckdb.DuckDBPyConnection:
 
 
 def _framed(frames: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect()
+    connection = duckdb.connect(config=LOCKED)
     for name, frame in frames.items():
         failed = False
         try:
@@ -161,6 +204,4 @@ def _framed(frames: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
                 f"the table {name} is no pandas, polars or Arrow table but {type(frame).__name__}",
                 code="frame",
             )
-    for setting, value in LOCKED.items():
-        connection.execute(f"SET {setting} = {str(value).lower()}")
     return connection

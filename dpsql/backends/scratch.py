@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import duckdb
 
@@ -23,23 +23,25 @@ def _engine(_process: int) -> duckdb.DuckDBPyConnection:
 
 
 class Scratch:
-    """A connection of its own to that database, with one temporary table that no other can see."""
+    """A connection of its own to that database, with temporary tables that no other can see."""
 
-    def __init__(self, table: str, columns: Sequence[tuple[str, str]]) -> None:
-        """`columns` are names with engine types."""
-        self._table = table
-        self._columns = columns
+    def __init__(self) -> None:
         self._connection = _engine(os.getpid()).cursor()
-        declared = ", ".join(f'"{name}" {kind}' for name, kind in columns)
-        self._connection.execute(f'CREATE TEMP TABLE "{table}" ({declared})')
+        self._types: dict[str, Sequence[str]] = {}
 
-    def fill(self, columns: Sequence[Sequence[Value]]) -> None:
+    def create(self, table: str, columns: Sequence[tuple[str, str]]) -> None:
+        """Makes an empty table; `columns` are names with engine types."""
+        declared = ", ".join(f"{_quoted(name)} {kind}" for name, kind in columns)
+        self._connection.execute(f"CREATE TEMP TABLE {_quoted(table)} ({declared})")
+        self._types[table] = [kind for _, kind in columns]
+
+    def fill(self, table: str, columns: Sequence[Sequence[Value]]) -> None:
         """Inserts the values, column by column."""
-        unnested = ", ".join(f"unnest(CAST(? AS {kind}[]))" for _, kind in self._columns)
-        self._connection.execute(f'INSERT INTO "{self._table}" SELECT {unnested}', list(columns))
+        unnested = ", ".join(f"unnest(CAST(? AS {kind}[]))" for kind in self._types[table])
+        self._connection.execute(f"INSERT INTO {_quoted(table)} SELECT {unnested}", list(columns))
 
     def query(self, sql: str) -> tuple[list[tuple[Any, ...]], list[str]]:
-        """The rows and the engine types of a query over the table.
+        """The rows and the engine types of a query over the tables.
 
         Raises OperationalError where post-processing of released values fails, such as by overflow.
         """
@@ -58,6 +60,13 @@ class Scratch:
             )
         raise AssertionError
 
-    def close(self) -> None:
-        """Throws the table away."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Throws the tables away."""
         self._connection.close()
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

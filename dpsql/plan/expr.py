@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.types import Type, Value
@@ -138,7 +139,18 @@ class Call:
         return f"{self.function.name}({', '.join(map(str, self.arguments))})"
 
 
-Expr = Column | Literal | Released | Call
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """The one value of a query over released and public values, a `Post`; NULL if it has no row."""
+
+    post: Any
+    type: Type
+
+    def __str__(self) -> str:
+        return "(the value of a subquery)"
+
+
+Expr = Column | Literal | Released | Scalar | Call
 """A scalar expression."""
 
 

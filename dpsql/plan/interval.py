@@ -17,7 +17,7 @@ from fractions import Fraction
 from dpsql.plan.types import Value
 
 End = Fraction | None
-_LONG = 10**18
+_LONG = 2**64
 """Larger ends are shown in short: they may have thousands of digits, or be beyond the largest float."""
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001  (SQL timestamps have no zone)
 

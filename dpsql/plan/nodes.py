@@ -7,12 +7,12 @@ stands above it and sees released values alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
 from dpsql.plan.expr import Column, Expr, Released
-from dpsql.plan.types import Type
+from dpsql.plan.types import Type, Value
 
 
 class UnitKind(Enum):
@@ -150,7 +150,31 @@ class SetOperation:
         _check_columns(self.alias, self.columns, len(self.columns))
 
 
-Source = Scan | Project | Grouped | SetOperation
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The rows that a query over released or public values gives, known as `columns`: public themselves."""
+
+    post: Post
+    alias: str
+    columns: tuple[Column, ...]
+
+    def __post_init__(self) -> None:
+        _check_columns(self.alias, self.columns, len(self.post.outputs))
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Rows that the query itself, or an earlier answer, gives: public."""
+
+    rows: tuple[tuple[Value, ...], ...]
+    alias: str
+    columns: tuple[Column, ...]
+
+    def __post_init__(self) -> None:
+        _check_columns(self.alias, self.columns, len(self.columns))
+
+
+Source = Scan | Project | Grouped | SetOperation | Answer | Values
 """A relation with a name of its own in the query."""
 
 
@@ -274,20 +298,35 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """What the query does with the release: free of charge, for it reads released values alone."""
+    """What a query does with a release, or with a relation of public rows: free of charge.
 
-    release: Release
+    Over a release expressions read its `Released` columns, over a relation the columns of its sources.
+    """
+
+    source: Release | Relation
     outputs: tuple[Output, ...]
     having: Expr | None = None
     order: tuple[Order, ...] = ()
     limit: int | None = None
     offset: int = 0
+    distinct: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.source, Release) and is_private(self.source):
+            raise ValueError("private rows are released, and nothing else")
+
+    @property
+    def release(self) -> Release:
+        """The release, where the query reads one alone."""
+        if not isinstance(self.source, Release):
+            raise TypeError("the query does not read a release alone")
+        return self.source
 
 
 def inputs(relation: Relation) -> tuple[Relation, ...]:
     """The relations that a relation is made of, in the order in which the query names them."""
     match relation:
-        case Scan():
+        case Scan() | Answer() | Values():
             return ()
         case Filter() | Project() | Grouped():
             return (relation.input,)
@@ -302,6 +341,43 @@ def scans(relation: Relation) -> tuple[Scan, ...]:
     if isinstance(relation, Scan):
         return (relation,)
     return tuple(scan for part in inputs(relation) for scan in scans(part))
+
+
+def is_answered(relation: Relation) -> bool:
+    """Whether rows come from a query that is answered before."""
+    return isinstance(relation, Answer) or any(map(is_answered, inputs(relation)))
+
+
+def is_unique(answer: Source, columns: Iterable[Column]) -> bool:
+    """Whether no two rows of a source agree in all of these columns, whatever is released."""
+    if not isinstance(answer, Answer) or not isinstance(answer.post.source, Release):
+        return False
+    named = {column.name for column in columns}
+    shown = {
+        output.expr.name
+        for output, column in zip(answer.post.outputs, answer.columns, strict=True)
+        if isinstance(output.expr, Released) and column.name in named
+    }
+    return shown >= {key.name for key in answer.post.source.keys}
+
+
+def is_single(source: Source) -> bool:
+    """Whether a public source has at most one row."""
+    match source:
+        case Answer(post=post):
+            whole = isinstance(post.source, Release) and not post.source.keys
+            return (
+                post.limit in (0, 1) or whole or (isinstance(post.source, Project) and is_single(post.source))
+            )
+        case (
+            Project(input=Grouped() | Project() as rows)
+            | Project(input=Filter(input=Grouped() | Project() as rows))
+        ):
+            return is_single(rows)
+        case Grouped():
+            return not source.keys
+        case _:
+            return False
 
 
 def is_private(relation: Relation) -> bool:

@@ -9,9 +9,11 @@ from sqlglot import exp
 
 from dpsql.analysis.bounds import conditions, interval
 from dpsql.analysis.domains import domain, nullable
-from dpsql.plan.expr import Column, Expr, Facts
-from dpsql.plan.interval import ANYWHERE
+from dpsql.plan.expr import Column, Expr, Facts, Literal
+from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.nodes import (
+    Answer,
+    Post,
     Project,
     Relation,
     Scan,
@@ -19,12 +21,13 @@ from dpsql.plan.nodes import (
     SetOperation,
     Source,
     UnitKind,
+    Values,
     is_private,
     private_scans,
 )
-from dpsql.plan.types import common
+from dpsql.plan.types import Type, Value, common
 from dpsql.policy import fold
-from dpsql.sql.scope import CommonTable, Context
+from dpsql.sql.scope import CommonTable, Context, Scope
 
 _SETS: dict[type[exp.Expr], tuple[SetKind, SetKind | None]] = {
     exp.Union: (SetKind.UNION, SetKind.UNION_ALL),
@@ -75,7 +78,9 @@ def common_tables(context: Context, select: exp.Expr) -> Context:
 def set_operation(context: Context, node: exp.Expr, alias: str, names: Sequence[str]) -> SetOperation:
     """UNION, UNION ALL, INTERSECT and EXCEPT of two queries, by position."""
     distinct, all_ = _SETS[type(node)]
-    left_node, right_node, is_distinct = context.source.take(node, "this", "expression", "distinct")
+    left_node, right_node, is_distinct = context.source.take(
+        node, "this", "expression", "distinct", "with_", "order", "limit", "offset"
+    )[:3]
     kind = distinct if is_distinct else all_
     if kind is None:
         context.source.refuse(node, "clause", f"{node.key.upper()} ALL is not supported", "leave ALL out")
@@ -149,18 +154,67 @@ def _check_units(context: Context, node: exp.Expr, operation: SetOperation) -> N
         )
 
 
+def values(context: Context, node: exp.Values, alias: str, names: Sequence[str]) -> Values:
+    """VALUES (…), (…): constants as a public table."""
+    (tuples, _) = context.source.take(node, "expressions", "alias")
+    lowered = Scope(context).scalars
+    rows = []
+    for part in tuples:
+        (items,) = context.source.take(part, "expressions")
+        row = [lowered.lower(item) for item in items]
+        if not all(isinstance(item, Literal) for item in row):
+            context.source.refuse(part, "constant", "VALUES takes constants")
+        rows.append([item for item in row if isinstance(item, Literal)])
+    width = len(rows[0])
+    if any(len(row) != width for row in rows):
+        context.source.refuse(node, "set_operation", "all rows of VALUES have as many columns")
+    columns = []
+    for index in range(width):
+        kind = common(tuple(row[index].type for row in rows))
+        if kind is None:
+            context.source.refuse(node, "type", f"column {index + 1} of VALUES has values of different types")
+        name = names[index] if index < len(names) else f"col{index}"
+        columns.append(Column(alias, name, Facts(kind, "")))
+    return Values(tuple(tuple(item.value for item in row) for row in rows), alias, tuple(columns))
+
+
+def answer(post: Post, alias: str) -> Answer:
+    """The released or public rows of a query as a source."""
+    names = unique_names([output.name for output in post.outputs])
+    columns = [
+        Column(alias, name, Facts(output.expr.type, "", *_values(output.expr)))
+        for name, output in zip(names, post.outputs, strict=True)
+    ]
+    return Answer(post, alias, tuple(columns))
+
+
+def _values(expr: Expr) -> tuple[Interval, tuple[Value, ...] | None]:
+    """What is public of a released expression's values before it is released: for columns, their domain."""
+    if isinstance(expr, Column):
+        return expr.facts.interval, expr.facts.domain
+    return (interval(expr) if expr.type is Type.INTEGER else ANYWHERE), None
+
+
+def unique_names(names: Sequence[str]) -> list[str]:
+    """The names of columns; of two of one name, the later is known by a number besides."""
+    found: dict[str, str] = {}
+    for name in names:
+        unique, number = name, 0
+        while fold(unique) in found:
+            number += 1
+            unique = f"{name}_{number}"
+        found[fold(unique)] = unique
+    return list(found.values())
+
+
 def project(
     relation: Relation, alias: str, items: Sequence[tuple[str, Expr]], *, distinct: bool = False
 ) -> Project:
-    """The derived table with these columns; of two of one name, the later is known by a number besides."""
-    columns: dict[str, Column] = {}
-    for name, expr in items:
-        unique, number = name, 0
-        while unique in columns or any(fold(unique) == fold(known) for known in columns):
-            number += 1
-            unique = f"{name}_{number}"
-        columns[unique] = Column(alias, unique, facts_of(expr, relation))
-    return Project(relation, alias, tuple(expr for _, expr in items), tuple(columns.values()), distinct)
+    """The derived table with these columns."""
+    names = unique_names([name for name, _ in items])
+    exprs = tuple(expr for _, expr in items)
+    columns = (Column(alias, name, facts_of(expr, relation)) for name, expr in zip(names, exprs, strict=True))
+    return Project(relation, alias, exprs, tuple(columns), distinct)
 
 
 def renamed(source: Source, names: Sequence[str]) -> Source:

@@ -7,14 +7,14 @@ a released column or one of a derived table, the two kinds of grouping say for t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 
 from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Expr, Literal, columns
-from dpsql.plan.nodes import Relation
+from dpsql.plan.nodes import Order, Output, Relation
 from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.sql.refuse import Source
@@ -33,7 +33,7 @@ class Grouping(ABC):
     """One SELECT over the rows of `input`, grouped by `keys`."""
 
     scope: Scope
-    select: exp.Select
+    select: exp.Select | exp.SetOperation
     input: Relation
     keys: list[Expr] = field(default_factory=list)
     aliases: dict[str, Expr] = field(default_factory=dict)
@@ -171,6 +171,8 @@ class Grouping(ABC):
         """The column that a whole node means after grouping: an aggregate, a key or an alias."""
         if isinstance(node, exp.AggFunc):
             return self.aggregate(node)
+        if isinstance(node, (exp.Subquery, exp.Filter)):
+            return self._filtered(node) if type(node) is exp.Filter else self.scope.scalar(node)
         name = self.lone_name(node)
         if name in self.aliases and not self.is_column(name):
             return self.aliases[name]
@@ -181,6 +183,62 @@ class Grouping(ABC):
         except QueryRejected:
             return None
         return self.key(self.keys.index(expr)) if expr in self.keys else None
+
+    def order(self, outputs: Sequence[Output]) -> tuple[Order, ...]:
+        """ORDER BY, over the outputs and whatever else the groups have."""
+        items = tuple(self._ordered(outputs, node) for node in self._order_items())
+        return tuple(item for item in items if not isinstance(item.expr, Literal))
+
+    def _order_items(self) -> Iterable[exp.Expr]:
+        order = self.select.args.get("order")
+        if order is None:
+            return ()
+        (nodes,) = self.source.take(order, "expressions")
+        return tuple(nodes)
+
+    def _ordered(self, outputs: Sequence[Output], node: exp.Expr) -> Order:
+        inner, descending, nulls_first = self.source.take(node, "this", "desc", "nulls_first")
+        bare = self.bare(inner)
+        ordinal = self.ordinal(bare)
+        name = self.lone_name(bare)
+        if name in self.aliases:
+            # A lone name means the output first, and the column only if there is none of that name.
+            expr = self.aliases[name]
+        elif ordinal is None:
+            expr = self.outer.lower(inner)
+            if isinstance(expr, Literal):
+                self.source.refuse(node, "constant", "a constant orders nothing", "leave it out of ORDER BY")
+        elif 1 <= ordinal <= len(outputs):
+            expr = outputs[ordinal - 1].expr
+        else:
+            self.source.refuse(node, "ordinal", f"ORDER BY {ordinal}: SELECT has {len(outputs)} columns")
+        return Order(expr, bool(descending), bool(nulls_first))
+
+    def count(self, name: str) -> int | None:
+        """The number of LIMIT or OFFSET."""
+        clause = self.select.args.get(name)
+        if clause is None:
+            return None
+        (node,) = self.source.take(clause, "expression")
+        value = Scalars(self.source, self.scope.context.parameters, self._ungrouped).lower(node)
+        if not isinstance(value, Literal) or type(value.value) is not int or value.value < 0:
+            self.source.refuse(node, "constant", f"{name.upper()} takes a whole number")
+        return value.value
+
+    def _filtered(self, node: exp.Filter) -> Expr:
+        """AGGREGATE(x) FILTER (WHERE condition): the aggregate of x where the condition is true."""
+        aggregate, where = self.source.take(node, "this", "expression")
+        (condition,) = self.source.take(where, "this")
+        if type(aggregate) not in (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max):
+            self.source.refuse(node, "aggregate", "FILTER stands after COUNT, SUM, AVG, MIN or MAX")
+        argument = aggregate.this
+        if type(argument) is exp.Distinct:
+            self.source.refuse(
+                node, "distinct", "FILTER after DISTINCT is not supported", "filter with WHERE"
+            )
+        value = exp.Literal.number(1) if argument is None or type(argument) is exp.Star else argument
+        chosen = exp.Case(ifs=[exp.If(this=condition.copy(), true=value.copy())])
+        return self.aggregate(type(aggregate)(this=chosen))
 
     def argument(self, node: exp.Expr) -> Expr:
         """The argument of an aggregate."""

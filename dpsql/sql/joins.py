@@ -18,7 +18,9 @@ from dpsql.plan.nodes import (
     Source,
     Unit,
     UnitKind,
+    is_answered,
     is_private,
+    is_unique,
     private_scans,
     sources,
 )
@@ -171,6 +173,13 @@ class _Assembly:
         right, proven = self.scope.tables[item.alias].relation, False
         if is_private(right):
             right, proven = self._private(item, right, on)
+        elif is_answered(right) and is_private(self.built) and not is_unique(right, [c for _, c in on]):
+            self.scope.source.refuse(
+                item.node,
+                "join",
+                "private rows are joined to released ones on all group keys of these, and nothing else",
+                "write ON private.key = released.key, or (SELECT …) for a single value",
+            )
         reached = self.reached | {right.alias}
         if left and any(not _names(condition) <= reached for condition in others):
             self.scope.source.refuse(item.node, "join", "ON may only name tables before it")

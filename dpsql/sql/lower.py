@@ -15,27 +15,34 @@ from dpsql.aggregates import AGGREGATES
 from dpsql.analysis.stability import PublicFacts
 from dpsql.catalog import Catalog
 from dpsql.errors import DataError
-from dpsql.plan.expr import Column, Expr, Literal, Released
-from dpsql.plan.nodes import Aggregation, Key, Order, Output, Post, Release, Source, is_private
+from dpsql.plan.expr import Column, Expr, Released
+from dpsql.plan.nodes import Aggregation, Key, Output, Post, Release, Source, is_private
 from dpsql.plan.types import Value
-from dpsql.sql.derived import common_tables, renamed, set_operation
+from dpsql.policy import fold
+from dpsql.sql.derived import answer, common_tables, renamed, set_operation, values
 from dpsql.sql.grouping import Grouping
 from dpsql.sql.parse import Statement
-from dpsql.sql.per_unit import rows_of
-from dpsql.sql.per_unit import select as derived_select
+from dpsql.sql.per_unit import Plain, Selected, derived, distinct_of, rows_of, selected
 from dpsql.sql.refuse import Source as Text
-from dpsql.sql.scalars import Scalars
-from dpsql.sql.scope import Context, Scope
+from dpsql.sql.scope import Context, Scope, named
 
-_ROWS = ("with_", "expressions", "from_", "joins", "where", "group", "having")
-_DERIVED = (*_ROWS, "distinct")
-_OUTERMOST = (*_ROWS, "order", "limit", "offset")
+_SELECT = (
+    "with_",
+    "expressions",
+    "from_",
+    "joins",
+    "where",
+    "group",
+    "having",
+    "distinct",
+    "order",
+    "limit",
+    "offset",
+)
+_SET = ("with_", "this", "expression", "distinct", "order", "limit", "offset")
 _HINTS = {
-    "distinct": "use GROUP BY, or COUNT(DISTINCT unit) for a number of units",
     "qualify": "windows are not supported yet",
     "windows": "windows are not supported yet",
-    "order": "the order of private rows is not released; order the outermost SELECT",
-    "limit": "which private rows come first is not released; limit the outermost SELECT",
 }
 
 
@@ -56,16 +63,12 @@ def lower(
             f"the query has {statement.parameters} parameters, {len(parameters)} values were given",
             code="parameter",
         )
-    text, select = statement.source, statement.select
-    _check_clauses(text, select, _OUTERMOST)
-    context = common_tables(Context(text, catalog, parameters, facts, _derive), select)
-    scope = Scope(context)
-    relation = rows_of(scope, select)
-    if not is_private(relation):
-        text.refuse(
-            select, "public_only", "the query reads no private table", "run it on the database itself"
-        )
-    return _Releasing(scope, select, relation, max_groups=max_groups).plan()
+    context = Context(statement.source, catalog, parameters, facts, _derive, max_groups=max_groups)
+    node = statement.query
+    if isinstance(node, exp.SetOperation):
+        return _set_post(common_tables(context, node), node)
+    _, chosen = _select(context, node, outermost=True)
+    return chosen if isinstance(chosen, Post) else chosen.post()
 
 
 def _derive(context: Context, node: exp.Expr, alias: str, names: Sequence[str]) -> Source:
@@ -73,13 +76,51 @@ def _derive(context: Context, node: exp.Expr, alias: str, names: Sequence[str]) 
     while type(node) is exp.Subquery or type(node) is exp.Paren:
         (node,) = context.source.take(node, "this")
     if isinstance(node, exp.SetOperation):
-        context = common_tables(context, node)
-        _check_clauses(context.source, node, ("with_", "this", "expression", "distinct"))
-        return set_operation(context, node, alias, names)
+        inner = common_tables(context, node)
+        if any(node.args.get(name) for name in ("order", "limit", "offset")):
+            return renamed(answer(_set_post(inner, node), alias), names)
+        _check_clauses(context.source, node, _SET)
+        return set_operation(inner, node, alias, names)
+    if type(node) is exp.Values:
+        return values(context, node, alias, names)
     if type(node) is not exp.Select:
         context.source.refuse(node, "subquery", "a derived table is a SELECT, or several put together")
-    _check_clauses(context.source, node, _DERIVED)
-    return renamed(derived_select(common_tables(context, node), node, alias), names)
+    scope, chosen = _select(context, node)
+    source = answer(chosen, alias) if isinstance(chosen, Post) else derived(scope, node, chosen, alias)
+    return renamed(source, names)
+
+
+def _select(context: Context, node: exp.Select, *, outermost: bool = False) -> tuple[Scope, Selected | Post]:
+    _check_clauses(context.source, node, _SELECT)
+    scope = Scope(common_tables(context, node))
+    relation = rows_of(scope, node)
+
+    def release() -> Post:
+        return _Releasing(scope, node, relation).plan()
+
+    # Whatever its groups are, the outermost SELECT is over all units.
+    released = outermost and is_private(relation)
+    return scope, release() if released else selected(scope, node, relation, release)
+
+
+def _set_post(context: Context, node: exp.SetOperation) -> Post:
+    """What a set operation of released or public rows means."""
+    _check_clauses(context.source, node, _SET)
+    alias = context.fresh(node)
+    operation = set_operation(context, node, alias, ())
+    if is_private(operation):
+        context.source.refuse(
+            node,
+            "no_aggregate",
+            "the query would release rows, which belong to privacy units",
+            "aggregate them: SELECT COUNT(*), AVG(…) … FROM (…)",
+        )
+    scope = Scope(context, tables={fold(alias): named(operation)})
+    outputs = tuple(Output(column.name, column) for column in operation.columns)
+    paging = Plain(scope, node, operation)
+    paging.aliases |= {fold(output.name): output.expr for output in outputs}
+    limit, offset = paging.count("limit"), paging.count("offset") or 0
+    return Post(operation, outputs, None, paging.order(outputs), limit, offset)
 
 
 def _check_clauses(text: Text, node: exp.Expr, allowed: Iterable[str]) -> None:
@@ -101,7 +142,6 @@ _NAMED: Mapping[type[exp.Expr], str] = {exp.Sum: "sum", exp.Avg: "avg"}
 class _Releasing(Grouping):
     """The outermost SELECT, on its way over the release boundary."""
 
-    max_groups: int | None = None
     aggregations: list[Aggregation] = field(default_factory=list)
 
     def plan(self) -> Post:
@@ -110,8 +150,7 @@ class _Releasing(Grouping):
         self.group(items)
         outputs = [Output(name, expr) for name, expr in self.outputs(items)]
         having = self.having()
-        order = tuple(self._ordered(self.outer, outputs, node) for node in self._order_items())
-        order = tuple(item for item in order if not isinstance(item.expr, Literal))
+        order = self.order(outputs)
         if not self.aggregations and not self.keys:
             self.source.refuse(
                 self.select,
@@ -120,8 +159,11 @@ class _Releasing(Grouping):
                 "aggregate them: SELECT COUNT(*), AVG(…) … GROUP BY …",
             )
         keys = tuple(Key(f"k{index}", expr) for index, expr in enumerate(self.keys))
-        release = Release(self.input, keys, tuple(self.aggregations), self.max_groups)
-        return Post(release, tuple(outputs), having, order, self._count("limit"), self._count("offset") or 0)
+        release = Release(self.input, keys, tuple(self.aggregations), self.scope.context.max_groups)
+        limit, offset = self.count("limit"), self.count("offset") or 0
+        return Post(
+            release, tuple(outputs), having, order, limit, offset, distinct_of(self.scope, self.select)
+        )
 
     def key(self, index: int) -> Released:
         """A key of the released table."""
@@ -182,43 +224,8 @@ class _Releasing(Grouping):
         )
 
     def _unit_hint(self) -> str:
-        for named in self.scope.tables.values():
-            for column in named.columns.values():
+        for table in self.scope.tables.values():
+            for column in table.columns.values():
                 if column.facts.is_unit:
                     return f"did you mean COUNT(DISTINCT {column.name})?"
         return "every row is a privacy unit here: write COUNT(*)"
-
-    def _order_items(self) -> Iterable[exp.Expr]:
-        order = self.select.args.get("order")
-        if order is None:
-            return ()
-        (nodes,) = self.source.take(order, "expressions")
-        return tuple(nodes)
-
-    def _ordered(self, outer: Scalars, outputs: Sequence[Output], node: exp.Expr) -> Order:
-        inner, descending, nulls_first = self.source.take(node, "this", "desc", "nulls_first")
-        bare = self.bare(inner)
-        ordinal = self.ordinal(bare)
-        name = self.lone_name(bare)
-        if name in self.aliases:
-            # A lone name means the output first, and the column only if there is none of that name.
-            expr = self.aliases[name]
-        elif ordinal is None:
-            expr = outer.lower(inner)
-            if isinstance(expr, Literal):
-                self.source.refuse(node, "constant", "a constant orders nothing", "leave it out of ORDER BY")
-        elif 1 <= ordinal <= len(outputs):
-            expr = outputs[ordinal - 1].expr
-        else:
-            self.source.refuse(node, "ordinal", f"ORDER BY {ordinal}: SELECT has {len(outputs)} columns")
-        return Order(expr, bool(descending), bool(nulls_first))
-
-    def _count(self, name: str) -> int | None:
-        clause = self.select.args.get(name)
-        if clause is None:
-            return None
-        (node,) = self.source.take(clause, "expression")
-        value = Scalars(self.source, self.scope.context.parameters, self._ungrouped).lower(node)
-        if not isinstance(value, Literal) or type(value.value) is not int or value.value < 0:
-            self.source.refuse(node, "constant", f"{name.upper()} takes a whole number")
-        return value.value

@@ -41,7 +41,7 @@ class Statement:
     """A parsed statement: `parameters` is the number of `?` in it."""
 
     source: Source
-    select: exp.Select
+    query: exp.Select | exp.SetOperation
     explain: bool
     parameters: int
 
@@ -72,15 +72,8 @@ def parse(text: str) -> Statement:
     select = trees[0] if len(trees) == 1 else None
     if len(trees) > 1:
         _refuse("one_statement", "one statement at a time, please", "send the statements one by one")
-    if not isinstance(select, exp.Select):
-        source.refuse(
-            select,
-            "not_a_select",
-            "only a single SELECT is answered here",
-            "UNION and the like join two releases: ask for each alone"
-            if isinstance(select, exp.SetOperation)
-            else None,
-        )
+    if not isinstance(select, (exp.Select, exp.SetOperation)):
+        source.refuse(select, "not_a_select", "only a single SELECT is answered here")
     _check_depth(source, select)
     return Statement(source, select, explain is not None, parameters)
 

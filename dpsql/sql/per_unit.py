@@ -1,7 +1,8 @@
-"""SELECT below the release boundary: rows of units to rows of the same units."""
+"""SELECT within a side of the release boundary: rows of units to rows of the same units, or public rows."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -12,13 +13,16 @@ from dpsql.analysis.bounds import conditions, interval
 from dpsql.analysis.stability import most_rows
 from dpsql.plan.expr import Column, Expr, Facts
 from dpsql.plan.interval import ANYWHERE
-from dpsql.plan.nodes import Grouped, Project, Relation, Source, Within, is_private
+from dpsql.plan.nodes import Grouped, Order, Output, Post, Project, Relation, Source, is_private
+from dpsql.plan.nodes import Within as WithinItem
 from dpsql.plan.types import Type
-from dpsql.sql.derived import check_identified, facts_of, project
-from dpsql.sql.grouping import Grouping, aggregates
+from dpsql.policy import fold
+from dpsql.sql.derived import answer, check_identified, facts_of, project
+from dpsql.sql.grouping import MAX_OUTPUTS, Grouping, aggregates
 from dpsql.sql.joins import assemble, condition, conjuncts, filtered, from_clause
 from dpsql.sql.matching import is_matching, matching
-from dpsql.sql.scope import Context, Scope
+from dpsql.sql.scalars import Scalars
+from dpsql.sql.scope import Scope
 
 _NAMED = {exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max"}
 
@@ -58,26 +62,116 @@ def _conditions(scope: Scope, select: exp.Select) -> list[exp.Expr]:
     return found
 
 
-def select(context: Context, node: exp.Select, alias: str) -> Source:
-    """The derived table that a SELECT means."""
-    scope = Scope(context)
-    relation = rows_of(scope, node)
-    distinct = node.args.get("distinct")
-    if distinct is not None:
-        (on,) = context.source.take(distinct, "on")
-        if on is not None:
-            context.source.refuse(node, "distinct", "DISTINCT ON would show chosen rows", "use GROUP BY")
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What a SELECT over rows, or over groups of a unit's or of public rows, means."""
+
+    rows: Relation
+    outputs: tuple[Output, ...]
+    order: tuple[Order, ...]
+    limit: int | None
+    offset: int
+    distinct: bool
+
+    @property
+    def paged(self) -> bool:
+        """Whether an order of rows matters."""
+        return bool(self.order or self.limit is not None or self.offset)
+
+    def source(self, alias: str) -> Project:
+        """The derived table."""
+        items = [(output.name, output.expr) for output in self.outputs]
+        return project(self.rows, alias, items, distinct=self.distinct)
+
+    def post(self) -> Post:
+        """The query of public rows."""
+        return Post(self.rows, self.outputs, None, self.order, self.limit, self.offset, self.distinct)
+
+
+def selected(
+    scope: Scope, node: exp.Select, relation: Relation, release: Callable[[], Post]
+) -> Selected | Post:
+    """What a SELECT means: rows and groups of units or of nobody, or, by `release`, what is released of them.
+
+    Groups of private rows are released where their keys do not hold the unit.
+    """
+    grouping: Grouping
     if node.args.get("group") or node.args.get("having") or any(map(aggregates, node.expressions)):
-        return _grouped(context, scope, node, relation, alias, distinct=distinct is not None)
-    items = [pair for item in node.expressions for pair in _columns(scope, item)]
-    derived = project(relation, alias, items, distinct=distinct is not None)
-    _check(context, node, derived)
-    return derived
+        grouping = Within(scope, node, relation, alias=scope.context.fresh(node))
+        items = grouping.items()
+        grouping.group(items)
+        if is_private(relation) and not any(map(_identifies, grouping.keys)):
+            return release()
+        outputs = [Output(*pair) for pair in grouping.outputs(items)]
+        having = grouping.having()
+        order = grouping.order(outputs)
+        rows: Relation = grouping.grouped()
+        rows = rows if having is None else filtered(rows, [having])
+    else:
+        grouping = Plain(scope, node, relation)
+        outputs = [Output(*pair) for pair in grouping.columns()]
+        order = grouping.order(outputs)
+        rows = relation
+    page = grouping.count("limit"), grouping.count("offset") or 0
+    return Selected(rows, tuple(outputs), order, *page, distinct_of(scope, node))
 
 
-def _check(context: Context, node: exp.Expr, derived: Project) -> None:
-    if derived.distinct and is_private(derived):
-        check_identified(context, node, derived.columns)
+def distinct_of(scope: Scope, node: exp.Expr) -> bool:
+    """Whether a SELECT is DISTINCT."""
+    distinct = node.args.get("distinct")
+    if distinct is None:
+        return False
+    (on,) = scope.source.take(distinct, "on")
+    if on is not None:
+        scope.source.refuse(node, "distinct", "DISTINCT ON would show chosen rows", "use GROUP BY")
+    return True
+
+
+def derived(scope: Scope, node: exp.Select, chosen: Selected, alias: str) -> Source:
+    """The derived table of a SELECT that releases nothing."""
+    private = is_private(chosen.rows)
+    if private and chosen.paged:
+        scope.source.refuse(
+            node,
+            "clause",
+            "the order of private rows is not released, nor which come first",
+            "order and limit what is released, in the outermost SELECT",
+        )
+    if chosen.paged:
+        return answer(chosen.post(), alias)
+    table = chosen.source(alias)
+    if private and table.distinct:
+        check_identified(scope.context, node, table.columns)
+    return table
+
+
+@dataclass(slots=True)
+class Plain(Grouping):
+    """Rows as they are: nothing is grouped."""
+
+    @property
+    def outer(self) -> Scalars:
+        """Lowers expressions over the rows."""
+        return self.scope.scalars
+
+    def key(self, index: int) -> Expr:
+        """There are no keys."""
+        raise LookupError(index)
+
+    def aggregate(self, node: exp.AggFunc) -> Expr:
+        """There are no aggregates."""
+        raise LookupError(node.key)
+
+    def check_key(self, node: exp.Expr, expr: Expr) -> None:
+        """There are no keys."""
+
+    def columns(self) -> list[tuple[str, Expr]]:
+        """The columns that the SELECT items mean."""
+        pairs = [pair for item in self.select.expressions for pair in _columns(self.scope, item)]
+        if not pairs or len(pairs) > MAX_OUTPUTS:
+            self.source.refuse(self.select, "clause", f"SELECT names between 1 and {MAX_OUTPUTS} columns")
+        self.aliases |= {fold(name): expr for name, expr in pairs}
+        return pairs
 
 
 def _columns(scope: Scope, node: exp.Expr) -> list[tuple[str, Expr]]:
@@ -100,39 +194,16 @@ def _columns(scope: Scope, node: exp.Expr) -> list[tuple[str, Expr]]:
     return [(name, expr)]
 
 
-def _grouped(
-    context: Context, scope: Scope, node: exp.Select, relation: Relation, alias: str, *, distinct: bool
-) -> Source:
-    within = _Within(scope, node, relation, alias=context.fresh(node))
-    items = within.items()
-    within.group(items)
-    outputs = within.outputs(items)
-    having = within.having()
-    if is_private(relation) and not any(_identifies(key) for key in within.keys):
-        context.source.refuse(
-            node,
-            "nested_release",
-            "this subquery aggregates over privacy units, which only the outermost SELECT may do for now",
-            "add the unit's column to its GROUP BY, or ask for it alone",
-        )
-    groups: Relation = within.grouped()
-    if having is not None:
-        groups = filtered(groups, [having])
-    derived = project(groups, alias, outputs, distinct=distinct)
-    _check(context, node, derived)
-    return derived
-
-
 def _identifies(key: Expr) -> bool:
     return isinstance(key, Column) and key.facts.identity is not None
 
 
 @dataclass(slots=True)
-class _Within(Grouping):
-    """Groups of the rows of one unit."""
+class Within(Grouping):
+    """Groups of the rows of one unit, or of public rows."""
 
     alias: str = ""
-    aggregated: list[Within] = field(default_factory=list)
+    aggregated: list[WithinItem] = field(default_factory=list)
     facts: list[Facts] = field(default_factory=list)
 
     def grouped(self) -> Grouped:
@@ -160,19 +231,23 @@ class _Within(Grouping):
             self.source.refuse(
                 node, "type", f"{entry.signature} does not take {argument.type if argument else ''}"
             )
-        item = Within(function, argument)
+        item = WithinItem(function, argument)
         if item not in self.aggregated:
             around = interval(argument, conditions(self.input)) if argument is not None else None
             unbounded = around is not None and not around.within(MAX_MAGNITUDE)
-            if entry.adds and unbounded and argument is not None and argument.type is Type.DOUBLE:
+            private = is_private(self.input)
+            real = argument is not None and argument.type is Type.DOUBLE
+            if private and entry.adds and unbounded and real:
                 self.source.refuse(
                     node,
                     "unbounded",
                     f"{argument} has no bounds ({around}), so it cannot be added up exactly",
                     "clamp it, as in SUM(LEAST(GREATEST(x, 0), 100)), or declare bounds in the policy",
                 )
-            rows = most_rows(self.input, self.scope.context.facts)
-            ends = entry.interval(ANYWHERE if around is None else around, rows)
+            ends = ANYWHERE
+            if private:
+                rows = most_rows(self.input, self.scope.context.facts)
+                ends = entry.interval(ANYWHERE if around is None else around, rows)
             self.aggregated.append(item)
             self.facts.append(Facts(result, "", ends))
         return self._column(self.aggregated.index(item))

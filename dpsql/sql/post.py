@@ -1,27 +1,103 @@
-"""The SQL above the release boundary, which reads released values alone."""
+"""The SQL above the release boundary, which reads released and public values alone.
+
+It runs on an engine that holds nothing else: the released tables, and copies of public ones.
+"""
 
 from __future__ import annotations
 
-from dpsql.plan.nodes import Post
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dpsql.plan.expr import Column, Expr
+from dpsql.plan.nodes import Answer, Order, Post, Release, Scan
+from dpsql.sql.clean import clean
+from dpsql.sql.rows import source_of
 from dpsql.sql.scalar_text import identifier, write
 
-RELEASED = "released"
 ORDINAL = "#"
 
 
-def emit_post(post: Post) -> str:
-    """The SQL that runs on the released table alone: outputs, then the ordinal of the released row."""
-    outputs = [f"{write(output.expr)} AS o{index}" for index, output in enumerate(post.outputs)]
-    lines = [f"SELECT {', '.join([*outputs, identifier(ORDINAL)])}", f"FROM {RELEASED}"]
-    if post.having is not None:
-        lines.append(f"WHERE {write(post.having)}")
-    order = [
-        f"{write(item.expr)} {'DESC' if item.descending else 'ASC'} NULLS {'FIRST' if item.nulls_first else 'LAST'}"
-        for item in post.order
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Reads releases from the tables that `released` names, and public tables from copies.
+
+    `columns` collects, for each table that is read, which columns its copy must have.
+    """
+
+    released: Mapping[Release, str]
+    columns: dict[str, dict[str, Column]] = field(default_factory=dict)
+
+    def answer(self, answer: Answer) -> str:
+        """The query, with its outputs under the names of the answer's columns."""
+        return emit_post(answer.post, self, [column.name for column in answer.columns])
+
+    def table(self, scan: Scan, read: Sequence[Column]) -> str:
+        """The query of a copy's columns."""
+        self.columns.setdefault(scan.table, {}).update({column.name: column for column in read})
+        items = ", ".join(identifier(column.name) for column in read)
+        return f"SELECT {items or '1'} FROM {identifier(scan.table)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Originals:
+    """Reads public tables as they are: for queries on nothing private, which the database itself answers."""
+
+    released: Mapping[Release, str] = field(default_factory=dict)
+
+    def answer(self, answer: Answer) -> str:
+        """The query, with its outputs under the names of the answer's columns."""
+        return emit_post(answer.post, self, [column.name for column in answer.columns])
+
+    def table(self, scan: Scan, read: Sequence[Column]) -> str:
+        """The query of a table's cleaned columns."""
+        return emit_copy(scan.table, read)
+
+
+def emit_copy(table: str, columns: Sequence[Column]) -> str:
+    """The query of a public table's columns, cleaned, in this order."""
+    items = ", ".join(f"{clean(column)} AS {identifier(column.name)}" for column in columns)
+    return f"SELECT {items or '1'} FROM {identifier(table)}"
+
+
+def emit_post(
+    post: Post, above: Copies | Originals, names: Sequence[str] = (), *, traced: bool = False
+) -> str:
+    """The query of a plan's outputs, as `names` or else as o0, o1 and so on.
+
+    Where it reads a release alone, `traced` adds the ordinal of each output's released row.
+    """
+    named = names or [f"o{index}" for index in range(len(post.outputs))]
+    items = [
+        f"{write(output.expr)} AS {identifier(name)}"
+        for output, name in zip(post.outputs, named, strict=True)
     ]
-    lines.append(f"ORDER BY {', '.join([*order, identifier(ORDINAL)])}")
+    source, conditions = _source(post, above)
+    conditions += [write(post.having)] if post.having is not None else []
+    order = list(map(_ordered, post.order))
+    if isinstance(post.source, Release) and not post.distinct:
+        items += [identifier(ORDINAL)] if traced else []
+        order.append(identifier(ORDINAL))
+    lines = [f"SELECT {'DISTINCT ' * post.distinct}{', '.join(items)}", f"FROM {source}"]
+    if conditions:
+        lines.append(f"WHERE {' AND '.join(conditions)}")
+    if order and (traced or post.order or post.limit is not None or post.offset):
+        lines.append(f"ORDER BY {', '.join(order)}")
     if post.limit is not None:
         lines.append(f"LIMIT {post.limit}")
     if post.offset:
         lines.append(f"OFFSET {post.offset}")
     return "\n".join(lines)
+
+
+def _source(post: Post, above: Copies | Originals) -> tuple[str, list[str]]:
+    if isinstance(post.source, Release):
+        return identifier(above.released[post.source]), []
+    read: list[Expr] = [output.expr for output in post.outputs]
+    read += [item.expr for item in post.order]
+    read += [post.having] if post.having is not None else []
+    return source_of(post.source, read, above)
+
+
+def _ordered(item: Order) -> str:
+    direction, nulls = "DESC" if item.descending else "ASC", "FIRST" if item.nulls_first else "LAST"
+    return f"{write(item.expr)} {direction} NULLS {nulls}"

@@ -10,12 +10,14 @@ private SQL with bounded user contribution", section 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from dpsql.analysis.analyse import Analysis, Measure
 from dpsql.plan.expr import Column, Expr, columns
 from dpsql.plan.nodes import (
+    Answer,
     Filter,
     Grouped,
     Join,
@@ -27,14 +29,15 @@ from dpsql.plan.nodes import (
     SetKind,
     SetOperation,
     Source,
+    Values,
     is_private,
     unit_source,
 )
 from dpsql.plan.types import Type, common
 from dpsql.sql import keys
 from dpsql.sql.clean import clean, widened
-from dpsql.sql.scalar_text import column, identifier, measured, write
-from dpsql.sql.within import within
+from dpsql.sql.scalar_text import column, constant, identifier, measured, write
+from dpsql.sql.within import exactly, within
 
 UNIT, OWNER, KEY = '"#unit"', '"#owner"', '"#key"'
 
@@ -61,9 +64,9 @@ def unit_of(relation: Relation) -> str:
     return f"{identifier(unit_source(relation).alias)}.{UNIT}"
 
 
-def source_of(relation: Relation, read: Iterable[Expr]) -> tuple[str, list[str]]:
+def source_of(relation: Relation, read: Iterable[Expr], above: Above | None = None) -> tuple[str, list[str]]:
     """The FROM text and the conditions of a relation, of whose columns `read` are needed."""
-    return _Block.of(relation, read, units=False).relation(relation)
+    return _Block.of(relation, read, units=False, above=above).relation(relation)
 
 
 def emit_multiplicity(join: Join) -> str:
@@ -97,6 +100,18 @@ def _select(items: Iterable[str], source: str, conditions: Iterable[str], distin
     return f"{text} WHERE {where}" if where else text
 
 
+class Above(Protocol):
+    """How sources are read above the release boundary."""
+
+    def answer(self, answer: Answer) -> str:
+        """The query of released or public values."""
+        ...
+
+    def table(self, scan: Scan, read: Sequence[Column]) -> str:
+        """The query of a public table's columns."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Block:
     """One SELECT: the columns that its expressions read, and the places that its scans offer besides."""
@@ -104,6 +119,7 @@ class _Block:
     read: tuple[Column, ...]
     units: bool
     places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    above: Above | None = None
 
     @classmethod
     def of(
@@ -113,10 +129,11 @@ class _Block:
         *,
         units: bool,
         places: Mapping[str, tuple[str, ...]] | None = None,
+        above: Above | None = None,
     ) -> _Block:
         """The block over a relation whose SELECT list reads these expressions."""
         parts = (part for expr in (*read, *_conditions(relation)) for part in columns(expr))
-        return cls(tuple(dict.fromkeys(parts)), units, places or {})
+        return cls(tuple(dict.fromkeys(parts)), units, places or {}, above)
 
     def relation(self, relation: Relation) -> tuple[str, list[str]]:
         """The FROM text and the conditions."""
@@ -151,19 +168,24 @@ class _Block:
             case Project():
                 distinct = "DISTINCT " if source.distinct else ""
                 items = [keys.grouped(item) if distinct else write(item) for item in source.items]
-                body = _derived(
-                    source.input, source.items, _named(items, source.columns), distinct, units=units
-                )
+                named = _named(items, source.columns)
+                body = self._derived(source.input, source.items, named, distinct, units=units)
             case Grouped():
-                body = _grouped(source, units=units)
+                body = self._grouped(source, units=units)
             case SetOperation():
-                sides = (_side(source, side, units=units) for side in (source.left, source.right))
+                sides = (self._side(source, side, units=units) for side in (source.left, source.right))
                 body = f" {source.kind.value} ".join(sides)
+            case Answer():
+                body = _pending(source) if self.above is None else self.above.answer(source)
+            case Values():
+                body = _values(source)
         return f"({body}) AS {identifier(source.alias)}"
 
     def _scan(self, scan: Scan) -> str:
         """The columns of a table that the query reads, cleaned."""
         read = {part.name: part for part in self.read if part.source == scan.alias}
+        if self.above is not None:
+            return self.above.table(scan, tuple(read.values()))
         items = [f"{clean(part)} AS {identifier(part.name)}" for part in read.values()]
         items += self.places.get(scan.alias, ())
         if not (self.units and scan.unit.known):
@@ -175,8 +197,60 @@ class _Block:
         on = [write(relation.on)]
         if self.units and is_private(relation.right):
             on.append(f"{unit_of(relation.right)} = {unit_of(relation.input)}")
-        right = _Block.of(relation.right, [relation.on], units=self.units).source(relation.right)
+        block = _Block.of(relation.right, [relation.on], units=self.units, above=self.above)
+        right = block.source(relation.right)
         return f"{'NOT ' * relation.anti}EXISTS ({_select((), right, on)})"
+
+    def _derived(
+        self,
+        relation: Relation,
+        read: Iterable[Expr],
+        items: Iterable[str],
+        distinct: str = "",
+        *,
+        units: bool,
+    ) -> str:
+        source, conditions = _Block.of(relation, read, units=units, above=self.above).relation(relation)
+        return _select(
+            [*items, *([f"{unit_of(relation)} AS {UNIT}"] if units else [])], source, conditions, distinct
+        )
+
+    def _grouped(self, source: Grouped, *, units: bool) -> str:
+        arguments = [item.argument for item in source.aggregates if item.argument is not None]
+        named = list(source.columns)
+        items = _named([keys.grouped(key) for key in source.keys], named)
+        texts = map(within if is_private(source) else exactly, source.aggregates, named[len(items) :])
+        items += _named(texts, named[len(items) :])
+        text = self._derived(source.input, [*source.keys, *arguments], items, units=units)
+        # The unit is the last item.
+        by = [*range(1, len(source.keys) + 1), *([len(items) + 1] if units else [])]
+        return f"{text} GROUP BY {', '.join(map(str, by))}" if by else text
+
+    def _side(self, operation: SetOperation, side: Source, *, units: bool) -> str:
+        if isinstance(side, Scan):
+            raise TypeError("a side has the columns of the whole")
+        items = []
+        for ours, theirs in zip(operation.columns, side.columns, strict=True):
+            text = column(theirs) if operation.kind is SetKind.UNION_ALL else keys.grouped(theirs)
+            items.append(text if ours.type is theirs.type else f"CAST({text} AS {ours.type.value})")
+        return self._derived(side, side.columns, _named(items, operation.columns), units=units)
+
+
+def _values(source: Values) -> str:
+    """Rows of constants; of no row at all, no row."""
+    kinds = [column.type.value for column in source.columns]
+    rows = source.rows or ((None,) * len(kinds),)
+    texts = [
+        f"({', '.join(f'CAST({constant(value)} AS {kind})' for value, kind in zip(row, kinds, strict=True))})"
+        for row in rows
+    ]
+    names = ", ".join(identifier(column.name) for column in source.columns)
+    return f"SELECT * FROM (VALUES {', '.join(texts)}) AS v({names}){'' if source.rows else ' WHERE FALSE'}"
+
+
+def _pending(source: Answer) -> str:
+    """In place of rows that are answered before the text is sent: until then it is only looked at."""
+    return f"{_values(Values((), source.alias, source.columns))} /* released before */"
 
 
 def _owned(scan: Scan) -> tuple[str, str]:
@@ -200,37 +274,6 @@ def _id(unit: Column) -> str:
 def _owner(link: Link) -> str:
     unit, source = _owned(link.owner)
     return f"({_select([f'{widened(link.key)} AS {KEY}', f'{unit} AS {UNIT}'], source, ())}) AS {OWNER}"
-
-
-def _derived(
-    relation: Relation, read: Iterable[Expr], items: Iterable[str], distinct: str = "", *, units: bool
-) -> str:
-    source, conditions = _Block.of(relation, read, units=units).relation(relation)
-    return _select(
-        [*items, *([f"{unit_of(relation)} AS {UNIT}"] if units else [])], source, conditions, distinct
-    )
-
-
-def _grouped(source: Grouped, *, units: bool) -> str:
-    arguments = [item.argument for item in source.aggregates if item.argument is not None]
-    named = list(source.columns)
-    items = _named([keys.grouped(key) for key in source.keys], named)
-    texts = map(within, source.aggregates, named[len(items) :])
-    items += _named(texts, named[len(items) :])
-    text = _derived(source.input, [*source.keys, *arguments], items, units=units)
-    # The unit is the last item.
-    by = [*range(1, len(source.keys) + 1), *([len(items) + 1] if units else [])]
-    return f"{text} GROUP BY {', '.join(map(str, by))}" if by else text
-
-
-def _side(operation: SetOperation, side: Source, *, units: bool) -> str:
-    if isinstance(side, Scan):
-        raise TypeError("a side has the columns of the whole")
-    items = []
-    for ours, theirs in zip(operation.columns, side.columns, strict=True):
-        text = column(theirs) if operation.kind is SetKind.UNION_ALL else keys.grouped(theirs)
-        items.append(text if ours.type is theirs.type else f"CAST({text} AS {ours.type.value})")
-    return _derived(side, side.columns, _named(items, operation.columns), units=units)
 
 
 def _named(items: Iterable[str], named: Iterable[Column]) -> list[str]:

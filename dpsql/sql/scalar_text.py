@@ -10,7 +10,7 @@ import datetime as dt
 from collections.abc import Callable, Iterator
 
 from dpsql.functions.conditional import case_branches
-from dpsql.plan.expr import Call, Column, Expr, Literal, Released
+from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar
 from dpsql.plan.types import Type, Value
 
 NAN = "CAST('NaN' AS DOUBLE)"
@@ -66,6 +66,9 @@ def write(expr: Expr) -> str:
             return identifier(expr.name)
         case Literal():
             return constant(expr.value)
+        case Scalar():
+            # Its value takes this place before the text is sent: until then it is only looked at.
+            return f"CAST(NULL AS {expr.type.value}) /* {expr} */"
         case Call():
             return _call(expr)
 

@@ -12,7 +12,7 @@ from sqlglot import exp
 from dpsql.analysis.stability import PublicFacts
 from dpsql.catalog import Catalog, CatalogTable
 from dpsql.plan import nodes
-from dpsql.plan.expr import Column
+from dpsql.plan.expr import Column, Expr, Scalar
 from dpsql.plan.nodes import Link, Scan, Unit, UnitKind
 from dpsql.plan.types import Value
 from dpsql.policy import fold
@@ -45,6 +45,7 @@ class Context:
     common: Mapping[str, CommonTable] = field(default_factory=dict)
     depth: int = 0
     numbers: Iterator[int] = field(default_factory=itertools.count)
+    max_groups: int | None = None
 
     def deeper(self, node: exp.Expr, common: Mapping[str, CommonTable]) -> Context:
         """The context of a query within this one."""
@@ -97,17 +98,41 @@ class Scope:
     @property
     def scalars(self) -> Scalars:
         """Lowers expressions over the rows of this scope."""
-        return Scalars(self.source, self.context.parameters, self.column)
+        return Scalars(self.source, self.context.parameters, self.column, self._scalar)
+
+    def _scalar(self, node: exp.Expr) -> Expr | None:
+        return self.scalar(node) if type(node) is exp.Subquery else None
+
+    def scalar(self, node: exp.Expr) -> Expr:
+        """The one value of a subquery over released or public values."""
+        (query,) = self.source.take(node, "this")
+        inner = self.context.deeper(node, self.context.common)
+        source = self.context.derive(inner, query, self.context.fresh(node), ())
+        if nodes.is_private(source) or isinstance(source, Scan):
+            self.source.refuse(
+                node,
+                "subquery",
+                "a subquery with one value must aggregate over privacy units",
+                "as in WHERE cost > (SELECT AVG(cost) FROM visits)",
+            )
+        if len(source.columns) != 1 or not nodes.is_single(source):
+            self.source.refuse(
+                node,
+                "subquery",
+                "a subquery used as a value has one column and at most one row",
+                "add LIMIT 1",
+            )
+        return Scalar(_only(source), source.columns[0].type)
 
     def add(self, node: exp.Expr) -> str:
         """Brings the item of a FROM or JOIN clause into scope; returns its alias, folded."""
-        named = self._derived(node) if type(node) is exp.Subquery else self._table(node)
-        folded = fold(named.alias)
+        added = self._derived(node) if type(node) in (exp.Subquery, exp.Values) else self._table(node)
+        folded = fold(added.alias)
         if folded in self.tables:
-            self.source.refuse(node, "ambiguous", f"two tables are called {named.alias}", "give one an alias")
+            self.source.refuse(node, "ambiguous", f"two tables are called {added.alias}", "give one an alias")
         if len(self.tables) == MAX_TABLES:
             self.source.refuse(node, "too_long", f"at most {MAX_TABLES} tables in one query")
-        self.tables[folded] = named
+        self.tables[folded] = added
         return folded
 
     def _table(self, node: exp.Expr) -> Named:
@@ -126,7 +151,7 @@ class Scope:
         if common is not None:
             known_as, names = self._alias(alias, name)
             inner = self.context.deeper(node, common.before)
-            return _named(self.context.derive(inner, common.query, known_as, names or common.names))
+            return named(self.context.derive(inner, common.query, known_as, names or common.names))
         table = self.context.catalog.find(name)
         if table is None:
             known = sorted(item.name for item in self.context.catalog.tables.values())
@@ -145,11 +170,12 @@ class Scope:
         return Named(scan(self.context.catalog, known_as, table), columns)
 
     def _derived(self, node: exp.Expr) -> Named:
-        query, alias = self.source.take(node, "this", "alias")
+        alias = node.args.get("alias")
+        query = node if type(node) is exp.Values else self.source.take(node, "this", "alias")[0]
         # An alias that begins with # is no user's: two subqueries without one do not clash.
         known_as, names = self._alias(alias, self.context.fresh(node))
         inner = self.context.deeper(node, self.context.common)
-        return _named(self.context.derive(inner, query, known_as, names))
+        return named(self.context.derive(inner, query, known_as, names))
 
     def _alias(self, node: exp.Expr | None, otherwise: str) -> tuple[str, list[str]]:
         """The alias of a source and the names that it gives to columns."""
@@ -236,7 +262,18 @@ class Scope:
         )
 
 
-def _named(relation: nodes.Source) -> Named:
+def _only(source: nodes.Source) -> nodes.Post:
+    """The query of a source's only column."""
+    if isinstance(source, nodes.Answer):
+        return source.post
+    if isinstance(source, Scan):
+        raise TypeError("a table is no single value")
+    (column,) = source.columns
+    return nodes.Post(source, (nodes.Output(column.name, column),))
+
+
+def named(relation: nodes.Source) -> Named:
+    """A derived source with its columns."""
     if isinstance(relation, Scan):
         raise TypeError("a table's columns are the catalogue's")
     return Named(relation, {fold(column.name): column for column in relation.columns})

@@ -13,7 +13,7 @@ from dpsql.plan.expr import Column, Expr
 from dpsql.plan.nodes import Within
 from dpsql.plan.types import Type
 from dpsql.sql.lattice_text import point
-from dpsql.sql.scalar_text import MAX_INTEGER, constant, measured
+from dpsql.sql.scalar_text import MAX_INTEGER, constant, measured, write
 
 
 def within(item: Within, named: Column) -> str:
@@ -28,6 +28,12 @@ def within(item: Within, named: Column) -> str:
     else:
         text = entry.sql.format(measured(item.argument))
     return _clamped(text, named) if named.type.numeric else text
+
+
+def exactly(item: Within, named: Column) -> str:
+    """The aggregate of public rows, of the type of the column as which it is known."""
+    argument = () if item.argument is None else (write(item.argument),)
+    return f"TRY_CAST({WITHIN[item.function].sql.format(*argument)} AS {named.type.value})"
 
 
 def _added(template: str, argument: Expr) -> str:

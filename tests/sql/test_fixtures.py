@@ -89,7 +89,7 @@ def test_every_code_has_a_fixture() -> None:
 
 def test_every_shape_has_an_accepted_fixture() -> None:
     """Each kind of tree node that is accepted stands in an accepted fixture."""
-    found = {type(node) for fixture in accepted() for node in parse(fixture.query).select.walk()}
+    found = {type(node) for fixture in accepted() for node in parse(fixture.query).query.walk()}
     assert {shape.__name__ for shape in {*SHAPES, *_SPECIAL} - found} == set()
 
 

@@ -39,7 +39,7 @@ def test_an_unknown_argument_of_any_node_is_refused(catalog: Catalog, fixture: F
     """An argument that `lower` does not name is refused, wherever in the tree it stands."""
     statement = parse(fixture.query)
     lower(statement, catalog, fixture.parameters)
-    for node in list(statement.select.walk()):
+    for node in list(statement.query.walk()):
         node.args["not_modelled"] = True
         assert _refused(statement, catalog, fixture), f"{node!r} took an argument that is not modelled"
         del node.args["not_modelled"]
@@ -48,9 +48,9 @@ def test_an_unknown_argument_of_any_node_is_refused(catalog: Catalog, fixture: F
 @pytest.mark.parametrize("fixture", accepted(), ids=str)
 def test_an_unknown_node_is_refused(catalog: Catalog, fixture: Fixture) -> None:
     """An expression of a kind that `lower` does not name is refused, wherever it stands."""
-    for index in range(sum(1 for _ in parse(fixture.query).select.walk())):
+    for index in range(sum(1 for _ in parse(fixture.query).query.walk())):
         statement = parse(fixture.query)
-        node = next(itertools.islice(statement.select.walk(), index, None))
+        node = next(itertools.islice(statement.query.walk(), index, None))
         if isinstance(node, exp.Condition) and not isinstance(node, (exp.Column, exp.Star)):
             node.replace(exp.Anonymous(this="unheard_of", expressions=[exp.Literal.number(1)]))
             assert _refused(statement, catalog, fixture), f"{node!r} could be something else"

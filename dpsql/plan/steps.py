@@ -1,0 +1,91 @@
+"""What has to be done before a statement can be answered, in order, and how one result enters the next."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from dpsql.plan.expr import Expr, Function, Scalar
+from dpsql.plan.nodes import Answer, Post, Release, Values
+
+Part = TypeVar("Part")
+Step = Release | Scalar | Answer
+Known = Mapping[Scalar | Answer, Expr | Values]
+"""The values of scalar queries, and the rows of answers that are read with private rows."""
+
+
+def steps(post: Post) -> tuple[Step, ...]:
+    """What is answered before a statement, each once and after what it needs.
+
+    These are its releases, the scalar queries over them, and the answers that are read with private rows.
+    """
+    found: dict[Step, None] = {}
+    _find(post, found, below=False)
+    return tuple(found)
+
+
+def releases(post: Post) -> tuple[Release, ...]:
+    """The releases of a statement, each once: what is asked twice is answered and charged once."""
+    return tuple(step for step in steps(post) if isinstance(step, Release))
+
+
+def _find(part: object, found: dict[Step, None], *, below: bool) -> None:
+    """`below` says that the part lies below the release boundary."""
+    step = part if isinstance(part, (Release, Scalar)) or (below and isinstance(part, Answer)) else None
+    if step in found:
+        return
+    inside = isinstance(part, Release) or (below and not isinstance(part, (Scalar, Answer)))
+    for child in _children(part):
+        _find(child, found, below=inside)
+    if step is not None:
+        found[step] = None
+
+
+def _children(part: object) -> Iterator[object]:
+    if isinstance(part, tuple):
+        yield from part
+    elif dataclasses.is_dataclass(part) and not isinstance(part, Function):
+        for item in dataclasses.fields(part):
+            if item.init:
+                yield getattr(part, item.name)
+
+
+def resolved(part: Part, values: Known, *, within_releases: bool = True) -> Part:
+    """The plan with what is known in its places."""
+    if not values:
+        return part
+    done: Part = _Resolution(values, within_releases=within_releases).of(part)
+    return done
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Resolution:
+    values: Known
+    within_releases: bool
+    done: dict[int, tuple[object, object]] = dataclasses.field(default_factory=dict)
+
+    def of(self, part: Any) -> Any:
+        if isinstance(part, (Scalar, Answer)) and part in self.values:
+            return self.values[part]
+        if isinstance(part, Release) and not self.within_releases:
+            return part
+        if isinstance(part, tuple):
+            return tuple(map(self.of, part))
+        if not dataclasses.is_dataclass(part) or isinstance(part, (Function, type)):
+            return part
+        known = self.done.get(id(part))
+        if known is None:
+            # The part is kept beside the result, so that its identity is not given to another.
+            known = self.done[id(part)] = (part, self._rebuilt(part))
+        return known[1]
+
+    def _rebuilt(self, part: Any) -> Any:
+        before = {item.name: getattr(part, item.name) for item in dataclasses.fields(part) if item.init}
+        after = {name: self.of(value) for name, value in before.items()}
+        changed = {
+            name: value
+            for name, value in after.items()
+            if value is not before[name] and value != before[name]
+        }
+        return dataclasses.replace(part, **changed) if changed else part

@@ -1,0 +1,73 @@
+"""What each release of a statement may spend, so that all together cost each table what was asked for.
+
+Claim: the spends of the releases that read a table add up to at most the spend of one release at the
+loss that was asked for.
+Why: each gets a share of that spend, in the accountant's own measure, rounded down.
+Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3 (composition adds spends up).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+from dpsql.accounting.accountants.base import largest_epsilon
+from dpsql.accounting.events import Pure
+from dpsql.accounting.ledger import Account
+from dpsql.analysis.choose import Price
+from dpsql.errors import QueryRejected
+from dpsql.plan.nodes import Release, private_tables
+
+
+def prices(
+    releases: Sequence[Release],
+    account_of: Callable[[str], Account],
+    epsilon: Fraction,
+    delta: Fraction | None,
+) -> list[Price]:
+    """The price of each release; `delta` is what was asked for, None for a share like the loss's.
+
+    A release has a share for each of its aggregates: at equal scores of all aggregates, the least
+    mean of the logs of their errors. Raises QueryRejected with code "epsilon_small" where a share is
+    too small to be accounted for.
+    """
+    tables = [private_tables(release.input) for release in releases]
+    weights = [max(1, len(release.aggregations)) for release in releases]
+    totals = {
+        table: sum(weight for weight, read in zip(weights, tables, strict=True) if table in read)
+        for table in dict.fromkeys(name for read in tables for name in read)
+    }
+    accounts = {table: account_of(table) for table in totals}
+    return [
+        _price([(accounts[table], Fraction(weight, totals[table])) for table in read], epsilon, delta)
+        for weight, read in zip(weights, tables, strict=True)
+    ]
+
+
+def _price(shares: Sequence[tuple[Account, Fraction]], epsilon: Fraction, delta: Fraction | None) -> Price:
+    part = min(_epsilon(account, epsilon, share) for account, share in shares)
+    if part <= 0:
+        raise QueryRejected("the loss is too small to be split among the releases", code="epsilon_small")
+    deltas = [share * (_delta(account, epsilon) if delta is None else delta) for account, share in shares]
+    rhos = [account.accountant.gaussian_rho(part) for account, _ in shares]
+    known = [rho for rho in rhos if rho is not None]
+    return Price(part, min(known) if len(known) == len(rhos) else None, _short(min(deltas)))
+
+
+def _epsilon(account: Account, epsilon: Fraction, share: Fraction) -> Fraction:
+    """The loss at which a release spends at most that share."""
+    if share == 1:
+        return epsilon
+    spend = account.accountant.cost(Pure(epsilon))
+    return largest_epsilon(account.accountant.cost, int(spend.loss * share))
+
+
+def _delta(account: Account, epsilon: Fraction) -> Fraction:
+    """The delta of an account that goes with a loss, so that neither is used up before the other."""
+    loss = account.accountant.cost(Pure(epsilon)).loss_fraction
+    return account.limit.delta_fraction * min(loss / account.limit.loss_fraction, Fraction(1))
+
+
+def _short(delta: Fraction) -> Fraction:
+    """The delta as a short fraction: rounding it down is safe, and long ones only slow the arithmetic."""
+    return Fraction(int(delta * 10**30), 10**30)
