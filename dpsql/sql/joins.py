@@ -105,12 +105,48 @@ def condition(scope: Scope, node: exp.Expr) -> Expr:
 
 
 def conjuncts(predicate: Expr) -> Iterator[Expr]:
-    """The conditions that a predicate joins by AND."""
-    if isinstance(predicate, Call) and predicate.function.name == "and":
+    """Conditions that together are true exactly where a predicate is: those it joins by AND.
+
+    What all alternatives of an OR require is required of each row: (a AND b) OR (a AND c) is a AND
+    (b OR c), whether or not anything is unknown.
+    """
+    name = predicate.function.name if isinstance(predicate, Call) else ""
+    if isinstance(predicate, Call) and name == "and":
         for argument in predicate.arguments:
             yield from conjuncts(argument)
+    elif isinstance(predicate, Call) and name == "or":
+        yield from _factored(predicate)
     else:
         yield predicate
+
+
+def _factored(predicate: Call) -> Iterator[Expr]:
+    branches = [tuple(dict.fromkeys(conjuncts(branch))) for branch in predicate.arguments]
+    shared = [part for part in branches[0] if all(part in branch for branch in branches[1:])]
+    yield from shared
+    rests = [_all([part for part in branch if part not in shared]) for branch in branches]
+    if all(rest is not None for rest in rests):
+        together = call("or", *(rest for rest in rests if rest is not None))
+        yield predicate if together is None or not shared else together
+
+
+def conditions(scope: Scope, select: exp.Select) -> list[exp.Expr]:
+    """The conditions that WHERE joins by AND, in order."""
+    where = select.args.get("where")
+    if where is None:
+        return []
+    found: list[exp.Expr] = []
+    stack = list(scope.source.take(where, "this"))
+    while stack:
+        node = stack.pop()
+        if type(node) is exp.And:
+            left, right = scope.source.take(node, "this", "expression")
+            stack += [right, left]
+        elif type(node) is exp.Paren and type(node.this) in (exp.And, exp.Paren, exp.Exists, exp.In, exp.Not):
+            stack += scope.source.take(node, "this")
+        else:
+            found.append(node)
+    return found
 
 
 def assemble(scope: Scope, items: Sequence[_Attached], where: Sequence[Expr]) -> Relation:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from sqlglot import exp
 
 from dpsql.functions import call
 from dpsql.plan.expr import Call, Column, Expr, Literal, columns
-from dpsql.plan.nodes import Matching, Project, Relation, Scan, Source, is_private
+from dpsql.plan.nodes import Matching, Project, Relation, Scan, Source, is_private, sources
 from dpsql.plan.types import Type
 from dpsql.sql.derived import facts_of, plain
-from dpsql.sql.joins import assemble, condition, conjuncts, from_clause
+from dpsql.sql.joins import assemble, condition, conditions, conjuncts, from_clause
 from dpsql.sql.scope import Scope
 
 TRUE = Literal(True, Type.BOOLEAN)
@@ -25,6 +25,18 @@ def is_matching(node: exp.Expr) -> bool:
     )
 
 
+def divided(scope: Scope, select: exp.Select) -> tuple[list[exp.Expr], list[Expr]]:
+    """The conditions of WHERE: those that match with a subquery, and the others."""
+    matched: list[exp.Expr] = []
+    plain: list[Expr] = []
+    for node in conditions(scope, select):
+        if is_matching(node):
+            matched.append(node)
+        else:
+            plain += conjuncts(condition(scope, node))
+    return matched, plain
+
+
 def matching(scope: Scope, relation: Relation, node: exp.Expr) -> Matching:
     """The rows of `relation` for which the condition is true."""
     anti = type(node) is exp.Not
@@ -34,35 +46,38 @@ def matching(scope: Scope, relation: Relation, node: exp.Expr) -> Matching:
     if type(node) is exp.Exists:
         (query,) = scope.source.take(node, "this")
         right, on = _subquery(scope, query, None)
+        _check(scope, node, relation, right, on)
     else:
         operand, query = scope.source.take(node, "this", "query")
         value = scope.scalars.lower(operand)
         right, on = _subquery(scope, query, lambda item: scope.scalars.call(node, "eq", value, item))
+        _check(scope, node, relation, right, on)
         if anti:
             # NOT IN is true only if no value is equal and none is unknown.
             unknown = call("coalesce", on, TRUE)
             on = on if unknown is None else unknown
-    _check(scope, node, relation, right, on, anti=anti and type(node) is exp.In)
     return Matching(relation, right, on, anti)
 
 
-def _check(scope: Scope, node: exp.Expr, relation: Relation, right: Source, on: Expr, *, anti: bool) -> None:
+def _check(scope: Scope, node: exp.Expr, relation: Relation, right: Source, on: Expr) -> None:
+    known = {source.alias for source in sources(relation)} | {right.alias}
+    if not {column.source for column in columns(on)} <= known:
+        scope.source.refuse(
+            node, "subquery", "a subquery may refer to the query right around it, and no further"
+        )
     if not is_private(right):
         return
     same = any(
         isinstance(part, Call) and part.function.name == "eq" and _same_unit(part.arguments, right)
         for part in conjuncts(on)
     )
-    if is_private(relation) and same and not anti:
-        return
-    scope.source.refuse(
-        node,
-        "private_join",
-        "rows are matched with private rows of the same privacy unit, and no others",
-        "write NOT EXISTS (SELECT … WHERE inner.unit = outer.unit)"
-        if anti
-        else "compare the units: EXISTS (SELECT … WHERE inner.unit = outer.unit)",
-    )
+    if not (is_private(relation) and same):
+        scope.source.refuse(
+            node,
+            "private_join",
+            "rows are matched with private rows of the same privacy unit, and no others",
+            "compare the units: EXISTS (SELECT … WHERE inner.unit = outer.unit)",
+        )
 
 
 def _same_unit(arguments: Sequence[Expr], right: Source) -> bool:
@@ -102,9 +117,11 @@ def _correlated(
     inner = Scope(scope.context.deeper(query, scope.context.common), outer=scope)
     items = from_clause(inner, query)
     here = {named.alias for named in inner.tables.values()}
-    where = [part for condition in _where(inner, query) for part in conjuncts(condition)]
+    matched, where = divided(inner, query)
     own = [part for part in where if {column.source for column in columns(part)} <= here]
     relation = assemble(inner, items, own)
+    for nested in matched:
+        relation = matching(inner, relation, nested)
     across = [part for part in where if part not in own]
     exported: dict[Expr, Column] = {}
 
@@ -124,14 +141,6 @@ def _correlated(
         export(Literal(1, Type.INTEGER))
     right = Project(relation, alias, tuple(exported), tuple(exported.values()))
     return right, _all(on)
-
-
-def _where(scope: Scope, query: exp.Select) -> Iterator[Expr]:
-    where = query.args.get("where")
-    if where is None:
-        return
-    (predicate,) = scope.source.take(where, "this")
-    yield condition(scope, predicate)
 
 
 def _rewritten(expr: Expr, here: set[str], export: Callable[[Expr], Expr]) -> Expr:

@@ -19,8 +19,8 @@ from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.sql.derived import answer, check_identified, facts_of, project
 from dpsql.sql.grouping import MAX_OUTPUTS, Grouping, aggregates
-from dpsql.sql.joins import assemble, condition, conjuncts, filtered, from_clause
-from dpsql.sql.matching import is_matching, matching
+from dpsql.sql.joins import assemble, filtered, from_clause
+from dpsql.sql.matching import divided, matching
 from dpsql.sql.scalars import Scalars
 from dpsql.sql.scope import Scope
 
@@ -30,36 +30,11 @@ _NAMED = {exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max"}
 def rows_of(scope: Scope, select: exp.Select) -> Relation:
     """The rows of FROM and WHERE."""
     items = from_clause(scope, select)
-    where: list[Expr] = []
-    matched: list[exp.Expr] = []
-    for node in _conditions(scope, select):
-        if is_matching(node):
-            matched.append(node)
-            continue
-        where += conjuncts(condition(scope, node))
-    relation = assemble(scope, items, where)
+    matched, plain = divided(scope, select)
+    relation = assemble(scope, items, plain)
     for node in matched:
         relation = matching(scope, relation, node)
     return relation
-
-
-def _conditions(scope: Scope, select: exp.Select) -> list[exp.Expr]:
-    """The conditions that WHERE joins by AND, in order."""
-    where = select.args.get("where")
-    if where is None:
-        return []
-    found: list[exp.Expr] = []
-    stack = list(scope.source.take(where, "this"))
-    while stack:
-        node = stack.pop()
-        if type(node) is exp.And:
-            left, right = scope.source.take(node, "this", "expression")
-            stack += [right, left]
-        elif type(node) is exp.Paren and type(node.this) in (exp.And, exp.Paren, exp.Exists, exp.In, exp.Not):
-            stack += scope.source.take(node, "this")
-        else:
-            found.append(node)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
