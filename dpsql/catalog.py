@@ -23,6 +23,8 @@ from dpsql.policy import fold
 Schema = Mapping[str, Sequence[tuple[str, str]]]
 """Each table of the database with its columns' names and engine types."""
 
+MOST_DIGITS = 15
+"""Decimal digits that a DOUBLE always tells apart."""
 _ENGINE_TYPES: tuple[tuple[str, Type], ...] = (
     # Not UHUGEINT, which the engine compares with other integers by a cast that can fail.
     (r"U?(TINYINT|SMALLINT|INTEGER|BIGINT)|HUGEINT", Type.INTEGER),
@@ -101,7 +103,44 @@ def build(policy: policies.Policy, schema: Schema) -> Catalog:
                 hint=f"it has {', '.join(sorted(schema)) or 'no tables at all'}",
             )
         tables[fold(name)] = _table(policy, name, table, present[fold(name)])
+    for found in tables.values():
+        _check_identities(found, tables)
     return Catalog(tables)
+
+
+def _check_identities(table: CatalogTable, tables: Mapping[str, CatalogTable]) -> None:
+    """Refuses ids that are not read exactly: rows of one person would be taken for another's.
+
+    Ids that differ as stored must differ as they are read, and a link and what it leads to must be
+    compared without being converted.
+    """
+    for spelt, facts in table.columns.values():
+        if facts.identity is not None and not _exact(facts.engine_type):
+            raise PolicyError(
+                f"tables.{table.name}: {spelt} says whose a row is, but ids of type {facts.engine_type} cannot be told apart",
+                code="unit_type",
+                hint="cast it in a view, to HUGEINT or VARCHAR",
+            )
+    if table.link is None or table.unit_column is None:
+        return
+    column, ours = table.columns[fold(table.unit_column)]
+    key, theirs = tables[table.link.table].columns[table.link.key]
+    if ours.type is not theirs.type:
+        raise PolicyError(
+            f"tables.{table.name}: the link's {column} is {ours.engine_type}, but {key} is {theirs.engine_type}",
+            code="link_type",
+            hint="cast one of them in a view",
+        )
+
+
+def _exact(engine: str) -> bool:
+    """Whether values of an engine type that differ are read as values that differ.
+
+    >>> _exact("DECIMAL(15,2)"), _exact("DECIMAL(38,0)")
+    (True, False)
+    """
+    digits = re.match(r"DECIMAL\((\d+)", engine)
+    return engine != "TIMESTAMP_NS" and (digits is None or int(digits[1]) <= MOST_DIGITS)
 
 
 def _refuse_reserved(policy: policies.Policy) -> None:

@@ -405,6 +405,19 @@ def unit_source(relation: Relation) -> Source:
     raise ValueError("nothing says whom the rows belong to")
 
 
+def unit_type(relation: Relation) -> Type:
+    """The type of the ids of a private relation's units."""
+    match unit_source(relation):
+        case Scan(unit=Unit(link=Link(owner=owner))):
+            return unit_type(owner)
+        case Scan(unit=Unit(column=Column() as column)):
+            return column.type
+        case Project(input=inner) | Grouped(input=inner) | SetOperation(left=inner):
+            return unit_type(inner)
+        case _:
+            return Type.INTEGER
+
+
 def private_scans(relation: Relation) -> tuple[Scan, ...]:
     """The scans of private tables."""
     return tuple(scan for scan in scans(relation) if scan.unit.private)

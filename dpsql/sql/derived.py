@@ -24,6 +24,7 @@ from dpsql.plan.nodes import (
     Values,
     is_private,
     private_scans,
+    unit_type,
 )
 from dpsql.plan.types import Type, Value, common
 from dpsql.policy import fold
@@ -151,6 +152,14 @@ def _check_units(context: Context, node: exp.Expr, operation: SetOperation) -> N
     if any(scan.unit.kind is UnitKind.ROW for scan in private_scans(operation)):
         context.source.refuse(
             node, "set_operation", "where each row is a privacy unit, a table is read once in a query"
+        )
+    left, right = unit_type(operation.left), unit_type(operation.right)
+    if left is not right:
+        context.source.refuse(
+            node,
+            "set_operation",
+            f"the ids of privacy units are {left} on the left and {right} on the right",
+            "the data's owner can give both tables ids of one type",
         )
 
 

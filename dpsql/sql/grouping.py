@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from dpsql.errors import QueryRejected
-from dpsql.plan.expr import Expr, Literal, columns
+from dpsql.plan.expr import Column, Expr, Literal, columns
 from dpsql.plan.nodes import Order, Output, Relation
 from dpsql.plan.types import Type
 from dpsql.policy import fold
@@ -79,11 +79,18 @@ class Grouping(ABC):
         outer = self.outer
         for alias, node in items:
             expr = outer.lower(node)
-            outputs.append((_name(node) if alias is None else alias, expr))
+            outputs.append((self._named(node, expr) if alias is None else alias, expr))
             if alias is not None:
                 # A later alias hides an earlier one, as in DuckDB.
                 self.aliases[fold(alias)] = expr
         return outputs
+
+    def _named(self, node: exp.Expr, expr: Expr) -> str:
+        """What an output without an alias is called: a column as it was declared, however the query spells it."""
+        for index, key in enumerate(self.keys):
+            if isinstance(key, Column) and expr == self.key(index):
+                return key.name
+        return _name(node)
 
     def having(self) -> Expr | None:
         """The condition on groups."""

@@ -238,7 +238,7 @@ class _Assembly:
                 "put a private table first in FROM",
             )
         units = [scan.unit.kind for source in (self.built, right) for scan in private_scans(source)]
-        same = [(ours, theirs) for ours, theirs in on if _same_identity(ours, theirs)]
+        same = [(ours, theirs) for ours, theirs in on if same_identity(ours, theirs)]
         if not same or UnitKind.ROW in units:
             self.scope.source.refuse(
                 item.node,
@@ -257,7 +257,7 @@ class _Assembly:
     def _unit_hint(self, right: Relation) -> str | None:
         for theirs in self._identities(right):
             for ours in self._identities(self.built):
-                if _same_identity(ours, theirs):
+                if same_identity(ours, theirs):
                     return f"add ON {ours.source}.{ours.name} = {theirs.source}.{theirs.name}"
         return None
 
@@ -282,7 +282,8 @@ class _Assembly:
         return None
 
 
-def _same_identity(ours: Expr, theirs: Column) -> bool:
+def same_identity(ours: Expr, theirs: Column) -> bool:
+    """Whether rows with equal values of both have one unit: of other types, different ids could be equal."""
     return (
         isinstance(ours, Column)
         and ours.facts.identity is not None

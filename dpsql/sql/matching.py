@@ -11,7 +11,7 @@ from dpsql.plan.expr import Call, Column, Expr, Literal, columns
 from dpsql.plan.nodes import Matching, Project, Relation, Scan, Source, is_private, sources
 from dpsql.plan.types import Type
 from dpsql.sql.derived import facts_of, plain
-from dpsql.sql.joins import assemble, condition, conditions, conjuncts, from_clause
+from dpsql.sql.joins import assemble, condition, conditions, conjuncts, from_clause, same_identity
 from dpsql.sql.scope import Scope
 
 TRUE = Literal(True, Type.BOOLEAN)
@@ -83,10 +83,9 @@ def _check(scope: Scope, node: exp.Expr, relation: Relation, right: Source, on: 
 def _same_unit(arguments: Sequence[Expr], right: Source) -> bool:
     ours, theirs = arguments
     return (
-        isinstance(ours, Column)
-        and isinstance(theirs, Column)
-        and ours.facts.identity is not None
-        and ours.facts.identity == theirs.facts.identity
+        isinstance(theirs, Column)
+        and same_identity(ours, theirs)
+        and isinstance(ours, Column)
         and (ours.source == right.alias) != (theirs.source == right.alias)
     )
 
@@ -117,6 +116,11 @@ def _correlated(
     inner = Scope(scope.context.deeper(query, scope.context.common), outer=scope)
     items = from_clause(inner, query)
     here = {named.alias for named in inner.tables.values()}
+    for item in items:
+        if any(column.source not in here for part in item.conditions for column in columns(part)):
+            scope.source.refuse(
+                item.node, "join", "ON may only name tables of its own FROM", "move the condition to WHERE"
+            )
     matched, where = divided(inner, query)
     own = [part for part in where if {column.source for column in columns(part)} <= here]
     relation = assemble(inner, items, own)
@@ -136,7 +140,7 @@ def _correlated(
         if len(outputs) != 1:
             scope.source.refuse(query, "subquery", "IN takes a subquery of one column")
         output = outputs[0].this if type(outputs[0]) is exp.Alias else outputs[0]
-        on.append(compare(export(inner.scalars.lower(output))))
+        on.append(compare(_rewritten(inner.scalars.lower(output), here, export)))
     if not exported:
         export(Literal(1, Type.INTEGER))
     right = Project(relation, alias, tuple(exported), tuple(exported.values()))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from dpsql.analysis.analyse import Analysis, Measure
+from dpsql.backends.frames import UNTYPED
 from dpsql.plan.expr import Column, Expr, columns
 from dpsql.plan.nodes import (
     Answer,
@@ -268,7 +269,8 @@ def _owned(scan: Scan) -> tuple[str, str]:
 
 def _id(unit: Column) -> str:
     """A unit's id, of a type that two tables' ids can be compared in without any failing to convert."""
-    return identifier(unit.name) if unit.type is Type.INTEGER else widened(unit)
+    whole = unit.type is Type.INTEGER and unit.facts.engine_type != UNTYPED
+    return identifier(unit.name) if whole else widened(unit)
 
 
 def _owner(link: Link) -> str:

@@ -188,7 +188,8 @@ class Scope:
         name = str(self.source.take(identifier, "this", quoted=(True,))[0])
         if name.startswith("#"):
             self.source.refuse(node, "reserved_name", "names that begin with # are reserved", "use another")
-        return name, names
+        # Letter case makes no other name, so it must not make another plan either.
+        return fold(name), names
 
     def column(self, node: exp.Column) -> Column:
         """The column that a name means."""
