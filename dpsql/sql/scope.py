@@ -12,9 +12,9 @@ from sqlglot import exp
 from dpsql.analysis.stability import PublicFacts
 from dpsql.catalog import Catalog, CatalogTable
 from dpsql.plan import nodes
-from dpsql.plan.expr import Column, Expr, Scalar
+from dpsql.plan.expr import Column, Expr, Facts, Scalar
 from dpsql.plan.nodes import Link, Scan, Unit, UnitKind
-from dpsql.plan.types import Value
+from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
 from dpsql.sql.refuse import Source
 from dpsql.sql.scalars import Scalars
@@ -134,6 +134,13 @@ class Scope:
             self.source.refuse(node, "too_long", f"at most {MAX_TABLES} tables in one query")
         self.tables[folded] = added
         return folded
+
+    def nothing(self, node: exp.Expr) -> str:
+        """Brings what a SELECT without FROM reads into scope: one row, of which nothing can be named."""
+        alias = self.context.fresh(node)
+        column = Column(alias, "#", Facts(Type.INTEGER, ""))
+        self.tables[fold(alias)] = Named(nodes.Values(((1,),), alias, (column,)), {})
+        return fold(alias)
 
     def _table(self, node: exp.Expr) -> Named:
         if type(node) is not exp.Table or type(node.this) is not exp.Identifier:
