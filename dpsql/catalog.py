@@ -16,7 +16,7 @@ from dpsql.backends.frames import UNTYPED
 from dpsql.errors import PolicyError
 from dpsql.plan.expr import UNIT_IDENTITY, Facts
 from dpsql.plan.interval import Interval, position
-from dpsql.plan.nodes import Contribution, UnitKind
+from dpsql.plan.tables import Contribution, UnitKind
 from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-    from dpsql.accounting import BudgetState
+    from dpsql.accounting import BudgetState, Head
     from dpsql.engine import Engine
     from dpsql.explain import Explanation
     from dpsql.prepared import Prepared
@@ -60,15 +60,20 @@ def connect(
     ledger: str | Path | None = None,
     analyst: str | None = None,
     epsilon: Amount | None = None,
+    anchor: Head | str | Path | None = None,
 ) -> Connection:
     """Opens private data for questions.
 
     `database` is a DuckDB path, an open duckdb connection, or a dict of name → pandas, polars or Arrow
     table. `policy` is a YAML path or text, a dict, or a `dpsql.policy.Policy`. `ledger` is the file
     that remembers what was spent; it defaults to the policy's path with the ending .ledger, and
-    ":memory:" forgets at exit. `epsilon` is the loss of a query that names none.
+    ":memory:" forgets at exit. `epsilon` is the loss of a query that names none. `anchor` is a small file,
+    on another disk or machine, that holds how far the ledger has come: beside it an older ledger, or none, is
+    refused. It is made with a new ledger and replaced after each charge.
 
-    Raises PolicyError where the policy is wrong or asks for what the database does not have.
+    Raises PolicyError where the policy is wrong or asks for what the database does not have, IntegrityError
+    where the ledger was edited (`ledger_tampered`) or is an older one than its anchor knows
+    (`ledger_rolled_back`).
     """
     from dpsql.accounting import open_ledger  # the engine and its libraries load when they are needed
     from dpsql.backends.duckdb import DuckDBBackend
@@ -79,7 +84,8 @@ def connect(
     target = ledger if ledger is not None else _ledger_beside(policy)
     backend = DuckDBBackend(database)
     try:
-        book = open_ledger(target, {name: budget(rules, name) for name in rules.private_tables()})
+        budgets = {name: budget(rules, name) for name in rules.private_tables()}
+        book = open_ledger(target, budgets, anchor=anchor)
         engine = Engine(rules, backend, book, analyst or _login())
         engine.catalog  # noqa: B018  (the policy is held against the database now, not at the first query)
     except errors.Error:

@@ -25,12 +25,12 @@ from dpsql.plan.nodes import (
     Project,
     Relation,
     Release,
-    Scan,
     SetOperation,
     Values,
     inputs,
 )
 from dpsql.plan.steps import steps
+from dpsql.plan.tables import Scan
 from dpsql.plan.words import phrase
 from dpsql.prepared import Prepared, PreparedRelease
 from dpsql.result import Receipt, Result

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from dpsql.accounting.accountants import ACCOUNTANTS, Accountant, accountant_named
+from dpsql.accounting.anchor import Anchor
 from dpsql.accounting.budget import Budget
 from dpsql.accounting.events import Composed, Event, Gaussian, Pure, Selection
-from dpsql.accounting.ledger import BudgetState, Entry, Ledger, Quote
+from dpsql.accounting.ledger import BudgetState, Entry, Head, Ledger, Quote
 from dpsql.accounting.opening import open_ledger
 from dpsql.accounting.spend import Spend
 
 __all__ = [
     "ACCOUNTANTS",
     "Accountant",
+    "Anchor",
     "Budget",
     "BudgetState",
     "Composed",
     "Entry",
     "Event",
     "Gaussian",
+    "Head",
     "Ledger",
     "Pure",
     "Quote",

@@ -6,6 +6,7 @@ alone, so neighbouring databases leave the same bytes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,8 +17,10 @@ from dpsql.accounting.accountants import Accountant, accountant_named
 from dpsql.accounting.budget import Budget
 from dpsql.accounting.events import Event
 from dpsql.accounting.spend import Spend
+from dpsql.errors import IntegrityError
 
 Clock = Callable[[], datetime]
+_HEAD = re.compile(r"(0|[1-9][0-9]{0,17}) ([0-9a-f]{64})")
 
 
 def utc_now() -> datetime:
@@ -45,8 +48,8 @@ class Entry:
     """One charge to one table, as the ledger keeps it for ever.
 
     `charge` is the id of the first entry of the same charge, `number` counts the table's charges from 1,
-    `spent` is the table's total after this one, `digest` covers every other field and the `previous`
-    entry's digest.
+    `spent` is the table's total after this one, `budget` is the digest of the table's budget, `digest`
+    covers every other field and the `previous` entry's digest.
     """
 
     id: int
@@ -61,9 +64,36 @@ class Entry:
     spend: Spend
     spent: Spend
     limit: Spend
+    budget: str
     details: Mapping[str, Any]
     previous: str
     digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a ledger ends: how many entries it has, and the digest of the last, which covers all before it.
+
+    Kept where nobody who can write the ledger reaches it, it shows later whether the ledger still holds all
+    that it held. `str` and `parse` are inverse; IntegrityError for any other text.
+
+    >>> Head.parse("2 " + "c0" * 32)
+    Head(entries=2, digest='c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0')
+    """
+
+    entries: int
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.entries} {self.digest}"
+
+    @classmethod
+    def parse(cls, text: str) -> Head:
+        """The head that was written as `text`."""
+        match = _HEAD.fullmatch(text)
+        if match is None:
+            raise IntegrityError("the text is not the head of a ledger", code="anchor_text")
+        return cls(int(match[1]), match[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +162,10 @@ class Ledger(Protocol):
 
     def entries(self, table: str | None = None, limit: int | None = None) -> tuple[Entry, ...]:
         """The entries (of one table; the last `limit`), oldest first."""
+        ...
+
+    def head(self) -> Head:
+        """Where the ledger ends now."""
         ...
 
     def close(self) -> None:

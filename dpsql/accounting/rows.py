@@ -13,12 +13,15 @@ from typing import Any
 from dpsql.accounting.budget import Budget
 from dpsql.accounting.events import from_json
 from dpsql.accounting.ledger import Account, Entry
-from dpsql.accounting.spend import NOTHING, Spend
+from dpsql.accounting.spend import Spend
 from dpsql.errors import IntegrityError, LossError, ProgrammingError
 
 Row = Mapping[str, Any]
 _WHOLE = re.compile(r"0|[1-9][0-9]{0,1999}")
 _RATIO = re.compile(r"(0|[1-9][0-9]{0,1999})/([1-9][0-9]{0,1999})")
+
+_RESTORE = "restore the newest backup, and find out who can write the ledger"
+_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 FIRST_PREVIOUS = "0" * 64
 
@@ -26,7 +29,7 @@ FIRST_PREVIOUS = "0" * 64
 def canonical(value: Mapping[str, Any]) -> str:
     """The value as JSON text, the same for equal values; ProgrammingError if JSON cannot hold it."""
     try:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return _JSON.encode(value)
     except (TypeError, ValueError, RecursionError):
         raise ProgrammingError("an entry's details must be JSON", code="ledger_details") from None
 
@@ -39,15 +42,23 @@ def text_digest(text: str) -> str:
         raise ProgrammingError("the text holds a lone surrogate", code="text") from None
 
 
-def entry_digest(row: Row) -> str:
-    """The digest of an entry's row: all of its columns but `digest`, `previous` among them."""
+def row_digest(row: Row) -> str:
+    """The digest of an entry's or a budget's row: all of its columns but `digest`."""
     return text_digest(canonical({name: value for name, value in row.items() if name != "digest"}))
+
+
+def is_intact(row: Row) -> bool:
+    """Whether the row matches its digest."""
+    try:
+        return bool(row_digest(row) == row["digest"])
+    except ProgrammingError:
+        return False
 
 
 def budget_row(table: str, account: Account) -> dict[str, Any]:
     """The row that keeps a table's budget and limit."""
     budget, limit = account.budget, account.limit
-    return {
+    row = {
         "table_name": table,
         "accountant": budget.accountant,
         "epsilon": _ratio_text(budget.epsilon),
@@ -56,10 +67,17 @@ def budget_row(table: str, account: Account) -> dict[str, Any]:
         "limit_loss": str(limit.loss),
         "limit_delta": str(limit.delta),
     }
+    return row | {"digest": row_digest(row)}
 
 
 def stored_budget(row: Row) -> Budget:
     """The budget of a row; IntegrityError if it is not one that dpsql wrote."""
+    if not is_intact(row):
+        raise IntegrityError(
+            f"the budget of table {row['table_name']} in the ledger was changed",
+            code="ledger_tampered",
+            hint=_RESTORE,
+        )
     selection = row["selection"]
     try:
         return Budget(
@@ -77,41 +95,10 @@ def stored_spend(loss: object, delta: object) -> Spend:
     return Spend(_whole(loss), _whole(delta))
 
 
-def stored_head(row: Row | None) -> tuple[int, str]:
-    """The id and digest that the next entry follows, from the last one (None: there is none).
-
-    IntegrityError if the row does not match its digest.
-    """
-    if row is None:
-        return 0, FIRST_PREVIOUS
-    last = _sound(row)
-    return last.id, last.digest
-
-
-def stored_total(row: Row | None) -> tuple[Spend, int]:
-    """What a table has spent, and in how many charges, from its last entry (None: there is none).
-
-    IntegrityError if the row does not match its digest.
-    """
-    if row is None:
-        return NOTHING, 0
-    last = _sound(row)
-    return last.spent, last.number
-
-
-def _sound(row: Row) -> Entry:
-    entry = stored_entry(row)
-    try:
-        intact = entry_digest(row) == entry.digest
-    except ProgrammingError:
-        intact = False
-    if not intact:
-        raise _corrupt("entry")
-    return entry
-
-
 def stored_entry(row: Row) -> Entry:
     """The entry of a row; IntegrityError if it is not one that dpsql wrote."""
+    if not is_intact(row):
+        raise tampered(row["id"], "was changed")
     try:
         return Entry(
             id=int(row["id"]),
@@ -126,12 +113,18 @@ def stored_entry(row: Row) -> Entry:
             spend=stored_spend(row["loss"], row["delta"]),
             spent=stored_spend(row["spent_loss"], row["spent_delta"]),
             limit=stored_spend(row["limit_loss"], row["limit_delta"]),
+            budget=str(row["budget"]),
             details=json.loads(row["details"]),
             previous=str(row["previous"]),
             digest=str(row["digest"]),
         )
     except (TypeError, ValueError, RecursionError):
         raise _corrupt("entry") from None
+
+
+def tampered(number: int, what: str) -> IntegrityError:
+    """The error for an entry that is not where or what it was."""
+    return IntegrityError(f"entry {number} of the ledger {what}", code="ledger_tampered", hint=_RESTORE)
 
 
 def _whole(text: object) -> int:

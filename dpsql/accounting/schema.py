@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Column, Index, Integer, MetaData, Table, Text
 
 FORMAT = "dpsql ledger"
-SCHEMA = "1"
+SCHEMA = "2"
 
 METADATA = MetaData()
 
@@ -26,6 +26,7 @@ BUDGETS = Table(
     Column("selection", Text),
     Column("limit_loss", Text, nullable=False),
     Column("limit_delta", Text, nullable=False),
+    Column("digest", Text, nullable=False),
 )
 
 ENTRIES = Table(
@@ -46,6 +47,7 @@ ENTRIES = Table(
     Column("spent_delta", Text, nullable=False),
     Column("limit_loss", Text, nullable=False),
     Column("limit_delta", Text, nullable=False),
+    Column("budget", Text, nullable=False),
     Column("details", Text, nullable=False),
     Column("previous", Text, nullable=False),
     Column("digest", Text, nullable=False),

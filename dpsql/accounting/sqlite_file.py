@@ -1,7 +1,7 @@
-"""Connections to a ledger in an SQLite file, and what their failures mean.
+"""The database of a ledger: its one connection, and what its failures mean.
 
-A connection lives for one transaction: SQLite's handles and locks must not cross a fork, and this way
-none is open when a process forks. All use of SQLite here holds one lock, which the fork waits for.
+A connection is opened at first use and kept. SQLite's handles and locks must not cross a fork, so all are
+closed before one. All use of SQLite here holds one lock, which the fork waits for.
 """
 
 from __future__ import annotations
@@ -9,69 +9,152 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final, TypeAlias
 
-from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy import Connection, create_engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from sqlalchemy.pool import NullPool, StaticPool
+from sqlalchemy.pool import StaticPool
 
+from dpsql.accounting.durable import sync_directory
 from dpsql.errors import DatabaseError, IntegrityError, OperationalError
 
 BUSY_SECONDS = 60
+MEMORY: Final = ":memory:"
 
-_IN_USE = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_IN_USE.acquire, after_in_parent=_IN_USE.release, after_in_child=_IN_USE.release
-    )
+Identity: TypeAlias = tuple[tuple[int, int] | None, ...]
+"""The device and inode of the file, of its write-ahead log and of that log's index; None where there is none."""
 
 
-def memory_engine() -> Engine:
-    """An engine on a database in memory, gone with the process."""
-    return create_engine(
-        "sqlite://",
-        creator=lambda: sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False),
-        poolclass=StaticPool,
-    )
+class Store:
+    """The database in the file at `path`, or in memory if that is None.
 
+    Its file is never made here, so a deleted ledger is not a fresh budget. When the path names another
+    file than the one that was opened, the kept connection is closed and that file is opened.
+    """
 
-def file_engine(path: Path) -> Engine:
-    """An engine on an existing file; it never makes one, so a deleted ledger is not a fresh budget."""
-    return create_engine("sqlite://", creator=_opener(path), poolclass=NullPool)
+    def __init__(self, path: Path | None) -> None:
+        self.where = MEMORY if path is None else str(path)
+        self._path = path
+        self._opened: tuple[int, Identity] | None = None
+        self._engine = create_engine("sqlite://", creator=self._open, poolclass=StaticPool)
 
+    @contextmanager
+    def connected(self) -> Iterator[Connection]:
+        """The connection outside any transaction, every failure as a dpsql error."""
+        with in_use(), explained(self.where):
+            self._make_ready()
+            with self._engine.connect() as connection:
+                yield connection
 
-def _opener(path: Path) -> Callable[[], sqlite3.Connection]:
-    def open_connection() -> sqlite3.Connection:
+    @contextmanager
+    def transaction(self, mode: str) -> Iterator[Connection]:
+        """A transaction, committed durably on leaving; `mode` is IMMEDIATE (to write) or DEFERRED."""
+        with in_use(), explained(self.where):
+            self._make_ready()
+            with self._engine.begin() as connection:
+                connection.exec_driver_sql(f"BEGIN {mode}")
+                yield connection
+
+    def close(self) -> None:
+        """Closes the connection; the last one of a file brings its write-ahead log into it."""
+        with in_use():
+            if self.is_mine():
+                self._engine.dispose()
+                self._opened = None
+                _OPEN.discard(self)
+
+    def abandon(self) -> None:
+        """As `close`, but never waits: for the garbage collector, which may run inside any other code."""
+        _ABANDONED.append(self)
+        if _IN_USE.acquire(blocking=False):
+            try:
+                _close_abandoned()
+            finally:
+                _IN_USE.release()
+
+    def _make_ready(self) -> None:
+        _close_abandoned()
+        if not all(store.is_mine() for store in tuple(_OPEN)):
+            # SQLite would believe that this process holds the locks of the one that it was copied from.
+            raise OperationalError(
+                "the process was forked behind Python's back while a ledger was open",
+                code="ledger_forked",
+                hint="fork by os.fork or multiprocessing, or open ledgers after the fork alone",
+            )
+        if self._opened is not None and self._opened[1] != _identity(self._path):
+            self.close()
+
+    def is_mine(self) -> bool:
+        """Whether this process opened the connection that is kept."""
+        return self._opened is not None and self._opened[0] == os.getpid()
+
+    def _open(self) -> sqlite3.Connection:
+        # The file is looked at before it is opened: one that is replaced in between is opened again later.
+        file = _identity(self._path)[:1]
+        target = MEMORY if self._path is None else f"{self._path.as_uri()}?mode=rw"
         connection = sqlite3.connect(
-            f"{path.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None
+            target, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
         try:
             # FULL: the write-ahead log is on the disk when COMMIT returns (on macOS with fullfsync).
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA fullfsync = ON")
+            # No page is kept between uses, so that each sees the file as it is now.
+            connection.execute("PRAGMA cache_size = 0")
+            # The first read opens the write-ahead log, which then stays open with the connection.
+            connection.execute("SELECT 1 FROM sqlite_master").fetchall()
         except BaseException:
             connection.close()
             raise
+        self._opened = os.getpid(), file + _identity(self._path)[1:]
+        if self._path is not None:
+            _OPEN.add(self)
         return connection
 
-    return open_connection
+
+_IN_USE = threading.RLock()
+# Those in memory stay with the process that made them. The garbage collector may take others away at any time.
+_OPEN: set[Store] = set()
+_ABANDONED: deque[Store] = deque()
 
 
 @contextmanager
-def connected(engine: Engine, where: str) -> Iterator[Connection]:
-    """A connection outside any transaction, every failure as a dpsql error."""
-    with _IN_USE, explained(where), engine.connect() as connection:
-        yield connection
+def in_use() -> Iterator[None]:
+    """Holds the lock that all use of SQLite here holds, and that a fork waits for."""
+    with _IN_USE:
+        yield
 
 
-@contextmanager
-def transaction(engine: Engine, where: str, mode: str) -> Iterator[Connection]:
-    """A transaction, committed durably on leaving; `mode` is IMMEDIATE (to write) or DEFERRED."""
-    with _IN_USE, explained(where), engine.begin() as connection:
-        connection.exec_driver_sql(f"BEGIN {mode}")
-        yield connection
+def _close_abandoned() -> None:
+    while _ABANDONED:
+        _ABANDONED.popleft().close()
+
+
+def _before_fork() -> None:
+    _IN_USE.acquire()
+    _close_abandoned()
+    for store in tuple(_OPEN):
+        store.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_IN_USE.release, after_in_child=_IN_USE.release)
+
+
+def _identity(path: Path | None) -> Identity:
+    return () if path is None else tuple(_file(Path(f"{path}{end}")) for end in ("", "-wal", "-shm"))
+
+
+def _file(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def make_private(path: Path) -> None:
@@ -79,7 +162,7 @@ def make_private(path: Path) -> None:
 
     An existing file is not opened: closing it would drop this process's SQLite locks on it.
     """
-    with _IN_USE, explained(str(path)):
+    with in_use(), explained(str(path)):
         if not path.parent.is_dir():
             raise OperationalError(
                 f"there is no directory {path.parent} for the ledger",
@@ -92,12 +175,7 @@ def make_private(path: Path) -> None:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except FileExistsError:
             return
-        if os.name == "posix":
-            directory = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+        sync_directory(path.parent)
 
 
 @contextmanager
@@ -120,6 +198,12 @@ def _meaning(error: BaseException | None, where: str) -> DatabaseError:
         return OperationalError(f"the ledger {where} {text}", code=name, hint=hint)
     if isinstance(error, OSError):
         return OperationalError(f"the ledger {where} cannot be made", code="ledger_unavailable")
+    if isinstance(error, sqlite3.ProgrammingError):
+        return OperationalError(
+            f"the ledger {where} was closed, or its process forked, amid its use",
+            code="ledger_unavailable",
+            hint="nothing was charged; try again",
+        )
     return IntegrityError(
         f"the ledger {where} is damaged", code="ledger_corrupt", hint="restore its newest backup"
     )

@@ -23,7 +23,8 @@ class ExactAggregate:
 
     `result` gives the type for the argument's, or None where it refuses that. `interval` maps the
     argument's interval and the most rows of a group to the value's. `sql` is a template over the
-    argument; `adds` says that it sums values up, which for real ones takes bounds.
+    argument; `adds` says that it sums values up, which for real ones takes bounds, and `nullable` that
+    it is NULL where there is no value.
     """
 
     name: str
@@ -32,6 +33,7 @@ class ExactAggregate:
     interval: Callable[[Interval, int], Interval]
     sql: str
     adds: bool = False
+    nullable: bool = True
 
 
 def _whole(_: Type | None) -> Type:
@@ -65,9 +67,11 @@ def _real(kind: Type | None) -> Type | None:
 
 
 _ENTRIES = (
-    ExactAggregate("count_rows", "COUNT(*)", _whole, _counted, "COUNT(*)"),
-    ExactAggregate("count", "COUNT(x)", _whole, _counted, "COUNT({0})"),
-    ExactAggregate("count_distinct", "COUNT(DISTINCT x)", _whole, _counted, "COUNT(DISTINCT {0})"),
+    ExactAggregate("count_rows", "COUNT(*)", _whole, _counted, "COUNT(*)", nullable=False),
+    ExactAggregate("count", "COUNT(x)", _whole, _counted, "COUNT({0})", nullable=False),
+    ExactAggregate(
+        "count_distinct", "COUNT(DISTINCT x)", _whole, _counted, "COUNT(DISTINCT {0})", nullable=False
+    ),
     ExactAggregate("sum", "SUM(x)", _number, _added, "SUM({0})", adds=True),
     ExactAggregate("avg", "AVG(x)", _real, _one, "SUM({0}) / COUNT({0})", adds=True),
     ExactAggregate("min", "MIN(x)", _ordered, _one, "MIN({0})"),

@@ -13,7 +13,6 @@ from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Column, columns
 from dpsql.plan.nodes import (
     Answer,
-    Contribution,
     Filter,
     Grouped,
     Join,
@@ -22,16 +21,15 @@ from dpsql.plan.nodes import (
     Project,
     Relation,
     Release,
-    Scan,
     SetKind,
     SetOperation,
-    UnitKind,
     Values,
     is_answered,
     is_private,
     private_scans,
     sources,
 )
+from dpsql.plan.tables import Contribution, Scan, UnitKind
 from dpsql.policy import fold
 
 MAX_ROWS = 2**30

@@ -16,16 +16,15 @@ from dpsql.plan.nodes import (
     Post,
     Project,
     Relation,
-    Scan,
     SetKind,
     SetOperation,
     Source,
-    UnitKind,
     Values,
     is_private,
     private_scans,
     unit_type,
 )
+from dpsql.plan.tables import Scan, UnitKind
 from dpsql.plan.types import Type, Value, common
 from dpsql.policy import fold
 from dpsql.sql.scope import CommonTable, Context, Scope

@@ -13,7 +13,8 @@ from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis, Measure
 from dpsql.analysis.blocks import ROWS, UNITS, Statistic
 from dpsql.analysis.stability import Bound
-from dpsql.plan.nodes import UnitKind, private_scan
+from dpsql.plan.nodes import private_scan
+from dpsql.plan.tables import UnitKind
 from dpsql.sql.keys import shown
 from dpsql.sql.lattice_text import point
 from dpsql.sql.rows import rows

@@ -14,24 +14,22 @@ from dpsql.plan.nodes import (
     Join,
     JoinKind,
     Relation,
-    Scan,
     Source,
-    Unit,
-    UnitKind,
     is_answered,
     is_private,
     is_unique,
     private_scans,
     sources,
 )
+from dpsql.plan.tables import Scan, Unit, UnitKind
 from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.sql.scope import Scope
 
 
 @dataclass(frozen=True, slots=True)
-class _Attached:
-    """A source of the FROM clause with the conditions of its join."""
+class Attached:
+    """A source of the FROM clause, by its folded alias, with the conditions of its join."""
 
     alias: str
     kind: JoinKind
@@ -39,19 +37,19 @@ class _Attached:
     node: exp.Expr
 
 
-def from_clause(scope: Scope, select: exp.Select) -> list[_Attached]:
+def from_clause(scope: Scope, select: exp.Select) -> list[Attached]:
     """Brings the sources of FROM and JOIN into scope."""
     origin = select.args.get("from_")
     if origin is None:
-        return [_Attached(scope.nothing(select), JoinKind.INNER, (), select)]
+        return [Attached(scope.nothing(select), JoinKind.INNER, (), select)]
     (node,) = scope.source.take(origin, "this")
-    items = [_Attached(scope.add(node), JoinKind.INNER, (), node)]
+    items = [Attached(scope.add(node), JoinKind.INNER, (), node)]
     for join in select.args.get("joins") or ():
         _attach(scope, join, items)
     return items
 
 
-def _attach(scope: Scope, join: exp.Join, items: list[_Attached]) -> None:
+def _attach(scope: Scope, join: exp.Join, items: list[Attached]) -> None:
     side, kind, method = (join.args.get(name) for name in ("side", "kind", "method"))
     if method or side not in (None, "", "LEFT", "RIGHT") or kind not in (None, "", "INNER", "OUTER", "CROSS"):
         scope.source.refuse(
@@ -73,7 +71,7 @@ def _attach(scope: Scope, join: exp.Join, items: list[_Attached]) -> None:
         conditions = list(conjuncts(condition(scope, on)))
     if side and not conditions:
         scope.source.refuse(table, "join", "a join needs ON or USING", "write JOIN … ON a = b")
-    joined = _Attached(alias, JoinKind.LEFT if side else JoinKind.INNER, tuple(conditions), table)
+    joined = Attached(alias, JoinKind.LEFT if side else JoinKind.INNER, tuple(conditions), table)
     if side == "RIGHT":
         first = items.pop()
         items.append(replace(joined, kind=JoinKind.INNER, conditions=()))
@@ -147,7 +145,7 @@ def conditions(scope: Scope, select: exp.Select) -> list[exp.Expr]:
     return found
 
 
-def assemble(scope: Scope, items: Sequence[_Attached], where: Sequence[Expr]) -> Relation:
+def assemble(scope: Scope, items: Sequence[Attached], where: Sequence[Expr]) -> Relation:
     """The relation of a FROM clause and the conditions of WHERE.
 
     Inner joins may be written in any order: a private source is put first, for its rows are the ones
@@ -168,7 +166,7 @@ def assemble(scope: Scope, items: Sequence[_Attached], where: Sequence[Expr]) ->
     return filtered(assembly.built, assembly.loose)
 
 
-def _rank(scope: Scope, item: _Attached) -> int:
+def _rank(scope: Scope, item: Attached) -> int:
     """Private sources first, and among them those that know the unit themselves."""
     relation = scope.tables[item.alias].relation
     if not is_private(relation):
@@ -188,15 +186,15 @@ class _Assembly:
     def reached(self) -> set[str]:
         return {source.alias for source in sources(self.built)}
 
-    def _known_as(self, item: _Attached) -> str:
+    def _known_as(self, item: Attached) -> str:
         return self.scope.tables[item.alias].alias
 
-    def reaches(self, item: _Attached) -> bool:
+    def reaches(self, item: Attached) -> bool:
         """Whether an equality joins an item of the inner joins to what there is."""
         pairs = (self._pair(condition, item) for condition in self.loose)
         return any(pair is not None for pair in pairs)
 
-    def join(self, item: _Attached) -> None:
+    def join(self, item: Attached) -> None:
         """Joins one more source."""
         left = item.kind is JoinKind.LEFT
         candidates = [*item.conditions] if left else [*self.loose, *item.conditions]
@@ -225,7 +223,7 @@ class _Assembly:
         self.loose = [part for part in others if not _names(part) <= reached]
 
     def _private(
-        self, item: _Attached, right: Source, on: Sequence[tuple[Expr, Column]]
+        self, item: Attached, right: Source, on: Sequence[tuple[Expr, Column]]
     ) -> tuple[Source, bool]:
         """The private source to join, and whether a pair proves that its rows are of the same unit."""
         if not is_private(self.built):
@@ -268,7 +266,7 @@ class _Assembly:
                 if column.facts.identity is not None
             )
 
-    def _pair(self, condition: Expr, item: _Attached) -> tuple[Expr, Column] | None:
+    def _pair(self, condition: Expr, item: Attached) -> tuple[Expr, Column] | None:
         """`reached expression = column of the item`, however it is written."""
         if not isinstance(condition, Call) or condition.function.name != "eq":
             return None

@@ -9,12 +9,10 @@ Source: DuckDB's documentation, "List functions" (list_position: from 1, and 0 w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.domains import nullable
 from dpsql.plan.expr import Column, Expr
-from dpsql.plan.nodes import Filter, Join, JoinKind, Key, Matching, Relation, Release
+from dpsql.plan.nodes import Key, Relation, Release, optional
 from dpsql.plan.types import Type
 from dpsql.sql.clean import CALENDAR, widened
 from dpsql.sql.scalar_text import NAN, constant, identifier, write
@@ -33,7 +31,7 @@ def placed(key: Key, relation: Relation) -> Column | None:
     if not 0 < len(column.facts.domain or ()) <= MOST_PLACES:
         return None
     # Where a LEFT JOIN finds no row there is no place either, but NULL.
-    return None if column.source in _optional(relation) else column
+    return None if column.source in optional(relation) else column
 
 
 def place(column: Column) -> str:
@@ -98,16 +96,3 @@ def grouped(expr: Expr) -> str:
 
 def _domain(column: Column) -> str:
     return f"[{', '.join(map(constant, column.facts.domain or ()))}]"
-
-
-def _optional(relation: Relation) -> Iterator[str]:
-    """The sources that a LEFT JOIN may find no row of."""
-    match relation:
-        case Filter() | Matching():
-            yield from _optional(relation.input)
-        case Join():
-            yield from _optional(relation.left)
-            if relation.kind is JoinKind.LEFT:
-                yield relation.right.alias
-        case _:
-            return

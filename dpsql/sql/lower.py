@@ -16,9 +16,10 @@ from dpsql.analysis.stability import PublicFacts
 from dpsql.catalog import Catalog
 from dpsql.errors import DataError
 from dpsql.plan.expr import Column, Expr, Released
-from dpsql.plan.nodes import Aggregation, Key, Output, Post, Release, Source, is_private
+from dpsql.plan.nodes import Aggregation, Key, Output, Post, Relation, Release, Source, is_private
 from dpsql.plan.types import Value
 from dpsql.policy import fold
+from dpsql.sql.correlated import correlated
 from dpsql.sql.derived import answer, common_tables, renamed, set_operation, values
 from dpsql.sql.grouping import Grouping
 from dpsql.sql.parse import Statement
@@ -63,7 +64,9 @@ def lower(
             f"the query has {statement.parameters} parameters, {len(parameters)} values were given",
             code="parameter",
         )
-    context = Context(statement.source, catalog, parameters, facts, _derive, max_groups=max_groups)
+    context = Context(
+        statement.source, catalog, parameters, facts, _derive, _correlate, max_groups=max_groups
+    )
     node = statement.query
     if isinstance(node, exp.SetOperation):
         return _set_post(common_tables(context, node), node)
@@ -101,6 +104,13 @@ def _select(context: Context, node: exp.Select, *, outermost: bool = False) -> t
     # Whatever its groups are, the outermost SELECT is over all units.
     released = outermost and is_private(relation)
     return scope, release() if released else selected(scope, node, relation, release)
+
+
+def _correlate(scope: Scope, node: exp.Select) -> Expr | None:
+    def release(inner: Scope, query: exp.Select, relation: Relation, keys: Sequence[Expr]) -> Post:
+        return _Releasing(inner, query, relation, keys=list(keys)).plan()
+
+    return correlated(scope, node, release)
 
 
 def _set_post(context: Context, node: exp.SetOperation) -> Post:

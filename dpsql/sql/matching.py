@@ -8,7 +8,8 @@ from sqlglot import exp
 
 from dpsql.functions import call
 from dpsql.plan.expr import Call, Column, Expr, Literal, columns
-from dpsql.plan.nodes import Matching, Project, Relation, Scan, Source, is_private, sources
+from dpsql.plan.nodes import Matching, Project, Relation, Source, is_private, sources
+from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
 from dpsql.sql.derived import facts_of, plain
 from dpsql.sql.joins import assemble, condition, conditions, conjuncts, from_clause, same_identity
@@ -25,8 +26,16 @@ def is_matching(node: exp.Expr) -> bool:
     )
 
 
-def divided(scope: Scope, select: exp.Select) -> tuple[list[exp.Expr], list[Expr]]:
-    """The conditions of WHERE: those that match with a subquery, and the others."""
+def apart(scope: Scope, select: exp.Select) -> tuple[Relation, list[Expr]]:
+    """The rows of FROM and WHERE, and apart from them the conditions that name columns of an outer query."""
+    items = from_clause(scope, select)
+    here = {named.alias for named in scope.tables.values()}
+    for item in items:
+        if any(column.source not in here for part in item.conditions for column in columns(part)):
+            scope.source.refuse(
+                item.node, "join", "ON may only name tables of its own FROM", "move the condition to WHERE"
+            )
+    scope.waiting = []
     matched: list[exp.Expr] = []
     plain: list[Expr] = []
     for node in conditions(scope, select):
@@ -34,7 +43,14 @@ def divided(scope: Scope, select: exp.Select) -> tuple[list[exp.Expr], list[Expr
             matched.append(node)
         else:
             plain += conjuncts(condition(scope, node))
-    return matched, plain
+    items += scope.waiting
+    scope.waiting = None
+    here = {named.alias for named in scope.tables.values()}
+    across = [part for part in plain if not {column.source for column in columns(part)} <= here]
+    relation = assemble(scope, items, [part for part in plain if part not in across])
+    for node in matched:
+        relation = matching(scope, relation, node)
+    return relation, across
 
 
 def matching(scope: Scope, relation: Relation, node: exp.Expr) -> Matching:
@@ -114,19 +130,8 @@ def _correlated(
     scope: Scope, query: exp.Select, alias: str, compare: Callable[[Expr], Expr] | None
 ) -> tuple[Source, Expr]:
     inner = Scope(scope.context.deeper(query, scope.context.common), outer=scope)
-    items = from_clause(inner, query)
+    relation, across = apart(inner, query)
     here = {named.alias for named in inner.tables.values()}
-    for item in items:
-        if any(column.source not in here for part in item.conditions for column in columns(part)):
-            scope.source.refuse(
-                item.node, "join", "ON may only name tables of its own FROM", "move the condition to WHERE"
-            )
-    matched, where = divided(inner, query)
-    own = [part for part in where if {column.source for column in columns(part)} <= here]
-    relation = assemble(inner, items, own)
-    for nested in matched:
-        relation = matching(inner, relation, nested)
-    across = [part for part in where if part not in own]
     exported: dict[Expr, Column] = {}
 
     def export(expr: Expr) -> Expr:

@@ -13,14 +13,13 @@ from dpsql.analysis.bounds import conditions, interval
 from dpsql.analysis.stability import most_rows
 from dpsql.plan.expr import Column, Expr, Facts
 from dpsql.plan.interval import ANYWHERE
-from dpsql.plan.nodes import Grouped, Order, Output, Post, Project, Relation, Source, is_private
-from dpsql.plan.nodes import Within as WithinItem
+from dpsql.plan.nodes import Grouped, Order, Output, Post, Project, Relation, Source, Within, is_private
 from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.sql.derived import answer, check_identified, facts_of, project
 from dpsql.sql.grouping import MAX_OUTPUTS, Grouping, aggregates
-from dpsql.sql.joins import assemble, filtered, from_clause
-from dpsql.sql.matching import divided, matching
+from dpsql.sql.joins import filtered
+from dpsql.sql.matching import apart
 from dpsql.sql.scalars import Scalars
 from dpsql.sql.scope import Scope
 
@@ -29,11 +28,7 @@ _NAMED = {exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max"}
 
 def rows_of(scope: Scope, select: exp.Select) -> Relation:
     """The rows of FROM and WHERE."""
-    items = from_clause(scope, select)
-    matched, plain = divided(scope, select)
-    relation = assemble(scope, items, plain)
-    for node in matched:
-        relation = matching(scope, relation, node)
+    relation, _ = apart(scope, select)
     return relation
 
 
@@ -72,10 +67,10 @@ def selected(
     """
     grouping: Grouping
     if node.args.get("group") or node.args.get("having") or any(map(aggregates, node.expressions)):
-        grouping = Within(scope, node, relation, alias=scope.context.fresh(node))
+        grouping = Groups(scope, node, relation, alias=scope.context.fresh(node))
         items = grouping.items()
         grouping.group(items)
-        if is_private(relation) and not any(map(_identifies, grouping.keys)):
+        if is_private(relation) and not any(map(identifies, grouping.keys)):
             return release()
         outputs = [Output(*pair) for pair in grouping.outputs(items)]
         having = grouping.having()
@@ -169,16 +164,17 @@ def _columns(scope: Scope, node: exp.Expr) -> list[tuple[str, Expr]]:
     return [(name, expr)]
 
 
-def _identifies(key: Expr) -> bool:
+def identifies(key: Expr) -> bool:
+    """Whether rows with equal keys have one unit."""
     return isinstance(key, Column) and key.facts.identity is not None
 
 
 @dataclass(slots=True)
-class Within(Grouping):
+class Groups(Grouping):
     """Groups of the rows of one unit, or of public rows."""
 
     alias: str = ""
-    aggregated: list[WithinItem] = field(default_factory=list)
+    aggregated: list[Within] = field(default_factory=list)
     facts: list[Facts] = field(default_factory=list)
 
     def grouped(self) -> Grouped:
@@ -206,7 +202,7 @@ class Within(Grouping):
             self.source.refuse(
                 node, "type", f"{entry.signature} does not take {argument.type if argument else ''}"
             )
-        item = WithinItem(function, argument)
+        item = Within(function, argument)
         if item not in self.aggregated:
             around = interval(argument, conditions(self.input)) if argument is not None else None
             unbounded = around is not None and not around.within(MAX_MAGNITUDE)

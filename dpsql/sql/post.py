@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dpsql.plan.expr import Column, Expr
-from dpsql.plan.nodes import Answer, Order, Post, Release, Scan
+from dpsql.plan.nodes import Answer, Order, Post, Release
+from dpsql.plan.tables import Scan
 from dpsql.sql.clean import clean
 from dpsql.sql.rows import source_of
 from dpsql.sql.scalar_text import identifier, write

@@ -22,11 +22,9 @@ from dpsql.plan.nodes import (
     Filter,
     Grouped,
     Join,
-    Link,
     Matching,
     Project,
     Relation,
-    Scan,
     SetKind,
     SetOperation,
     Source,
@@ -34,6 +32,7 @@ from dpsql.plan.nodes import (
     is_private,
     unit_source,
 )
+from dpsql.plan.tables import Link, Scan
 from dpsql.plan.types import Type, common
 from dpsql.sql import keys
 from dpsql.sql.clean import clean, widened

@@ -6,6 +6,7 @@ import difflib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sqlglot import exp
 
@@ -13,7 +14,7 @@ from dpsql.analysis.stability import PublicFacts
 from dpsql.catalog import Catalog, CatalogTable
 from dpsql.plan import nodes
 from dpsql.plan.expr import Column, Expr, Facts, Scalar
-from dpsql.plan.nodes import Link, Scan, Unit, UnitKind
+from dpsql.plan.tables import Link, Scan, Unit, UnitKind
 from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
 from dpsql.sql.refuse import Source
@@ -35,13 +36,17 @@ class CommonTable:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What all parts of one statement share; `derive` lowers the query of a derived table."""
+    """What all parts of one statement share.
+
+    `derive` lowers the query of a derived table, `correlate` a subquery with a value for each outer row.
+    """
 
     source: Source
     catalog: Catalog
     parameters: Sequence[Value]
     facts: PublicFacts
     derive: Callable[[Context, exp.Expr, str, Sequence[str]], nodes.Source]
+    correlate: Callable[[Scope, exp.Select], Expr | None]
     common: Mapping[str, CommonTable] = field(default_factory=dict)
     depth: int = 0
     numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -89,6 +94,8 @@ class Scope:
     nullable: set[str] = field(default_factory=set)
     merged: dict[str, str] = field(default_factory=dict)
     """Columns of USING: the unqualified name means the column of this alias."""
+    waiting: list[Any] | None = None
+    """Sources that conditions of WHERE bring in, to be joined; None where none can be."""
 
     @property
     def source(self) -> Source:
@@ -106,6 +113,10 @@ class Scope:
     def scalar(self, node: exp.Expr) -> Expr:
         """The one value of a subquery over released or public values."""
         (query,) = self.source.take(node, "this")
+        if type(query) is exp.Select:
+            value = self.context.correlate(self, query)
+            if value is not None:
+                return value
         inner = self.context.deeper(node, self.context.common)
         source = self.context.derive(inner, query, self.context.fresh(node), ())
         if nodes.is_private(source) or isinstance(source, Scan):

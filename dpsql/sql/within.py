@@ -7,22 +7,26 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from dpsql.aggregates.within import WITHIN
-from dpsql.analysis.bounds import interval
+from dpsql.analysis.bounds import Known, interval
 from dpsql.analysis.lattice import Lattice
 from dpsql.plan.expr import Column, Expr
+from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import Within
 from dpsql.plan.types import Type
 from dpsql.sql.lattice_text import point
 from dpsql.sql.scalar_text import MAX_INTEGER, constant, measured, write
 
 
-def within(item: Within, named: Column) -> str:
-    """The aggregate, of the type and in the interval of the column as which it is known."""
+def within(item: Within, named: Column, known: Known) -> str:
+    """The aggregate, of the type and in the interval of the column as which it is known.
+
+    `known` is what conditions say of the rows.
+    """
     entry = WITHIN[item.function]
     if item.argument is None:
         text = entry.sql
     elif entry.adds:
-        text = _added(entry.sql, item.argument)
+        text = _added(entry.sql, item.argument, interval(item.argument, known))
     elif item.argument.type is Type.DOUBLE:
         text = entry.sql.format(f"({measured(item.argument)} + 0)")  # one sign for zero
     else:
@@ -36,9 +40,8 @@ def exactly(item: Within, named: Column) -> str:
     return f"TRY_CAST({WITHIN[item.function].sql.format(*argument)} AS {named.type.value})"
 
 
-def _added(template: str, argument: Expr) -> str:
+def _added(template: str, argument: Expr, around: Interval) -> str:
     """A sum, or what follows from one, of lattice points, as a DOUBLE; of whole numbers as they are."""
-    around = interval(argument)
     if argument.type is Type.INTEGER and not around.bounded:
         return template.format(measured(argument))
     lattice = Lattice.of(around, integral=argument.type is Type.INTEGER)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.accounting import Budget, Composed, Gaussian, Ledger, Pure, Selection, Spend, open_ledger
-from dpsql.accounting.rows import FIRST_PREVIOUS, entry_digest
+from dpsql.accounting.rows import FIRST_PREVIOUS, row_digest
 from dpsql.errors import (
     BudgetExhausted,
     InterfaceError,
@@ -202,8 +202,8 @@ def test_entries_form_a_chain(tmp_path: Path) -> None:
     previous = FIRST_PREVIOUS
     for row in rows:
         assert row["previous"] == previous
-        assert entry_digest(row) == row["digest"]
-        assert entry_digest({**row, "loss": "0"}) != row["digest"]
+        assert row_digest(row) == row["digest"]
+        assert row_digest({**row, "loss": "0"}) != row["digest"]
         previous = row["digest"]
 
 

@@ -202,7 +202,7 @@ def test_a_ledger_of_another_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.ledger"
     open_ledger(path, BUDGETS)
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE meta SET value = '2' WHERE key = 'schema'")
+        connection.execute("UPDATE meta SET value = '3' WHERE key = 'schema'")
     connection.close()
     assert refused(path).code == "ledger_version"
 
@@ -318,5 +318,5 @@ def test_a_charge_is_one_synchronous_write_transaction(tmp_path: Path) -> None:
     finally:
         event.remove(Engine, "before_cursor_execute", heard)
         event.remove(Engine, "commit", commits)
-    assert statements == ["BEGIN", "SELECT", "SELECT", "INSERT", "PRAGMA", "PRAGMA"]
+    assert statements == ["BEGIN", "SELECT", "INSERT", "SELECT", "PRAGMA", "PRAGMA"]
     assert settings == [2, "wal"]

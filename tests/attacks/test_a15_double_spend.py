@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from fractions import Fraction
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarn
 
 PROCESSES = 16
 HANGS = 90  # seconds, past SQLite's patience: a process that takes so long is locked for ever
+ROUNDS = 100
 FORK = multiprocessing.get_context("fork")
 PURE = Budget("pure", Fraction(1), Fraction(0))
 ZCDP = Budget("zcdp", Fraction(3), Fraction(1, 10**6))
@@ -37,8 +42,8 @@ def spend_all(ledger: Ledger, charges: dict[str, Event], who: str) -> int:
         passed += 1
 
 
-def race(worker: Callable[[int], int]) -> int:
-    """The sum of what the worker returns in each of the processes."""
+def race(worker: Callable[[int], Any]) -> list[Any]:
+    """What the worker returns in each of the processes."""
     results = FORK.SimpleQueue()
     crowd = [
         FORK.Process(target=lambda number: results.put(worker(number)), args=(number,))
@@ -47,7 +52,7 @@ def race(worker: Callable[[int], int]) -> int:
     for process in crowd:
         process.start()
     finish(crowd)
-    return sum(int(results.get()) for _ in crowd)
+    return [results.get() for _ in crowd]
 
 
 def finish(crowd: Sequence[BaseProcess]) -> None:
@@ -71,7 +76,7 @@ def test_sixteen_processes_spend_exactly_the_budget(tmp_path: Path, *, inherited
         mine = ledger if inherited else open_ledger(path, budgets)
         return spend_all(mine, {"visits": Pure(Fraction(1, 32))}, f"analyst {number}")
 
-    assert race(worker) == 32
+    assert sum(race(worker)) == 32
     state = open_ledger(path, budgets).state("visits")
     assert state.spent == state.limit == Spend(Spend.UNIT, 0)
     assert [entry.number for entry in ledger.entries()] == list(range(1, 33))
@@ -81,10 +86,64 @@ def test_a_race_to_make_the_ledger_has_one_winner(tmp_path: Path) -> None:
     """Sixteen processes that all find no file make one ledger between them, with one budget."""
     path, budgets = tmp_path / "a.ledger", {"visits": ZCDP, "patients": PURE}
     charges: dict[str, Event] = {"visits": Pure(Fraction(1, 20)), "patients": Pure(Fraction(1, 20))}
-    assert race(lambda number: spend_all(open_ledger(path, budgets), charges, str(number))) == 20
+    assert sum(race(lambda number: spend_all(open_ledger(path, budgets), charges, str(number)))) == 20
     patients, visits = open_ledger(path, budgets).states()
     assert patients.spent == patients.limit
     assert patients.queries == visits.queries == 20
+
+
+def race_for_the_last(spend: Callable[[str], bool], tables: Sequence[str]) -> list[int]:
+    """How often `spend` was let through for each table, which all processes race for at once, one by one."""
+    meet = FORK.Barrier(PROCESSES)
+
+    def worker(_: int) -> list[bool]:
+        passed = []
+        for table in tables:
+            meet.wait(HANGS)
+            passed.append(spend(table))
+        return passed
+
+    return [sum(passed) for passed in zip(*race(worker), strict=True)]
+
+
+def test_a_hundred_races_for_the_last_of_a_budget(tmp_path: Path) -> None:
+    """Where 1 to 4 charges are left of a budget and each of 16 processes asks once, as many pass as are left."""
+    path, tables = tmp_path / "a.ledger", [f"t{number:03}" for number in range(ROUNDS)]
+    left = {table: 1 + number % 4 for number, table in enumerate(tables)}
+    budgets = dict.fromkeys(tables, PURE)
+    ledger = open_ledger(path, budgets)
+    ledger.charge(
+        {table: Pure(1 - Fraction(left[table], 40)) for table in tables}, analyst="ana", query="SELECT 1"
+    )
+
+    def spend(table: str) -> bool:
+        try:
+            ledger.charge({table: Pure(Fraction(1, 40))}, analyst=str(os.getpid()), query="SELECT 1")
+        except BudgetExhausted:
+            return False
+        return True
+
+    assert race_for_the_last(spend, tables) == list(left.values())
+    ledger.close()
+    after = open_ledger(path, budgets)
+    assert all(state.spent == state.limit for state in after.states())
+    assert after.head().entries == ROUNDS + sum(left.values())
+
+
+def test_checking_and_then_writing_would_overspend(tmp_path: Path) -> None:
+    """The attack works on a naive ledger: all sixteen read what is left before the first of them writes."""
+    path, checked = tmp_path / "spent", FORK.Barrier(PROCESSES)
+    path.touch()
+
+    def spend(table: str) -> bool:
+        fits = table not in path.read_text().split()
+        checked.wait(HANGS)
+        if fits:
+            with path.open("a") as file:
+                file.write(f"{table}\n")
+        return fits
+
+    assert race_for_the_last(spend, ["a", "b", "c"]) == [PROCESSES] * 3
 
 
 def test_threads_spend_exactly_the_budget(tmp_path: Path) -> None:
@@ -156,3 +215,81 @@ def test_a_fork_amid_charges_leaves_the_ledger_usable(tmp_path: Path) -> None:
     assert len(entries) == 64
     assert sum(entry.analyst == "parent" for entry in entries) == sum(passed)
     assert ledger.state("visits").spent == ledger.state("visits").limit
+
+
+def after_the_parent_closed(charge: Callable[[], object], close: Callable[[], object]) -> None:
+    """Charges in a child that was forked before its parent closed what both of them hold."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.read(reader, 1)
+            charge()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    close()
+    os.write(writer, b"!")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    os.close(reader)
+    os.close(writer)
+
+
+def test_parent_child_and_grandchild_charge_after_a_fork(tmp_path: Path) -> None:
+    """A ledger in use is forked twice over; each process charges, and every charge is there once."""
+    path, budgets = tmp_path / "a.ledger", {"visits": PURE}
+    ledger = open_ledger(path, budgets)
+
+    def charge(who: str, times: int) -> None:
+        for _ in range(times):
+            ledger.charge({"visits": Pure(Fraction(1, 64))}, analyst=who, query="SELECT 1")
+
+    def forked(target: Callable[..., None], *args: Any) -> BaseProcess:
+        process = FORK.Process(target=target, args=args)
+        process.start()
+        return process
+
+    def child() -> None:
+        grandchild = forked(charge, "grandchild", 24)
+        charge("child", 20)
+        finish([grandchild])
+
+    charge("parent", 1)
+    running = forked(child)
+    charge("parent", 19)
+    finish([running])
+    with pytest.raises(BudgetExhausted):
+        charge("parent", 1)
+    ledger.close()
+    entries = open_ledger(path, budgets).entries()
+    assert Counter(entry.analyst for entry in entries) == {"parent": 20, "child": 20, "grandchild": 24}
+    assert entries[-1].spent == Spend(Spend.UNIT, 0)
+
+
+def test_a_charge_outlives_the_connection_it_was_forked_from(tmp_path: Path) -> None:
+    """The parent of a fork may close the ledger; what the child charges then is kept all the same."""
+    path, budgets = tmp_path / "a.ledger", {"visits": PURE}
+    ledger = open_ledger(path, budgets)
+
+    def charge() -> None:
+        ledger.charge({"visits": Pure(Fraction(1, 4))}, analyst="ana", query="SELECT 1")
+
+    charge()
+    after_the_parent_closed(charge, ledger.close)
+    assert open_ledger(path, budgets).state("visits").queries == 2
+
+
+def test_a_connection_that_crosses_a_fork_would_lose_a_charge(tmp_path: Path) -> None:
+    """The attack works on a naive ledger: its parent's close takes the log away that the child writes to."""
+    path = tmp_path / "a.db"
+    crossing = sqlite3.connect(path, isolation_level=None)
+    crossing.execute("PRAGMA journal_mode = WAL")
+    crossing.execute("CREATE TABLE entries (id INTEGER PRIMARY KEY)")
+
+    def charge() -> None:
+        crossing.execute("INSERT INTO entries DEFAULT VALUES")
+
+    charge()
+    after_the_parent_closed(charge, crossing.close)
+    with closing(sqlite3.connect(path)) as after:
+        assert after.execute("SELECT COUNT(*) FROM entries").fetchone() == (1,)

@@ -42,6 +42,12 @@ ANSWERED = {
         SELECT COUNT(*) FROM visits
         WHERE cost < (SELECT AVG(cost) FROM visits WHERE cost > (SELECT AVG(cost) FROM visits))
     """,
+    "released for each row": "SELECT COUNT(*) FROM visits AS v WHERE cost > (SELECT AVG(cost) FROM visits AS w WHERE w.plan = v.plan)",
+    "a person's own": "SELECT COUNT(*) FROM visits AS v WHERE cost > (SELECT AVG(w.cost) FROM visits AS w WHERE w.patient = v.patient)",
+    "a person's own count": """
+        SELECT COUNT(*) FROM visits AS v
+        WHERE (SELECT COUNT(*) FROM visits AS w WHERE w.patient = v.patient AND w.cost > 90) = 0
+    """,
     "filtered": "SELECT COUNT(*) FILTER (WHERE cost > 50), SUM(cost) FILTER (WHERE plan = 'A') FROM visits",
     "of two tables": "SELECT (SELECT COUNT(*) FROM visits) - (SELECT COUNT(*) FROM staff) AS more, COUNT(*) FROM visits",
     "the first of an order": "SELECT plan FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan ORDER BY n DESC, plan LIMIT 1)",
@@ -52,6 +58,9 @@ PUBLIC = {
     "rows": "SELECT label, plan FROM plans WHERE plan > 'A' ORDER BY plan DESC",
     "aggregates": "SELECT COUNT(*), MIN(label), MAX(price), SUM(price), AVG(price) FROM plans",
     "a value": "SELECT plan FROM plans WHERE price = (SELECT MAX(price) FROM plans)",
+    "a value for each row": """
+        SELECT plan FROM plans AS p WHERE price = (SELECT MIN(q.price) FROM plans AS q WHERE q.label = p.label) ORDER BY 1
+    """,
     "all": "SELECT * FROM plans ORDER BY 1 LIMIT 2 OFFSET 1",
     "nothing": "SELECT 1 + 2, 'a' WHERE 3 > 2",
     "constants": "SELECT x, y FROM (VALUES (1, 'a'), (2, NULL)) AS v(x, y) ORDER BY x",
@@ -180,7 +189,10 @@ def test_explain_shows_each_release(con: dpsql.Connection) -> None:
         "SELECT COUNT(*) FROM visits, (SELECT plan AS p, COUNT(*) AS n FROM visits GROUP BY plan) AS t",
         "SELECT COUNT(*) FROM visits WHERE cost > (SELECT cost FROM visits)",
         "SELECT COUNT(*) FROM visits WHERE cost > (SELECT price FROM plans)",
-        "SELECT COUNT(*) FROM visits AS v WHERE cost > (SELECT AVG(cost) FROM visits AS w WHERE w.plan = v.plan)",
+        "SELECT COUNT(*) FROM visits AS v WHERE cost > (SELECT AVG(cost) FROM visits AS w WHERE w.cost < v.cost)",
+        "SELECT COUNT(*) FROM visits AS v WHERE 9 > (SELECT 1 + COUNT(*) FROM visits AS w WHERE w.plan = v.plan)",
+        "SELECT COUNT(*) FROM visits AS v WHERE cost > (SELECT w.cost FROM visits AS w WHERE w.patient = v.patient)",
+        "SELECT plan, (SELECT AVG(cost) FROM visits AS w WHERE w.plan = v.plan) FROM visits AS v GROUP BY plan",
         "SELECT plan FROM visits UNION ALL SELECT plan FROM plans",
         "SELECT patient, COUNT(*) FROM visits UNION ALL SELECT patient, 1 FROM visits",
     ],

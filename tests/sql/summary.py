@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.engine import Prepared
-from dpsql.plan.nodes import Aggregation, Filter, Join, Output, Post, Relation, Scan
+from dpsql.plan.nodes import Aggregation, Filter, Join, Output, Post, Relation
+from dpsql.plan.tables import Scan
 from dpsql.plan.words import phrase
 
 

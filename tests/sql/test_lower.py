@@ -11,7 +11,8 @@ from sql.study import prepare, study
 from dpsql.connection import Connection
 from dpsql.errors import DataError, QueryRejected
 from dpsql.plan.expr import Call, Column, Expr, Literal, Released, columns
-from dpsql.plan.nodes import Filter, Join, JoinKind, Post, Relation, Scan, scans
+from dpsql.plan.nodes import Filter, Join, JoinKind, Post, Relation, scans
+from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type, Value
 from dpsql.plan.words import phrase
 

@@ -1,0 +1,79 @@
+"""The tables that a query reads, and whom their rows belong to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from dpsql.plan.expr import Column
+
+
+class UnitKind(Enum):
+    """Whom a row of a table belongs to."""
+
+    PUBLIC = "public"
+    ROW = "row"
+    COLUMN = "column"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A row belongs to the unit of each row of `owner` whose `key` is equal to its `column`."""
+
+    column: Column
+    owner: Scan
+    key: Column
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The privacy unit of a table's rows: nobody, each row for itself, or one that has an id.
+
+    The id is in `column`, or is found through `link`. Neither is given where the scan is joined to the
+    owner of its link, whose unit the joined rows have.
+    """
+
+    kind: UnitKind
+    column: Column | None = None
+    link: Link | None = None
+
+    @property
+    def private(self) -> bool:
+        """Whether anybody is to be protected."""
+        return self.kind is not UnitKind.PUBLIC
+
+    @property
+    def known(self) -> bool:
+        """Whether the scan itself says whom its rows belong to."""
+        return self.private and (self.kind is UnitKind.ROW or (self.column or self.link) is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """The owner's contribution bounds of a private table, enforced by the engine, never trusted.
+
+    `rows` is the most rows of a unit that count, `groups` the most groups (None: as many as rows),
+    `constant` the columns that hold one value for a unit, `min_frequency` the fewest distinct units
+    behind a released group, `keys` the columns that other tables link to, so that no two rows share a
+    value.
+    """
+
+    rows: int
+    groups: int | None = None
+    constant: frozenset[str] = frozenset()
+    min_frequency: int = 1
+    keys: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Reads the table `table`, known in the query as `alias`."""
+
+    table: str
+    alias: str
+    unit: Unit
+    contribution: Contribution | None = None
+
+    def __post_init__(self) -> None:
+        if self.unit.private != (self.contribution is not None):
+            raise ValueError("a scan has contribution bounds if and only if it is private")

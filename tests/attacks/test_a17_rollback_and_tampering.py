@@ -1,0 +1,399 @@
+"""A17: a ledger that was edited is refused when it is opened; an older one, when it is anchored or in use.
+
+The chain alone shows edits, not a history that ends too early or was rebuilt from the start. Those are
+refused by whoever holds a later head: an anchor, or a process that has the ledger open.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from dpsql.accounting import Anchor, Budget, Head, Ledger, Pure, Spend, open_ledger
+from dpsql.accounting.chain import Chain
+from dpsql.accounting.rows import FIRST_PREVIOUS, Row, row_digest, stored_spend
+from dpsql.accounting.schema import BUDGETS as BUDGETS_TABLE
+from dpsql.accounting.schema import ENTRIES
+from dpsql.errors import IntegrityError
+
+EIGHTH = Pure(Fraction(1, 8))
+BUDGETS = {
+    "patients": Budget("pure", Fraction(1), Fraction(0)),
+    "visits": Budget("pure", Fraction(1), Fraction(0)),
+}
+LENGTH = 6
+Edit = Callable[[sqlite3.Connection], object]
+
+
+def charge(ledger: Ledger, *tables: str) -> None:
+    """Charges an eighth of each table's budget."""
+    ledger.charge(dict.fromkeys(tables or ("visits",), EIGHTH), analyst="ana", query="SELECT 1")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The file of a ledger of six entries, two of `patients` and four of `visits`."""
+    where = tmp_path_factory.mktemp("written") / "a.ledger"
+    with closing(open_ledger(where, BUDGETS)) as ledger:
+        for tables in (("visits",), ("patients", "visits"), ("visits",), ("patients", "visits")):
+            charge(ledger, *tables)
+    return where.read_bytes()
+
+
+@pytest.fixture
+def path(written: bytes, tmp_path: Path) -> Path:
+    """A copy of that ledger, closed."""
+    where = tmp_path / "a.ledger"
+    where.write_bytes(written)
+    return where
+
+
+def edit(path: Path, change: Edit | str) -> None:
+    """Changes the file as somebody with SQLite's own shell can."""
+    with closing(sqlite3.connect(path)) as file:
+        file.row_factory = sqlite3.Row
+        if isinstance(change, str):
+            file.executescript(change)
+        else:
+            change(file)
+        file.commit()
+
+
+def rebuilt(file: sqlite3.Connection, last: int = LENGTH) -> None:
+    """Gives the entries up to `last` the digests and links that they would have if they were true."""
+    previous = FIRST_PREVIOUS
+    for row in map(dict, file.execute("SELECT * FROM entries WHERE id <= ? ORDER BY id", [last]).fetchall()):
+        row["previous"] = previous
+        previous = row_digest(row)
+        file.execute(
+            "UPDATE entries SET previous = ?, digest = ? WHERE id = ?", [row["previous"], previous, row["id"]]
+        )
+
+
+def then(*changes: Edit | str) -> Edit:
+    """Changes one after the other."""
+
+    def change(file: sqlite3.Connection) -> None:
+        for each in changes:
+            if isinstance(each, str):
+                file.executescript(each)
+            else:
+                each(file)
+
+    return change
+
+
+def with_true_digests(table: str) -> Edit:
+    """A change that gives the rows of a table the digests that they would have if they were true."""
+
+    def change(file: sqlite3.Connection) -> None:
+        for row in map(dict, file.execute(f"SELECT rowid AS place, * FROM {table}").fetchall()):
+            place = row.pop("place")
+            file.execute(f"UPDATE {table} SET digest = ? WHERE rowid = ?", [row_digest(row), place])
+
+    return change
+
+
+COPY = "CREATE TEMP TABLE copy AS SELECT * FROM entries; {}; INSERT INTO entries SELECT * FROM copy {}"
+RENUMBERED = "UPDATE entries SET id = id - 1 WHERE id > 3"
+CHEAPER = "UPDATE entries SET loss = '0' WHERE id = 3"
+RENAMED = "UPDATE entries SET analyst = 'bob' WHERE id = 3"
+FREE = "UPDATE entries SET loss = '0', spent_loss = '0', number = 1 WHERE table_name = 'visits'"
+TAMPERED: dict[str, tuple[Edit | str, int | None]] = {
+    "removed from the middle": ("DELETE FROM entries WHERE id = 3", 3),
+    "removed from the start": ("DELETE FROM entries WHERE id = 1", 1),
+    "removed and closed up": (f"DELETE FROM entries WHERE id = 3; {RENUMBERED}", 3),
+    "removed, closed up, one digest mended": (
+        then(f"DELETE FROM entries WHERE id = 3; {RENUMBERED}", with_true_digests("entries")),
+        3,
+    ),
+    "two swapped": (
+        then(*(f"UPDATE entries SET id = {new} WHERE id = {old}" for old, new in ((3, 99), (4, 3), (99, 4)))),
+        3,
+    ),
+    "one put in at the end": (COPY.format("UPDATE copy SET id = id + 3", "WHERE id = 7"), 7),
+    "one put in before all": (COPY.format("UPDATE copy SET id = id - 4", "WHERE id = 0"), 0),
+    "one put in before all, counted down": (COPY.format("UPDATE copy SET id = -id", "WHERE id = -2"), -2),
+    "edited": (CHEAPER, 3),
+    "edited with its digest": (then(CHEAPER, with_true_digests("entries")), 3),
+    "renamed with its digest": (then(RENAMED, with_true_digests("entries")), 4),
+    "edited with all digests after it": (then(CHEAPER, rebuilt), 3),
+    "all free, with all digests": (then(FREE, rebuilt), 3),
+    "moved to another table": (
+        then("UPDATE entries SET table_name = 'patients' WHERE id = 6", rebuilt),
+        6,
+    ),
+    "a budget raised": ("UPDATE budgets SET limit_loss = limit_loss || '0'", None),
+    "a budget lowered": ("UPDATE budgets SET limit_loss = '1' WHERE table_name = 'visits'", None),
+    "a budget raised with its digest": (
+        then("UPDATE budgets SET epsilon = '2/1'", with_true_digests("budgets")),
+        1,
+    ),
+    "a limit lowered with its digest": (
+        then("UPDATE budgets SET limit_loss = '1'", with_true_digests("budgets")),
+        1,
+    ),
+    "a budget removed": ("DELETE FROM budgets WHERE table_name = 'patients'", 2),
+}
+
+
+def refused(path: Path, anchor: Head | Path | None = None) -> IntegrityError:
+    """The error of opening the ledger."""
+    with pytest.raises(IntegrityError) as caught:
+        open_ledger(path, BUDGETS, anchor=anchor)
+    return caught.value
+
+
+def trusting(chain: Chain, rows: Iterable[Row], _: object) -> Chain:
+    """A naive ledger's reading: the last entry of each table says what is spent."""
+    totals, head = dict(chain.totals), chain.head
+    for row in rows:
+        totals[row["table_name"]] = stored_spend(row["spent_loss"], row["spent_delta"]), row["number"]
+        head = Head(row["id"], row["digest"])
+    return Chain(head, totals)
+
+
+@pytest.mark.parametrize("name", TAMPERED)
+def test_tampering_is_refused_with_its_place(path: Path, name: str) -> None:
+    """Each edit is detected on opening; the error names the entry or the budget, and no query or analyst."""
+    change, number = TAMPERED[name]
+    edit(path, change)
+    error = refused(path)
+    assert error.code == "ledger_tampered"
+    assert (f"entry {number} of the ledger" if number is not None else "the budget of table") in error.message
+    assert "ana" not in str(error)
+    assert "SELECT" not in str(error)
+    assert refused(path).code == "ledger_tampered"
+
+
+@pytest.mark.parametrize("column", [column.name for column in ENTRIES.columns])
+def test_no_field_of_an_entry_can_be_changed(path: Path, written: bytes, column: str) -> None:
+    """A changed value in any column of any entry is detected."""
+    for entry in range(1, LENGTH + 1):
+        value = (
+            "id + 100" if column == "id" else f"{column} + 1" if column in {"charge", "number"} else "'0/1'"
+        )
+        edit(path, f"UPDATE entries SET {column} = {value} WHERE id = {entry}")
+        error = refused(path)
+        assert error.code == "ledger_tampered"
+        assert f"entry {entry} of" in error.message
+        path.write_bytes(written)
+
+
+@pytest.mark.parametrize("column", [column.name for column in BUDGETS_TABLE.columns])
+def test_no_field_of_a_budget_can_be_changed(path: Path, column: str) -> None:
+    """A changed value in any column of a budget is detected."""
+    edit(path, f"UPDATE budgets SET {column} = '1/2' WHERE table_name = 'visits'")
+    assert refused(path).code == "ledger_tampered"
+
+
+def test_a_ledger_that_trusts_its_last_entries_would_be_robbed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attack works on a naive ledger: an edited total gives the budget back."""
+    monkeypatch.setattr(Chain, "followed", trusting)
+    assert open_ledger(path, BUDGETS).state("visits").remaining_epsilon == Fraction(1, 2)
+    edit(path, then("UPDATE entries SET spent_loss = '0' WHERE id = 6", with_true_digests("entries")))
+    assert open_ledger(path, BUDGETS).state("visits").remaining_epsilon == 1
+
+
+TRAPS = {
+    "a trigger that removes": "CREATE TRIGGER t AFTER INSERT ON entries BEGIN"
+    " DELETE FROM entries WHERE id = NEW.id; END",
+    "a trigger that refunds": "CREATE TRIGGER t AFTER INSERT ON entries BEGIN"
+    " UPDATE entries SET spent_loss = '0' WHERE id = NEW.id; END",
+    "a trigger that ignores": "CREATE TRIGGER t BEFORE INSERT ON entries BEGIN SELECT RAISE(IGNORE); END",
+}
+
+
+@pytest.mark.parametrize("trap", TRAPS.values(), ids=TRAPS.keys())
+def test_a_charge_that_does_not_stay_is_no_charge(path: Path, trap: str) -> None:
+    """A trap in the file that undoes entries as they are written fails the charge, before any answer.
+
+    A naive ledger, which does not read back what it wrote, would have charged nothing.
+    """
+    edit(path, trap)
+    naive = path.with_name("naive")
+    shutil.copy(path, naive)
+    edit(naive, COPY.format("UPDATE copy SET id = id + 1", "WHERE id = 7"))
+    with closing(sqlite3.connect(naive)) as file:
+        assert file.execute("SELECT id FROM entries WHERE id > 6 AND spent_loss <> '0'").fetchall() == []
+    with closing(open_ledger(path, BUDGETS)) as ledger:
+        for _ in range(2):
+            with pytest.raises(IntegrityError) as caught:
+                charge(ledger)
+            assert caught.value.code == "ledger_tampered"
+            assert "entry 7 of" in caught.value.message
+        assert ledger.head().entries == LENGTH
+
+
+def truncated(path: Path, _: Path) -> None:
+    """Removes the last charge."""
+    edit(path, "DELETE FROM entries WHERE id > 4")
+
+
+def replaced(path: Path, older: Path) -> None:
+    """Moves an older copy to the ledger's path."""
+    copy = older.with_name("copy")
+    shutil.copy(older, copy)
+    restore(copy, path)
+
+
+def restore(copy: Path, path: Path) -> None:
+    """Moves a ledger to a path, and takes away the log of the one that was there."""
+    for beside in ("-wal", "-shm"):
+        Path(f"{path}{beside}").unlink(missing_ok=True)
+    copy.replace(path)
+
+
+def overwritten(path: Path, older: Path) -> None:
+    """Writes an older copy into the ledger's file."""
+    path.write_bytes(older.read_bytes())
+
+
+def begun_anew(path: Path, _: Path) -> None:
+    """Puts a new ledger in the place of the old."""
+    path.unlink()
+    open_ledger(path, BUDGETS).close()
+
+
+def rewritten(path: Path, _: Path) -> None:
+    """Makes one entry cheaper and all that follow true to it."""
+    edit(
+        path,
+        then(
+            "UPDATE entries SET loss = '0' WHERE id = 6",
+            "UPDATE entries SET spent_loss = (SELECT spent_loss FROM entries WHERE id = 4) WHERE id = 6",
+            rebuilt,
+        ),
+    )
+
+
+ROLLBACKS = [truncated, replaced, overwritten, begun_anew, rewritten]
+rollbacks = pytest.mark.parametrize("roll_back", ROLLBACKS, ids=lambda function: function.__name__)
+RollBack = Callable[[Path, Path], None]
+
+
+@pytest.fixture
+def older(path: Path, tmp_path: Path) -> Path:
+    """A copy of the ledger when it had four entries."""
+    copy = tmp_path / "older"
+    shutil.copy(path, copy)
+    edit(copy, "DELETE FROM entries WHERE id > 4")
+    return copy
+
+
+@rollbacks
+def test_a_rolled_back_ledger_is_refused_beside_its_anchor(
+    path: Path, older: Path, tmp_path: Path, roll_back: RollBack
+) -> None:
+    """Whoever kept the head, in a file or at hand, is told; without it, the attack works."""
+    with closing(open_ledger(path, BUDGETS)) as ledger:
+        head = ledger.head()
+    kept = tmp_path / "kept"
+    Anchor(kept).keep(head)
+    roll_back(path, older)
+    for anchor in (head, kept):
+        error = refused(path, anchor)
+        assert error.code == "ledger_rolled_back"
+        assert "entry 6 " in error.message
+    with closing(open_ledger(path, BUDGETS)) as naive:
+        assert naive.state("visits").spent.loss < Spend.UNIT // 2
+
+
+@rollbacks
+def test_a_ledger_in_use_notices_that_it_was_rolled_back(
+    path: Path, older: Path, roll_back: RollBack
+) -> None:
+    """An object that saw later entries refuses every use of an older file, and works again with the newest.
+
+    A naive one, with no memory and no anchor, finds budget to spend again.
+    """
+    newest = path.with_name("newest")
+    shutil.copy(path, newest)
+    with closing(open_ledger(path, BUDGETS)) as ledger:
+        assert ledger.head().entries == LENGTH
+        roll_back(path, older)
+        with closing(open_ledger(path, BUDGETS)) as naive:
+            assert naive.state("visits").spent.loss < Spend.UNIT // 2
+        uses: list[Callable[[], object]] = [
+            lambda: charge(ledger),
+            lambda: ledger.dry_run({"visits": EIGHTH}),
+            lambda: ledger.state("visits"),
+            ledger.states,
+            ledger.entries,
+            ledger.head,
+        ]
+        for use in uses:
+            with pytest.raises(IntegrityError) as caught:
+                use()
+            assert caught.value.code == "ledger_rolled_back"
+        restore(newest, path)
+        charge(ledger)
+        assert ledger.head().entries == LENGTH + 1
+
+
+def test_a_ledger_in_use_misses_its_own_last_charge(path: Path) -> None:
+    """What an object charged itself is the least that it expects to find."""
+    with closing(open_ledger(path, BUDGETS)) as ledger, closing(open_ledger(path, BUDGETS)) as naive:
+        charge(ledger)
+        edit(path, "DELETE FROM entries WHERE id > 6")
+        assert naive.head().entries == LENGTH
+        with pytest.raises(IntegrityError) as caught:
+            charge(ledger)
+        assert caught.value.code == "ledger_rolled_back"
+        assert "entry 7 " in caught.value.message
+
+
+def test_an_entry_edited_amid_use_is_not_shown(path: Path) -> None:
+    """Entries that were checked on opening are checked again when they are listed."""
+    with closing(open_ledger(path, BUDGETS)) as ledger:
+        edit(path, RENAMED)
+        with pytest.raises(IntegrityError) as caught:
+            ledger.entries()
+        assert "entry 3 of" in caught.value.message
+        edit(path, "UPDATE entries SET analyst = 'bob' WHERE id = 6")
+        with pytest.raises(IntegrityError) as caught:
+            charge(ledger)
+        assert "entry 6 of" in caught.value.message
+    with closing(sqlite3.connect(path)) as naive:
+        assert naive.execute("SELECT analyst FROM entries WHERE id = 3").fetchone() == ("bob",)
+
+
+def test_what_another_process_charged_is_missed_through_the_anchor(
+    path: Path, older: Path, tmp_path: Path
+) -> None:
+    """A ledger that did not see the later entries itself refuses an older file by the anchor's word."""
+    anchor = tmp_path / "anchor"
+    with closing(open_ledger(older, BUDGETS)) as four:
+        Anchor(anchor).keep(four.head())
+    shutil.copy(older, path)
+    with (
+        closing(open_ledger(path, BUDGETS, anchor=anchor)) as idle,
+        closing(open_ledger(path, BUDGETS)) as naive,
+    ):
+        with closing(open_ledger(path, BUDGETS, anchor=anchor)) as busy:
+            charge(busy)
+        replaced(path, older)
+        assert naive.head().entries == 4
+        with pytest.raises(IntegrityError) as caught:
+            charge(idle)
+        assert caught.value.code == "ledger_rolled_back"
+
+
+def test_a_deleted_ledger_is_not_made_anew_beside_its_anchor(path: Path, tmp_path: Path) -> None:
+    """Where the anchor knows of entries, a missing file is a rollback, and no file is made."""
+    anchor = tmp_path / "anchor"
+    with closing(open_ledger(path, BUDGETS)) as ledger:
+        Anchor(anchor).keep(ledger.head())
+    path.unlink()
+    assert refused(path, anchor).code == "ledger_rolled_back"
+    assert not path.exists()
+    with closing(open_ledger(path, BUDGETS)) as naive:
+        assert naive.state("visits").queries == 0
