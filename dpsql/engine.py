@@ -221,9 +221,9 @@ class Engine:
         post, width = prepared.post, len(prepared.post.outputs)
         uncertainty: Uncertainty | None = None
         if isinstance(post.source, Release) and not post.distinct:
-            last = len(prepared.releases) - 1  # after those that its conditions need
+            place = [part.release for part in prepared.releases].index(post.source)
             origin = tuple(int(row[width]) for row in rows)
-            uncertainty = Uncertainty(prepared.releases[last].plan, post, tables[last], origin)
+            uncertainty = Uncertainty(prepared.releases[place].plan, post, tables[place], origin)
         return Result(
             columns=tuple(output.name for output in prepared.post.outputs),
             types=tuple(types[:width]),
@@ -284,10 +284,13 @@ def _known(step: Scalar | Answer, rows: Sequence[tuple[Any, ...]]) -> Literal | 
 
 
 def _tame(value: Any) -> Any:
-    """A released value as a constant among private rows: finite, and as small as it is taken to be."""
+    """A released value as a constant among private rows: finite, and as small as it is taken to be.
+
+    What is not is NULL: were it moved to the nearest such number, two keys could become one.
+    """
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    return max(-RELEASED, min(RELEASED, value)) if type(value) is int else value
+    return None if type(value) is int and abs(value) > RELEASED else value
 
 
 def _mechanisms(prepared: Prepared) -> list[dict[str, Any]]:

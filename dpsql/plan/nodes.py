@@ -28,6 +28,7 @@ class Project:
 
     def __post_init__(self) -> None:
         _check_columns(self.alias, self.columns, len(self.items))
+        _check_names(self.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class Grouped:
 
     def __post_init__(self) -> None:
         _check_columns(self.alias, self.columns, len(self.keys) + len(self.aggregates))
+        _check_names(self.columns)
 
 
 class SetKind(Enum):
@@ -78,6 +80,7 @@ class SetOperation:
             if isinstance(side, Scan) or len(side.columns) != len(self.columns):
                 raise ValueError("both sides have the columns of the whole")
         _check_columns(self.alias, self.columns, len(self.columns))
+        _check_names(self.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,13 @@ def _check_columns(alias: str, columns: tuple[Column, ...], wanted: int) -> None
     names = {column.name for column in columns}
     if len(columns) != wanted or len(names) != wanted or any(column.source != alias for column in columns):
         raise ValueError("a derived table has one column of its own for each item")
+    if any(name.startswith("#") for name in names):
+        raise ValueError("names that begin with # are those of the unit and of other parts of emitted SQL")
+
+
+def _check_names(columns: tuple[Column, ...]) -> None:
+    if any(column.name.startswith("#") for column in columns):
+        raise ValueError("names that begin with # are those of the unit and of other parts of emitted SQL")
 
 
 class JoinKind(Enum):
@@ -333,6 +343,19 @@ def unit_source(relation: Relation) -> Source:
         if is_private(source) and not (isinstance(source, Scan) and not source.unit.known):
             return source
     raise ValueError("nothing says whom the rows belong to")
+
+
+def optional(relation: Relation) -> frozenset[str]:
+    """The aliases of the sources that a LEFT JOIN may find no row of."""
+    match relation:
+        case Filter() | Matching():
+            return optional(relation.input)
+        case Join(left=left, right=right, kind=JoinKind.LEFT):
+            return optional(left) | {right.alias}
+        case Join(left=left):
+            return optional(left)
+        case _:
+            return frozenset()
 
 
 def unit_type(relation: Relation) -> Type:

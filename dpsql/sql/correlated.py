@@ -76,7 +76,7 @@ def _source(
     inner: Scope, query: exp.Select, relation: Relation, keys: list[Expr], *, alias: str, release: Releasing
 ) -> tuple[Project | Answer, bool]:
     """The groups, their value last, and whether that is a count, which is 0 where there is no group."""
-    if is_private(relation) and not any(map(identifies, keys)):
+    if is_private(relation) and not any(identifies(key, relation) for key in keys):
         post = release(inner, query, relation, keys)
         counts = [item.function.startswith("count") for item in post.release.aggregations]
         (output,) = post.outputs

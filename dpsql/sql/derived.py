@@ -18,9 +18,9 @@ from dpsql.plan.nodes import (
     Relation,
     SetKind,
     SetOperation,
-    Source,
     Values,
     is_private,
+    optional,
     private_scans,
     unit_type,
 )
@@ -34,13 +34,13 @@ _SETS: dict[type[exp.Expr], tuple[SetKind, SetKind | None]] = {
     exp.Intersect: (SetKind.INTERSECT, None),
     exp.Except: (SetKind.EXCEPT, None),
 }
-_PLAIN = frozenset({"expressions", "from_", "joins", "where", "kind"})
+_PLAIN = frozenset({"expressions", "from_", "joins", "where"})
 
 
 def plain(query: exp.Select) -> bool:
     """Whether a SELECT has one row for each row of its FROM and WHERE."""
     clauses = {name for name, value in query.args.items() if value}
-    return clauses <= _PLAIN and not any(isinstance(part, exp.AggFunc) for part in query.expressions)
+    return clauses <= _PLAIN and not any(part.find(exp.AggFunc) for part in query.expressions)
 
 
 def facts_of(expr: Expr, relation: Relation) -> Facts:
@@ -53,8 +53,35 @@ def facts_of(expr: Expr, relation: Relation) -> Facts:
         interval(expr, known),
         None if values is None else tuple(value for value in values if value is not None),
         nullable(expr) if values is None else None in values,
-        expr.facts.identity if isinstance(expr, Column) else None,
+        _identity(expr, relation),
     )
+
+
+def _identity(expr: Expr, relation: Relation) -> str | None:
+    """What the values identify: nothing where a LEFT JOIN may have found no row, for NULL is many units'."""
+    if not isinstance(expr, Column) or expr.source in optional(relation):
+        return None
+    return expr.facts.identity
+
+
+def output_columns(scope: Scope, node: exp.Expr) -> list[tuple[str, Expr]]:
+    """The columns that a SELECT item means."""
+    if type(node) is exp.Star:
+        scope.source.take(node)
+        return [(column.name, column) for column in scope.every(node)]
+    if type(node) is exp.Column and type(node.this) is exp.Star:
+        star, table = scope.source.take(node, "this", "table")
+        scope.source.take(star)
+        owner = str(scope.source.take(table, "this", quoted=(True,))[0])
+        return [(column.name, column) for column in scope.every(node, owner)]
+    name = None
+    if type(node) is exp.Alias:
+        node, identifier = scope.source.take(node, "this", "alias")
+        name = str(scope.source.take(identifier, "this", quoted=(True,))[0])
+    expr = scope.scalars.lower(node)
+    if name is None:
+        name = expr.name if isinstance(expr, Column) else node.sql(dialect="duckdb", comments=False)[:200]
+    return [(name, expr)]
 
 
 def common_tables(context: Context, select: exp.Expr) -> Context:
@@ -64,18 +91,23 @@ def common_tables(context: Context, select: exp.Expr) -> Context:
         return context
     (expressions,) = context.source.take(clause, "expressions")
     known = dict(context.common)
+    here: set[str] = set()
     for node in expressions:
         query, alias = context.source.take(node, "this", "alias", materialized=(True, False))
         identifier, columns = context.source.take(alias, "this", "columns")
         name = str(context.source.take(identifier, "this", quoted=(True,))[0])
-        if context.catalog.find(name) is not None:
+        context.check_name(node, name)
+        if context.catalog.find(name) is not None or fold(name) in here:
             context.source.refuse(node, "ambiguous", f"{name} is a table's name already", "give it another")
+        here.add(fold(name))
         names = [str(context.source.take(column, "this", quoted=(True,))[0]) for column in columns or ()]
         known[fold(name)] = CommonTable(query, names, dict(known))
+        if id(query) not in context.read:
+            context.unread[id(query)] = (context, known[fold(name)])
     return replace(context, common=known)
 
 
-def set_operation(context: Context, node: exp.Expr, alias: str, names: Sequence[str]) -> SetOperation:
+def set_operation(context: Context, node: exp.Expr, alias: str) -> SetOperation:
     """UNION, UNION ALL, INTERSECT and EXCEPT of two queries, by position."""
     distinct, all_ = _SETS[type(node)]
     left_node, right_node, is_distinct = context.source.take(
@@ -108,10 +140,8 @@ def set_operation(context: Context, node: exp.Expr, alias: str, names: Sequence[
             context.source.refuse(
                 node, "type", f"column {index + 1} is {ours.type} on the left, {theirs.type} on the right"
             )
-        name = names[index] if index < len(names) else ours.name
-        columns.append(
-            Column(alias, name, _together(ours.facts, theirs.facts, replace(ours.facts, type=shared)))
-        )
+        facts = _together(ours.facts, theirs.facts, replace(ours.facts, type=shared))
+        columns.append(Column(alias, ours.name, facts))
     operation = SetOperation(left, right, alias, kind, tuple(columns))
     if kind is not SetKind.UNION_ALL and is_private(left):
         check_identified(context, node, operation.columns)
@@ -162,7 +192,7 @@ def _check_units(context: Context, node: exp.Expr, operation: SetOperation) -> N
         )
 
 
-def values(context: Context, node: exp.Values, alias: str, names: Sequence[str]) -> Values:
+def values(context: Context, node: exp.Values, alias: str) -> Values:
     """VALUES (…), (…): constants as a public table."""
     (tuples, _) = context.source.take(node, "expressions", "alias")
     lowered = Scope(context).scalars
@@ -181,8 +211,7 @@ def values(context: Context, node: exp.Values, alias: str, names: Sequence[str])
         kind = common(tuple(row[index].type for row in rows))
         if kind is None:
             context.source.refuse(node, "type", f"column {index + 1} of VALUES has values of different types")
-        name = names[index] if index < len(names) else f"col{index}"
-        columns.append(Column(alias, name, Facts(kind, "")))
+        columns.append(Column(alias, f"col{index}", Facts(kind, "")))
     return Values(tuple(tuple(item.value for item in row) for row in rows), alias, tuple(columns))
 
 
@@ -223,14 +252,3 @@ def project(
     exprs = tuple(expr for _, expr in items)
     columns = (Column(alias, name, facts_of(expr, relation)) for name, expr in zip(names, exprs, strict=True))
     return Project(relation, alias, exprs, tuple(columns), distinct)
-
-
-def renamed(source: Source, names: Sequence[str]) -> Source:
-    """The source with its first columns known by other names."""
-    if isinstance(source, Scan) or not names:
-        return source
-    columns = tuple(
-        replace(column, name=names[index]) if index < len(names) else column
-        for index, column in enumerate(source.columns)
-    )
-    return replace(source, columns=columns)

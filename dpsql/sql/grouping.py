@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from dpsql.errors import QueryRejected
-from dpsql.plan.expr import Column, Expr, Literal, columns
+from dpsql.plan.expr import Column, Expr, Literal, Scalar, columns
 from dpsql.plan.nodes import Order, Output, Relation
 from dpsql.plan.types import Type
 from dpsql.policy import fold
@@ -194,7 +194,8 @@ class Grouping(ABC):
     def order(self, outputs: Sequence[Output]) -> tuple[Order, ...]:
         """ORDER BY, over the outputs and whatever else the groups have."""
         items = tuple(self._ordered(outputs, node) for node in self._order_items())
-        return tuple(item for item in items if not isinstance(item.expr, Literal))
+        # One value orders nothing, whether it is known now or answered before.
+        return tuple(item for item in items if not isinstance(item.expr, (Literal, Scalar)))
 
     def _order_items(self) -> Iterable[exp.Expr]:
         order = self.select.args.get("order")
@@ -238,7 +239,7 @@ class Grouping(ABC):
         (condition,) = self.source.take(where, "this")
         if type(aggregate) not in (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max):
             self.source.refuse(node, "aggregate", "FILTER stands after COUNT, SUM, AVG, MIN or MAX")
-        argument = aggregate.this
+        (argument,) = self.source.take(aggregate, "this", big_int=(True,))
         if type(argument) is exp.Distinct:
             self.source.refuse(
                 node, "distinct", "FILTER after DISTINCT is not supported", "filter with WHERE"

@@ -22,7 +22,7 @@ from dpsql.plan.nodes import (
     sources,
 )
 from dpsql.plan.tables import Scan, Unit, UnitKind
-from dpsql.plan.types import Type
+from dpsql.plan.types import Type, common
 from dpsql.policy import fold
 from dpsql.sql.scope import Scope
 
@@ -205,7 +205,7 @@ class _Assembly:
         right, proven = self.scope.tables[item.alias].relation, False
         if is_private(right):
             right, proven = self._private(item, right, on)
-        elif is_answered(right) and is_private(self.built) and not is_unique(right, [c for _, c in on]):
+        elif is_answered(right) and is_private(self.built) and not is_unique(right, _unconverted(on)):
             self.scope.source.refuse(
                 item.node,
                 "join",
@@ -286,6 +286,11 @@ def same_identity(ours: Expr, theirs: Column) -> bool:
         and ours.facts.identity == theirs.facts.identity
         and ours.type is theirs.type
     )
+
+
+def _unconverted(on: Sequence[tuple[Expr, Column]]) -> list[Column]:
+    """The columns that are compared as they are: converted, two of their values could be equal."""
+    return [theirs for ours, theirs in on if common((ours.type, theirs.type)) is theirs.type]
 
 
 def _leads(theirs: Column, right: Scan, ours: Column, left: Relation) -> bool:

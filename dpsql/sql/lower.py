@@ -6,8 +6,9 @@ user's text stops here: what is sent to the engine is written anew from the plan
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -17,10 +18,10 @@ from dpsql.catalog import Catalog
 from dpsql.errors import DataError
 from dpsql.plan.expr import Column, Expr, Released
 from dpsql.plan.nodes import Aggregation, Key, Output, Post, Relation, Release, Source, is_private
-from dpsql.plan.types import Value
+from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
 from dpsql.sql.correlated import correlated
-from dpsql.sql.derived import answer, common_tables, renamed, set_operation, values
+from dpsql.sql.derived import answer, common_tables, facts_of, set_operation, values
 from dpsql.sql.grouping import Grouping
 from dpsql.sql.parse import Statement
 from dpsql.sql.per_unit import Plain, Selected, derived, distinct_of, rows_of, selected
@@ -69,9 +70,20 @@ def lower(
     )
     node = statement.query
     if isinstance(node, exp.SetOperation):
-        return _set_post(common_tables(context, node), node)
-    _, chosen = _select(context, node, outermost=True)
-    return chosen if isinstance(chosen, Post) else chosen.post()
+        post = _set_post(common_tables(context, node), node)
+    else:
+        _, chosen = _select(context, node, outermost=True)
+        post = chosen if isinstance(chosen, Post) else chosen.post()
+    _check_unread(context)
+    return post
+
+
+def _check_unread(context: Context) -> None:
+    """Refuses what is in common table expressions that nothing reads as if something did."""
+    while context.unread:
+        _, (around, table) = context.unread.popitem()
+        inner = replace(around, common=table.before, numbers=itertools.count())
+        _derive(inner, inner.reading(table), "unread", table.names)
 
 
 def _derive(context: Context, node: exp.Expr, alias: str, names: Sequence[str]) -> Source:
@@ -81,16 +93,18 @@ def _derive(context: Context, node: exp.Expr, alias: str, names: Sequence[str]) 
     if isinstance(node, exp.SetOperation):
         inner = common_tables(context, node)
         if any(node.args.get(name) for name in ("order", "limit", "offset")):
-            return renamed(answer(_set_post(inner, node), alias), names)
+            return context.renamed(node, answer(_set_post(inner, node), alias), names)
         _check_clauses(context.source, node, _SET)
-        return set_operation(inner, node, alias, names)
+        return context.renamed(node, set_operation(inner, node, alias), names)
     if type(node) is exp.Values:
-        return values(context, node, alias, names)
+        return context.renamed(node, values(context, node, alias), names)
     if type(node) is not exp.Select:
         context.source.refuse(node, "subquery", "a derived table is a SELECT, or several put together")
     scope, chosen = _select(context, node)
+    for name in (output.name for output in chosen.outputs):
+        context.check_name(node, name)
     source = answer(chosen, alias) if isinstance(chosen, Post) else derived(scope, node, chosen, alias)
-    return renamed(source, names)
+    return context.renamed(node, source, names)
 
 
 def _select(context: Context, node: exp.Select, *, outermost: bool = False) -> tuple[Scope, Selected | Post]:
@@ -117,7 +131,7 @@ def _set_post(context: Context, node: exp.SetOperation) -> Post:
     """What a set operation of released or public rows means."""
     _check_clauses(context.source, node, _SET)
     alias = context.fresh(node)
-    operation = set_operation(context, node, alias, ())
+    operation = set_operation(context, node, alias)
     if is_private(operation):
         context.source.refuse(
             node,
@@ -180,7 +194,9 @@ class _Releasing(Grouping):
         return Released(f"k{index}", self.keys[index].type)
 
     def check_key(self, node: exp.Expr, expr: Expr) -> None:
-        """Refuses the unit's id, of which every group would be too small to show."""
+        """Refuses the unit's id, of which every group would be too small to show, and what is always NULL."""
+        if expr.type is Type.NULL:
+            self.source.refuse(node, "constant", "NULL is no group key", "leave it out of GROUP BY")
         if isinstance(expr, Column) and expr.facts.is_unit:
             self.source.refuse(
                 node,
@@ -227,7 +243,7 @@ class _Releasing(Grouping):
     def _distinct(self, node: exp.Distinct) -> tuple[str, None]:
         (items,) = self.source.take(node, "expressions")
         expr = self.argument(items[0]) if len(items) == 1 else None
-        if isinstance(expr, Column) and expr.facts.is_unit:
+        if expr is not None and facts_of(expr, self.input).is_unit:
             return "count_units", None
         self.source.refuse(
             node, "distinct", "COUNT(DISTINCT …) counts privacy units alone for now", self._unit_hint()

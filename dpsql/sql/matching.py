@@ -11,7 +11,7 @@ from dpsql.plan.expr import Call, Column, Expr, Literal, columns
 from dpsql.plan.nodes import Matching, Project, Relation, Source, is_private, sources
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
-from dpsql.sql.derived import facts_of, plain
+from dpsql.sql.derived import facts_of, output_columns, plain
 from dpsql.sql.joins import assemble, condition, conditions, conjuncts, from_clause, same_identity
 from dpsql.sql.scope import Scope
 
@@ -70,8 +70,8 @@ def matching(scope: Scope, relation: Relation, node: exp.Expr) -> Matching:
         _check(scope, node, relation, right, on)
         if anti:
             # NOT IN is true only if no value is equal and none is unknown.
-            unknown = call("coalesce", on, TRUE)
-            on = on if unknown is None else unknown
+            *others, equal = conjuncts(on)
+            on = _all([*others, scope.scalars.call(node, "coalesce", equal, TRUE)])
     return Matching(relation, right, on, anti)
 
 
@@ -140,12 +140,11 @@ def _correlated(
         return exported[expr]
 
     on = [_rewritten(part, here, export) for part in across]
-    outputs = query.expressions
+    shown = [expr for item in query.expressions for _, expr in output_columns(inner, item)]
     if compare is not None:
-        if len(outputs) != 1:
+        if len(shown) != 1:
             scope.source.refuse(query, "subquery", "IN takes a subquery of one column")
-        output = outputs[0].this if type(outputs[0]) is exp.Alias else outputs[0]
-        on.append(compare(_rewritten(inner.scalars.lower(output), here, export)))
+        on.append(compare(_rewritten(shown[0], here, export)))
     if not exported:
         export(Literal(1, Type.INTEGER))
     right = Project(relation, alias, tuple(exported), tuple(exported.values()))

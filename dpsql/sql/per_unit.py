@@ -16,7 +16,7 @@ from dpsql.plan.interval import ANYWHERE
 from dpsql.plan.nodes import Grouped, Order, Output, Post, Project, Relation, Source, Within, is_private
 from dpsql.plan.types import Type
 from dpsql.policy import fold
-from dpsql.sql.derived import answer, check_identified, facts_of, project
+from dpsql.sql.derived import answer, check_identified, facts_of, output_columns, project
 from dpsql.sql.grouping import MAX_OUTPUTS, Grouping, aggregates
 from dpsql.sql.joins import filtered
 from dpsql.sql.matching import apart
@@ -70,7 +70,7 @@ def selected(
         grouping = Groups(scope, node, relation, alias=scope.context.fresh(node))
         items = grouping.items()
         grouping.group(items)
-        if is_private(relation) and not any(map(identifies, grouping.keys)):
+        if is_private(relation) and not any(identifies(key, relation) for key in grouping.keys):
             return release()
         outputs = [Output(*pair) for pair in grouping.outputs(items)]
         having = grouping.having()
@@ -137,36 +137,16 @@ class Plain(Grouping):
 
     def columns(self) -> list[tuple[str, Expr]]:
         """The columns that the SELECT items mean."""
-        pairs = [pair for item in self.select.expressions for pair in _columns(self.scope, item)]
+        pairs = [pair for item in self.select.expressions for pair in output_columns(self.scope, item)]
         if not pairs or len(pairs) > MAX_OUTPUTS:
             self.source.refuse(self.select, "clause", f"SELECT names between 1 and {MAX_OUTPUTS} columns")
         self.aliases |= {fold(name): expr for name, expr in pairs}
         return pairs
 
 
-def _columns(scope: Scope, node: exp.Expr) -> list[tuple[str, Expr]]:
-    """The columns that a SELECT item means."""
-    if type(node) is exp.Star:
-        scope.source.take(node)
-        return [(column.name, column) for column in scope.every(node)]
-    if type(node) is exp.Column and type(node.this) is exp.Star:
-        star, table = scope.source.take(node, "this", "table")
-        scope.source.take(star)
-        owner = str(scope.source.take(table, "this", quoted=(True,))[0])
-        return [(column.name, column) for column in scope.every(node, owner)]
-    name = None
-    if type(node) is exp.Alias:
-        node, identifier = scope.source.take(node, "this", "alias")
-        name = str(scope.source.take(identifier, "this", quoted=(True,))[0])
-    expr = scope.scalars.lower(node)
-    if name is None:
-        name = expr.name if isinstance(expr, Column) else node.sql(dialect="duckdb", comments=False)[:200]
-    return [(name, expr)]
-
-
-def identifies(key: Expr) -> bool:
-    """Whether rows with equal keys have one unit."""
-    return isinstance(key, Column) and key.facts.identity is not None
+def identifies(key: Expr, relation: Relation) -> bool:
+    """Whether rows of `relation` with equal keys have one unit."""
+    return facts_of(key, relation).identity is not None
 
 
 @dataclass(slots=True)
@@ -220,7 +200,7 @@ class Groups(Grouping):
                 rows = most_rows(self.input, self.scope.context.facts)
                 ends = entry.interval(ANYWHERE if around is None else around, rows)
             self.aggregated.append(item)
-            self.facts.append(Facts(result, "", ends))
+            self.facts.append(Facts(result, "", ends, nullable=entry.nullable))
         return self._column(self.aggregated.index(item))
 
     def _parts(self, node: exp.AggFunc) -> tuple[str, Expr | None]:

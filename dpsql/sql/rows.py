@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from dpsql.analysis import bounds
 from dpsql.analysis.analyse import Analysis, Measure
 from dpsql.backends.frames import UNTYPED
 from dpsql.plan.expr import Column, Expr, columns
@@ -219,7 +220,12 @@ class _Block:
         arguments = [item.argument for item in source.aggregates if item.argument is not None]
         named = list(source.columns)
         items = _named([keys.grouped(key) for key in source.keys], named)
-        texts = map(within if is_private(source) else exactly, source.aggregates, named[len(items) :])
+        pairs = zip(source.aggregates, named[len(items) :], strict=True)
+        if is_private(source):
+            known = bounds.conditions(source.input)
+            texts = [within(item, name, known) for item, name in pairs]
+        else:
+            texts = [exactly(item, name) for item, name in pairs]
         items += _named(texts, named[len(items) :])
         text = self._derived(source.input, [*source.keys, *arguments], items, units=units)
         # The unit is the last item.

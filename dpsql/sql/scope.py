@@ -48,6 +48,9 @@ class Context:
     derive: Callable[[Context, exp.Expr, str, Sequence[str]], nodes.Source]
     correlate: Callable[[Scope, exp.Select], Expr | None]
     common: Mapping[str, CommonTable] = field(default_factory=dict)
+    unread: dict[int, tuple[Context, CommonTable]] = field(default_factory=dict)
+    """The common table expressions that nothing has read yet, by the identity of their queries."""
+    read: set[int] = field(default_factory=set)
     depth: int = 0
     numbers: Iterator[int] = field(default_factory=itertools.count)
     max_groups: int | None = None
@@ -59,6 +62,35 @@ class Context:
                 node, "too_deep", f"derived tables are nested over {MAX_DERIVED_DEPTH} levels deep"
             )
         return replace(self, depth=self.depth + 1, common=common)
+
+    def reading(self, table: CommonTable) -> exp.Expr:
+        """The query of a common table expression, which is read from now on."""
+        self.read.add(id(table.query))
+        self.unread.pop(id(table.query), None)
+        return table.query
+
+    def check_name(self, node: exp.Expr, name: str) -> None:
+        """Refuses the names that emitted SQL gives to its own parts, the unit of a row among them."""
+        if name.startswith("#"):
+            self.source.refuse(
+                node, "reserved_name", f"the name {name} begins with #, which is reserved", "use another"
+            )
+
+    def renamed(self, node: exp.Expr, source: nodes.Source, names: Sequence[str]) -> nodes.Source:
+        """The derived source with its first columns known by other names."""
+        if isinstance(source, Scan) or not names:
+            return source
+        if len(names) > len(source.columns):
+            self.source.refuse(
+                node, "column", f"{len(names)} names are given to {len(source.columns)} columns"
+            )
+        given = (*names, *(column.name for column in source.columns[len(names) :]))
+        for index, name in enumerate(given):
+            self.check_name(node, name)
+            if fold(name) in map(fold, given[:index]):
+                self.source.refuse(node, "ambiguous", f"two columns are called {name}", "rename one of them")
+        columns = (replace(column, name=name) for column, name in zip(source.columns, given, strict=True))
+        return replace(source, columns=tuple(columns))
 
     def fresh(self, node: exp.Expr) -> str:
         """A name that no table of the query has."""
@@ -94,6 +126,8 @@ class Scope:
     nullable: set[str] = field(default_factory=set)
     merged: dict[str, str] = field(default_factory=dict)
     """Columns of USING: the unqualified name means the column of this alias."""
+    sides: dict[str, list[str]] = field(default_factory=dict)
+    """The aliases whose column of that name USING has merged, in the order in which they were joined."""
     waiting: list[Any] | None = None
     """Sources that conditions of WHERE bring in, to be joined; None where none can be."""
 
@@ -169,7 +203,8 @@ class Scope:
         if common is not None:
             known_as, names = self._alias(alias, name)
             inner = self.context.deeper(node, common.before)
-            return named(self.context.derive(inner, common.query, known_as, names or common.names))
+            source = self.context.derive(inner, inner.reading(common), known_as, common.names)
+            return named(self.context.renamed(node, source, names))
         table = self.context.catalog.find(name)
         if table is None:
             known = sorted(item.name for item in self.context.catalog.tables.values())
@@ -204,8 +239,7 @@ class Scope:
         if identifier is None:
             return otherwise, names
         name = str(self.source.take(identifier, "this", quoted=(True,))[0])
-        if name.startswith("#"):
-            self.source.refuse(node, "reserved_name", "names that begin with # are reserved", "use another")
+        self.context.check_name(node, name)
         # Letter case makes no other name, so it must not make another plan either.
         return fold(name), names
 
@@ -232,7 +266,21 @@ class Scope:
                 f"the column {name} is in {' and '.join(scope.tables[alias].alias for alias in holders)}",
                 f"write {scope.tables[holders[0]].alias}.{name}",
             )
+        if any(holders[0] in hiding.tables for hiding in self._inside(scope)):
+            self.source.refuse(
+                node,
+                "ambiguous",
+                f"the subquery has a table {scope.tables[holders[0]].alias} of its own, which has no {name}",
+                "give one of the two an alias",
+            )
         return scope.find(holders[0], name)
+
+    def _inside(self, scope: Scope) -> Iterator[Scope]:
+        """The scopes from this one out to `scope`, without that."""
+        inner: Scope | None = self
+        while inner is not None and inner is not scope:
+            yield inner
+            inner = inner.outer
 
     def _holding(self, name: str, owner: str | None) -> Scope:
         """The innermost scope that knows the name; this one, if none does."""
@@ -254,12 +302,14 @@ class Scope:
         """All columns, of the table `owner` or of each in turn, as * means them."""
         if owner is not None and fold(owner) not in self.tables:
             self.source.refuse(node, "table", f"there is no table {owner} in FROM")
-        among = [fold(owner)] if owner is not None else [*self.tables]
+        if owner is not None:
+            return [self.find(fold(owner), name) for name in self.tables[fold(owner)].columns]
+        # A column of USING is there once, where its first side is.
         return [
-            self.find(alias, name)
-            for alias in among
+            self.find(self.merged[name] if alias in self.sides.get(name, ()) else alias, name)
+            for alias in self.tables
             for name in self.tables[alias].columns
-            if owner is not None or self.merged.get(name, alias) == alias
+            if alias not in self.sides.get(name, ())[1:]
         ]
 
     def _holders(self, name: str, owner: str | None) -> list[str]:

@@ -1,0 +1,35 @@
+"""Many releases of one plan, each with other noise: which keys they show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+from entropy import SeededEntropy
+
+from dpsql.connection import Connection
+from dpsql.engine import Asked
+from dpsql.release import release
+
+RUNS = 200
+Keys = list[tuple[object, ...]]
+
+
+def shown(connection: Connection, sql: str, epsilon: Fraction = Fraction(1)) -> Iterator[Keys]:
+    """The keys that each of 200 releases shows."""
+    plan = connection.engine.prepare(Asked(sql, epsilon=epsilon))
+    exact = connection.engine.backend.run(plan.statement.sql)
+    for seed in range(RUNS):
+        table = release(plan.plan, plan.statement, exact, SeededEntropy(seed))
+        yield [row[: plan.statement.keys] for row in table.rows]
+
+
+def without_threshold(connection: Connection, sql: str) -> Keys:
+    """The keys of a release in which no noise can hold a group back."""
+    plan = connection.engine.prepare(Asked(sql))
+    assert plan.plan.selection is not None
+    selection = replace(plan.plan.selection, threshold=-(10**12))
+    exact = connection.engine.backend.run(plan.statement.sql)
+    table = release(replace(plan.plan, selection=selection), plan.statement, exact, SeededEntropy(1))
+    return [row[: plan.statement.keys] for row in table.rows]
