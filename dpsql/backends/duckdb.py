@@ -38,7 +38,7 @@ _FUNCTIONS = "SELECT function_name, internal FROM duckdb_functions()"
 _SCHEMA = """
     SELECT table_name, column_name, data_type FROM duckdb_columns()
     WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp')
-      AND current_schema() = 'main'
+      AND current_schema() = 'main' AND NOT starts_with(table_name, '#')
     -- A name that two databases have is left out: which of them it means could change.
     QUALIFY COUNT(DISTINCT database_name) OVER (PARTITION BY lower(table_name)) = 1
     ORDER BY table_name, column_index
@@ -196,7 +196,7 @@ def _framed(frames: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
     for name, frame in frames.items():
         failed = False
         try:
-            connection.register(name, frame)
+            connection.register(f"#{name}", frame)
         except (duckdb.Error, TypeError, ValueError):
             failed = True
         if failed:
@@ -204,4 +204,23 @@ def _framed(frames: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
                 f"the table {name} is no pandas, polars or Arrow table but {type(frame).__name__}",
                 code="frame",
             )
+        connection.execute(_readable(connection, name))
     return connection
+
+
+def _readable(connection: duckdb.DuckDBPyConnection, name: str) -> str:
+    """The view under a frame's own name, in which text that is not valid UTF-8 is NULL.
+
+    Arrow does not look at the bytes of its texts, and the engine's text functions fail on others: one
+    person's broken text would then show, and end every later query too.
+    """
+    source = _quoted(f"#{name}")
+    columns = connection.execute(f"DESCRIBE {source}").fetchall()
+    texts = [_quoted(column) for column, kind, *_ in columns if kind == "VARCHAR"]
+    repaired = ", ".join(f"TRY(decode(encode({text}))) AS {text}" for text in texts)
+    replaced = f" REPLACE ({repaired})" if texts else ""
+    return f"CREATE TEMP VIEW {_quoted(name)} AS SELECT *{replaced} FROM {source}"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -27,25 +27,36 @@ def typed(frame: Any) -> tuple[Any, tuple[str, ...]]:
     pandas = sys.modules.get("pandas")  # whoever passes a pandas frame has imported it
     if pandas is None or not isinstance(frame, pandas.DataFrame):
         return frame, ()
-    loose = [
-        name
-        for name, dtype in frame.dtypes.items()
-        if str(dtype) == "object" or isinstance(dtype, pandas.CategoricalDtype)
-    ]
-    return frame.assign(**{name: _texts(frame[name]) for name in loose}), tuple(map(str, loose))
+    loose, rewritten = [], frame.copy(deep=False)
+    for place, (name, dtype) in enumerate(frame.dtypes.items()):
+        untyped = str(dtype) == "object" or isinstance(dtype, pandas.CategoricalDtype)
+        if untyped or isinstance(dtype, pandas.StringDtype):  # whose texts may be no text to the engine
+            rewritten.isetitem(place, _texts(frame.iloc[:, place]))
+        if untyped:
+            loose.append(str(name))
+    return rewritten, tuple(loose)
 
 
 def _texts(column: pandas.Series[Any]) -> pandas.Series[Any]:
     import pandas
 
-    values = [_text(value) for value in column.astype(object)]
+    values = [_text(value) for value in _values(column)]
     return pandas.Series(values, index=column.index, dtype="string")
 
 
+def _values(column: pandas.Series[Any]) -> list[Any]:
+    if getattr(column.dtype, "storage", None) != "pyarrow":
+        return list(column.astype(object))
+    import pyarrow
+
+    raw = pyarrow.array(column.array).cast(pyarrow.large_binary()).to_pylist()
+    return [None if value is None else value.decode(errors="replace") for value in raw]
+
+
 def _text(value: Any) -> str | None:
-    if value is None or value != value:  # noqa: PLR0124  (NaN and NaT are not equal to themselves)
-        return None
     try:
+        if value is None or value != value:  # noqa: PLR0124  (NaN and NaT are not equal to themselves)
+            return None
         return str(value).encode(errors="replace").decode()
-    except Exception:  # noqa: BLE001  (an object that cannot say what it is, is nothing)
+    except Exception:  # noqa: BLE001  (an object that cannot say what it is, as pandas.NA, is nothing)
         return None
