@@ -115,8 +115,6 @@ def _check_columns(alias: str, columns: tuple[Column, ...], wanted: int) -> None
     names = {column.name for column in columns}
     if len(columns) != wanted or len(names) != wanted or any(column.source != alias for column in columns):
         raise ValueError("a derived table has one column of its own for each item")
-    if any(name.startswith("#") for name in names):
-        raise ValueError("names that begin with # are those of the unit and of other parts of emitted SQL")
 
 
 def _check_names(columns: tuple[Column, ...]) -> None:

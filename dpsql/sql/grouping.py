@@ -276,5 +276,7 @@ def _name(node: exp.Expr) -> str:
 
 
 def aggregates(node: exp.Expr) -> bool:
-    """Whether an aggregate stands anywhere in a node; only steers, nothing is accepted by it."""
-    return any(isinstance(part, exp.AggFunc) for part in node.walk())
+    """Whether an aggregate stands in a node, but for those of subqueries; only steers, nothing is accepted by it."""
+    return any(
+        isinstance(part, exp.AggFunc) for part in node.walk(prune=lambda part: isinstance(part, exp.Query))
+    )

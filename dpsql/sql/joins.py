@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from dpsql.analysis.stability import MAX_ROWS, most_rows
 from dpsql.functions import call
 from dpsql.plan.expr import Call, Column, Expr, columns
 from dpsql.plan.nodes import (
@@ -89,6 +90,7 @@ def _using(scope: Scope, join: exp.Join, before: list[str], alias: str, identifi
     # Of the side whose rows are all kept, the column is never missing.
     kept = alias if holders[0] in scope.nullable else holders[0]
     scope.merged[folded] = kept
+    scope.sides.setdefault(folded, [holders[0]]).append(alias)
     return scope.scalars.call(join, "eq", scope.find(holders[0], name), scope.find(alias, name))
 
 
@@ -163,6 +165,13 @@ def assemble(scope: Scope, items: Sequence[Attached], where: Sequence[Expr]) -> 
         pending.remove(item)
     for item in rest:
         assembly.join(item)
+    if is_private(assembly.built) and most_rows(assembly.built, scope.context.facts) > MAX_ROWS:
+        scope.source.refuse(
+            items[-1].node,
+            "fanout",
+            f"one privacy unit could have over {MAX_ROWS:,} rows after the joins",
+            "join on a key that is unique in the public table, or lower rows_per_unit",
+        )
     return filtered(assembly.built, assembly.loose)
 
 
