@@ -5,9 +5,8 @@ Charges are durable when a query returns, so there is nothing to commit or roll 
 
 from __future__ import annotations
 
-import datetime as dt
 import getpass
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 from dpsql import errors
 from dpsql.errors import InterfaceError, NotSupportedError, ProgrammingError
 from dpsql.loss import Amount, amount
-from dpsql.plan.types import Type, Value, type_of
+from dpsql.parameters import bound
+from dpsql.plan.types import Value
 from dpsql.result import Result
 
 if TYPE_CHECKING:
@@ -248,40 +248,7 @@ class Connection:
         part = None if delta is None else amount(delta, "delta")
         if part is not None and part >= 1:
             raise errors.LossError("delta is a probability below 1", hint="delta=1e-8")
-        return Asked(str.__str__(sql), _bound(parameters), loss, part, max_groups)
-
-
-def _bound(parameters: Sequence[Value]) -> tuple[Value, ...]:
-    if isinstance(parameters, (str, bytes, Mapping)) or not isinstance(parameters, Sequence):
-        raise ProgrammingError(
-            "parameters are a list or tuple, one value for each ?", code="parameter", hint="[18, 'A']"
-        )
-    return tuple(_plain(index, value) for index, value in enumerate(parameters, 1))
-
-
-def _plain(index: int, value: Value) -> Value:
-    """The value as exactly one of the built-in types: a subclass may say anything of itself."""
-    try:
-        kind = type_of(value)
-    except TypeError:
-        name = type(value).__name__
-        raise errors.DataError(f"parameter {index} is of type {name}", code="parameter") from None
-    if isinstance(value, dt.datetime) and value.tzinfo is not None:
-        raise errors.DataError(
-            f"parameter {index} has a time zone", code="parameter", hint="pass it in UTC, without"
-        )
-    return _PLAIN[kind](value)
-
-
-_PLAIN: dict[Type, Callable[[Any], Value]] = {
-    Type.BOOLEAN: lambda value: value is True,
-    Type.INTEGER: int.__int__,
-    Type.DOUBLE: float.__float__,
-    Type.VARCHAR: str.__str__,
-    Type.DATE: lambda value: dt.date.fromordinal(dt.date.toordinal(value)),
-    Type.TIMESTAMP: lambda value: dt.datetime.fromisoformat(dt.datetime.isoformat(value)),
-    Type.NULL: lambda _: None,
-}
+        return Asked(str.__str__(sql), bound(parameters), loss, part, max_groups)
 
 
 class Cursor:

@@ -36,7 +36,7 @@ from dpsql.release import ReleasedTable, release
 from dpsql.result import Receipt, Result
 from dpsql.sql.emit import emit
 from dpsql.sql.lower import lower
-from dpsql.sql.parse import parse
+from dpsql.sql.parse import parse, require_room
 from dpsql.sql.post import Copies, Originals, emit_copy, emit_post
 from dpsql.sql.rows import emit_multiplicity
 from dpsql.uncertainty import Uncertainty
@@ -92,6 +92,7 @@ class Engine:
 
         Raises QueryRejected with the place in the text.
         """
+        require_room()
         parsed = parse(asked.sql)
         cap = self.policy.max_epsilon
         if cap is not None and asked.epsilon > cap:

@@ -192,7 +192,7 @@ def _measurements(part: PreparedRelease) -> Iterator[str]:
     for item in part.release.aggregations:
         yield f"  {_call(item)}: {_expected(plan, item)}"
     for candidate in plan.candidates[1:]:
-        ratio = math.exp(candidate.score - plan.candidates[0].score)
+        ratio = math.exp(min(candidate.score - plan.candidates[0].score, 700.0))  # still a float
         yield f"  not chosen: {candidate.name}, with {ratio:.2f} times the error"
 
 

@@ -64,7 +64,7 @@ class Grouping(ABC):
         """The SELECT items."""
         items = [self._item(node) for node in self.select.expressions]
         if not items or len(items) > MAX_OUTPUTS:
-            self.source.refuse(self.select, "clause", f"SELECT names between 1 and {MAX_OUTPUTS} columns")
+            self.source.refuse(self.select, "too_long", f"SELECT names between 1 and {MAX_OUTPUTS} columns")
         return items
 
     def _item(self, node: exp.Expr) -> Item:
@@ -112,11 +112,12 @@ class Grouping(ABC):
         if every:
             nodes = [node for _, node in items if not aggregates(node)]
         for node in nodes or ():
-            self._group_by(node, self._group_target(node, items))
-        if len(self.keys) > MAX_KEYS:
-            self.source.refuse(group, "too_long", f"at most {MAX_KEYS} group keys")
+            self.group_by(node, self._group_target(node, items))
+            if len(self.keys) > MAX_KEYS:
+                self.source.refuse(group, "too_long", f"at most {MAX_KEYS} group keys")
 
-    def _group_by(self, node: exp.Expr, target: exp.Expr) -> None:
+    def group_by(self, node: exp.Expr, target: exp.Expr) -> None:
+        """Makes the expression that an item of GROUP BY means a key."""
         if aggregates(target):
             self.source.refuse(node, "group_by", "an aggregate is no group key", "leave it out of GROUP BY")
         expr = self.scope.scalars.lower(target)
@@ -244,6 +245,8 @@ class Grouping(ABC):
             self.source.refuse(
                 node, "distinct", "FILTER after DISTINCT is not supported", "filter with WHERE"
             )
+        if type(argument) is exp.Star:
+            self.source.take(argument)
         value = exp.Literal.number(1) if argument is None or type(argument) is exp.Star else argument
         chosen = exp.Case(ifs=[exp.If(this=condition.copy(), true=value.copy())])
         return self.aggregate(type(aggregate)(this=chosen))

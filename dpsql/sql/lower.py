@@ -22,7 +22,7 @@ from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
 from dpsql.sql.correlated import correlated
 from dpsql.sql.derived import answer, common_tables, facts_of, set_operation, values
-from dpsql.sql.grouping import Grouping
+from dpsql.sql.grouping import Grouping, aggregates
 from dpsql.sql.parse import Statement
 from dpsql.sql.per_unit import Plain, Selected, derived, distinct_of, rows_of, selected
 from dpsql.sql.refuse import Source as Text
@@ -171,7 +171,13 @@ class _Releasing(Grouping):
     def plan(self) -> Post:
         """The release with what is done with it."""
         items = self.items()
+        distinct = distinct_of(self.scope, self.select)
         self.group(items)
+        if distinct and not self.select.args.get("group") and not any(aggregates(node) for _, node in items):
+            # Distinct rows are groups without aggregates.
+            distinct = False
+            for _, node in items:
+                self.group_by(node, node)
         outputs = [Output(name, expr) for name, expr in self.outputs(items)]
         having = self.having()
         order = self.order(outputs)
@@ -185,9 +191,7 @@ class _Releasing(Grouping):
         keys = tuple(Key(f"k{index}", expr) for index, expr in enumerate(self.keys))
         release = Release(self.input, keys, tuple(self.aggregations), self.scope.context.max_groups)
         limit, offset = self.count("limit"), self.count("offset") or 0
-        return Post(
-            release, tuple(outputs), having, order, limit, offset, distinct_of(self.scope, self.select)
-        )
+        return Post(release, tuple(outputs), having, order, limit, offset, distinct)
 
     def key(self, index: int) -> Released:
         """A key of the released table."""
@@ -230,6 +234,13 @@ class _Releasing(Grouping):
             (argument,) = self.source.take(node, "this", big_int=(True,))
             return self._distinct(argument) if type(argument) is exp.Distinct else self.counted(argument)
         named = _NAMED.get(type(node))
+        if isinstance(node, (exp.Min, exp.Max)):
+            self.source.refuse(
+                node,
+                "exact_only",
+                f"{node.sql_name()} over private rows would show one of them",
+                "take it within a unit: (SELECT … GROUP BY unit), or of what is released",
+            )
         if named is None:
             known = ", ".join(entry.signature for entry in AGGREGATES.values())
             self.source.refuse(

@@ -6,12 +6,15 @@ import itertools
 import logging
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NoReturn
 
 from sqlglot import exp
+from sqlglot.dialects.dialect import date_trunc_to_time
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, TokenError
+from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Position, QueryRejected
@@ -19,20 +22,45 @@ from dpsql.sql.refuse import Source, is_text
 
 MAX_CHARACTERS = 500_000
 MAX_TOKENS = 50_000
-MAX_NESTING = 50
-"""Parentheses within parentheses; the parser recurses about fifteen frames for each."""
+MAX_NESTING = 28
+"""Parentheses within parentheses; the parser recurses up to 33 frames for each, and Python allows 1,000."""
 MAX_DEPTH = 100
 """Levels of the tree, chains of AND and OR counting once."""
+_ROOM = 600
+"""Frames for what becomes of the deepest tree, up to its receipt: about five a level."""
 
 _DIALECT = DuckDB()
 _LOGGER = logging.getLogger("sqlglot")
-_EXPLAIN = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*EXPLAIN\b", re.IGNORECASE | re.DOTALL)
+_EXPLAIN = re.compile(r"(?:\s+|--[^\n]*\n|/\*.*?\*/)*+EXPLAIN\b", re.IGNORECASE | re.DOTALL)
+"""Possessive: what has been taken for a comment is never taken for two, which would double the work."""
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
 _FOREIGN = frozenset(
-    {"DATE_TO_DATE_STR", "IIF", "NVL", "TIMESTAMP_TRUNC", "TIME_TO_TIME_STR", "TS_OR_DS_TO_DATE_STR"}
+    {
+        "CONVERT",
+        "DATE_TO_DATE_STR",
+        "IIF",
+        "NVL",
+        "TIMESTAMP_TRUNC",
+        "TIME_TO_TIME_STR",
+        "TRY_CONVERT",
+        "TS_OR_DS_TO_DATE_STR",
+    }
 )
 """Functions of other dialects, which the parser takes for known ones."""
+
+
+def _truncation(arguments: list[exp.Expr]) -> exp.Expr:
+    """DATE_TRUNC, of which the parser's own reading drops a third argument."""
+    if len(arguments) != 2:
+        raise ParseError("DATE_TRUNC takes a unit and a time")
+    return date_trunc_to_time(arguments)
+
+
+class _Parser(DuckDBParser):
+    FUNCTIONS = {**DuckDBParser.FUNCTIONS, "DATE_TRUNC": _truncation, "DATETRUNC": _truncation}  # noqa: RUF012
+
+
 _STARTS = {TokenType.SELECT, TokenType.FROM, TokenType.WITH, TokenType.L_PAREN}
 
 
@@ -78,11 +106,33 @@ def parse(text: str) -> Statement:
     return Statement(source, select, explain is not None, parameters)
 
 
+def require_room() -> None:
+    """Refuses whatever is asked from so deep in a program that the deepest query would end its stack.
+
+    So a query is not answered or refused, nor charged and then left, by where it is asked.
+    """
+    try:
+        _descend(_ROOM)
+    except RecursionError:
+        _refuse(
+            "too_deep", "the program is nested too deeply to ask from there", "ask from a shallower place"
+        )
+
+
+def _descend(frames: int) -> None:
+    if frames:
+        _descend(frames - 1)
+
+
 def _parsed(tokens: list[Token], text: str) -> list[exp.Expr | None]:
-    """The parser's trees, without its warnings, which would put the query into the program's log."""
+    """The parser's trees, without its warnings, which would put the query into the program's log.
+
+    It recurses on a stack of its own, so that what is too deep does not depend on who asks.
+    """
     before, _LOGGER.disabled = _LOGGER.disabled, True
     try:
-        return list(_DIALECT.parser().parse(tokens, text))
+        with ThreadPoolExecutor(1) as thread:
+            return list(thread.submit(_Parser(dialect=_DIALECT).parse, tokens, text).result())
     finally:
         _LOGGER.disabled = before
 

@@ -103,7 +103,7 @@ def derived(scope: Scope, node: exp.Select, chosen: Selected, alias: str) -> Sou
     if private and chosen.paged:
         scope.source.refuse(
             node,
-            "clause",
+            "private_order",
             "the order of private rows is not released, nor which come first",
             "order and limit what is released, in the outermost SELECT",
         )
@@ -138,8 +138,10 @@ class Plain(Grouping):
     def columns(self) -> list[tuple[str, Expr]]:
         """The columns that the SELECT items mean."""
         pairs = [pair for item in self.select.expressions for pair in output_columns(self.scope, item)]
-        if not pairs or len(pairs) > MAX_OUTPUTS:
-            self.source.refuse(self.select, "clause", f"SELECT names between 1 and {MAX_OUTPUTS} columns")
+        if not pairs:
+            self.source.refuse(self.select, "star", "there is nothing that * could mean")
+        if len(pairs) > MAX_OUTPUTS:
+            self.source.refuse(self.select, "too_long", f"SELECT names at most {MAX_OUTPUTS} columns")
         self.aliases |= {fold(name): expr for name, expr in pairs}
         return pairs
 

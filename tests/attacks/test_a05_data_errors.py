@@ -7,6 +7,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from attacks.naive import Naive, told_apart
 from worlds import Declared, Refused, Row, cells, engine_of, prepared, spent, world
 
 from dpsql.connection import Connection
@@ -260,6 +261,23 @@ def test_the_engine_itself_would_fail(expression: str, worst: Connection) -> Non
     """The attack works without the whitelist: each of these raises on some row, and says which."""
     with pytest.raises(duckdb.Error):
         engine_of(worst).execute(f"SELECT COUNT({expression}), MAX({expression}) FROM people").fetchall()
+
+
+def test_a_careless_engine_s_error_is_an_answer() -> None:
+    """The attack works where errors pass: a cast that fails on one person's row says so, again and again for nothing."""
+    row, secret = {"id": 1, "s": "12"}, {"id": 99, "s": "secret"}
+    ours, theirs = world(row, columns=COLUMNS), world(row, secret, columns=COLUMNS)
+
+    def failure(naive: Naive) -> str:
+        try:
+            naive.query("SELECT COUNT(*) FROM people WHERE id = 99 AND CAST(s AS INTEGER) > 3")
+        except duckdb.Error as error:
+            return f"{error}, charged {naive.spent}"
+        return ""
+
+    assert told_apart(failure, ours, theirs)
+    assert "secret" in failure(Naive(theirs))
+    assert "charged 0.0" in failure(Naive(theirs))
 
 
 def test_a_failure_on_one_row_would_be_seen(worst: Connection) -> None:

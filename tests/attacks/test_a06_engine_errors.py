@@ -11,6 +11,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from attacks.naive import Naive
 from worlds import engine_of, person, spent, world
 
 import dpsql
@@ -124,6 +125,13 @@ def test_a_real_failure_is_hidden_like_a_staged_one() -> None:
     assert error.message == CONSTANT
     assert SECRET not in everything(error)
     assert spent(connection) == 1
+
+
+def test_a_careless_engine_passes_the_text_on() -> None:
+    """The attack works where the engine's words pass: the error names whoever is in the row."""
+    naive = Naive(world(person(1, word="1"), person(2, word=SECRET)))
+    with pytest.raises(duckdb.ConversionException, match=SECRET):
+        naive.query("SELECT SUM(CAST(word AS INTEGER)) FROM people")
 
 
 def test_an_open_transaction_of_the_owner_is_left_as_it_is() -> None:

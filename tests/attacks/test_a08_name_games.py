@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from attacks.naive import Naive
 from worlds import (
     COLUMNS,
     NOON,
@@ -25,6 +26,9 @@ import dpsql
 from dpsql.connection import Connection
 
 SPELLINGS = [
+    "(SELECT * FROM people) AS people",
+    "(SELECT * FROM PEOPLE) AS regions",
+    "(SELECT p.* FROM people AS p) AS people",
     "people",
     "PEOPLE",
     "People",
@@ -54,12 +58,9 @@ REFUSED = [
     "WITH people AS (SELECT * FROM regions) SELECT COUNT(*) FROM people",
     "WITH people(id) AS (SELECT 1) SELECT COUNT(DISTINCT id) FROM people",
     "WITH RECURSIVE people AS (SELECT 1 UNION ALL SELECT 1 FROM people) SELECT COUNT(*) FROM people",
-    "SELECT COUNT(*) FROM (SELECT * FROM people) AS people",
-    "SELECT COUNT(*) FROM (VALUES (1)) AS people",
     "SELECT COUNT(*) FROM people AS people(age, id)",
     "SELECT COUNT(*) FROM people, regions AS people",
     "SELECT COUNT(*) FROM people JOIN regions AS PEOPLE ON city = name",
-    "SELECT COUNT(*) FROM people AS a JOIN people AS b ON a.id = b.id",
     "SELECT COUNT(people.age) FROM people AS p",
     "SELECT COUNT(main.people.age) FROM people",
     "SELECT COUNT(people.people) FROM people",
@@ -71,11 +72,20 @@ REFUSED = [
 ]
 
 
+@pytest.mark.parametrize("table", ["PEOPLE", "main.people", '"people"', "memory.main.people", "People AS p"])
+def test_a_careless_engine_takes_another_spelling_for_a_public_table(table: str, town: Connection) -> None:
+    """The attack works where a name is compared as it is written: the exact count, without noise or charge."""
+    naive = Naive(town)
+    assert naive.query(f"SELECT COUNT(*) FROM {table}") == [(3,)]
+    assert naive.spent == 0
+    assert naive.query("SELECT COUNT(*) FROM people") != [(3,)]
+
+
 @pytest.mark.parametrize("table", SPELLINGS)
 def test_every_spelling_means_the_one_table(table: str, town: Connection) -> None:
     """Case, quotes and aliases change nothing: the same rows are read and charged to the same budget."""
     plan = prepared(town, f"SELECT COUNT(*), AVG(age) FROM {table}")
-    assert plan.table == "people"
+    assert plan.tables == ("people",)
     assert cells(town, plan) == cells(town, prepared(town, "SELECT COUNT(*), AVG(age) FROM people"))
 
 
@@ -89,7 +99,7 @@ def test_an_alias_that_is_another_table_s_name_changes_nothing(town: Connection)
     """The private table called by the public one's name stays private, and keeps its budget."""
     sql = "SELECT people.rank, COUNT(*) FROM people AS regions JOIN regions AS people ON regions.city = people.name GROUP BY 1"
     plan = prepared(town, sql)
-    assert plan.table == "people"
+    assert plan.tables == ("people",)
     assert {len(cell) for cell in cells(town, plan).values()} == {len(plan.plan.blocks)}
 
 

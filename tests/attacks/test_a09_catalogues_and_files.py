@@ -10,7 +10,8 @@ from typing import Any
 import duckdb
 import pyarrow
 import pytest
-from worlds import Refused, connected, engine_of, person, spent, world
+from attacks.naive import Naive, told_apart
+from worlds import Refused, Row, connected, engine_of, person, spent, world
 
 import dpsql
 from dpsql.connection import Connection
@@ -55,11 +56,9 @@ SOURCES = [
     "generate_series(1, 9)",
     "repeat_row(1, num_rows=9)",
     "unnest([1])",
-    "(TABLE people)",
     "(SHOW TABLES)",
     "(DESCRIBE people)",
     "(SUMMARIZE people)",
-    "(VALUES (1))",
     "people, duckdb_tables()",
     "people JOIN read_csv('{file}') AS f ON f.a = people.id",
     "people JOIN duckdb_tables() AS f ON f.table_name = people.word",
@@ -266,6 +265,22 @@ def test_an_unlocked_engine_would_read_them(place: dict[str, str]) -> None:
     assert plain.execute("SELECT a FROM secret_of_the_program").fetchone() == (42,)
     assert plain.execute(f"SELECT a FROM '{place['file']}'").fetchone() == (1,)
     plain.execute("SET lock_configuration = true")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT estimated_size FROM duckdb_tables() WHERE table_name = 'people'",
+        "SELECT SUM(count) FROM pragma_storage_info('people') WHERE column_name = 'id' AND segment_type <> 'VALIDITY'",
+        "SELECT COUNT(*) FROM query('FROM people')",
+        "SELECT COUNT(*) FROM query_table('people')",
+        "SELECT COUNT(*) FROM json_execute_serialized_sql(json_serialize_sql('SELECT * FROM people'))",
+    ],
+)
+def test_a_careless_engine_s_catalogue_counts_exactly(sql: str, rows: list[Row]) -> None:
+    """The attack works where only names in FROM are looked at: a function of the engine counts, free of noise."""
+    assert told_apart(lambda naive: (naive.query(sql), naive.spent), world(*rows), world(*rows, person(99)))
+    assert Naive(world(*rows)).query(sql) == [(len(rows),)]
 
 
 class Text(str):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attacks.naive import Naive, SpentError, told_apart
 from worlds import Row, connected, engine_of, observed, person, prepared, spent, words_drawn, world
 
 from dpsql.connection import Connection
@@ -142,3 +143,26 @@ def test_a_charge_that_followed_the_data_would_be_seen(rows: list[Row]) -> None:
         )
         ledgers.append(ledger_of(connection))
     assert ledgers[0] != ledgers[1]
+
+
+def test_a_price_or_refusal_that_follows_the_data_is_an_answer(rows: list[Row]) -> None:
+    """The attack works where rows found have a price, or too few are refused: what is left says if one is there."""
+    ours, theirs = world(*rows), world(*rows, person(99, word="rare"))
+    keys = "SELECT word, COUNT(*) FROM people GROUP BY word"
+
+    def left(naive: Naive) -> float:
+        naive.price = lambda epsilon, found: epsilon * len(found)
+        naive.query(keys)
+        return naive.spent
+
+    def refused(naive: Naive) -> bool:
+        naive.budget, naive.price = 1, lambda epsilon, found: epsilon * len(found)
+        naive.query(keys, epsilon=0.5)
+        try:
+            naive.query(keys, epsilon=0.5)
+        except SpentError:
+            return True
+        return False
+
+    assert told_apart(left, ours, theirs)
+    assert told_apart(refused, ours, theirs)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from worlds import Refused
+from attacks.naive import Naive, told_apart
+from worlds import Refused, Row, engine_of, person, world
 
 CALLS = """
 random() | RANDOM() | rand() | setseed(0.5) | uuid() | gen_random_uuid() | uuidv4() | uuidv7()
@@ -28,6 +29,25 @@ PLACES = [
     "SELECT COUNT(*) FROM people LIMIT {}",
     "SELECT COUNT(*) FROM people JOIN regions ON city = name AND {} IS NULL",
 ]
+
+
+def test_a_careless_engine_s_state_carries_a_row_out(rows: list[Row]) -> None:
+    """The attack works where a function keeps a state: a counter that one row moves is read without noise."""
+
+    def counted(naive: Naive) -> object:
+        naive.query("SELECT COUNT(CASE WHEN id = 99 THEN nextval('calls') END) FROM people")
+        return naive.query("SELECT nextval('calls')")
+
+    ours, theirs = (world(*rows, *more, setup=["CREATE SEQUENCE calls"]) for more in ([], [person(99)]))
+    assert told_apart(counted, ours, theirs)
+
+
+def test_a_careless_engine_s_coin_tosses_are_free_samples(rows: list[Row]) -> None:
+    """The attack works where a query may toss coins: equal queries see other rows, which no plan accounts for."""
+    connection = world(*rows)
+    engine_of(connection).execute("SELECT setseed(0.5)")
+    sql = "SELECT COUNT(*) FROM people WHERE random() < 0.5"
+    assert len({engine_of(connection).execute(sql).fetchone() for _ in range(20)}) > 1
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from worlds import Refused, observed, person, world
+from attacks.naive import Naive
+from worlds import Refused, Row, observed, person, world
 
 CALLS = """
 MIN(cost) | MAX(cost) | MIN(word) | MAX(day) | QUANTILE(cost, 0.5) | QUANTILE_CONT(cost, 0.5) | QUANTILE_DISC(cost, 0.5)
@@ -16,11 +17,23 @@ RESERVOIR_QUANTILE(cost, 0.5) | COUNT(DISTINCT word) | COUNT(DISTINCT cost) | SU
 FSUM(cost) | KAHAN_SUM(cost) | SUMKAHAN(cost) | FAVG(cost) | BITSTRING_AGG(age) | MAP(LIST(id), LIST(cost))
 PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY cost) | PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY cost)
 SUM(cost) OVER () | FIRST_VALUE(cost) OVER () | LAG(cost) OVER (ORDER BY id) | RANK() OVER (ORDER BY cost)
-SUM(cost ORDER BY id) | SUM(cost) FILTER (WHERE id = 1) | COUNT(*) FILTER (id = 1) | JSON_GROUP_ARRAY(cost)
+SUM(cost ORDER BY id) | MAX(cost) FILTER (WHERE id = 1) | FIRST(cost) FILTER (id = 1) | JSON_GROUP_ARRAY(cost)
 LIST(people) | STRUCT_PACK(a := MAX(cost)) | MAX(people) | UNNEST(LIST(cost)) | SUM(MAX(cost)) | MAX(SUM(cost))
 COLUMNS(*) | * | people.* | * EXCLUDE (id) | MAX(COLUMNS(*)) | cost | DISTINCT cost | DISTINCT ON (city) cost
 """.replace("\n", "|").split("|")
 CALLS = [call.strip() for call in CALLS if call.strip()]
+
+
+@pytest.mark.parametrize(
+    "extreme", ["MAX(free)", "QUANTILE_DISC(free, 1.0)", "ARG_MAX(free, age)", "LAST(free ORDER BY id)"]
+)
+def test_a_careless_engine_shows_the_richest(extreme: str, rows: list[Row]) -> None:
+    """The attack works where an extreme is noised like a count: one person's value is its answer, near enough."""
+    sql, fortune = f"SELECT {extreme} FROM people", 5e8
+    assert Naive(world(*rows, person(99, free=fortune, age=109))).number(sql) == pytest.approx(
+        fortune, abs=50
+    )
+    assert Naive(world(*rows)).number(sql) < fortune / 2
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -40,7 +53,6 @@ def test_rows_are_not_limited_or_sorted_into_an_answer(refused: Refused) -> None
         "FROM people LIMIT 1",
         "SELECT DISTINCT city FROM people",
         "SELECT COUNT(*) FROM people UNION ALL SELECT cost FROM people",
-        "SELECT COUNT(*) FROM people EXCEPT SELECT 1",
         "SELECT id, COUNT(*) FROM people GROUP BY id",
         "SELECT COUNT(*) FROM people GROUP BY CUBE (city, word)",
         "SELECT city, COUNT(*) FROM people GROUP BY ROLLUP (city)",

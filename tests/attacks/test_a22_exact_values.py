@@ -184,7 +184,7 @@ def test_an_engine_failure_shows_no_locals(crowd: Connection) -> None:
 
 
 def test_the_locals_would_show_it() -> None:
-    """The test can fail: a frame that holds a revealed row shows it in such a traceback."""
+    """The attack works where exact rows are plain values: a frame that holds one shows it in its traceback."""
 
     def careless() -> None:
         revealed = Exact([(SECRET,)]).reveal()

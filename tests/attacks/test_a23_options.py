@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attacks.naive import Naive
 from worlds import Refused, person, spent, world
 
 import dpsql
@@ -28,6 +29,18 @@ NO_LOSS: list[Any] = [
 def capped() -> Connection:
     """A world whose policy caps each query at ε = 2."""
     return world(person(1), person(2), max_epsilon=2)
+
+
+def test_a_careless_engine_takes_any_number_for_a_loss() -> None:
+    """The attack works where a loss is only compared and added: NaN, less than nothing and no end of it buy more."""
+    connection = world(person(1), person(2))
+    naive = Naive(connection, budget=1)
+    naive.query(COUNT, epsilon=-1e9)
+    assert naive.number(COUNT, epsilon=1e9) == pytest.approx(2, abs=1e-6)
+    naive = Naive(connection, budget=1)
+    naive.query(COUNT, epsilon=math.nan)
+    assert naive.number(COUNT, epsilon=1e9) == pytest.approx(2, abs=1e-6)
+    assert Naive(connection).number(COUNT, epsilon=math.inf) == 2
 
 
 @pytest.mark.parametrize("value", NO_LOSS, ids=map(str, range(len(NO_LOSS))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
+import duckdb
 import pandas as pd
 import pytest
 from worlds import NOON, connected, observed, spent
@@ -51,6 +52,21 @@ NEIGHBOURS: dict[str, tuple[str, list[Any], Any]] = {
     "nothing among nothing": ("varchar", [None] * 9, "a"),
     "a moment with a zone": ("timestamp", [NOON.replace(tzinfo=None)] * 9, NOON),
 }
+
+
+@pytest.mark.parametrize(
+    "case", ["a wide decimal", "a long integer", "a huge integer", "text among integers"]
+)
+def test_the_engine_s_own_guess_follows_one_value(case: str) -> None:
+    """The attack works on the engine as it comes: the type of a column of objects tells that one more is there."""
+    _, many, one = NEIGHBOURS[case]
+
+    def guessed(values: list[Any]) -> str:
+        engine = duckdb.connect()
+        engine.register("people", pd.DataFrame({"x": pd.Series(values, dtype=object)}))
+        return str(engine.execute("SELECT x FROM people LIMIT 0").description)
+
+    assert guessed(many) != guessed([*many, one])
 
 
 @pytest.mark.parametrize("case", NEIGHBOURS)

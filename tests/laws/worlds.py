@@ -14,10 +14,12 @@ import duckdb
 
 from dpsql.accounting import open_ledger
 from dpsql.analysis.choose import MeasuredBlock
+from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine import Asked, Engine, Prepared, budget
 from dpsql.plan.types import Value
 from dpsql.policy import load
+from dpsql.prepared import PreparedRelease
 from dpsql.release import _groups
 
 
@@ -122,13 +124,17 @@ class World:
         key = (prepared.statement.sql, tuple(sorted(rows, key=repr)))
         if key not in self._seen:
             self.hold(rows)
-            exact = self.engine.backend.run(prepared.statement.sql)
-            blocks = [measured.block for measured in prepared.plan.blocks]
-            self._seen[key] = {
-                group: tuple(tuple(cell.exact(moments) for cell in block.cells) for block in blocks)
-                for group, moments in _groups(prepared.plan.analysis, prepared.statement, exact.reveal())
-            }
+            self._seen[key] = cells_of(prepared, self.engine.backend.run(prepared.statement.sql))
         return self._seen[key]
+
+
+def cells_of(prepared: Prepared | PreparedRelease, exact: Exact) -> Statistics:
+    """The exact cells of each group, from what the engine gave for a plan's statement."""
+    blocks = [measured.block for measured in prepared.plan.blocks]
+    return {
+        group: tuple(tuple(cell.exact(moments) for cell in block.cells) for block in blocks)
+        for group, moments in _groups(prepared.plan.analysis, prepared.statement, exact.reveal())
+    }
 
 
 def _sql(value: Any) -> str:

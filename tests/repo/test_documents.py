@@ -1,28 +1,97 @@
-"""The documents are true: what they point to exists."""
+"""The documents are true: what they point to exists, and everything that should be pointed to is."""
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+
+import pytest
 
 import dpsql
 
 ROOT = Path(__file__).parents[2]
+PRIVACY = (ROOT / "PRIVACY.md").read_text(encoding="utf-8")
+RULES = range(1, 12)
+ATTACKS = range(1, 26)
+TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+PROGRAM = re.compile(r"`python -m ([\w.]+)`")
 
 
-def test_privacy_names_existing_tests() -> None:
-    """Each rule of PRIVACY.md is held by tests that exist, and each test holds something."""
-    rows = [
-        line
-        for line in (ROOT / "PRIVACY.md").read_text().splitlines()
-        if line.startswith("| ") and "`tests/" in line
+def rows(title: str) -> dict[str, str]:
+    """The rows of the table under a heading, by their first cell."""
+    (_, section) = PRIVACY.split(f"### {title}\n", 1)
+    lines = re.split(r"^#", section, maxsplit=1, flags=re.MULTILINE)[0].splitlines()
+    cells = [line.strip("| ").split(" | ", 1) for line in lines if line.startswith("| ")]
+    found = dict(cells[1:])
+    assert len(found) == len(cells) - 1, f"two rows of one name under {title}"
+    return found
+
+
+@cache
+def held_in(path: str) -> dict[str, str]:
+    """The tests of a file with their docstrings."""
+    assert (ROOT / path).is_file(), f"{path}, which PRIVACY.md names, does not exist"
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    return {node.name: ast.get_docstring(node) or "" for node in functions if node.name.startswith("test_")}
+
+
+def attack_files() -> Iterator[tuple[int, str]]:
+    """Each file of an attack with the attack's number."""
+    for path in sorted((ROOT / "tests/attacks").glob("test_a*.py")):
+        found = re.match(r"test_a(\d\d)_", path.name)
+        assert found is not None, f"{path.name} is not named after an attack"
+        yield int(found[1]), path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("found", sorted(set(TEST.findall(PRIVACY))), ids="::".join)
+def test_privacy_names_existing_tests(found: tuple[str, str]) -> None:
+    """Each file that PRIVACY.md names holds a test; each function that it names is one."""
+    path, function = found
+    assert held_in(path)
+    assert not function or function in held_in(path), f"{path} has no test {function}"
+
+
+@pytest.mark.parametrize("module", sorted(set(PROGRAM.findall(PRIVACY))))
+def test_privacy_names_existing_programs(module: str) -> None:
+    """What PRIVACY.md says to run is there."""
+    place = ROOT / module.replace(".", "/")
+    assert (place / "__main__.py").is_file() or place.with_suffix(".py").is_file()
+
+
+def test_each_rule_of_soundness_is_held() -> None:
+    """The rules 1 to 11 have one row each, which names at least one test."""
+    found = rows("The rules of soundness")
+    assert list(found) == [str(number) for number in RULES]
+    for number, row in found.items():
+        assert TEST.search(row), f"rule {number} names no test"
+
+
+def test_each_part_is_held() -> None:
+    """What the rules stand on names its tests too."""
+    for part, row in rows("What these rules stand on").items():
+        assert TEST.search(row), f"nothing holds: {part}"
+
+
+def test_each_attack_is_there_and_named() -> None:
+    """A1 to A25 have files, and each row of PRIVACY.md names exactly the files of its attack."""
+    found = rows("What was tried")
+    assert list(found) == [f"A{number}" for number in ATTACKS]
+    named = {(int(attack[1:]), path) for attack, row in found.items() for path, _ in TEST.findall(row)}
+    assert named == set(attack_files())
+
+
+@pytest.mark.parametrize("number", ATTACKS)
+def test_each_attack_is_shown_to_work(number: int) -> None:
+    """For each attack some test runs it against a careless variant, where it works."""
+    docstrings = [
+        text for found, path in attack_files() if found == number for text in held_in(path).values()
     ]
-    assert len(rows) >= 9
-    for row in rows:
-        for name in re.findall(r"`(tests/[\w/.]+)`", row):
-            assert (ROOT / name).is_file(), f"{name}, which PRIVACY.md names, does not exist"
-            assert "def test_" in (ROOT / name).read_text()
+    assert any("attack works" in text for text in docstrings)
 
 
 def test_versions_agree() -> None:

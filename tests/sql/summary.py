@@ -1,42 +1,203 @@
-"""A plan in a few lines, for fixtures: what is put out, grouped, measured, read and ordered."""
+"""A plan in a few lines, for fixtures: what is put out, grouped, measured, read and ordered.
+
+Relations are written as SQL would write them, in the order in which they are joined, with what is proved of
+the privacy unit in brackets: how a table finds it (`[visit_id -> visits.visit_id]`), and whether private
+rows meet `[on the unit]`, which the join's condition sees to, or `[within a unit]`, which is enforced. An
+answer that is released or computed before is a block of its own, and so is a subquery's value.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from dpsql.aggregates import AGGREGATES
+from dpsql.aggregates.within import WITHIN
 from dpsql.engine import Prepared
-from dpsql.plan.nodes import Aggregation, Filter, Join, Output, Post, Relation
-from dpsql.plan.tables import Scan
+from dpsql.plan.expr import Call, Column, Expr, Released, Scalar
+from dpsql.plan.nodes import (
+    Aggregation,
+    Answer,
+    Filter,
+    Grouped,
+    Join,
+    Matching,
+    Output,
+    Post,
+    Project,
+    Relation,
+    Release,
+    Scan,
+    SetOperation,
+    Source,
+    Values,
+    Within,
+    is_private,
+)
+from dpsql.plan.steps import steps
 from dpsql.plan.words import phrase
 
 
 def summary(prepared: Prepared) -> str:
     """What a prepared query means."""
-    return "\n".join(_lines(prepared))
+    return "\n".join(_Summary(prepared).lines())
 
 
-def _lines(prepared: Prepared) -> Iterator[str]:
-    post, analysis = prepared.post, prepared.plan.analysis
-    names = _names(post)
-    yield f"SELECT {', '.join(_output(output, names) for output in post.outputs)}"
-    for index, key in enumerate(post.release.keys):
-        known = "secret" if analysis.domains is None else f"{len(analysis.domains[index])} values"
-        yield f"BY {phrase(key.expr)}: {known}"
-    for measure in analysis.measures:
-        if measure.lattice is not None:
-            yield f"OF {phrase(measure.expr)} in {measure.interval}"
-    yield f"FROM {_relation(post.release.input)}"
-    if post.having is not None:
-        yield f"HAVING {phrase(post.having, names)}"
-    for item in post.order:
-        direction = " DESC" if item.descending else ""
-        yield f"ORDER BY {phrase(item.expr, names)}{direction}{' NULLS FIRST' if item.nulls_first else ''}"
-    if post.limit is not None or post.offset:
-        yield f"LIMIT {post.limit} OFFSET {post.offset}"
-    if prepared.explain:
-        yield "EXPLAIN"
+@dataclass
+class _Summary:
+    prepared: Prepared
+    answers: list[Answer] = field(default_factory=list)
+
+    def lines(self) -> Iterator[str]:
+        yield from self._post(self.prepared.post)
+        for step in steps(self.prepared.post):
+            if isinstance(step, Scalar):
+                yield "VALUE"
+                yield from (f"  {line}" for line in self._post(step.post))
+        for number, answer in enumerate(self.answers, 1):
+            yield f"ANSWER {number}"
+            yield from (f"  {line}" for line in self._post(answer.post))
+        if self.prepared.explain:
+            yield "EXPLAIN"
+
+    def _post(self, post: Post) -> Iterator[str]:
+        names = _names(post)
+        shown = (_output(output, names) for output in post.outputs)
+        yield f"SELECT {'DISTINCT ' * post.distinct}{', '.join(shown)}"
+        if isinstance(post.source, Release):
+            yield from self._release(post.source)
+        else:
+            yield f"FROM {self._relation(post.source)}"
+        if post.having is not None:
+            yield f"HAVING {phrase(post.having, names)}"
+        for item in post.order:
+            direction = " DESC" if item.descending else ""
+            nulls = " NULLS FIRST" if item.nulls_first else ""
+            yield f"ORDER BY {phrase(item.expr, names)}{direction}{nulls}"
+        if post.limit is not None or post.offset:
+            yield f"LIMIT {post.limit} OFFSET {post.offset}"
+
+    def _release(self, release: Release) -> Iterator[str]:
+        (analysis,) = (part.plan.analysis for part in self.prepared.releases if part.release == release)
+        for index, key in enumerate(release.keys):
+            known = "secret" if analysis.domains is None else f"{len(analysis.domains[index])} values"
+            yield f"BY {phrase(key.expr)}: {known}"
+        for measure in analysis.measures:
+            if measure.lattice is not None:
+                yield f"OF {phrase(measure.expr)} in {measure.interval}"
+        yield f"FROM {self._relation(release.input)}"
+
+    def _relation(self, relation: Relation) -> str:
+        match relation:
+            case Filter():
+                return f"{self._relation(relation.input)} WHERE {phrase(relation.predicate)}"
+            case Join():
+                return f"{self._relation(relation.left)} {relation.kind.value} JOIN {self._joined(relation)}"
+            case Matching():
+                found = (
+                    f"WITH{'OUT' * relation.anti} A MATCH{' [within a unit]' * is_private(relation.right)}"
+                )
+                right = self._source(relation.right)
+                return f"{self._relation(relation.input)} {found} IN {right} ON {phrase(relation.on)}"
+            case _:
+                return self._source(relation)
+
+    def _joined(self, join: Join) -> str:
+        pairs = (f"{phrase(ours)} = {_qualified(theirs)}" for ours, theirs in join.on)
+        on = [*pairs, *([] if join.also is None else [phrase(join.also)])]
+        unit = f" [{'on the' if join.proven else 'within a'} unit]" * is_private(join.right)
+        return f"{self._source(join.right)} ON {' AND '.join(on) or 'TRUE'}{unit}"
+
+    def _source(self, source: Source) -> str:
+        if isinstance(source, Scan):
+            return f"{_scan(source)}{_known_as(source.alias, source.table)}"
+        if isinstance(source, Answer) and source not in self.answers:
+            self.answers.append(source)
+        return f"{self._body(source)}{_known_as(source.alias)}"
+
+    def _body(self, source: Source) -> str:
+        match source:
+            case Project():
+                return self._select(source)
+            case SetOperation():
+                return f"({self._body(source.left)} {source.kind.value} {self._body(source.right)})"
+            case Answer():
+                return f"answer {self.answers.index(source) + 1}"
+            case Values():
+                return f"(VALUES {', '.join(map(str, source.rows))})"
+            case _:
+                return self._source(source)
+
+    def _select(self, project: Project) -> str:
+        """A derived table; where it groups, its items are shown over what is grouped."""
+        inner, having = project.input, ""
+        shown: Callable[[Expr], str] = phrase
+        if isinstance(inner, Filter) and isinstance(inner.input, Grouped):
+            inner, having = inner.input, f" HAVING {_over(inner.input)(inner.predicate)}"
+        grouped = ""
+        if isinstance(inner, Grouped):
+            shown, grouped = (
+                _over(inner),
+                f" GROUP BY {', '.join(map(phrase, inner.keys))}" * bool(inner.keys),
+            )
+            inner = inner.input
+        items = ", ".join(
+            _item(shown(item), name) for item, name in zip(project.items, project.columns, strict=True)
+        )
+        return (
+            f"(SELECT {'DISTINCT ' * project.distinct}{items} FROM {self._relation(inner)}{grouped}{having})"
+        )
+
+
+def _scan(scan: Scan) -> str:
+    link = scan.unit.link
+    if link is not None:
+        return f"{scan.table} [{link.column} -> {link.owner.table}.{link.key}]"
+    return f"{scan.table} [joined]" if scan.unit.private and not scan.unit.known else scan.table
+
+
+def _known_as(alias: str, table: str = "") -> str:
+    return "" if alias == table or alias.startswith("#") else f" AS {alias}"
+
+
+def _qualified(column: Column) -> str:
+    return str(column) if column.source.startswith("#") else f"{column.source}.{column}"
+
+
+def _over(grouped: Grouped) -> Callable[[Expr], str]:
+    """Phrases expressions over groups with what the groups' columns hold."""
+    texts = [*map(phrase, grouped.keys), *map(_aggregate, grouped.aggregates)]
+    meant = dict(zip(grouped.columns, texts, strict=True))
+    return lambda expr: phrase(_substituted(expr, meant))
+
+
+def _substituted(expr: Expr, meant: Mapping[Column, str]) -> Expr:
+    if isinstance(expr, Column):
+        return Released(meant[expr], expr.type) if expr in meant else expr
+    if isinstance(expr, Call):
+        return Call(expr.function, tuple(_substituted(part, meant) for part in expr.arguments), expr.type)
+    return expr
+
+
+def _aggregate(item: Within) -> str:
+    return _called(WITHIN[item.function].signature, item.argument)
+
+
+def _call(item: Aggregation) -> str:
+    return _called(AGGREGATES[item.function].signature, item.argument)
+
+
+def _called(signature: str, argument: Expr | None) -> str:
+    return signature if argument is None else signature.replace("x", phrase(argument))
+
+
+def _item(text: str, name: Column) -> str:
+    return (
+        text
+        if text.lower() == name.name.lower() or not re.fullmatch(r"[\w ]+", name.name)
+        else f"{text} AS {name}"
+    )
 
 
 def _output(output: Output, names: Mapping[str, str]) -> str:
@@ -47,21 +208,7 @@ def _output(output: Output, names: Mapping[str, str]) -> str:
 
 
 def _names(post: Post) -> dict[str, str]:
-    names = {key.name: phrase(key.expr) for key in post.release.keys}
-    return names | {item.name: _call(item) for item in post.release.aggregations}
-
-
-def _call(item: Aggregation) -> str:
-    signature = AGGREGATES[item.function].signature
-    return signature if item.argument is None else signature.replace("x", phrase(item.argument))
-
-
-def _relation(relation: Relation) -> str:
-    match relation:
-        case Scan(table=table, alias=alias):
-            return table if table == alias else f"{table} AS {alias}"
-        case Filter(input=source, predicate=predicate):
-            return f"{_relation(source)} WHERE {phrase(predicate)}"
-        case Join(left=left, right=right, kind=kind, on=pairs):
-            on = " AND ".join(f"{phrase(ours)} = {right.alias}.{theirs}" for ours, theirs in pairs)
-            return f"{_relation(left)} {kind.value} JOIN {_relation(right)} ON {on}"
+    if not isinstance(post.source, Release):
+        return {}
+    names = {key.name: phrase(key.expr) for key in post.source.keys}
+    return names | {item.name: _call(item) for item in post.source.aggregations}

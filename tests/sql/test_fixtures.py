@@ -99,7 +99,7 @@ def test_every_function_and_aggregate_has_an_accepted_fixture(connection: Connec
     for fixture in accepted():
         prepared = prepare(connection, fixture.query, fixture.parameters)
         functions |= {part.function.name for part in _parts(prepared) if isinstance(part, Call)}
-        aggregates |= {item.function for item in prepared.post.release.aggregations}
+        aggregates |= {item.function for part in prepared.releases for item in part.release.aggregations}
     assert set(FUNCTIONS) - functions == set()
     assert set(AGGREGATES) - aggregates == set()
 

@@ -13,9 +13,8 @@ from sql.mutants import mutant
 from sql.study import prepare, study
 
 import dpsql
-from dpsql.catalog import Catalog
 from dpsql.connection import Connection
-from dpsql.engine import Prepared
+from dpsql.engine import Engine, Prepared
 from dpsql.sql.lower import lower
 from dpsql.sql.parse import MAX_CHARACTERS, MAX_NESTING, parse
 
@@ -27,15 +26,15 @@ def connection() -> Iterator[Connection]:
 
 
 @pytest.fixture(scope="module")
-def catalog(connection: Connection) -> Catalog:
-    return connection.engine.catalog
+def engine(connection: Connection) -> Engine:
+    return connection.engine
 
 
-def survives(catalog: Catalog, text: str) -> str | None:
+def survives(engine: Engine, text: str) -> str | None:
     """The code of the refusal, None if there is none. Any error but dpsql.Error escapes."""
     try:
         statement = parse(text)
-        lower(statement, catalog, [5] * statement.parameters)
+        lower(statement, engine.catalog, engine.public, [5] * statement.parameters)
     except dpsql.Error as error:
         str(error)
         return error.code
@@ -44,9 +43,9 @@ def survives(catalog: Catalog, text: str) -> str | None:
 
 @settings(max_examples=300)
 @given(st.text() | st.binary().map(lambda octets: octets.decode("utf-8", "surrogateescape")))
-def test_any_text(catalog: Catalog, text: str) -> None:
+def test_any_text(engine: Engine, text: str) -> None:
     """No text at all breaks the reading of queries."""
-    survives(catalog, text)
+    survives(engine, text)
 
 
 _PIECES = sorted({piece for fixture in fixtures() for piece in re.findall(r"\w+|\s+|.", fixture.query)})
@@ -54,26 +53,26 @@ _PIECES = sorted({piece for fixture in fixtures() for piece in re.findall(r"\w+|
 
 @settings(max_examples=300)
 @given(st.lists(st.sampled_from(_PIECES), max_size=12).map("".join))
-def test_any_words_after_a_select(catalog: Catalog, text: str) -> None:
+def test_any_words_after_a_select(engine: Engine, text: str) -> None:
     """No words of SQL in any order break the reading of queries."""
-    survives(catalog, f"SELECT {text}")
-    survives(catalog, f"SELECT COUNT(*) FROM visits WHERE {text}")
+    survives(engine, f"SELECT {text}")
+    survives(engine, f"SELECT COUNT(*) FROM visits WHERE {text}")
 
 
 @settings(max_examples=1500)
 @given(st.integers(0, 2**64))
-def test_any_damage_to_a_fixture(catalog: Catalog, seed: int) -> None:
+def test_any_damage_to_a_fixture(engine: Engine, seed: int) -> None:
     """A query that was changed in a few places is answered or refused."""
-    survives(catalog, mutant(seed))
+    survives(engine, mutant(seed))
 
 
 @settings(max_examples=300)
 @given(st.sampled_from([fixture.query for fixture in fixtures()]), st.integers(0, 10**6), st.characters())
-def test_any_character_in_a_fixture(catalog: Catalog, query: str, place: int, character: str) -> None:
+def test_any_character_in_a_fixture(engine: Engine, query: str, place: int, character: str) -> None:
     """A query with a character changed, or cut off, is answered or refused."""
     place %= len(query)
-    survives(catalog, query[:place] + character + query[place + 1 :])
-    survives(catalog, query[:place])
+    survives(engine, query[:place] + character + query[place + 1 :])
+    survives(engine, query[:place])
 
 
 @pytest.mark.parametrize(
@@ -102,9 +101,9 @@ def test_any_character_in_a_fixture(catalog: Catalog, query: str, place: int, ch
         "",
     ],
 )
-def test_what_once_broke_it(catalog: Catalog, text: str) -> None:
+def test_what_once_broke_it(engine: Engine, text: str) -> None:
     """Texts on which the parser or `lower` failed, or might."""
-    survives(catalog, text)
+    survives(engine, text)
 
 
 @pytest.mark.parametrize(
@@ -112,18 +111,18 @@ def test_what_once_broke_it(catalog: Catalog, text: str) -> None:
     [("(", ")"), ("NOT ", ""), ("- ", ""), ("CASE WHEN urgent THEN ", " END"), ("ABS(", ")"), ("", "::INT")],
 )
 @pytest.mark.parametrize("depth", [10, MAX_NESTING + 1, 1_000, 20_000])
-def test_deep_nesting(catalog: Catalog, opening: str, closing: str, depth: int) -> None:
+def test_deep_nesting(engine: Engine, opening: str, closing: str, depth: int) -> None:
     """Little nesting is read, much is refused, none ends Python's stack."""
     text = f"SELECT COUNT(*) FROM visits WHERE {opening * depth}age{closing * depth} IS NULL"
-    answer = survives(catalog, text)
+    answer = survives(engine, text)
     allowed = {None, "type"} if depth <= MAX_NESTING else {None, "type", "too_deep", "too_long"}
     assert answer in (allowed if depth < 1_000 else {"too_deep", "too_long"})
 
 
 @pytest.mark.parametrize("chain", [" AND urgent", " OR NOT urgent", " AND age IS NOT NULL", " OR age > 3"])
-def test_long_chains_are_not_deep(catalog: Catalog, chain: str) -> None:
+def test_long_chains_are_not_deep(engine: Engine, chain: str) -> None:
     """A condition of a thousand parts is answered."""
-    assert survives(catalog, f"SELECT COUNT(*) FROM visits WHERE urgent{chain * 1_000}") is None
+    assert survives(engine, f"SELECT COUNT(*) FROM visits WHERE urgent{chain * 1_000}") is None
 
 
 def test_long_lists(connection: Connection) -> None:
@@ -135,12 +134,12 @@ def test_long_lists(connection: Connection) -> None:
     assert row == (327,)
 
 
-def test_length(catalog: Catalog) -> None:
+def test_length(engine: Engine) -> None:
     """A text at the limit is read, a longer one is not."""
     query = "SELECT COUNT(*) FROM visits"
-    assert survives(catalog, query + " " * (MAX_CHARACTERS - len(query))) is None
-    assert survives(catalog, query + " " * (MAX_CHARACTERS - len(query) + 1)) == "too_long"
-    assert survives(catalog, "SELECT " + "COUNT(*)," * 20_000 + "1 FROM visits") == "too_long"
-    assert survives(catalog, "SELECT " + "COUNT(*)," * 200 + "1 FROM visits") is not None
+    assert survives(engine, query + " " * (MAX_CHARACTERS - len(query))) is None
+    assert survives(engine, query + " " * (MAX_CHARACTERS - len(query) + 1)) == "too_long"
+    assert survives(engine, "SELECT " + "COUNT(*)," * 20_000 + "1 FROM visits") == "too_long"
+    assert survives(engine, "SELECT " + "COUNT(*)," * 200 + "1 FROM visits") is not None
     joins = "".join(f" JOIN regions r{place} ON region = r{place}.id" for place in range(17))
-    assert survives(catalog, f"SELECT COUNT(*) FROM visits{joins}") == "too_long"
+    assert survives(engine, f"SELECT COUNT(*) FROM visits{joins}") == "too_long"

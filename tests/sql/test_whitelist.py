@@ -14,8 +14,8 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 
 import dpsql
-from dpsql.catalog import Catalog
 from dpsql.connection import Connection
+from dpsql.engine import Engine
 from dpsql.errors import QueryRejected
 from dpsql.sql.lower import lower
 from dpsql.sql.parse import Statement, parse
@@ -30,30 +30,30 @@ def connection() -> Iterator[Connection]:
 
 
 @pytest.fixture(scope="module")
-def catalog(connection: Connection) -> Catalog:
-    return connection.engine.catalog
+def engine(connection: Connection) -> Engine:
+    return connection.engine
 
 
 @pytest.mark.parametrize("fixture", accepted(), ids=str)
-def test_an_unknown_argument_of_any_node_is_refused(catalog: Catalog, fixture: Fixture) -> None:
+def test_an_unknown_argument_of_any_node_is_refused(engine: Engine, fixture: Fixture) -> None:
     """An argument that `lower` does not name is refused, wherever in the tree it stands."""
     statement = parse(fixture.query)
-    lower(statement, catalog, fixture.parameters)
+    lower(statement, engine.catalog, engine.public, fixture.parameters)
     for node in list(statement.query.walk()):
         node.args["not_modelled"] = True
-        assert _refused(statement, catalog, fixture), f"{node!r} took an argument that is not modelled"
+        assert _refused(statement, engine, fixture), f"{node!r} took an argument that is not modelled"
         del node.args["not_modelled"]
 
 
 @pytest.mark.parametrize("fixture", accepted(), ids=str)
-def test_an_unknown_node_is_refused(catalog: Catalog, fixture: Fixture) -> None:
+def test_an_unknown_node_is_refused(engine: Engine, fixture: Fixture) -> None:
     """An expression of a kind that `lower` does not name is refused, wherever it stands."""
     for index in range(sum(1 for _ in parse(fixture.query).query.walk())):
         statement = parse(fixture.query)
         node = next(itertools.islice(statement.query.walk(), index, None))
         if isinstance(node, exp.Condition) and not isinstance(node, (exp.Column, exp.Star)):
             node.replace(exp.Anonymous(this="unheard_of", expressions=[exp.Literal.number(1)]))
-            assert _refused(statement, catalog, fixture), f"{node!r} could be something else"
+            assert _refused(statement, engine, fixture), f"{node!r} could be something else"
 
 
 def test_a_function_that_duckdb_lacks_is_refused(connection: Connection) -> None:
@@ -73,9 +73,9 @@ def test_refusing_says_nothing_on_the_log(connection: Connection, caplog: pytest
     assert not caplog.records
 
 
-def _refused(statement: Statement, catalog: Catalog, fixture: Fixture) -> bool:
+def _refused(statement: Statement, engine: Engine, fixture: Fixture) -> bool:
     try:
-        lower(statement, catalog, fixture.parameters)
+        lower(statement, engine.catalog, engine.public, fixture.parameters)
     except QueryRejected:
         return True
     return False

@@ -1,0 +1,50 @@
+"""What conditions say of the columns that they compare, and bounds that are none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from worlds import close_all, prepared, world
+
+import dpsql
+from dpsql.plan.interval import Interval
+
+
+@pytest.fixture(autouse=True)
+def _worlds_end() -> Iterator[None]:
+    """Worlds are closed with their test."""
+    yield
+    close_all()
+
+
+@pytest.mark.parametrize(
+    ("condition", "age", "cost"),
+    [
+        ("age < cost", Interval(0, 100), Interval(0, 100)),
+        ("age <= cost", Interval(0, 100), Interval(0, 100)),
+        ("cost > age", Interval(0, 100), Interval(0, 100)),
+        ("cost < age", Interval(0, 110), Interval(-5, 100)),
+        ("cost >= age + 90", Interval(0, 110), Interval(90, 100)),
+        ("age = cost", Interval(0, 100), Interval(0, 100)),
+        ("age <> cost", Interval(0, 110), Interval(-5, 100)),
+        ("cost < 20 AND 7 < age", Interval(7, 110), Interval(-5, 20)),
+    ],
+)
+def test_a_comparison_narrows_both_sides(condition: str, age: Interval, cost: Interval) -> None:
+    """Of two columns that are compared, each lies where the other allows: age in [0, 110], cost in [-5, 100]."""
+    plan = prepared(world(), f"SELECT SUM(age), SUM(cost) FROM people WHERE {condition}")
+    assert [measure.interval for measure in plan.plan.analysis.measures] == [age, cost]
+
+
+@pytest.mark.parametrize(("limit", "answered"), [("1e149", True), ("1e151", False), ("1e300", False)])
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_bounds_that_arithmetic_could_not_hold_are_none(limit: str, sign: str, *, answered: bool) -> None:
+    """A sum whose terms could be so large that their squares overflow is refused as if it had no bounds."""
+    sql = f"SELECT SUM({sign}LEAST(GREATEST(free, 0), {limit})) FROM people"
+    if answered:
+        prepared(world(), sql)
+        return
+    with pytest.raises(dpsql.QueryRejected) as caught:
+        prepared(world(), sql)
+    assert caught.value.code == "unbounded"

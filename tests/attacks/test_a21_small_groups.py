@@ -1,0 +1,155 @@
+"""A21, empty and one-unit groups: a fine key shows nobody, and below the minimum frequency nothing shows a group."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from attacks.naive import Naive
+from attacks.releases import shown, without_threshold
+from worlds import COLUMNS, Declared, Row, observed, person, spent, world
+
+LEAST = 5
+
+
+def several(count: int, first: int = 0, **values: Any) -> list[Row]:
+    """So many people with these values."""
+    return [person(first + who, **values) for who in range(count)]
+
+
+FINE = [
+    "cost, age, day",
+    "CAST(id AS VARCHAR)",
+    "id * 1",
+    "id + age",
+    "seen",
+    "word, city, member",
+    "LOWER(word), DATE_TRUNC('hour', seen)",
+    "ROUND(cost, 2)",
+    "SUBSTRING(word, 1, 4)",
+]
+
+
+@pytest.mark.parametrize("keys", FINE)
+@pytest.mark.parametrize("unit", ["id", "row"])
+def test_a_key_as_fine_as_a_person_shows_nobody(keys: str, unit: str) -> None:
+    """Sixty people, each alone in a group: none is shown, at any of the losses asked with."""
+    rows = [
+        person(
+            who, cost=who + 0.37, word=f"w{who:03}", seen=f"2020-02-{1 + who % 28:02} 0{who % 10}:{who:02}:00"
+        )
+        for who in range(60)
+    ]
+    columns = {name: kind for name, kind in COLUMNS.items() if name != "id"} | {
+        "id": ("INTEGER", {"type": "integer"})
+    }
+    connection = world(*rows, unit=unit, columns=columns)
+    sql = f"SELECT COUNT(*), AVG(age) FROM people GROUP BY {keys}"
+    for epsilon in (Fraction(1, 10), Fraction(1), Fraction(8)):
+        assert not any(shown(connection, sql, epsilon))
+
+
+def test_a_careless_engine_lists_them() -> None:
+    """The attack works where groups are those of the data: the one patient of a rare disease is named."""
+    rows = [*several(50, word="cold"), person(99, word="kuru")]
+    sql = "SELECT word, COUNT(*) FROM people GROUP BY word"
+    assert {word for word, _ in Naive(world(*rows)).query(sql)} == {"cold", "kuru"}
+    assert {word for word, _ in Naive(world(*rows[:-1])).query(sql)} == {"cold"}
+    for keys in shown(world(*rows), sql, Fraction(5)):
+        assert keys == [("cold",)]
+
+
+class Frequent(Naive):
+    """Holds groups of fewer than five rows back, as many statistical offices do, counting rows."""
+
+    def released(self, sql: str) -> list[Any]:
+        """The names of the groups that it shows."""
+        return [name for name, count in self.query(sql, epsilon=1000) if count > LEAST - 0.5]
+
+
+REPEATED = {
+    # name: the query, what one person brings
+    "rows": ("SELECT word, COUNT(*) FROM people GROUP BY word", 300),
+    "joins": ("SELECT word, COUNT(*) FROM people JOIN copies ON city = place GROUP BY word", 1),
+}
+
+
+@pytest.mark.parametrize("case", REPEATED)
+@pytest.mark.parametrize("least", [1, LEAST])
+def test_one_person_is_one_however_often_counted(case: str, least: int) -> None:
+    """A person's many rows, or rows that a join repeats, lift no group over a threshold or a minimum frequency.
+
+    The attack works on an engine that counts rows: there the group of one person is shown.
+    """
+    sql, times = REPEATED[case]
+    setup = ["CREATE TABLE copies AS SELECT 'Bonn' AS place FROM range(300)"]
+    rows = [*several(150, word="crowd", city="Kiel"), *(person(99, word="mine") for _ in range(times))]
+    connection = world(
+        *rows, setup=setup, table={"min_frequency": least}, tables={"copies": {"public": True}}
+    )
+    assert "mine" in Frequent(connection).released(sql)
+    assert all(("mine",) not in keys for keys in shown(connection, sql))
+    assert ("mine",) not in without_threshold(connection, sql) or least == 1
+
+
+@pytest.mark.parametrize("people", [0, 1, LEAST - 1])
+@pytest.mark.parametrize("declared", [False, True], ids=["unknown", "declared"])
+@pytest.mark.parametrize("unit", ["id", "row"])
+def test_below_the_minimum_frequency_nothing_is_shown(people: int, unit: str, *, declared: bool) -> None:
+    """No group of fewer people than the policy asks for is shown by any noise, whatever is asked of it."""
+    rule = {"type": "varchar", **({"values": ["crowd", "few", "none"]} if declared else {})}
+    columns: Declared = COLUMNS | {"word": ("VARCHAR", rule)}
+    rows = [*several(200, word="crowd"), *several(people, 1000, word="few", cost=99)]
+    connection = world(*rows, columns=columns, unit=unit, table={"min_frequency": LEAST})
+    for sql in (
+        "SELECT word, COUNT(*) FROM people GROUP BY word",
+        "SELECT word FROM people GROUP BY word",
+        "SELECT word, SUM(cost), AVG(cost) FROM people GROUP BY word HAVING COUNT(*) < 50 OR COUNT(*) > 50",
+        "SELECT word, member, COUNT(*) FROM people GROUP BY word, member",
+        "SELECT word, COUNT(*) FROM people JOIN regions ON city = name GROUP BY word",
+    ):
+        assert {key[0] for key in without_threshold(connection, sql)} == {"crowd"}
+    assert all(
+        keys == [("crowd",)] for keys in shown(connection, "SELECT word, COUNT(*) FROM people GROUP BY word")
+    )
+
+
+def test_at_the_minimum_frequency_a_group_can_be_shown() -> None:
+    """The test can fail: a group of exactly as many people is let through where no noise holds it back."""
+    rows = [*several(200, word="crowd"), *several(LEAST, 1000, word="few")]
+    connection = world(*rows, table={"min_frequency": LEAST})
+    assert without_threshold(connection, "SELECT word, COUNT(*) FROM people GROUP BY word") == [
+        ("crowd",),
+        ("few",),
+    ]
+
+
+@pytest.mark.parametrize("least", [1, LEAST])
+def test_the_last_person_of_a_group_is_not_seen_to_leave(least: int) -> None:
+    """On neighbours of which one has a group more, everything but the rows is the same, and the rows are too."""
+    crowd = [*several(200, word="crowd"), *several(least - 1, 1000, word="few")]
+    ours, theirs = (
+        world(*crowd, *more, table={"min_frequency": least}) for more in ([], [person(99, word="few")])
+    )
+    sql = "SELECT word, COUNT(*), AVG(age) FROM people GROUP BY word ORDER BY 2"
+    (first, rows), (second, others) = observed(ours, sql), observed(theirs, sql)
+    assert first == second
+    assert [row[0] for row in rows] == [row[0] for row in others] == ["crowd"]
+    assert spent(ours) == spent(theirs) == 1
+
+
+@pytest.mark.parametrize("delta", [None, Fraction(1, 10**9), Fraction(4, 10**7)])
+def test_more_delta_never_shows_one_person_for_sure(delta: Fraction | None) -> None:
+    """Whatever share of delta a query asks for, a lone key passes with no more than that probability."""
+    connection = world(*several(100, word="crowd"), person(99, word="alone"))
+    plan = connection.explain("SELECT word, COUNT(*) FROM people GROUP BY word", delta=delta).prepared.plan
+    assert plan.selection is not None
+    block = plan.blocks[plan.selection.block]
+    surplus = plan.selection.threshold - plan.selection.scale
+    groups = plan.analysis.bound.groups
+    assert (
+        groups * Fraction(block.mechanism.sum_tail_up(len(block.block.cells), surplus))
+        <= plan.selection.delta
+    )
+    assert delta is None or plan.selection.delta <= delta

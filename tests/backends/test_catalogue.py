@@ -1,0 +1,207 @@
+"""DuckDB's whole catalogue against the whitelist: of all its names, those that were reviewed are accepted.
+
+Claim: every function, operator, macro, aggregate, window, table function, pragma, setting and keyword of
+the DuckDB that is installed is refused in a query, but for the names in tests/fixtures/duckdb_functions.yaml
+with the meanings that stand there. A name that a new release brings along is tried like all others.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import duckdb
+import pytest
+import yaml
+from sql.study import prepare, study
+
+import dpsql
+from dpsql.aggregates import AGGREGATES
+from dpsql.connection import Connection
+from dpsql.functions import FUNCTIONS
+from dpsql.plan.expr import Call, Expr, walk
+from dpsql.plan.nodes import Filter, Post
+
+REVIEWED = Path(__file__).parents[1] / "fixtures" / "duckdb_functions.yaml"
+SCALARS = [
+    *(
+        f"SELECT COUNT({{}}({arguments})) FROM visits"
+        for arguments in (
+            *("", "age", "cost", "note", "day", "urgent"),
+            *("age, cost", "cost, 1", "note, 1", "'day', seen", "'year', day"),
+            *("note, 1, 2", "urgent, age, 1", "note, 'a', 'b'"),
+            *("age, cost, 1, 2", "note, 'a', 1, 2"),
+        )
+    ),
+    "SELECT {}(COUNT(*)) FROM visits",
+    "SELECT {}(SUM(cost), 1) FROM visits",
+]
+"""Calls over private rows, with none to four arguments of each type, and over released values."""
+AGGREGATED = [
+    f"SELECT {{}}({arguments}) FROM visits"
+    for arguments in ("", "*", "cost", "note", "DISTINCT patient_id", "age, cost", "age, 0.5, 2")
+]
+OPERATORS = [
+    f"SELECT COUNT({operands}) FROM visits"
+    for operands in ("age {} cost", "note {} 'a'", "urgent {} urgent", "{} age", "{} urgent", "age {}")
+]
+NEVER = [
+    "SELECT {0}, COUNT(*) FROM visits GROUP BY ALL",
+    'SELECT COUNT("{0}"(age)) FROM visits',
+    "SELECT COUNT(main.{0}(age)) FROM visits",
+    "SELECT COUNT(age.{0}()) FROM visits",
+    "SELECT {0}(cost) OVER () FROM visits",
+    "SELECT {0}(cost ORDER BY age) FROM visits",
+    "SELECT {0}(cost) FILTER (WHERE urgent) FROM visits",
+    "SELECT COUNT(*) FROM {0}",
+    "SELECT COUNT(*) FROM {0}()",
+    "SELECT COUNT(*) FROM {0}('visits')",
+    "SELECT COUNT(*) FROM visits JOIN {0}(age) AS f ON TRUE",
+]
+"""Forms in which no name is accepted, but for a column's."""
+STATEMENTS = [
+    "{}",
+    "{} visits",
+    "{} TABLE visits",
+    "{} (SELECT COUNT(*) FROM visits)",
+    "{} x AS SELECT COUNT(*) FROM visits",
+    "{}; SELECT COUNT(*) FROM visits",
+    "SELECT COUNT(*) FROM visits; {}",
+    "SELECT COUNT(*) FROM visits {} SELECT COUNT(*) FROM visits",
+]
+SETTINGS = [
+    "SET {} = 'x'",
+    "SET GLOBAL {} TO 'x'",
+    "SET VARIABLE {} = 'x'",
+    "RESET {}",
+    "PRAGMA {}",
+    "PRAGMA {} = 'x'",
+    "PRAGMA {}('x')",
+    "CALL {}('x')",
+    "SHOW {}",
+    "SELECT COUNT(current_setting('{}')) FROM visits",
+    "SELECT current_setting('{}'), COUNT(*) FROM visits",
+]
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Connection]:
+    with study() as opened:
+        yield opened
+
+
+@cache
+def names(sql: str) -> tuple[str, ...]:
+    """The names that a query over DuckDB's own catalogue gives."""
+    with duckdb.connect() as plain:
+        return tuple(sorted({name for (name,) in plain.execute(sql).fetchall()}))
+
+
+def functions() -> tuple[str, ...]:
+    return names("SELECT function_name FROM duckdb_functions()")
+
+
+def keywords() -> tuple[str, ...]:
+    return names("SELECT keyword_name FROM duckdb_keywords()")
+
+
+def written_as_calls() -> list[str]:
+    return [name for name in functions() if re.fullmatch(r"\w+", name)]
+
+
+def found(connection: Connection, words: Iterable[str], forms: Iterable[str]) -> dict[str, set[str]]:
+    """Of `words`, those that are accepted in one of the forms, each with the entries that it means."""
+    meanings: dict[str, set[str]] = {}
+    for word, form in itertools.product(words, forms):
+        entries = meaning(connection, form.format(word))
+        if entries is not None:
+            meanings.setdefault(word, set()).update(entries)
+    return meanings
+
+
+def meaning(connection: Connection, query: str) -> set[str] | None:
+    """The registry entries that a query uses, None if it is refused. Any error but dpsql's own escapes."""
+    try:
+        post = prepare(connection, query).post
+    except dpsql.Error:
+        return None
+    entries = {part.function.name for part in _parts(post) if isinstance(part, Call)}
+    return entries | {item.function for item in post.release.aggregations}
+
+
+def _parts(post: Post) -> Iterator[Expr]:
+    relation = post.release.input
+    while isinstance(relation, Filter):
+        yield from walk(relation.predicate)
+        relation = relation.input
+    for expr in (
+        *(item.argument for item in post.release.aggregations),
+        *(item.expr for item in post.outputs),
+    ):
+        if expr is not None:
+            yield from walk(expr)
+
+
+def reviewed(section: str) -> Mapping[str, list[str]]:
+    """What was reviewed: the accepted names, each with the registry entries that it may mean."""
+    sections: dict[str, dict[str, list[str]]] = yaml.safe_load(REVIEWED.read_text(encoding="utf-8"))
+    return sections[section]
+
+
+def less(meanings: Mapping[str, set[str]], *entries: str) -> dict[str, list[str]]:
+    """Meanings without the entries that the form itself uses."""
+    return {name: sorted(found - set(entries)) for name, found in meanings.items()}
+
+
+def test_the_catalogue_is_there() -> None:
+    """What is tried is all that DuckDB has, and what was reviewed is in dpsql's registries."""
+    assert len(functions()) > 1000
+    assert len(keywords()) > 400
+    for section in ("scalars", "aggregates", "operators"):
+        entries = set().union(*reviewed(section).values())
+        assert entries <= FUNCTIONS.keys() | AGGREGATES.keys()
+
+
+def test_no_scalar_but_the_reviewed_ones(connection: Connection) -> None:
+    """Functions, macros, table functions, windows, pragmas and keywords, called with 0 to 4 arguments."""
+    words = {*written_as_calls(), *keywords()}
+    assert less(found(connection, words, SCALARS), "count", "count_rows", "sum") == reviewed("scalars")
+
+
+def test_no_aggregate_but_the_reviewed_ones(connection: Connection) -> None:
+    """Every name, asked to aggregate private rows: numbers, texts, units, pairs."""
+    assert less(found(connection, written_as_calls(), AGGREGATED)) == reviewed("aggregates")
+
+
+def test_no_operator_but_the_reviewed_ones(connection: Connection) -> None:
+    """Every name that is written between, before or after operands."""
+    symbols = [name for name in functions() if not re.fullmatch(r"\w+", name)]
+    assert len(symbols) > 30
+    assert less(found(connection, symbols, OPERATORS), "count") == reviewed("operators")
+
+
+def test_no_name_is_accepted_elsewhere(connection: Connection) -> None:
+    """As a table, a window, a method, quoted, with a schema, with ORDER BY or FILTER: refused."""
+    visits = connection.engine.catalog.find("visits")
+    assert visits is not None
+    assert found(connection, written_as_calls(), NEVER).keys() <= visits.columns.keys()
+
+
+def test_no_setting_or_pragma(connection: Connection) -> None:
+    """Each of DuckDB's settings and pragmas, read or written through a query: refused."""
+    words = {
+        *names("SELECT name FROM duckdb_settings()"),
+        *names("SELECT function_name FROM duckdb_functions() WHERE function_type IN ('pragma', 'table')"),
+    }
+    assert len(words) > 200
+    assert not found(connection, words, SETTINGS)
+
+
+def test_no_statement_but_select(connection: Connection) -> None:
+    """Statements that begin with any of DuckDB's keywords: refused, unless they are a SELECT."""
+    assert not found(connection, keywords(), STATEMENTS)
+    assert found(connection, keywords(), ["{} SELECT COUNT(*) FROM visits"]).keys() == {"explain"}
+    assert found(connection, keywords(), ["{} COUNT(*) FROM visits"]).keys() == {"select"}

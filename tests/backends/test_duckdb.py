@@ -1,0 +1,26 @@
+"""DuckDB as dpsql opens it: to read, and no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+from worlds import close_all, connected, engine_of
+
+POLICY = {
+    "budget": {"epsilon": 1},
+    "tables": {"people": {"unit": "row", "columns": {"age": {"type": "integer", "bounds": [0, 110]}}}},
+}
+
+
+def test_a_file_is_opened_to_read(tmp_path: Path) -> None:
+    """A statement that changes the owner's database fails on the connection itself."""
+    path = tmp_path / "a.duckdb"
+    with duckdb.connect(str(path)) as made:
+        made.execute("CREATE TABLE people AS SELECT 30 AS age")
+    connection = connected(str(path), POLICY)
+    for change in ("DELETE FROM people", "CREATE TABLE more (x INTEGER)", "DROP TABLE people"):
+        with pytest.raises(duckdb.InvalidInputException, match="read-only"):
+            engine_of(connection).execute(change)
+    close_all()

@@ -1,0 +1,235 @@
+"""The engine behind the whitelist is locked: no file, no spill, no setting, no macro in a function's place.
+
+Claim: on every kind of database that dpsql opens, the owner's tables answer, and a statement that got past
+the whitelist would find the locks of `LOCKED` closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas
+import polars
+import pyarrow
+import pytest
+from worlds import connected, engine_of
+
+from dpsql.backends.duckdb import LOCKED, DuckDBBackend
+from dpsql.connection import Connection
+from dpsql.errors import BackendError, OperationalError
+
+NO_NOISE = 10**15
+AGES = list(range(20, 80))
+POLICY = {
+    "budget": {"epsilon": 10**30},
+    "tables": {"people": {"unit": "row", "columns": {"age": {"type": "integer", "bounds": [0, 110]}}}},
+}
+CLOSED = {
+    "enable_external_access": False,
+    "allowed_directories": [],
+    "temp_directory": "",
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "allow_community_extensions": False,
+    "allow_unsigned_extensions": False,
+    "allow_persistent_secrets": False,
+    "python_enable_replacements": False,
+    "allowed_configs": ["disabled_filesystems"],
+    "lock_configuration": True,
+}
+STAYS_OPEN = {"schema", "search_path"}
+"""What a statement may still set: where names are looked up, in its own connection."""
+
+
+def written(folder: Path) -> str:
+    """A DuckDB file with the people in it."""
+    path = folder / "people.duckdb"
+    with duckdb.connect(str(path)) as made:
+        made.execute("CREATE TABLE people (age INTEGER)")
+        made.executemany("INSERT INTO people VALUES (?)", [[age] for age in AGES])
+    return str(path)
+
+
+KINDS: dict[str, Callable[[Path], Any]] = {
+    "path": written,
+    "pandas": lambda _: {"people": pandas.DataFrame({"age": AGES})},
+    "polars": lambda _: {"people": polars.DataFrame({"age": AGES})},
+    "arrow": lambda _: {"people": pyarrow.table({"age": AGES})},
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def own(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
+    """A connection to people in a database that dpsql opens itself, from an empty working folder."""
+    folder = tmp_path_factory.mktemp(request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        with connected(KINDS[request.param](folder), POLICY) as connection:
+            yield connection
+
+
+def run(connection: Connection, sql: str) -> list[Any]:
+    """What a statement would give that got past the whitelist."""
+    return engine_of(connection).execute(sql).fetchall()
+
+
+def test_what_the_owner_registered_answers(own: Connection) -> None:
+    """Tables of a file and frames of each library are read behind the lock, as often as they are asked."""
+    for _ in range(2):
+        assert own.query("SELECT COUNT(*), SUM(age) FROM people", epsilon=NO_NOISE).rows == (
+            (len(AGES), sum(AGES)),
+        )
+
+
+@pytest.mark.parametrize(("setting", "value"), CLOSED.items(), ids=CLOSED)
+def test_each_lock_is_closed(own: Connection, setting: str, value: Any) -> None:
+    """No file, folder, extension, secret, spilled row or variable of the program is in reach."""
+    assert run(own, f"SELECT current_setting('{setting}')") == [(value,)]
+
+
+def test_memory_is_bounded(own: Connection) -> None:
+    """The engine takes at most four fifths of the machine's memory, and that is stated, not a default."""
+    with duckdb.connect(config={"memory_limit": "80%"}) as plain:
+        limit = plain.execute("SELECT current_setting('memory_limit')").fetchall()
+    assert run(own, "SELECT current_setting('memory_limit')") == limit
+    assert LOCKED["memory_limit"] == "80%"
+
+
+def test_no_setting_can_be_changed(own: Connection) -> None:
+    """None of DuckDB's settings, by SET, RESET or PRAGMA, at any level, but for where names are looked up."""
+    settings = run(own, "SELECT name, value FROM duckdb_settings()")
+    assert len(settings) > 100
+    for name, value in settings:
+        text = str(value).replace("'", "''")
+        for change in (
+            *(f"SET {level} {name} = '{text}'" for level in ("", "GLOBAL", "SESSION", "LOCAL")),
+            *(f"RESET {level} {name}" for level in ("", "GLOBAL", "SESSION")),
+            *(f"SET {name} = {other}" for other in (0, 1, "'x'", "[]")),
+            *(f"PRAGMA {name}{given}" for given in ("", f" = '{text}'", "('x')")),
+        ):
+            if name not in STAYS_OPEN:
+                with pytest.raises(duckdb.Error):
+                    run(own, change)
+
+
+OWN_FILES = [
+    "SELECT * FROM read_blob('{file}')",
+    "SELECT * FROM glob('{file}')",
+    "SELECT * FROM glob('*')",
+    "SELECT * FROM '{file}'",
+    "ATTACH '{file}' AS again (READ_ONLY)",
+    "COPY (SELECT 1) TO '{file}'",
+    "COPY (SELECT 1) TO '{file}' (USE_TMP_FILE false)",
+    "COPY (SELECT 1) TO '{file}.wal'",
+    "COPY (SELECT 1) TO '{file}.wal.checkpoint'",
+    "COPY (SELECT 1) TO '{file}.tmp/x.csv'",
+    "COPY (SELECT 1) TO ':memory:'",
+    "COPY (SELECT 1) TO ':memory:.wal'",
+    "COPY (SELECT 1) TO '.tmp/x.csv'",
+    "ATTACH '.tmp/x.duckdb' AS another",
+    "CREATE PERSISTENT SECRET leak (TYPE http)",
+]
+"""Files that DuckDB leaves open even without external access: the database's own, its log, spilled rows."""
+
+
+@pytest.mark.parametrize("statement", OWN_FILES)
+def test_not_even_the_own_file_is_at_hand(own: Connection, statement: str) -> None:
+    """The database's file cannot be read by name, nor can its log or a temporary file be written."""
+    folder = Path.cwd()
+    for place in (".tmp", "people.duckdb.tmp"):
+        (folder / place).mkdir(exist_ok=True)
+    before = contents(folder)
+    with pytest.raises(duckdb.Error):
+        run(own, statement.format(file=folder / "people.duckdb"))
+    assert contents(folder) == before
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Each file below a folder with what it holds."""
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_an_engine_without_the_seal_would_write_them(tmp_path: Path) -> None:
+    """The attack works where external access alone is off: the file is read, a log is put beside it."""
+    path = written(tmp_path)
+    locks = {name: LOCKED[name] for name in ("enable_external_access", "lock_configuration")}
+    with duckdb.connect(path, read_only=True, config=locks) as plain:
+        ((content,),) = plain.execute(f"SELECT content FROM read_blob('{path}')").fetchall()
+        assert content == Path(path).read_bytes()
+        plain.execute(f"COPY (SELECT 'evil') TO '{path}.wal'")
+    assert "evil" in Path(f"{path}.wal").read_text(encoding="utf-8")
+
+
+LARGE = "SELECT COUNT(*) FROM (SELECT word, COUNT(*) FROM words GROUP BY word)"
+
+
+def test_nothing_spills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A statement that needs more memory than there is fails with constant text; it writes no file."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(LOCKED, "memory_limit", "30MB")
+    path = str(tmp_path / "words.duckdb")
+    with duckdb.connect(path) as made:
+        made.execute("CREATE TABLE words AS SELECT hash(i)::VARCHAR AS word FROM range(500_000) AS r(i)")
+    before = contents(tmp_path)
+    backend = DuckDBBackend(path)
+    with pytest.raises(BackendError):
+        backend.run(LARGE)
+    assert backend.run("SELECT COUNT(*) FROM words").reveal() == [(500_000,)]
+    assert contents(tmp_path) == before
+    backend.close()
+    with duckdb.connect(path, config={"memory_limit": "30MB"}) as plain:
+        assert plain.execute(LARGE).fetchall() == [(500_000,)], "it does not need that much memory"
+
+
+def test_two_connections_share_one_lock(tmp_path: Path) -> None:
+    """A file that is open already, with the same locks, is opened again, whichever was first."""
+    path = written(tmp_path)
+    with (
+        duckdb.connect(path, read_only=True, config=LOCKED) as plain,
+        connected(path, POLICY) as first,
+        connected(path, POLICY) as second,
+    ):
+        assert plain.execute("SELECT COUNT(*) FROM people").fetchall() == [(len(AGES),)]
+        for connection in (first, second):
+            assert connection.query("SELECT COUNT(*) FROM people", epsilon=NO_NOISE).rows == ((len(AGES),),)
+        with pytest.raises(duckdb.Error):
+            plain.execute(f"SELECT * FROM read_blob('{path}')")
+
+
+SHADOWS = [
+    "least(a, b) AS 10**6",
+    "GREATEST(a, b) AS 10**6",
+    "sum(a) AS 10**6",
+    "count_star() AS 10**6",
+    '"+"(a, b) AS 10**6',
+    "hash(a) AS 0",
+    "lower(a) AS 'x'",
+]
+HARMLESS = "own(a) AS a + 1"
+
+
+@pytest.mark.parametrize("macro", SHADOWS)
+def test_no_macro_takes_a_function_s_place(tmp_path: Path, macro: str) -> None:
+    """A database with a macro named like a function of DuckDB's is refused, whether file or connection."""
+    path = written(tmp_path)
+    with duckdb.connect(path) as made:
+        made.execute(f"CREATE MACRO {HARMLESS}")
+        connected(made, POLICY)
+        made.execute(f"CREATE MACRO {macro}")
+        with pytest.raises(OperationalError) as caught:
+            connected(made, POLICY)
+        assert caught.value.code == "shadowed"
+    with pytest.raises(OperationalError) as caught:
+        connected(path, POLICY)
+    assert caught.value.code == "shadowed"
+
+
+def test_a_macro_would_take_a_function_s_place() -> None:
+    """The attack works on an engine as it is: the clamp of a sum is whatever the macro says."""
+    with duckdb.connect() as plain:
+        for macro in SHADOWS:
+            plain.execute(f"CREATE TEMP MACRO {macro}")
+        assert plain.execute("SELECT LEAST(1, 2), 1 + 2, COUNT(*)").fetchall() == [(10**6, 10**6, 10**6)]

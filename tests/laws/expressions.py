@@ -1,0 +1,170 @@
+"""Typed scalar expressions, drawn by Hypothesis from the function registry.
+
+They are built through the checks that `lower` makes, and the registry says what there is to build: a new
+function is drawn without a change here.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeVar
+
+from hypothesis import strategies as st
+from laws.printing import template, variadic
+
+from dpsql.errors import QueryRejected
+from dpsql.functions import FUNCTIONS
+from dpsql.plan.expr import Column, Expr, Function, Literal, Released
+from dpsql.plan.types import Type, Value
+from dpsql.sql.refuse import Source
+from dpsql.sql.scalars import Scalars
+
+T = TypeVar("T")
+KINDS = tuple(kind for kind in Type if kind is not Type.NULL)
+DEEPEST = 2
+"""How deep calls nest in an ordinary search."""
+CONSTANTS: dict[Type, tuple[Value, ...]] = {
+    Type.INTEGER: (1, 0, 2, 5, -1, -3, 2**53 + 1, 2**63 - 1, -(2**63) + 1),
+    Type.DOUBLE: (1.5, 0.0, -0.0, 0.1, -2.0, 1e308, -1e308, 5e-324),
+    Type.VARCHAR: ("A", "a", "", "b", "%a%", "_", "1", "nan", "it's", "ß", "2024-02-29"),
+    Type.BOOLEAN: (True, False),
+    Type.DATE: (dt.date(2024, 2, 29), dt.date(1, 1, 1), dt.date(9999, 12, 31)),
+    Type.TIMESTAMP: (
+        dt.datetime(2024, 2, 29, 12),
+        dt.datetime(1, 1, 1),
+        dt.datetime(9999, 12, 31, 23, 59, 59, 999999),
+    ),
+    Type.NULL: (None,),
+}
+SMALL = (1, 2, 0, -1, 3, -2, 15, 2**31 - 1)
+"""Whole numbers for places that take a constant alone, such as a number of digits."""
+
+OFTEN = st.sampled_from((True, True, True, False))
+HALF = st.booleans()
+SELDOM = st.sampled_from((False,) * 7 + (True,))
+_FOLDED = frozenset(
+    {
+        *itertools.product(["negate"], [Type.INTEGER, Type.DOUBLE]),
+        *itertools.product(["cast_date", "cast_timestamp"], [Type.VARCHAR]),
+    }
+)
+"""What `lower` computes itself where the argument is a constant."""
+_SCALARS = Scalars(Source(""), (), lambda _: Literal(None, Type.NULL))
+
+Signature = tuple[Type, ...]
+
+
+def build(name: str, *arguments: Expr) -> Expr | None:
+    """The expression that `lower` makes of a function's arguments, or None where it refuses them."""
+    if (name, arguments[0].type) in _FOLDED and isinstance(arguments[0], Literal):
+        return None
+    try:
+        return _SCALARS.call(None, name, *arguments)  # type: ignore[arg-type]
+    except QueryRejected:
+        return None
+
+
+def signatures(function: Function) -> Iterator[tuple[Signature, Type]]:
+    """The types of arguments that an entry takes, without NULL, and of its results."""
+    _, places = template(function)
+    step = 2 if function.name == "case" else 1
+    for arity in (places, places + step) if variadic(function) else (places,):
+        for types in itertools.product(KINDS, repeat=arity):
+            result = function.result(types)
+            if result is not None:
+                yield types, result
+
+
+@cache
+def takes(name: str, kind: Type) -> tuple[Signature, ...]:
+    """The types of arguments for which a function gives a type."""
+    return tuple(types for types, result in signatures(FUNCTIONS[name]) if result is kind)
+
+
+def constants(function: Function, kind: Type) -> tuple[Literal, ...]:
+    """The constants to try where a function takes nothing else."""
+    small = kind is Type.INTEGER and function.literals
+    return tuple(Literal(value, kind) for value in (SMALL if small else CONSTANTS[kind]))
+
+
+def constant_at(function: Function, place: int) -> bool:
+    """Whether an argument must be a constant."""
+    return place in function.literals or (function.name == "in" and place > 0)
+
+
+@cache
+def one_of(among: tuple[T, ...]) -> st.SearchStrategy[T]:
+    """One of several values, by a strategy that is made once."""
+    return st.sampled_from(among)
+
+
+@cache
+def _producers(kind: Type) -> tuple[str, ...]:
+    return tuple(name for name in FUNCTIONS if takes(name, kind))
+
+
+@cache
+def _literals(kind: Type) -> tuple[Literal, ...]:
+    return tuple(Literal(value, kind) for value in CONSTANTS[kind])
+
+
+@dataclass(frozen=True)
+class Expressions:
+    """Draws expressions over some columns, outermost more often than not of the `featured` function."""
+
+    draw: st.DrawFn
+    columns: Sequence[Column | Released]
+    featured: str
+    deepest: int = DEEPEST
+
+    def expression(self, kind: Type) -> Expr:
+        """An expression of a type, or of a number's other type where integers would be too large."""
+        if takes(self.featured, kind) and self.draw(OFTEN):
+            return self._call(self.featured, kind, self.deepest)
+        return self.part(kind, self.deepest)
+
+    def part(self, kind: Type, depth: int) -> Expr:
+        """An expression of any form in which calls nest no deeper."""
+        if kind is Type.NULL or depth == 0 or not self.draw(OFTEN):
+            return self.leaf(kind)
+        return self._call(self.draw(one_of(_producers(kind))), kind, depth)
+
+    def leaf(self, kind: Type) -> Expr:
+        """A column of a type or, where there is none and now and then, a constant."""
+        fitting = [column for column in self.columns if column.type is kind]
+        if fitting and self.draw(OFTEN):
+            return self.one(fitting)
+        return self.draw(one_of(_literals(kind)))
+
+    def one(self, among: Sequence[T]) -> T:
+        """One of several things."""
+        return among[self.draw(_place(len(among)))]
+
+    def kind(self, among: Sequence[Type] = KINDS) -> Type:
+        """A type of several, where possible one that the featured function gives."""
+        fitting = tuple(kind for kind in among if takes(self.featured, kind))
+        return self.draw(one_of(fitting if fitting and self.draw(OFTEN) else tuple(among)))
+
+    def _call(self, name: str, kind: Type, depth: int) -> Expr:
+        function = FUNCTIONS[name]
+        types = self.draw(one_of(takes(name, kind)))
+        if self.draw(SELDOM):
+            place = self.draw(_place(len(types)))
+            nulled = (*types[:place], Type.NULL, *types[place + 1 :])
+            types = nulled if function.result(nulled) is kind else types
+        arguments = [
+            self.draw(one_of(constants(function, wanted)))
+            if constant_at(function, place)
+            else self.part(wanted, depth - 1)
+            for place, wanted in enumerate(types)
+        ]
+        return build(name, *arguments) or self.leaf(kind)
+
+
+@cache
+def _place(size: int) -> st.SearchStrategy[int]:
+    return st.integers(0, size - 1)

@@ -1,0 +1,298 @@
+"""The sensitivity oracle: what was derived for a plan, against what its neighbours' statistics do.
+
+A `Bench` holds one engine. It prepares plans as `Engine.prepare` does, but from the plan itself, and reads
+the exact statistics of each database from the very statement that would be noised.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import duckdb
+from hypothesis import strategies as st
+from hypothesis.vendor.pretty import RepresentationPrinter
+from laws.databases import Database, Tables, databases, holding, neighbours, nobodys, publics, show
+from laws.expressions import DEEPEST, one_of
+from laws.plans import plans, wanted
+from laws.printing import user_sql
+from laws.schema import PUBLIC, UNLINKED, Rules, create, policy
+from laws.worlds import Statistics, cells_of, change
+
+from dpsql.accounting import Ledger, open_ledger
+from dpsql.accounting.events import Composed, Event, Gaussian, Pure, Selection
+from dpsql.analysis.analyse import analyse
+from dpsql.analysis.choose import KeySelection, Measured, Price, choose
+from dpsql.analysis.stability import PublicFacts
+from dpsql.analysis.verify import verify
+from dpsql.backends.duckdb import DuckDBBackend
+from dpsql.engine import Engine, PublicTables, _known, budget
+from dpsql.errors import BackendError
+from dpsql.mechanisms import DiscreteGaussian, Geometric, Mechanism
+from dpsql.plan.expr import Expr
+from dpsql.plan.nodes import Answer, Join, Post, Release, Values, private_tables
+from dpsql.plan.steps import resolved, steps
+from dpsql.plan.types import Type, Value
+from dpsql.policy import load
+from dpsql.prepared import PreparedRelease
+from dpsql.sql.emit import emit
+from dpsql.sql.rows import source_of
+from dpsql.sql.scalar_text import write
+
+
+@dataclass(frozen=True)
+class Case:
+    """A plan under a policy's rules, asked at a loss, and a database."""
+
+    rules: Rules
+    post: Post
+    epsilon: Fraction
+    database: Database
+    answers: Mapping[Answer, Values] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        limit = self.post.release.max_groups
+        asked = f"epsilon {self.epsilon}" + (f", max_groups {limit}" if limit else "")
+        answered = "".join(f"  {known.alias} answered {known.rows}\n" for known in self.answers.values())
+        return f"\n{user_sql(self.post)}\n  asked with {asked}\n  policy: {self.rules}\n{answered}"
+
+    def _repr_pretty_(self, printer: RepresentationPrinter, _: bool) -> None:
+        printer.text(repr(self))
+
+
+class _Backend(DuckDBBackend):
+    """Reads the schema once: it stays as it is."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        super().__init__(connection)
+        self._schema = super().schema()
+
+    def schema(self) -> dict[str, list[tuple[str, str]]]:
+        return self._schema
+
+
+@dataclass(repr=False)
+class Bench:
+    """One engine with the tables of `laws.schema`, for plans and databases one after another."""
+
+    connection: duckdb.DuckDBPyConnection = field(init=False)
+    backend: DuckDBBackend = field(init=False)
+    _engines: dict[Rules, Engine] = field(default_factory=dict)
+    _ledgers: dict[str, Ledger] = field(default_factory=dict)
+    _prices: dict[tuple[str, Fraction], Price] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.connection = duckdb.connect(config={"threads": 1})
+        self.connection.execute(create())
+        self.backend = _Backend(self.connection)
+
+    def engine(self, rules: Rules) -> Engine:
+        """The engine under some rules."""
+        if rules not in self._engines:
+            loaded = load(policy(rules))
+            if rules.accountant not in self._ledgers:
+                budgets = {name: budget(loaded, name) for name in loaded.private_tables()}
+                self._ledgers[rules.accountant] = open_ledger(":memory:", budgets)
+            self._engines[rules] = Engine(loaded, self.backend, self._ledgers[rules.accountant], "tester")
+        return self._engines[rules]
+
+    def facts(self, public: Tables) -> PublicFacts:
+        """What look-ups in public tables of this content give."""
+        return _Held(self, public)
+
+    def prepare(self, case: Case) -> PreparedRelease:
+        """All that is decided about a plan, unverified."""
+        release = case.post.release
+        analysis = analyse(
+            release, self.facts(case.database.tables), replace=case.rules.neighbors == "replace"
+        )
+        price = self.price(case.rules, case.epsilon)
+        plan = choose(analysis, price)
+        statement = emit(resolved(analysis, case.answers))
+        return PreparedRelease(release, private_tables(release.input), plan, statement, price)
+
+    def price(self, rules: Rules, epsilon: Fraction) -> Price:
+        """What a loss buys of any table."""
+        if (rules.accountant, epsilon) not in self._prices:
+            accountant = self.engine(rules).account(UNLINKED[0]).accountant
+            rho = accountant.gaussian_rho(epsilon)
+            self._prices[rules.accountant, epsilon] = Price(epsilon, rho, Fraction(1, 10**9))
+        return self._prices[rules.accountant, epsilon]
+
+    def statistics(self, prepared: PreparedRelease, tables: Tables) -> Statistics:
+        """The exact cells of each group that a plan would noise."""
+        try:
+            with holding(self.connection, tables):
+                exact = self.backend.run(prepared.statement.sql)
+        except BackendError:
+            raise AssertionError(f"the engine failed on\n{show(tables)}") from None
+        return cells_of(prepared, exact)
+
+    def computed(self, release: Release, exprs: Sequence[Expr], *texts: str) -> list[tuple[Any, ...]]:
+        """What the engine computes for expressions, and for `texts` of its SQL, on each row of a release."""
+        source, conditions = source_of(release.input, exprs)
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        return list(
+            self.backend.run(
+                f"SELECT {', '.join([*map(write, exprs), *texts])} FROM {source}{where}"
+            ).reveal()
+        )
+
+    def check(self, case: Case) -> None:
+        """Holds the oracle's laws for a case; AssertionError says which one fails, and on which tables."""
+        tables = case.database.tables
+        prepared = self.prepare(case)
+        before = self.statistics(prepared, tables)
+        for other in neighbours(case.database, case.rules):
+            try:
+                within(prepared.plan, before, self.statistics(prepared, other))
+            except Moved as problem:
+                raise AssertionError(f"{problem} between\n{show(tables)}\nand\n{show(other)}") from None
+        rest = nobodys(tables, case.rules)
+        if rest is not None and self.statistics(prepared, rest) != before:
+            raise AssertionError(f"rows of nobody count in\n{show(tables)}")
+        # Last, so that a wrong sensitivity is found by what neighbours do.
+        verify(prepared.plan)
+
+
+class Moved(Exception):  # noqa: N818
+    """Neighbours' statistics do what was not derived."""
+
+
+def within(plan: Measured, before: Statistics, after: Statistics) -> None:
+    """Raises Moved if neighbours' statistics differ by more than was derived.
+
+    Each block is held to both norms, and the noise to its charge in the norm that it is made for. Where
+    keys are selected, groups that are in one world alone are what delta is spent on.
+    """
+    if plan.selection is not None:
+        _appear(plan, plan.selection, before, after)
+        _appear(plan, plan.selection, after, before)
+        both = before.keys() & after.keys()
+        before, after = ({group: found[group] for group in both} for found in (before, after))
+    lost = Loss()
+    for place, measured in enumerate(plan.blocks):
+        l1, l2_squared = change(before, after, place)
+        name, known = measured.block.name, measured.sensitivity
+        if l1 > known.l1:
+            raise Moved(f"{name} moves by {l1} in l1 norm, not by {known.l1},")
+        if l2_squared > known.l2_squared:
+            raise Moved(f"{name} moves by √{l2_squared} in l2 norm, not by √{known.l2_squared},")
+        lost += Loss.of(measured.mechanism, l1, l2_squared)
+    price = Loss.charged(plan.event)
+    if lost.epsilon > price.epsilon or lost.rho > price.rho:
+        raise Moved(f"the noise loses {lost} for {price}")
+
+
+def _appear(plan: Measured, chosen: KeySelection, here: Statistics, there: Statistics) -> None:
+    """Groups that one unit brings: few enough, and each with no more units than delta is spent on."""
+    groups = here.keys() - there.keys()
+    if len(groups) > plan.analysis.bound.groups:
+        raise Moved(f"{len(groups)} groups appear, not {plan.analysis.bound.groups},")
+    for group in groups:
+        units = Fraction(sum(here[group][chosen.block]), chosen.scale)
+        if units != chosen.min_frequency:
+            raise Moved(f"the group {group} appears with {units} units, not {chosen.min_frequency},")
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Look-ups in public tables that are held for as long as each takes."""
+
+    bench: Bench
+    public: Tables
+
+    def multiplicity(self, join: Join) -> int:
+        """The most rows of the right side of `join` that one row can be equal to."""
+        with holding(self.bench.connection, {name: self.public[name] for name in PUBLIC}):
+            return PublicTables(self.bench.backend).multiplicity(join)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The ε of pure noise and the ρ of Gaussian noise."""
+
+    epsilon: Fraction = Fraction(0)
+    rho: Fraction = Fraction(0)
+
+    def __add__(self, other: Loss) -> Loss:
+        return Loss(self.epsilon + other.epsilon, self.rho + other.rho)
+
+    def __str__(self) -> str:
+        return f"ε {self.epsilon} and ρ {self.rho}"
+
+    @classmethod
+    def of(cls, mechanism: Mechanism, l1: int, l2_squared: int) -> Loss:
+        """What a mechanism loses on statistics that move as far as this."""
+        match mechanism:
+            case Geometric():
+                return cls(epsilon=mechanism.epsilon(Fraction(l1)))
+            case DiscreteGaussian():
+                return cls(rho=mechanism.rho(Fraction(l2_squared)))
+        raise TypeError(f"no rule for the noise {mechanism.name}")
+
+    @classmethod
+    def charged(cls, event: Event | None) -> Loss:
+        """What an event charges for, but for the selection of keys."""
+        match event:
+            case None | Selection():
+                return cls()
+            case Pure(epsilon=epsilon):
+                return cls(epsilon=epsilon)
+            case Gaussian(rho=rho):
+                return cls(rho=rho)
+            case Composed(events=events):
+                return sum(map(cls.charged, events), start=cls())
+        raise TypeError(f"no rule for {event}")
+
+
+RULES = st.builds(
+    Rules,
+    unit=st.sampled_from(("u", "u", "u", "row")),
+    neighbors=st.sampled_from(("add_remove", "add_remove", "replace")),
+    accountant=st.sampled_from(("zcdp", "pure")),
+    rows=st.sampled_from((2, 1, 3)),
+    groups=st.sampled_from((None, None, 1, 2)),
+    partition=st.sampled_from((False, False, False, True)),
+    min_frequency=st.sampled_from((1, 1, 1, 2)),
+)
+_EPSILONS = st.sampled_from((Fraction(1), Fraction(1, 10), Fraction(5)))
+
+
+@st.composite
+def cases(draw: st.DrawFn, bench: Bench, featured: str | None = None, deepest: int = DEEPEST) -> Case:
+    """Rules, a plan, and a database in which the columns that the plan reads have values."""
+    rules, public = draw(RULES), draw(publics())
+    post = draw(
+        plans(bench.engine(rules).catalog, rules, bench.facts(public), featured=featured, deepest=deepest)
+    )
+    database = draw(databases(wanted(post), rules, public))
+    answers = {step: draw(answered(step)) for step in steps(post) if isinstance(step, Answer)}
+    return Case(rules, post, draw(_EPSILONS), database, answers)
+
+
+@st.composite
+def answered(draw: st.DrawFn, answer: Answer) -> Values:
+    """What an earlier release may have answered: any groups, each once, with any numbers of rows."""
+    *keys, _ = answer.columns
+    key = st.tuples(*(one_of(_ANSWERED[column.type]) for column in keys))
+    rows = draw(st.lists(st.tuples(key, one_of((3, 0, -1))), max_size=4, unique_by=lambda row: row[0]))
+    known = _known(answer, [(*values, number) for values, number in rows])
+    if not isinstance(known, Values):
+        raise TypeError("an answer has rows")
+    return known
+
+
+_ANSWERED: dict[Type, tuple[Value, ...]] = {
+    Type.INTEGER: (1, 0, 5, 2**53, 2**53 + 1, 2**55, 2**60, 2**61, None),
+    Type.DOUBLE: (1.5, 0.0, 2.0**53, 1e308, math.inf, None),
+    Type.VARCHAR: ("A", "B", "a", "Z", "", None),
+    Type.DATE: (dt.date(2024, 2, 29), dt.date(2024, 2, 27), None),
+    Type.TIMESTAMP: (dt.datetime(2024, 2, 29, 12), dt.datetime(2024, 2, 29), None),
+    Type.BOOLEAN: (True, False, None),
+}
+"""Keys that may have been released."""

@@ -1,0 +1,192 @@
+"""Plans drawn by Hypothesis from the whole accepted language, as objects: no text is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+from laws.expressions import DEEPEST, HALF, KINDS, SELDOM, Expressions, one_of
+from laws.printing import unit_column
+from laws.relations import Relations
+from laws.schema import Rules
+
+from dpsql.aggregates import AGGREGATES, Moment
+from dpsql.analysis import domains
+from dpsql.analysis.bounds import conditions
+from dpsql.analysis.stability import PublicFacts
+from dpsql.catalog import Catalog
+from dpsql.functions import FUNCTIONS
+from dpsql.plan.expr import Column, Expr, Literal, columns
+from dpsql.plan.nodes import (
+    Aggregation,
+    Filter,
+    Grouped,
+    Join,
+    Key,
+    Matching,
+    Order,
+    Output,
+    Post,
+    Project,
+    Relation,
+    Release,
+    inputs,
+    private_tables,
+    released_columns,
+    scans,
+)
+from dpsql.plan.types import Type
+
+MOST_GROUPS = 400
+"""Second keys with which there would be more groups are left out, to save time."""
+_DEPTHS = one_of((0, 0, 1, 2))
+_KEYS = one_of((0, 1, 1, 2))
+_AGGREGATIONS = one_of((1, 1, 2, 3, 0))
+_OF_ROWS = tuple(name for name, entry in AGGREGATES.items() if Moment.UNITS not in entry.moments)
+_MAX_GROUPS = one_of((None, None, 1, 2))
+_LIMITS = one_of((None, 0, 3))
+_OFFSETS = one_of((0, 1))
+
+
+@dataclass(frozen=True)
+class _Plans:
+    """Draws one plan."""
+
+    draw: st.DrawFn
+    relations: Relations
+
+    def plan(self) -> Post:
+        input_, read = self.relations.block(self.draw(_DEPTHS))
+        drawn = self.relations.expressions(read)
+        keys = tuple(Key(f"k{place}", expr) for place, expr in enumerate(self.keys(drawn, input_)))
+        aggregations = tuple(self.aggregations(drawn, input_, least=0 if keys else 1))
+        return self.post(Release(input_, keys, aggregations, self.relations.max_groups))
+
+    def keys(self, drawn: Expressions, input_: Relation) -> Sequence[Expr]:
+        """No key, one, or two that differ."""
+        found: list[Expr] = []
+        groups = 1
+        for _ in range(self.draw(_KEYS)):
+            key = self.key(drawn)
+            if key is None:
+                continue
+            values = domains.domain(key, conditions(input_))
+            groups *= 1 if values is None else len(values)
+            if key not in found and (not found or groups <= MOST_GROUPS):
+                found.append(key)
+        return found
+
+    def key(self, drawn: Expressions) -> Expr | None:
+        plain = [
+            column for column in drawn.columns if not (isinstance(column, Column) and column.facts.is_unit)
+        ]
+        constant = [column for column in plain if column.name == "k"]
+        if self.relations.rules.partition and constant and self.draw(HALF):
+            return constant[0]
+        expr = drawn.expression(drawn.kind()) if self.draw(HALF) or not plain else drawn.one(plain)
+        unit = isinstance(expr, Column) and expr.facts.is_unit
+        if any(columns(expr)) and not unit:
+            return expr
+        return drawn.one(plain) if plain else None
+
+    def aggregations(self, drawn: Expressions, input_: Relation, least: int) -> Iterator[Aggregation]:
+        """Aggregates that differ, often of the same argument."""
+        among = tuple(AGGREGATES) if unit_column(input_) is not None else _OF_ROWS
+        known: dict[tuple[str, Expr | None], None] = {}
+        for _ in range(max(least, self.draw(_AGGREGATIONS))):
+            name = self.draw(one_of(among))
+            earlier = [argument for _, argument in known if argument is not None]
+            known[name, self.argument(name, drawn, input_, earlier)] = None
+        for place, (name, argument) in enumerate(known):
+            result = AGGREGATES[name].result_type(None if argument is None else argument.type)
+            if result is None:
+                raise TypeError(f"{name} does not take {argument}")
+            yield Aggregation(f"a{place}", name, argument, result)
+
+    def argument(self, name: str, drawn: Expressions, input_: Relation, earlier: list[Expr]) -> Expr | None:
+        entry = AGGREGATES[name]
+        if entry.result_type(None) is not None:
+            return None
+        kind = drawn.kind([kind for kind in KINDS if entry.result_type(kind) is not None])
+        fitting = [expr for expr in earlier if entry.result_type(expr.type) is not None]
+        again = bool(fitting) and self.draw(HALF)
+        expr = fitting[0] if again else drawn.expression(kind)
+        if Moment.TOTAL in entry.moments:
+            return self.relations.bounded(expr, input_)
+        # COUNT(1) is COUNT(*).
+        return drawn.one(drawn.columns) if isinstance(expr, Literal) else expr
+
+    def post(self, release: Release) -> Post:
+        """What is done with the release: outputs, and now and then the rest."""
+        released = released_columns(release)
+        outputs = [Output(f"o{place}", column) for place, column in enumerate(released)]
+        if not release.aggregations or not self.draw(SELDOM):
+            return Post(release, tuple(outputs))
+        drawn = self.relations.expressions(released[len(release.keys) :])
+        outputs.append(Output('an "output"', drawn.expression(Type.DOUBLE)))
+        having = drawn.expression(Type.BOOLEAN) if self.draw(HALF) else None
+        order = tuple(
+            Order(drawn.one(released), self.draw(HALF), self.draw(HALF)) for _ in range(self.draw(_KEYS))
+        )
+        return Post(release, tuple(outputs), having, order, self.draw(_LIMITS), self.draw(_OFFSETS))
+
+
+@st.composite
+def plans(
+    draw: st.DrawFn,
+    catalog: Catalog,
+    rules: Rules,
+    facts: PublicFacts,
+    *,
+    featured: str | None = None,
+    deepest: int = DEEPEST,
+) -> Post:
+    """Plans over the tables of `laws.schema` that `lower` could have made, public tables being as `facts` say.
+
+    Most of them apply the `featured` function, one of the registry; calls nest as deep as `deepest`.
+    """
+    chosen = featured or draw(one_of(tuple(FUNCTIONS)))
+    relations = Relations(draw, catalog, rules, facts, chosen, deepest, draw(_MAX_GROUPS))
+    return _Plans(draw, relations).plan()
+
+
+def wanted(post: Post) -> dict[str, frozenset[str]]:
+    """The tables that a plan reads, each with the columns that matter to it."""
+    release = post.release
+    found: dict[str, set[str]] = {name: set() for name in private_tables(release.input)}
+    names = {scan.alias: scan.table for scan in scans(release.input)}
+    found |= {name: set() for name in names.values()}
+    for expr in expressions(release):
+        for column in columns(expr):
+            if column.source in names:
+                found[names[column.source]].add(column.name)
+    return {name: frozenset(held) for name, held in found.items()}
+
+
+def expressions(release: Release) -> Iterator[Expr]:
+    """The expressions of a release, those of its relation among them."""
+    parts = (*(key.expr for key in release.keys), *(item.argument for item in release.aggregations))
+    yield from (expr for expr in (*parts, *_expressions(release.input)) if expr is not None)
+
+
+def _expressions(relation: Relation) -> Iterator[Expr | None]:
+    """The expressions in a relation and in those that it is made of."""
+    match relation:
+        case Filter():
+            yield relation.predicate
+        case Matching():
+            yield relation.on
+        case Join():
+            for ours, theirs in relation.on:
+                yield from (ours, theirs)
+            yield relation.also
+        case Project():
+            yield from relation.items
+        case Grouped():
+            yield from relation.keys
+            yield from (item.argument for item in relation.aggregates)
+        case _:
+            pass
+    for part in inputs(relation):
+        yield from _expressions(part)

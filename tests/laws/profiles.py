@@ -1,0 +1,12 @@
+"""How long the laws over drawn plans search: the searches of every run, and the deep one."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+FAST = settings(max_examples=16, derandomize=True, database=None)
+"""For each function of the registry; the same examples in each run."""
+WIDE = settings(max_examples=500, derandomize=True, database=None)
+"""For laws that need no engine."""
+DEEP = settings(max_examples=25_000, database=None)
+"""New examples in each run, for a quarter of an hour and more."""

@@ -1,0 +1,391 @@
+"""Relations below the release boundary, drawn by Hypothesis: tables, joins, derived tables, conditions.
+
+What `lower` decides, such as where a condition goes and which joins are allowed, is decided by its own
+functions here, so that what is drawn is what a query can mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
+
+from hypothesis import strategies as st
+from laws.expressions import CONSTANTS, HALF, KINDS, OFTEN, SELDOM, Expressions, build, one_of
+from laws.schema import PUBLIC, UNLINKED, Rules
+from sqlglot import exp
+
+from dpsql.aggregates.within import WITHIN
+from dpsql.analysis.analyse import MAX_MAGNITUDE
+from dpsql.analysis.bounds import conditions, interval
+from dpsql.analysis.stability import PublicFacts, most_rows
+from dpsql.catalog import Catalog
+from dpsql.errors import QueryRejected
+from dpsql.plan.expr import Call, Column, Expr, Facts, Literal, columns
+from dpsql.plan.interval import ANYWHERE
+from dpsql.plan.nodes import (
+    Aggregation,
+    Answer,
+    Grouped,
+    JoinKind,
+    Key,
+    Matching,
+    Output,
+    Post,
+    Project,
+    Relation,
+    Release,
+    SetOperation,
+    Source,
+    Values,
+    Within,
+    is_private,
+    released_columns,
+    sources,
+)
+from dpsql.plan.types import Type, common, type_of
+from dpsql.policy import fold
+from dpsql.sql.derived import answer, facts_of, project, set_operation
+from dpsql.sql.joins import assemble, conjuncts, filtered
+from dpsql.sql.refuse import Source as Text
+from dpsql.sql.scope import Context, Named, Scope, scan
+
+_PRIVATE = ("t", "t", "t", "v", "l", "m", "y")
+_PRIVATE_JOINS = one_of((0, 0, 0, 0, 1))
+_PUBLIC_JOINS = one_of((0, 0, 0, 1, 1, 2))
+_JOIN_KINDS = one_of(tuple(JoinKind))
+_ALIASES = one_of((None, None, None, 'a "b"'))
+_CLAMPS = one_of(((-1, 4), (0, 1), (2, 2), (-7, -2), (-0.5, 0.25), (0, 10**12), (-1e9, 1e100)))
+_AGGREGATES = one_of((1, 1, 2, 0))
+_ANSWERED_KEYS = one_of((1, 1, 2))
+_DERIVED = one_of(("project", "grouped", "set"))
+_SETS = one_of(((exp.Union, False), (exp.Union, True), (exp.Intersect, True), (exp.Except, True)))
+
+
+@dataclass(frozen=True)
+class Item:
+    """A source of FROM with the conditions of its join, as `assemble` takes it."""
+
+    alias: str
+    kind: JoinKind = JoinKind.INNER
+    conditions: tuple[Expr, ...] = ()
+    node: None = None
+
+
+@dataclass(frozen=True)
+class Relations:
+    """Draws the relations of one query."""
+
+    draw: st.DrawFn
+    catalog: Catalog
+    rules: Rules
+    facts: PublicFacts
+    featured: str
+    deepest: int
+    max_groups: int | None
+    aliases: set[str] = field(default_factory=set)
+    context: Context = field(init=False)
+
+    def __post_init__(self) -> None:
+        context = Context(
+            Text(""), self.catalog, (), self.facts, self._refuse, self._refuse, max_groups=self.max_groups
+        )
+        object.__setattr__(self, "context", context)
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise TypeError("nothing is derived from text")
+
+    def expressions(self, columns_: Sequence[Column]) -> Expressions:
+        """Draws expressions over these columns."""
+        return Expressions(self.draw, columns_, self.featured, self.deepest)
+
+    def block(self, depth: int, *, private: bool = True) -> tuple[Relation, list[Column]]:
+        """The rows of FROM and WHERE, with the columns that SELECT may name."""
+        scope = Scope(self.context)
+        items = [self._brought(scope, self.source(depth, private=private))]
+        if private and not self.rules.by_row:
+            for _ in range(self.draw(_PRIVATE_JOINS)):
+                items += self._private_join(scope, depth)
+        if private and depth and self.draw(SELDOM):
+            items += self._answer_join(scope)
+        for _ in range(self.draw(_PUBLIC_JOINS)):
+            items.append(self._public_join(scope, depth))
+        where = [*conjuncts(self._condition(scope))] if self.draw(HALF) else []
+        relation = assemble(scope, items, where)
+        while depth and self.draw(SELDOM):
+            relation = self._matched(scope, relation, private=private)
+        return relation, known(scope)
+
+    def _condition(self, scope: Scope) -> Expr:
+        return self.expressions(known(scope)).expression(Type.BOOLEAN)
+
+    def _brought(self, scope: Scope, source: Named, kind: JoinKind = JoinKind.INNER) -> Item:
+        scope.tables[fold(source.alias)] = source
+        if kind is JoinKind.LEFT:
+            scope.nullable.add(fold(source.alias))
+        return Item(fold(source.alias), kind)
+
+    def _private_join(self, scope: Scope, depth: int) -> list[Item]:
+        """A private source joined on what identifies the unit, if there is such a pair of columns."""
+        source, kind = self.source(depth), self.draw(_JOIN_KINDS)
+        before = known(scope)
+        pairs = identities(before, source.columns.values())
+        if not pairs:
+            return []
+        item = self._brought(scope, source, kind)
+        ours, theirs = pairs[self.draw(st.integers(0, len(pairs) - 1))]
+        on = [self._equal(ours, scope.find(item.alias, theirs.name))]
+        if self.draw(SELDOM):
+            on += conjuncts(self._condition(scope))
+        return [replace(item, conditions=tuple(on))]
+
+    def _equal(self, ours: Expr, theirs: Expr) -> Expr:
+        equal = build("eq", ours, theirs)
+        if equal is None:
+            raise TypeError("columns of comparable types are compared")
+        return equal
+
+    def _public_join(self, scope: Scope, depth: int) -> Item:
+        """A public source joined on equality with columns before it, or now and then to all rows."""
+        before = known(scope)
+        kind = self.draw(_JOIN_KINDS)
+        item = self._brought(scope, self.source(depth, private=False), kind)
+        theirs = [scope.find(item.alias, name) for name in scope.tables[item.alias].columns]
+        pairs = [(a, b) for b in theirs for a in before if common((a.type, b.type)) is not None]
+        if not pairs or (kind is JoinKind.INNER and self.draw(SELDOM)):
+            scope.nullable.discard(item.alias)
+            return replace(item, kind=JoinKind.INNER)
+        on: list[Expr] = []
+        for _ in range(2 if self.draw(SELDOM) else 1):
+            ours, its = pairs[self.draw(st.integers(0, len(pairs) - 1))]
+            computed = self.expressions(before).part(ours.type, 1) if self.draw(SELDOM) else ours
+            fits = any(columns(computed)) and build("eq", computed, its) is not None
+            on.append(self._equal(computed if fits else ours, its))
+        if self.draw(SELDOM):
+            on += conjuncts(self._condition(scope))
+        return replace(item, conditions=tuple(on))
+
+    def _answer_join(self, scope: Scope) -> list[Item]:
+        """What is released of a table, joined on all of its group keys."""
+        before = known(scope)
+        source = self._answered()
+        on = []
+        for key in source.columns[:-1]:
+            fitting = [column for column in before if common((column.type, key.type)) is not None]
+            if not fitting:
+                return []
+            on.append(self._equal(fitting[self.draw(st.integers(0, len(fitting) - 1))], key))
+        item = self._brought(scope, Named(source, {column.name: column for column in source.columns}))
+        return [replace(item, conditions=tuple(on))]
+
+    def _answered(self) -> Answer:
+        """The groups of a table with their numbers of rows."""
+        table = self._table(self._private())
+        plain = [column for column in table.columns.values() if column.facts.identity is None]
+        keys = dict.fromkeys(self.expressions(plain).one(plain) for _ in range(self.draw(_ANSWERED_KEYS)))
+        counted = Aggregation("a0", "count_rows", None, Type.INTEGER)
+        named = tuple(Key(f"k{place}", key) for place, key in enumerate(keys))
+        release = Release(table.relation, named, (counted,), self.context.max_groups)
+        outputs = (Output(f"c{place}", column) for place, column in enumerate(released_columns(release)))
+        return answer(Post(release, tuple(outputs)), self._alias("d"))
+
+    def _values(self) -> Values:
+        """A few rows of constants."""
+        kinds = [self.draw(one_of(KINDS)) for _ in range(2)]
+        row = st.tuples(*(one_of((*CONSTANTS[kind], None)) for kind in kinds))
+        rows = tuple(self.draw(st.lists(row, min_size=1, max_size=3)))
+        alias = self._alias("d")
+        found = [common(tuple(type_of(row[place]) for row in rows)) for place in range(len(kinds))]
+        named = (
+            Column(alias, f"col{place}", Facts(kind or Type.NULL, "")) for place, kind in enumerate(found)
+        )
+        return Values(rows, alias, tuple(named))
+
+    def _matched(self, scope: Scope, relation: Relation, *, private: bool) -> Relation:
+        """The rows that have a match among the rows of a subquery, or have none."""
+        inner_private = private and not self.rules.by_row and self.draw(HALF)
+        alias = self.context.fresh(exp.null())
+        inner = Scope(self.context, outer=scope)
+        item = self._brought(inner, self.source(0, private=inner_private))
+        here, outer = known(inner), known(scope)
+        across: list[Expr] = []
+        if inner_private:
+            pairs = identities(outer, here)
+            if not pairs:
+                return relation
+            across.append(self._equal(*pairs[self.draw(st.integers(0, len(pairs) - 1))]))
+        own = [*conjuncts(self._condition(inner))] if self.draw(SELDOM) else []
+        if self.draw(HALF):
+            across += conjuncts(self.expressions([*here, *outer]).expression(Type.BOOLEAN))
+        own += [part for part in across if _names(part) <= {inner.tables[item.alias].alias}]
+        rows = assemble(inner, [item], own)
+        return matching(
+            relation, rows, alias, [part for part in across if part not in own], anti=self.draw(HALF)
+        )
+
+    def source(self, depth: int, *, private: bool = True) -> Named:
+        """A table or, now and then, a derived one."""
+        if depth and not self.draw(OFTEN):
+            derived = self._derived(depth - 1, private=private)
+            return Named(derived, {fold(column.name): column for column in derived.columns})
+        if not private and self.draw(SELDOM):
+            values = self._values()
+            return Named(values, {column.name: column for column in values.columns})
+        return self._table(self._private() if private else self.draw(one_of(PUBLIC)))
+
+    def _private(self) -> str:
+        return self.draw(
+            one_of(tuple(name for name in _PRIVATE if not self.rules.by_row or name in UNLINKED))
+        )
+
+    def _table(self, name: str) -> Named:
+        table = self.catalog.tables[name]
+        alias = self._alias(table.name)
+        found = {folded: Column(alias, *column) for folded, column in table.columns.items()}
+        return Named(scan(self.catalog, alias, table), found)
+
+    def _alias(self, name: str) -> str:
+        wanted = self.draw(_ALIASES) or name
+        alias, number = wanted, 1
+        while fold(alias) in self.aliases:
+            number += 1
+            alias = f"{wanted}{number}"
+        self.aliases.add(fold(alias))
+        return alias
+
+    def _derived(self, depth: int, *, private: bool) -> Project | SetOperation:
+        alias = self._alias("d")
+        # Rows that are units themselves are neither grouped nor put together.
+        kind = "project" if private and self.rules.by_row else self.draw(_DERIVED)
+        if kind == "grouped":
+            return self._grouped(alias, depth, private=private)
+        if kind == "set":
+            return self._set(alias, depth, private=private)
+        return self._project(alias, depth, private=private, distinct=self.draw(SELDOM))
+
+    def _project(self, alias: str, depth: int, *, private: bool, distinct: bool = False) -> Project:
+        relation, read = self.block(depth, private=private)
+        items = self._items(read, self.draw(one_of((1, 2))))
+        whole = not private or any(expr.facts.identity for _, expr in items if isinstance(expr, Column))
+        return project(relation, alias, items, distinct=distinct and whole)
+
+    def _items(self, read: Sequence[Column], number: int) -> list[tuple[str, Expr]]:
+        """What identifies the unit, most of it, and some expressions, all under names of their own."""
+        kept: list[Expr] = [column for column in read if column.facts.identity and self.draw(OFTEN)]
+        drawn = self.expressions(read)
+        kept += [drawn.expression(drawn.kind()) for _ in range(number)]
+        return [(f"c{place}", expr) for place, expr in enumerate(kept)]
+
+    def _grouped(self, alias: str, depth: int, *, private: bool) -> Project:
+        """Groups of each unit, or of public rows, with aggregates of them."""
+        relation, read = self.block(depth, private=private)
+        drawn = self.expressions(read)
+        identifying = [column for column in read if column.facts.identity]
+        keys: list[Expr] = [drawn.one(identifying)] if identifying else []
+        if not keys or self.draw(HALF):
+            key = drawn.expression(drawn.kind())
+            keys.append(key if any(columns(key)) and key not in keys else drawn.one(read))
+        if private and not identifying:
+            return project(relation, alias, [("c0", keys[0])])
+        name = self.context.fresh(exp.null())
+        known_as = [Column(name, f"k{place}", facts_of(key, relation)) for place, key in enumerate(keys)]
+        found = dict(self._within(drawn, relation) for _ in range(self.draw(_AGGREGATES)))
+        aggregates = [Column(name, f"a{place}", facts) for place, facts in enumerate(found.values())]
+        groups: Relation = Grouped(relation, name, tuple(keys), tuple(found), (*known_as, *aggregates))
+        if aggregates and self.draw(SELDOM):
+            groups = filtered(groups, [self.expressions(aggregates).expression(Type.BOOLEAN)])
+        return project(
+            groups, alias, [(f"c{place}", column) for place, column in enumerate((*known_as, *aggregates))]
+        )
+
+    def _within(self, drawn: Expressions, relation: Relation) -> tuple[Within, Facts]:
+        """An aggregate over a unit's rows, with what is known of it."""
+        entry = WITHIN[self.draw(one_of(tuple(WITHIN)))]
+        argument = None
+        if "{0}" in entry.sql:
+            kind = drawn.kind([kind for kind in KINDS if entry.result(kind) is not None])
+            argument = drawn.expression(kind)
+            if entry.adds and argument.type is Type.DOUBLE and is_private(relation):
+                argument = self.bounded(argument, relation)
+            elif isinstance(argument, Literal):
+                argument = drawn.one([column for column in drawn.columns if entry.result(column.type)])
+        result = entry.result(None if argument is None else argument.type)
+        ends = ANYWHERE
+        if is_private(relation):
+            around = ANYWHERE if argument is None else interval(argument, conditions(relation))
+            ends = entry.interval(around, most_rows(relation, self.facts))
+        return Within(entry.name, argument), Facts(result or Type.NULL, "", ends)
+
+    def _set(self, alias: str, depth: int, *, private: bool) -> Project | SetOperation:
+        """Two queries put together by position."""
+        wanted: list[Expr] = []
+
+        def side(_: Context, __: exp.Expr, name: str, ___: Sequence[str]) -> Source:
+            relation, read = self.block(depth, private=private)
+            items = self._alike(read, wanted) if wanted else self._items(read, 1)
+            wanted[:] = [expr for _, expr in items]
+            return project(relation, name, items)
+
+        operator, distinct = self.draw(_SETS)
+        node = operator(this=exp.null(), expression=exp.null(), distinct=distinct)
+        try:
+            return set_operation(replace(self.context, derive=side), node, alias, ())
+        except QueryRejected:  # rows of no unit that can be told
+            return self._project(alias, 0, private=private)
+
+    def _alike(self, read: Sequence[Column], wanted: Sequence[Expr]) -> list[tuple[str, Expr]]:
+        """Expressions of the same types, what identifies the unit in the same place."""
+        found: list[Expr] = []
+        for expr in wanted:
+            same = identities([expr] if isinstance(expr, Column) else [], read)
+            found.append(same[0][1] if same else self.expressions(read).part(expr.type, 1))
+        return [(f"c{place}", expr) for place, expr in enumerate(found)]
+
+    def bounded(self, expr: Expr, relation: Relation) -> Expr:
+        """An expression that can be summed: itself where it has bounds, else clamped by constants."""
+        if not expr.type.numeric or interval(expr, conditions(relation)).within(MAX_MAGNITUDE):
+            return expr
+        low, high = (Literal(end, type_of(end)) for end in self.draw(_CLAMPS))
+        clamped = build("least", build("greatest", expr, low) or low, high)
+        return clamped or high
+
+
+def known(scope: Scope) -> list[Column]:
+    """The columns of all sources in scope."""
+    return scope.every(exp.null())
+
+
+def identities(ours: Iterable[Column], theirs: Iterable[Column]) -> list[tuple[Column, Column]]:
+    """The pairs of columns whose equal values have one unit."""
+    return [
+        (a, b)
+        for a in ours
+        for b in theirs
+        if a.facts.identity is not None and a.facts.identity == b.facts.identity and a.type is b.type
+    ]
+
+
+def matching(relation: Relation, rows: Relation, alias: str, on: Sequence[Expr], *, anti: bool) -> Matching:
+    """The rows for which a subquery has a row that fulfils all conditions, or has none."""
+    here = {source.alias for source in sources(rows)}
+    exported: dict[Expr, Column] = {}
+
+    def outside(expr: Expr) -> Expr:
+        if isinstance(expr, Column) and expr.source in here:
+            named = Column(alias, f"c{len(exported)}", facts_of(expr, rows))
+            return exported.setdefault(expr, named)
+        if isinstance(expr, Call):
+            return Call(expr.function, tuple(map(outside, expr.arguments)), expr.type)
+        return expr
+
+    parts = [outside(part) for part in on]
+    if not exported:
+        one = Literal(1, Type.INTEGER)
+        exported[one] = Column(alias, "c0", facts_of(one, rows))
+    condition = parts[0] if len(parts) == 1 else build("and", *parts) if parts else None
+    right = Project(rows, alias, tuple(exported), tuple(exported.values()))
+    return Matching(relation, right, condition or Literal(True, Type.BOOLEAN), anti)
+
+
+def _names(expr: Expr) -> set[str]:
+    return {column.source for column in columns(expr)}

@@ -1,0 +1,117 @@
+"""`python -m tests.mutants`: plants every fault, and fails unless each is noticed by its test."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from .fault import Fault
+from .faults import FAULTS
+from .trial import Trial, Verdict, Workshop, shares
+
+ROOT = Path(__file__).parents[2]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; the exit status is 0 if every fault was caught."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("--only", metavar="NAME", action="append", help="plant this fault; may be repeated")
+    parser.add_argument("--list", action="store_true", help="say what the faults are, and plant none")
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="copies of the project that are tried at once",
+    )
+    asked = parser.parse_args(arguments)
+    unknown = set(asked.only or ()) - {fault.name for fault in FAULTS}
+    if unknown:
+        parser.error(f"there is no fault {', '.join(sorted(unknown))}")
+    faults = [fault for fault in FAULTS if asked.only is None or fault.name in asked.only]
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    if asked.list:
+        console.print(listed(faults))
+        return 0
+    begun = time.monotonic()
+    with workshops(ROOT, min(asked.processes, len(faults))) as copies:
+        unsound = checked(copies, faults)
+        if unsound:
+            console.print("the tests must pass before faults are planted:", *unsound, sep="\n", markup=False)
+            return 1
+        trials = tried(copies, faults)
+    console.print(told(trials))
+    bad = [trial for trial in trials if trial.verdict is not Verdict.CAUGHT]
+    console.print(f"{len(trials)} faults, {len(bad)} not caught, {time.monotonic() - begun:.0f} s")
+    return 1 if bad else 0
+
+
+@contextmanager
+def workshops(project: Path, number: int) -> Iterator[list[Workshop]]:
+    """Copies of the project, for as long as the block lasts."""
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        yield [Workshop.copied(project, Path(folder) / str(index)) for index in range(number)]
+
+
+def checked(copies: Sequence[Workshop], faults: Sequence[Fault]) -> list[str]:
+    """What pytest says where the tests that must notice do not all pass without a fault."""
+    parts = shares([fault.test for fault in faults], len(copies))
+    with ThreadPoolExecutor(len(copies)) as pool:
+        runs = pool.map(lambda pair: pair[0].run(pair[1]), zip(copies, filter(None, parts), strict=False))
+        return [run.text for run in runs if run.code != 0]
+
+
+def tried(copies: Sequence[Workshop], faults: Sequence[Fault]) -> list[Trial]:
+    """The fate of each fault, in the order of the faults; each copy holds one at a time."""
+    free: SimpleQueue[Workshop] = SimpleQueue()
+    for copy in copies:
+        free.put(copy)
+
+    def trial(fault: Fault) -> Trial:
+        copy = free.get()
+        try:
+            return copy.tried(fault)
+        finally:
+            free.put(copy)
+
+    with ThreadPoolExecutor(len(copies)) as pool:
+        return list(pool.map(trial, faults))
+
+
+def listed(faults: Sequence[Fault]) -> Table:
+    """The faults: where they are, what they break and who must notice."""
+    table = Table("fault", "file", "breaks", "must be noticed by", box=None)
+    for fault in faults:
+        table.add_row(*map(Text, (fault.name, fault.file, fault.breaks, fault.test)))
+    return table
+
+
+def told(trials: Sequence[Trial]) -> Table:
+    """The fate of each fault, those that were not caught with the reason."""
+    table = Table("fault", "verdict", "by", "seconds", box=None)
+    table.columns[-1].justify = "right"
+    for trial in trials:
+        caught = trial.verdict is Verdict.CAUGHT
+        style = "" if caught else "bold red"
+        cells = (
+            trial.fault.name,
+            trial.verdict.value,
+            trial.fault.test if caught else f"{trial.fault.test}: {trial.said}",
+        )
+        table.add_row(*(Text(cell, style) for cell in cells), f"{trial.seconds:.1f}")
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,11 @@
+"""All faults, package by package along the dataflow."""
+
+from __future__ import annotations
+
+from . import analysis, emitted, engine, ledger, noise, policy, sql, units
+
+FAULTS = tuple(
+    fault
+    for package in (sql, units, emitted, analysis, noise, ledger, engine, policy)
+    for fault in package.FAULTS
+)

@@ -1,0 +1,77 @@
+"""What the emitted statement settles in the engine, where another wall stands behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from worlds import COLUMNS, Declared, Row, cells, close_all, person, prepared, statistics, world
+
+from dpsql.connection import Connection
+
+
+@pytest.fixture(autouse=True)
+def _worlds_end() -> Iterator[None]:
+    """Worlds are closed with their test."""
+    yield
+    close_all()
+
+
+def sent(connection: Connection, sql: str) -> Sequence[tuple[Any, ...]]:
+    """The rows that the engine sends towards the noise."""
+    return connection.engine.backend.run(prepared(connection, sql).statement.sql).reveal()
+
+
+@pytest.mark.parametrize("unit", ["id", "row"])
+@pytest.mark.parametrize("declared", [False, True], ids=["unknown", "declared"])
+def test_a_group_of_too_few_units_does_not_leave_the_engine(unit: str, *, declared: bool) -> None:
+    """Below the least frequency, in units and not in rows, a group is not even among the exact rows."""
+    kept = {"type": "varchar", **({"values": ["crowd", "alone"]} if declared else {})}
+    rows = [person(who, word="crowd") for who in range(5)]
+    rows += [person(9 + who % 4, word="alone") for who in range(8 if unit == "id" else 4)]
+    columns = COLUMNS | {"word": ("VARCHAR", kept)}
+    connection = world(*rows, columns=columns, unit=unit, table={"min_frequency": 5})
+    found = sent(connection, "SELECT word, COUNT(*), SUM(age) FROM people GROUP BY word")
+    assert [row[0] for row in found] == ["crowd"]
+
+
+@pytest.mark.parametrize("unit", ["id", "row"])
+def test_a_key_that_the_policy_excludes_comes_in_no_combination(unit: str) -> None:
+    """Where NULL is no possible key, rows without one are dropped, whatever they are grouped by besides."""
+    declared = {"type": "varchar", "values": ["Bonn", "Kiel"], "nullable": False}
+    columns = COLUMNS | {"city": ("VARCHAR", declared)}
+    rows: list[Row] = [person(who, city=city) for who, city in enumerate(["Bonn", None, "Ulm"])]
+    connection = world(*rows, columns=columns, unit=unit)
+    found = cells(
+        connection, prepared(connection, "SELECT city, word, COUNT(*) FROM people GROUP BY city, word")
+    )
+    assert list(found) == [("Bonn", "a")]
+
+
+def test_texts_are_equal_only_if_they_are_the_same() -> None:
+    """Under a collation of the database, keys that a query makes itself are not run together."""
+    rows = [person(1, member=True), person(2, member=False), person(3, member=False)]
+    connection = world(*rows, setup=["SET default_collation = 'nocase'"])
+    sql = "SELECT CASE WHEN member THEN 'A' ELSE 'a' END AS k, COUNT(*) FROM people GROUP BY k"
+    assert statistics(connection, sql) == {("A",): ((1,),), ("a",): ((2,),)}
+
+
+@pytest.mark.parametrize("unit", ["id", "row"])
+@pytest.mark.parametrize(("engine", "far"), [("HUGEINT", 2**100), ("HUGEINT", -(2**100)), ("UBIGINT", 2**63)])
+def test_a_value_too_large_for_its_type_is_clamped(engine: str, far: int, unit: str) -> None:
+    """A number beyond 64 bits counts as the nearer bound, as any other beyond the bounds does."""
+    columns: Declared = {"id": ("INTEGER", None), "n": (engine, {"type": "integer", "bounds": [2, 5]})}
+    connection = world({"id": 1, "n": far}, columns=columns, unit=unit)
+    ((total,), *_) = statistics(connection, "SELECT SUM(n) FROM people").values()
+    assert total == ((5,) if far > 0 else (2,))
+
+
+@pytest.mark.parametrize("unit", ["id", "row"])
+def test_groups_come_in_the_order_of_their_keys(unit: str) -> None:
+    """Secret keys come sorted, NULL last, in whatever order the rows lie: the order tells nothing."""
+    words = [f"{number:03}" for number in range(300)] + [None]
+    for ordered in (words, words[::-1]):
+        connection = world(*(person(who, word=word) for who, word in enumerate(ordered)), unit=unit)
+        found = sent(connection, "SELECT word, COUNT(*) FROM people GROUP BY word")
+        assert [row[0] for row in found] == words

@@ -1,0 +1,225 @@
+"""Whatever is asked, and however large it is: an answer or a dpsql.Error, in time that follows the text.
+
+Claim: no text and no parameter makes anything but dpsql's own errors come out of `query` and `explain`,
+which agree on what is refused; a refusal charges nothing. Work grows in proportion to the text, and the
+largest texts are dealt with in bounded time and memory.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from sql.damage import damage, damaged
+from sql.mutants import mutant
+from sql.sentences import sentences
+from sql.shapes import DEEP, LONG, SHAPES, WIDE
+from sql.study import study
+
+import dpsql
+from dpsql.connection import Connection
+from dpsql.errors import BackendError, InternalError
+from dpsql.sql.parse import MAX_CHARACTERS
+
+FAST = settings(phases=[Phase.explicit, Phase.generate], derandomize=True, database=None)
+"""The same examples in each run; `pytest -m deep` tries others each time."""
+
+
+@dataclass(slots=True)
+class Asker:
+    """A connection, and how many charges its answers tell of."""
+
+    connection: Connection
+    charged: int = 0
+
+    def outcome(self, text: str, parameters: Any = None) -> str | None:
+        """The code with which a text is refused by both faces, None where both answer.
+
+        Any error but dpsql.Error escapes, and so does one that says that dpsql contradicts itself or
+        that the engine failed: expressions over private rows are total.
+        """
+        given = [5] * min(text.count("?"), 10_000) if parameters is None else parameters
+        codes = [code for face in (self.explained, self.answered) for code in face(text, given)]
+        assert len(codes) != 1, "one face answers, the other refuses"
+        assert len({*codes}) <= 1, codes
+        return codes[0] if codes else None
+
+    def explained(self, text: str, parameters: Any) -> Iterator[str]:
+        """The code of a refusal to explain a query."""
+        try:
+            str(self.connection.explain(text, parameters))
+        except dpsql.Error as error:
+            yield told(error)
+
+    def answered(self, text: str, parameters: Any) -> Iterator[str]:
+        """The code of a refusal to answer it."""
+        try:
+            self.charged += len(self.connection.query(text, parameters).receipt.entries)
+        except dpsql.Error as error:
+            yield told(error)
+
+
+def told(error: dpsql.Error) -> str:
+    """The code of an error that an analyst may cause and can read."""
+    if isinstance(error, (InternalError, BackendError)):
+        raise error
+    str(error).encode("utf-8", "surrogatepass")
+    return error.code
+
+
+@pytest.fixture(scope="module")
+def asker() -> Iterator[Asker]:
+    """What is asked of the clinic; in the end its ledger holds what the answers told, and nothing for refusals."""
+    with study() as connection:
+        asked = Asker(connection)
+        yield asked
+        assert len(connection.engine.ledger.entries()) == asked.charged
+
+
+@settings(FAST, max_examples=300)
+@given(st.text() | st.binary().map(lambda octets: octets.decode("utf-8", "surrogateescape")))
+def test_any_text(asker: Asker, text: str) -> None:
+    """No text at all breaks the reading of queries, alone or within one."""
+    asker.outcome(text)
+    asker.outcome(f"SELECT COUNT(*) FROM visits WHERE {text}")
+    asker.outcome(f"SELECT COUNT(*) FROM visits WHERE note = '{text}'")
+    asker.outcome(f'SELECT COUNT(*) AS "{text}" FROM visits')
+
+
+@settings(FAST, max_examples=1500)
+@given(damaged())
+def test_any_damage(asker: Asker, text: str) -> None:
+    """A fixture with bits flipped, words put in, left out, swapped or repeated, or its end cut off."""
+    asker.outcome(text)
+
+
+@settings(FAST, max_examples=150)
+@given(sentences() | st.integers(0, 2**64).map(mutant))
+def test_any_sentence(asker: Asker, text: str) -> None:
+    """Sentences of the grammar, and fixtures with a few words changed: answered too, not only read."""
+    asker.outcome(text)
+
+
+@pytest.mark.deep
+@settings(max_examples=50_000, database=None)
+@given(damaged() | sentences() | st.integers(0, 2**64).map(mutant))
+def test_any_text_in_depth(asker: Asker, text: str) -> None:
+    """The same, for long, with examples that differ in each run."""
+    asker.outcome(text)
+
+
+def test_the_damage_is_of_many_kinds(asker: Asker) -> None:
+    """The damaged texts are worth their name: some are still answered, and they fail in many ways."""
+    texts = {damage(seed) for seed in range(600)}
+    codes = [asker.outcome(text) for text in texts]
+    assert len(texts) > 550
+    assert codes.count(None) >= 20
+    assert len({*codes}) >= 12
+    assert not all(text.isascii() for text in texts)
+
+
+VALUES = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.binary() | st.decimals()
+    | st.dates() | st.datetimes(timezones=st.none() | st.just(dt.UTC)) | st.times() | st.timedeltas() | st.complex_numbers()
+    | st.fractions() | st.uuids() | st.lists(st.integers(), max_size=2) | st.builds(object)
+    | st.sampled_from([10**5000, -(10**400), Decimal("1e999999"), "\ud800", "a\0b", "x" * 100_000, dt.date.min, dt.datetime.max])
+)  # fmt: skip
+
+
+@settings(FAST, max_examples=150)
+@given(VALUES, st.sampled_from(["age", "cost", "note", "day", "seen", "urgent", "plan"]))
+def test_any_parameter(asker: Asker, value: Any, column: str) -> None:
+    """A value of any type, in the place of a constant: it is one, or it is refused."""
+    asker.outcome(f"SELECT COUNT(*) FROM visits WHERE {column} = ?", [value])
+    asker.outcome("SELECT COUNT(*) AS n FROM visits LIMIT ?", [value])
+
+
+def calls(connection: Connection, text: str) -> int:
+    """How many functions are called, by Python or within it, to explain a query: the work, whatever the machine."""
+    counted = 0
+
+    def count(*_: Any) -> None:
+        nonlocal counted
+        counted += 1
+
+    before = sys.getprofile()
+    threading.setprofile(count)
+    sys.setprofile(count)
+    try:
+        connection.explain(text, [5] * text.count("?"))
+    except dpsql.Error:
+        pass
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)  # type: ignore[arg-type]
+    return counted
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_work_follows_the_text(asker: Asker, shape: str) -> None:
+    """A text twice as large takes at most about twice the work, up to the limits and beyond them."""
+    small, large = (SHAPES[shape](size) for size in (150, 300))
+    calls(asker.connection, small)
+    assert calls(asker.connection, large) <= 2.2 * calls(asker.connection, small)
+
+
+LARGEST = {
+    **{name: (shape, MAX_CHARACTERS // 3) for name, shape in LONG.items()},
+    **{f"{name}, beyond": (shape, 2 * MAX_CHARACTERS) for name, shape in LONG.items()},
+    **{name: (shape, 100_000) for name, shape in DEEP.items()},
+    **{f"{name}, within": (shape, 8_000) for name, shape in DEEP.items()},
+    **{name: (shape, 10_000) for name, shape in WIDE.items()},
+}
+"""Shapes at their largest: a third of the longest text, beyond it, 100,000 levels, 10,000 parts."""
+GIGABYTES, SECONDS = 3, 300
+"""What a process may take for all of them; it takes a fraction."""
+PROGRAM = """
+import json
+from sql.study import study
+from sql.test_fuzzing import LARGEST, Asker
+with study() as connection:
+    asker = Asker(connection)
+    for name, (shape, size) in LARGEST.items():
+        print(json.dumps([name, asker.outcome(shape(size))]), flush=True)
+"""
+
+
+def test_the_largest_texts_are_bounded() -> None:
+    """Texts of a megabyte, lists of 10,000, 100,000 levels: answered or refused, by a process with limits."""
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (GIGABYTES * 2**30, GIGABYTES * 2**30))
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+
+    root = Path(dpsql.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=limited,
+        env={"PYTHONPATH": f"{root}:{root / 'tests'}", "PATH": "/usr/bin:/bin"},
+    )
+    codes = dict(json.loads(line) for line in done.stdout.splitlines())
+    missing = LARGEST.keys() - codes.keys()
+    assert done.returncode == 0, f"{len(missing)} are missing; {done.stderr[-2000:]}"
+    assert not missing
+    assert all(
+        codes[f"{name}, beyond"] in {"too_long", "syntax", "constant"}
+        for name in LONG
+        if name != "semicolons"
+    )
+    assert all(codes[name] in {"too_long", "too_deep", "syntax"} for name in DEEP)
+    assert codes["a list"] is codes["a list of texts"] is codes["parameters"] is None

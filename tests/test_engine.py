@@ -1,0 +1,92 @@
+"""The dataflow's order: nothing is charged that was not verified, nothing is read that is not charged for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from worlds import close_all, engine_of, person, prepared, spent, words_drawn, world
+
+import dpsql
+from dpsql.analysis import choose
+from dpsql.backends.duckdb import DuckDBBackend
+from dpsql.engine import Asked, Engine, Prepared
+from dpsql.mechanisms import Sensitivity
+
+
+@pytest.fixture(autouse=True)
+def _worlds_end() -> Iterator[None]:
+    """Worlds are closed with their test."""
+    yield
+    close_all()
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The exact rows of each statement that reads private data, as they are read."""
+    rows: list[Any] = []
+    run = DuckDBBackend.run
+
+    def heard(self: DuckDBBackend, sql: str) -> Any:
+        exact = run(self, sql)
+        rows.append(exact.reveal())
+        return exact
+
+    monkeypatch.setattr(DuckDBBackend, "run", heard)
+    return rows
+
+
+@pytest.mark.parametrize("budget", [{"epsilon": 100}, {"epsilon": 100, "delta": 1e-6}], ids=["pure", "zcdp"])
+def test_a_plan_with_too_little_noise_is_neither_charged_nor_run(
+    budget: dict[str, Any], monkeypatch: pytest.MonkeyPatch, read: list[Any]
+) -> None:
+    """Where the planner slips, the second derivation stops the query before any effect, EXPLAIN too."""
+    right = choose.sensitivity
+
+    def slipped(*args: Any, **kwargs: Any) -> Sensitivity:
+        found = right(*args, **kwargs)
+        return Sensitivity(found.l1 / 2, found.l2_squared / 4)
+
+    connection = world(person(1), budget=budget)
+    monkeypatch.setattr(choose, "sensitivity", slipped)
+    for ask in (connection.query, connection.explain):
+        with pytest.raises(dpsql.InternalError) as caught:
+            ask("SELECT COUNT(*) FROM people")
+        assert caught.value.code == "verification"
+    assert (spent(connection), words_drawn(connection), read) == (0, 0, [])
+
+
+def test_all_statements_of_a_query_see_one_moment(monkeypatch: pytest.MonkeyPatch, read: list[Any]) -> None:
+    """What the owner commits between the look-up of public facts and the read is not read."""
+    connection = world(person(1, city="Bonn"))
+    owner = engine_of(connection).cursor()
+    prepare = Engine.prepare
+
+    def overtaken(self: Engine, asked: Asked) -> Prepared:
+        decided = prepare(self, asked)
+        owner.execute("INSERT INTO regions SELECT 'Bonn', 9 FROM range(500)")
+        return decided
+
+    monkeypatch.setattr(Engine, "prepare", overtaken)
+    sql = "SELECT COUNT(*) FROM people JOIN regions ON city = name"
+    connection.query(sql)
+    assert read == [[(1, 1)]]
+    monkeypatch.undo()
+    assert prepared(connection, sql).plan.analysis.bound.rows == 2 * 501
+
+
+def test_every_table_that_is_read_is_charged() -> None:
+    """A release over two private tables costs each of them what it loses, whichever is named first."""
+    setup = ["CREATE TABLE visits AS SELECT 1 AS id, 9 AS cost"]
+    visits = {"unit": "id", "rows_per_unit": 1, "columns": {"cost": {"type": "integer", "bounds": [0, 9]}}}
+    connection = world(person(1), setup=setup, tables={"visits": visits})
+    for number, tables in enumerate(("people AS p JOIN visits AS v", "visits AS v JOIN people AS p"), 1):
+        query = prepared(connection, f"SELECT COUNT(*) FROM {tables} ON p.id = v.id")
+        assert set(query.charges) == {"people", "visits"}
+        assert len(set(query.charges.values())) == 1
+        connection.query(query.asked.sql)
+        assert {name: state.queries for name, state in connection.budget().items()} == {
+            "people": number,
+            "visits": number,
+        }

@@ -1,0 +1,103 @@
+"""The step from exact to noisy: what is added to which cell, and which groups it lets out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import pytest
+from entropy import SeededEntropy
+from worlds import Row, cells, close_all, person, prepared, world
+
+from dpsql.analysis.choose import Measured
+from dpsql.backends import Exact
+from dpsql.engine import Prepared
+from dpsql.mechanisms import Entropy, Mechanism
+from dpsql.release import ReleasedTable, release
+
+AGGREGATES = "COUNT(*), AVG(cost), SUM(age)"
+CROWDS: list[Row] = [
+    *(person(who, word="crowd") for who in range(1000)),
+    *(person(5000 + who, word="few") for who in range(3)),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered(Mechanism):
+    """Draws `first`, then a step more each time, so that each draw is known again."""
+
+    name: ClassVar[str] = "numbered"
+
+    first: int
+    step: int = 1
+
+    def draw(self, size: int, entropy: Entropy) -> list[int]:  # noqa: ARG002  (the Protocol's)
+        """`size` numbers in order."""
+        return [self.first + self.step * index for index in range(size)]
+
+
+@pytest.fixture(autouse=True)
+def _worlds_end() -> Iterator[None]:
+    """Worlds are closed with their test."""
+    yield
+    close_all()
+
+
+def noised(plan: Measured, *firsts: int, step: int = 1) -> Measured:
+    """The plan with known noise: block b draws from the b-th of `firsts` on."""
+    blocks = zip(plan.blocks, firsts, strict=True)
+    return replace(
+        plan, blocks=tuple(replace(block, mechanism=Numbered(first, step)) for block, first in blocks)
+    )
+
+
+def released(query: Prepared, plan: Measured, rows: Exact) -> ReleasedTable:
+    """What is released of exact rows."""
+    return release(plan, query.statement, rows, SeededEntropy(1))
+
+
+@pytest.mark.parametrize("unit", ["id", "row"])
+@pytest.mark.parametrize("keys", ["", "city, ", "city, member, "])
+def test_every_cell_has_a_draw_of_its_own(keys: str, unit: str) -> None:
+    """No two cells share a draw, be they of one group or block or not; an empty group's have theirs too."""
+    connection = world(person(1), person(2, city="Kiel"), unit=unit)
+    group = f" GROUP BY {keys.rstrip(', ')}" if keys else ""
+    query = prepared(connection, f"SELECT {keys}{AGGREGATES} FROM people{group}")
+    exact = cells(connection, query)
+    firsts = [10**15 * (1 + index) for index in range(len(query.plan.blocks))]
+    table = released(query, noised(query.plan, *firsts), connection.engine.backend.run(query.statement.sql))
+    width = query.statement.keys
+    noisy = {row[:width]: found for row, found in zip(table.rows, table.cells, strict=True)}
+    assert noisy.keys() == exact.keys()
+    assert len(firsts) > 1
+    for index, first in enumerate(firsts):
+        added = [a - b for key in exact for a, b in zip(noisy[key][index], exact[key][index], strict=True)]
+        assert sorted(added) == [first + number for number in range(len(added))]
+    assert not keys or any(not any(map(any, blocks)) for blocks in exact.values()), "no group is empty"
+
+
+@pytest.mark.parametrize("unit", ["id", "row"])
+@pytest.mark.parametrize(("noise", "shown"), [(10**6, ["crowd", "few"]), (0, ["crowd"]), (-(10**6), [])])
+def test_noise_decides_which_keys_are_shown(noise: int, shown: list[str], unit: str) -> None:
+    """A crowd is kept back if its noise is low enough, three people are shown if theirs is high enough."""
+    connection = world(*CROWDS, unit=unit)
+    query = prepared(connection, "SELECT word, COUNT(*) FROM people GROUP BY word")
+    plan = noised(query.plan, *[noise for _ in query.plan.blocks], step=0)
+    table = released(query, plan, connection.engine.backend.run(query.statement.sql))
+    assert [row[0] for row in table.rows] == shown
+
+
+@pytest.mark.parametrize(
+    ("unit", "counts"),
+    [("id", {"crowd": (5, 5), "alone": (4, 8)}), ("row", {"crowd": (5,), "alone": (4,)})],
+)
+def test_too_few_units_are_not_released_whatever_the_engine_sends(
+    unit: str, counts: Mapping[str, tuple[int, ...]]
+) -> None:
+    """The least frequency holds here for itself: in units, with any noise, without the engine's help."""
+    connection = world(unit=unit, table={"min_frequency": 5})
+    query = prepared(connection, "SELECT word, COUNT(*) FROM people GROUP BY word")
+    rows: list[tuple[Any, ...]] = [(key, *moments) for key, moments in counts.items()]
+    plan = noised(query.plan, *[10**9 for _ in query.plan.blocks])
+    assert [row[0] for row in released(query, plan, Exact(rows)).rows] == ["crowd"]
