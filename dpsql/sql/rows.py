@@ -37,7 +37,7 @@ from dpsql.plan.tables import Link, Scan
 from dpsql.plan.types import Type, common
 from dpsql.sql import keys
 from dpsql.sql.clean import clean, widened
-from dpsql.sql.scalar_text import column, constant, identifier, measured, write
+from dpsql.sql.scalar_text import cast, column, constant, identifier, measured, write
 from dpsql.sql.within import exactly, within
 
 UNIT, OWNER, KEY = '"#unit"', '"#owner"', '"#key"'
@@ -238,16 +238,16 @@ class _Block:
         items = []
         for ours, theirs in zip(operation.columns, side.columns, strict=True):
             text = column(theirs) if operation.kind is SetKind.UNION_ALL else keys.grouped(theirs)
-            items.append(text if ours.type is theirs.type else f"CAST({text} AS {ours.type.value})")
+            items.append(text if ours.type is theirs.type else cast(text, ours.type))
         return self._derived(side, side.columns, _named(items, operation.columns), units=units)
 
 
 def _values(source: Values) -> str:
     """Rows of constants; of no row at all, no row."""
-    kinds = [column.type.value for column in source.columns]
+    kinds = [column.type for column in source.columns]
     rows = source.rows or ((None,) * len(kinds),)
     texts = [
-        f"({', '.join(f'CAST({constant(value)} AS {kind})' for value, kind in zip(row, kinds, strict=True))})"
+        f"({', '.join(cast(constant(value), kind) for value, kind in zip(row, kinds, strict=True))})"
         for row in rows
     ]
     names = ", ".join(identifier(column.name) for column in source.columns)

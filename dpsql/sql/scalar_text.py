@@ -52,6 +52,11 @@ def constant(value: Value) -> str:
             return f"DATE '{value.isoformat()}'"
 
 
+def cast(text: str, kind: Type) -> str:
+    """The SQL of a value as one of a type; what is always NULL has none."""
+    return text if kind is Type.NULL else f"CAST({text} AS {kind.value})"
+
+
 def column(name: Column) -> str:
     """A column of a scan."""
     return f"{identifier(name.source)}.{identifier(name.name)}"
@@ -68,7 +73,7 @@ def write(expr: Expr) -> str:
             return constant(expr.value)
         case Scalar():
             # Its value takes this place before the text is sent: until then it is only looked at.
-            return f"CAST(NULL AS {expr.type.value}) /* {expr} */"
+            return f"{cast('NULL', expr.type)} /* {expr} */"
         case Call():
             return _call(expr)
 

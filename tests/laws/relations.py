@@ -329,7 +329,7 @@ class Relations:
         operator, distinct = self.draw(_SETS)
         node = operator(this=exp.null(), expression=exp.null(), distinct=distinct)
         try:
-            return set_operation(replace(self.context, derive=side), node, alias, ())
+            return set_operation(replace(self.context, derive=side), node, alias)
         except QueryRejected:  # rows of no unit that can be told
             return self._project(alias, 0, private=private)
 

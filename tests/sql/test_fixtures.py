@@ -105,11 +105,11 @@ def test_every_function_and_aggregate_has_an_accepted_fixture(connection: Connec
 
 
 def _parts(prepared: Prepared) -> Iterator[Expr]:
-    release = prepared.post.release
     expressions = [output.expr for output in prepared.post.outputs]
-    expressions += [key.expr for key in release.keys]
-    expressions += [item.argument for item in release.aggregations if item.argument is not None]
-    expressions += [*_predicates(release.input)]
+    for part in prepared.releases:
+        expressions += [key.expr for key in part.release.keys]
+        expressions += [item.argument for item in part.release.aggregations if item.argument is not None]
+        expressions += [*_predicates(part.release.input)]
     for expression in expressions:
         yield from walk(expression)
 
