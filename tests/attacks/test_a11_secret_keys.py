@@ -18,6 +18,8 @@ from worlds import COLUMNS, Declared, Row, assert_within, cells, engine_of, hold
         "SELECT word FROM people GROUP BY word",
         "SELECT word, COUNT(DISTINCT id), SUM(age) FROM people GROUP BY word HAVING COUNT(*) > -9",
         "SELECT LOWER(word) FROM people GROUP BY ALL",
+        "SELECT DISTINCT word FROM people",
+        "SELECT COUNT(*), x FROM (SELECT word AS x FROM people) AS p GROUP BY x",
     ],
 )
 @pytest.mark.parametrize("unit", ["id", "row"])

@@ -73,7 +73,8 @@ Rows = Mapping[str, tuple[Row, ...]]
 _X = ("1.5", "-1", "4", "-0.0", "nan", "inf", "-inf", "1e308", "-7.25", None)
 _RAW = ("9223372036854775807", "-9223372036854775808", "1", "-3", None)
 _TEXTS = ("a", "A", "b", "", None)
-_VIDS, _IIDS = (10, 11, 12, None), (100, 101, 102, None)
+_VIDS, _IIDS = (10, 10, 11, 11, None), (100, 100, 101, 101, None)
+"""Few keys, so that people share them."""
 NOWHERE = 13
 """A key that only rows of nobody name."""
 
@@ -222,18 +223,14 @@ def share(draw: random.Random, person: int | None, most: int) -> Rows:
         )
         for _ in range(draw.randint(0, 3))
     ]
-    leading = [visit.vid for visit in visits] or [NOWHERE]
+    leading = [visit.vid for visit in visits] * 4 or [10]
     items = [
-        Item(
-            draw.choice(_IIDS),
-            draw.choice((*leading, *leading, NOWHERE, None)),
-            draw.choice(("0", "3", "7", None)),
-        )
+        Item(draw.choice(_IIDS), draw.choice((*leading, NOWHERE, None)), draw.choice(("0", "3", "7", None)))
         for _ in range(draw.randint(0, 3))
     ]
-    holding = [item.iid for item in items] or [NOWHERE]
+    holding = [item.iid for item in items] * 4 or [100]
     parts = [
-        Part(draw.choice((*holding, *holding, None)), draw.choice(("-2", "2", "5", None)))
+        Part(draw.choice((*holding, NOWHERE, None)), draw.choice(("-2", "2", "5", None)))
         for _ in range(draw.randint(0, 3))
     ]
     drawn: dict[str, Sequence[Row]] = {"people": people, "visits": visits, "items": items, "parts": parts}

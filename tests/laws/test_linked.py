@@ -78,6 +78,7 @@ GROUPED = (
     "SELECT d, COUNT(*) FROM (SELECT id, COUNT(DISTINCT s) AS d FROM people GROUP BY id) GROUP BY d",
     "SELECT SUM(GREATEST(LEAST(t, 3), -3)), COUNT(t) FROM (SELECT id, SUM(raw) AS t FROM people GROUP BY id)",
     "SELECT SUM(CASE WHEN t * t > 0 THEN 1 ELSE 0 END) FROM (SELECT id, SUM(raw) AS t FROM people GROUP BY id)",
+    "SELECT COUNT(t * t) FROM (SELECT id, SUM(536870912 + COALESCE(n, 0) * 0) AS t FROM people GROUP BY id)",
     "SELECT low, COUNT(*) FROM (SELECT id, MIN(s) AS low FROM people GROUP BY id) GROUP BY low",
     "SELECT visits, COUNT(*) FROM (SELECT id, COUNT(vid) AS visits FROM people LEFT JOIN visits ON id = person GROUP BY id) GROUP BY visits",
     "SELECT k, SUM(r) FROM (SELECT id, k, COUNT(*) AS r FROM people GROUP BY id, k HAVING COUNT(*) > 1) GROUP BY k",
