@@ -42,6 +42,7 @@ BENCH = Bench()
 BLOCKS = ("rows", "units", "count of x", "presence of x", "total of x", "partition of x")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_no_neighbour_moves_a_statistic_further_than_derived(function: str) -> None:
     """The laws of the oracle hold for plans that apply the function, most of them."""
@@ -55,6 +56,7 @@ def test_no_neighbour_found_in_a_long_search_moves_a_statistic_further(deepest: 
     DEEP(given(cases(BENCH, deepest=deepest))(BENCH.check))()
 
 
+@pytest.mark.deep
 def test_the_search_leaves_no_kind_out() -> None:
     """Every function, aggregate, node, unit, neighbouring relation, block and noise is among the cases tried."""
     seen: set[str] = set()
