@@ -22,16 +22,16 @@ LOCKED: dict[str, bool | str | int | float | list[str]] = {
     "memory_limit": "80%",
     "temp_directory": "",
     "enable_external_access": False,
-    "allowed_configs": ["disabled_filesystems"],
+    "allowed_configs": ["disabled_filesystems", "enable_progress_bar"],
     "lock_configuration": True,
 }
 """The second wall behind the whitelist: no file, extension, variable of the program or setting.
 
 Memory is bounded by a share of the machine's, and nothing is ever written to disk: a statement that
-needs more fails. The one setting left open can only close more, which `seal` does.
+needs more fails. The settings left open are those that `seal` closes.
 """
 
-_SEAL = "SET disabled_filesystems = 'LocalFileSystem'"
+_SEAL = ("SET disabled_filesystems = 'LocalFileSystem'", "SET enable_progress_bar = false")
 
 _NUMBER = "SELECT txid_current()"
 _FUNCTIONS = "SELECT function_name, internal FROM duckdb_functions()"
@@ -149,12 +149,14 @@ class DuckDBBackend:
 
 
 def seal(connection: duckdb.DuckDBPyConnection) -> None:
-    """Takes files away for good from an engine that has opened all it needs.
+    """Takes files away for good from an engine that has opened all it needs, and its word on standard output.
 
     Without external access DuckDB still reads the database's own file by its name, and reads and writes
-    the log beside it; its configuration cannot say so before the file is open.
+    the log beside it; its configuration cannot say so before the file is open. Of a long query it prints
+    how much of it is done, among the answers, and exact.
     """
-    connection.execute(_SEAL)
+    for setting in _SEAL:
+        connection.execute(setting)
 
 
 def _connect(

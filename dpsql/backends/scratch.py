@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import duckdb
 
-from dpsql.backends.duckdb import LOCKED
+from dpsql.backends.duckdb import LOCKED, seal
 from dpsql.errors import OperationalError
 from dpsql.plan.types import Value
 
@@ -27,6 +27,7 @@ class Scratch:
 
     def __init__(self) -> None:
         self._connection = _engine(os.getpid()).cursor()
+        seal(self._connection)
         self._types: dict[str, Sequence[str]] = {}
 
     def create(self, table: str, columns: Sequence[tuple[str, str]]) -> None:

@@ -206,9 +206,7 @@ class _Assembly:
     def join(self, item: Attached) -> None:
         """Joins one more source."""
         left = item.kind is JoinKind.LEFT
-        candidates = [*item.conditions] if left else [*self.loose, *item.conditions]
-        candidates = list(dict.fromkeys(candidates))
-        pairs = {condition: self._pair(condition, item) for condition in candidates}
+        pairs = {part: self._pair(part, item) for part in (item.conditions if left else self.loose)}
         on = tuple(pair for pair in pairs.values() if pair is not None)
         others = [condition for condition, pair in pairs.items() if pair is None]
         right, proven = self.scope.tables[item.alias].relation, False

@@ -66,7 +66,8 @@ def selected(
     Groups of private rows are released where their keys do not hold the unit.
     """
     grouping: Grouping
-    if node.args.get("group") or node.args.get("having") or any(map(aggregates, node.expressions)):
+    shown = [*node.expressions, *filter(None, [node.args.get("order")])]
+    if node.args.get("group") or node.args.get("having") or any(map(aggregates, shown)):
         grouping = Groups(scope, node, relation, alias=scope.context.fresh(node))
         items = grouping.items()
         grouping.group(items)

@@ -81,9 +81,9 @@ class Bench:
 
     connection: duckdb.DuckDBPyConnection = field(init=False)
     backend: DuckDBBackend = field(init=False)
-    _engines: dict[Rules, Engine] = field(default_factory=dict)
-    _ledgers: dict[str, Ledger] = field(default_factory=dict)
-    _prices: dict[tuple[str, Fraction], Price] = field(default_factory=dict)
+    _engines: dict[Rules, Engine] = field(init=False, default_factory=dict)
+    _ledgers: dict[str, Ledger] = field(init=False, default_factory=dict)
+    _prices: dict[tuple[str, Fraction], Price] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.connection = duckdb.connect(config={"threads": 1})

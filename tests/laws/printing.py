@@ -20,6 +20,7 @@ from dpsql.plan.nodes import (
     Filter,
     Grouped,
     Join,
+    JoinKind,
     Matching,
     Order,
     Post,
@@ -28,7 +29,6 @@ from dpsql.plan.nodes import (
     SetOperation,
     Source,
     Values,
-    sources,
 )
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import type_of
@@ -118,13 +118,26 @@ def _aggregate(signature: str, argument: Expr | None) -> str:
 
 
 def unit_column(relation: Relation) -> Column | None:
-    """A column that holds the unit's id, as COUNT(DISTINCT unit) names it."""
-    for source in sources(relation):
+    """A column that holds the unit's id in each row, as COUNT(DISTINCT unit) names it."""
+    for source in _in_each_row(relation):
         known = (source.unit.column,) if isinstance(source, Scan) else source.columns
         for column in known:
             if column is not None and column.facts.is_unit:
                 return column
     return None
+
+
+def _in_each_row(relation: Relation) -> Iterator[Source]:
+    """The sources that no LEFT JOIN leaves out."""
+    match relation:
+        case Join():
+            yield from _in_each_row(relation.left)
+            if relation.kind is not JoinKind.LEFT:
+                yield relation.right
+        case Filter() | Matching():
+            yield from _in_each_row(relation.input)
+        case _:
+            yield relation
 
 
 def _source(source: Source) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-FAST = settings(max_examples=16, derandomize=True, database=None)
+FAST = settings(max_examples=10, derandomize=True, database=None)
 """For each function of the registry; the same examples in each run."""
+LONGER = settings(max_examples=900, derandomize=True, database=None)
+"""For all functions together."""
 WIDE = settings(max_examples=500, derandomize=True, database=None)
 """For laws that need no engine."""
 DEEP = settings(max_examples=25_000, database=None)

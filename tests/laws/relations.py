@@ -318,7 +318,7 @@ class Relations:
         if is_private(relation):
             around = ANYWHERE if argument is None else interval(argument, conditions(relation))
             ends = entry.interval(around, most_rows(relation, self.facts))
-        return Within(entry.name, argument), Facts(result or Type.NULL, "", ends)
+        return Within(entry.name, argument), Facts(result or Type.NULL, "", ends, nullable=entry.nullable)
 
     def _set(self, alias: str, depth: int, *, private: bool) -> Project | SetOperation:
         """Two queries put together by position."""

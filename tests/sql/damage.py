@@ -62,7 +62,7 @@ def _change(random: Random, pieces: list[str]) -> None:
 
 def _flipped(random: Random, piece: str) -> str:
     """A piece with one bit of its UTF-8 changed; what is no text any more becomes halves of surrogate pairs."""
-    octets = bytearray(piece.encode("utf-8", "surrogateescape"))
+    octets = bytearray(piece.encode("utf-8", "surrogatepass"))
     if octets:
         octets[random.randrange(len(octets))] ^= 1 << random.randrange(8)
     return octets.decode("utf-8", "surrogateescape")

@@ -125,7 +125,7 @@ def test_the_damage_is_of_many_kinds(asker: Asker) -> None:
     texts = {damage(seed) for seed in range(600)}
     codes = [asker.outcome(text) for text in texts]
     assert len(texts) > 550
-    assert codes.count(None) >= 20
+    assert codes.count(None) >= 10
     assert len({*codes}) >= 12
     assert not all(text.isascii() for text in texts)
 
