@@ -36,7 +36,10 @@ def _logarithm(function: Callable[[float], float]) -> Rule:
 def _power(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
     """A power of a positive base is monotone in the base and in the exponent: its extremes are corners."""
     base, exponent = of
-    anything = Interval(0) if base.low is not None and base.low >= 0 else Interval()
+    # Negative zero is within [0, 1], and to the power of -1 it is -inf.
+    inverted = exponent.low is None or exponent.low < 0
+    positive = base.low is not None and (base.low > 0 or (base.low == 0 and not inverted))
+    anything = Interval(0) if positive else Interval()
     if not (base.bounded and exponent.bounded):
         return anything
     (low, high), (least, most) = base.ends, exponent.ends
@@ -47,6 +50,8 @@ def _power(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
         return _around([(end, least) for end in ends])
     if low < 0 and (least < most or high < 0):
         return anything
+    if low == 0 and least < 0:
+        return anything if least < most else Interval(0)
     low = max(low, Fraction(0))
     if low == 0 and least < 0:
         return Interval(0)

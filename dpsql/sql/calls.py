@@ -40,7 +40,8 @@ _SAMPLES: Mapping[Type, Literal] = {
 def meant(source: Source, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]) -> Expr:
     """The call that a name means with these arguments. Raises QueryRejected at the node."""
     if name in READS_TEXT:
-        arguments = tuple(map(_as_text, arguments))
+        first = READS_TEXT[name]
+        arguments = (*arguments[:first], *map(_as_text, arguments[first:]))
     problem: tuple[Function, str] | None = None
     for taken in _readings(source, node, name, arguments):
         for function in overloads(name):

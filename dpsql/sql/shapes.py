@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from sqlglot import exp
 
@@ -73,8 +74,8 @@ SPAN_UNITS: Mapping[str, str] = {word: unit for unit, many in _PLURALS.items() f
 SPANS: Mapping[str, str] = {f"to_{many}": unit for unit, many in _PLURALS.items()}
 """Functions that give an interval, each with its unit."""
 
-READS_TEXT = frozenset({"||", "concat", "concat_ws"})
-"""Functions that read values of any type as text."""
+READS_TEXT = MappingProxyType({"||": 0, "concat": 0, "concat_ws": 1})
+"""Functions that read values of any type as text, with the place of the first that they read so."""
 
 _VOLATILE = "it does not depend on the data alone, and would make answers that cannot be repeated"
 _SESSION = "it tells of the session or the program, not of the data"

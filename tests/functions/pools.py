@@ -65,6 +65,7 @@ CONSTANTS: Mapping[Type, tuple[Value, ...]] = {
     Type.DOUBLE: (1.5, 0.0, -0.0, 0.1, -2.0, 1e308, 5e-324),
     Type.VARCHAR: (
         "a",
+        "A",
         "%a_",
         "!",
         "",
