@@ -110,11 +110,12 @@ _VALUES = {
 
 
 def _part(name: str, interval: Rule) -> Function:
+    result = Type.DOUBLE if name in _REAL else Type.INTEGER
     return Function(
         name,
         f"EXTRACT({name} FROM t)",
-        fixed(Type.DOUBLE if name in _REAL else Type.INTEGER, TEMPORAL),
-        f"TRY(EXTRACT({name} FROM CAST({{0}} AS TIMESTAMP)))",
+        fixed(result, TEMPORAL),
+        f"CAST(TRY(EXTRACT({name} FROM CAST({{0}} AS TIMESTAMP))) AS {result.value})",
         _TOTAL,
         interval=interval,
         strict=True,

@@ -231,7 +231,7 @@ ENTRIES = (
         "repeat",
         "REPEAT(s, count)",
         fixed(Type.VARCHAR, TEXT, INTEGER),
-        "REPEAT({0}, {1})",
+        "CAST(REPEAT({0}, {1}) AS VARCHAR)",
         "the count is a small constant",
         strict=True,
         literals=frozenset({1}),

@@ -45,6 +45,8 @@ _WIDER = frozenset({"TIMESTAMP", "DOUBLE", "VARCHAR", "DATE", "BIGINT"})
 _HARMLESS = frozenset(
     {"nullif", "to_microseconds", *(f"to_{unit}s" for unit in BUCKETS)}  # the units of constants alone
 )
+_FITTING = {Type.INTEGER: ("INTEGER",), Type.VARCHAR: ('"NULL"',)}
+"""Types that the engine takes wherever it takes the entry's own."""
 _BESIDE = 40
 """Expressions in one statement."""
 
@@ -190,6 +192,23 @@ def _of_constants(function: Function, types: Signature) -> Iterator[Call]:
         call = build(function, arguments)
         if call is not None:
             yield call
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
+def test_null_has_the_type_of_values(bench: Bench, function: Function) -> None:
+    """NULL in an argument's place leaves the type what the entry says, so what is around it still fits."""
+    for types in signatures(function):
+        for place, kind in enumerate(types):
+            if place in function.literals:
+                continue
+            arguments = [
+                Literal(None, Type.NULL) if other == place else Literal(CONSTANTS[kind][0], kind)
+                for other, kind in enumerate(types)
+            ]
+            call = build(function, arguments)
+            if call is not None and call.type is not Type.NULL:
+                ((found,),) = bench.connection.execute(f"SELECT TYPEOF({write(call)})").fetchall()
+                assert found in (call.type.value, *_FITTING.get(call.type, ())), (write(call), kind)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)

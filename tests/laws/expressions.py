@@ -152,7 +152,7 @@ class Expressions:
     def _call(self, name: str, kind: Type, depth: int) -> Expr:
         function = FUNCTIONS[name]
         types = self.draw(one_of(takes(name, kind)))
-        if self.draw(SELDOM):
+        if types and self.draw(SELDOM):
             place = self.draw(_place(len(types)))
             nulled = (*types[:place], Type.NULL, *types[place + 1 :])
             types = nulled if function.result(nulled) is kind else types
