@@ -92,10 +92,10 @@ CONSTANTS: Mapping[Type, tuple[Value, ...]] = {
 """For each type values that constants of a query can have."""
 
 Signature = tuple[Type, ...]
-MOST_ROWS = 1_500
+MOST_ROWS = 1_000
 _LONGEST = 4
 """Fewer arguments than this are tried of a function which takes any number."""
-_MOST_MIXED = 12
+_MOST_MIXED = 8
 """Most signatures of several types that are tried of a function."""
 
 
@@ -143,7 +143,7 @@ def column(place: int, kind: Type, interval: Interval | None = None) -> Column:
 
 
 def calls(
-    function: Function, types: Signature, intervals: Sequence[Interval] | None = None, most: int = 12
+    function: Function, types: Signature, intervals: Sequence[Interval] | None = None, most: int = 8
 ) -> Iterator[Call]:
     """Calls of an entry over columns, with constants where it wants some; at least one of each entry."""
     places = [

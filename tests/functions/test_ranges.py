@@ -64,7 +64,7 @@ BOXES: dict[Type, tuple[Box, ...]] = {
     Type.BOOLEAN: ((False, True), (True,)),
     Type.VARCHAR: (("", "a", "abc", "é", "12", "2024-02-29"),),
 }
-MOST_BOXES = 12
+MOST_BOXES = 8
 """Most combinations of boxes that are tried of a signature."""
 
 

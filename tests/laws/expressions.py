@@ -162,7 +162,10 @@ class Expressions:
             else self.part(wanted, depth - 1)
             for place, wanted in enumerate(types)
         ]
-        return build(name, *arguments) or self.leaf(kind)
+        built = build(name, *arguments)
+        # EPOCH_MS(NULL) and its like are read as the first entry of the name, which gives another type.
+        fits = built is not None and (built.type is kind or (built.type.numeric and kind.numeric))
+        return built if built is not None and fits else self.leaf(kind)
 
 
 @cache
