@@ -183,6 +183,7 @@ def test_domains_are_derived() -> None:
         ("date_diff_month", (Type.DATE, Type.DATE), (_EVERY_DAY, _EVERY_DAY), Interval(-1, 1)),
         ("hour", (Type.DATE,), (_EVERY_DAY,), Interval(0, 23)),
         ("decade", (Type.DATE,), (_EVERY_DAY,), Interval(202, 202)),
+        ("power", (Type.DOUBLE, Type.INTEGER), ((0.0, 1.0), (-1, 2)), Interval()),  # of negative zero -inf
     ],
 )
 def test_intervals_are_narrow(name: str, types: Signature, boxes: Sequence[Box], expected: Interval) -> None:
