@@ -14,7 +14,6 @@ import math
 
 from dpsql.analysis.bounds import Known, interval
 from dpsql.functions.conditional import case_branches
-from dpsql.functions.dates import moment, truncate
 from dpsql.plan.expr import Call, Column, Expr, Literal
 from dpsql.plan.types import Type, Value
 
@@ -47,7 +46,7 @@ def nullable(expr: Expr) -> bool:
             return expr.facts.nullable
         case Literal():
             return expr.value is None
-        case Call() if expr.function.name == "is_null":
+        case Call() if expr.function.certain:
             return False
         case Call() if expr.function.name == "case":
             branches, otherwise = case_branches(expr.arguments)
@@ -71,8 +70,9 @@ def _values(expr: Expr, known: Known) -> Domain | None:
         chosen = _chosen(expr, known)
         if chosen is not None:
             return chosen
-        if expr.function.name.startswith("date_trunc_"):
-            return _truncated(expr, known)
+        listed = _listed(expr, known)
+        if listed is not None:
+            return listed
     return _counted(expr, known)
 
 
@@ -117,37 +117,11 @@ def _counted(expr: Expr, known: Known) -> Domain | None:
     return tuple(map(float, places)) if expr.type is Type.DOUBLE else tuple(places)
 
 
-def _truncated(expr: Call, known: Known) -> Domain | None:
-    """All starts of a unit of time within a bounded interval."""
-    (argument,) = expr.arguments
-    around = interval(argument, known)
-    if not around.bounded:
+def _listed(expr: Call, known: Known) -> Domain | None:
+    """All that a function can give, where its entry says it and that is not too much."""
+    around = tuple(interval(argument, known) for argument in expr.arguments)
+    values = expr.function.values(expr.arguments, around)
+    if values is None:
         return None
-    unit = expr.function.name.removeprefix("date_trunc_")
-    low, high = (moment(argument.type, end) for end in around.ends)
-    starts: list[Value] = []
-    at = truncate(unit, low)
-    while at <= high:
-        starts.append(at)
-        if len(starts) > MAX_DERIVED:
-            return None
-        at = _next(unit, at)
-    return tuple(starts)
-
-
-_STEPS = {
-    "year": dt.timedelta(days=366),
-    "quarter": dt.timedelta(days=93),
-    "month": dt.timedelta(days=31),
-    "week": dt.timedelta(days=7),
-    "day": dt.timedelta(days=1),
-    "hour": dt.timedelta(hours=1),
-}
-
-
-def _next(unit: str, at: dt.datetime) -> dt.datetime:
-    """The next start: a longest step on, truncated back. The step never reaches the start after it."""
-    try:
-        return truncate(unit, at + _STEPS[unit])
-    except OverflowError:
-        return dt.datetime.max  # noqa: DTZ901  (SQL timestamps have no zone)
+    listed = tuple(itertools.islice(values, MAX_DERIVED + 1))
+    return listed if len(listed) <= MAX_DERIVED else None

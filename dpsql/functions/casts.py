@@ -2,65 +2,164 @@
 
 from __future__ import annotations
 
-from dpsql.functions.signatures import ANY, fixed
-from dpsql.plan.expr import Expr, Function
+import math
+from fractions import Fraction
+
+from dpsql.functions.enclosures import Rule, constantly, doubles
+from dpsql.functions.moments import mapped
+from dpsql.functions.signatures import ANY, INTEGER, fixed
+from dpsql.plan.expr import Expr, Function, Literal
 from dpsql.plan.interval import Interval
-from dpsql.plan.types import Type
+from dpsql.plan.types import Type, Value
 
 _TOTAL = "TRY_CAST gives NULL instead of an error"
+_ORDERED = (Type.INTEGER, Type.DOUBLE, Type.BOOLEAN)
+_PLAIN = (Type.INTEGER, Type.DOUBLE, Type.VARCHAR, Type.BOOLEAN)
+MOST_PRECISION = 38
+_SINGLE = Fraction(1, 2**24)
+_LEAST_SINGLE = Fraction(1, 2**149)
 
 
-def _rounded(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-    if arguments[0].type in (Type.INTEGER, Type.DOUBLE, Type.BOOLEAN):
-        return of[0].outward()
-    return Interval()
+def _of_numbers(rule: Rule) -> Rule:
+    """What text says is not known; numbers and booleans keep their place, but for the rule."""
+    return lambda arguments, of: rule(arguments, of) if arguments[0].type in _ORDERED else Interval()
 
 
-def _same(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-    return of[0] if arguments[0].type in (Type.INTEGER, Type.DOUBLE, Type.BOOLEAN) else Interval()
+def _whole(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
+    return of[0].outward()
+
+
+def _same(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
+    return doubles(of[0])
+
+
+def _single(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
+    low, high = of[0].low, of[0].high
+    return doubles(
+        Interval(
+            None if low is None else low - abs(low) * _SINGLE - _LEAST_SINGLE,
+            None if high is None else high + abs(high) * _SINGLE + _LEAST_SINGLE,
+        )
+    )
+
+
+def _decimal(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
+    precision, scale = (argument.value for argument in arguments[1:] if isinstance(argument, Literal))
+    if not isinstance(precision, int) or not isinstance(scale, int):
+        return Interval()
+    unit = Fraction(1, 10**scale)
+    most = (10**precision - 1) * unit
+    low, high = of[0].low, of[0].high
+    exact = Interval(
+        None if low is None else math.floor(low / unit) * unit,
+        None if high is None else math.ceil(high / unit) * unit,
+    )
+    return doubles(exact.meet(Interval(-most, most)))
+
+
+def _precision(values: tuple[Value, ...]) -> str | None:
+    precision, scale = values
+    fits = (
+        isinstance(precision, int)
+        and isinstance(scale, int)
+        and 1 <= precision <= MOST_PRECISION
+        and 0 <= scale <= precision
+    )
+    return None if fits else f"DECIMAL has up to {MOST_PRECISION} digits, of which no more after the point"
+
+
+def _day(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
+    return (
+        mapped(lambda at: at.date(), arguments[0].type, of[0]) if arguments[0].type.temporal else Interval()
+    )
+
+
+def _moment(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
+    return mapped(lambda at: at, arguments[0].type, of[0]) if arguments[0].type.temporal else Interval()
 
 
 def _integer(name: str) -> Function:
     return Function(
         f"cast_{name.lower()}",
         f"CAST(x AS {name})",
-        fixed(Type.INTEGER, (Type.INTEGER, Type.DOUBLE, Type.VARCHAR, Type.BOOLEAN)),
+        fixed(Type.INTEGER, _PLAIN),
         f"CAST(TRY_CAST({{0}} AS {name}) AS BIGINT)",
         _TOTAL,
-        interval=_rounded,
+        interval=_of_numbers(_whole),
+        example=(f"CAST('6' AS {name})", "6"),
+    )
+
+
+def _large(name: str) -> Function:
+    """An integer of more than 64 bits, as far as 64 bits hold it."""
+    return Function(
+        f"cast_{name.lower()}",
+        f"CAST(x AS {name})",
+        fixed(Type.INTEGER, _PLAIN),
+        f"TRY_CAST(TRY_CAST({{0}} AS {name}) AS BIGINT)",
+        f"{_TOTAL}, also where 64 bits are too few",
+        interval=_of_numbers(_whole),
+        example=(f"CAST('6' AS {name})", "6"),
     )
 
 
 ENTRIES = (
-    _integer("TINYINT"),
-    _integer("SMALLINT"),
-    _integer("INTEGER"),
-    _integer("BIGINT"),
+    *map(_integer, ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")),
+    *map(_large, ("UBIGINT", "HUGEINT", "UHUGEINT")),
     Function(
         "cast_double",
         "CAST(x AS DOUBLE)",
-        fixed(Type.DOUBLE, (Type.INTEGER, Type.DOUBLE, Type.VARCHAR, Type.BOOLEAN)),
+        fixed(Type.DOUBLE, _PLAIN),
         "TRY_CAST({0} AS DOUBLE)",
         _TOTAL,
-        interval=_same,
+        interval=_of_numbers(_same),
+        example=("CAST('2.5' AS DOUBLE)", "2.5"),
     ),
     Function(
-        "cast_varchar", "CAST(x AS VARCHAR)", fixed(Type.VARCHAR, ANY), "TRY_CAST({0} AS VARCHAR)", _TOTAL
+        "cast_float",
+        "CAST(x AS FLOAT)",
+        fixed(Type.DOUBLE, _PLAIN),
+        "CAST(TRY_CAST({0} AS FLOAT) AS DOUBLE)",
+        _TOTAL,
+        interval=_of_numbers(_single),
+        example=("CAST('2.5' AS FLOAT)", "2.5"),
+    ),
+    Function(
+        "cast_decimal",
+        "CAST(x AS DECIMAL(p, s))",
+        fixed(Type.DOUBLE, (Type.INTEGER, Type.DOUBLE, Type.VARCHAR), INTEGER, INTEGER),
+        "CAST(TRY_CAST({0} AS DECIMAL({1}, {2})) AS DOUBLE)",
+        f"{_TOTAL}; the digits are constants, and the result is read as DOUBLE",
+        interval=_of_numbers(_decimal),
+        literals=frozenset({1, 2}),
+        check=_precision,
+        example=("CAST('2.345' AS DECIMAL(10, 1))", "2.3"),
+    ),
+    Function(
+        "cast_varchar",
+        "CAST(x AS VARCHAR)",
+        fixed(Type.VARCHAR, ANY),
+        "TRY_CAST({0} AS VARCHAR)",
+        _TOTAL,
+        example=("CAST(6 AS VARCHAR)", "6"),
     ),
     Function(
         "cast_boolean",
         "CAST(x AS BOOLEAN)",
-        fixed(Type.BOOLEAN, (Type.INTEGER, Type.VARCHAR, Type.BOOLEAN)),
+        fixed(Type.BOOLEAN, _PLAIN),
         "TRY_CAST({0} AS BOOLEAN)",
         _TOTAL,
-        interval=lambda _, __: Interval(0, 1),
+        interval=constantly(Interval(0, 1)),
+        example=("CAST('true' AS BOOLEAN)", "true"),
     ),
     Function(
         "cast_date",
         "CAST(x AS DATE)",
         fixed(Type.DATE, (Type.VARCHAR, Type.DATE, Type.TIMESTAMP)),
-        "TRY(CAST(CAST(TRY_CAST({0} AS DATE) AS TIMESTAMP) AS DATE))",
+        "TRY_CAST(TRY_CAST(TRY_CAST({0} AS DATE) AS TIMESTAMP) AS DATE)",
         "dates beyond the range of TIMESTAMP become NULL, so the two always compare",
+        interval=_day,
+        example=("CAST('2024-02' || '-29' AS DATE)", "2024-02-29"),
     ),
     Function(
         "cast_timestamp",
@@ -68,5 +167,7 @@ ENTRIES = (
         fixed(Type.TIMESTAMP, (Type.VARCHAR, Type.DATE, Type.TIMESTAMP)),
         "TRY_CAST({0} AS TIMESTAMP)",
         _TOTAL,
+        interval=_moment,
+        example=("CAST('2024-02' || '-29' AS TIMESTAMP)", "2024-02-29 00:00:00"),
     ),
 )

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from dpsql.functions.enclosures import kept
+from dpsql.functions.signatures import several
 from dpsql.plan.expr import Expr, Function
 from dpsql.plan.interval import Interval, hull
 from dpsql.plan.types import Type, common
 
 T = TypeVar("T")
+
+_CHOICE = "no value is computed"
 
 
 def case_branches(arguments: tuple[T, ...]) -> tuple[tuple[tuple[T, T], ...], T]:
@@ -24,23 +28,29 @@ def _case(types: tuple[Type, ...]) -> Type | None:
     return common(values) if set(conditions) <= {Type.BOOLEAN, Type.NULL} else None
 
 
-def _coalesce(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-    return hull(of)
-
-
-def _first(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-    return of[0]
+def _coalesce(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
+    known = [around for argument, around in zip(arguments, of, strict=True) if argument.type is not Type.NULL]
+    return hull(known) if known else Interval()
 
 
 ENTRIES = (
-    Function("case", "CASE WHEN p THEN x … ELSE y END", _case, "CASE {case} END", "no value is computed"),
+    Function(
+        "case",
+        "CASE WHEN p THEN x … ELSE y END",
+        _case,
+        "CASE {case} END",
+        _CHOICE,
+        example=("CASE WHEN 6 > 3 THEN 'more' ELSE 'less' END", "more"),
+    ),
     Function(
         "coalesce",
         "COALESCE(x, …)",
-        lambda types: common(types) if types else None,
+        several(1),
         "COALESCE({args})",
-        "no value is computed",
+        _CHOICE,
         interval=_coalesce,
+        names=("coalesce", "ifnull"),
+        example=("COALESCE(NULL, 6)", "6"),
     ),
     Function(
         "nullif",
@@ -48,6 +58,9 @@ ENTRIES = (
         lambda types: types[0] if len(types) == 2 and common(types) is not None else None,
         "NULLIF({0}, {1})",
         "values of one type compare",
-        interval=_first,
+        interval=kept,
+        doubled=frozenset({0}),
+        names=("nullif",),
+        example=("NULLIF(6, 6)", "NULL"),
     ),
 )

@@ -1,110 +1,244 @@
-"""Parts and truncations of dates and timestamps.
+"""Parts, names and truncations of dates and timestamps.
 
-A DATE counts as its ordinal and a TIMESTAMP as microseconds since 1970 (`plan.interval`). The engine's
-date arithmetic can leave its range at the far ends, so each function stands in TRY. They count as strict,
-because columns are read within the years 1 to 9999: a row for which one of them gives NULL all the same
-is left out where its key cannot be NULL.
+The engine's date arithmetic can leave its range at the far ends, so each function stands in TRY. They
+count as strict, because columns are read within the years 1 to 9999: a row for which one of them gives
+NULL all the same is left out where its key cannot be NULL.
 """
 
 from __future__ import annotations
 
+import calendar
 import datetime as dt
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 
-from dpsql.functions.signatures import TEMPORAL, fixed
+from dpsql.functions.enclosures import Rule, constantly, widened
+from dpsql.functions.moments import UNITS, at_end, ends, every, mapped, truncate
+from dpsql.functions.signatures import TEMPORAL, TEXT, fixed
 from dpsql.plan.expr import Expr, Function
-from dpsql.plan.interval import Interval, position, timestamp_at
-from dpsql.plan.types import Type
+from dpsql.plan.interval import Interval
+from dpsql.plan.types import Type, Value
 
 _TOTAL = "TRY gives NULL where the engine's calendar ends"
-
-PARTS: dict[str, Interval | None] = {
-    "year": None,
-    "quarter": Interval(1, 4),
-    "month": Interval(1, 12),
-    "week": Interval(1, 53),
-    "day": Interval(1, 31),
-    "doy": Interval(1, 366),
-    "dow": Interval(0, 6),
-    "isodow": Interval(1, 7),
-    "hour": Interval(0, 23),
-    "minute": Interval(0, 59),
-    "second": Interval(0, 59),
-}
-"""What EXTRACT can take out, with the range of each part; the year's follows from the argument's."""
-
-TRUNCATIONS = ("year", "quarter", "month", "week", "day", "hour")
-"""The units that DATE_TRUNC can round down to."""
+_EXAMPLE = "TIMESTAMP '2024-02-29 12:34:56'"
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
+    "November", "December",
+)  # fmt: skip
+_DAY_OF_1970 = 719_163
+_DAY_OF_JULIAN_0 = -1_721_425
+MOST_FORMAT = 100
+"""Most characters of a format."""
 
 
-def moment(kind: Type, at: Fraction) -> dt.datetime:
-    """The timestamp at a position on the line of a DATE or TIMESTAMP interval."""
-    if kind is Type.DATE:
-        return dt.datetime.fromordinal(math.floor(at))
-    return timestamp_at(at)
+def _yearly(number: Callable[[dt.datetime], int]) -> Rule:
+    """A number of each moment that never falls as time goes on."""
 
-
-def truncate(unit: str, at: dt.datetime) -> dt.datetime:
-    """DATE_TRUNC in Python.
-
-    >>> truncate("week", dt.datetime(2026, 11, 21))
-    datetime.datetime(2026, 11, 16, 0, 0)
-    """
-    day = at.replace(hour=0, minute=0, second=0, microsecond=0)
-    starts = {
-        "year": lambda: day.replace(month=1, day=1),
-        "quarter": lambda: day.replace(month=(day.month - 1) // 3 * 3 + 1, day=1),
-        "month": lambda: day.replace(day=1),
-        "week": lambda: day - dt.timedelta(days=min(day.weekday(), day.toordinal() - 1)),
-        "day": lambda: day,
-        "hour": lambda: at.replace(minute=0, second=0, microsecond=0),
-    }
-    return starts[unit]()
-
-
-def _year(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-    if not of[0].bounded:
-        return Interval()
-    low, high = (moment(arguments[0].type, end) for end in of[0].ends)
-    return Interval(low.year, high.year)
-
-
-def _part(name: str, span: Interval | None) -> Function:
-    return Function(
-        name,
-        f"EXTRACT({name} FROM t)",
-        fixed(Type.INTEGER, TEMPORAL),
-        f"TRY(EXTRACT({name} FROM CAST({{0}} AS TIMESTAMP)))",
-        _TOTAL,
-        interval=_year if span is None else lambda _, __: span,
-        strict=True,
-    )
-
-
-def _truncated(unit: str) -> Callable[[tuple[Expr, ...], tuple[Interval, ...]], Interval]:
     def interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-        if not of[0].bounded:
-            return Interval()
-        low, high = (position(truncate(unit, moment(arguments[0].type, end))) for end in of[0].ends)
-        return Interval(low, high)
+        low, high = (at_end(arguments[0].type, end) for end in (of[0].low, of[0].high))
+        return Interval(None if low is None else number(low), None if high is None else number(high))
 
     return interval
 
 
-ENTRIES = (
-    *(_part(name, span) for name, span in PARTS.items()),
-    *(
-        Function(
-            f"date_trunc_{unit}",
-            f"DATE_TRUNC('{unit}', t)",
-            fixed(Type.TIMESTAMP, TEMPORAL),
-            f"TRY(DATE_TRUNC('{unit}', CAST({{0}} AS TIMESTAMP)))",
-            _TOTAL,
-            interval=_truncated(unit),
-            strict=True,
+def _isoyear(at: dt.datetime) -> int:
+    return at.isocalendar().year
+
+
+def _yearweek(at: dt.datetime) -> int:
+    year, week, _ = at.isocalendar()
+    return year * 100 + week
+
+
+def _since(scale: int, origin: int) -> Rule:
+    """The time since midnight of a day, in units of which a day has `scale`."""
+
+    def interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
+        ends_ = (
+            None if end is None else (_days(arguments[0].type, end) - origin) * scale
+            for end in (of[0].low, of[0].high)
         )
-        for unit in TRUNCATIONS
+        return widened(Interval(*ends_))
+
+    return interval
+
+
+def _days(kind: Type, end: Fraction) -> Fraction:
+    """A position in days, of which the first of the year 1 is day 1."""
+    return end if kind is Type.DATE else end / 86_400_000_000 + _DAY_OF_1970
+
+
+_RULES: Mapping[str, Rule] = {
+    "year": _yearly(lambda at: at.year),
+    "quarter": constantly(Interval(1, 4)),
+    "month": constantly(Interval(1, 12)),
+    "week": constantly(Interval(1, 53)),
+    "day": constantly(Interval(1, 31)),
+    "doy": constantly(Interval(1, 366)),
+    "dow": constantly(Interval(0, 6)),
+    "isodow": constantly(Interval(1, 7)),
+    "hour": constantly(Interval(0, 23)),
+    "minute": constantly(Interval(0, 59)),
+    "second": constantly(Interval(0, 59)),
+    "millisecond": constantly(Interval(0, 59_999)),
+    "microsecond": constantly(Interval(0, 59_999_999)),
+    "decade": _yearly(lambda at: at.year // 10),
+    "century": _yearly(lambda at: (at.year - 1) // 100 + 1),
+    "millennium": _yearly(lambda at: (at.year - 1) // 1000 + 1),
+    "isoyear": _yearly(_isoyear),
+    "yearweek": _yearly(_yearweek),
+    "era": constantly(Interval(0, 1)),
+    "epoch": _since(86_400, _DAY_OF_1970),
+    "julian": _since(1, _DAY_OF_JULIAN_0),
+}
+PARTS = tuple(_RULES)
+"""What EXTRACT can take out."""
+_REAL = {"epoch", "julian"}
+_NAMES = {
+    "week": ("week", "weekofyear"),
+    "day": ("day", "dayofmonth"),
+    "doy": ("dayofyear",),
+    "dow": ("dayofweek", "weekday"),
+}
+_VALUES = {
+    "year": "2024", "quarter": "1", "month": "2", "week": "9", "day": "29", "doy": "60", "dow": "4", "isodow": "4",
+    "hour": "12", "minute": "34", "second": "56", "millisecond": "56000", "microsecond": "56000000",
+    "decade": "202", "century": "21", "millennium": "3", "isoyear": "2024", "yearweek": "202409", "era": "1",
+    "epoch": "1709210096.0", "julian": "2460370.5242592595",
+}  # fmt: skip
+
+
+def _part(name: str, interval: Rule) -> Function:
+    result = Type.DOUBLE if name in _REAL else Type.INTEGER
+    return Function(
+        name,
+        f"EXTRACT({name} FROM t)",
+        fixed(result, TEMPORAL),
+        f"CAST(TRY(EXTRACT({name} FROM CAST({{0}} AS TIMESTAMP))) AS {result.value})",
+        _TOTAL,
+        interval=interval,
+        strict=True,
+        names=_NAMES.get(name, (name,)),
+        example=(f"EXTRACT({name} FROM {_EXAMPLE})", _VALUES[name]),
+    )
+
+
+def _truncation(unit: str) -> Function:
+    def interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
+        return mapped(lambda at: truncate(unit, at), arguments[0].type, of[0])
+
+    def values(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Iterable[Value] | None:
+        known = ends(Type.TIMESTAMP, interval(arguments, of))
+        return None if known is None else every(unit, 1, *known)
+
+    return Function(
+        f"date_trunc_{unit}",
+        f"DATE_TRUNC('{unit}', t)",
+        fixed(Type.TIMESTAMP, TEMPORAL),
+        f"TRY(DATE_TRUNC('{unit}', CAST({{0}} AS TIMESTAMP)))",
+        _TOTAL,
+        interval=interval,
+        strict=True,
+        values=values,
+        example=(
+            f"DATE_TRUNC('{unit}', {_EXAMPLE})",
+            str(truncate(unit, dt.datetime(2024, 2, 29, 12, 34, 56))),  # noqa: DTZ001
+        ),
+    )
+
+
+def _name(name: str, words: tuple[str, ...], example: str) -> Function:
+    return Function(
+        name,
+        f"{name.upper()}(t)",
+        fixed(Type.VARCHAR, TEMPORAL),
+        f"TRY({name.upper()}(CAST({{0}} AS TIMESTAMP)))",
+        _TOTAL,
+        strict=True,
+        values=lambda _, __: words,
+        names=(name,),
+        example=(f"{name.upper()}({_EXAMPLE})", example),
+    )
+
+
+def month_end(at: dt.datetime) -> dt.date:
+    """The last day of a moment's month."""
+    return at.date().replace(day=calendar.monthrange(at.year, at.month)[1])
+
+
+def _last_days(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Iterable[Value] | None:
+    known = ends(arguments[0].type, of[0])
+    if known is None:
+        return None
+    low, high = known
+    return map(month_end, every("month", 1, truncate("month", low), high))
+
+
+def _format(values: tuple[Value, ...]) -> str | None:
+    text = str(values[0])
+    return (
+        f"a format has between 1 and {MOST_FORMAT} characters" if not 0 < len(text) <= MOST_FORMAT else None
+    )
+
+
+def _format_to_read(values: tuple[Value, ...]) -> str | None:
+    text = str(values[0]).replace("%%", "")
+    if any(code in text for code in ("%z", "%Z", "%n")):
+        return "a TIMESTAMP has no zone and no nanoseconds: %z, %Z and %n are not read"
+    return _format(values)
+
+
+ENTRIES = (
+    *(_part(name, interval) for name, interval in _RULES.items()),
+    *(_truncation(unit) for unit in UNITS),
+    _name("dayname", _DAYS, "Thursday"),
+    _name("monthname", _MONTHS, "February"),
+    Function(
+        "last_day",
+        "LAST_DAY(t)",
+        fixed(Type.DATE, TEMPORAL),
+        "TRY_CAST(TRY_CAST(TRY(LAST_DAY(CAST({0} AS TIMESTAMP))) AS TIMESTAMP) AS DATE)",
+        _TOTAL,
+        interval=lambda arguments, of: mapped(month_end, arguments[0].type, of[0]),
+        strict=True,
+        values=_last_days,
+        names=("last_day",),
+        example=("LAST_DAY(DATE '2024-02-03')", "2024-02-29"),
+    ),
+    Function(
+        "days_in_month",
+        "DAYS_IN_MONTH(t)",
+        fixed(Type.INTEGER, TEMPORAL),
+        "DAY(TRY(LAST_DAY(CAST({0} AS TIMESTAMP))))",
+        _TOTAL,
+        interval=constantly(Interval(28, 31)),
+        strict=True,
+        names=("days_in_month",),
+        example=("DAYS_IN_MONTH(DATE '2024-02-03')", "29"),
+    ),
+    Function(
+        "strftime",
+        "STRFTIME(t, 'format')",
+        fixed(Type.VARCHAR, TEMPORAL, TEXT),
+        "TRY(STRFTIME(CAST({0} AS TIMESTAMP), {1}))",
+        "the format is a constant that was tried before",
+        literals=frozenset({1}),
+        check=_format,
+        tried=True,
+        names=("strftime",),
+        example=("STRFTIME(DATE '2024-02-29', '%Y-%m')", "2024-02"),
+    ),
+    Function(
+        "strptime",
+        "STRPTIME(s, 'format')",
+        fixed(Type.TIMESTAMP, TEXT, TEXT),
+        "TRY_CAST(TRY_STRPTIME({0}, {1}) AS TIMESTAMP)",
+        "text that is not so formatted gives NULL; the format is a constant that was tried before",
+        literals=frozenset({1}),
+        check=_format_to_read,
+        tried=True,
+        names=("strptime", "try_strptime"),
+        example=("STRPTIME('29.2.2024', '%d.%m.%Y')", "2024-02-29 00:00:00"),
     ),
 )

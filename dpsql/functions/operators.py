@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dpsql.functions.signatures import ANY, NUMBER, booleans, comparable, fixed, numeric
+from dpsql.functions.enclosures import Rule, constantly, machine, rounded
+from dpsql.functions.signatures import ANY, NUMBER, booleans, comparable, fixed, numbers
 from dpsql.plan.expr import Expr, Function
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
 
 _NO_OVERFLOW = "BIGINT where the interval excludes overflow, else DOUBLE, whose overflow is inf"
 _COMPARES = "values of one type always compare"
+_TRUTH = constantly(Interval(0, 1))
+_LOGIC = "logic has three values"
 
 
 def _sum(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
@@ -37,101 +40,140 @@ def _negation(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
     return -of[0]
 
 
-def _truth(_: tuple[Expr, ...], __: tuple[Interval, ...]) -> Interval:
-    return Interval(0, 1)
-
-
-def _arithmetic(name: str, symbol: str, interval: object) -> Function:
+def _arithmetic(name: str, symbol: str, interval: Rule, example: str) -> Function:
     return Function(
         name,
         f"x {symbol} y",
-        lambda types: numeric(types) if len(types) == 2 else None,
+        numbers(2),
         f"({{0}} {symbol} {{1}})",
         _NO_OVERFLOW,
-        interval=interval,  # type: ignore[arg-type]
+        interval=machine(interval),
         overflows=True,
         strict=True,
+        names=(symbol, name),
+        example=(f"6 {symbol} 3", example),
     )
 
 
-def _comparison(name: str, symbol: str) -> Function:
+def _comparison(name: str, symbol: str, example: str) -> Function:
     return Function(
         name,
         f"x {symbol} y",
         lambda types: comparable(types) if len(types) == 2 else None,
         f"({{0}} {symbol} {{1}})",
         _COMPARES,
-        interval=_truth,
+        interval=_TRUTH,
         strict=True,
+        example=(f"6 {symbol} 3", example),
+    )
+
+
+def _distinction(name: str, words: str, example: str) -> Function:
+    return Function(
+        name,
+        f"x {words} y",
+        lambda types: comparable(types) if len(types) == 2 else None,
+        f"({{0}} {words} {{1}})",
+        "NULL is a value like any other here",
+        interval=_TRUTH,
+        certain=True,
+        example=(f"6 {words} NULL", example),
+    )
+
+
+def _judgement(name: str, word: str, example: str) -> Function:
+    return Function(
+        name,
+        f"p IS {word}",
+        lambda types: booleans(types) if len(types) == 1 else None,
+        f"({{0}} IS {word})",
+        "defined for NULL too",
+        interval=_TRUTH,
+        certain=True,
+        example=(f"(6 > 3) IS {word}", example),
+    )
+
+
+def _connection(name: str, word: str, example: str) -> Function:
+    return Function(
+        name,
+        f"p {word} q",
+        lambda types: booleans(types) if len(types) >= 2 else None,
+        f"({{{name}}})",
+        _LOGIC,
+        interval=_TRUTH,
+        strict=True,
+        example=(f"6 > 3 {word} NULL", example),
     )
 
 
 ENTRIES = (
-    _arithmetic("add", "+", _sum),
-    _arithmetic("subtract", "-", _difference),
-    _arithmetic("multiply", "*", _product),
+    _arithmetic("add", "+", _sum, "9"),
+    _arithmetic("subtract", "-", _difference, "3"),
+    _arithmetic("multiply", "*", _product, "18"),
     Function(
         "divide",
         "x / y",
         fixed(Type.DOUBLE, NUMBER, NUMBER),
         "(CAST({0} AS DOUBLE) / NULLIF(CAST({1} AS DOUBLE), 0))",
         "a zero divisor gives NULL",
-        interval=_quotient,
+        interval=rounded(_quotient),
+        doubled=frozenset({1}),
+        names=("/", "//"),
+        example=("6 / 4", "1.5"),
     ),
     Function(
         "negate",
         "-x",
-        lambda types: numeric(types) if len(types) == 1 else None,
+        numbers(1),
         "(- {0})",
         _NO_OVERFLOW,
-        interval=_negation,
+        interval=machine(_negation),
         overflows=True,
         strict=True,
+        example=("-ABS(6)", "-6"),
     ),
-    _comparison("eq", "="),
-    _comparison("ne", "<>"),
-    _comparison("lt", "<"),
-    _comparison("le", "<="),
-    _comparison("gt", ">"),
-    _comparison("ge", ">="),
-    Function("and", "p AND q", booleans, "({and})", "logic has three values", interval=_truth, strict=True),
-    Function("or", "p OR q", booleans, "({or})", "logic has three values", interval=_truth, strict=True),
-    Function("not", "NOT p", booleans, "(NOT {0})", "logic has three values", interval=_truth, strict=True),
+    _comparison("eq", "=", "false"),
+    _comparison("ne", "<>", "true"),
+    _comparison("lt", "<", "false"),
+    _comparison("le", "<=", "false"),
+    _comparison("gt", ">", "true"),
+    _comparison("ge", ">=", "true"),
+    _distinction("is_distinct", "IS DISTINCT FROM", "true"),
+    _distinction("is_not_distinct", "IS NOT DISTINCT FROM", "false"),
+    _connection("and", "AND", "NULL"),
+    _connection("or", "OR", "true"),
+    Function(
+        "not",
+        "NOT p",
+        lambda types: booleans(types) if len(types) == 1 else None,
+        "(NOT {0})",
+        _LOGIC,
+        interval=_TRUTH,
+        strict=True,
+        example=("NOT 6 > 3", "false"),
+    ),
     Function(
         "is_null",
         "x IS NULL",
         fixed(Type.BOOLEAN, ANY),
         "({0} IS NULL)",
         "defined for every value",
-        interval=_truth,
+        interval=_TRUTH,
         strict=True,
+        certain=True,
+        example=("6 IS NULL", "false"),
     ),
+    _judgement("is_true", "TRUE", "true"),
+    _judgement("is_false", "FALSE", "false"),
     Function(
         "in",
         "x IN (c, …)",
         lambda types: comparable(types) if len(types) >= 2 else None,
         "({0} IN ({rest}))",
         _COMPARES,
-        interval=_truth,
-    ),
-    Function(
-        "like",
-        "s LIKE 'pattern'",
-        fixed(Type.BOOLEAN, (Type.VARCHAR,), (Type.VARCHAR,)),
-        "({0} LIKE {1})",
-        "the pattern is a constant without escapes",
-        interval=_truth,
-        strict=True,
-        literals=frozenset({1}),
-    ),
-    Function(
-        "ilike",
-        "s ILIKE 'pattern'",
-        fixed(Type.BOOLEAN, (Type.VARCHAR,), (Type.VARCHAR,)),
-        "({0} ILIKE {1})",
-        "the pattern is a constant without escapes",
-        interval=_truth,
-        strict=True,
-        literals=frozenset({1}),
+        interval=_TRUTH,
+        doubled=frozenset({0}),
+        example=("6 IN (3, 6)", "true"),
     ),
 )

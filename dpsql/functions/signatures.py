@@ -8,11 +8,23 @@ from dpsql.plan.types import Type, common
 
 Rule = Callable[[tuple[Type, ...]], Type | None]
 
+NUMBER = (Type.INTEGER, Type.DOUBLE)
+INTEGER = (Type.INTEGER,)
+TEMPORAL = (Type.DATE, Type.TIMESTAMP)
+TEXT = (Type.VARCHAR,)
+TRUTH = (Type.BOOLEAN,)
+ANY = tuple(Type)
+
 
 def numeric(types: tuple[Type, ...]) -> Type | None:
     """Numbers to their common type; NULL counts as a number."""
     shared = common(types)
     return shared if shared is None or shared.numeric or shared is Type.NULL else None
+
+
+def numbers(count: int) -> Rule:
+    """So many numbers to their common type."""
+    return lambda types: numeric(types) if len(types) == count else None
 
 
 def comparable(types: tuple[Type, ...]) -> Type | None:
@@ -37,6 +49,22 @@ def fixed(result: Type, *parameters: tuple[Type, ...]) -> Rule:
     return rule
 
 
-NUMBER = (Type.INTEGER, Type.DOUBLE)
-TEMPORAL = (Type.DATE, Type.TIMESTAMP)
-ANY = tuple(Type)
+def several(least: int, takes: tuple[Type, ...] = ANY, result: Type | None = None) -> Rule:
+    """A rule for `least` or more arguments of one type, which is the result's unless that is given."""
+
+    def rule(types: tuple[Type, ...]) -> Type | None:
+        shared = common(types) if len(types) >= least else None
+        if shared is None or (shared not in takes and shared is not Type.NULL):
+            return None
+        return result or shared
+
+    return rule
+
+
+def written(count: int) -> str:
+    """The holes of a template for so many arguments.
+
+    >>> written(2)
+    '{0}, {1}'
+    """
+    return ", ".join(f"{{{place}}}" for place in range(count))

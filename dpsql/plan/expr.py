@@ -6,7 +6,7 @@ visitor serves them all: the entry knows the result's type, its interval and how
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,12 +93,23 @@ class Released:
 class Function:
     """An entry of the function registry; entries are compared by identity.
 
-    `result` gives the type for argument types, or None where it refuses them. `interval` maps the
-    arguments and their intervals to the result's. `sql` is a template whose holes {0}, {1}, … take
-    the written arguments and {args} all of them, comma-separated. `overflows` says that the SQL could
-    leave 64 bits for integers, so that it is only written where the interval excludes that; else its
-    arguments are cast to DOUBLE. `total` says why no row can make the written SQL fail. `strict` means that the result is NULL only if an argument is; `literals`
-    are the argument positions that must be constants.
+    `signature` shows how it is written and `names` are what it may be called by in SQL: several entries
+    may share a name, of which the first that takes the arguments is meant. `result` gives the type for
+    argument types, or None where it refuses them. `interval` maps the arguments and their intervals to
+    the result's. `sql` is a template whose holes {0}, {1}, … take the written arguments and {args} all
+    of them, comma-separated. `total` says why no row can make the written SQL fail. `overflows` says
+    that the SQL could leave 64 bits for integers, so that it is only written where the interval excludes
+    that; else its arguments are cast to DOUBLE. `strict` means that the result is NULL only if an
+    argument is, `certain` that it never is; `integral` that a DOUBLE is whole. `values` gives all that
+    the result can be, where that is public and no interval says it.
+
+    `doubled` are the argument positions that the engine writes out twice, as it does for NULLIF, so that
+    nesting them takes time and memory without end.
+
+    `literals` are the argument positions that must be constants. `check` says what is wrong with them,
+    in the order of their positions; where it is `tried`, an engine without data says so too. `growth` is
+    the most by which they can multiply the length of a text. `example` is a call of constants and what
+    it gives, as text.
     """
 
     name: str
@@ -111,11 +122,19 @@ class Function:
     strict: bool = False
     integral: bool = False
     literals: frozenset[int] = frozenset()
+    doubled: frozenset[int] = frozenset()
+    names: tuple[str, ...] = ()
+    example: tuple[str, str] = ("", "")
+    certain: bool = False
+    values: Callable[[tuple[Expr, ...], tuple[Interval, ...]], Iterable[Value] | None] = lambda _, __: None
+    check: Callable[[tuple[Value, ...]], str | None] = lambda _: None
+    tried: bool = False
+    growth: Callable[[tuple[Value, ...]], int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function applied to arguments; `size` is the number of calls when it is written out.
+    """A function applied to arguments; `size` is the number of calls when the engine has written it out.
 
     Arguments may be shared, so the size can double with each level while the memory does not.
     """
@@ -127,7 +146,11 @@ class Call:
     _hash: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        sizes = (argument.size for argument in self.arguments if isinstance(argument, Call))
+        sizes = (
+            argument.size * (2 if place in self.function.doubled else 1)
+            for place, argument in enumerate(self.arguments)
+            if isinstance(argument, Call)
+        )
         object.__setattr__(self, "size", 1 + sum(sizes))
         # Kept, because a hash that walks the whole expression at each of its nodes is quadratic.
         object.__setattr__(self, "_hash", hash((self.function, self.arguments)))

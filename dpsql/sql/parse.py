@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from sqlglot import exp
-from sqlglot.dialects.dialect import date_trunc_to_time
-from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, TokenError
-from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Position, QueryRejected
+from dpsql.sql.dialect import DIALECT, parsed
 from dpsql.sql.refuse import Source, is_text
 
 MAX_CHARACTERS = 500_000
@@ -29,38 +27,11 @@ MAX_DEPTH = 100
 _ROOM = 600
 """Frames for what becomes of the deepest tree, up to its receipt: about five a level."""
 
-_DIALECT = DuckDB()
 _LOGGER = logging.getLogger("sqlglot")
 _EXPLAIN = re.compile(r"(?:\s+|--[^\n]*\n|/\*.*?\*/)*+EXPLAIN\b", re.IGNORECASE | re.DOTALL)
 """Possessive: what has been taken for a comment is never taken for two, which would double the work."""
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
-_FOREIGN = frozenset(
-    {
-        "CONVERT",
-        "DATE_TO_DATE_STR",
-        "IIF",
-        "NVL",
-        "TIMESTAMP_TRUNC",
-        "TIME_TO_TIME_STR",
-        "TRY_CONVERT",
-        "TS_OR_DS_TO_DATE_STR",
-    }
-)
-"""Functions of other dialects, which the parser takes for known ones."""
-
-
-def _truncation(arguments: list[exp.Expr]) -> exp.Expr:
-    """DATE_TRUNC, of which the parser's own reading drops a third argument."""
-    if len(arguments) != 2:
-        raise ParseError("DATE_TRUNC takes a unit and a time")
-    return date_trunc_to_time(arguments)
-
-
-class _Parser(DuckDBParser):
-    FUNCTIONS = {**DuckDBParser.FUNCTIONS, "DATE_TRUNC": _truncation, "DATETRUNC": _truncation}  # noqa: RUF012
-
-
 _STARTS = {TokenType.SELECT, TokenType.FROM, TokenType.WITH, TokenType.L_PAREN}
 
 
@@ -132,7 +103,7 @@ def _parsed(tokens: list[Token], text: str) -> list[exp.Expr | None]:
     before, _LOGGER.disabled = _LOGGER.disabled, True
     try:
         with ThreadPoolExecutor(1) as thread:
-            return list(thread.submit(_Parser(dialect=_DIALECT).parse, tokens, text).result())
+            return thread.submit(parsed, tokens, text).result()
     finally:
         _LOGGER.disabled = before
 
@@ -141,7 +112,7 @@ def _tokens(text: str) -> list[Token]:
     if not is_text(text):
         _refuse("syntax", "the query holds a NUL character or half a surrogate pair")
     try:
-        tokens = _DIALECT.tokenize(text)
+        tokens = DIALECT.tokenize(text)
     except (TokenError, RecursionError):
         _refuse("syntax", "the query cannot be read: is a quote or a comment left open?")
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
@@ -186,9 +157,7 @@ def _check_pair(source: Source, token: Token, following: Token) -> None:
     kind = token.token_type
     if (kind is TokenType.NOT and token.text == "!") or kind in (TokenType.L_BRACKET, TokenType.L_BRACE):
         _refuse_token(source, token, "syntax", f"{token.text} has no meaning here")
-    if following.token_type is TokenType.L_PAREN and (
-        kind is TokenType.IDENTIFIER or token.text.upper() in _FOREIGN
-    ):
+    if following.token_type is TokenType.L_PAREN and kind is TokenType.IDENTIFIER:
         _refuse_token(source, token, "function", f"the function {token.text} is not known to be safe")
     if following.token_type is TokenType.STRING and kind in (TokenType.FROM, TokenType.JOIN):
         _refuse_token(source, following, "table", "FROM takes the name of a declared table")

@@ -79,6 +79,11 @@ def selected(
         rows: Relation = grouping.grouped()
         rows = rows if having is None else filtered(rows, [having])
     else:
+        sorts = node.args.get("order")
+        if sorts is not None and aggregates(sorts):
+            scope.source.refuse(
+                sorts, "group_by", "rows are not ordered by an aggregate of all of them", "add GROUP BY"
+            )
         grouping = Plain(scope, node, relation)
         outputs = [Output(*pair) for pair in grouping.columns()]
         order = grouping.order(outputs)
@@ -222,6 +227,8 @@ class Groups(Grouping):
                 node, "aggregate", f"{node.sql_name()} is not supported yet", f"there are: {known}"
             )
         (argument,) = self.source.take(node, "this")
+        if argument is None:
+            self.source.refuse(node, "syntax", f"{node.sql_name()} takes one argument")
         if type(argument) is exp.Distinct:
             self.source.refuse(node, "distinct", f"{node.sql_name()}(DISTINCT …) is not supported")
         return named, self.argument(argument)

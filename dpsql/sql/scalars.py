@@ -1,82 +1,33 @@
 """Scalar SQL to typed expressions: the part of the whitelist that concerns values.
 
-`SHAPES` lists the tree nodes that are plain functions of their arguments; `_SPECIAL` those that need
-a word more. A node in neither is refused.
+`SHAPES` lists the tree nodes that are plain functions of their arguments, the registry's names say which
+calls are, and `_SPECIAL` lists the nodes that need a word more. A node in none of them is refused.
 """
 
 from __future__ import annotations
 
-import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.analysis.bounds import interval
 from dpsql.errors import DataError
-from dpsql.functions import FUNCTIONS, call
-from dpsql.functions.dates import PARTS, TRUNCATIONS
-from dpsql.plan.expr import Call, Expr, Literal
-from dpsql.plan.types import Type, Value, common
+from dpsql.functions import BY_UNIT, CALLS, SYNONYMS
+from dpsql.functions.moments import SPELLINGS
+from dpsql.plan.expr import Expr, Literal
+from dpsql.plan.types import Type, Value
+from dpsql.policy import fold
+from dpsql.sql.calls import meant, unknown
 from dpsql.sql.constants import constant, moment, number
 from dpsql.sql.refuse import Source, is_text
+from dpsql.sql.shapes import CASTS, SHAPES, SPAN_UNITS, SPANS
 
-SAFE_INTEGER = 2**62
-MAX_OFFSET = 2**31 - 1
-MAX_DIGITS = 15
-MAX_SIZE = 4_000
-"""Most calls in an expression in which aliases, BETWEEN and CASE operands are written out.
-
-The engine's planner takes seconds for more.
-"""
-SHAPES: Mapping[type[exp.Expr], tuple[str, tuple[str, ...], Mapping[str, tuple[object, ...]]]] = {
-    exp.Add: ("add", ("this", "expression"), {}),
-    exp.Sub: ("subtract", ("this", "expression"), {}),
-    exp.Mul: ("multiply", ("this", "expression"), {}),
-    exp.Div: ("divide", ("this", "expression"), {"typed": (True, False), "safe": (True, False)}),
-    exp.EQ: ("eq", ("this", "expression"), {}),
-    exp.NEQ: ("ne", ("this", "expression"), {}),
-    exp.LT: ("lt", ("this", "expression"), {}),
-    exp.LTE: ("le", ("this", "expression"), {}),
-    exp.GT: ("gt", ("this", "expression"), {}),
-    exp.GTE: ("ge", ("this", "expression"), {}),
-    exp.Not: ("not", ("this",), {}),
-    exp.Abs: ("abs", ("this",), {}),
-    exp.Floor: ("floor", ("this",), {}),
-    exp.Ceil: ("ceil", ("this",), {}),
-    exp.Round: ("round", ("this", "decimals"), {}),
-    exp.Least: ("least", ("this", "expressions"), {"ignore_nulls": (True,)}),
-    exp.Greatest: ("greatest", ("this", "expressions"), {"ignore_nulls": (True,)}),
-    exp.Coalesce: ("coalesce", ("this", "expressions"), {}),
-    exp.Nullif: ("nullif", ("this", "expression"), {}),
-    exp.Lower: ("lower", ("this",), {}),
-    exp.Upper: ("upper", ("this",), {}),
-    exp.Length: ("length", ("this",), {}),
-    exp.Substring: ("substring", ("this", "start", "length"), {}),
-    exp.Year: ("year", ("this",), {}),
-    exp.Quarter: ("quarter", ("this",), {}),
-    exp.Month: ("month", ("this",), {}),
-    exp.Day: ("day", ("this",), {}),
-    exp.Hour: ("hour", ("this",), {}),
-    exp.Minute: ("minute", ("this",), {}),
-    exp.Second: ("second", ("this",), {}),
-}
-
-_CASTS = {
-    exp.DType.TINYINT: "tinyint",
-    exp.DType.SMALLINT: "smallint",
-    exp.DType.INT: "integer",
-    exp.DType.BIGINT: "bigint",
-    exp.DType.DOUBLE: "double",
-    exp.DType.VARCHAR: "varchar",
-    exp.DType.TEXT: "varchar",
-    exp.DType.BOOLEAN: "boolean",
-    exp.DType.DATE: "date",
-    exp.DType.TIMESTAMP: "timestamp",
-    exp.DType.TIMESTAMPNTZ: "timestamp",
-}
-_SHORTER = {"substring": {2: "substring_from"}, "round": {2: "round_digits"}}
-_COMPARES = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "in", "coalesce", "nullif", "case"})
+_WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_LONE_SPAN = ("a length of time is added to a date or taken from one", "write day + INTERVAL 1 DAY")
+_DECIMAL = (18, 3)
+"""The digits of a DECIMAL that does not say them, all of them and those after the point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,57 +51,13 @@ class Scalars:
         if shape is not None:
             name, names, fixed = shape
             return self.call(node, name, *map(self.lower, _flat(self.source.take(node, *names, **fixed))))
-        return self._unknown(node)
+        self._unknown(node)
 
     def call(self, node: exp.Expr, name: str, *arguments: Expr) -> Expr:
-        """The typed call of a registry entry, or a refusal that shows its signature."""
-        name = _SHORTER.get(name, {}).get(len(arguments), name)
-        function = FUNCTIONS[name]
-        if name in _COMPARES:
-            arguments = tuple(self._dated(node, arguments))
-        if name in ("floor", "ceil", "round") and arguments and arguments[0].type is Type.INTEGER:
-            return arguments[0]
-        built = self._widened(call(name, *arguments))
-        if built is None:
-            given = ", ".join(str(argument.type) for argument in arguments)
-            self.source.refuse(
-                node, "type", f"{function.signature} does not take ({given})", "convert with CAST(… AS …)"
-            )
-        if built.size > MAX_SIZE:
-            self.source.refuse(
-                node, "too_long", f"written out, the expression has over {MAX_SIZE:,} operations"
-            )
-        for index in function.literals:
-            self._constant(node, function.signature, arguments[index])
-        return built
+        """The typed call of a function, or a refusal that shows its signature."""
+        return meant(self.source, node, name, arguments)
 
-    def _widened(self, built: Call | None) -> Call | None:
-        """Integer arithmetic that might leave 64 bits is done in DOUBLE instead."""
-        if built is None or not built.function.overflows or built.type is not Type.INTEGER:
-            return built
-        if interval(built).within(SAFE_INTEGER):
-            return built
-        return call(built.function.name, *(call("cast_double", part) or part for part in built.arguments))
-
-    def _constant(self, node: exp.Expr, signature: str, argument: Expr) -> None:
-        value = argument.value if isinstance(argument, Literal) else None
-        if value is None:
-            self.source.refuse(node, "constant", f"{signature} takes a constant there")
-        limit = MAX_DIGITS if "digits" in signature else MAX_OFFSET
-        if isinstance(value, int) and abs(value) > limit:
-            self.source.refuse(node, "constant", f"{signature}: at most {limit:,} in size there")
-
-    def _dated(self, node: exp.Expr, arguments: tuple[Expr, ...]) -> Iterator[Expr]:
-        """Text constants compared with dates are read as dates, as SQL does."""
-        target = common(tuple(argument.type for argument in arguments if argument.type.temporal))
-        for argument in arguments:
-            text = argument.value if isinstance(argument, Literal) else None
-            if target is not None and target.temporal and isinstance(text, str):
-                yield moment(self.source, node, target, text)
-            else:
-                yield argument
-
-    def _unknown(self, node: exp.Expr) -> Expr:
+    def _unknown(self, node: exp.Expr) -> NoReturn:
         if isinstance(node, (exp.Subquery, exp.Query, exp.Exists)):
             self.source.refuse(
                 node, "subquery", "subqueries are not supported yet", "ask for each SELECT alone"
@@ -161,17 +68,9 @@ class Scalars:
             self.source.refuse(node, "star", "* would release rows", "name aggregates, such as COUNT(*)")
         if isinstance(node, exp.AggFunc):
             self.source.refuse(node, "aggregate", f"{node.sql_name()} is not possible here")
-        if isinstance(node, exp.Anonymous):
-            name = str(node.this).lower()
-            close = difflib.get_close_matches(name, FUNCTIONS, 1)
-            self.source.refuse(
-                node,
-                "function",
-                f"the function {name} is not known to be safe",
-                f"did you mean {FUNCTIONS[close[0]].signature}?" if close else None,
-            )
-        name = node.sql_name() if isinstance(node, exp.Func) else node.key.upper()
-        self.source.refuse(node, "function", f"{name} is not known to be safe")
+        if isinstance(node, exp.Interval):
+            self.source.refuse(node, "type", *_LONE_SPAN)
+        unknown(self.source, node, node.sql_name().lower() if isinstance(node, exp.Func) else node.key)
 
 
 def _flat(values: Sequence[object]) -> Iterator[exp.Expr]:
@@ -218,10 +117,25 @@ def _parameter(self: Scalars, node: exp.Expr) -> Expr:
 
 def _negate(self: Scalars, node: exp.Expr) -> Expr:
     (inner,) = self.source.take(node, "this")
-    operand = self.lower(inner)
+    return _negative(self, node, self.lower(inner))
+
+
+def _negative(self: Scalars, node: exp.Expr, operand: Expr) -> Expr:
     if isinstance(operand, Literal) and operand.type.numeric:
         return Literal(-operand.value, operand.type)  # type: ignore[operator]
     return self.call(node, "negate", operand)
+
+
+def _complement(self: Scalars, node: exp.Expr) -> Expr:
+    if type(node.parent) in _TIGHTER:
+        self.source.refuse(
+            node,
+            "syntax",
+            "~ binds looser than arithmetic, so what it reaches is easily misread",
+            "put it in parentheses: (~x) + 1",
+        )
+    (inner,) = self.source.take(node, "this")
+    return self.call(node, "~", self.lower(inner))
 
 
 def _chain(name: str) -> Callable[[Scalars, exp.Expr], Expr]:
@@ -242,8 +156,13 @@ def _chain(name: str) -> Callable[[Scalars, exp.Expr], Expr]:
 
 def _is(self: Scalars, node: exp.Expr) -> Expr:
     operand, other = self.source.take(node, "this", "expression")
+    if type(other) is exp.Boolean:
+        (truth,) = self.source.take(other, "this")
+        return self.call(node, "is_true" if truth else "is_false", self.lower(operand))
     if type(other) is not exp.Null:
-        self.source.refuse(other, "function", "IS takes NULL alone", "write the comparison out: x = TRUE")
+        self.source.refuse(
+            other, "function", "IS takes NULL, TRUE or FALSE", "write the comparison out: x = y"
+        )
     self.source.take(other)
     return self.call(node, "is_null", self.lower(operand))
 
@@ -261,9 +180,24 @@ def _in(self: Scalars, node: exp.Expr) -> Expr:
 
 
 def _like(self: Scalars, node: exp.Expr) -> Expr:
+    return _matched(self, node, None)
+
+
+def _escape(self: Scalars, node: exp.Expr) -> Expr:
+    matched, escape = self.source.take(node, "this", "expression")
+    if type(matched) not in (exp.Like, exp.ILike):
+        self.source.refuse(node, "function", "ESCAPE belongs to LIKE and ILIKE")
+    return _matched(self, matched, self.lower(escape))
+
+
+def _matched(self: Scalars, node: exp.Expr, escape: Expr | None) -> Expr:
     text, pattern, negated = self.source.take(node, "this", "expression", "negate")
-    built = self.call(
-        node, "like" if type(node) is exp.Like else "ilike", self.lower(text), self.lower(pattern)
+    name = "like" if type(node) is exp.Like else "ilike"
+    operands = (self.lower(text), self.lower(pattern))
+    built = (
+        self.call(node, name, *operands)
+        if escape is None
+        else self.call(node, f"{name}_escape", *operands, escape)
     )
     return self.call(node, "not", built) if negated else built
 
@@ -281,47 +215,131 @@ def _between(self: Scalars, node: exp.Expr) -> Expr:
 
 def _cast(self: Scalars, node: exp.Expr) -> Expr:
     operand, target = self.source.take(node, "this", "to", safe=(True, False))
-    (kind,) = self.source.take(target, "this", nested=(False,))
-    name = _CASTS.get(kind)
-    if name is None:
+    kind, digits = self.source.take(target, "this", "expressions", nested=(False,))
+    name = CASTS.get(kind)
+    if name is None or (digits and name != "decimal"):
         self.source.refuse(
             target,
             "type",
             "CAST to this type is not supported",
-            "use BIGINT, INTEGER, DOUBLE, VARCHAR, DATE, TIMESTAMP or BOOLEAN",
+            "use BIGINT, INTEGER, DOUBLE, DECIMAL, VARCHAR, DATE, TIMESTAMP or BOOLEAN",
         )
     value = self.lower(operand)
     if name in ("date", "timestamp") and isinstance(value, Literal) and isinstance(value.value, str):
         return moment(self.source, node, Type[name.upper()], value.value)
-    return self.call(node, f"cast_{name}", value)
+    return self.call(node, f"cast_{name}", value, *(_digits(self, digits) if name == "decimal" else ()))
+
+
+def _digits(self: Scalars, nodes: Sequence[exp.Expr] | None) -> tuple[Expr, ...]:
+    """The digits of a DECIMAL; those after the point are none, if only all of them are said."""
+    said = [self.lower(self.source.take(node, "this")[0]) for node in nodes or ()]
+    defaults = [Literal(value, Type.INTEGER) for value in (_DECIMAL if not said else (_DECIMAL[0], 0))]
+    return (*said, *defaults[len(said) :])
+
+
+def _trim(self: Scalars, node: exp.Expr) -> Expr:
+    text, characters, side = self.source.take(node, "this", "expression", "position")
+    name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(side), "trim")
+    return self.call(node, name, *map(self.lower, _flat([text, characters])))
+
+
+def _function(self: Scalars, node: exp.Expr) -> Expr:
+    name, items = self.source.take(node, "this", "expressions")
+    called = fold(name) if isinstance(name, str) else ""
+    called = SYNONYMS.get(called, called)
+    items = list(items or ())
+    if called in SYNONYMS.values() and items:
+        entry = _by_unit(self, node, called, _word(self, items[0]))
+        return self.call(node, entry, *map(self.lower, items[1:]))
+    if called == "time_bucket":
+        if len(items) != 2 or not _is_span(items[0]):
+            self.source.refuse(node, "type", "TIME_BUCKET takes an INTERVAL and a date")
+        count, unit = _span(self, items[0])
+        return self.call(node, _by_unit(self, node, called, unit), count, self.lower(items[1]))
+    if called in SPANS:
+        self.source.refuse(node, "type", *_LONE_SPAN)
+    if called == "date_add" and len(items) == 2 and _is_span(items[1]):
+        return _moved(self, node, items[0], items[1])
+    if called not in CALLS:
+        unknown(self.source, node, called or str(name))
+    return self.call(node, called, *map(self.lower, items))
+
+
+def _by_unit(self: Scalars, node: exp.Expr, name: str, said: str) -> str:
+    """The entry that a unit of time, a constant, chooses."""
+    known = BY_UNIT[name]
+    unit = fold(said)
+    entry = known.get(SPELLINGS.get(unit, unit))
+    if entry is None:
+        title = name.upper()
+        self.source.refuse(node, "constant", f"{title} knows no {said}", f"it knows {', '.join(known)}")
+    return entry
 
 
 def _extract(self: Scalars, node: exp.Expr) -> Expr:
     part, operand = self.source.take(node, "this", "expression")
-    name = _word(self, part).lower()
-    if name not in PARTS:
-        self.source.refuse(node, "function", f"EXTRACT knows no {name}", f"it knows {', '.join(PARTS)}")
-    return self.call(node, name, self.lower(operand))
-
-
-def _truncate(self: Scalars, node: exp.Expr) -> Expr:
-    operand, unit = self.source.take(node, "this", "unit")
-    name = _word(self, unit).lower()
-    if name not in TRUNCATIONS:
-        self.source.refuse(
-            node, "function", f"DATE_TRUNC knows no {name}", f"it knows {', '.join(TRUNCATIONS)}"
-        )
-    return self.call(node, f"date_trunc_{name}", self.lower(operand))
+    return self.call(node, _by_unit(self, part, "date_part", _word(self, part)), self.lower(operand))
 
 
 def _word(self: Scalars, node: exp.Expr) -> str:
-    if type(node) is exp.Literal:
+    if type(node) is exp.Literal and node.is_string:
         text, _ = self.source.take(node, "this", "is_string")
         return str(text)
     if type(node) is exp.Var:
         (text,) = self.source.take(node, "this")
         return str(text)
-    self.source.refuse(node, "constant", "a unit of time must be a constant")
+    self.source.refuse(node, "constant", "a unit of time is a constant: 'month'")
+
+
+def _sum(self: Scalars, node: exp.Expr) -> Expr:
+    left, right = self.source.take(node, "this", "expression")
+    if _is_span(right):
+        return _moved(self, node, left, right)
+    if _is_span(left):
+        return _moved(self, node, right, left)
+    return self.call(node, "+", self.lower(left), self.lower(right))
+
+
+def _difference(self: Scalars, node: exp.Expr) -> Expr:
+    left, right = self.source.take(node, "this", "expression")
+    if _is_span(right):
+        return _moved(self, node, left, right, back=True)
+    return self.call(node, "-", self.lower(left), self.lower(right))
+
+
+def _moved(self: Scalars, node: exp.Expr, moment_: exp.Expr, span: exp.Expr, *, back: bool = False) -> Expr:
+    """A moment some units later, or back."""
+    count, unit = _span(self, span)
+    units = _negative(self, span, count) if back else count
+    return self.call(node, _by_unit(self, span, "interval", unit), self.lower(moment_), units)
+
+
+def _is_span(node: exp.Expr | None) -> bool:
+    while type(node) is exp.Paren:
+        node = node.this
+    called = node.this if type(node) is exp.Anonymous else None
+    return type(node) is exp.Interval or (isinstance(called, str) and fold(called) in SPANS)
+
+
+def _span(self: Scalars, node: exp.Expr) -> tuple[Expr, str]:
+    """How many of which unit an INTERVAL, or TO_DAYS(n) and its like, is."""
+    while type(node) is exp.Paren:
+        (node,) = self.source.take(node, "this")
+    if type(node) is exp.Anonymous:
+        name, items = self.source.take(node, "this", "expressions")
+        if len(items or ()) != 1:
+            self.source.refuse(node, "type", f"{name} takes one number")
+        return self.lower(items[0]), SPANS[fold(str(name))]
+    count, named = self.source.take(node, "this", "unit")
+    unit = None if named is None else SPAN_UNITS.get(fold(_word(self, named)))
+    if unit is None:
+        self.source.refuse(node, "constant", "an INTERVAL is a whole number of one unit", "INTERVAL 1 DAY")
+    if type(count) is not exp.Literal:
+        return self.lower(count), unit
+    text, _ = self.source.take(count, "this", "is_string")
+    if not _WHOLE.fullmatch(str(text)):
+        self.source.refuse(node, "constant", "an INTERVAL is a whole number of one unit", "INTERVAL 1 DAY")
+    return Literal(int(text), Type.INTEGER), unit
 
 
 def _case(self: Scalars, node: exp.Expr) -> Expr:
@@ -343,6 +361,9 @@ def _if(self: Scalars, node: exp.Expr) -> Expr:
     return self.call(node, "case", self.lower(condition), self.lower(value), last)
 
 
+_TIGHTER = frozenset({exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Pow, exp.Neg})
+"""Operators that DuckDB applies before ~, and the parser after it."""
+
 _SPECIAL: Mapping[type[exp.Expr], Callable[[Scalars, exp.Expr], Expr]] = {
     exp.Paren: _paren,
     exp.Column: _column,
@@ -351,6 +372,9 @@ _SPECIAL: Mapping[type[exp.Expr], Callable[[Scalars, exp.Expr], Expr]] = {
     exp.Null: _null,
     exp.Placeholder: _parameter,
     exp.Neg: _negate,
+    exp.BitwiseNot: _complement,
+    exp.Add: _sum,
+    exp.Sub: _difference,
     exp.And: _chain("and"),
     exp.Or: _chain("or"),
     exp.Is: _is,
@@ -358,11 +382,12 @@ _SPECIAL: Mapping[type[exp.Expr], Callable[[Scalars, exp.Expr], Expr]] = {
     exp.Between: _between,
     exp.Like: _like,
     exp.ILike: _like,
+    exp.Escape: _escape,
     exp.Cast: _cast,
     exp.TryCast: _cast,
     exp.Extract: _extract,
-    exp.TimestampTrunc: _truncate,
-    exp.DateTrunc: _truncate,
+    exp.Trim: _trim,
+    exp.Anonymous: _function,
     exp.Case: _case,
     exp.If: _if,
 }

@@ -30,7 +30,7 @@ DEEPEST = 2
 CONSTANTS: dict[Type, tuple[Value, ...]] = {
     Type.INTEGER: (1, 0, 2, 5, -1, -3, 2**53 + 1, 2**63 - 1, -(2**63) + 1),
     Type.DOUBLE: (1.5, 0.0, -0.0, 0.1, -2.0, 1e308, -1e308, 5e-324),
-    Type.VARCHAR: ("A", "a", "", "b", "%a%", "_", "1", "nan", "it's", "ß", "2024-02-29"),
+    Type.VARCHAR: ("A", "a", "", "b", "%a%", "_", "!", "i", "g", "%Y", "1", "nan", "it's", "ß", "2024-02-29"),
     Type.BOOLEAN: (True, False),
     Type.DATE: (dt.date(2024, 2, 29), dt.date(1, 1, 1), dt.date(9999, 12, 31)),
     Type.TIMESTAMP: (
@@ -60,7 +60,7 @@ Signature = tuple[Type, ...]
 
 def build(name: str, *arguments: Expr) -> Expr | None:
     """The expression that `lower` makes of a function's arguments, or None where it refuses them."""
-    if (name, arguments[0].type) in _FOLDED and isinstance(arguments[0], Literal):
+    if arguments and (name, arguments[0].type) in _FOLDED and isinstance(arguments[0], Literal):
         return None
     try:
         return _SCALARS.call(None, name, *arguments)  # type: ignore[arg-type]
@@ -152,7 +152,7 @@ class Expressions:
     def _call(self, name: str, kind: Type, depth: int) -> Expr:
         function = FUNCTIONS[name]
         types = self.draw(one_of(takes(name, kind)))
-        if self.draw(SELDOM):
+        if types and self.draw(SELDOM):
             place = self.draw(_place(len(types)))
             nulled = (*types[:place], Type.NULL, *types[place + 1 :])
             types = nulled if function.result(nulled) is kind else types
@@ -162,7 +162,10 @@ class Expressions:
             else self.part(wanted, depth - 1)
             for place, wanted in enumerate(types)
         ]
-        return build(name, *arguments) or self.leaf(kind)
+        built = build(name, *arguments)
+        # EPOCH_MS(NULL) and its like are read as the first entry of the name, which gives another type.
+        fits = built is not None and (built.type is kind or (built.type.numeric and kind.numeric))
+        return built if built is not None and fits else self.leaf(kind)
 
 
 @cache

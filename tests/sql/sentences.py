@@ -22,8 +22,8 @@ from lark.grammar import NonTerminal, Rule, Symbol
 GRAMMAR = Path(__file__).parents[2] / "grammars" / "query.lark"
 SHORTEST, LONGEST = 12, 50
 """Words to spend on a sentence."""
-_FREE = frozenset({"select", "from", "table", "released_operand", "aggregate", "literal"})
-"""Rules whose expansions are all drawn alike, so that clauses are there as often as not."""
+_FREE = frozenset({"select", "from", "table", "released_operand", "aggregate", "literal", "operand"})
+"""Rules whose expansions are all drawn alike, so that clauses and calls are there as often as not."""
 
 _COLUMNS = ["age", "age", "cost", "region", "urgent", "plan", "day", "seen", "note", "weight", "patient_id"]
 _WORDS: Mapping[tuple[str, str], Sequence[str]] = {

@@ -1,0 +1,34 @@
+"""An engine without data, on which constants are tried: whether a regular expression is one, say."""
+
+from __future__ import annotations
+
+import os
+from functools import cache, lru_cache
+
+import duckdb
+
+from dpsql.backends.duckdb import LOCKED
+
+_CONFIG = {**LOCKED, "memory_limit": "100MB", "threads": 1}
+
+
+@lru_cache(maxsize=1024)
+def failure(expression: str) -> str | None:
+    """Why the engine cannot compute an expression of constants, in its words; None where it can.
+
+    >>> failure("REGEXP_MATCHES('a', 'b')") is None, failure("REGEXP_MATCHES('a', '(')")
+    (True, 'missing ): (')
+    """
+    try:
+        _engine(os.getpid()).cursor().execute(f"SELECT {expression}").fetchall()
+    except duckdb.Error as error:
+        return str(error).partition("\n")[0].partition(": ")[2]
+    except UnicodeDecodeError:
+        return "the engine cannot read it"  # and cuts a character in two where it says so
+    return None
+
+
+@cache
+def _engine(_process: int) -> duckdb.DuckDBPyConnection:
+    """An empty, locked, in-memory database of this process."""
+    return duckdb.connect(config=_CONFIG)

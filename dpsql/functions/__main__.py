@@ -1,0 +1,9 @@
+"""Writes the document of the functions: `python -m dpsql.functions > docs/functions.md`."""
+
+from __future__ import annotations
+
+import sys
+
+from dpsql.functions.document import markdown
+
+sys.stdout.write(markdown())

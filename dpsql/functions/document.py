@@ -1,0 +1,167 @@
+"""The document of the functions, made from the registry: docs/functions.md."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+from dpsql.functions import BY_UNIT, FAMILIES, FUNCTIONS, SYNONYMS
+from dpsql.functions.moments import UNITS
+from dpsql.plan.expr import Function, Literal
+from dpsql.plan.interval import Interval
+from dpsql.plan.types import Type
+
+_HEAD = """\
+# Functions
+What may be computed of private rows, and of released values: {names} names and operators, {typed} by name and types
+of arguments. This page is made from the registry, `dpsql/functions/`, by `python -m dpsql.functions`; a test holds
+it current. Everything else is refused.
+
+- *Takes* lists the types of the arguments; NULL is always among them. Every integer type is read as BIGINT, FLOAT and
+  DECIMAL as DOUBLE. *Constant* arguments must be constants of the query; they are checked before anything is charged.
+- *Within* is the range whatever the arguments are; narrower bounds of columns, filters and constants give narrower
+  ranges, by the rule of each function. A sum needs a range.
+- *Why no row fails*: a row for which the engine would raise an error gives NULL, since an error would tell of the row.
+- What is not a number (NaN) is counted as NULL.
+"""
+_KINDS = tuple(kind for kind in Type if kind is not Type.NULL)
+_GROUPS = {
+    frozenset(_KINDS): "any",
+    frozenset({Type.INTEGER, Type.DOUBLE}): "number",
+    frozenset({Type.DATE, Type.TIMESTAMP}): "moment",
+}
+_UNIT = re.compile(rf"\b({'|'.join(UNITS)})\b", re.IGNORECASE)
+_BAR = r"\|"
+_WORDS = (
+    "CASE",
+    "IN",
+    "IS",
+    "LIKE",
+    "ILIKE",
+    "GLOB",
+    "SIMILAR",
+    "NOT",
+    "AND",
+    "OR",
+    "CAST",
+    "EXTRACT",
+    "BETWEEN",
+)
+
+
+def names() -> frozenset[str]:
+    """All that functions and operators may be called in a query."""
+    called = {name for function in FUNCTIONS.values() for name in function.names if " " not in name}
+    compared = {"=", "<>", "<", "<=", ">", ">=", "is distinct from"}
+    return frozenset({*called, *compared, *map(str.lower, _WORDS), *BY_UNIT, *SYNONYMS})
+
+
+@cache
+def signatures(function: Function) -> tuple[tuple[Type, ...], ...]:
+    """The types of arguments that an entry takes, without NULL; of any number of arguments the fewest."""
+    holes = {int(hole) for hole in re.findall(r"\{(\d+)\}", function.sql)}
+    lengths: Iterable[int] = (len(holes),) if "{" not in re.sub(r"\{\d+\}", "", function.sql) else range(1, 4)
+    for length in lengths:
+        places = [
+            [kind for kind in _KINDS if _fits(function, length, place, kind)] for place in range(length)
+        ]
+        found = tuple(types for types in itertools.product(*places) if function.result(types) is not None)
+        if found:
+            return found
+    return ()
+
+
+def _fits(function: Function, length: int, place: int, kind: Type) -> bool:
+    """Whether an argument can be of a type where the others are NULL."""
+    types = (*[Type.NULL] * place, kind, *[Type.NULL] * (length - place - 1))
+    return function.result(types) is not None
+
+
+def markdown() -> str:
+    """The whole document."""
+    typed = sum(
+        len(function.names or (function.name,)) * len(signatures(function)) for function in FUNCTIONS.values()
+    )
+    lines = [_HEAD.format(names=len(names()), typed=typed)]
+    for title, family in FAMILIES.items():
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            "| written | also | takes | gives | within | why no row fails | example |",
+        ]
+        lines += ["|---|---|---|---|---|---|---|", *_rows(family.ENTRIES)]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(entries: Iterable[Function]) -> Iterator[str]:
+    """A row for each entry; those that differ by their unit of time alone share one."""
+    for _, alike in itertools.groupby(entries, _shape):
+        functions = list(alike)
+        first = functions[-1] if len(functions) > 1 else functions[0]
+        written = _cell(_folded(first) if len(functions) > 1 else first.signature)
+        units = [found[0].lower() for entry in functions if (found := _UNIT.search(entry.signature))]
+        also = (
+            [name.upper() for name in first.names[1:]]
+            if len(functions) == 1
+            else [f"unit: {', '.join(units)}"]
+        )
+        text, value = first.example
+        cells = (
+            written,
+            ", ".join(also),
+            _taken(first),
+            " or ".join(sorted({str(first.result(types)) for types in signatures(first)})),
+            _range(first),
+            first.total,
+            f"{_cell(text)} → {_cell(value)}",
+        )
+        yield f"| {' | '.join(cell.replace('|', _BAR) for cell in cells)} |"
+
+
+def _shape(function: Function) -> str:
+    return f"{_folded(function)} {_taken(function)}" if _UNIT.search(function.name) else function.name
+
+
+def _folded(function: Function) -> str:
+    return re.sub(
+        rf"'({'|'.join(UNITS)})'|(?<=\) )({'|'.join(UNITS)})\b",
+        lambda found: "'unit'" if found[1] else "UNIT",
+        function.signature,
+        flags=re.IGNORECASE,
+    )
+
+
+def _cell(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def _taken(function: Function) -> str:
+    """The types of each argument; of a function that takes any number, of all."""
+    found = signatures(function)
+    if "…" in function.signature:
+        return f"{_kinds(types[-1] for types in found)}, …"
+    places = [_kinds(kinds) for kinds in zip(*found, strict=True)]
+    return ", ".join(
+        f"constant {kind}" if place in function.literals else kind for place, kind in enumerate(places)
+    )
+
+
+def _kinds(kinds: Iterable[Type]) -> str:
+    found = frozenset(kinds)
+    return _GROUPS.get(found) or " or ".join(str(kind) for kind in _KINDS if kind in found)
+
+
+def _range(function: Function) -> str:
+    """The range of the results where nothing is known of the arguments."""
+    shown = set()
+    for types in signatures(function):
+        arguments = tuple(Literal(None, kind) for kind in types)
+        if function.literals:
+            return ""
+        shown.add(function.interval(arguments, tuple(Interval() for _ in types)))
+    (around, *others) = shown
+    known = not others and around.within(2**62) and around != Interval(0, 1)
+    return str(around) if known else ""

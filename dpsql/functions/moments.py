@@ -1,0 +1,172 @@
+"""The engine's calendar in Python: units of time, where they start, and how far apart two moments are.
+
+A DATE counts as its ordinal and a TIMESTAMP as microseconds since 1970 (`plan.interval`). Python's calendar
+has the years 1 to 9999, as the columns that are read. What lies outside of it is not bounded.
+"""
+
+from __future__ import annotations
+
+import calendar
+import datetime as dt
+import math
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+
+from dpsql.plan.interval import End, Interval, position, timestamp_at
+from dpsql.plan.types import Type
+
+Pair = tuple[dt.datetime, dt.datetime]
+
+MONTHS = {"month": 1, "quarter": 3, "year": 12, "decade": 120, "century": 1_200, "millennium": 12_000}
+"""The units that are so many months long."""
+LENGTHS = {
+    "week": dt.timedelta(weeks=1),
+    "day": dt.timedelta(days=1),
+    "hour": dt.timedelta(hours=1),
+    "minute": dt.timedelta(minutes=1),
+    "second": dt.timedelta(seconds=1),
+    "millisecond": dt.timedelta(milliseconds=1),
+    "microsecond": dt.timedelta(microseconds=1),
+}
+"""The units that are always equally long."""
+UNITS = (*reversed(MONTHS), *LENGTHS)
+
+_SHORT = {
+    "year": "yr y years yrs",
+    "quarter": "quarters",
+    "month": "mon months mons",
+    "week": "weeks w weekofyear",
+    "day": "days d dayofmonth",
+    "hour": "hr h hours hrs",
+    "minute": "min m minutes mins",
+    "second": "sec s seconds secs",
+    "millisecond": "milliseconds ms msec msecs",
+    "microsecond": "microseconds us usec usecs",
+    "decade": "decades dec decs",
+    "century": "cent centuries c",
+    "millennium": "mil millenniums millennia mils",
+    "dow": "dayofweek weekday",
+    "doy": "dayofyear",
+}
+SPELLINGS = {short: unit for unit, shorts in _SHORT.items() for short in (unit, *shorts.split())}
+"""What the engine calls each unit or part of time."""
+
+_MIDNIGHT = dt.time()
+_ORIGIN_OF_MONTHS = 2000 * 12
+_ORIGIN = dt.datetime(2000, 1, 3)  # noqa: DTZ001  (SQL timestamps have no zone)
+
+
+def moment(kind: Type, at: Fraction) -> dt.datetime:
+    """The timestamp at a position on the line of a DATE or TIMESTAMP interval."""
+    if kind is Type.DATE:
+        return dt.datetime.fromordinal(math.floor(at))
+    return timestamp_at(at)
+
+
+def at_end(kind: Type, end: End) -> dt.datetime | None:
+    """The timestamp at an end of an interval, or None where it is not bounded."""
+    if end is None or kind is Type.NULL:
+        return None
+    try:
+        return moment(kind, end)
+    except (ValueError, OverflowError):
+        return None
+
+
+def ends(kind: Type, interval: Interval) -> Pair | None:
+    """The timestamps at both ends of an interval that is bounded."""
+    low, high = at_end(kind, interval.low), at_end(kind, interval.high)
+    return None if low is None or high is None else (low, high)
+
+
+def between(low: dt.date | None, high: dt.date | None) -> Interval:
+    """The interval of the days or moments from `low` to `high`."""
+    return Interval(None if low is None else position(low), None if high is None else position(high))
+
+
+def truncate(unit: str, at: dt.datetime) -> dt.datetime:
+    """DATE_TRUNC in Python. Raises ValueError where the unit starts before the year 1.
+
+    >>> truncate("week", dt.datetime(2026, 11, 21)), truncate("decade", dt.datetime(2026, 11, 21))
+    (datetime.datetime(2026, 11, 16, 0, 0), datetime.datetime(2020, 1, 1, 0, 0))
+    """
+    months = MONTHS.get(unit)
+    if months is not None:
+        # Centuries are counted from the year 0, as the engine does.
+        month = (at.year * 12 + at.month - 1) // months * months
+        return dt.datetime(month // 12, month % 12 + 1, 1)  # noqa: DTZ001
+    if unit == "week":
+        return dt.datetime.combine(at.date() - dt.timedelta(days=at.weekday()), _MIDNIGHT)
+    day = dt.datetime.combine(at, _MIDNIGHT)
+    return day + (at - day) // LENGTHS[unit] * LENGTHS[unit]
+
+
+def every(unit: str, count: int, first: dt.datetime, last: dt.datetime) -> Iterator[dt.datetime]:
+    """The moments from `first` to `last` in steps of `count` units."""
+    at = first
+    try:
+        while at <= last:
+            yield at
+            at = shifted(unit, at, count)
+    except OverflowError:
+        return
+
+
+def shifted(unit: str, at: dt.datetime, count: int) -> dt.datetime:
+    """The moment `count` units later; a day that the month lacks is its last.
+
+    Raises OverflowError outside of the calendar.
+
+    >>> shifted("month", dt.datetime(2024, 1, 31), 1)
+    datetime.datetime(2024, 2, 29, 0, 0)
+    """
+    if unit in LENGTHS:
+        return at + LENGTHS[unit] * count
+    month = at.year * 12 + at.month - 1 + MONTHS[unit] * count
+    year, month = month // 12, month % 12 + 1
+    if not dt.MINYEAR <= year <= dt.MAXYEAR:
+        raise OverflowError("outside of the calendar")
+    return at.replace(year=year, month=month, day=min(at.day, calendar.monthrange(year, month)[1]))
+
+
+def index(unit: str, at: dt.datetime) -> int:
+    """The number of the unit that a moment lies in: DATE_DIFF is the difference of two of these.
+
+    >>> index("month", dt.datetime(2024, 3, 1)) - index("month", dt.datetime(2024, 2, 29))
+    1
+    """
+    if unit in MONTHS:
+        return (at.year * 12 + at.month - 1) // MONTHS[unit]
+    if unit == "week":
+        return (at.toordinal() - 1) // 7
+    return (at - dt.datetime.min) // LENGTHS[unit]  # noqa: DTZ901
+
+
+def bucket(unit: str, count: int, at: dt.datetime) -> dt.datetime:
+    """TIME_BUCKET in Python: the start of the stretch of `count` units that a moment lies in.
+
+    Raises ValueError or OverflowError where it starts before the year 1.
+
+    >>> bucket("day", 7, dt.datetime(2026, 11, 21)), bucket("month", 2, dt.datetime(2026, 12, 21))
+    (datetime.datetime(2026, 11, 16, 0, 0), datetime.datetime(2026, 11, 1, 0, 0))
+    """
+    if unit in LENGTHS:
+        width = LENGTHS[unit] * count
+        return _ORIGIN + (at - _ORIGIN) // width * width
+    width_in_months = MONTHS[unit] * count
+    past = at.year * 12 + at.month - 1 - _ORIGIN_OF_MONTHS
+    month = _ORIGIN_OF_MONTHS + past // width_in_months * width_in_months
+    return dt.datetime(month // 12, month % 12 + 1, 1)  # noqa: DTZ001
+
+
+def mapped(rule: Callable[[dt.datetime], dt.date], kind: Type, interval: Interval) -> Interval:
+    """The image of an interval under an increasing function; what leaves the calendar is not bounded."""
+
+    def end(at: End) -> dt.date | None:
+        start = at_end(kind, at)
+        try:
+            return None if start is None else rule(start)
+        except (ValueError, OverflowError):
+            return None
+
+    return between(end(interval.low), end(interval.high))

@@ -1,0 +1,43 @@
+"""The parser's dialect: DuckDB's, but that functions are left as they are written.
+
+The parser would turn a call into a node of its own that many dialects share, with arguments reordered,
+renamed, added or dropped. Here it reads a name and a list of arguments, whose meaning is in the registry of
+functions alone. Aggregates keep their nodes, and so does what has a syntax of its own, such as
+EXTRACT(year FROM day).
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.parsers.duckdb import DuckDBParser
+from sqlglot.tokenizer_core import Token
+
+DIALECT = DuckDB()
+_AGGREGATES = {
+    "BIT_AND", "BIT_OR", "BIT_XOR", "LIST", "LISTAGG", "QUANTILE_CONT", "QUANTILE_DISC", "STRINGAGG", "STRING_AGG",
+    *(
+        name
+        for name, node in exp.FUNCTION_BY_NAME.items()
+        if isinstance(node, type) and issubclass(node, (exp.AggFunc, exp.RowNumber))
+    ),
+}  # fmt: skip
+_OWN_SYNTAX = {"CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM", "TRY_CAST"}
+
+
+class Parser(DuckDBParser):
+    """DuckDB's parser, which knows aggregates and what has a syntax of its own, and no other function."""
+
+    FUNCTIONS = {  # noqa: RUF012  (so the parser declares it)
+        name: build for name, build in DuckDBParser.FUNCTIONS.items() if name in _AGGREGATES
+    }
+    FUNCTION_PARSERS = {  # noqa: RUF012
+        name: parse
+        for name, parse in DuckDBParser.FUNCTION_PARSERS.items()
+        if name in _AGGREGATES | _OWN_SYNTAX
+    }
+
+
+def parsed(tokens: list[Token], text: str) -> list[exp.Expr | None]:
+    """The trees of a text."""
+    return list(Parser(dialect=DIALECT).parse(tokens, text))

@@ -1,0 +1,126 @@
+"""What the parser's nodes mean, as data: the operators, the types of casts, and what is refused on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from sqlglot import exp
+
+from dpsql.functions.moments import UNITS
+
+Shape = tuple[str, tuple[str, ...], Mapping[str, tuple[object, ...]]]
+"""The name of what a node means, the node's arguments in order, and those whose value must be as given."""
+
+_PAIR = ("this", "expression")
+
+SHAPES: Mapping[type[exp.Expr], Shape] = {
+    exp.Mul: ("*", _PAIR, {}),
+    exp.Div: ("/", _PAIR, {"typed": (True, False), "safe": (True, False)}),
+    exp.IntDiv: ("//", _PAIR, {}),
+    exp.Mod: ("%", _PAIR, {}),
+    exp.Pow: ("^", _PAIR, {}),
+    exp.DPipe: ("||", _PAIR, {"safe": (True,)}),
+    exp.BitwiseAnd: ("&", _PAIR, {}),
+    exp.BitwiseOr: ("|", _PAIR, {}),
+    exp.BitwiseLeftShift: ("<<", _PAIR, {}),
+    exp.BitwiseRightShift: (">>", _PAIR, {}),
+    exp.EQ: ("eq", _PAIR, {}),
+    exp.NEQ: ("ne", _PAIR, {}),
+    exp.LT: ("lt", _PAIR, {}),
+    exp.LTE: ("le", _PAIR, {}),
+    exp.GT: ("gt", _PAIR, {}),
+    exp.GTE: ("ge", _PAIR, {}),
+    exp.NullSafeEQ: ("is_not_distinct", _PAIR, {}),
+    exp.NullSafeNEQ: ("is_distinct", _PAIR, {}),
+    exp.Not: ("not", ("this",), {}),
+    exp.Glob: ("glob", _PAIR, {}),
+    exp.SimilarTo: ("regexp_full_match", _PAIR, {}),
+    exp.RegexpLike: ("regexp_matches", _PAIR, {}),
+    exp.Substring: ("substring", ("this", "start", "length"), {}),
+    exp.StrPosition: ("strpos", ("this", "substr"), {}),
+    exp.Overlay: ("overlay", ("this", "expression", "from_", "for_"), {}),
+}
+"""The nodes that are plain functions of their arguments."""
+
+CASTS: Mapping[exp.DType, str] = {
+    exp.DType.TINYINT: "tinyint",
+    exp.DType.SMALLINT: "smallint",
+    exp.DType.INT: "integer",
+    exp.DType.BIGINT: "bigint",
+    exp.DType.INT128: "hugeint",
+    exp.DType.UTINYINT: "utinyint",
+    exp.DType.USMALLINT: "usmallint",
+    exp.DType.UINT: "uinteger",
+    exp.DType.UBIGINT: "ubigint",
+    exp.DType.UINT128: "uhugeint",
+    exp.DType.FLOAT: "float",
+    exp.DType.DOUBLE: "double",
+    exp.DType.DECIMAL: "decimal",
+    exp.DType.VARCHAR: "varchar",
+    exp.DType.TEXT: "varchar",
+    exp.DType.BOOLEAN: "boolean",
+    exp.DType.DATE: "date",
+    exp.DType.TIMESTAMP: "timestamp",
+    exp.DType.TIMESTAMPNTZ: "timestamp",
+}
+"""The types that CAST takes, by the name of their entry."""
+
+_PLURALS = {unit: f"{unit}s" for unit in UNITS} | {"century": "centuries", "millennium": "millennia"}
+
+SPAN_UNITS: Mapping[str, str] = {word: unit for unit, many in _PLURALS.items() for word in (unit, many)}
+"""The units of an INTERVAL, in the singular and the plural."""
+
+SPANS: Mapping[str, str] = {f"to_{many}": unit for unit, many in _PLURALS.items()}
+"""Functions that give an interval, each with its unit."""
+
+READS_TEXT = MappingProxyType({"||": 0, "concat": 0, "concat_ws": 1})
+"""Functions that read values of any type as text, with the place of the first that they read so."""
+
+_VOLATILE = "it does not depend on the data alone, and would make answers that cannot be repeated"
+_SESSION = "it tells of the session or the program, not of the data"
+_ORDER = "it depends on the order of rows"
+_FAILS = "it raises errors, which would tell of the data"
+_NO_ZONE = "moments have no time zone here"
+_LENGTHY = "its time and memory could grow with the square of a text"
+_LIST = "lists, structs and maps are not supported"
+_TODAY = "write the day out: day < DATE '2026-01-31'"
+
+REFUSED: Mapping[str, tuple[str, str | None]] = {
+    **dict.fromkeys(("random", "rand", "setseed", "uuid", "gen_random_uuid", "uuidv4", "uuidv7"), (_VOLATILE, None)),
+    **dict.fromkeys(
+        (
+            "now", "today", "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp",
+            "get_current_time", "get_current_timestamp", "transaction_timestamp", "current_localtime",
+            "current_localtimestamp", "ago",
+        ),
+        (_VOLATILE, _TODAY),
+    ),
+    "age": ("the present time is in it, and its result has no fixed length", "write DATE_DIFF('day', t, u)"),
+    **dict.fromkeys(("nextval", "currval", "lastval", "row_number", "rowid"), (_ORDER, None)),
+    **dict.fromkeys(
+        (
+            "getvariable", "getenv", "current_setting", "current_user", "session_user", "user", "current_role",
+            "current_schema", "current_schemas", "current_database", "current_catalog", "current_query", "version",
+            "txid_current", "pg_typeof", "typeof",
+        ),
+        (_SESSION, None),
+    ),
+    **dict.fromkeys(("error", "assert_true"), (_FAILS, None)),
+    **dict.fromkeys(("hamming", "mismatches"), (_FAILS, "write LEVENSHTEIN(s, 'text')")),
+    **dict.fromkeys(("to_timestamp", "make_timestamptz", "timezone"), (_NO_ZONE, "write MAKE_TIMESTAMP(…)")),
+    **dict.fromkeys(
+        ("string_split", "split", "str_split", "string_to_array", "regexp_split_to_array", "string_split_regex"),
+        (_LIST, "write SPLIT_PART(s, 'separator', 1)"),
+    ),
+    "regexp_extract_all": (_LIST, "write REGEXP_EXTRACT(s, 'pattern', group)"),
+    "fmod": ("a number would be written out twice at each level", "write x % y"),
+    "fdiv": ("a number would be written out twice at each level", "write FLOOR(x / y)"),
+    "divide": ("it means // and not /", "write x // y"),
+    "nvl": ("DuckDB has no function of this name", "write COALESCE(x, y)"),
+    "iif": ("DuckDB has no function of this name", "write IF(p, x, y)"),
+    "initcap": ("DuckDB has no function of this name", "write UPPER(LEFT(s, 1)) || SUBSTRING(s, 2)"),
+    "md5": ("a hash tells nothing that its text does not", "use the text itself"),
+    "hash": ("a hash tells nothing that its value does not", "use the value itself"),
+}  # fmt: skip
+"""Functions that are refused on purpose, each with why, and with what to write instead."""

@@ -1,0 +1,139 @@
+"""An entry means what DuckDB means by the same text: the two compute the same on every row.
+
+The text of a call is written as the entry's signature shows it. dpsql must read the call back from it, and
+DuckDB, given that text alone, must compute what dpsql's own SQL computes, but where that gives NULL on purpose.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import duckdb
+import pytest
+from functions.pools import Bench, calls, read_by, signatures, texts
+from laws.printing import scalar
+from sqlglot import exp
+
+from dpsql.functions import CALLS, FUNCTIONS, OVERLOADS, SYNONYMS
+from dpsql.plan.expr import Call, Expr, Function
+from dpsql.plan.types import Type
+from dpsql.sql.parse import parse
+from dpsql.sql.scalar_text import write
+from dpsql.sql.scalars import Scalars
+from dpsql.sql.shapes import SPANS
+
+_EXACT = 2**53
+_BY_DOUBLE = frozenset({"round_digits", "round_even", "trunc_digits", "plus_microsecond"})
+"""Functions of which dpsql or DuckDB reads whole numbers as DOUBLE, which is exact below 2^53."""
+_WORDS = re.compile(r"\s*-?infinity\s*|\s*epoch\s*", re.IGNORECASE)
+"""What STRPTIME takes for a moment whatever the format is, and TRY_STRPTIME for 1900."""
+
+
+_FOUR = re.compile(r"\d{4}-(?!.*BC)")
+"""A day or moment of a year of four digits."""
+_NARROW = frozenset({"make_timestamp_us", "make_timestamp_ms", "from_epoch_ms"})
+"""Functions of which DuckDB itself breaks down on numbers of 64 bits."""
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    return Bench.open()
+
+
+def read_back(text: str, call: Call) -> Expr:
+    """What dpsql reads a text as, whose columns are those of a call."""
+    statement = parse(f"SELECT {text}")
+    columns = {read.source: read for read in read_by(call)}
+
+    def column(node: exp.Column) -> Expr:
+        return columns[node.table]
+
+    return Scalars(statement.source, (), column).lower(statement.query.expressions[0])
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
+def test_the_text_of_a_call_means_the_call(function: Function) -> None:
+    """What the signature shows is read as the entry, with the same arguments."""
+    for types in signatures(function):
+        for call in calls(function, types, most=4):
+            assert read_back(scalar(call), call) == call
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
+def test_duckdb_computes_the_same(bench: Bench, function: Function) -> None:
+    """On every row the value is DuckDB's own, or NULL where that is an error, infinite or out of the calendar."""
+    for types in signatures(function):
+        for call in calls(function, types, most=2):
+            shown = "DOUBLE" if call.type.numeric else "VARCHAR"
+            plain, read = _plain(bench, call, shown)
+            ours = bench.rows(call, f"CAST({write(call)} AS {shown})", *texts(call), read=read)
+            for (value, *row), (theirs,) in zip(ours, plain, strict=True):
+                assert _agree(call, row, value, theirs), (scalar(call), row, value, theirs)
+
+
+def _plain(bench: Bench, call: Call, shown: str) -> tuple[list[tuple[Any, ...]], str]:
+    """What DuckDB computes, and how the columns are read: as INTEGER where BIGINT is not taken."""
+    item = f"CAST(TRY({scalar(call)}) AS {shown})"
+    if call.function.name not in _NARROW:
+        try:
+            return bench.rows(call, item), "c"
+        except duckdb.BinderException:
+            pass
+    read = "TRY_CAST(c AS INTEGER)"
+    return bench.rows(call, item, read=read), f"CAST({read} AS BIGINT)"
+
+
+def _agree(call: Call, row: list[str | None], ours: Any, theirs: Any) -> bool:
+    ours, theirs = (
+        None if isinstance(value, float) and math.isnan(value) else value for value in (ours, theirs)
+    )
+    if ours is None and theirs is not None:
+        unheld = isinstance(theirs, float) and (
+            math.isinf(theirs) or (call.type is Type.INTEGER and abs(theirs) >= 2**63)
+        )
+        return unheld or _extraordinary(call, row) or (call.type.temporal and not _FOUR.match(str(theirs)))
+    if isinstance(ours, float) and isinstance(theirs, float):
+        return math.isclose(ours, theirs, rel_tol=1e-12) or ours == theirs
+    return bool(ours == theirs) or _excused(call, row)
+
+
+def _extraordinary(call: Call, row: list[str | None]) -> bool:
+    """Whether a moment is at the end of the engine's calendar, or beyond."""
+    moments = [value for read, value in zip(read_by(call), row, strict=True) if read.type.temporal]
+    return not all(_FOUR.match(str(value)) for value in moments)
+
+
+def _excused(call: Call, row: list[str | None]) -> bool:
+    if call.function.name in _BY_DOUBLE:
+        numbers = [
+            float(value)
+            for read, value in zip(read_by(call), row, strict=True)
+            if read.type is Type.INTEGER and value
+        ]
+        return any(abs(number) >= _EXACT for number in numbers)
+    return call.function.name == "strptime" and any(_WORDS.fullmatch(str(value)) for value in row)
+
+
+def test_every_name_is_duckdbs() -> None:
+    """Each name that is called by is one of DuckDB's functions, and none is volatile or has effects."""
+    known = duckdb.execute(
+        "SELECT lower(function_name), bool_or(has_side_effects OR stability = 'VOLATILE') FROM duckdb_functions() "
+        "WHERE function_type IN ('scalar', 'macro') GROUP BY 1"
+    ).fetchall()
+    names = CALLS | set(SYNONYMS) | set(SYNONYMS.values()) | set(SPANS) | {"time_bucket"}
+    grammar = {"coalesce", "ifnull"}  # words of DuckDB's grammar rather than functions
+    assert names - grammar <= {name for name, _ in known}
+    assert not names & {name for name, volatile in known if volatile}
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_every_name_is_read(name: str) -> None:
+    """A call by any of its names, in any case, is read as one of the entries that have it."""
+    for function in OVERLOADS[name]:
+        for types in signatures(function):
+            for call in calls(function, types, most=1):
+                for spelt in (name, name.title()):
+                    text = f"{spelt}({', '.join(map(scalar, call.arguments))})"
+                    assert read_back(text, call) == call, text
