@@ -133,8 +133,10 @@ def _check(source: Source, tokens: Sequence[Token]) -> None:
             position=source.at(tokens[0].start),
             text=source.text,
         )
-    for token, following in itertools.pairwise(tokens):
+    for place, (token, following) in enumerate(itertools.pairwise(tokens)):
         _check_pair(source, token, following)
+        if following.token_type is TokenType.STRING and _names_table(tokens[: place + 1]):
+            _refuse_token(source, following, "table", "FROM takes the name of a declared table")
     depth = negations = 0
     for token in tokens:
         depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
@@ -159,8 +161,14 @@ def _check_pair(source: Source, token: Token, following: Token) -> None:
         _refuse_token(source, token, "syntax", f"{token.text} has no meaning here")
     if following.token_type is TokenType.L_PAREN and kind is TokenType.IDENTIFIER:
         _refuse_token(source, token, "function", f"the function {token.text} is not known to be safe")
-    if following.token_type is TokenType.STRING and kind in (TokenType.FROM, TokenType.JOIN):
-        _refuse_token(source, following, "table", "FROM takes the name of a declared table")
+
+
+def _names_table(tokens: Sequence[Token]) -> bool:
+    """Whether the last of these is followed by a table: FROM, but for IS (NOT) DISTINCT FROM, or JOIN."""
+    *_, compared, distinct, last = [None, None, *(token.token_type for token in tokens[-3:])]
+    if last is TokenType.FROM and distinct is TokenType.DISTINCT:
+        return compared not in (TokenType.IS, TokenType.NOT)
+    return last in (TokenType.FROM, TokenType.JOIN)
 
 
 def _refuse_token(source: Source, token: Token, code: str, message: str) -> NoReturn:

@@ -79,11 +79,6 @@ def selected(
         rows: Relation = grouping.grouped()
         rows = rows if having is None else filtered(rows, [having])
     else:
-        sorts = node.args.get("order")
-        if sorts is not None and aggregates(sorts):
-            scope.source.refuse(
-                sorts, "group_by", "rows are not ordered by an aggregate of all of them", "add GROUP BY"
-            )
         grouping = Plain(scope, node, relation)
         outputs = [Output(*pair) for pair in grouping.columns()]
         order = grouping.order(outputs)

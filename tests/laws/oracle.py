@@ -33,7 +33,7 @@ from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine import Engine, PublicTables, _known, budget
 from dpsql.errors import BackendError
 from dpsql.mechanisms import DiscreteGaussian, Geometric, Mechanism
-from dpsql.plan.expr import Expr
+from dpsql.plan.expr import Expr, Literal, Scalar
 from dpsql.plan.nodes import Answer, Join, Post, Release, Values, private_tables
 from dpsql.plan.steps import resolved, steps
 from dpsql.plan.types import Type, Value
@@ -271,20 +271,19 @@ def cases(draw: st.DrawFn, bench: Bench, featured: str | None = None, deepest: i
         plans(bench.engine(rules).catalog, rules, bench.facts(public), featured=featured, deepest=deepest)
     )
     database = draw(databases(wanted(post), rules, public))
-    answers = {step: draw(answered(step)) for step in steps(post) if isinstance(step, Answer)}
+    answers = {step: draw(answered(step)) for step in steps(post) if isinstance(step, (Answer, Scalar))}
     return Case(rules, post, draw(_EPSILONS), database, answers)
 
 
 @st.composite
-def answered(draw: st.DrawFn, answer: Answer) -> Values:
+def answered(draw: st.DrawFn, answer: Answer | Scalar) -> Values | Literal:
     """What an earlier release may have answered: any groups, each once, with any numbers of rows."""
+    if isinstance(answer, Scalar):
+        return Literal(draw(one_of((3, 0, -1, None))), answer.type)
     *keys, _ = answer.columns
     key = st.tuples(*(one_of(_ANSWERED[column.type]) for column in keys))
     rows = draw(st.lists(st.tuples(key, one_of((3, 0, -1))), max_size=4, unique_by=lambda row: row[0]))
-    known = _known(answer, [(*values, number) for values, number in rows])
-    if not isinstance(known, Values):
-        raise TypeError("an answer has rows")
-    return known
+    return _known(answer, [(*values, number) for values, number in rows])
 
 
 _ANSWERED: dict[Type, tuple[Value, ...]] = {

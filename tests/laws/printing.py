@@ -14,7 +14,7 @@ from functools import cache
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.within import WITHIN
 from dpsql.functions.conditional import case_branches
-from dpsql.plan.expr import Call, Column, Expr, Function, Literal, Released, columns
+from dpsql.plan.expr import Call, Column, Expr, Function, Literal, Released, Scalar, columns
 from dpsql.plan.nodes import (
     Answer,
     Filter,
@@ -78,6 +78,8 @@ def scalar(expr: Expr, names: Names = lambda _: None) -> str:
             if text is None:
                 raise TypeError("a released column is written as what the release computes")
             return text
+        case Scalar():
+            return f"({' '.join(_clauses(expr.post))})"
         case Call():
             return _call(expr.function, [scalar(argument, names) for argument in expr.arguments])
 

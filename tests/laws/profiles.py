@@ -6,7 +6,7 @@ from hypothesis import settings
 
 FAST = settings(max_examples=10, derandomize=True, database=None)
 """For each function of the registry; the same examples in each run."""
-LONGER = settings(max_examples=900, derandomize=True, database=None)
+LONGER = settings(max_examples=1500, derandomize=True, database=None)
 """For all functions together."""
 WIDE = settings(max_examples=500, derandomize=True, database=None)
 """For laws that need no engine."""

@@ -22,7 +22,7 @@ from dpsql.analysis.bounds import conditions, interval
 from dpsql.analysis.stability import PublicFacts, most_rows
 from dpsql.catalog import Catalog
 from dpsql.errors import QueryRejected
-from dpsql.plan.expr import Call, Column, Expr, Facts, Literal, columns
+from dpsql.plan.expr import Call, Column, Expr, Facts, Literal, Scalar, columns
 from dpsql.plan.interval import ANYWHERE
 from dpsql.plan.nodes import (
     Aggregation,
@@ -59,7 +59,7 @@ _ALIASES = one_of((None, None, None, 'a "b"'))
 _CLAMPS = one_of(((-1, 4), (0, 1), (2, 2), (-7, -2), (-0.5, 0.25), (0, 10**12), (-1e9, 1e100)))
 _AGGREGATES = one_of((1, 1, 2, 0))
 _ANSWERED_KEYS = one_of((1, 1, 2))
-_DERIVED = one_of(("project", "grouped", "set"))
+_DERIVED = one_of(("project", "grouped", "grouped", "set", "set"))
 _SETS = one_of(((exp.Union, False), (exp.Union, True), (exp.Intersect, True), (exp.Except, True)))
 
 
@@ -112,6 +112,8 @@ class Relations:
         for _ in range(self.draw(_PUBLIC_JOINS)):
             items.append(self._public_join(scope, depth))
         where = [*conjuncts(self._condition(scope))] if self.draw(HALF) else []
+        if private and self.draw(SELDOM):
+            where += self._compared(scope)
         try:
             relation = assemble(scope, items, where)
         except QueryRejected:  # joined to an answer by keys that would be converted
@@ -182,16 +184,28 @@ class Relations:
         item = self._brought(scope, Named(source, {column.name: column for column in source.columns}))
         return [replace(item, conditions=tuple(on))]
 
+    def _compared(self, scope: Scope) -> list[Expr]:
+        """A number compared with how many rows a table has, as was released."""
+        numbers = [column for column in known(scope) if common((column.type, Type.INTEGER)) is not None]
+        if not numbers:
+            return []
+        number = numbers[self.draw(st.integers(0, len(numbers) - 1))]
+        return [self._equal(number, Scalar(self._counted(keys=0), Type.INTEGER))]
+
     def _answered(self) -> Answer:
         """The groups of a table with their numbers of rows."""
+        return answer(self._counted(self.draw(_ANSWERED_KEYS)), self._alias("d"))
+
+    def _counted(self, keys: int) -> Post:
+        """The groups of a table by so many keys at most, with their numbers of rows."""
         table = self._table(self._private())
         plain = [column for column in table.columns.values() if column.facts.identity is None]
-        keys = dict.fromkeys(self.expressions(plain).one(plain) for _ in range(self.draw(_ANSWERED_KEYS)))
+        found = dict.fromkeys(self.expressions(plain).one(plain) for _ in range(keys))
         counted = Aggregation("a0", "count_rows", None, Type.INTEGER)
-        named = tuple(Key(f"k{place}", key) for place, key in enumerate(keys))
+        named = tuple(Key(f"k{place}", key) for place, key in enumerate(found))
         release = Release(table.relation, named, (counted,), self.context.max_groups)
         outputs = (Output(f"c{place}", column) for place, column in enumerate(released_columns(release)))
-        return answer(Post(release, tuple(outputs)), self._alias("d"))
+        return Post(release, tuple(outputs))
 
     def _values(self) -> Values:
         """A few rows of constants."""
@@ -265,12 +279,12 @@ class Relations:
             return self._grouped(alias, depth, private=private)
         if kind == "set":
             return self._set(alias, depth, private=private)
-        return self._project(alias, depth, private=private, distinct=self.draw(SELDOM))
+        return self._project(alias, depth, private=private, distinct=not self.draw(OFTEN))
 
     def _project(self, alias: str, depth: int, *, private: bool, distinct: bool = False) -> Project:
         relation, read = self.block(depth, private=private)
         items = self._items(read, self.draw(one_of((1, 2))))
-        whole = not private or any(expr.facts.identity for _, expr in items if isinstance(expr, Column))
+        whole = not private or any(facts_of(expr, relation).identity for _, expr in items)
         return project(relation, alias, items, distinct=distinct and whole)
 
     def _items(self, read: Sequence[Column], number: int) -> list[tuple[str, Expr]]:
@@ -284,7 +298,7 @@ class Relations:
         """Groups of each unit, or of public rows, with aggregates of them."""
         relation, read = self.block(depth, private=private)
         drawn = self.expressions(read)
-        identifying = [column for column in read if column.facts.identity]
+        identifying = [column for column in read if facts_of(column, relation).identity]
         keys: list[Expr] = [drawn.one(identifying)] if identifying else []
         if not keys or self.draw(HALF):
             key = drawn.expression(drawn.kind())
