@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-FAST = settings(max_examples=10, derandomize=True, database=None)
-"""For each function of the registry; the same examples in each run."""
-LONGER = settings(max_examples=1500, derandomize=True, database=None)
-"""For all functions together."""
+FAST = settings(max_examples=200, derandomize=True, database=None)
+"""The same examples in each run."""
+DRAWN = settings(max_examples=1500, derandomize=True, database=None)
+"""For what is drawn alone, before any engine computes."""
+FEATURED = settings(max_examples=60, derandomize=True, database=None)
+"""For each function of the registry."""
 WIDE = settings(max_examples=500, derandomize=True, database=None)
 """For laws that need no engine."""
 DEEP = settings(max_examples=25_000, database=None)

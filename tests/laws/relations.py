@@ -323,10 +323,11 @@ class Relations:
         if "{0}" in entry.sql:
             kind = drawn.kind([kind for kind in KINDS if entry.result(kind) is not None])
             argument = drawn.expression(kind)
-            if entry.adds and argument.type is Type.DOUBLE and is_private(relation):
+            if isinstance(argument, Literal):
+                fitting = [column for column in drawn.columns if entry.result(column.type)]
+                entry, argument = (entry, drawn.one(fitting)) if fitting else (WITHIN["count_rows"], None)
+            if entry.adds and argument is not None and argument.type is Type.DOUBLE and is_private(relation):
                 argument = self.bounded(argument, relation)
-            elif isinstance(argument, Literal):
-                argument = drawn.one([column for column in drawn.columns if entry.result(column.type)])
         result = entry.result(None if argument is None else argument.type)
         ends = ANYWHERE
         if is_private(relation):
