@@ -37,7 +37,7 @@ from dpsql.result import Receipt, Result
 from dpsql.sql.emit import emit
 from dpsql.sql.lower import lower
 from dpsql.sql.parse import parse, require_room
-from dpsql.sql.post import Copies, Originals, emit_copy, emit_post
+from dpsql.sql.post import Copies, Originals, emit_copy, emit_post, unchanged
 from dpsql.sql.rows import emit_multiplicity
 from dpsql.uncertainty import Uncertainty
 
@@ -135,6 +135,9 @@ class Engine:
         """Charges durably first, then reads, noises and post-processes what was prepared."""
         if isinstance(prepared.above, Originals):
             return self._public(prepared)
+        places = unchanged(prepared.post)
+        if places is not None:
+            return self._unchanged(prepared, places)
         with Scratch() as scratch:
             self._furnish(scratch, prepared, prepared.above)
             # A query whose post-processing cannot even be bound fails here, before it is charged.
@@ -144,6 +147,13 @@ class Engine:
             post = resolved(prepared.post, values, within_releases=False)
             rows, types = scratch.query(emit_post(post, prepared.above, traced=True))
         return self._result(prepared, tables, rows, types, entries)
+
+    def _unchanged(self, prepared: Prepared, places: Sequence[int]) -> Result:
+        """The released rows themselves, in these columns."""
+        entries = self._charge(prepared)
+        table = self._release(prepared.only, {})
+        rows = [(*(row[place] for place in places), number) for number, row in enumerate(table.rows)]
+        return self._result(prepared, [table], rows, [table.columns[place][1] for place in places], entries)
 
     def _public(self, prepared: Prepared) -> Result:
         """A query on nothing private is answered exactly, and free."""
@@ -229,12 +239,7 @@ class Engine:
             columns=tuple(output.name for output in prepared.post.outputs),
             types=tuple(types[:width]),
             rows=tuple(tuple(row[:width]) for row in rows),
-            scales=tuple(
-                tuple(
-                    None if uncertainty is None else uncertainty.scale(row, column) for column in range(width)
-                )
-                for row in range(len(rows))
-            ),
+            scales=((None,) * width,) * len(rows) if uncertainty is None else uncertainty.scales(),
             receipt=self.receipt(prepared, entries),
             _interval_of=_unknown if uncertainty is None else uncertainty.interval,
         )

@@ -24,16 +24,21 @@ class Uncertainty:
     table: ReleasedTable
     origin: tuple[int, ...]
 
-    def scale(self, row: int, column: int) -> float | None:
-        """The standard deviation of a cell's noise, in the value's own units; None if it is derived."""
+    def scales(self) -> tuple[tuple[float | None, ...], ...]:
+        """The standard deviation of each cell's noise, in the value's own units; None if it is derived."""
+        columns = [self._scales(column) for column in range(len(self.post.outputs))]
+        return tuple(zip(*columns, strict=True))
+
+    def _scales(self, column: int) -> tuple[float | None, ...]:
         item = self._aggregation(column)
         if item is None:
-            return None
+            return (None,) * len(self.origin)
         std = predicted_std(self.plan, item)
         if not AGGREGATES[item.function].ratio:
-            return std
-        count = estimate(self.plan, item, Moment.COUNT, self.table.cells[self.origin[row]])
-        return std / max(1.0, float(count))
+            return (std,) * len(self.origin)
+        cells = (self.table.cells[row] for row in self.origin)
+        counts = (estimate(self.plan, item, Moment.COUNT, found) for found in cells)
+        return tuple(std / max(1.0, float(count)) for count in counts)
 
     def interval(self, row: int, column: int, confidence: float) -> Ends:
         """The confidence interval of a cell; None if it is derived."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from typing import Any
 
+import duckdb
 import pytest
-from worlds import close_all, engine_of, person, prepared, spent, words_drawn, world
+from worlds import close_all, connected, engine_of, person, prepared, spent, words_drawn, world
 
 import dpsql
+from dpsql import engine
 from dpsql.analysis import choose
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine import Asked, Engine, Prepared
 from dpsql.mechanisms import Sensitivity
+from dpsql.sql.post import unchanged
 
 
 @pytest.fixture(autouse=True)
@@ -90,3 +94,62 @@ def test_every_table_that_is_read_is_charged() -> None:
             "people": number,
             "visits": number,
         }
+
+
+EVERY_TYPE = {
+    "n": {"type": "integer", "values": [-3, 10**15, 7]},
+    "x": {"type": "double", "values": [-0.0, 0.5, 1e150]},
+    "s": {"type": "varchar", "values": ["", "ä", "it's"]},
+    "b": {"type": "boolean"},
+    "d": {"type": "date", "values": [dt.date(1, 1, 1), dt.date(2024, 2, 29)]},
+    "t": {"type": "timestamp", "values": [dt.datetime(2024, 2, 29, 23, 59, 59, 999999)]},
+}
+UNCHANGED = [
+    *(
+        f"SELECT COUNT(*) AS many, {key}, AVG(LEAST(n, 9)), {key} FROM every GROUP BY {key}"
+        for key in EVERY_TYPE
+    ),
+    "SELECT SUM(LEAST(GREATEST(n, 0), 9)), COUNT(DISTINCT id) FROM every",
+    "SELECT b, s FROM every GROUP BY s, b",
+]
+
+
+@pytest.mark.parametrize("query", UNCHANGED)
+def test_an_engine_would_give_released_rows_unchanged(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that need no post-processing are what an engine makes of them: values, types, scales, intervals."""
+    found = []
+    for places in (unchanged, lambda _: None):
+        monkeypatch.setattr(engine, "unchanged", places)
+        made = duckdb.connect()
+        made.execute(
+            "CREATE TABLE every (id BIGINT, n BIGINT, x DOUBLE, s VARCHAR, b BOOLEAN, d DATE, t TIMESTAMP)"
+        )
+        made.execute(
+            "INSERT INTO every VALUES (1, 7, 0.5, 'ä', TRUE, '2024-02-29', NULL), (2, NULL, NULL, NULL, NULL, NULL, NULL)"
+        )
+        rules = {"unit": "id", "rows_per_unit": 2, "max_groups": 1, "columns": EVERY_TYPE}
+        connection = connected(made, {"budget": {"epsilon": 9, "delta": 1e-6}, "tables": {"every": rules}})
+        result = connection.query(query)
+        assert unchanged(prepared(connection, query).post) is not None
+        assert len(result.rows) > 0
+        found.append((result.columns, result.types, repr(result.rows), result.scales, repr(result.receipt)))
+        found[-1] += (repr(result.intervals()),)
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    "clause",
+    ["HAVING COUNT(*) > 0", "ORDER BY city", "LIMIT 1", "OFFSET 1", "HAVING TRUE ORDER BY 1 LIMIT 9"],
+)
+def test_what_changes_released_rows_is_left_to_an_engine(clause: str) -> None:
+    """A clause above the boundary, an expression and DISTINCT are no rows as they are."""
+    connection = world(person(1))
+    for query in (
+        f"SELECT city, COUNT(*) FROM people GROUP BY city {clause}",
+        "SELECT COUNT(*) + 1 FROM people",
+    ):
+        assert unchanged(prepared(connection, query).post) is None
+    assert (
+        unchanged(prepared(connection, "SELECT DISTINCT city, COUNT(*) FROM people GROUP BY city").post)
+        is None
+    )

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dpsql.plan.expr import Column, Expr
-from dpsql.plan.nodes import Answer, Order, Post, Release
+from dpsql.plan.expr import Column, Expr, Released
+from dpsql.plan.nodes import Answer, Order, Post, Release, released_columns
 from dpsql.plan.tables import Scan
 from dpsql.sql.clean import clean
 from dpsql.sql.rows import source_of
@@ -52,6 +52,18 @@ class Originals:
     def table(self, scan: Scan, read: Sequence[Column]) -> str:
         """The query of a table's cleaned columns."""
         return emit_copy(scan.table, read)
+
+
+def unchanged(post: Post) -> tuple[int, ...] | None:
+    """The places of the released columns that are the outputs, None where more is done with a release.
+
+    Such rows need no engine.
+    """
+    if not isinstance(post.source, Release) or post != Post(post.source, post.outputs):
+        return None
+    places = {column.name: place for place, column in enumerate(released_columns(post.source))}
+    found = [places.get(item.expr.name) if isinstance(item.expr, Released) else None for item in post.outputs]
+    return None if None in found else tuple(place for place in found if place is not None)
 
 
 def emit_copy(table: str, columns: Sequence[Column]) -> str:
