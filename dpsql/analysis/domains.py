@@ -81,7 +81,7 @@ def _chosen(expr: Call, known: Known) -> Domain | None:
     if expr.function.name == "case":
         branches, otherwise = case_branches(expr.arguments)
         options = [*(value for _, value in branches), otherwise]
-    elif expr.function.name == "coalesce":
+    elif expr.function.name == "coalesce" or _dated(expr):
         options = list(expr.arguments)
     else:
         return None
@@ -91,6 +91,11 @@ def _chosen(expr: Call, known: Known) -> Domain | None:
         return None
     together = tuple(itertools.chain.from_iterable(known_domains))
     return tuple(_as(expr.type, value) for value in together if value is not None)
+
+
+def _dated(expr: Call) -> bool:
+    """Whether a DATE is read as the TIMESTAMP at which it begins."""
+    return expr.function.name == "cast_timestamp" and expr.arguments[0].type is Type.DATE
 
 
 def _as(kind: Type, value: Value) -> Value:
