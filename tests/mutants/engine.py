@@ -19,12 +19,20 @@ FAULTS = (
     Fault(
         "charged-after-the-answer",
         "engine.py",
+        "        entries = self._charge(prepared)\n        table = self._release(prepared.only, {})\n",
+        "        table = self._release(prepared.only, {})\n        entries = self._charge(prepared)\n",
+        "a query that fails half-way has read and is not charged",
+        _KEPT,
+    ),
+    Fault(
+        "charged-after-the-rows-are-processed",
+        "engine.py",
         "            entries = self._charge(prepared)\n"
         "            tables, values = self._released(scratch, prepared, prepared.above)\n",
         "            tables, values = self._released(scratch, prepared, prepared.above)\n"
         "            entries = self._charge(prepared)\n",
-        "a query that fails half-way has read and is not charged",
-        _KEPT,
+        "a query whose rows are sorted is charged only when they have been read",
+        "tests/attacks/test_a06_engine_errors.py::test_what_is_post_processed_is_charged_before_it_is_read",
     ),
     Fault(
         "refunded-on-failure",
@@ -214,7 +222,7 @@ FAULTS = (
         '"enable_external_access": False',
         '"enable_external_access": True',
         "a statement that got through reads any file",
-        "tests/backends/test_scratch.py::test_it_reaches_nothing_beyond_its_table",
+        "tests/backends/test_lockdown.py::test_each_lock_is_closed[path-enable_external_access]",
     ),
     Fault(
         "settings-left-open",

@@ -99,7 +99,7 @@ FAULTS = (
         '_columns("spent_", spent + quote.spend)',
         '_columns("spent_", quote.spend)',
         "each charge is the first",
-        "tests/accounting/test_ledger.py::test_what_is_said_to_be_left_can_be_spent",
+        "tests/accounting/test_anchor.py::test_the_anchor_follows_each_charge",
     ),
     Fault(
         "chain-not-linked",

@@ -37,7 +37,7 @@ FAULTS = (
         "math.nextafter(float(upper), math.inf)",
         "math.nextafter(float(upper), 0.0)",
         "a bound on a probability lies below it",
-        f"{_LAWS}::test_tail_up_bounds_the_tail_and_is_tight",
+        f"{_LAWS}::test_wide_scales_and_small_probabilities_are_in_closed_form",
     ),
     Fault(
         "gaussian-tail-of-one-side-of-zero",
