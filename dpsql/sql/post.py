@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from dpsql.plan.expr import Column, Expr, Released
 from dpsql.plan.nodes import Answer, Order, Post, Release, released_columns
+from dpsql.plan.steps import steps
 from dpsql.plan.tables import Scan
 from dpsql.sql.clean import clean
 from dpsql.sql.rows import source_of
@@ -57,9 +58,11 @@ class Originals:
 def unchanged(post: Post) -> tuple[int, ...] | None:
     """The places of the released columns that are the outputs, None where more is done with a release.
 
-    Such rows need no engine.
+    Such rows need no engine, where nothing has to be answered before the release.
     """
     if not isinstance(post.source, Release) or post != Post(post.source, post.outputs):
+        return None
+    if steps(post) != (post.source,):
         return None
     places = {column.name: place for place, column in enumerate(released_columns(post.source))}
     found = [places.get(item.expr.name) if isinstance(item.expr, Released) else None for item in post.outputs]
