@@ -18,6 +18,7 @@ from dpsql.plan.nodes import (
     Relation,
     SetKind,
     SetOperation,
+    Source,
     Values,
     is_private,
     optional,
@@ -118,6 +119,13 @@ def set_operation(context: Context, node: exp.Expr, alias: str) -> SetOperation:
         context.source.refuse(node, "clause", f"{node.key.upper()} ALL is not supported", "leave ALL out")
     inner = context.deeper(node, context.common)
     left, right = (inner.derive(inner, side, context.fresh(side), ()) for side in (left_node, right_node))
+    return put_together(context, node, kind, left, right, alias=alias)
+
+
+def put_together(
+    context: Context, node: exp.Expr, kind: SetKind, left: Source, right: Source, *, alias: str
+) -> SetOperation:
+    """Two sources by position; `node` is where they stand."""
     if isinstance(left, Scan) or isinstance(right, Scan):
         raise TypeError("a query is no table")
     if len(left.columns) != len(right.columns):

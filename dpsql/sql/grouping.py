@@ -36,6 +36,7 @@ class Grouping(ABC):
     select: exp.Select | exp.SetOperation
     input: Relation
     keys: list[Expr] = field(default_factory=list)
+    left_out: list[Expr] = field(default_factory=list)
     aliases: dict[str, Expr] = field(default_factory=dict)
 
     @abstractmethod
@@ -111,10 +112,20 @@ class Grouping(ABC):
         nodes, every = self.source.take(group, "expressions", "all")
         if every:
             nodes = [node for _, node in items if not aggregates(node)]
-        for node in nodes or ():
+        self.group_all(nodes or (), items)
+
+    def group_all(self, nodes: Iterable[exp.Expr], items: Sequence[Item]) -> None:
+        """Makes items of GROUP BY keys."""
+        for node in nodes:
             self.group_by(node, self._group_target(node, items))
             if len(self.keys) > MAX_KEYS:
+                group = self.select.args.get("group") or node
                 self.source.refuse(group, "too_long", f"at most {MAX_KEYS} group keys")
+
+    def leave_out(self, nodes: Iterable[exp.Expr], items: Sequence[Item]) -> None:
+        """Makes items of GROUP BY NULL in each group, but for those that are keys."""
+        found = [self.scope.scalars.lower(self._group_target(node, items)) for node in nodes]
+        self.left_out += [expr for expr in found if expr not in self.keys]
 
     def group_by(self, node: exp.Expr, target: exp.Expr) -> None:
         """Makes the expression that an item of GROUP BY means a key."""
@@ -177,6 +188,8 @@ class Grouping(ABC):
 
     def _over_groups(self, node: exp.Expr) -> Expr | None:
         """The column that a whole node means after grouping: an aggregate, a key or an alias."""
+        if type(node) is exp.Grouping:
+            return self._grouping(node)
         if isinstance(node, exp.AggFunc):
             return self.aggregate(node)
         if isinstance(node, (exp.Subquery, exp.Filter)):
@@ -190,7 +203,22 @@ class Grouping(ABC):
             expr = self.scope.scalars.lower(node)
         except QueryRejected:
             return None
-        return self.key(self.keys.index(expr)) if expr in self.keys else None
+        if expr in self.keys:
+            return self.key(self.keys.index(expr))
+        return Literal(None, Type.NULL) if expr in self.left_out else None
+
+    def _grouping(self, node: exp.Grouping) -> Literal:
+        """A bit for each argument, the first one's the highest: 1 where the key is left out of the set."""
+        bits = 0
+        (arguments,) = self.source.take(node, "expressions")
+        if len(arguments) > MAX_KEYS:
+            self.source.refuse(node, "too_long", f"at most {MAX_KEYS} group keys")
+        for argument in arguments:
+            expr = self.scope.scalars.lower(argument)
+            if expr not in (*self.keys, *self.left_out):
+                self.source.refuse(argument, "group_by", "GROUPING is of group keys alone")
+            bits = 2 * bits + (expr in self.left_out)
+        return Literal(bits, Type.INTEGER)
 
     def order(self, outputs: Sequence[Output]) -> tuple[Order, ...]:
         """ORDER BY, over the outputs and whatever else the groups have."""

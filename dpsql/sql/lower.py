@@ -17,12 +17,24 @@ from dpsql.analysis.stability import PublicFacts
 from dpsql.catalog import Catalog
 from dpsql.errors import DataError
 from dpsql.plan.expr import Column, Expr, Released
-from dpsql.plan.nodes import Aggregation, Key, Output, Post, Relation, Release, Source, is_private
+from dpsql.plan.nodes import (
+    Aggregation,
+    Key,
+    Output,
+    Post,
+    Relation,
+    Release,
+    SetKind,
+    Source,
+    is_private,
+)
+from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
 from dpsql.sql.correlated import correlated
-from dpsql.sql.derived import answer, common_tables, facts_of, set_operation, values
+from dpsql.sql.derived import answer, common_tables, facts_of, put_together, set_operation, values
 from dpsql.sql.grouping import Grouping, aggregates
+from dpsql.sql.grouping_sets import Sets, grouping_sets
 from dpsql.sql.parse import Statement
 from dpsql.sql.per_unit import Plain, Selected, derived, distinct_of, rows_of, selected
 from dpsql.sql.refuse import Source as Text
@@ -112,12 +124,49 @@ def _select(context: Context, node: exp.Select, *, outermost: bool = False) -> t
     scope = Scope(common_tables(context, node))
     relation = rows_of(scope, node)
 
+    sets = grouping_sets(scope.source, node.args.get("group"))
+
     def release() -> Post:
+        if sets is not None:
+            return _sets_post(scope, node, relation, sets)
         return _Releasing(scope, node, relation).plan()
 
+    if sets is not None:
+        if not is_private(relation):
+            scope.source.refuse(
+                node,
+                "group_by",
+                "grouping sets are of private rows for now",
+                "put SELECTs together by UNION ALL",
+            )
+        return scope, release()
     # Whatever its groups are, the outermost SELECT is over all units.
     released = outermost and is_private(relation)
     return scope, release() if released else selected(scope, node, relation, release)
+
+
+def _sets_post(scope: Scope, node: exp.Select, relation: Relation, sets: Sets) -> Post:
+    """One release for each grouping set, below each other; what orders or limits them does so to all."""
+    context, every = scope.context, [key for keys in sets for key in keys]
+    together: Source | None = None
+    names: list[str] = []
+    for keys in sets:
+        post = _Releasing(scope, node, relation).of_set(keys, every)
+        names = [output.name for output in post.outputs]
+        source = answer(post, context.fresh(node))
+        together = (
+            source
+            if together is None
+            else put_together(context, node, SetKind.UNION_ALL, together, source, alias=context.fresh(node))
+        )
+    if together is None or isinstance(together, Scan):
+        raise TypeError("there is a grouping set, and its groups are released")
+    outputs = tuple(Output(name, column) for name, column in zip(names, together.columns, strict=True))
+    paging = Plain(Scope(context, tables={fold(together.alias): named(together)}), node, together)
+    paging.aliases |= {fold(output.name): output.expr for output in outputs}
+    limit, offset = paging.count("limit"), paging.count("offset") or 0
+    distinct = distinct_of(scope, node)
+    return Post(together, outputs, None, paging.order(outputs), limit, offset, distinct)
 
 
 def _correlate(scope: Scope, node: exp.Select) -> Expr | None:
@@ -181,6 +230,10 @@ class _Releasing(Grouping):
         outputs = [Output(name, expr) for name, expr in self.outputs(items)]
         having = self.having()
         order = self.order(outputs)
+        limit, offset = self.count("limit"), self.count("offset") or 0
+        return Post(self._release(), tuple(outputs), having, order, limit, offset, distinct)
+
+    def _release(self) -> Release:
         if not self.aggregations and not self.keys:
             self.source.refuse(
                 self.select,
@@ -189,9 +242,16 @@ class _Releasing(Grouping):
                 "aggregate them: SELECT COUNT(*), AVG(…) … GROUP BY …",
             )
         keys = tuple(Key(f"k{index}", expr) for index, expr in enumerate(self.keys))
-        release = Release(self.input, keys, tuple(self.aggregations), self.scope.context.max_groups)
-        limit, offset = self.count("limit"), self.count("offset") or 0
-        return Post(release, tuple(outputs), having, order, limit, offset, distinct)
+        return Release(self.input, keys, tuple(self.aggregations), self.scope.context.max_groups)
+
+    def of_set(self, keys: Sequence[exp.Expr], every: Iterable[exp.Expr]) -> Post:
+        """The release of one grouping set, and its outputs; keys that only other sets have are NULL."""
+        items = self.items()
+        self.group_all(keys, items)
+        self.leave_out(every, items)
+        outputs = tuple(Output(name, expr) for name, expr in self.outputs(items))
+        having = self.having()
+        return Post(self._release(), outputs, having)
 
     def key(self, index: int) -> Released:
         """A key of the released table."""

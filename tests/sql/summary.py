@@ -112,8 +112,6 @@ class _Summary:
     def _source(self, source: Source) -> str:
         if isinstance(source, Scan):
             return f"{_scan(source)}{_known_as(source.alias, source.table)}"
-        if isinstance(source, Answer) and source not in self.answers:
-            self.answers.append(source)
         return f"{self._body(source)}{_known_as(source.alias)}"
 
     def _body(self, source: Source) -> str:
@@ -123,6 +121,8 @@ class _Summary:
             case SetOperation():
                 return f"({self._body(source.left)} {source.kind.value} {self._body(source.right)})"
             case Answer():
+                if source not in self.answers:
+                    self.answers.append(source)
                 return f"answer {self.answers.index(source) + 1}"
             case Values():
                 return f"(VALUES {', '.join(map(str, source.rows))})"
