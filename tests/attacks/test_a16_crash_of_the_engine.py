@@ -34,7 +34,7 @@ POLICY = {
     "tables": {"people": {"unit": "row", "columns": {"age": {"type": "integer", "bounds": [0, 110]}}}},
 }
 BUDGETS = {"people": Budget("pure", Fraction(900), Fraction(0))}
-QUERY = "SELECT COUNT(*), AVG(age) FROM people"
+QUERY = "SELECT COUNT(*), AVG(age) + 1 FROM people"
 DATAFLOW = {
     *("Connection.query", "Engine.prepare", "parse", "lower", "analyse", "choose", "verify", "emit"),
     *("Engine.answer", "Engine._charge", "SqliteLedger.charge", "Store.transaction", "DuckDBBackend.run"),
