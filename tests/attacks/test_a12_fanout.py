@@ -144,7 +144,6 @@ REFUSED = [
     "SELECT COUNT(*) FROM (SELECT * FROM people UNION ALL BY NAME SELECT * FROM people) AS twice",
     "SELECT COUNT(*) FROM (PIVOT people ON city USING SUM(cost)) AS wide",
     "SELECT COUNT(*) FROM (UNPIVOT people ON age, cost INTO NAME what VALUE amount) AS long",
-    "SELECT COUNT(*) FROM people GROUP BY GROUPING SETS ((city), (word), ())",
 ]
 
 
