@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 
 import duckdb
 
-from dpsql.backends.duckdb import LOCKED
+from dpsql.backends.duckdb import LOCKED, seal
 
 _CONFIG = {**LOCKED, "memory_limit": "100MB", "threads": 1}
 
@@ -31,4 +31,6 @@ def failure(expression: str) -> str | None:
 @cache
 def _engine(_process: int) -> duckdb.DuckDBPyConnection:
     """An empty, locked, in-memory database of this process."""
-    return duckdb.connect(config=_CONFIG)
+    engine = duckdb.connect(config=_CONFIG)
+    seal(engine)
+    return engine

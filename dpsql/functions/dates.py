@@ -143,7 +143,7 @@ def _truncation(unit: str) -> Function:
         values=values,
         example=(
             f"DATE_TRUNC('{unit}', {_EXAMPLE})",
-            str(truncate(unit, dt.datetime(2024, 2, 29, 12, 34, 56))),  # noqa: DTZ001
+            str(truncate(unit, dt.datetime(2024, 2, 29, 12, 34, 56))),  # noqa: DTZ001  (SQL timestamps have no zone)
         ),
     )
 

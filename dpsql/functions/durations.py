@@ -226,7 +226,7 @@ def _moments_of_years(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval
     low, high = _year(of[0].low), _year(None if of[0].high is None else of[0].high + 1)
     return between(
         None if low is None else dt.datetime(low, 1, 1),  # noqa: DTZ001  (SQL timestamps have no zone)
-        None if high is None else dt.datetime(high, 1, 1),  # noqa: DTZ001
+        None if high is None else dt.datetime(high, 1, 1),  # noqa: DTZ001  (SQL timestamps have no zone)
     )
 
 

@@ -94,7 +94,7 @@ def truncate(unit: str, at: dt.datetime) -> dt.datetime:
     if months is not None:
         # Centuries are counted from the year 0, as the engine does.
         month = (at.year * 12 + at.month - 1) // months * months
-        return dt.datetime(month // 12, month % 12 + 1, 1)  # noqa: DTZ001
+        return dt.datetime(month // 12, month % 12 + 1, 1)  # noqa: DTZ001  (SQL timestamps have no zone)
     if unit == "week":
         return dt.datetime.combine(at.date() - dt.timedelta(days=at.weekday()), _MIDNIGHT)
     day = dt.datetime.combine(at, _MIDNIGHT)
@@ -139,7 +139,7 @@ def index(unit: str, at: dt.datetime) -> int:
         return (at.year * 12 + at.month - 1) // MONTHS[unit]
     if unit == "week":
         return (at.toordinal() - 1) // 7
-    return (at - dt.datetime.min) // LENGTHS[unit]  # noqa: DTZ901
+    return (at - dt.datetime.min) // LENGTHS[unit]  # noqa: DTZ901  (SQL timestamps have no zone)
 
 
 def bucket(unit: str, count: int, at: dt.datetime) -> dt.datetime:
@@ -156,7 +156,7 @@ def bucket(unit: str, count: int, at: dt.datetime) -> dt.datetime:
     width_in_months = MONTHS[unit] * count
     past = at.year * 12 + at.month - 1 - _ORIGIN_OF_MONTHS
     month = _ORIGIN_OF_MONTHS + past // width_in_months * width_in_months
-    return dt.datetime(month // 12, month % 12 + 1, 1)  # noqa: DTZ001
+    return dt.datetime(month // 12, month % 12 + 1, 1)  # noqa: DTZ001  (SQL timestamps have no zone)
 
 
 def mapped(rule: Callable[[dt.datetime], dt.date], kind: Type, interval: Interval) -> Interval:

@@ -32,7 +32,7 @@ _SAMPLES: Mapping[Type, Literal] = {
     Type.VARCHAR: Literal("a", Type.VARCHAR),
     Type.BOOLEAN: Literal(value=True, type=Type.BOOLEAN),
     Type.DATE: Literal(dt.date(2024, 2, 29), Type.DATE),
-    Type.TIMESTAMP: Literal(dt.datetime(2024, 2, 29), Type.TIMESTAMP),  # noqa: DTZ001
+    Type.TIMESTAMP: Literal(dt.datetime(2024, 2, 29), Type.TIMESTAMP),  # noqa: DTZ001  (SQL timestamps have no zone)
     Type.NULL: Literal(None, Type.NULL),
 }
 

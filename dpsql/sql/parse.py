@@ -135,7 +135,7 @@ def _check(source: Source, tokens: Sequence[Token]) -> None:
         )
     for place, (token, following) in enumerate(itertools.pairwise(tokens)):
         _check_pair(source, token, following)
-        if following.token_type is TokenType.STRING and _names_table(tokens[: place + 1]):
+        if following.token_type is TokenType.STRING and _names_table(tokens[max(place - 2, 0) : place + 1]):
             _refuse_token(source, following, "table", "FROM takes the name of a declared table")
     depth = negations = 0
     for token in tokens:
@@ -164,8 +164,8 @@ def _check_pair(source: Source, token: Token, following: Token) -> None:
 
 
 def _names_table(tokens: Sequence[Token]) -> bool:
-    """Whether the last of these is followed by a table: FROM, but for IS (NOT) DISTINCT FROM, or JOIN."""
-    *_, compared, distinct, last = [None, None, *(token.token_type for token in tokens[-3:])]
+    """Whether the last of these, up to three, is followed by a table: FROM, but for IS (NOT) DISTINCT FROM, or JOIN."""
+    compared, distinct, last = [None, None, *(token.token_type for token in tokens)][-3:]
     if last is TokenType.FROM and distinct is TokenType.DISTINCT:
         return compared not in (TokenType.IS, TokenType.NOT)
     return last in (TokenType.FROM, TokenType.JOIN)

@@ -17,7 +17,7 @@ import pyarrow
 import pytest
 from worlds import connected, engine_of
 
-from dpsql.backends.duckdb import LOCKED, DuckDBBackend
+from dpsql.backends.duckdb import LOCKED, DuckDBBackend, seal
 from dpsql.connection import Connection
 from dpsql.errors import BackendError, OperationalError
 
@@ -37,7 +37,6 @@ CLOSED = {
     "allow_unsigned_extensions": False,
     "allow_persistent_secrets": False,
     "python_enable_replacements": False,
-    "enable_progress_bar": False,
     "lock_configuration": True,
 }
 STAYS_OPEN = {"schema", "search_path", "enable_progress_bar"}
@@ -82,6 +81,14 @@ def test_what_the_owner_registered_answers(own: Connection) -> None:
         assert own.query("SELECT COUNT(*), SUM(age) FROM people", epsilon=NO_NOISE).rows == (
             (len(AGES), sum(AGES)),
         )
+
+
+def test_the_seal_ends_what_an_engine_prints() -> None:
+    """Whether DuckDB prints its progress depends on the program that it is in; sealed, it never does."""
+    with duckdb.connect(config=LOCKED) as engine:
+        engine.execute("SET enable_progress_bar = true")
+        seal(engine)
+        assert engine.execute("SELECT current_setting('enable_progress_bar')").fetchall() == [(False,)]
 
 
 def test_nothing_is_allowed_but_to_close_more(own: Connection) -> None:

@@ -13,6 +13,7 @@ from typing import NoReturn
 from hypothesis import reject
 from hypothesis import strategies as st
 from laws.expressions import CONSTANTS, HALF, KINDS, OFTEN, SELDOM, Expressions, build, one_of
+from laws.matches import matching
 from laws.schema import PUBLIC, UNLINKED, Rules
 from sqlglot import exp
 
@@ -22,7 +23,7 @@ from dpsql.analysis.bounds import conditions, interval
 from dpsql.analysis.stability import PublicFacts, most_rows
 from dpsql.catalog import Catalog
 from dpsql.errors import QueryRejected
-from dpsql.plan.expr import Call, Column, Expr, Facts, Literal, Scalar, columns
+from dpsql.plan.expr import Column, Expr, Facts, Literal, Scalar, columns
 from dpsql.plan.interval import ANYWHERE
 from dpsql.plan.nodes import (
     Aggregation,
@@ -30,7 +31,6 @@ from dpsql.plan.nodes import (
     Grouped,
     JoinKind,
     Key,
-    Matching,
     Output,
     Post,
     Project,
@@ -42,7 +42,6 @@ from dpsql.plan.nodes import (
     Within,
     is_private,
     released_columns,
-    sources,
 )
 from dpsql.plan.types import Type, common, type_of
 from dpsql.policy import fold
@@ -382,28 +381,6 @@ def identities(ours: Iterable[Column], theirs: Iterable[Column]) -> list[tuple[C
         for b in theirs
         if a.facts.identity is not None and a.facts.identity == b.facts.identity and a.type is b.type
     ]
-
-
-def matching(relation: Relation, rows: Relation, alias: str, on: Sequence[Expr], *, anti: bool) -> Matching:
-    """The rows for which a subquery has a row that fulfils all conditions, or has none."""
-    here = {source.alias for source in sources(rows)}
-    exported: dict[Expr, Column] = {}
-
-    def outside(expr: Expr) -> Expr:
-        if isinstance(expr, Column) and expr.source in here:
-            named = Column(alias, f"c{len(exported)}", facts_of(expr, rows))
-            return exported.setdefault(expr, named)
-        if isinstance(expr, Call):
-            return Call(expr.function, tuple(map(outside, expr.arguments)), expr.type)
-        return expr
-
-    parts = [outside(part) for part in on]
-    if not exported:
-        one = Literal(1, Type.INTEGER)
-        exported[one] = Column(alias, "c0", facts_of(one, rows))
-    condition = parts[0] if len(parts) == 1 else build("and", *parts) if parts else None
-    right = Project(rows, alias, tuple(exported), tuple(exported.values()))
-    return Matching(relation, right, condition or Literal(True, Type.BOOLEAN), anti)
 
 
 def _names(expr: Expr) -> set[str]:
