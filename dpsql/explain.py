@@ -31,7 +31,7 @@ from dpsql.plan.nodes import (
 )
 from dpsql.plan.steps import steps
 from dpsql.plan.tables import Scan
-from dpsql.plan.words import phrase
+from dpsql.plan.words import ordered, phrase
 from dpsql.prepared import Prepared, PreparedRelease
 from dpsql.result import Receipt, Result
 
@@ -87,9 +87,10 @@ def _post(engine: Engine, prepared: Prepared, post: Post, indent: str) -> Iterat
     yield f"{indent}Output {outputs}   free: reads released and public values alone"
     if post.having is not None:
         yield f"{indent}  HAVING {phrase(post.having, names)}"
+    if post.qualify is not None:
+        yield f"{indent}  QUALIFY {phrase(post.qualify, names)}"
     if post.order:
-        items = (f"{phrase(item.expr, names)}{' DESC' if item.descending else ''}" for item in post.order)
-        yield f"{indent}  ORDER BY {', '.join(items)}"
+        yield f"{indent}  ORDER BY {', '.join(ordered(item, names) for item in post.order)}"
     if post.limit is not None or post.offset:
         yield f"{indent}  LIMIT {post.limit} OFFSET {post.offset}"
     if isinstance(post.source, Release):

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from dpsql.aggregates.over import OVER
 from dpsql.functions.conditional import case_branches
-from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar
+from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, Windowed
 from dpsql.plan.interval import Interval, hull, position
 from dpsql.plan.nodes import Filter, Join, Matching, Relation
 from dpsql.plan.types import Type
@@ -61,6 +62,8 @@ class _Derivation:
                 return _case(expr, self._known)
             case Call():
                 return expr.function.interval(expr.arguments, tuple(map(self.interval, expr.arguments)))
+            case Windowed():
+                return OVER[expr.function].interval(tuple(map(self.interval, expr.arguments)))
             case _:
                 return Interval()
 

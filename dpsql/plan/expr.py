@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from dpsql.plan.interval import ANYWHERE, Interval
@@ -173,7 +174,51 @@ class Scalar:
         return "(the value of a subquery)"
 
 
-Expr = Column | Literal | Released | Scalar | Call
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One item of an ORDER BY."""
+
+    expr: Expr
+    descending: bool
+    nulls_first: bool
+
+
+class FrameKind(Enum):
+    """What a frame's ends count: rows, groups of rows that are equal in order, or such groups alone."""
+
+    ROWS = "ROWS"
+    RANGE = "RANGE"
+    GROUPS = "GROUPS"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The rows of a partition that a window function looks at, from `first` to `last`.
+
+    Both count from the current row, backwards below zero; None is the partition's end. `exclude` leaves
+    out the current row, its group or its ties.
+    """
+
+    kind: FrameKind
+    first: int | None
+    last: int | None
+    exclude: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """A function of several released or public rows, by its name in the registry of window functions."""
+
+    function: str
+    arguments: tuple[Expr, ...]
+    partition: tuple[Expr, ...]
+    order: tuple[Order, ...]
+    frame: Frame | None
+    ignore_nulls: bool
+    type: Type
+
+
+Expr = Column | Literal | Released | Scalar | Call | Windowed
 """A scalar expression."""
 
 
@@ -183,8 +228,16 @@ def walk(expr: Expr) -> Iterator[Expr]:
     if isinstance(expr, Call):
         for argument in expr.arguments:
             yield from walk(argument)
+    elif isinstance(expr, Windowed):
+        for part in (*expr.arguments, *expr.partition, *(item.expr for item in expr.order)):
+            yield from walk(part)
 
 
 def columns(expr: Expr) -> Iterator[Column]:
     """The columns that an expression reads."""
     return (part for part in walk(expr) if isinstance(part, Column))
+
+
+def windowed(expr: Expr) -> bool:
+    """Whether an expression looks at several rows."""
+    return any(isinstance(part, Windowed) for part in walk(expr))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from dpsql.plan.expr import Column, Expr, Released
+from dpsql.plan.expr import Column, Expr, Order, Released, windowed
 from dpsql.plan.tables import Link, Scan, Unit
 from dpsql.plan.types import Type, Value
 
@@ -29,6 +29,7 @@ class Project:
     def __post_init__(self) -> None:
         _check_columns(self.alias, self.columns, len(self.items))
         _check_names(self.columns)
+        _check_rows(self.items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Grouped:
     def __post_init__(self) -> None:
         _check_columns(self.alias, self.columns, len(self.keys) + len(self.aggregates))
         _check_names(self.columns)
+        _check_rows((*self.keys, *(item.argument for item in self.aggregates if item.argument is not None)))
 
 
 class SetKind(Enum):
@@ -117,6 +119,12 @@ def _check_columns(alias: str, columns: tuple[Column, ...], wanted: int) -> None
         raise ValueError("a derived table has one column of its own for each item")
 
 
+def _check_rows(exprs: Iterable[Expr]) -> None:
+    """Below the boundary, and before windows are laid, an expression looks at one row."""
+    if any(map(windowed, exprs)):
+        raise ValueError("a window stands among the outputs of released or public rows, and nowhere else")
+
+
 def _check_names(columns: tuple[Column, ...]) -> None:
     if any(column.name.startswith("#") for column in columns):
         raise ValueError("names that begin with # are those of the unit and of other parts of emitted SQL")
@@ -149,6 +157,7 @@ class Join:
             raise ValueError("the second of each pair is a column of the right side")
         if is_private(self.right) and not (is_private(self.left) and self.on):
             raise ValueError("private rows are joined to private rows, on what identifies their unit")
+        _check_rows((*(ours for ours, _ in self.on), *(() if self.also is None else (self.also,))))
         if self.also is not None and self.also.type not in (Type.BOOLEAN, Type.NULL):
             raise ValueError("a condition is boolean")
 
@@ -163,6 +172,7 @@ class Filter:
     def __post_init__(self) -> None:
         if self.predicate.type not in (Type.BOOLEAN, Type.NULL):
             raise ValueError("a predicate is boolean")
+        _check_rows([self.predicate])
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +190,7 @@ class Matching:
     def __post_init__(self) -> None:
         if is_private(self.right) and not is_private(self.input):
             raise ValueError("private rows are matched with private rows")
+        _check_rows([self.on])
 
 
 Relation = Source | Join | Filter | Matching
@@ -216,6 +227,10 @@ class Release:
     aggregations: tuple[Aggregation, ...]
     max_groups: int | None = None
 
+    def __post_init__(self) -> None:
+        _check_rows(key.expr for key in self.keys)
+        _check_rows(item.argument for item in self.aggregations if item.argument is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class Output:
@@ -226,19 +241,11 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """One ORDER BY item over released columns."""
-
-    expr: Expr
-    descending: bool
-    nulls_first: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Post:
     """What a query does with a release, or with a relation of public rows: free of charge.
 
     Over a release expressions read its `Released` columns, over a relation the columns of its sources.
+    `qualify` chooses among the rows that `having` keeps, by what windows say of them.
     """
 
     source: Release | Relation
@@ -248,8 +255,10 @@ class Post:
     limit: int | None = None
     offset: int = 0
     distinct: bool = False
+    qualify: Expr | None = None
 
     def __post_init__(self) -> None:
+        _check_rows([] if self.having is None else [self.having])
         if not isinstance(self.source, Release) and is_private(self.source):
             raise ValueError("private rows are released, and nothing else")
 
@@ -372,11 +381,6 @@ def unit_type(relation: Relation) -> Type:
 def private_scans(relation: Relation) -> tuple[Scan, ...]:
     """The scans of private tables."""
     return tuple(scan for scan in scans(relation) if scan.unit.private)
-
-
-def private_scan(relation: Relation) -> Scan:
-    """The first of them."""
-    return private_scans(relation)[0]
 
 
 def private_tables(relation: Relation) -> tuple[str, ...]:

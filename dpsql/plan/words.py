@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dpsql.plan.expr import Call, Expr, Literal, Released
+from dpsql.plan.expr import Call, Expr, Frame, Literal, Order, Released, Windowed
 from dpsql.plan.types import Type
 
 _INFIX = {
@@ -39,6 +39,8 @@ def phrase(expr: Expr, names: Mapping[str, str] | None = None) -> str:
             return (names or {}).get(expr.name, expr.name)
         case Call():
             return _call(expr, names)
+        case Windowed():
+            return _windowed(expr, names)
         case _:
             return str(expr)
 
@@ -72,3 +74,40 @@ def _call(expr: Call, names: Mapping[str, str] | None) -> str:
     if name.startswith("cast_"):
         return f"CAST({parts[0]} AS {name.removeprefix('cast_').upper()})"
     return f"{name.upper()}({', '.join(parts)})"
+
+
+def _windowed(expr: Windowed, names: Mapping[str, str] | None) -> str:
+    arguments = ", ".join(phrase(argument, names) for argument in expr.arguments)
+    if expr.function == "count":
+        arguments = arguments or "*"
+    parts = [f"PARTITION BY {', '.join(phrase(part, names) for part in expr.partition)}"] * bool(
+        expr.partition
+    )
+    parts += [f"ORDER BY {', '.join(ordered(item, names) for item in expr.order)}"] * bool(expr.order)
+    parts += [frame_text(expr.frame)] if expr.frame is not None else []
+    ignored = " IGNORE NULLS" * expr.ignore_nulls
+    return f"{expr.function.upper()}({arguments}{ignored}) OVER ({' '.join(parts)})"
+
+
+def ordered(item: Order, names: Mapping[str, str] | None = None) -> str:
+    """An item of ORDER BY as text, without where NULLs go."""
+    return f"{phrase(item.expr, names)}{' DESC' * item.descending}"
+
+
+def frame_text(frame: Frame) -> str:
+    """A frame in SQL.
+
+    >>> from dpsql.plan.expr import FrameKind
+    >>> frame_text(Frame(FrameKind.ROWS, -1, None))
+    'ROWS BETWEEN 1 PRECEDING AND UNBOUNDED FOLLOWING'
+    """
+    first = "UNBOUNDED PRECEDING" if frame.first is None else _frame_end(frame.first)
+    last = "UNBOUNDED FOLLOWING" if frame.last is None else _frame_end(frame.last)
+    exclude = f" EXCLUDE {frame.exclude}" if frame.exclude else ""
+    return f"{frame.kind.value} BETWEEN {first} AND {last}{exclude}"
+
+
+def _frame_end(offset: int) -> str:
+    if offset == 0:
+        return "CURRENT ROW"
+    return f"{abs(offset)} {'PRECEDING' if offset < 0 else 'FOLLOWING'}"

@@ -28,6 +28,7 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Scan, UnitKind
 from dpsql.plan.types import Type, Value, common
 from dpsql.policy import fold
+from dpsql.sql.scalars import Scalars
 from dpsql.sql.scope import CommonTable, Context, Scope
 
 _SETS: dict[type[exp.Expr], tuple[SetKind, SetKind | None]] = {
@@ -41,7 +42,7 @@ _PLAIN = frozenset({"expressions", "from_", "joins", "where"})
 def plain(query: exp.Select) -> bool:
     """Whether a SELECT has one row for each row of its FROM and WHERE."""
     clauses = {name for name, value in query.args.items() if value}
-    return clauses <= _PLAIN and not any(part.find(exp.AggFunc) for part in query.expressions)
+    return clauses <= _PLAIN and not any(part.find(exp.AggFunc, exp.Window) for part in query.expressions)
 
 
 def facts_of(expr: Expr, relation: Relation) -> Facts:
@@ -65,8 +66,8 @@ def _identity(expr: Expr, relation: Relation) -> str | None:
     return expr.facts.identity
 
 
-def output_columns(scope: Scope, node: exp.Expr) -> list[tuple[str, Expr]]:
-    """The columns that a SELECT item means."""
+def output_columns(scope: Scope, node: exp.Expr, shown: Scalars | None = None) -> list[tuple[str, Expr]]:
+    """The columns that a SELECT item means; `shown` lowers them, else the scope does."""
     if type(node) is exp.Star:
         scope.source.take(node)
         return [(column.name, column) for column in scope.every(node)]
@@ -79,7 +80,7 @@ def output_columns(scope: Scope, node: exp.Expr) -> list[tuple[str, Expr]]:
     if type(node) is exp.Alias:
         node, identifier = scope.source.take(node, "this", "alias")
         name = str(scope.source.take(identifier, "this", quoted=(True,))[0])
-    expr = scope.scalars.lower(node)
+    expr = (scope.scalars if shown is None else shown).lower(node)
     if name is None:
         name = expr.name if isinstance(expr, Column) else node.sql(dialect="duckdb", comments=False)[:200]
     return [(name, expr)]

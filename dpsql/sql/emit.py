@@ -13,7 +13,7 @@ from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis, Measure
 from dpsql.analysis.blocks import ROWS, UNITS, Statistic
 from dpsql.analysis.stability import Bound
-from dpsql.plan.nodes import private_scan
+from dpsql.plan.nodes import private_scans
 from dpsql.plan.tables import UnitKind
 from dpsql.sql.keys import shown
 from dpsql.sql.lattice_text import point
@@ -119,7 +119,7 @@ def _excess(bound: Bound) -> str:
 
 def _ranked(analysis: Analysis, keys: list[str]) -> str:
     """The groups of these units, in an order that depends on the unit's own rows alone."""
-    by_column = private_scan(analysis.release.input).unit.kind is UnitKind.COLUMN
+    by_column = private_scans(analysis.release.input)[0].unit.kind is UnitKind.COLUMN
     # Hashed twice: one hash of several values keeps traces of each, and would favour some keys.
     # A row's number is no property of the row: other rows' would change if one were removed.
     seed = ", ".join(["u", *keys] if by_column else keys)

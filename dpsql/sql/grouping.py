@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
 from dpsql.errors import QueryRejected
-from dpsql.plan.expr import Column, Expr, Literal, Scalar, columns
-from dpsql.plan.nodes import Order, Output, Relation
+from dpsql.plan.expr import Column, Expr, Literal, Order, Scalar, columns, windowed
+from dpsql.plan.nodes import Output, Relation, is_private
 from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.sql.refuse import Source
 from dpsql.sql.scalars import Scalars
 from dpsql.sql.scope import Scope
+from dpsql.sql.windows import check_named, window
 
 MAX_KEYS = 8
 MAX_OUTPUTS = 100
@@ -61,6 +62,24 @@ class Grouping(ABC):
         """Lowers expressions over the groups."""
         return Scalars(self.source, self.scope.context.parameters, self._ungrouped, self._over_groups)
 
+    @property
+    def shows(self) -> bool:
+        """Whether what it gives is released or public, so that windows may look at it."""
+        return not is_private(self.input)
+
+    @property
+    def shown(self) -> Scalars:
+        """Lowers what is put out, chosen or ordered: expressions over the groups, and windows."""
+        outer = self.outer
+
+        def intercept(node: exp.Expr) -> Expr | None:
+            if type(node) is exp.Window:
+                return window(self, node)
+            alias = self._aliased(node)
+            return outer.intercept(node) if alias is None else alias
+
+        return replace(outer, intercept=intercept)
+
     def items(self) -> list[Item]:
         """The SELECT items."""
         items = [self._item(node) for node in self.select.expressions]
@@ -77,9 +96,8 @@ class Grouping(ABC):
     def outputs(self, items: Sequence[Item]) -> list[tuple[str, Expr]]:
         """The SELECT items over the groups, each with its name; aliases are known from here on."""
         outputs = []
-        outer = self.outer
         for alias, node in items:
-            expr = outer.lower(node)
+            expr = self.shown.lower(node)
             outputs.append((self._named(node, expr) if alias is None else alias, expr))
             if alias is not None:
                 # A later alias hides an earlier one, as in DuckDB.
@@ -100,8 +118,25 @@ class Grouping(ABC):
             return None
         (predicate,) = self.source.take(having, "this")
         expr = self.outer.lower(predicate)
+        if windowed(expr):
+            self.source.refuse(predicate, "qualify", "windows are laid on what HAVING keeps", "write QUALIFY")
+        return self._condition(predicate, expr)
+
+    def qualify(self) -> Expr | None:
+        """The condition on what windows say, after all outputs are known."""
+        check_named(self)
+        qualify = self.select.args.get("qualify")
+        if qualify is None:
+            return None
+        (predicate,) = self.source.take(qualify, "this")
+        expr = self.shown.lower(predicate)
+        if not windowed(expr):
+            self.source.refuse(predicate, "qualify", "QUALIFY chooses by a window", "write WHERE, or HAVING")
+        return self._condition(predicate, expr)
+
+    def _condition(self, node: exp.Expr, expr: Expr) -> Expr:
         if expr.type not in (Type.BOOLEAN, Type.NULL):
-            self.source.refuse(predicate, "type", f"a condition is true or false, not {expr.type}")
+            self.source.refuse(node, "type", f"a condition is true or false, not {expr.type}")
         return expr
 
     def group(self, items: Sequence[Item]) -> None:
@@ -129,8 +164,10 @@ class Grouping(ABC):
 
     def group_by(self, node: exp.Expr, target: exp.Expr) -> None:
         """Makes the expression that an item of GROUP BY means a key."""
-        if aggregates(target):
-            self.source.refuse(node, "group_by", "an aggregate is no group key", "leave it out of GROUP BY")
+        if aggregates(target) or target.find(exp.Window):
+            self.source.refuse(
+                node, "group_by", "an aggregate or a window is no group key", "leave it out of GROUP BY"
+            )
         expr = self.scope.scalars.lower(target)
         if not any(columns(expr)):
             self.source.refuse(node, "constant", "a constant is no group key", "leave it out of GROUP BY")
@@ -194,9 +231,9 @@ class Grouping(ABC):
             return self.aggregate(node)
         if isinstance(node, (exp.Subquery, exp.Filter)):
             return self._filtered(node) if type(node) is exp.Filter else self.scope.scalar(node)
-        name = self.lone_name(node)
-        if name in self.aliases and not self.is_column(name):
-            return self.aliases[name]
+        alias = self._aliased(node)
+        if alias is not None:
+            return alias
         if isinstance(node, (exp.Literal, exp.Null, exp.Boolean)) or aggregates(node):
             return None
         try:
@@ -206,6 +243,11 @@ class Grouping(ABC):
         if expr in self.keys:
             return self.key(self.keys.index(expr))
         return Literal(None, Type.NULL) if expr in self.left_out else None
+
+    def _aliased(self, node: exp.Expr) -> Expr | None:
+        """What a lone name that is no column's is the alias of."""
+        name = self.lone_name(node)
+        return None if name is None or self.is_column(name) else self.aliases.get(name)
 
     def _grouping(self, node: exp.Grouping) -> Literal:
         """A bit for each argument, the first one's the highest: 1 where the key is left out of the set."""
@@ -242,7 +284,7 @@ class Grouping(ABC):
             # A lone name means the output first, and the column only if there is none of that name.
             expr = self.aliases[name]
         elif ordinal is None:
-            expr = self.outer.lower(inner)
+            expr = self.shown.lower(inner)
             if isinstance(expr, Literal):
                 self.source.refuse(node, "constant", "a constant orders nothing", "leave it out of ORDER BY")
         elif 1 <= ordinal <= len(outputs):
@@ -307,7 +349,16 @@ def _name(node: exp.Expr) -> str:
 
 
 def aggregates(node: exp.Expr) -> bool:
-    """Whether an aggregate stands in a node, but for those of subqueries; only steers, nothing is accepted by it."""
-    return any(
-        isinstance(part, exp.AggFunc) for part in node.walk(prune=lambda part: isinstance(part, exp.Query))
-    )
+    """Whether an aggregate of groups stands in a node, but for subqueries; only steers, accepts nothing."""
+    parts = node.walk(prune=lambda part: isinstance(part, exp.Query))
+    return any(isinstance(part, exp.AggFunc) and not _over_window(part) for part in parts)
+
+
+def _over_window(node: exp.Expr) -> bool:
+    """Whether an aggregate is one over a window."""
+    part: exp.Expr | None = node
+    while part is not None and part.arg_key == "this":
+        part = part.parent
+        if type(part) not in (exp.Filter, exp.IgnoreNulls, exp.RespectNulls):
+            return type(part) is exp.Window
+    return False

@@ -48,16 +48,14 @@ _SELECT = (
     "where",
     "group",
     "having",
+    "qualify",
+    "windows",
     "distinct",
     "order",
     "limit",
     "offset",
 )
 _SET = ("with_", "this", "expression", "distinct", "order", "limit", "offset")
-_HINTS = {
-    "qualify": "windows are not supported yet",
-    "windows": "windows are not supported yet",
-}
 
 
 def lower(
@@ -204,7 +202,6 @@ def _check_clauses(text: Text, node: exp.Expr, allowed: Iterable[str]) -> None:
                 value if isinstance(value, exp.Expr) else node,
                 "clause",
                 f"{node.key.upper()} with {title} is not supported",
-                _HINTS.get(name),
             )
 
 
@@ -228,10 +225,15 @@ class _Releasing(Grouping):
             for _, node in items:
                 self.group_by(node, node)
         outputs = [Output(name, expr) for name, expr in self.outputs(items)]
-        having = self.having()
+        having, qualify = self.having(), self.qualify()
         order = self.order(outputs)
         limit, offset = self.count("limit"), self.count("offset") or 0
-        return Post(self._release(), tuple(outputs), having, order, limit, offset, distinct)
+        return Post(self._release(), tuple(outputs), having, order, limit, offset, distinct, qualify)
+
+    @property
+    def shows(self) -> bool:
+        """What it gives is released."""
+        return True
 
     def _release(self) -> Release:
         if not self.aggregations and not self.keys:
@@ -247,6 +249,13 @@ class _Releasing(Grouping):
     def of_set(self, keys: Sequence[exp.Expr], every: Iterable[exp.Expr]) -> Post:
         """The release of one grouping set, and its outputs; keys that only other sets have are NULL."""
         items = self.items()
+        if self.select.find(exp.Window, exp.Qualify):
+            self.source.refuse(
+                self.select,
+                "private_window",
+                "a window over several grouping sets is laid on all of them together",
+                "put them into a subquery: SELECT …, RANK() OVER (…) FROM (SELECT … GROUP BY ROLLUP(…))",
+            )
         self.group_all(keys, items)
         self.leave_out(every, items)
         outputs = tuple(Output(name, expr) for name, expr in self.outputs(items))

@@ -11,9 +11,9 @@ from dpsql.aggregates.within import WITHIN
 from dpsql.analysis.analyse import MAX_MAGNITUDE
 from dpsql.analysis.bounds import conditions, interval
 from dpsql.analysis.stability import most_rows
-from dpsql.plan.expr import Column, Expr, Facts
+from dpsql.plan.expr import Column, Expr, Facts, Order, windowed
 from dpsql.plan.interval import ANYWHERE
-from dpsql.plan.nodes import Grouped, Order, Output, Post, Project, Relation, Source, Within, is_private
+from dpsql.plan.nodes import Grouped, Output, Post, Project, Relation, Source, Within, is_private
 from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.sql.derived import answer, check_identified, facts_of, output_columns, project
@@ -42,11 +42,18 @@ class Selected:
     limit: int | None
     offset: int
     distinct: bool
+    qualify: Expr | None
 
     @property
     def paged(self) -> bool:
-        """Whether an order of rows matters."""
-        return bool(self.order or self.limit is not None or self.offset)
+        """Whether an order of rows matters, or what windows say of them."""
+        return bool(
+            self.order
+            or self.limit is not None
+            or self.offset
+            or self.qualify is not None
+            or any(windowed(output.expr) for output in self.outputs)
+        )
 
     def source(self, alias: str) -> Project:
         """The derived table."""
@@ -55,7 +62,8 @@ class Selected:
 
     def post(self) -> Post:
         """The query of public rows."""
-        return Post(self.rows, self.outputs, None, self.order, self.limit, self.offset, self.distinct)
+        page = self.order, self.limit, self.offset
+        return Post(self.rows, self.outputs, None, *page, self.distinct, self.qualify)
 
 
 def selected(
@@ -74,17 +82,18 @@ def selected(
         if is_private(relation) and not any(identifies(key, relation) for key in grouping.keys):
             return release()
         outputs = [Output(*pair) for pair in grouping.outputs(items)]
-        having = grouping.having()
+        having, qualify = grouping.having(), grouping.qualify()
         order = grouping.order(outputs)
         rows: Relation = grouping.grouped()
         rows = rows if having is None else filtered(rows, [having])
     else:
         grouping = Plain(scope, node, relation)
         outputs = [Output(*pair) for pair in grouping.columns()]
+        qualify = grouping.qualify()
         order = grouping.order(outputs)
         rows = relation
     page = grouping.count("limit"), grouping.count("offset") or 0
-    return Selected(rows, tuple(outputs), order, *page, distinct_of(scope, node))
+    return Selected(rows, tuple(outputs), order, *page, distinct_of(scope, node), qualify)
 
 
 def distinct_of(scope: Scope, node: exp.Expr) -> bool:
@@ -138,7 +147,9 @@ class Plain(Grouping):
 
     def columns(self) -> list[tuple[str, Expr]]:
         """The columns that the SELECT items mean."""
-        pairs = [pair for item in self.select.expressions for pair in output_columns(self.scope, item)]
+        pairs = [
+            pair for item in self.select.expressions for pair in output_columns(self.scope, item, self.shown)
+        ]
         if not pairs:
             self.source.refuse(self.select, "star", "there is nothing that * could mean")
         if len(pairs) > MAX_OUTPUTS:

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dpsql.plan.expr import Column, Expr, Released
-from dpsql.plan.nodes import Answer, Order, Post, Release, released_columns
+from dpsql.plan.nodes import Answer, Post, Release, released_columns
 from dpsql.plan.steps import steps
 from dpsql.plan.tables import Scan
 from dpsql.sql.clean import clean
 from dpsql.sql.rows import source_of
-from dpsql.sql.scalar_text import identifier, write
+from dpsql.sql.scalar_text import identifier, ordered, write
 
 ORDINAL = "#"
 
@@ -89,13 +89,15 @@ def emit_post(
     ]
     source, conditions = _source(post, above)
     conditions += [write(post.having)] if post.having is not None else []
-    order = list(map(_ordered, post.order))
+    order = list(map(ordered, post.order))
     if isinstance(post.source, Release) and not post.distinct:
         items += [identifier(ORDINAL)] if traced else []
         order.append(identifier(ORDINAL))
     lines = [f"SELECT {'DISTINCT ' * post.distinct}{', '.join(items)}", f"FROM {source}"]
     if conditions:
         lines.append(f"WHERE {' AND '.join(conditions)}")
+    if post.qualify is not None:
+        lines.append(f"QUALIFY {write(post.qualify)}")
     if order and (traced or post.order or post.limit is not None or post.offset):
         lines.append(f"ORDER BY {', '.join(order)}")
     if post.limit is not None:
@@ -110,10 +112,5 @@ def _source(post: Post, above: Copies | Originals) -> tuple[str, list[str]]:
         return identifier(above.released[post.source]), []
     read: list[Expr] = [output.expr for output in post.outputs]
     read += [item.expr for item in post.order]
-    read += [post.having] if post.having is not None else []
+    read += [part for part in (post.having, post.qualify) if part is not None]
     return source_of(post.source, read, above)
-
-
-def _ordered(item: Order) -> str:
-    direction, nulls = "DESC" if item.descending else "ASC", "FIRST" if item.nulls_first else "LAST"
-    return f"{write(item.expr)} {direction} NULLS {nulls}"

@@ -9,9 +9,11 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator
 
+from dpsql.aggregates.over import OVER
 from dpsql.functions.conditional import case_branches
-from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar
+from dpsql.plan.expr import Call, Column, Expr, Literal, Order, Released, Scalar, Windowed
 from dpsql.plan.types import Type, Value
+from dpsql.plan.words import frame_text
 
 NAN = "CAST('NaN' AS DOUBLE)"
 MAX_INTEGER = 2**63 - 1
@@ -76,6 +78,37 @@ def write(expr: Expr) -> str:
             return f"{cast('NULL', expr.type)} /* {expr} */"
         case Call():
             return _call(expr)
+        case Windowed():
+            return _windowed(expr)
+
+
+def ordered(item: Order) -> str:
+    """An item of ORDER BY."""
+    direction, nulls = "DESC" if item.descending else "ASC", "FIRST" if item.nulls_first else "LAST"
+    return f"{write(item.expr)} {direction} NULLS {nulls}"
+
+
+def _windowed(expr: Windowed) -> str:
+    """A window function, of its own type whatever the engine makes of the arguments."""
+    counts = [place for place, _ in OVER[expr.function].counts]
+    arguments = ", ".join(
+        str(argument.value)
+        if place in counts and isinstance(argument, Literal)
+        else _argument(argument, expr)
+        for place, argument in enumerate(expr.arguments)
+    )
+    parts = [f"PARTITION BY {', '.join(map(write, expr.partition))}"] * bool(expr.partition)
+    parts += [f"ORDER BY {', '.join(map(ordered, expr.order))}"] * bool(expr.order)
+    parts += [] if expr.frame is None else [frame_text(expr.frame)]
+    ignored = " IGNORE NULLS" * expr.ignore_nulls
+    called = f"{expr.function}({arguments or '*' * (expr.function == 'count')}{ignored})"
+    return f"TRY_CAST({called} OVER ({' '.join(parts)}) AS {expr.type.value})"
+
+
+def _argument(argument: Expr, expr: Windowed) -> str:
+    """An argument, in the type of the value where it is one that the value may be."""
+    text = write(argument)
+    return text if argument.type is expr.type or expr.function in ("avg", "count") else cast(text, expr.type)
 
 
 def _call(expr: Call) -> str:

@@ -63,7 +63,12 @@ class Scalars:
                 node, "subquery", "subqueries are not supported yet", "ask for each SELECT alone"
             )
         if isinstance(node, exp.Window):
-            self.source.refuse(node, "window", "windows are not supported yet")
+            self.source.refuse(
+                node,
+                "window",
+                "a window stands in SELECT, QUALIFY or ORDER BY alone",
+                "name it in a subquery",
+            )
         if isinstance(node, exp.Star):
             self.source.refuse(node, "star", "* would release rows", "name aggregates, such as COUNT(*)")
         if isinstance(node, exp.AggFunc):

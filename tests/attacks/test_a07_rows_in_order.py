@@ -13,7 +13,6 @@ EVERY_OTHER = (
     "(SELECT id, ROW_NUMBER() OVER (ORDER BY id) AS place FROM people) AS ranked WHERE place % 2 = 0)"
 )
 WINDOWS = [
-    "ROW_NUMBER() OVER ()",
     "ROW_NUMBER() OVER (ORDER BY cost)",
     "RANK() OVER (ORDER BY cost DESC)",
     "DENSE_RANK() OVER (PARTITION BY city ORDER BY age)",
@@ -25,22 +24,28 @@ WINDOWS = [
     "FIRST_VALUE(cost) OVER (ORDER BY cost)",
     "LAST_VALUE(cost IGNORE NULLS) OVER (ORDER BY cost)",
     "NTH_VALUE(cost, 2) OVER (ORDER BY cost)",
-    "COUNT(*) OVER ()",
     "SUM(cost) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING)",
     "AVG(cost) OVER (PARTITION BY word)",
     "MAX(cost) OVER w",
     "SUM(cost) FILTER (WHERE age > 3) OVER ()",
     "FILL(cost) OVER (ORDER BY day)",
 ]
-PLACES = [
+GROUPS = ["ROW_NUMBER() OVER ()", "COUNT(*) OVER ()"]
+"""What looks at rows below an aggregate, and at released groups above it."""
+BELOW = [
     "SELECT SUM({}) FROM people",
     "SELECT COUNT(*) FROM people WHERE {} > 1",
     "SELECT COUNT(*) FROM people GROUP BY {}",
-    "SELECT COUNT(*) FROM people QUALIFY {} > 1",
     "SELECT COUNT(*) FROM people JOIN regions ON city = name AND {} > 1",
     "SELECT SUM(CASE WHEN {} > 1 THEN 1 ELSE 0 END) FROM people",
-    "SELECT city, COUNT(*), {} FROM people GROUP BY city",
+    "SELECT COUNT(*) FROM (SELECT id, {} AS place FROM people)",
+    "SELECT COUNT(*) FROM (SELECT id FROM people QUALIFY {} > 1)",
+    "SELECT COUNT(*) FROM (SELECT id, COUNT(*) FROM people GROUP BY id QUALIFY {} > 1)",
     "SELECT COUNT(*) FROM people HAVING {} > 1",
+]
+ABOVE = [
+    "SELECT COUNT(*) FROM people QUALIFY {} > 1",
+    "SELECT city, COUNT(*), {} FROM people GROUP BY city",
     "SELECT COUNT(*) FROM people ORDER BY {}",
 ]
 ROWS = [
@@ -101,10 +106,17 @@ def test_what_ranks_rows_is_refused(refused: Refused) -> None:
     refused("SELECT SUM(cost) FROM people QUALIFY ROW_NUMBER() OVER (ORDER BY id) % 2 = 0")
 
 
-@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("window", [*WINDOWS, *GROUPS])
 def test_no_window_sees_rows(window: str, refused: Refused) -> None:
-    """In an argument, a filter, a key, QUALIFY, a join, a branch, an output, HAVING and ORDER BY: refused."""
-    for place in PLACES:
+    """In an argument, a filter, a key, a join, a branch, a derived table's columns and QUALIFY, HAVING: refused."""
+    for place in BELOW:
+        refused(place.format(window))
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_no_window_over_groups_sees_rows(window: str, refused: Refused) -> None:
+    """In QUALIFY, an output and ORDER BY of what is released, a window over columns of rows: refused."""
+    for place in ABOVE:
         refused(place.format(window))
 
 

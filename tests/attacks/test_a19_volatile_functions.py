@@ -16,7 +16,7 @@ getvariable('x') | current_setting('threads') | nextval('s') | currval('s') | la
 current_user | session_user | user | current_role | current_schema() | current_schemas(TRUE) | current_database()
 current_query() | pg_backend_pid() | pg_sleep(1) | sleep_ms(1000) | sleep(1) | version() | getenv('HOME')
 add_parquet_key('k', 'v') | write_log('x') | error('x') | nullif(random(), 1) | COALESCE(NULL, now())
-CASE WHEN random() < 0.5 THEN 1 END | LEAST(random(), 1) | ABS(random()) | row_number() OVER () | rowid
+CASE WHEN random() < 0.5 THEN 1 END | LEAST(random(), 1) | ABS(random()) | rowid
 """.replace("\n", "|").split("|")
 CALLS = [call.strip() for call in CALLS if call.strip()]
 PLACES = [

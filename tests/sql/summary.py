@@ -71,6 +71,8 @@ class _Summary:
             yield f"FROM {self._relation(post.source)}"
         if post.having is not None:
             yield f"HAVING {phrase(post.having, names)}"
+        if post.qualify is not None:
+            yield f"QUALIFY {phrase(post.qualify, names)}"
         for item in post.order:
             direction = " DESC" if item.descending else ""
             nulls = " NULLS FIRST" if item.nulls_first else ""
@@ -118,6 +120,15 @@ class _Summary:
         match source:
             case Project():
                 return self._select(source)
+            case Grouped():
+                named = zip(
+                    (*map(phrase, source.keys), *map(_aggregate, source.aggregates)),
+                    source.columns,
+                    strict=True,
+                )
+                shown = ", ".join(f"{text} AS {name}" for text, name in named)
+                by = f" GROUP BY {', '.join(map(phrase, source.keys))}" * bool(source.keys)
+                return f"(SELECT {shown} FROM {self._relation(source.input)}{by})"
             case SetOperation():
                 return f"({self._body(source.left)} {source.kind.value} {self._body(source.right)})"
             case Answer():

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from worlds import close_all, person, prepared, spent, world
 
 import dpsql
 from dpsql.connection import Connection
+from dpsql.plan.expr import Column, Expr, Facts, Windowed
+from dpsql.plan.nodes import (
+    Aggregation,
+    Filter,
+    Grouped,
+    Join,
+    JoinKind,
+    Key,
+    Matching,
+    Output,
+    Post,
+    Project,
+    Release,
+    Values,
+    Within,
+)
+from dpsql.plan.types import Type
 
 STAFF = {"unit": "row", "columns": {"grade": {"type": "integer", "bounds": [0, 9]}}}
 
@@ -70,3 +87,32 @@ def test_real_numbers_of_a_unit_are_added_up_within_bounds(sum_: str, town: Conn
         prepared(town, query.format(sum_))
     assert caught.value.code == "unbounded"
     prepared(town, query.format(sum_.replace("free", "LEAST(GREATEST(free, 0), 9)")))
+
+
+ROWS = Values(((True,),), "v", (Column("v", "x", Facts(Type.BOOLEAN, "")),))
+(X,) = ROWS.columns
+RANK = Windowed("max", (X,), (), (), None, ignore_nulls=False, type=Type.BOOLEAN)
+NAMED = (Column("t", "x", X.facts),)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        lambda expr: Filter(ROWS, expr),
+        lambda expr: Matching(ROWS, ROWS, expr),
+        lambda expr: Join(ROWS, ROWS, JoinKind.INNER, (), expr),
+        lambda expr: Join(ROWS, ROWS, JoinKind.INNER, ((expr, X),)),
+        lambda expr: Project(ROWS, "t", (expr,), NAMED),
+        lambda expr: Grouped(ROWS, "t", (expr,), (), NAMED),
+        lambda expr: Grouped(ROWS, "t", (), (Within("max", expr),), NAMED),
+        lambda expr: Release(ROWS, (Key("k0", expr),), ()),
+        lambda expr: Release(ROWS, (), (Aggregation("a0", "count", expr, Type.INTEGER),)),
+        lambda expr: Post(ROWS, (Output("x", X),), expr),
+    ],
+)
+def test_no_window_stands_below_the_boundary(node: Callable[[Expr], object]) -> None:
+    """No node but the outermost part of a query can be made of what looks at several rows."""
+    node(X)
+    for expr in (RANK, Windowed("max", (X,), (RANK,), (), None, ignore_nulls=False, type=Type.BOOLEAN)):
+        with pytest.raises(ValueError, match="a window stands among the outputs"):
+            node(expr)

@@ -15,10 +15,11 @@ from sql.summary import summary
 
 import dpsql
 from dpsql.aggregates import AGGREGATES
+from dpsql.aggregates.over import OVER
 from dpsql.connection import Connection
 from dpsql.engine import Prepared
 from dpsql.functions import FUNCTIONS
-from dpsql.plan.expr import Call, Expr, walk
+from dpsql.plan.expr import Call, Expr, Windowed, walk
 from dpsql.plan.nodes import Filter, Join, Relation
 from dpsql.sql.parse import parse
 from dpsql.sql.scalars import _SPECIAL, SHAPES
@@ -94,14 +95,16 @@ def test_every_shape_has_an_accepted_fixture() -> None:
 
 
 def test_every_function_and_aggregate_has_an_accepted_fixture(connection: Connection) -> None:
-    """Each entry of the two registries is used by an accepted fixture."""
-    functions, aggregates = set(), set()
+    """Each entry of the three registries is used by an accepted fixture."""
+    functions, aggregates, windows = set(), set(), set()
     for fixture in accepted():
         prepared = prepare(connection, fixture.query, fixture.parameters)
         functions |= {part.function.name for part in _parts(prepared) if isinstance(part, Call)}
         aggregates |= {item.function for part in prepared.releases for item in part.release.aggregations}
+        windows |= {part.function for part in _parts(prepared) if isinstance(part, Windowed)}
     assert set(FUNCTIONS) - functions == set()
     assert set(AGGREGATES) - aggregates == set()
+    assert set(OVER) - windows == set()
 
 
 def _parts(prepared: Prepared) -> Iterator[Expr]:
