@@ -11,10 +11,12 @@ from types import MappingProxyType
 from dpsql.aggregates.avg import AVG
 from dpsql.aggregates.base import Aggregate, Moment
 from dpsql.aggregates.count import COUNT
+from dpsql.aggregates.count_distinct import COUNT_DISTINCT
 from dpsql.aggregates.count_rows import COUNT_ROWS
 from dpsql.aggregates.count_units import COUNT_UNITS
 from dpsql.aggregates.sum import SUM
 
-AGGREGATES = MappingProxyType({entry.name: entry for entry in (COUNT_ROWS, COUNT, COUNT_UNITS, SUM, AVG)})
+_ENTRIES = (COUNT_ROWS, COUNT, COUNT_UNITS, COUNT_DISTINCT, SUM, AVG)
+AGGREGATES = MappingProxyType({entry.name: entry for entry in _ENTRIES})
 
 __all__ = ["AGGREGATES", "Aggregate", "Moment"]

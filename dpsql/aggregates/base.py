@@ -16,18 +16,19 @@ class Moment(Enum):
     """A sum over the rows of a group, from which aggregates are computed.
 
     ROWS counts rows and UNITS distinct privacy units. COUNT counts the rows whose argument is not
-    NULL, and TOTAL adds their clamped values up.
+    NULL, TOTAL adds their clamped values up, and DISTINCT counts the values themselves.
     """
 
     ROWS = "rows"
     UNITS = "units"
     COUNT = "count"
     TOTAL = "total"
+    DISTINCT = "distinct"
 
     @property
     def of_argument(self) -> bool:
         """Whether the moment depends on the aggregate's argument."""
-        return self in (Moment.COUNT, Moment.TOTAL)
+        return self in (Moment.COUNT, Moment.TOTAL, Moment.DISTINCT)
 
 
 Estimates = Mapping[Moment, Fraction]

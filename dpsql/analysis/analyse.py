@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from dpsql.aggregates import AGGREGATES
+from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis import domains
 from dpsql.analysis.bounds import Known, conditions, interval
 from dpsql.analysis.domains import Domain
@@ -23,11 +23,17 @@ MAX_MAGNITUDE = 10**150
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """An aggregated expression with its interval; `lattice` is None where it is only counted."""
+    """An aggregated expression with its interval, and what is asked of it.
+
+    `lattice` is None where it is only counted; `distinct` says that its values are counted, and `rows`
+    that the rows are in which it has one.
+    """
 
     expr: Expr
     interval: Interval
     lattice: Lattice | None
+    distinct: bool
+    rows: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +73,11 @@ def analyse(release: Release, facts: PublicFacts, *, replace: bool) -> Analysis:
     known = conditions(release.input)
     keys = _domains(release, known)
     size = None if keys is None else prod(map(len, keys))
-    wanted: dict[Expr, bool] = {}
+    wanted: dict[Expr, set[Moment]] = {}
     for item in release.aggregations:
         if item.argument is not None:
-            adds = any(moment.value == "total" for moment in AGGREGATES[item.function].moments)
-            wanted[item.argument] = wanted.get(item.argument, False) or adds
-    measures = tuple(_measure(expr, known, adds=adds) for expr, adds in wanted.items())
+            wanted.setdefault(item.argument, set()).update(AGGREGATES[item.function].moments)
+    measures = tuple(_measure(expr, known, moments) for expr, moments in wanted.items())
     return Analysis(release, bound(release, size, facts), measures, keys, replace)
 
 
@@ -86,10 +91,11 @@ def _domains(release: Release, known: Known) -> tuple[Domain, ...] | None:
     return tuple(found)
 
 
-def _measure(expr: Expr, known: Known, *, adds: bool) -> Measure:
+def _measure(expr: Expr, known: Known, moments: set[Moment]) -> Measure:
     around = interval(expr, known)
-    if not adds:
-        return Measure(expr, around, None)
+    distinct, rows = Moment.DISTINCT in moments, bool(moments - {Moment.DISTINCT})
+    if Moment.TOTAL not in moments:
+        return Measure(expr, around, None, distinct, rows)
     if not around.within(MAX_MAGNITUDE):
         raise QueryRejected(
             f"{expr} has no bounds ({around}), so one unit could change its sum without limit",
@@ -97,4 +103,4 @@ def _measure(expr: Expr, known: Known, *, adds: bool) -> Measure:
             hint="clamp it, as in SUM(LEAST(GREATEST(x, 0), 100)), or declare bounds in the policy",
         )
     whole = expr.type is Type.INTEGER or (isinstance(expr, Call) and expr.function.integral)
-    return Measure(expr, around, Lattice.of(around, integral=whole))
+    return Measure(expr, around, Lattice.of(around, integral=whole), distinct, rows)

@@ -82,6 +82,16 @@ def units_block() -> Block:
     return _single("units", UNITS, 1, 1)
 
 
+def distinct_block(measure: int) -> Block:
+    """Counts the values of the argument.
+
+    Claim: one row contributes at most 1 in l1 norm.
+    Why: it brings one value or none, which others may have brought already.
+    Source: McSherry 2009, "Privacy integrated queries", section 3.2.
+    """
+    return _single(f"values of x{measure}", (Moment.DISTINCT, measure), 1, 1)
+
+
 def count_block(measure: int, lattice: Lattice) -> Block:
     """Counts the rows whose argument is not NULL; where all values are equal that gives the total too.
 

@@ -16,6 +16,7 @@ from dpsql.analysis.blocks import (
     Block,
     Statistic,
     count_block,
+    distinct_block,
     partition_block,
     presence_block,
     rows_block,
@@ -164,7 +165,11 @@ def _layouts(analysis: Analysis) -> Iterator[tuple[Block, ...]]:
     for carrier in carriers:
         blocks = [
             _measure_block(analysis, index, wanted, with_rows=index == carrier)
-            for index in range(len(analysis.measures))
+            for index, measure in enumerate(analysis.measures)
+            if measure.rows
+        ]
+        blocks += [
+            distinct_block(index) for index, measure in enumerate(analysis.measures) if measure.distinct
         ]
         if ROWS in wanted and carrier is None:
             blocks.append(rows_block())
@@ -174,8 +179,8 @@ def _layouts(analysis: Analysis) -> Iterator[tuple[Block, ...]]:
 
 
 def _carries(analysis: Analysis, index: int) -> bool:
-    lattice = analysis.measures[index].lattice
-    return lattice is None or lattice.width > 0
+    measure = analysis.measures[index]
+    return measure.rows and (measure.lattice is None or measure.lattice.width > 0)
 
 
 def _measure_block(

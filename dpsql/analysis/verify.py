@@ -83,9 +83,10 @@ def _extreme_rows(block: Block, analysis: Analysis) -> Iterator[dict[Statistic, 
         lattice = analysis.measures[index].lattice
         ends = (0,) if lattice is None else (lattice.low, lattice.high)
         count, total = (Moment.COUNT, index), (Moment.TOTAL, index)
-        yield {ROWS: 1, UNITS: 1, count: 0, total: 0}
+        values = (Moment.DISTINCT, index)
+        yield {ROWS: 1, UNITS: 1, count: 0, total: 0, values: 0}
         for end in ends:
-            yield {ROWS: 1, UNITS: 1, count: 1, total: end}
+            yield {ROWS: 1, UNITS: 1, count: 1, total: end, values: 1}
 
 
 def _minus(a: Vector, b: Vector) -> Vector:

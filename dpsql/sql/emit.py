@@ -6,8 +6,8 @@ neighbouring databases.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis, Measure
@@ -17,7 +17,7 @@ from dpsql.plan.nodes import private_scans
 from dpsql.plan.tables import UnitKind
 from dpsql.sql.keys import shown
 from dpsql.sql.lattice_text import point
-from dpsql.sql.rows import rows
+from dpsql.sql.rows import VALUE, rows
 
 # Names that no table of the policy has: a common table expression would hide a table of its name.
 CONTRIBUTION, EXCESS, RANKED = '"#contribution"', '"#excess"', '"#ranked"'
@@ -41,20 +41,29 @@ def emit(analysis: Analysis) -> Statement:
         body, counts = _per_unit(analysis, keys), {"units": UNITS, "n": ROWS}
     else:
         body, counts = _per_row(analysis, keys), {"n": ROWS}
-    values = shown(analysis)
+    values = tuple((Moment.DISTINCT, index) for index, part in enumerate(analysis.measures) if part.distinct)
     if values:
-        items = [*(f"{values.get(key, key)} AS {key}" for key in keys), *counts, *_sum_names(analysis)]
+        body = _with_values(analysis, keys, body, [*counts, *_sum_names(analysis)])
+    texts = shown(analysis)
+    if texts:
+        read = [*counts, *_sum_names(analysis), *(f"d{index}" for _, index in values)]
+        items = [*(f"{texts.get(key, key)} AS {key}" for key in keys), *read]
         body = f"SELECT {', '.join(items)}\nFROM ({body})"
     if keys:
         body += f"\nORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
-    return Statement(body, len(keys), (*counts.values(), *sums))
+    return Statement(body, len(keys), (*counts.values(), *sums, *values))
 
 
 def _sums(analysis: Analysis) -> Iterable[Statistic]:
-    for index, measure in enumerate(analysis.measures):
+    for index, measure in _summed(analysis):
         yield (Moment.COUNT, index)
         if measure.lattice is not None:
             yield (Moment.TOTAL, index)
+
+
+def _summed(analysis: Analysis) -> Iterable[tuple[int, Measure]]:
+    """The measures whose rows are counted, with their numbers."""
+    return ((index, measure) for index, measure in enumerate(analysis.measures) if measure.rows)
 
 
 def _sum_names(analysis: Analysis) -> list[str]:
@@ -71,7 +80,7 @@ def _per_row(analysis: Analysis, keys: list[str]) -> str:
 
 
 def _row_aggregates(analysis: Analysis) -> Iterable[str]:
-    for index, measure in enumerate(analysis.measures):
+    for index, measure in _summed(analysis):
         yield f"COUNT(x{index}) AS c{index}"
         if measure.lattice is not None:
             yield f"SUM({_point(measure, f'x{index}')}) AS t{index}"
@@ -92,10 +101,9 @@ def _per_unit(analysis: Analysis, keys: list[str]) -> str:
         f"  FROM ({rows(analysis)})\n  GROUP BY {', '.join(['u', *keys])}"
     )
     ctes = [f"{CONTRIBUTION} AS (\n  {contribution}\n)"]
-    kept = ", ".join([*keys, *_sum_names(analysis)])
     if keys:
-        ctes += [f"{EXCESS} AS (\n  {_excess(bound)}\n)", f"{RANKED} AS (\n  {_ranked(analysis, keys)}\n)"]
-        source = _bounded(bound, kept)
+        ctes += _ranking(analysis, bound, keys)
+        source = _bounded(bound, ", ".join([*keys, *_sum_names(analysis)]))
     else:
         listed = ", ".join([*_sum_names(analysis), f"LEAST(n, {bound.rows}) AS m"])
         source = f"SELECT {listed} FROM {CONTRIBUTION}"
@@ -111,13 +119,49 @@ def _per_unit(analysis: Analysis, keys: list[str]) -> str:
     )
 
 
+def _with_values(analysis: Analysis, keys: Sequence[str], body: str, read: Sequence[str]) -> str:
+    """The groups, each with the numbers of values that are counted beside its rows."""
+    items = [*(f"g.{name}" for name in (*keys, *read))]
+    lines = [f"FROM ({body}) AS g"]
+    for index, measure in enumerate(analysis.measures):
+        if measure.distinct:
+            # A group of the other rows may have no value at all.
+            items.append(f"COALESCE(v{index}.d, 0) AS d{index}")
+            on = " AND ".join(f"g.{key} IS NOT DISTINCT FROM v{index}.{key}" for key in keys)
+            lines.append(f"LEFT JOIN ({_values(analysis, measure, keys)}) AS v{index} ON {on or 'TRUE'}")
+    return "\n".join([f"SELECT {', '.join(items)}", *lines])
+
+
+def _values(analysis: Analysis, measure: Measure, keys: Sequence[str]) -> str:
+    """How many values each group has, of each unit as many pairs of a group and a value as its rows that count."""
+    by = f" GROUP BY {', '.join(keys)}" * bool(keys)
+    counted = ", ".join([*keys, f"COUNT(DISTINCT {VALUE}) AS d"])
+    source = f"SELECT * FROM ({rows(analysis, measure)}) WHERE {VALUE} IS NOT NULL"
+    if not analysis.bound.per_unit:
+        return f"SELECT {counted} FROM ({source}){by}"
+    pair = [*keys, VALUE]
+    grouped = (
+        f"SELECT {', '.join(['u', *pair])}, 1 AS n\n  FROM ({source})\n  GROUP BY {', '.join(['u', *pair])}"
+    )
+    bound = replace(analysis.bound, limited=False)
+    ctes = [f"{CONTRIBUTION} AS (\n  {grouped}\n)", *_ranking(analysis, bound, pair)]
+    return (
+        f"WITH {', '.join(ctes)}\nSELECT {counted} FROM ({_bounded(bound, ', '.join(pair))}) WHERE m > 0{by}"
+    )
+
+
+def _ranking(analysis: Analysis, bound: Bound, keys: Sequence[str]) -> list[str]:
+    """The units that pass a bound, and their groups in the order in which these count."""
+    return [f"{EXCESS} AS (\n  {_excess(bound)}\n)", f"{RANKED} AS (\n  {_ranked(analysis, keys)}\n)"]
+
+
 def _excess(bound: Bound) -> str:
     """The units that pass a bound: few, where the owner has chosen it well, and they alone are ranked."""
     passed = [f"SUM(n) > {bound.rows}", *([f"COUNT(*) > {bound.groups}"] if bound.limited else [])]
     return f"SELECT u FROM {CONTRIBUTION} GROUP BY u HAVING {' OR '.join(passed)}"
 
 
-def _ranked(analysis: Analysis, keys: list[str]) -> str:
+def _ranked(analysis: Analysis, keys: Sequence[str]) -> str:
     """The groups of these units, in an order that depends on the unit's own rows alone."""
     by_column = private_scans(analysis.release.input)[0].unit.kind is UnitKind.COLUMN
     # Hashed twice: one hash of several values keeps traces of each, and would favour some keys.
@@ -139,7 +183,7 @@ def _bounded(bound: Bound, kept: str) -> str:
 
 
 def _unit_aggregates(analysis: Analysis) -> Iterable[str]:
-    for index, measure in enumerate(analysis.measures):
+    for index, measure in _summed(analysis):
         count = f"LEAST(c{index}, m)"
         yield f"SUM({count}) AS c{index}"
         if measure.lattice is not None:

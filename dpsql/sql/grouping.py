@@ -311,15 +311,28 @@ class Grouping(ABC):
         if type(aggregate) not in (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max):
             self.source.refuse(node, "aggregate", "FILTER stands after COUNT, SUM, AVG, MIN or MAX")
         (argument,) = self.source.take(aggregate, "this", big_int=(True,))
-        if type(argument) is exp.Distinct:
-            self.source.refuse(
-                node, "distinct", "FILTER after DISTINCT is not supported", "filter with WHERE"
-            )
-        if type(argument) is exp.Star:
-            self.source.take(argument)
-        value = exp.Literal.number(1) if argument is None or type(argument) is exp.Star else argument
-        chosen = exp.Case(ifs=[exp.If(this=condition.copy(), true=value.copy())])
+        if type(argument) is exp.Distinct and type(aggregate) is exp.Count:
+            (items,) = self.source.take(argument, "expressions")
+            self._check_filtered(node, items)
+            chosen: exp.Expr = exp.Distinct(expressions=[_where(condition, item) for item in items])
+        elif argument is None or type(argument) is exp.Star:
+            self.source.take(argument or exp.Star())
+            chosen = _where(condition, exp.Literal.number(1))
+        else:
+            chosen = _where(condition, argument)
         return self.aggregate(type(aggregate)(this=chosen))
+
+    def _check_filtered(self, node: exp.Filter, items: Sequence[exp.Expr]) -> None:
+        """Refuses units that FILTER chooses, which would be counted with the noise of rows."""
+        for item in items:
+            expr = self.argument(item)
+            if isinstance(expr, Column) and expr.facts.is_unit and is_private(self.input):
+                self.source.refuse(
+                    node,
+                    "distinct",
+                    "FILTER after COUNT(DISTINCT unit) is not supported",
+                    "filter with WHERE",
+                )
 
     def argument(self, node: exp.Expr) -> Expr:
         """The argument of an aggregate."""
@@ -337,6 +350,11 @@ class Grouping(ABC):
         expr = self.argument(node)
         constant = isinstance(expr, Literal) and expr.value is not None
         return ("count_rows", None) if constant else ("count", expr)
+
+
+def _where(condition: exp.Expr, value: exp.Expr) -> exp.Expr:
+    """A value where a condition is true, NULL else."""
+    return exp.Case(ifs=[exp.If(this=condition.copy(), true=value.copy())])
 
 
 def _name(node: exp.Expr) -> str:

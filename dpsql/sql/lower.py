@@ -320,18 +320,10 @@ class _Releasing(Grouping):
             self.source.refuse(node, "distinct", f"{node.sql_name()}(DISTINCT …) is not supported")
         return named, self.argument(argument)
 
-    def _distinct(self, node: exp.Distinct) -> tuple[str, None]:
+    def _distinct(self, node: exp.Distinct) -> tuple[str, Expr | None]:
         (items,) = self.source.take(node, "expressions")
-        expr = self.argument(items[0]) if len(items) == 1 else None
-        if expr is not None and facts_of(expr, self.input).is_unit:
-            return "count_units", None
-        self.source.refuse(
-            node, "distinct", "COUNT(DISTINCT …) counts privacy units alone for now", self._unit_hint()
-        )
-
-    def _unit_hint(self) -> str:
-        for table in self.scope.tables.values():
-            for column in table.columns.values():
-                if column.facts.is_unit:
-                    return f"did you mean COUNT(DISTINCT {column.name})?"
-        return "every row is a privacy unit here: write COUNT(*)"
+        if len(items) != 1:
+            self.source.refuse(node, "distinct", "COUNT(DISTINCT …) takes one column")
+        expr = self.argument(items[0])
+        is_unit = facts_of(expr, self.input).is_unit
+        return ("count_units", None) if is_unit else ("count_distinct", expr)

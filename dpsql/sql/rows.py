@@ -40,20 +40,29 @@ from dpsql.sql.clean import clean, widened
 from dpsql.sql.scalar_text import cast, column, constant, identifier, measured, write
 from dpsql.sql.within import exactly, within
 
-UNIT, OWNER, KEY = '"#unit"', '"#owner"', '"#key"'
+UNIT, OWNER, KEY, VALUE = '"#unit"', '"#owner"', '"#key"', '"#value"'
 
 
-def rows(analysis: Analysis) -> str:
-    """The query for the rows: the unit as `u`, each key under its name, the measures as `x0`, `x1` and so on."""
+def rows(analysis: Analysis, values: Measure | None = None) -> str:
+    """The query for the rows: the unit as `u`, each key under its name, the measures as `x0`, `x1` and so on.
+
+    Where the `values` of a measure are counted, it alone, with one form for each value.
+    """
     release, units = analysis.release, analysis.bound.per_unit
     items = [f"{keys.read(key, analysis)} AS {key.name}" for key in release.keys]
-    items += [f"{_measured(measure)} AS x{index}" for index, measure in enumerate(analysis.measures)]
+    read = [measure.expr for measure in analysis.measures if measure.rows]
+    if values is not None:
+        read = [values.expr]
+        items.append(f"{keys.grouped(values.expr)} AS {VALUE}")
+    else:
+        items += [
+            f"{_measured(part)} AS x{index}" for index, part in enumerate(analysis.measures) if part.rows
+        ]
     where = [text for key in release.keys if (text := keys.present(key, analysis)) is not None]
     if units:
         name = unit_of(release.input)
         items.insert(0, f"{name} AS u")
         where.insert(0, f"{name} IS NOT NULL")
-    read = [measure.expr for measure in analysis.measures]
     read += [key.expr for key in release.keys if keys.placed(key, release.input) is None]
     block = _Block.of(release.input, read, units=units, places=keys.places(release))
     source, conditions = block.relation(release.input)

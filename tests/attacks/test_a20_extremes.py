@@ -13,7 +13,7 @@ LIST(cost) | ARRAY_AGG(cost) | STRING_AGG(word, ',') | GROUP_CONCAT(word) | LIST
 ARG_MIN(word, cost) | ARG_MAX(word, cost) | MIN_BY(word, cost) | MAX_BY(word, cost) | BIT_AND(age) | BIT_OR(age)
 BIT_XOR(age) | BOOL_AND(member) | BOOL_OR(member) | EVERY(member) | PRODUCT(cost) | GEOMEAN(cost) | ENTROPY(word)
 KURTOSIS(cost) | SKEWNESS(cost) | APPROX_COUNT_DISTINCT(word) | APPROX_QUANTILE(cost, 0.5) | APPROX_TOP_K(word, 3)
-RESERVOIR_QUANTILE(cost, 0.5) | COUNT(DISTINCT word) | COUNT(DISTINCT cost) | SUM(DISTINCT cost) | AVG(DISTINCT age)
+RESERVOIR_QUANTILE(cost, 0.5) | SUM(DISTINCT cost) | AVG(DISTINCT age)
 FSUM(cost) | KAHAN_SUM(cost) | SUMKAHAN(cost) | FAVG(cost) | BITSTRING_AGG(age) | MAP(LIST(id), LIST(cost))
 PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY cost) | PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY cost)
 SUM(cost) OVER () | FIRST_VALUE(cost) OVER () | LAG(cost) OVER (ORDER BY id) | RANK() OVER (ORDER BY cost)

@@ -37,6 +37,7 @@ from dpsql.plan.nodes import (
     scans,
 )
 from dpsql.plan.types import Type
+from dpsql.sql.derived import facts_of
 
 MOST_GROUPS = 400
 """Second keys with which there would be more groups are left out, to save time."""
@@ -114,8 +115,9 @@ class _Plans:
         expr = fitting[0] if again else drawn.expression(kind)
         if Moment.TOTAL in entry.moments:
             return self.relations.bounded(expr, input_)
-        # COUNT(1) is COUNT(*).
-        return drawn.one(drawn.columns) if isinstance(expr, Literal) else expr
+        # COUNT(1) is COUNT(*), and COUNT(DISTINCT unit) counts units.
+        counts_units = Moment.DISTINCT in entry.moments and facts_of(expr, input_).is_unit
+        return drawn.one(drawn.columns) if isinstance(expr, Literal) or counts_units else expr
 
     def post(self, release: Release) -> Post:
         """What is done with the release: outputs, and now and then the rest."""

@@ -40,7 +40,7 @@ from dpsql.plan.tables import Scan, UnitKind
 from dpsql.policy.fields import Accountant, Neighbors
 
 BENCH = Bench()
-BLOCKS = ("rows", "units", "count of x", "presence of x", "total of x", "partition of x")
+BLOCKS = ("rows", "units", "count of x", "presence of x", "total of x", "partition of x", "values of x")
 
 
 @pytest.mark.parametrize("part", range(4))

@@ -160,6 +160,7 @@ CASES = [
             ("SUM(i)", ("i",), ""),
             ("AVG(x)", ("x",), ""),
             ("COUNT(*), SUM(x), AVG(x)", ("x",), ""),
+            ("COUNT(DISTINCT s)", ("s",), ""),
         )
         for group in ("", " GROUP BY k")
         for unit in ({}, _ROW)
@@ -185,6 +186,15 @@ CASES = [
     ),
     Case("SELECT k, COUNT(*) FROM t GROUP BY k", ("k",), {"rows": 3, "groups": 2}, max_groups=1, tight=False),
     Case("SELECT k, SUM(x), COUNT(DISTINCT u) FROM t GROUP BY k", ("k", "x"), {"partition": True}),
+    # values, beside rows that count otherwise
+    Case("SELECT k, COUNT(DISTINCT x), SUM(x) FROM t GROUP BY k", ("k", "x")),
+    Case("SELECT k, COUNT(DISTINCT s), COUNT(*) FROM t GROUP BY k", ("k", "s"), {"domain": False}),
+    Case(
+        "SELECT k, COUNT(DISTINCT s), COUNT(*) FROM t GROUP BY k",
+        ("k", "s"),
+        {"rows": 3, "groups": 1},
+        tight=False,
+    ),
     # keys that are not public
     Case("SELECT k, COUNT(*), AVG(x) FROM t GROUP BY k", ("k", "x"), {"domain": False}),
     Case("SELECT k, COUNT(*), AVG(x) FROM t GROUP BY k", ("k", "x"), {"domain": False, "unit": "row"}),
@@ -266,15 +276,33 @@ def test_as_many_rows_count_as_may(rows: int, groups: int | None, expected: int)
     assert sum(cells[0][0] for cells in found.values()) == expected
 
 
+@pytest.mark.parametrize(("rows", "expected"), [(1, 1), (2, 2), (3, 3), (9, 3)])
+@pytest.mark.parametrize("group", ["", " GROUP BY k"])
+def test_as_many_values_count_as_may(rows: int, expected: int, group: str) -> None:
+    """Of a unit as many values as of its rows may count, though more rows repeat them, and of others the rest."""
+    world = World(policy(rows=rows))
+    prepared = world.prepare(f"SELECT COUNT(DISTINCT s) FROM t{group}")
+    one = tuple(DEFAULT._replace(s=s) for s in ("a", "a", "a", "b", "c"))
+    found = world.statistics(prepared, one)
+    assert sum(cells[0][0] for cells in found.values()) == expected
+    others = tuple(row._replace(u=number) for number, row in enumerate((*one, *one), 2))
+    assert sum(cells[0][0] for cells in world.statistics(prepared, others).values()) == 3
+
+
 @pytest.mark.parametrize(
-    "sql", ["SELECT COUNT(*), SUM(x) FROM t", "SELECT k, COUNT(DISTINCT u) FROM t GROUP BY k"]
+    "sql",
+    [
+        "SELECT COUNT(*), SUM(x) FROM t",
+        "SELECT k, COUNT(DISTINCT u) FROM t GROUP BY k",
+        "SELECT COUNT(DISTINCT k), COUNT(DISTINCT s) FROM t",
+    ],
 )
 def test_rows_without_a_unit_do_not_count(sql: str) -> None:
     """A row whose unit id is NULL belongs to nobody and changes nothing."""
     world = World(policy())
     prepared = world.prepare(sql)
     rows = (DEFAULT, DEFAULT._replace(u=2, k="B"))
-    nobody = DEFAULT._replace(u=None, k=None)
+    nobody = DEFAULT._replace(u=None, k=None, s="of nobody")
     assert world.statistics(prepared, (*rows, nobody, nobody)) == world.statistics(prepared, rows)
 
 
@@ -285,6 +313,7 @@ def test_every_aggregate_is_tried() -> None:
         "count_rows": "COUNT(*)",
         "count": "COUNT(x)",
         "count_units": "COUNT(DISTINCT u)",
+        "count_distinct": "COUNT(DISTINCT s)",
         "sum": "SUM(",
         "avg": "AVG(",
     }

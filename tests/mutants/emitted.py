@@ -192,6 +192,22 @@ FAULTS = (
         f"{_MOVES}[SELECT COUNT(x) FROM t []]",
     ),
     Fault(
+        "values-of-a-unit-not-bounded",
+        "sql/emit.py",
+        "WHERE m > 0{by}",
+        "WHERE m >= 0{by}",
+        "a unit brings more values than its rows that count",
+        "tests/laws/test_sensitivity.py::test_as_many_values_count_as_may[-1-1]",
+    ),
+    Fault(
+        "values-counted-once-a-unit",
+        "sql/emit.py",
+        '"COUNT(DISTINCT {VALUE}) AS d"',
+        '"COUNT({VALUE}) AS d"',
+        "a value that several units have is counted for each",
+        "tests/laws/test_sensitivity.py::test_as_many_values_count_as_may[-3-3]",
+    ),
+    Fault(
         "units-without-rows-counted",
         "sql/emit.py",
         '"WHERE m > 0"',
