@@ -82,8 +82,18 @@ def output_columns(scope: Scope, node: exp.Expr, shown: Scalars | None = None) -
         name = str(scope.source.take(identifier, "this", quoted=(True,))[0])
     expr = (scope.scalars if shown is None else shown).lower(node)
     if name is None:
-        name = expr.name if isinstance(expr, Column) else node.sql(dialect="duckdb", comments=False)[:200]
+        name = (
+            spelled(node, expr)
+            if isinstance(expr, Column)
+            else node.sql(dialect="duckdb", comments=False)[:200]
+        )
     return [(name, expr)]
+
+
+def spelled(node: exp.Expr, column: Column) -> str:
+    """A column as it was declared; of two that a FULL JOIN has under one name, as the query has it."""
+    name = str(node.this.this) if type(node) is exp.Column else column.name
+    return column.name if fold(name) == fold(column.name) else name
 
 
 def common_tables(context: Context, select: exp.Expr) -> Context:
@@ -160,6 +170,9 @@ def put_together(
 
 
 def _together(ours: Facts, theirs: Facts, facts: Facts) -> Facts:
+    if Type.NULL in (ours.type, theirs.type):
+        known = theirs if ours.type is Type.NULL else ours
+        return replace(known, type=facts.type, engine_type="", nullable=True, identity=None)
     domain = None
     if ours.type is not theirs.type and facts.type.temporal:
         facts = replace(facts, interval=ANYWHERE)  # a day's line is not a moment's

@@ -17,6 +17,7 @@ from dpsql.plan.expr import Column, Expr, Literal, Order, Scalar, columns, windo
 from dpsql.plan.nodes import Output, Relation, is_private
 from dpsql.plan.types import Type
 from dpsql.policy import fold
+from dpsql.sql.derived import spelled
 from dpsql.sql.refuse import Source
 from dpsql.sql.scalars import Scalars
 from dpsql.sql.scope import Scope
@@ -108,7 +109,7 @@ class Grouping(ABC):
         """What an output without an alias is called: a column as it was declared, however the query spells it."""
         for index, key in enumerate(self.keys):
             if isinstance(key, Column) and expr == self.key(index):
-                return key.name
+                return spelled(node, key)
         return _name(node)
 
     def having(self) -> Expr | None:

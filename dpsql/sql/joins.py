@@ -1,4 +1,4 @@
-"""FROM, JOIN and WHERE to a relation: each source is joined as soon as an equality reaches it."""
+"""The sources of FROM and the conditions to a relation: each is joined as soon as an equality reaches it."""
 
 from __future__ import annotations
 
@@ -38,62 +38,6 @@ class Attached:
     node: exp.Expr
 
 
-def from_clause(scope: Scope, select: exp.Select) -> list[Attached]:
-    """Brings the sources of FROM and JOIN into scope."""
-    origin = select.args.get("from_")
-    if origin is None:
-        return [Attached(scope.nothing(select), JoinKind.INNER, (), select)]
-    (node,) = scope.source.take(origin, "this")
-    items = [Attached(scope.add(node), JoinKind.INNER, (), node)]
-    for join in select.args.get("joins") or ():
-        _attach(scope, join, items)
-    return items
-
-
-def _attach(scope: Scope, join: exp.Join, items: list[Attached]) -> None:
-    side, kind, method = (join.args.get(name) for name in ("side", "kind", "method"))
-    if method or side not in (None, "", "LEFT", "RIGHT") or kind not in (None, "", "INNER", "OUTER", "CROSS"):
-        scope.source.refuse(
-            join, "join", "only INNER, LEFT, RIGHT and CROSS joins are supported", "write JOIN … ON a = b"
-        )
-    table, on, using, *_ = scope.source.take(join, "this", "on", "using", "side", "kind")
-    before = list(scope.tables)
-    alias = scope.add(table)
-    if side == "LEFT":
-        scope.nullable.add(alias)
-    if side == "RIGHT":
-        if len(items) != 1:
-            scope.source.refuse(join, "join", "a RIGHT JOIN comes first", "turn it round: b LEFT JOIN a")
-        scope.nullable.add(items[0].alias)
-    conditions: list[Expr] = []
-    if using:
-        conditions = [_using(scope, join, before, alias, identifier) for identifier in using]
-    elif on is not None:
-        conditions = list(conjuncts(condition(scope, on)))
-    if side and not conditions:
-        scope.source.refuse(table, "join", "a join needs ON or USING", "write JOIN … ON a = b")
-    joined = Attached(alias, JoinKind.LEFT if side else JoinKind.INNER, tuple(conditions), table)
-    if side == "RIGHT":
-        first = items.pop()
-        items.append(replace(joined, kind=JoinKind.INNER, conditions=()))
-        joined = replace(joined, alias=first.alias, node=first.node)
-    items.append(joined)
-
-
-def _using(scope: Scope, join: exp.Join, before: list[str], alias: str, identifier: exp.Expr) -> Expr:
-    name = str(scope.source.take(identifier, "this", quoted=(True,))[0])
-    folded = fold(name)
-    holders = [item for item in before if folded in scope.tables[item].columns]
-    holders = [scope.merged[folded]] if folded in scope.merged else holders
-    if len(holders) != 1 or folded not in scope.tables[alias].columns:
-        scope.source.refuse(identifier, "column", f"USING ({name}) needs that column on both sides")
-    # Of the side whose rows are all kept, the column is never missing.
-    kept = alias if holders[0] in scope.nullable else holders[0]
-    scope.merged[folded] = kept
-    scope.sides.setdefault(folded, [holders[0]]).append(alias)
-    return scope.scalars.call(join, "eq", scope.find(holders[0], name), scope.find(alias, name))
-
-
 def condition(scope: Scope, node: exp.Expr) -> Expr:
     """The condition that a node means."""
     expr = scope.scalars.lower(node)
@@ -122,7 +66,7 @@ def _factored(predicate: Call) -> Iterator[Expr]:
     branches = [tuple(dict.fromkeys(conjuncts(branch))) for branch in predicate.arguments]
     shared = [part for part in branches[0] if all(part in branch for branch in branches[1:])]
     yield from shared
-    rests = [_all([part for part in branch if part not in shared]) for branch in branches]
+    rests = [all_of([part for part in branch if part not in shared]) for branch in branches]
     if all(rest is not None for rest in rests):
         together = call("or", *(rest for rest in rests if rest is not None))
         yield predicate if together is None or not shared else together
@@ -175,6 +119,13 @@ def assemble(scope: Scope, items: Sequence[Attached], where: Sequence[Expr]) -> 
     return filtered(assembly.built, assembly.loose)
 
 
+def left_joined(scope: Scope, left: Relation, item: Attached) -> Relation:
+    """The rows of `left`, each with those of the item that its conditions find, or with none."""
+    assembly = _Assembly(scope, left, [])
+    assembly.join(item)
+    return assembly.built
+
+
 def _rank(scope: Scope, item: Attached) -> int:
     """Private sources first, and among them those that know the unit themselves."""
     relation = scope.tables[item.alias].relation
@@ -222,7 +173,7 @@ class _Assembly:
         reached = self.reached | {right.alias}
         if left and any(not _names(condition) <= reached for condition in others):
             self.scope.source.refuse(item.node, "join", "ON may only name tables before it")
-        also = _all(others) if left else None
+        also = all_of(others) if left else None
         self.built = Join(self.built, right, item.kind, on, also, proven)
         if left:
             others = self.loose
@@ -317,7 +268,8 @@ def _names(expr: Expr) -> set[str]:
     return {column.source for column in columns(expr)}
 
 
-def _all(predicates: Sequence[Expr]) -> Expr | None:
+def all_of(predicates: Sequence[Expr]) -> Expr | None:
+    """The condition that all of some are true, None of none."""
     if len(predicates) < 2:
         return predicates[0] if predicates else None
     return call("and", *predicates)
@@ -325,7 +277,7 @@ def _all(predicates: Sequence[Expr]) -> Expr | None:
 
 def filtered(relation: Relation, predicates: Sequence[Expr]) -> Relation:
     """The rows of a relation for which all predicates are true."""
-    predicate = _all(predicates)
+    predicate = all_of(predicates)
     if predicate is None:
         return relation
     if predicate.type not in (Type.BOOLEAN, Type.NULL):

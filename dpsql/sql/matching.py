@@ -12,7 +12,8 @@ from dpsql.plan.nodes import Matching, Project, Relation, Source, is_private, so
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
 from dpsql.sql.derived import facts_of, output_columns, plain
-from dpsql.sql.joins import assemble, condition, conditions, conjuncts, from_clause, same_identity
+from dpsql.sql.from_clause import from_clause
+from dpsql.sql.joins import assemble, condition, conditions, conjuncts, same_identity
 from dpsql.sql.scope import Scope
 
 TRUE = Literal(True, Type.BOOLEAN)

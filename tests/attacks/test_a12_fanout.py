@@ -131,7 +131,7 @@ REFUSED = [
     "SELECT COUNT(*) FROM people AS a, people AS b",
     "SELECT COUNT(*) FROM people AS a CROSS JOIN people AS b",
     "SELECT COUNT(*) FROM people NATURAL JOIN people AS b",
-    "SELECT COUNT(*) FROM people AS a FULL JOIN people AS b ON a.id = b.id",
+    "SELECT COUNT(*) FROM people AS a FULL JOIN people AS b ON a.city = b.city",
     "SELECT COUNT(*) FROM people AS a SEMI JOIN people AS b ON a.age = b.age",
     "SELECT COUNT(*) FROM people AS a ANTI JOIN people AS b ON a.age = b.age",
     "SELECT COUNT(*) FROM people AS a JOIN regions ON a.city = name JOIN people AS b ON b.city = name",
