@@ -15,7 +15,7 @@ from dpsql.plan.expr import Call, Column, Expr, Literal, Released, columns
 from dpsql.plan.nodes import Answer, JoinKind, Output, Post, Project, Relation, is_private
 from dpsql.plan.types import Type
 from dpsql.sql.derived import answer, project
-from dpsql.sql.grouping import Grouping
+from dpsql.sql.grouping import Grouping, aggregates
 from dpsql.sql.joins import Attached
 from dpsql.sql.matching import apart
 from dpsql.sql.per_unit import Groups, identifies
@@ -41,8 +41,15 @@ def correlated(scope: Scope, query: exp.Select, release: Releasing) -> Expr | No
         scope.source.refuse(
             query,
             "subquery",
-            "a subquery with a value for each row is one aggregate with WHERE, within WHERE",
+            "a subquery with a value for each row is one aggregate with WHERE, in SELECT or WHERE",
             "join a derived table that has GROUP BY",
+        )
+    if not any(map(aggregates, query.expressions)):
+        scope.source.refuse(
+            query,
+            "subquery",
+            "a subquery with a value for each row aggregates",
+            "write MIN(x), or join the table",
         )
     here = {named.alias for named in inner.tables.values()}
     pairs = [_pair(scope, query, part, here) for part in across]
@@ -76,7 +83,11 @@ def _source(
     inner: Scope, query: exp.Select, relation: Relation, keys: list[Expr], *, alias: str, release: Releasing
 ) -> tuple[Project | Answer, bool]:
     """The groups, their value last, and whether that is a count, which is 0 where there is no group."""
-    if is_private(relation) and not any(identifies(key, relation) for key in keys):
+    outer = inner.outer.tables.values() if inner.outer is not None else ()
+    of_units = any(is_private(named.relation) for named in outer) and any(
+        identifies(key, relation) for key in keys
+    )
+    if is_private(relation) and not of_units:
         post = release(inner, query, relation, keys)
         counts = [item.function.startswith("count") for item in post.release.aggregations]
         (output,) = post.outputs
@@ -99,10 +110,6 @@ def _one(inner: Scope, query: exp.Select, groups: Grouping) -> list[tuple[str, E
 
 
 def _check_count(inner: Scope, query: exp.Select, counts: Sequence[bool], *, alone: bool) -> None:
-    if not counts:
-        inner.source.refuse(
-            query, "subquery", "a subquery with a value for each row aggregates", "write MIN(x)"
-        )
     if any(counts) and not alone:
         inner.source.refuse(
             query,

@@ -84,7 +84,7 @@ def output_columns(scope: Scope, node: exp.Expr, shown: Scalars | None = None) -
     if name is None:
         name = (
             spelled(node, expr)
-            if isinstance(expr, Column)
+            if isinstance(expr, Column) and type(node) is not exp.Subquery
             else node.sql(dialect="duckdb", comments=False)[:200]
         )
     return [(name, expr)]

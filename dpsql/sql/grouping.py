@@ -14,10 +14,12 @@ from sqlglot import exp
 
 from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Column, Expr, Literal, Order, Scalar, columns, windowed
-from dpsql.plan.nodes import Output, Relation, is_private
+from dpsql.plan.nodes import Output, Post, Relation, is_private
 from dpsql.plan.types import Type
 from dpsql.policy import fold
+from dpsql.sql.aggregate_filter import filtered
 from dpsql.sql.derived import spelled
+from dpsql.sql.joins import left_joined
 from dpsql.sql.refuse import Source
 from dpsql.sql.scalars import Scalars
 from dpsql.sql.scope import Scope
@@ -158,6 +160,32 @@ class Grouping(ABC):
                 group = self.select.args.get("group") or node
                 self.source.refuse(group, "too_long", f"at most {MAX_KEYS} group keys")
 
+    def rows(self) -> Relation:
+        """The rows, with the values of correlated subqueries beside them: after all else is lowered."""
+        for item in self.scope.waiting or ():
+            self.input = left_joined(self.scope, self.input, item)
+        self.scope.waiting = None
+        return self.input
+
+    def of_set(self, keys: Sequence[exp.Expr], every: Iterable[exp.Expr]) -> Post:
+        """The groups of one grouping set, and its outputs; keys that only other sets have are NULL."""
+        items = self.items()
+        if self.select.find(exp.Window, exp.Qualify):
+            self.source.refuse(
+                self.select,
+                "private_window",
+                "a window over several grouping sets is laid on all of them together",
+                "put them into a subquery: SELECT …, RANK() OVER (…) FROM (SELECT … GROUP BY ROLLUP(…))",
+            )
+        self.group_all(keys, items)
+        self.leave_out(every, items)
+        outputs = tuple(Output(name, expr) for name, expr in self.outputs(items))
+        return self.post(outputs, self.having())
+
+    @abstractmethod
+    def post(self, outputs: tuple[Output, ...], having: Expr | None) -> Post:
+        """The groups with these outputs, where they are released or public."""
+
     def leave_out(self, nodes: Iterable[exp.Expr], items: Sequence[Item]) -> None:
         """Makes items of GROUP BY NULL in each group, but for those that are keys."""
         found = [self.scope.scalars.lower(self._group_target(node, items)) for node in nodes]
@@ -231,7 +259,7 @@ class Grouping(ABC):
         if isinstance(node, exp.AggFunc):
             return self.aggregate(node)
         if isinstance(node, (exp.Subquery, exp.Filter)):
-            return self._filtered(node) if type(node) is exp.Filter else self.scope.scalar(node)
+            return self.aggregate(filtered(self, node)) if type(node) is exp.Filter else self._value(node)
         alias = self._aliased(node)
         if alias is not None:
             return alias
@@ -244,6 +272,20 @@ class Grouping(ABC):
         if expr in self.keys:
             return self.key(self.keys.index(expr))
         return Literal(None, Type.NULL) if expr in self.left_out else None
+
+    def _value(self, node: exp.Expr) -> Expr:
+        """The one value of a subquery, or the key that it is."""
+        expr = self.scope.scalar(node)
+        if expr in self.keys:
+            return self.key(self.keys.index(expr))
+        if any(columns(expr)):
+            self.source.refuse(
+                node,
+                "subquery",
+                "beside groups, a subquery has one value for all of them",
+                "group in a derived table, and write the subquery in the SELECT around it",
+            )
+        return expr
 
     def _aliased(self, node: exp.Expr) -> Expr | None:
         """What a lone name that is no column's is the alias of."""
@@ -305,36 +347,6 @@ class Grouping(ABC):
             self.source.refuse(node, "constant", f"{name.upper()} takes a whole number")
         return value.value
 
-    def _filtered(self, node: exp.Filter) -> Expr:
-        """AGGREGATE(x) FILTER (WHERE condition): the aggregate of x where the condition is true."""
-        aggregate, where = self.source.take(node, "this", "expression")
-        (condition,) = self.source.take(where, "this")
-        if type(aggregate) not in (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max):
-            self.source.refuse(node, "aggregate", "FILTER stands after COUNT, SUM, AVG, MIN or MAX")
-        (argument,) = self.source.take(aggregate, "this", big_int=(True,))
-        if type(argument) is exp.Distinct and type(aggregate) is exp.Count:
-            (items,) = self.source.take(argument, "expressions")
-            self._check_filtered(node, items)
-            chosen: exp.Expr = exp.Distinct(expressions=[_where(condition, item) for item in items])
-        elif argument is None or type(argument) is exp.Star:
-            self.source.take(argument or exp.Star())
-            chosen = _where(condition, exp.Literal.number(1))
-        else:
-            chosen = _where(condition, argument)
-        return self.aggregate(type(aggregate)(this=chosen))
-
-    def _check_filtered(self, node: exp.Filter, items: Sequence[exp.Expr]) -> None:
-        """Refuses units that FILTER chooses, which would be counted with the noise of rows."""
-        for item in items:
-            expr = self.argument(item)
-            if isinstance(expr, Column) and expr.facts.is_unit and is_private(self.input):
-                self.source.refuse(
-                    node,
-                    "distinct",
-                    "FILTER after COUNT(DISTINCT unit) is not supported",
-                    "filter with WHERE",
-                )
-
     def argument(self, node: exp.Expr) -> Expr:
         """The argument of an aggregate."""
         if aggregates(node):
@@ -351,11 +363,6 @@ class Grouping(ABC):
         expr = self.argument(node)
         constant = isinstance(expr, Literal) and expr.value is not None
         return ("count_rows", None) if constant else ("count", expr)
-
-
-def _where(condition: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """A value where a condition is true, NULL else."""
-    return exp.Case(ifs=[exp.If(this=condition.copy(), true=value.copy())])
 
 
 def _name(node: exp.Expr) -> str:

@@ -36,7 +36,7 @@ from dpsql.sql.derived import answer, common_tables, facts_of, put_together, set
 from dpsql.sql.grouping import Grouping, aggregates
 from dpsql.sql.grouping_sets import Sets, grouping_sets
 from dpsql.sql.parse import Statement
-from dpsql.sql.per_unit import Plain, Selected, derived, distinct_of, rows_of, selected
+from dpsql.sql.per_unit import Groups, Plain, Selected, derived, distinct_of, rows_of, selected
 from dpsql.sql.refuse import Source as Text
 from dpsql.sql.scope import Context, Scope, named
 
@@ -130,13 +130,6 @@ def _select(context: Context, node: exp.Select, *, outermost: bool = False) -> t
         return _Releasing(scope, node, relation).plan()
 
     if sets is not None:
-        if not is_private(relation):
-            scope.source.refuse(
-                node,
-                "group_by",
-                "grouping sets are of private rows for now",
-                "put SELECTs together by UNION ALL",
-            )
         return scope, release()
     # Whatever its groups are, the outermost SELECT is over all units.
     released = outermost and is_private(relation)
@@ -149,7 +142,7 @@ def _sets_post(scope: Scope, node: exp.Select, relation: Relation, sets: Sets) -
     together: Source | None = None
     names: list[str] = []
     for keys in sets:
-        post = _Releasing(scope, node, relation).of_set(keys, every)
+        post = _over(scope, node, relation).of_set(keys, every)
         names = [output.name for output in post.outputs]
         source = answer(post, context.fresh(node))
         together = (
@@ -165,6 +158,13 @@ def _sets_post(scope: Scope, node: exp.Select, relation: Relation, sets: Sets) -
     limit, offset = paging.count("limit"), paging.count("offset") or 0
     distinct = distinct_of(scope, node)
     return Post(together, outputs, None, paging.order(outputs), limit, offset, distinct)
+
+
+def _over(scope: Scope, node: exp.Select, relation: Relation) -> Grouping:
+    """Groups of private rows, which are released, or of public ones."""
+    if is_private(relation):
+        return _Releasing(scope, node, relation)
+    return Groups(scope, node, relation, alias=scope.context.fresh(node))
 
 
 def _correlate(scope: Scope, node: exp.Select) -> Expr | None:
@@ -216,6 +216,7 @@ class _Releasing(Grouping):
 
     def plan(self) -> Post:
         """The release with what is done with it."""
+        self.scope.waiting = []
         items = self.items()
         distinct = distinct_of(self.scope, self.select)
         self.group(items)
@@ -244,22 +245,10 @@ class _Releasing(Grouping):
                 "aggregate them: SELECT COUNT(*), AVG(…) … GROUP BY …",
             )
         keys = tuple(Key(f"k{index}", expr) for index, expr in enumerate(self.keys))
-        return Release(self.input, keys, tuple(self.aggregations), self.scope.context.max_groups)
+        return Release(self.rows(), keys, tuple(self.aggregations), self.scope.context.max_groups)
 
-    def of_set(self, keys: Sequence[exp.Expr], every: Iterable[exp.Expr]) -> Post:
-        """The release of one grouping set, and its outputs; keys that only other sets have are NULL."""
-        items = self.items()
-        if self.select.find(exp.Window, exp.Qualify):
-            self.source.refuse(
-                self.select,
-                "private_window",
-                "a window over several grouping sets is laid on all of them together",
-                "put them into a subquery: SELECT …, RANK() OVER (…) FROM (SELECT … GROUP BY ROLLUP(…))",
-            )
-        self.group_all(keys, items)
-        self.leave_out(every, items)
-        outputs = tuple(Output(name, expr) for name, expr in self.outputs(items))
-        having = self.having()
+    def post(self, outputs: tuple[Output, ...], having: Expr | None) -> Post:
+        """The release with these outputs."""
         return Post(self._release(), outputs, having)
 
     def key(self, index: int) -> Released:

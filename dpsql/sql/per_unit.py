@@ -74,6 +74,7 @@ def selected(
     Groups of private rows are released where their keys do not hold the unit.
     """
     grouping: Grouping
+    scope.waiting = []
     shown = [*node.expressions, *filter(None, [node.args.get("order")])]
     if node.args.get("group") or node.args.get("having") or any(map(aggregates, shown)):
         grouping = Groups(scope, node, relation, alias=scope.context.fresh(node))
@@ -84,6 +85,7 @@ def selected(
         outputs = [Output(*pair) for pair in grouping.outputs(items)]
         having, qualify = grouping.having(), grouping.qualify()
         order = grouping.order(outputs)
+        grouping.rows()
         rows: Relation = grouping.grouped()
         rows = rows if having is None else filtered(rows, [having])
     else:
@@ -91,7 +93,7 @@ def selected(
         outputs = [Output(*pair) for pair in grouping.columns()]
         qualify = grouping.qualify()
         order = grouping.order(outputs)
-        rows = relation
+        rows = grouping.rows()
     page = grouping.count("limit"), grouping.count("offset") or 0
     return Selected(rows, tuple(outputs), order, *page, distinct_of(scope, node), qualify)
 
@@ -133,6 +135,10 @@ class Plain(Grouping):
     def outer(self) -> Scalars:
         """Lowers expressions over the rows."""
         return self.scope.scalars
+
+    def post(self, outputs: tuple[Output, ...], having: Expr | None) -> Post:
+        """The rows, where they are public."""
+        return Post(self.input, outputs, having)
 
     def key(self, index: int) -> Expr:
         """There are no keys."""
@@ -176,6 +182,10 @@ class Groups(Grouping):
         columns = [self.key(index) for index in range(len(self.keys))]
         columns += [self._column(index) for index in range(len(self.aggregated))]
         return Grouped(self.input, self.alias, tuple(self.keys), tuple(self.aggregated), tuple(columns))
+
+    def post(self, outputs: tuple[Output, ...], having: Expr | None) -> Post:
+        """The groups, where their rows are public."""
+        return Post(self.grouped(), outputs, having)
 
     def key(self, index: int) -> Column:
         """A key of the groups."""

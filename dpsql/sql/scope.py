@@ -129,7 +129,9 @@ class Scope:
     sides: dict[str, list[str]] = field(default_factory=dict)
     """The aliases whose column of that name USING has merged, in the order in which they were joined."""
     waiting: list[Any] | None = None
-    """Sources that conditions of WHERE bring in, to be joined; None where none can be."""
+    """Sources that correlated subqueries bring in, to be joined; None where none can be."""
+    values: dict[exp.Expr, Expr] = field(default_factory=dict)
+    """What these subqueries are, so that each is joined once."""
 
     @property
     def source(self) -> Source:
@@ -148,8 +150,9 @@ class Scope:
         """The one value of a subquery over released or public values."""
         (query,) = self.source.take(node, "this")
         if type(query) is exp.Select:
-            value = self.context.correlate(self, query)
+            value = self.values.get(query) or self.context.correlate(self, query)
             if value is not None:
+                self.values[query] = value
                 return value
         inner = self.context.deeper(node, self.context.common)
         source = self.context.derive(inner, query, self.context.fresh(node), ())

@@ -10,6 +10,7 @@ from sqlglot import exp
 from dpsql.aggregates.over import OVER, WindowFunction
 from dpsql.plan.expr import Expr, Frame, FrameKind, Literal, Order, Windowed, windowed
 from dpsql.policy import fold
+from dpsql.sql.aggregate_filter import where
 
 if TYPE_CHECKING:
     from dpsql.sql.grouping import Grouping
@@ -115,7 +116,7 @@ def _arguments(grouping: Grouping, nodes: list[exp.Expr], condition: exp.Expr | 
     if condition is None:
         return tuple(_over_rows(grouping, node) for node in nodes)
     value = nodes[0] if nodes else exp.Literal.number(1)
-    return (_over_rows(grouping, exp.Case(ifs=[exp.If(this=condition.copy(), true=value.copy())])),)
+    return (_over_rows(grouping, where(condition, value)),)
 
 
 def _check_counts(
