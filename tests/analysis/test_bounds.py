@@ -28,7 +28,9 @@ def _worlds_end() -> Iterator[None]:
         ("cost >= age + 90", Interval(0, 110), Interval(90, 100)),
         ("age = cost", Interval(0, 100), Interval(0, 100)),
         ("age <> cost", Interval(0, 110), Interval(-5, 100)),
-        ("cost < 20 AND 7 < age", Interval(7, 110), Interval(-5, 20)),
+        ("cost < 20 AND 7 < age", Interval(8, 110), Interval(-5, 20)),
+        ("age < 18 AND age > 2", Interval(3, 17), Interval(-5, 100)),
+        ("age < 17.5 AND age > 2.5", Interval(2.5, 17.5), Interval(-5, 100)),
     ],
 )
 def test_a_comparison_narrows_both_sides(condition: str, age: Interval, cost: Interval) -> None:
