@@ -145,9 +145,13 @@ class Result:
         return list(zip(*self.rows, strict=True)) if self.rows else [() for _ in self.columns]
 
     def texts(self) -> list[list[str]]:
-        """Each cell as text, numbers rounded to their noise."""
+        """Each cell as text, numbers rounded to their noise, years and other short keys as they are written."""
+        short = [_is_short(column) for column in self._series()]
         return [
-            [text(value, scale) for value, scale in zip(row, scales, strict=True)]
+            [
+                str(value) if key and scale is None and value is not None else text(value, scale)
+                for value, scale, key in zip(row, scales, short, strict=True)
+            ]
             for row, scales in zip(self.rows, self.scales, strict=True)
         ]
 
@@ -168,6 +172,11 @@ class Result:
             for row in self.texts()
         )
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _is_short(column: Sequence[Value]) -> bool:
+    """Whether a column holds whole numbers of at most four digits, which are read without separators."""
+    return all(value is None or (type(value) is int and abs(value) < 10_000) for value in column)
 
 
 def text(value: Value, scale: float | None = None) -> str:
