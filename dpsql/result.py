@@ -68,7 +68,7 @@ class Result:
 
     `columns` are the names, `types` the engine types, `rows` the values. `scales` holds, for each
     cell, the standard deviation of its noise in the value's own units, or None where the cell is a key
-    or is derived from several aggregates.
+    or is derived from several aggregates, or from one otherwise than by a factor and a shift.
     """
 
     columns: tuple[str, ...]
@@ -82,7 +82,7 @@ class Result:
         """For each cell, an interval that holds the value without noise with that probability.
 
         It covers the noise alone, about the value clamped to its bounds. None for keys and for values
-        derived from several aggregates. Raises DataError unless 0 < confidence < 1.
+        derived otherwise than as one aggregate with a factor and a shift. Raises DataError unless 0 < confidence < 1.
         """
         if not 0 < confidence < 1:
             raise DataError("a confidence lies between 0 and 1", hint="intervals(0.95)")
