@@ -39,6 +39,20 @@ def test_a_comparison_narrows_both_sides(condition: str, age: Interval, cost: In
     assert [measure.interval for measure in plan.plan.analysis.measures] == [age, cost]
 
 
+@pytest.mark.parametrize(
+    ("quotient", "expected"),
+    [
+        ("cost / age", Interval(-100, 100)),
+        ("age / age", Interval(0, 110)),
+        ("age / (age - 3)", Interval(-110, 110)),
+    ],
+)
+def test_a_quotient_is_no_larger_than_what_is_divided(quotient: str, expected: Interval) -> None:
+    """By whole numbers: zero gives NULL, and two numbers that are not negative give none that is."""
+    plan = prepared(world(), f"SELECT SUM({quotient}) FROM people")
+    assert [measure.interval for measure in plan.plan.analysis.measures] == [expected]
+
+
 @pytest.mark.parametrize(("limit", "answered"), [("1e149", True), ("1e151", False), ("1e300", False)])
 @pytest.mark.parametrize("sign", ["", "-"])
 def test_bounds_that_arithmetic_could_not_hold_are_none(limit: str, sign: str, *, answered: bool) -> None:
