@@ -227,7 +227,9 @@ def _declared(
         raise PolicyError(
             f"{where}: the policy says {column.type}, the database says {kind}",
             code="column_type",
-            hint="declare the type that the database has, or leave the column out",
+            hint="declare the type that the database has, or leave the column out"
+            if found is not None
+            else f"{kind} cannot be read: leave the column out, or declare a view that casts it",
         )
     return spelt, Facts(
         wanted,

@@ -29,6 +29,7 @@ from dpsql.plan import show
 from dpsql.plan.expr import Expr, Literal, Scalar
 from dpsql.plan.nodes import Answer, Join, Release, Values, private_tables
 from dpsql.plan.steps import Known, releases, resolved, steps
+from dpsql.plan.traces import traces
 from dpsql.policy import Policy
 from dpsql.prepared import Asked, Prepared, PreparedRelease
 from dpsql.pricing import prices
@@ -39,7 +40,7 @@ from dpsql.sql.lower import lower
 from dpsql.sql.parse import parse, require_room
 from dpsql.sql.post import Copies, Originals, emit_copy, emit_post, unchanged
 from dpsql.sql.rows import emit_multiplicity
-from dpsql.uncertainty import Uncertainty
+from dpsql.uncertainty import Origins
 
 
 def budget(policy: Policy, table: str) -> Budget:
@@ -152,7 +153,7 @@ class Engine:
         """The released rows themselves, in these columns."""
         entries = self._charge(prepared)
         table = self._release(prepared.only, {})
-        rows = [(*(row[place] for place in places), number) for number, row in enumerate(table.rows)]
+        rows = [(*(row[place] for place in places), number, 0) for number, row in enumerate(table.rows)]
         return self._result(prepared, [table], rows, [table.columns[place][1] for place in places], entries)
 
     def _public(self, prepared: Prepared) -> Result:
@@ -230,18 +231,23 @@ class Engine:
         entries: Sequence[Entry],
     ) -> Result:
         post, width = prepared.post, len(prepared.post.outputs)
-        uncertainty: Uncertainty | None = None
-        if isinstance(post.source, Release) and not post.distinct:
-            place = [part.release for part in prepared.releases].index(post.source)
-            origin = tuple(int(row[width]) for row in rows)
-            uncertainty = Uncertainty(prepared.releases[place].plan, post, tables[place], origin)
+        found = traces(post)
+        origins: Origins | None = None
+        if found is not None:
+            places = [part.release for part in prepared.releases]
+            parts = [
+                (prepared.releases[at].plan, trace, tables[at])
+                for trace in found
+                for at in (places.index(trace.release),)
+            ]
+            origins = Origins.of(parts, [(int(row[width]), int(row[width + 1])) for row in rows])
         return Result(
             columns=tuple(output.name for output in prepared.post.outputs),
             types=tuple(types[:width]),
             rows=tuple(tuple(row[:width]) for row in rows),
-            scales=((None,) * width,) * len(rows) if uncertainty is None else uncertainty.scales(),
+            scales=((None,) * width,) * len(rows) if origins is None else origins.scales(),
             receipt=self.receipt(prepared, entries),
-            _interval_of=_unknown if uncertainty is None else uncertainty.interval,
+            _interval_of=_unknown if origins is None else origins.interval,
         )
 
     def receipt(self, prepared: Prepared, entries: Sequence[Entry]) -> Receipt:

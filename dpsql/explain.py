@@ -110,7 +110,7 @@ def _release(engine: Engine, prepared: Prepared, released: Release, indent: str)
     analysis, bound = part.plan.analysis, part.plan.analysis.bound
     keys = ", ".join(phrase(key.expr) for key in released.keys)
     title = f"Release{f' {number + 1}' * (len(prepared.releases) > 1)}{f' by {keys}' if keys else ''}"
-    yield f"{indent}└─ {title}   the boundary: below it rows belong to a {engine.policy.privacy_unit}"
+    yield f"{indent}└─ {title}   the boundary: below it rows belong to one {engine.policy.privacy_unit}"
     enforced = (
         "each row is its own unit" if not bound.per_unit else f"at most {_many(bound.rows, 'row')} of a unit"
     )

@@ -68,7 +68,7 @@ class Result:
 
     `columns` are the names, `types` the engine types, `rows` the values. `scales` holds, for each
     cell, the standard deviation of its noise in the value's own units, or None where the cell is a key
-    or is derived from several aggregates.
+    or is derived from several aggregates, or from one otherwise than by a factor and a shift.
     """
 
     columns: tuple[str, ...]
@@ -82,7 +82,7 @@ class Result:
         """For each cell, an interval that holds the value without noise with that probability.
 
         It covers the noise alone, about the value clamped to its bounds. None for keys and for values
-        derived from several aggregates. Raises DataError unless 0 < confidence < 1.
+        derived otherwise than as one aggregate with a factor and a shift. Raises DataError unless 0 < confidence < 1.
         """
         if not 0 < confidence < 1:
             raise DataError("a confidence lies between 0 and 1", hint="intervals(0.95)")
@@ -145,9 +145,13 @@ class Result:
         return list(zip(*self.rows, strict=True)) if self.rows else [() for _ in self.columns]
 
     def texts(self) -> list[list[str]]:
-        """Each cell as text, numbers rounded to their noise."""
+        """Each cell as text, numbers rounded to their noise, years and other short keys as they are written."""
+        short = [_is_short(column) for column in self._series()]
         return [
-            [text(value, scale) for value, scale in zip(row, scales, strict=True)]
+            [
+                str(value) if key and scale is None and value is not None else text(value, scale)
+                for value, scale, key in zip(row, scales, short, strict=True)
+            ]
             for row, scales in zip(self.rows, self.scales, strict=True)
         ]
 
@@ -168,6 +172,11 @@ class Result:
             for row in self.texts()
         )
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _is_short(column: Sequence[Value]) -> bool:
+    """Whether a column holds whole numbers of at most four digits, which are read without separators."""
+    return all(value is None or (type(value) is int and abs(value) < 10_000) for value in column)
 
 
 def text(value: Value, scale: float | None = None) -> str:

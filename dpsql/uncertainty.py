@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dpsql.aggregates import AGGREGATES, Aggregate, Moment
@@ -9,31 +10,33 @@ from dpsql.analysis import intervals
 from dpsql.analysis.analyse import Measure
 from dpsql.analysis.choose import Measured, predicted_std, statistic_of
 from dpsql.mechanisms import Mechanism
-from dpsql.plan.expr import Released
-from dpsql.plan.nodes import Aggregation, Post
+from dpsql.plan.expr import Call, Expr, Literal, Released
+from dpsql.plan.nodes import Aggregation
+from dpsql.plan.traces import Trace
 from dpsql.release import ReleasedTable, estimate
 from dpsql.result import Ends
 
 
 @dataclass(frozen=True, slots=True)
 class Uncertainty:
-    """Answers for the cells of a result; `origin` is the released row of each result row."""
+    """Answers for the cells of rows of one branch; `origin` is the released row of each of them."""
 
     plan: Measured
-    post: Post
+    trace: Trace
     table: ReleasedTable
     origin: tuple[int, ...]
 
     def scales(self) -> tuple[tuple[float | None, ...], ...]:
         """The standard deviation of each cell's noise, in the value's own units; None if it is derived."""
-        columns = [self._scales(column) for column in range(len(self.post.outputs))]
+        columns = [self._scales(column) for column in range(len(self.trace.outputs))]
         return tuple(zip(*columns, strict=True))
 
     def _scales(self, column: int) -> tuple[float | None, ...]:
-        item = self._aggregation(column)
-        if item is None:
+        found = _linear(self.trace.outputs[column])
+        item = None if found is None else self._aggregation(found.of)
+        if found is None or item is None:
             return (None,) * len(self.origin)
-        std = predicted_std(self.plan, item)
+        std = predicted_std(self.plan, item) * abs(found.factor)
         if not AGGREGATES[item.function].ratio:
             return (std,) * len(self.origin)
         cells = (self.table.cells[row] for row in self.origin)
@@ -42,10 +45,17 @@ class Uncertainty:
 
     def interval(self, row: int, column: int, confidence: float) -> Ends:
         """The confidence interval of a cell; None if it is derived."""
-        item = self._aggregation(column)
-        if item is None:
+        found = _linear(self.trace.outputs[column])
+        item = None if found is None else self._aggregation(found.of)
+        if found is None or item is None:
             return None
-        cells = self.table.cells[self.origin[row]]
+        low, high = (
+            found.shift + found.factor * end for end in self._released(item, self.origin[row], confidence)
+        )
+        return min(low, high), max(low, high)
+
+    def _released(self, item: Aggregation, row: int, confidence: float) -> tuple[float, float]:
+        cells = self.table.cells[row]
         entry = AGGREGATES[item.function]
         block, weights = self.plan.source(statistic_of(self.plan.analysis, item, entry.moments[0]))
         mechanism = self.plan.blocks[block].mechanism
@@ -56,11 +66,8 @@ class Uncertainty:
         half = intervals.half_width(mechanism, weights, confidence) * self._step(entry, measure)
         return centre - half, centre + half
 
-    def _aggregation(self, column: int) -> Aggregation | None:
-        expr = self.post.outputs[column].expr
-        if not isinstance(expr, Released):
-            return None
-        named = (item for item in self.post.release.aggregations if item.name == expr.name)
+    def _aggregation(self, column: Released) -> Aggregation | None:
+        named = (item for item in self.trace.release.aggregations if item.name == column.name)
         return next(named, None)
 
     def _measure(self, item: Aggregation) -> Measure | None:
@@ -73,7 +80,80 @@ class Uncertainty:
         return float(measure.lattice.step)
 
 
-def _mean(measure: Measure, cells: tuple[int, ...], mechanism: Mechanism, confidence: float) -> Ends:
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """Answers for the cells of a result: each row comes from a row of one of the `parts`."""
+
+    parts: tuple[Uncertainty, ...]
+    places: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(
+        cls, parts: Iterable[tuple[Measured, Trace, ReleasedTable]], rows: Sequence[tuple[int, int]]
+    ) -> Origins:
+        """From what each branch measures and releases, and each row's ordinal there and its branch."""
+        found: list[Uncertainty] = []
+        places: dict[tuple[int, int], int] = {}
+        for number, (plan, trace, table) in enumerate(parts):
+            origin = tuple(dict.fromkeys(ordinal for ordinal, branch in rows if branch == number))
+            places |= {(ordinal, number): place for place, ordinal in enumerate(origin)}
+            found.append(Uncertainty(plan, trace, table, origin))
+        return cls(tuple(found), tuple((branch, places[ordinal, branch]) for ordinal, branch in rows))
+
+    def scales(self) -> tuple[tuple[float | None, ...], ...]:
+        """The standard deviation of each cell's noise, in the value's own units; None if it is derived."""
+        scales = [part.scales() for part in self.parts]
+        return tuple(scales[part][place] for part, place in self.places)
+
+    def interval(self, row: int, column: int, confidence: float) -> Ends:
+        """The confidence interval of a cell; None if it is derived from several released ones."""
+        part, place = self.places[row]
+        return self.parts[part].interval(place, column, confidence)
+
+
+@dataclass(frozen=True, slots=True)
+class _Linear:
+    """A released column times a factor, plus a shift."""
+
+    of: Released
+    factor: float = 1.0
+    shift: float = 0.0
+
+
+def _linear(expr: Expr) -> _Linear | None:
+    """An expression as a linear one of a single released column, where it is that."""
+    if isinstance(expr, Released):
+        return _Linear(expr)
+    if not isinstance(expr, Call):
+        return None
+    name, parts = expr.function.name, [part for part in expr.arguments if not isinstance(part, Literal)]
+    inner = _linear(parts[0]) if len(parts) == 1 else None
+    constants = [part.value for part in expr.arguments if isinstance(part, Literal)]
+    if inner is None or not all(type(value) in (int, float) for value in constants):
+        return None
+    numbers = [float(value) for value in constants if isinstance(value, (int, float))]
+    first = expr.arguments[0] is parts[0]
+    match name, numbers:
+        case "negate", []:
+            return _Linear(inner.of, -inner.factor, -inner.shift)
+        case "cast_double", []:
+            return inner
+        case "multiply", [by]:
+            return _Linear(inner.of, inner.factor * by, inner.shift * by)
+        case "divide", [by] if first and by != 0:
+            return _Linear(inner.of, inner.factor / by, inner.shift / by)
+        case "add", [by]:
+            return _Linear(inner.of, inner.factor, inner.shift + by)
+        case "subtract", [by]:
+            sign = 1.0 if first else -1.0
+            return _Linear(inner.of, inner.factor * sign, (inner.shift - by) * sign)
+        case _:
+            return None
+
+
+def _mean(
+    measure: Measure, cells: tuple[int, ...], mechanism: Mechanism, confidence: float
+) -> tuple[float, float]:
     low, high = measure.interval.ends
     lattice = measure.lattice
     if lattice is None or lattice.width == 0:

@@ -16,6 +16,7 @@ from dpsql.plan.expr import Call, Expr
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import Aggregation, Release
 from dpsql.plan.types import Type
+from dpsql.plan.words import phrase
 
 MAX_MAGNITUDE = 10**150
 """Beyond this a bound is as good as none, and squares of it would leave the range of DOUBLE."""
@@ -98,7 +99,7 @@ def _measure(expr: Expr, known: Known, moments: set[Moment]) -> Measure:
         return Measure(expr, around, None, distinct, rows)
     if not around.within(MAX_MAGNITUDE):
         raise QueryRejected(
-            f"{expr} has no bounds ({around}), so one unit could change its sum without limit",
+            f"{phrase(expr)} has no bounds ({around}), so one unit could change its sum without limit",
             code="unbounded",
             hint="clamp it, as in SUM(LEAST(GREATEST(x, 0), 100)), or declare bounds in the policy",
         )

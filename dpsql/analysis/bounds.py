@@ -26,6 +26,8 @@ Known = Mapping[Expr, Interval]
 RELEASED = 2**55
 """Released integers are taken to be smaller: twice a count is then still an integer."""
 
+_STEPWISE = (Type.INTEGER, Type.DATE)
+"""Types whose values lie at whole places, so that what is less is less by one."""
 _FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
 
 
@@ -101,7 +103,7 @@ def narrow(predicate: Expr, known: Known | None = None) -> Known:
     >>> from dpsql.functions import call
     >>> age = Column("t", "age", Facts(Type.INTEGER, "BIGINT", Interval(0, 110)))
     >>> interval(age, narrow(call("lt", age, Literal(18, Type.INTEGER))))
-    Interval(0, 18)
+    Interval(0, 17)
     """
     narrowed = dict(known or {})
     for condition in _conjuncts(predicate):
@@ -130,8 +132,9 @@ def _says(condition: Call) -> Iterator[tuple[Expr, Interval]]:
     if name not in _FLIPPED or not _one_line(condition.arguments):
         return
     left, right = condition.arguments
-    yield left, _side(name, interval(right))
-    yield right, _side(_FLIPPED[name], interval(left))
+    apart = 1 if left.type is right.type and right.type in _STEPWISE else 0
+    yield left, _side(name, interval(right), apart)
+    yield right, _side(_FLIPPED[name], interval(left), apart)
 
 
 def _one_line(arguments: tuple[Expr, ...]) -> bool:
@@ -139,8 +142,16 @@ def _one_line(arguments: tuple[Expr, ...]) -> bool:
     return len({argument.type.temporal and argument.type for argument in arguments}) == 1
 
 
-def _side(name: str, other: Interval) -> Interval:
-    """Where x lies if `x name other` is true."""
-    if name == "eq":
-        return other
-    return Interval(None, other.high) if name in ("lt", "le") else Interval(other.low, None)
+def _side(name: str, other: Interval, apart: int) -> Interval:
+    """Where x lies if `x name other` is true; what is less is so by at least `apart`."""
+    match name:
+        case "lt":
+            return Interval(None, None if other.high is None else other.high - apart)
+        case "gt":
+            return Interval(None if other.low is None else other.low + apart, None)
+        case "le":
+            return Interval(None, other.high)
+        case "ge":
+            return Interval(other.low, None)
+        case _:
+            return other

@@ -11,6 +11,9 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import math
+import operator
+from collections.abc import Callable
+from fractions import Fraction
 
 from dpsql.analysis.bounds import Known, interval
 from dpsql.functions.conditional import case_branches
@@ -21,6 +24,9 @@ MAX_DERIVED = 1_000
 """Most values of a domain that follows from bounds rather than from a declared list."""
 MAX_GROUPS = 100_000
 """Most combinations of keys that are released from domains."""
+
+EXACT = 2**53
+"""Whole numbers up to here are DOUBLE too, so that arithmetic on them is the same in either type."""
 
 Domain = tuple[Value, ...]
 
@@ -73,6 +79,9 @@ def _values(expr: Expr, known: Known) -> Domain | None:
         listed = _listed(expr, known)
         if listed is not None:
             return listed
+        computed = _computed(expr, known)
+        if computed is not None:
+            return computed
     return _counted(expr, known)
 
 
@@ -130,3 +139,41 @@ def _listed(expr: Call, known: Known) -> Domain | None:
         return None
     listed = tuple(itertools.islice(values, MAX_DERIVED + 1))
     return listed if len(listed) <= MAX_DERIVED else None
+
+
+_ARITHMETIC: dict[str, Callable[..., int | float]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "negate": operator.neg,
+    "cast_double": float,
+    "cast_bigint": int,
+    "cast_integer": int,
+}
+"""What is computed here as the engine computes it, as long as all numbers are whole and exact."""
+
+
+def _computed(expr: Call, known: Known) -> Domain | None:
+    """All results of arithmetic on few values, where these are fewer than its interval holds: `x // 10 * 10`."""
+    operation = _ARITHMETIC.get(expr.function.name)
+    if operation is None:
+        return None
+    inputs = [domain(argument, known) for argument in expr.arguments]
+    given = [[value for value in values if value is not None] for values in inputs if values is not None]
+    if len(given) < len(inputs) or math.prod(map(len, given)) > MAX_DERIVED:
+        return None
+    if not all(_is_whole(value) for values in given for value in values):
+        return None
+    results = sorted({operation(*values) for values in itertools.product(*given)})
+    if any(abs(result) > EXACT for result in results):
+        return None
+    around = known.get(expr)
+    return tuple(
+        _as(expr.type, result) for result in results if around is None or around.contains(Fraction(result))
+    )
+
+
+def _is_whole(value: Value) -> bool:
+    """Whether a value is a whole number that both integers and doubles hold exactly."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and abs(value) <= EXACT and value == math.floor(value)  # type: ignore[arg-type]

@@ -6,11 +6,14 @@ unit are at most c·r, and no other unit's rows change.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from dpsql.analysis.bounds import conditions
+from dpsql.analysis.domains import domain
 from dpsql.errors import QueryRejected
-from dpsql.plan.expr import Column, columns
+from dpsql.plan.expr import Column, Expr, columns
 from dpsql.plan.nodes import (
     Answer,
     Filter,
@@ -26,6 +29,7 @@ from dpsql.plan.nodes import (
     Values,
     is_answered,
     is_private,
+    optional,
     private_scans,
     sources,
 )
@@ -64,8 +68,8 @@ def most_rows(relation: Relation, facts: PublicFacts) -> int:
     """How many rows of one privacy unit there can be, if its tables keep to their bounds.
 
     Claim: filters and matching add no rows; a join multiplies them by at most the largest number of
-    rows of the other side that one row can be equal to; groups are no more than rows; the rows of a
-    set operation are those of both sides.
+    rows of the other side that one row can be equal to; groups and distinct rows are no more than their values; the rows of
+    a set operation are those of both sides.
     Why: a row joins only rows whose key equals its own, and a LEFT JOIN keeps an unmatched row once.
     Source: McSherry 2009, "Privacy integrated queries", section 3.2 (stability of transformations).
 
@@ -76,11 +80,12 @@ def most_rows(relation: Relation, facts: PublicFacts) -> int:
     match relation:
         case Scan():
             return 1 if relation.contribution is None else relation.contribution.rows
+        case Project(distinct=True):
+            return min(most_rows(relation.input, facts), _most_values(relation.items, relation.input))
         case Filter() | Matching() | Project():
             return most_rows(relation.input, facts)
         case Grouped():
-            by_unit_alone = all(isinstance(key, Column) and key.facts.is_unit for key in relation.keys)
-            return 1 if by_unit_alone else most_rows(relation.input, facts)
+            return min(most_rows(relation.input, facts), _most_values(relation.keys, relation.input))
         case SetOperation(kind=SetKind.UNION_ALL | SetKind.UNION):
             return most_rows(relation.left, facts) + most_rows(relation.right, facts)
         case SetOperation():
@@ -89,6 +94,20 @@ def most_rows(relation: Relation, facts: PublicFacts) -> int:
             return _joined_rows(relation, facts)
         case Answer() | Values():
             raise TypeError("public rows belong to nobody")
+
+
+def _most_values(exprs: Sequence[Expr], relation: Relation) -> int:
+    """How many combinations of values there can be among the rows of one unit, whose id is one value."""
+    known = conditions(relation)
+    most = 1
+    for expr in exprs:
+        if isinstance(expr, Column) and expr.facts.is_unit:
+            size: int | None = 2 if expr.source in optional(relation) else 1  # a LEFT JOIN adds NULL
+        else:
+            values = domain(expr, known)
+            size = None if values is None else len(values)
+        most = MAX_ROWS if size is None else min(MAX_ROWS, most * size)
+    return max(1, most)
 
 
 def _joined_rows(join: Join, facts: PublicFacts) -> int:

@@ -32,7 +32,8 @@ def _product(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
 def _quotient(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
     if arguments[1].type is Type.INTEGER and of[0].bounded and of[1].contains(0):
         # A zero divisor gives NULL, and any other integer divides by at least one.
-        return Interval(-of[0].magnitude, of[0].magnitude)
+        positive = all(interval.low is not None and interval.low >= 0 for interval in of)
+        return Interval(0 if positive else -of[0].magnitude, of[0].magnitude)
     return of[0] / of[1]
 
 

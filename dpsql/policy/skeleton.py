@@ -32,7 +32,7 @@ budget:
   epsilon: TODO
   delta: TODO
 
-# Changed by you whenever the data changes: a repeated query replays its answer within one version.
+# Changed by you whenever the data changes: receipts and the ledger say which data an answer is of.
 data_version: "1"
 
 # The most epsilon that one query may cost.

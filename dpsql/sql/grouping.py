@@ -245,11 +245,16 @@ class Grouping(ABC):
 
     def _ungrouped(self, node: exp.Column) -> Expr:
         column = self.scope.column(node)
+        name = column.name
+        grouped = self.select.args.get("group") or any(map(aggregates, self.select.expressions))
+        rows = is_private(self.input) and not grouped
         self.source.refuse(
             node,
             "group_by",
-            f"{column.name} is neither in GROUP BY nor in an aggregate",
-            f"add it to GROUP BY, or aggregate it: AVG({column.name})",
+            f"{name} {'would be released row by row: it ' * rows}is neither in GROUP BY nor in an aggregate",
+            f"count them: COUNT(DISTINCT {name})"
+            if column.facts.is_unit
+            else f"add it to GROUP BY, or aggregate it: {'AVG' if column.type.numeric else 'COUNT'}({name})",
         )
 
     def _over_groups(self, node: exp.Expr) -> Expr | None:

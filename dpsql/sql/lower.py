@@ -144,6 +144,8 @@ def _sets_post(scope: Scope, node: exp.Select, relation: Relation, sets: Sets) -
     for keys in sets:
         post = _over(scope, node, relation).of_set(keys, every)
         names = [output.name for output in post.outputs]
+        for name in names:
+            context.check_name(node, name)
         source = answer(post, context.fresh(node))
         together = (
             source

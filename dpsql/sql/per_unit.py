@@ -15,6 +15,7 @@ from dpsql.plan.expr import Column, Expr, Facts, Order, windowed
 from dpsql.plan.interval import ANYWHERE
 from dpsql.plan.nodes import Grouped, Output, Post, Project, Relation, Source, Within, is_private
 from dpsql.plan.types import Type
+from dpsql.plan.words import phrase
 from dpsql.policy import fold
 from dpsql.sql.derived import answer, check_identified, facts_of, output_columns, project
 from dpsql.sql.grouping import MAX_OUTPUTS, Grouping, aggregates
@@ -211,12 +212,11 @@ class Groups(Grouping):
             around = interval(argument, conditions(self.input)) if argument is not None else None
             unbounded = around is not None and not around.within(MAX_MAGNITUDE)
             private = is_private(self.input)
-            real = argument is not None and argument.type is Type.DOUBLE
-            if private and entry.adds and unbounded and real:
+            if private and entry.adds and unbounded and argument and argument.type is Type.DOUBLE:
                 self.source.refuse(
                     node,
                     "unbounded",
-                    f"{argument} has no bounds ({around}), so it cannot be added up exactly",
+                    f"{phrase(argument)} has no bounds ({around}), so it cannot be added up exactly",
                     "clamp it, as in SUM(LEAST(GREATEST(x, 0), 100)), or declare bounds in the policy",
                 )
             ends = ANYWHERE

@@ -5,18 +5,29 @@ It runs on an engine that holds nothing else: the released tables, and copies of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dpsql.plan.expr import Column, Expr, Released
-from dpsql.plan.nodes import Answer, Post, Release, released_columns
+from dpsql.plan.nodes import (
+    Answer,
+    Filter,
+    Post,
+    Project,
+    Relation,
+    Release,
+    SetOperation,
+    Source,
+    released_columns,
+)
 from dpsql.plan.steps import steps
 from dpsql.plan.tables import Scan
+from dpsql.plan.traces import branches, traces
 from dpsql.sql.clean import clean
 from dpsql.sql.rows import source_of
-from dpsql.sql.scalar_text import identifier, ordered, write
+from dpsql.sql.scalar_text import cast, column, identifier, ordered, write
 
-ORDINAL = "#"
+ORDINAL, BRANCH = "#", "#branch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +91,21 @@ def emit_post(
 ) -> str:
     """The query of a plan's outputs, as `names` or else as o0, o1 and so on.
 
-    Where it reads a release alone, `traced` adds the ordinal of each output's released row.
+    Where each row comes from one released row, `traced` adds the ordinal of that row and its branch.
     """
     named = names or [f"o{index}" for index in range(len(post.outputs))]
     items = [
         f"{write(output.expr)} AS {identifier(name)}"
         for output, name in zip(post.outputs, named, strict=True)
     ]
-    source, conditions = _source(post, above)
+    traced = traced and traces(post) is not None
+    source, conditions = _source(post, above, traced=traced)
     conditions += [write(post.having)] if post.having is not None else []
     order = list(map(ordered, post.order))
-    if isinstance(post.source, Release) and not post.distinct:
-        items += [identifier(ORDINAL)] if traced else []
+    released = isinstance(post.source, Release)
+    if traced:
+        items += [identifier(ORDINAL), f"{0 if released else identifier(BRANCH)} AS {identifier(BRANCH)}"]
+    if released and not post.distinct:
         order.append(identifier(ORDINAL))
     lines = [f"SELECT {'DISTINCT ' * post.distinct}{', '.join(items)}", f"FROM {source}"]
     if conditions:
@@ -107,10 +121,58 @@ def emit_post(
     return "\n".join(lines)
 
 
-def _source(post: Post, above: Copies | Originals) -> tuple[str, list[str]]:
+def _source(post: Post, above: Copies | Originals, *, traced: bool) -> tuple[str, list[str]]:
     if isinstance(post.source, Release):
         return identifier(above.released[post.source]), []
+    if traced:
+        return _traced(post.source, above)
     read: list[Expr] = [output.expr for output in post.outputs]
     read += [item.expr for item in post.order]
     read += [part for part in (post.having, post.qualify) if part is not None]
     return source_of(post.source, read, above)
+
+
+def _traced(relation: Relation, above: Copies | Originals) -> tuple[str, list[str]]:
+    """The FROM text and the conditions of a traced relation, with the origins of its rows."""
+    match relation:
+        case Filter():
+            source, conditions = _traced(relation.input, above)
+            return source, [*conditions, write(relation.predicate)]
+        case Answer():
+            names = [column.name for column in relation.columns]
+            return (
+                f"({emit_post(relation.post, above, names, traced=True)}) AS {identifier(relation.alias)}",
+                [],
+            )
+        case Project():
+            source, conditions = _traced(relation.input, above)
+            items = map(write, relation.items)
+            text = _kept(items, relation.columns, source, conditions, identifier(BRANCH))
+            return f"({text}) AS {identifier(relation.alias)}", []
+        case SetOperation(left=left, right=right):
+            sides = (_side(relation, left, 0, above), _side(relation, right, branches(left), above))
+            return f"({' UNION ALL '.join(sides)}) AS {identifier(relation.alias)}", []
+        case _:
+            raise TypeError("only what keeps rows as they are is traced")
+
+
+def _side(operation: SetOperation, side: Source, first: int, above: Copies | Originals) -> str:
+    """One side of a UNION ALL, whose branches are numbered from `first` on."""
+    if isinstance(side, Scan):
+        raise TypeError("a side has the columns of the whole")
+    source, conditions = _traced(side, above)
+    items = (
+        column(theirs) if ours.type is theirs.type else cast(column(theirs), ours.type)
+        for ours, theirs in zip(operation.columns, side.columns, strict=True)
+    )
+    return _kept(items, operation.columns, source, conditions, f"{identifier(BRANCH)} + {first}")
+
+
+def _kept(
+    items: Iterable[str], named: Iterable[Column], source: str, conditions: Sequence[str], branch: str
+) -> str:
+    """The query of items, by the names of columns, beside the origins of their rows."""
+    listed = [f"{item} AS {identifier(name.name)}" for item, name in zip(items, named, strict=True)]
+    listed += [identifier(ORDINAL), f"{branch} AS {identifier(BRANCH)}"]
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    return f"SELECT {', '.join(listed)} FROM {source}{where}"

@@ -28,13 +28,29 @@ def _worlds_end() -> Iterator[None]:
         ("cost >= age + 90", Interval(0, 110), Interval(90, 100)),
         ("age = cost", Interval(0, 100), Interval(0, 100)),
         ("age <> cost", Interval(0, 110), Interval(-5, 100)),
-        ("cost < 20 AND 7 < age", Interval(7, 110), Interval(-5, 20)),
+        ("cost < 20 AND 7 < age", Interval(8, 110), Interval(-5, 20)),
+        ("age < 18 AND age > 2", Interval(3, 17), Interval(-5, 100)),
+        ("age < 17.5 AND age > 2.5", Interval(2.5, 17.5), Interval(-5, 100)),
     ],
 )
 def test_a_comparison_narrows_both_sides(condition: str, age: Interval, cost: Interval) -> None:
     """Of two columns that are compared, each lies where the other allows: age in [0, 110], cost in [-5, 100]."""
     plan = prepared(world(), f"SELECT SUM(age), SUM(cost) FROM people WHERE {condition}")
     assert [measure.interval for measure in plan.plan.analysis.measures] == [age, cost]
+
+
+@pytest.mark.parametrize(
+    ("quotient", "expected"),
+    [
+        ("cost / age", Interval(-100, 100)),
+        ("age / age", Interval(0, 110)),
+        ("age / (age - 3)", Interval(-110, 110)),
+    ],
+)
+def test_a_quotient_is_no_larger_than_what_is_divided(quotient: str, expected: Interval) -> None:
+    """By whole numbers: zero gives NULL, and two numbers that are not negative give none that is."""
+    plan = prepared(world(), f"SELECT SUM({quotient}) FROM people")
+    assert [measure.interval for measure in plan.plan.analysis.measures] == [expected]
 
 
 @pytest.mark.parametrize(("limit", "answered"), [("1e149", True), ("1e151", False), ("1e300", False)])

@@ -27,6 +27,7 @@ WHERES = (
     "",
     " WHERE x < 2",
     " WHERE i IN (0, 5) AND x >= 1.5",
+    " WHERE i < 5 AND 0 < i AND d > DATE '2024-02-01'",
     " WHERE d BETWEEN '2024-02-01' AND '2024-03-01'",
 )
 KEY_EXPRESSIONS = (
@@ -35,7 +36,12 @@ KEY_EXPRESSIONS = (
     "x IS NULL",
     "i",
     "i + 1",
+    "i // 2 * 2",
+    "i * 10 + i",
+    "7 - i // 2 * 3",
     "FLOOR(x)",
+    "FLOOR(x / 2) * 2",
+    "CAST(-FLOOR(x / 2) * 2 AS BIGINT)",
     "ROUND(x * 2)",
     "d",
     "EXTRACT(month FROM d)",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import dpsql
+from dpsql.policy import load
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 
@@ -20,3 +25,61 @@ def test_examples_run(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each example runs as a program and prints something."""
     runpy.run_path(str(path), run_name="__main__")
     assert len(capsys.readouterr().out.splitlines()) > 5
+
+
+@pytest.fixture(scope="module")
+def flights() -> dict[str, Any]:
+    """The names of the example of the flights, and its database."""
+    (path,) = (path for path in EXAMPLES if path.stem == "flights")
+    names = runpy.run_path(str(path))
+    return {**names, "database": names["new_york"]()}
+
+
+def test_the_flights_answer_ten_questions(
+    flights: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each question stands with its SQL, a noisy column with its interval, and the true value; the budget lasts."""
+    flights["main"]()
+    shown = capsys.readouterr().out
+    assert len(flights["QUESTIONS"]) == 10
+    for number, question in enumerate(flights["QUESTIONS"], 1):
+        assert f"\n{number}. {question.title}\n" in shown
+    heads = [line for line in shown.splitlines() if re.search(r"\btrue$", line)]
+    assert len(heads) == 10
+    assert all("±95%" in line for line in heads)
+    assert re.search(r"(?m)^flights +zcdp +8 +1e-6 +10 ", shown)
+
+
+def test_the_flights_are_answered_as_duckdb_does(flights: dict[str, Any]) -> None:
+    """At a very large ε, and with wide bounds, the answers about flights with a tail number are the exact ones."""
+    policy = flights["POLICY"].replace("epsilon: 8", "epsilon: 1e12").replace("365", "1000")
+    policy = policy.replace("[-30, 180]", "[-1000, 10000]")
+    database = flights["database"].cursor()
+    database.execute("CREATE TEMP VIEW known AS FROM flights WHERE tailnum IS NOT NULL")
+    with dpsql.connect(database, policy=policy, ledger=":memory:", epsilon=10**9) as connection:
+        for question in flights["QUESTIONS"]:
+            truth = database.execute(
+                question.select.replace("FROM flights", "FROM known AS flights")
+            ).fetchall()
+            exact = {row[: question.keys]: row[question.keys :] for row in truth}
+            rows = connection.query(question.select).rows
+            found = {
+                row[: question.keys]: row[question.keys :] for row in rows if row[: question.keys] in exact
+            }
+            assert found, question.title
+            for keys, values in found.items():
+                assert values == pytest.approx(exact[keys], rel=0.01), question.title
+
+
+def test_the_flights_bounds_are_no_copies_of_the_data(flights: dict[str, Any]) -> None:
+    """No bound is the smallest or largest value in the data, but for the calendar's and the year of the flights."""
+    calendar = {"month", "day", "hour"}
+    for name, table in load(flights["POLICY"]).tables.items():
+        for column, facts in table.columns.items():
+            if facts.numeric_bounds is None or column in calendar:
+                continue
+            ((low, high),) = (
+                flights["database"].execute(f"SELECT MIN({column}), MAX({column}) FROM {name}").fetchall()
+            )
+            assert facts.numeric_bounds[0] != low, column
+            assert facts.numeric_bounds[1] != high or (column, high) == ("year", 2013), column

@@ -69,6 +69,16 @@ def test_what_is_shown_encloses_the_interval(
     assert middle + half >= ends[1] - slack
 
 
+def test_years_have_no_separators() -> None:
+    """Keys of at most four digits are shown as they are written; counts and larger keys are easier to read in threes."""
+    answer = result(
+        {"year": "BIGINT", "n": "BIGINT", "miles": "BIGINT"},
+        [(1990, 1990, 1990), (None, 2000, 10_000)],
+        {1: (1.0, 2.0)},
+    )
+    assert answer.texts() == [["1990", "1,990", "1,990"], ["NULL", "2,000", "10,000"]]
+
+
 def test_decimal_points_are_in_line() -> None:
     """Numbers with different noise keep their points in one column."""
     answer = Result(
