@@ -20,7 +20,7 @@ from dpsql.plan.expr import Expr, Literal
 from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
 from dpsql.sql.calls import meant, unknown
-from dpsql.sql.constants import constant, moment, number
+from dpsql.sql.constants import constant, folded, moment, number
 from dpsql.sql.refuse import Source, is_text
 from dpsql.sql.shapes import CASTS, SHAPES, SPAN_UNITS, SPANS
 
@@ -55,7 +55,7 @@ class Scalars:
 
     def call(self, node: exp.Expr, name: str, *arguments: Expr) -> Expr:
         """The typed call of a function, or a refusal that shows its signature."""
-        return meant(self.source, node, name, arguments)
+        return folded(node, arguments) or meant(self.source, node, name, arguments)
 
     def _unknown(self, node: exp.Expr) -> NoReturn:
         if isinstance(node, (exp.Subquery, exp.Query, exp.Exists)):

@@ -104,7 +104,8 @@ def _constant(literal: Literal) -> str:
         case bool() as truth:
             return str(truth).upper()
         case int() | float() as number:
-            return str(number) if str(number)[0] != "-" else f"({number})"
+            mark = "e0" if isinstance(number, float) and "e" not in str(number) else ""
+            return f"{number}{mark}" if str(number)[0] != "-" else f"({number}{mark})"
         case str() as text:
             return "'" + text.replace("'", "''") + "'"
         case dt.datetime() as moment:
