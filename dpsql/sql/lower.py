@@ -266,7 +266,8 @@ class _Releasing(Grouping):
                 node,
                 "group_by_unit",
                 f"each group of {expr.name} would hold one privacy unit, and never be released",
-                f"count them: COUNT(DISTINCT {expr.name})",
+                f"count them: COUNT(DISTINCT {expr.name}); or group by it in a subquery, "
+                "and aggregate its rows: SELECT n, COUNT(*) FROM (SELECT …) GROUP BY n",
             )
 
     def aggregate(self, node: exp.AggFunc) -> Released:
@@ -299,7 +300,8 @@ class _Releasing(Grouping):
                 node,
                 "exact_only",
                 f"{node.sql_name()} over private rows would show one of them",
-                "take it within a unit: (SELECT … GROUP BY unit), or of what is released",
+                "take it within a unit, and aggregate that: SELECT AVG(m) FROM (SELECT … AS m … GROUP BY unit); "
+                "or of what is released",
             )
         if named is None:
             known = ", ".join(entry.signature for entry in AGGREGATES.values())

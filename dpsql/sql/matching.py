@@ -92,8 +92,10 @@ def _check(scope: Scope, node: exp.Expr, relation: Relation, right: Source, on: 
         scope.source.refuse(
             node,
             "private_join",
-            "rows are matched with private rows of the same privacy unit, and no others",
-            "compare the units: EXISTS (SELECT … WHERE inner.unit = outer.unit)",
+            "rows are matched with private rows of the same privacy unit, since others may not decide on them",
+            "compare the units: EXISTS (SELECT … WHERE inner.unit = outer.unit)"
+            if is_private(relation)
+            else "join them, so that each row is somebody's; DISTINCT with the unit leaves out repetitions",
         )
 
 

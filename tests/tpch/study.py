@@ -8,8 +8,15 @@ of the specification (TPC Benchmark H, revision 3, section 4.2.3), never looked 
 from __future__ import annotations
 
 import datetime as dt
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import duckdb
 
 QUERIES = {
     int(path.stem[1:]): path.read_text(encoding="utf-8")
@@ -115,13 +122,30 @@ UNITS: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-def policy(unit: str, budget: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The policy that protects customers, or suppliers."""
+SCALE = "0.1"
+"""The scale factor: 15,000 customers, 1,000 suppliers, 600,000 line items."""
+
+
+@contextmanager
+def database() -> Iterator[duckdb.DuckDBPyConnection]:
+    """TPC-H at that scale factor, the same data each time."""
+    with tempfile.TemporaryDirectory() as folder, duckdb.connect() as opened:
+        beside = Path(sys.executable).with_name("tpchgen-cli")
+        generator = str(beside) if beside.exists() else "tpchgen-cli"
+        command = [generator, "parquet", "--scale-factor", SCALE, "--output-dir", folder]
+        subprocess.run(command, check=True, capture_output=True)
+        for table in TABLES:
+            opened.execute(f"CREATE TABLE {table} AS SELECT * FROM '{Path(folder) / table}.parquet'")
+        yield opened
+
+
+def policy(unit: str) -> dict[str, Any]:
+    """The policy that protects customers, or suppliers, with a budget that is not at issue here."""
     private = {name: {**rules, "columns": COLUMNS[name]} for name, rules in UNITS[unit].items()}
     public = {name: {"public": True} for name in TABLES if name not in private}
     return {
         "version": 1,
         "privacy_unit": unit,
-        "budget": budget or {"epsilon": 10_000, "delta": 1e-6, "accountant": "zcdp"},
+        "budget": {"epsilon": 10**9, "delta": 0.5, "accountant": "zcdp"},
         "tables": private | public,
     }
