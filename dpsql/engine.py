@@ -27,7 +27,7 @@ from dpsql.errors import InternalError, QueryRejected
 from dpsql.mechanisms import Entropy, SystemEntropy
 from dpsql.plan import show
 from dpsql.plan.expr import Expr, Literal, Scalar
-from dpsql.plan.nodes import Answer, Join, Release, Values, private_tables
+from dpsql.plan.nodes import Answer, Join, Post, Release, Values, private_tables
 from dpsql.plan.steps import Known, releases, resolved, steps
 from dpsql.plan.traces import traces
 from dpsql.policy import Policy
@@ -55,6 +55,7 @@ class PublicTables:
 
     backend: Backend
     _known: dict[str, int] = field(default_factory=dict)
+    _rows: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
 
     def multiplicity(self, join: Join) -> int:
         """The most rows of the right side of `join` that one row can be equal to."""
@@ -62,6 +63,13 @@ class PublicTables:
         if sql not in self._known:
             self._known[sql] = self.backend.public_number(sql)
         return self._known[sql]
+
+    def rows(self, query: Post) -> Sequence[tuple[Any, ...]]:
+        """The rows of a query on public tables."""
+        sql = emit_post(query, Originals())
+        if sql not in self._rows:
+            self._rows[sql], _ = self.backend.public_rows(sql)
+        return self._rows[sql]
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ from dpsql.analysis import domains
 from dpsql.analysis.bounds import Known, conditions, interval
 from dpsql.analysis.domains import Domain
 from dpsql.analysis.lattice import Lattice
+from dpsql.analysis.public import looked_up_interval, looked_up_values
 from dpsql.analysis.stability import Bound, PublicFacts, bound
 from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Call, Expr
 from dpsql.plan.interval import Interval
-from dpsql.plan.nodes import Aggregation, Release
+from dpsql.plan.nodes import Aggregation, Relation, Release
 from dpsql.plan.types import Type
 from dpsql.plan.words import phrase
 
@@ -72,31 +73,38 @@ class Analysis:
 def analyse(release: Release, facts: PublicFacts, *, replace: bool) -> Analysis:
     """Derives the analysis. Raises QueryRejected where something aggregated has no bounds."""
     known = conditions(release.input)
-    keys = _domains(release, known)
+    keys = _domains(release, known, facts)
     size = None if keys is None else prod(map(len, keys))
     wanted: dict[Expr, set[Moment]] = {}
     for item in release.aggregations:
         if item.argument is not None:
             wanted.setdefault(item.argument, set()).update(AGGREGATES[item.function].moments)
-    measures = tuple(_measure(expr, known, moments) for expr, moments in wanted.items())
+    measures = tuple(_measure(expr, release.input, known, facts, moments) for expr, moments in wanted.items())
     return Analysis(release, bound(release, size, facts), measures, keys, replace)
 
 
-def _domains(release: Release, known: Known) -> tuple[Domain, ...] | None:
+def _domains(release: Release, known: Known, facts: PublicFacts) -> tuple[Domain, ...] | None:
     found: list[Domain] = []
+    listed, most = domains.listed(release.input), domains.MAX_GROUPS
     for key in release.keys:
-        values = domains.domain(key.expr, known)
-        if values is None or prod(map(len, found)) * len(values) > domains.MAX_GROUPS:
+        values = domains.domain(key.expr, known, listed)
+        if values is None:
+            values, most = looked_up_values(key.expr, release.input, facts), domains.MAX_DERIVED
+        if values is None or prod(map(len, found)) * len(values) > most:
             return None
         found.append(values)
     return tuple(found)
 
 
-def _measure(expr: Expr, known: Known, moments: set[Moment]) -> Measure:
+def _measure(
+    expr: Expr, relation: Relation, known: Known, facts: PublicFacts, moments: set[Moment]
+) -> Measure:
     around = interval(expr, known)
     distinct, rows = Moment.DISTINCT in moments, bool(moments - {Moment.DISTINCT})
     if Moment.TOTAL not in moments:
         return Measure(expr, around, None, distinct, rows)
+    if not around.bounded:
+        around = looked_up_interval(expr, relation, facts)
     if not around.within(MAX_MAGNITUDE):
         raise QueryRejected(
             f"{phrase(expr)} has no bounds ({around}), so one unit could change its sum without limit",

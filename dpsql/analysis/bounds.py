@@ -106,18 +106,19 @@ def narrow(predicate: Expr, known: Known | None = None) -> Known:
     Interval(0, 17)
     """
     narrowed = dict(known or {})
-    for condition in _conjuncts(predicate):
+    for condition in conjuncts(predicate):
         for expr, range_ in _says(condition):
             if not isinstance(expr, Literal):  # nothing is to be learnt of a constant, least of all of NULL
                 narrowed[expr] = narrowed[expr].meet(range_) if expr in narrowed else range_
     return narrowed
 
 
-def _conjuncts(predicate: Expr) -> Iterator[Call]:
+def conjuncts(predicate: Expr) -> Iterator[Call]:
+    """The conditions that all hold where a predicate is true."""
     if isinstance(predicate, Call):
         if predicate.function.name == "and":
             for argument in predicate.arguments:
-                yield from _conjuncts(argument)
+                yield from conjuncts(argument)
         else:
             yield predicate
 

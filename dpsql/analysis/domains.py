@@ -2,7 +2,8 @@
 
 Claim: a key's domain, if there is one, holds every value that the expression can take, and does not
 depend on private data.
-Why: it is built from declared values and bounds, constants and the plan alone.
+Why: it is built from declared values and bounds, constants and the plan alone; a row whose key is none of the
+values that a condition lists has been left out.
 Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
 """
 
@@ -12,12 +13,14 @@ import datetime as dt
 import itertools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from functools import reduce
 
 from dpsql.analysis.bounds import Known, interval
 from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal
+from dpsql.plan.nodes import Filter, Join, Matching, Relation
 from dpsql.plan.types import Type, Value
 
 MAX_DERIVED = 1_000
@@ -29,15 +32,79 @@ EXACT = 2**53
 """Whole numbers up to here are DOUBLE too, so that arithmetic on them is the same in either type."""
 
 Domain = tuple[Value, ...]
+Listed = Mapping[Expr, Domain]
+"""The values that conditions list of expressions, NULL never among them."""
+
+_LISTED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DATE})
+"""Types whose values are equal only if they are the same: 0.0 and -0.0 are not."""
 
 
-def domain(expr: Expr, known: Known) -> Domain | None:
-    """Every value that `expr` can take, NULL last if it can be NULL; None if that is not public."""
+def domain(expr: Expr, known: Known, stated: Listed | None = None) -> Domain | None:
+    """Every value that `expr` can take, NULL last if it can be NULL; None if that is not public.
+
+    `known` and `stated` are what conditions say of it.
+    """
     values = _values(expr, known)
+    named = (stated or {}).get(expr)
+    if named is not None and values is None:
+        return tuple(sorted(named))  # type: ignore[type-var]  # all are of one type
     if values is None:
         return None
     distinct = tuple(dict.fromkeys(value for value in values if value is not None))
+    if named is not None:
+        return tuple(value for value in distinct if value in named)
     return (*distinct, None) if nullable(expr) or None in values else distinct
+
+
+def listed(relation: Relation) -> Listed:
+    """The values that the filters of a relation leave to expressions: x = c, x IN (c, …), and ANDs and ORs of them."""
+    match relation:
+        case Filter():
+            return _both(listed(relation.input), _lists(relation.predicate))
+        case Matching():
+            return listed(relation.input)
+        case Join():
+            return listed(relation.left)
+        case _:
+            return {}
+
+
+def _lists(predicate: Expr) -> Listed:
+    """The values that expressions can have where a predicate is true."""
+    if not isinstance(predicate, Call):
+        return {}
+    match predicate.function.name:
+        case "and":
+            return reduce(_both, map(_lists, predicate.arguments))
+        case "or":
+            return reduce(_either, map(_lists, predicate.arguments))
+        case "eq" | "in":
+            first, *others = predicate.arguments
+            if isinstance(first, Literal) and len(others) == 1:
+                first, others = others[0], [first]
+            return _one_of(first, others)
+        case _:
+            return {}
+
+
+def _one_of(expr: Expr, others: Sequence[Expr]) -> Listed:
+    if isinstance(expr, Literal) or expr.type not in _LISTED or len(others) > MAX_DERIVED:
+        return {}
+    constants = [other for other in others if isinstance(other, Literal) and other.type is expr.type]
+    distinct = dict.fromkeys(constant.value for constant in constants)
+    return {expr: tuple(distinct)} if len(constants) == len(others) else {}
+
+
+def _both(left: Listed, right: Listed) -> Listed:
+    shared = {
+        expr: tuple(value for value in left[expr] if value in right[expr])
+        for expr in left.keys() & right.keys()
+    }
+    return {**left, **right, **shared}
+
+
+def _either(left: Listed, right: Listed) -> Listed:
+    return {expr: tuple(dict.fromkeys((*left[expr], *right[expr]))) for expr in left.keys() & right.keys()}
 
 
 def product(domains: tuple[Domain, ...]) -> tuple[tuple[Value, ...], ...]:

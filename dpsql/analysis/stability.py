@@ -21,6 +21,7 @@ from dpsql.plan.nodes import (
     Join,
     JoinKind,
     Matching,
+    Post,
     Project,
     Relation,
     Release,
@@ -34,6 +35,7 @@ from dpsql.plan.nodes import (
     sources,
 )
 from dpsql.plan.tables import Contribution, Scan, UnitKind
+from dpsql.plan.types import Value
 from dpsql.policy import fold
 
 MAX_ROWS = 2**30
@@ -45,6 +47,10 @@ class PublicFacts(Protocol):
 
     def multiplicity(self, join: Join) -> int:
         """The most rows of the right side of `join` that one row can be equal to; 0 for an empty table."""
+        ...
+
+    def rows(self, query: Post) -> Sequence[tuple[Value, ...]]:
+        """The rows of a query on public tables."""
         ...
 
 

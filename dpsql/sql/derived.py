@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.analysis.bounds import conditions, interval
-from dpsql.analysis.domains import domain, nullable
+from dpsql.analysis.domains import domain, listed, nullable
 from dpsql.plan.expr import Column, Expr, Facts, Literal
 from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.nodes import (
@@ -48,7 +48,7 @@ def plain(query: exp.Select) -> bool:
 def facts_of(expr: Expr, relation: Relation) -> Facts:
     """What is known of a column that holds `expr` for the rows of `relation`."""
     known = conditions(relation)
-    values = domain(expr, known)
+    values = domain(expr, known, listed(relation))
     return Facts(
         expr.type,
         "",

@@ -211,6 +211,11 @@ class _Held:
         with holding(self.bench.connection, {name: self.public[name] for name in PUBLIC}):
             return PublicTables(self.bench.backend).multiplicity(join)
 
+    def rows(self, query: Post) -> Sequence[tuple[Any, ...]]:
+        """The rows of a query on public tables."""
+        with holding(self.bench.connection, {name: self.public[name] for name in PUBLIC}):
+            return PublicTables(self.bench.backend).rows(query)
+
 
 @dataclass(frozen=True)
 class Loss:

@@ -72,7 +72,7 @@ class _Plans:
             key = self.key(drawn)
             if key is None:
                 continue
-            values = domains.domain(key, conditions(input_))
+            values = domains.domain(key, conditions(input_), domains.listed(input_))
             groups *= 1 if values is None else len(values)
             if key not in found and (not found or groups <= MOST_GROUPS):
                 found.append(key)

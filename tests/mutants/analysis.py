@@ -33,6 +33,22 @@ FAULTS = (
         "tests/attacks/test_a14_budget_as_output.py::test_the_statement_and_the_explanation_are_equal",
     ),
     Fault(
+        "rows-without-a-partner-forgotten",
+        "analysis/public.py",
+        " and source.alias not in outer\n",
+        "\n",
+        "the key NULL of rows that a LEFT JOIN finds no partner of is taken not to be",
+        "tests/analysis/test_public.py::test_keys_over_public_columns_are_public",
+    ),
+    Fault(
+        "one-side-of-or-lists-for-both",
+        "analysis/domains.py",
+        "return {expr: tuple(dict.fromkeys((*left[expr], *right[expr]))) for expr in left.keys() & right.keys()}",
+        "return {**left, **right}",
+        "a key that one side of an OR lists is taken to have no other values",
+        "tests/laws/test_bounds.py::test_keys_lie_in_their_domain",
+    ),
+    Fault(
         "query-raises-the-group-limit",
         "analysis/stability.py",
         "stated = min(filter(",

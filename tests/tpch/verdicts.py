@@ -10,11 +10,7 @@ from .study import QUERIES, UNITS
 PUBLIC = {"customer": frozenset({2, 11, 16}), "supplier": frozenset({13, 22})}
 """The queries that read nothing private."""
 REFUSED = {
-    "customer": {
-        9: "unbounded",  # the profit needs the cost of a part, which the public table gives no bounds
-        10: "group_by_unit",
-        18: "group_by_unit",
-    },
+    "customer": {10: "group_by_unit", 18: "group_by_unit"},
     "supplier": {
         2: "exact_only",
         4: "private_join",
@@ -74,4 +70,4 @@ def rewritten_keys(unit: str, number: int) -> tuple[int, ...]:
     return tuple(range(_REWRITTEN_KEYS.get((unit, number), 1)))
 
 
-_REWRITTEN_KEYS = {("customer", 9): 2, ("supplier", 20): 0}
+_REWRITTEN_KEYS = {("supplier", 20): 0}

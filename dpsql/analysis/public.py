@@ -1,0 +1,187 @@
+"""What public tables tell of a release: the values of its keys, and bounds of what it adds up.
+
+Claim: a key over public columns takes the values that are looked up and no others; a value over public
+columns lies within the bounds that are looked up. Both are the same on neighbouring databases.
+Why: a joined row holds a row of the public table, for which the conditions between public tables and
+on them hold too; nothing private is read, and public tables are the same on both.
+Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from dpsql.analysis.bounds import conditions, conjuncts, interval
+from dpsql.analysis.domains import MAX_DERIVED, Domain
+from dpsql.analysis.stability import PublicFacts
+from dpsql.plan.expr import Call, Column, Expr, Order, Released, Scalar, columns, walk
+from dpsql.plan.interval import Interval, position
+from dpsql.plan.nodes import (
+    Filter,
+    Grouped,
+    Join,
+    JoinKind,
+    Matching,
+    Output,
+    Post,
+    Project,
+    Relation,
+    Source,
+    is_answered,
+    is_private,
+    optional,
+    sources,
+)
+from dpsql.plan.types import Type
+
+_LISTED = frozenset({Type.VARCHAR, Type.INTEGER})
+"""Types whose values the engine and Python show in one way."""
+
+
+def looked_up_values(expr: Expr, relation: Relation, facts: PublicFacts) -> Domain | None:
+    """Every value of a key over public columns, NULL last; None where it is over others, or there are too many."""
+    traced = _traced(expr, relation)
+    if traced is None or expr.type not in _LISTED:
+        return None
+    expr, relation = traced
+    rows = _public_part(relation, {column.source for column in columns(expr)})
+    if rows is None:
+        return None
+    query = Post(rows, (Output("k", expr),), limit=MAX_DERIVED + 1, distinct=True)
+    values = [value for (value,) in facts.rows(query)]
+    if len(values) > MAX_DERIVED:
+        return None
+    known = sorted(value for value in values if value is not None)
+    return (*known, None) if None in values else tuple(known)
+
+
+def looked_up_interval(expr: Expr, relation: Relation, facts: PublicFacts) -> Interval:
+    """The interval of an expression, where public columns lie within what they hold."""
+    known = dict(conditions(relation))
+    named = {source.alias: source for source in sources(relation)}
+    for column in set(columns(expr)):
+        found = _bounds(column, named.get(column.source), facts)
+        if found is not None:
+            known[column] = known[column].meet(found) if column in known else found
+    return interval(expr, known)
+
+
+def _bounds(column: Column, source: Source | None, facts: PublicFacts) -> Interval | None:
+    if source is None or column.facts.interval.bounded or not column.type.numeric:
+        return None
+    if is_private(source):
+        item = _items(source).get(column)
+        return None if item is None else looked_up_interval(item, _input(source), facts)
+    if is_answered(source):
+        return None
+    ends = []
+    for descending in (False, True):
+        order = Order(column, descending, nulls_first=False)
+        rows = facts.rows(Post(source, (Output("v", column),), order=(order,), limit=1))
+        ends += [position(value) for (value,) in rows]
+    return Interval(*ends) if len(ends) == 2 and None not in ends else None
+
+
+def _traced(expr: Expr, relation: Relation) -> tuple[Expr, Relation] | None:
+    """A key in terms of the tables that it comes from, within the derived table that holds them."""
+    while True:
+        named = {source.alias: source for source in sources(relation)}
+        read = [named.get(alias) for alias in {column.source for column in columns(expr)}]
+        if not read or None in read:
+            return None
+        found = [source for source in read if source is not None and is_private(source)]
+        if not found:
+            return expr, relation
+        items = _items(found[0])
+        if len(read) > 1 or not all(column in items for column in columns(expr)):
+            return None
+        expr, relation = _substituted(expr, items), _input(found[0])
+
+
+def _items(source: Source) -> Mapping[Column, Expr]:
+    """What the columns of a derived table stand for, but for aggregates."""
+    match source:
+        case Project():
+            return dict(zip(source.columns, source.items, strict=True))
+        case Grouped():
+            return dict(zip(source.columns, source.keys, strict=False))
+        case _:
+            return {}
+
+
+def _input(source: Source) -> Relation:
+    if not isinstance(source, (Project, Grouped)):
+        raise TypeError("it is no derived table")
+    return source.input
+
+
+def _substituted(expr: Expr, items: Mapping[Column, Expr]) -> Expr:
+    match expr:
+        case Column():
+            return items[expr]
+        case Call():
+            return replace(expr, arguments=tuple(_substituted(part, items) for part in expr.arguments))
+        case _:
+            return expr
+
+
+def _public_part(relation: Relation, wanted: set[str]) -> Relation | None:
+    """The join of public sources that says which rows of the `wanted` ones there can be; None if it has none."""
+    outer = optional(relation)
+    public = {
+        source.alias: source
+        for source in sources(relation)
+        if not is_private(source) and not is_answered(source) and source.alias not in outer
+    }
+    if not wanted or not wanted <= public.keys():
+        return None
+    pairs = [pair for pair in _pairs(relation) if _aliases(*pair) <= public.keys()]
+    reached = set(wanted)
+    for _ in public:
+        reached |= {alias for pair in pairs if _aliases(*pair) & reached for alias in _aliases(*pair)}
+    part: Relation | None = None
+    placed: set[str] = set()
+    for alias, source in public.items():
+        if alias not in reached:
+            continue
+        on = tuple(pair for pair in pairs if pair[1].source == alias and _aliases(pair[0]) <= placed)
+        if part is not None and not on:
+            return None
+        part = source if part is None else Join(part, source, JoinKind.INNER, on)
+        placed.add(alias)
+    for condition in _conditions(relation):
+        if part is not None and _aliases(condition) <= placed and _settled(condition):
+            part = Filter(part, condition)
+    return part
+
+
+def _aliases(*exprs: Expr) -> set[str]:
+    return {column.source for expr in exprs for column in columns(expr)}
+
+
+def _settled(condition: Expr) -> bool:
+    """Whether a condition is of rows of tables alone, known before anything is answered."""
+    return any(columns(condition)) and not any(
+        isinstance(part, (Scalar, Released)) for part in walk(condition)
+    )
+
+
+def _pairs(relation: Relation) -> Iterator[tuple[Expr, Column]]:
+    match relation:
+        case Filter() | Matching():
+            yield from _pairs(relation.input)
+        case Join():
+            yield from _pairs(relation.left)
+            yield from (pair for pair in relation.on if any(columns(pair[0])))
+
+
+def _conditions(relation: Relation) -> Iterator[Expr]:
+    match relation:
+        case Filter():
+            yield from _conditions(relation.input)
+            yield from conjuncts(relation.predicate)
+        case Matching():
+            yield from _conditions(relation.input)
+        case Join():
+            yield from _conditions(relation.left)

@@ -1,0 +1,141 @@
+"""What public tables say of keys and bounds: all values that can occur, whatever private tables hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import pytest
+from sql.study import prepare
+
+import dpsql
+from dpsql.analysis.domains import MAX_DERIVED
+from dpsql.connection import Connection
+
+RULES: dict[str, Any] = {
+    "version": 1,
+    "privacy_unit": "person",
+    "budget": {"epsilon": 100, "delta": 1e-6},
+    "tables": {
+        "sales": {
+            "unit": "person",
+            "rows_per_unit": 4,
+            "columns": {"item": {"type": "integer"}, "shop": {"type": "varchar"}},
+        },
+        "items": {"public": True},
+        "kinds": {"public": True},
+        "many": {"public": True},
+        "odd": {"public": True},
+        "nothing": {"public": True},
+    },
+}
+ITEMS = "(1, 'pen', 'a', 2.5), (2, 'Pen', 'b', 7.25), (3, NULL, 'b', -1.0), (4, 'ink', 'c', NULL)"
+PUBLIC = (
+    f"CREATE TABLE items AS SELECT * FROM (VALUES {ITEMS}) AS v(id, name, kind, price)",
+    "ALTER TABLE items ALTER name TYPE VARCHAR COLLATE nocase",
+    "CREATE TABLE kinds AS SELECT * FROM (VALUES ('a', 'blue'), ('b', 'red'), ('c', NULL)) AS v(kind, colour)",
+    f"CREATE TABLE many AS SELECT i AS id, 'n' || i AS name FROM range({MAX_DERIVED + 1}) AS r(i)",
+    "CREATE TABLE odd AS SELECT * FROM (VALUES (1, 'nan'::DOUBLE), (2, 'inf'::DOUBLE)) AS v(id, x)",
+    "CREATE TABLE nothing (id INTEGER, name VARCHAR, x DOUBLE)",
+)
+SALES = "CREATE TABLE sales AS SELECT i // 2 AS person, i % {most} AS item, 's' || i % 2 AS shop FROM range(200) AS r(i)"
+
+
+def study(most: int) -> Connection:
+    """The public tables, and sales of the items below `most`."""
+    database = duckdb.connect()
+    for statement in (*PUBLIC, SALES.format(most=most)):
+        database.execute(statement)
+    return dpsql.connect(database, policy=RULES, ledger=":memory:", epsilon=1)
+
+
+@pytest.fixture(scope="module", params=[1, 5], ids=["one item sold", "all sold"])
+def connection(request: pytest.FixtureRequest) -> Iterator[Connection]:
+    with study(request.param) as opened:
+        yield opened
+
+
+ON = "FROM sales JOIN items ON item = id"
+KINDS = "FROM sales, items, kinds WHERE item = id AND items.kind = kinds.kind"
+KEYS: list[tuple[str, list[set[Any]] | None]] = [
+    (f"SELECT name, COUNT(*) {ON} GROUP BY name", [{"pen", "Pen", "ink", None}]),
+    (f"SELECT kind, COUNT(*) {ON} WHERE price > 0 GROUP BY kind", [{"a", "b"}]),
+    (f"SELECT kind, COUNT(*) {ON} WHERE price > 0 OR item = 4 GROUP BY kind", [{"a", "b", "c"}]),
+    (f"SELECT kind, COUNT(*) {ON} WHERE price > 0 AND shop = 's1' GROUP BY kind", [{"a", "b"}]),
+    (f"SELECT name, COUNT(*) {KINDS} AND colour = 'red' GROUP BY name", [{"Pen", None}]),
+    (f"SELECT colour, COUNT(*) {KINDS} AND price = 2.5 GROUP BY colour", [{"blue"}]),
+    (f"SELECT colour, name, COUNT(*) {KINDS} AND name <> 'ink' GROUP BY ALL", [{"blue", "red"}, {"pen", "Pen"}]),
+    (f"SELECT UPPER(kind) || id AS k, COUNT(*) {ON} GROUP BY k", [{"A1", "B2", "B3", "C4"}]),
+    (f"SELECT UPPER(k), COUNT(*) FROM (SELECT kind AS k {ON} WHERE price > 0) GROUP BY 1", [{"A", "B"}]),
+    (
+        f"SELECT k, COUNT(*) FROM (SELECT person, kind AS k, COUNT(*) AS n {ON} GROUP BY person, kind) GROUP BY k",
+        [{"a", "b", "c"}],
+    ),
+    (f"SELECT kind, COUNT(*) {ON} WHERE EXISTS (SELECT * FROM kinds k WHERE k.kind = items.kind) GROUP BY kind", [{"a", "b", "c"}]),
+    ("SELECT k, COUNT(*) FROM sales JOIN (VALUES (1, 'x'), (9, 'y')) AS v(i, k) ON item = i GROUP BY k", [{"x", "y"}]),
+    ("SELECT name, COUNT(*) FROM sales JOIN nothing ON item = id GROUP BY name", [set()]),
+    (f"SELECT kind, COUNT(*) {ON} WHERE price > (SELECT AVG(item) FROM (SELECT LEAST(GREATEST(item, 0), 9) AS item FROM sales)) GROUP BY kind", [{"a", "b", "c"}]),
+    ("SELECT name, COUNT(*) FROM sales LEFT JOIN items ON item = id GROUP BY name", None),
+    ("SELECT name, COUNT(*) FROM sales JOIN many ON item = id GROUP BY name", None),
+    (f"SELECT name || shop AS k, COUNT(*) {ON} GROUP BY k", None),
+    (f"SELECT name, shop, COUNT(*) {ON} GROUP BY ALL", None),
+    (f"SELECT price, COUNT(*) {ON} GROUP BY price", None),
+    ("SELECT a.id, COUNT(*) FROM sales JOIN items a ON item = a.id CROSS JOIN many GROUP BY a.id", [{1, 2, 3, 4}]),
+    ("SELECT a.kind || b.kind AS k, COUNT(*) FROM sales JOIN items a ON item = a.id CROSS JOIN kinds b GROUP BY k", None),
+]  # fmt: skip
+BOUNDS = [
+    (f"SELECT SUM(price) {ON}", (-1, 7.25)),
+    (f"SELECT SUM(price * 2 + 1) {ON} WHERE price > 0", (1, 15.5)),
+    (f"SELECT SUM(p) FROM (SELECT price AS p {ON})", (-1, 7.25)),
+    (f"SELECT SUM(p) FROM (SELECT person, price AS p {ON} GROUP BY person, price)", (-1, 7.25)),
+    ("SELECT SUM(price) FROM sales LEFT JOIN items ON item = id", (-1, 7.25)),
+    ("SELECT SUM(id) FROM sales JOIN many ON item = id", (0, MAX_DERIVED)),
+]
+UNBOUNDED = [
+    f"SELECT SUM(price * item) {ON}",
+    "SELECT SUM(x) FROM sales JOIN odd ON item = id",
+    "SELECT SUM(x) FROM sales JOIN nothing ON item = id",
+]
+
+
+@pytest.mark.parametrize(("sql", "expected"), KEYS)
+def test_keys_over_public_columns_are_public(
+    connection: Connection, sql: str, expected: list[set[Any]] | None
+) -> None:
+    """All values that the public tables leave possible, whatever is sold; others are found out by a threshold."""
+    domains = prepare(connection, sql).releases[-1].plan.analysis.domains
+    assert (None if domains is None else [*map(set, domains)]) == expected
+    assert domains is None or all(len(set(values)) == len(values) for values in domains)
+
+
+@pytest.mark.parametrize(
+    "sql", [sql for sql, expected in KEYS if expected and all(expected) and "AVG" not in sql]
+)
+def test_no_key_is_left_out(sql: str) -> None:
+    """Every group that DuckDB finds is among those that are shown; its collation puts Pen and pen into one."""
+    with study(5) as connection, duckdb.connect() as plain:
+        for statement in (*PUBLIC, SALES.format(most=5)):
+            plain.execute(statement)
+        shown = {str(row[:-1]).casefold() for row in connection.query(sql).rows}
+        exact = {str(row[:-1]).casefold() for row in plain.execute(sql).fetchall()}
+        assert exact
+        assert exact <= shown
+
+
+@pytest.mark.parametrize(("sql", "expected"), BOUNDS)
+def test_public_columns_are_bounded_by_what_they_hold(
+    connection: Connection, sql: str, expected: tuple[float, float]
+) -> None:
+    """A sum over public columns needs no bounds in the policy."""
+    (measure,) = prepare(connection, sql).plan.analysis.measures
+    assert measure.interval.bounded
+    assert tuple(map(float, measure.interval.ends)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("sql", UNBOUNDED)
+def test_what_has_no_bounds_is_refused(connection: Connection, sql: str) -> None:
+    """Private columns, numbers that are none, and tables that hold nothing give no bounds."""
+    with pytest.raises(dpsql.QueryRejected) as caught:
+        prepare(connection, sql)
+    assert caught.value.code == "unbounded"
