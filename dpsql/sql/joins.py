@@ -95,7 +95,7 @@ def assemble(scope: Scope, items: Sequence[Attached], where: Sequence[Expr]) -> 
     """The relation of a FROM clause and the conditions of WHERE.
 
     Inner joins may be written in any order: a private source is put first, for its rows are the ones
-    that are followed.
+    that are followed, and then whatever repeats them least.
     """
     first_left = next((index for index, item in enumerate(items) if item.kind is JoinKind.LEFT), len(items))
     inner, rest = list(items[:first_left]), list(items[first_left:])
@@ -104,7 +104,7 @@ def assemble(scope: Scope, items: Sequence[Attached], where: Sequence[Expr]) -> 
     assembly.loose += [condition for item in inner for condition in item.conditions]
     pending = [item for item in inner if item is not start]
     while pending:
-        item = min(pending, key=lambda item: (not assembly.reaches(item), _rank(scope, item)))
+        item = min(pending, key=assembly.turn)
         assembly.join(item)
         pending.remove(item)
     for item in rest:
@@ -153,6 +153,19 @@ class _Assembly:
         """Whether an equality joins an item of the inner joins to what there is."""
         pairs = (self._pair(condition, item) for condition in self.loose)
         return any(pair is not None for pair in pairs)
+
+    def turn(self, item: Attached) -> tuple[bool, int, int]:
+        """The lower, the sooner an item of the inner joins is joined."""
+        return not self.reaches(item), _rank(self.scope, item), self._repeats(item)
+
+    def _repeats(self, item: Attached) -> int:
+        """How often a public table would repeat rows of people now; later it may be joined on more."""
+        right = self.scope.tables[item.alias].relation
+        pairs = [pair for part in self.loose if (pair := self._pair(part, item)) is not None]
+        if not pairs or is_private(right) or is_answered(right) or not is_private(self.built):
+            return 0
+        join = Join(self.built, right, JoinKind.INNER, tuple(pairs))
+        return self.scope.context.facts.multiplicity(join)
 
     def join(self, item: Attached) -> None:
         """Joins one more source."""

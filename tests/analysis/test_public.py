@@ -1,4 +1,4 @@
-"""What public tables say of keys and bounds: all values that can occur, whatever private tables hold."""
+"""What public tables say of keys, bounds and the order of joins: all values that can occur, whatever private tables hold."""
 
 from __future__ import annotations
 
@@ -131,6 +131,15 @@ def test_public_columns_are_bounded_by_what_they_hold(
     (measure,) = prepare(connection, sql).plan.analysis.measures
     assert measure.interval.bounded
     assert tuple(map(float, measure.interval.ends)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "tables", ["sales, items a, items b", "items a, sales, items b", "items b, items a, sales"]
+)
+def test_tables_are_joined_where_they_repeat_rows_least(connection: Connection, tables: str) -> None:
+    """Two items of a kind do not repeat rows that name the item, whatever order the tables are in."""
+    sql = f"SELECT COUNT(*) FROM {tables} WHERE a.kind = shop AND a.id = b.id AND b.id = item"
+    assert prepare(connection, sql).plan.analysis.bound.rows == 4
 
 
 @pytest.mark.parametrize("sql", UNBOUNDED)

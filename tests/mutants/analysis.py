@@ -41,6 +41,14 @@ FAULTS = (
         "tests/analysis/test_public.py::test_keys_over_public_columns_are_public",
     ),
     Fault(
+        "tables-joined-as-they-are-written",
+        "sql/joins.py",
+        "_rank(self.scope, item), self._repeats(item)",
+        "_rank(self.scope, item), 0",
+        "a public table is joined before all of its keys are there, and repeats rows",
+        "tests/analysis/test_public.py::test_tables_are_joined_where_they_repeat_rows_least",
+    ),
+    Fault(
         "one-side-of-or-lists-for-both",
         "analysis/domains.py",
         "return {expr: tuple(dict.fromkeys((*left[expr], *right[expr]))) for expr in left.keys() & right.keys()}",
