@@ -34,11 +34,14 @@ from dpsql.plan.nodes import (
     unit_source,
 )
 from dpsql.plan.tables import Link, Scan
-from dpsql.plan.types import Type, common
+from dpsql.plan.types import Type, Value, common
 from dpsql.sql import keys
 from dpsql.sql.clean import clean, widened
 from dpsql.sql.scalar_text import cast, column, constant, identifier, measured, write
 from dpsql.sql.within import exactly, within
+
+_FEW = 100
+"""Rows of constants up to which they are written one by one."""
 
 UNIT, OWNER, KEY, VALUE = '"#unit"', '"#owner"', '"#key"', '"#value"'
 
@@ -254,6 +257,12 @@ class _Block:
 def _values(source: Values) -> str:
     """Rows of constants; of no row at all, no row."""
     kinds = [column.type for column in source.columns]
+    if len(source.rows) > _FEW:
+        lists = (
+            f"UNNEST({_list([row[place] for row in source.rows], column.type)}) AS {identifier(column.name)}"
+            for place, column in enumerate(source.columns)
+        )
+        return f"SELECT {', '.join(lists)}"
     rows = source.rows or ((None,) * len(kinds),)
     texts = [
         f"({', '.join(cast(constant(value), kind) for value, kind in zip(row, kinds, strict=True))})"
@@ -261,6 +270,14 @@ def _values(source: Values) -> str:
     ]
     names = ", ".join(identifier(column.name) for column in source.columns)
     return f"SELECT * FROM (VALUES {', '.join(texts)}) AS v({names}){'' if source.rows else ' WHERE FALSE'}"
+
+
+def _list(values: Sequence[Value], kind: Type) -> str:
+    """The values of a column as a list, numbers as one text: the engine plans each constant for itself."""
+    if kind in (Type.INTEGER, Type.DOUBLE):
+        numbers = ", ".join("NULL" if value is None else repr(value) for value in values)
+        return f"CAST('[{numbers}]' AS {kind.value}[])"
+    return f"[{', '.join(cast(constant(value), kind) for value in values)}]"
 
 
 def _pending(source: Answer) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import duckdb
 import pytest
 from worlds import COLUMNS, Declared, Row, cells, close_all, person, prepared, statistics, world
 
@@ -75,3 +76,16 @@ def test_groups_come_in_the_order_of_their_keys(unit: str) -> None:
         connection = world(*(person(who, word=word) for who, word in enumerate(ordered)), unit=unit)
         found = sent(connection, "SELECT word, COUNT(*) FROM people GROUP BY word")
         assert [row[0] for row in found] == words
+
+
+@pytest.mark.parametrize("many", [3, 200])
+def test_constants_are_the_same_however_many_there_are(many: int) -> None:
+    """A long VALUES list is written in another way than a short one, and holds the same rows."""
+    odd = ["1e300, 'it''s'", "-1e-1, NULL", "5e-324, 'ä, [b]'"]
+    rows = [
+        f"({place}, {odd[place % 3]}, DATE '2024-01-0{1 + place % 3}', {place % 2 == 1})"
+        for place in range(many)
+    ]
+    sql = f"SELECT * FROM (VALUES {', '.join(rows)}, (NULL, NULL, 'last', NULL, NULL)) AS v(i, x, s, d, b)"
+    found = world(person(1)).query(sql).rows
+    assert sorted(found, key=str) == sorted(duckdb.sql(sql).fetchall(), key=str)
