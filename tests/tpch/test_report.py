@@ -34,6 +34,15 @@ def test_each_query_has_its_verdict(unit: str) -> None:
         assert re.fullmatch(r"( \|)+" if "refused" in start else ANSWERED, numbers), line
 
 
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_errors_have_fallen(unit: str) -> None:
+    """Where there is an error at both losses, it is no larger at more loss."""
+    lines = [re.findall(r"([\d.]+)% \|", line) for line in table(unit)]
+    both = [tuple(map(float, errors)) for errors in lines if len(errors) == 2]
+    assert len(both) >= 20
+    assert all(large <= small for small, large in both)
+
+
 def test_what_it_points_to_is_there() -> None:
     """Each query and rewrite that the page links to is a file."""
     links = LINK.findall(PAGE)

@@ -1,7 +1,7 @@
 """TPC-H's 22 queries as published, under two privacy units: answered, public, or refused for a reason.
 
 What is answered differs from DuckDB's own answer by its noise alone, which falls as epsilon grows; what is public
-is that answer; and for what is refused there is something else to ask, of which the same holds.
+is that answer; and for what is refused, or shows next to nothing, there is something else to ask.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import duckdb
 import pytest
 from tpch.accuracy import Comparison, compare, noises
 from tpch.study import QUERIES, UNITS, database, policy
-from tpch.verdicts import CASES, DELTA, PUBLIC, REFUSED, REWRITES, keys, rewritten_keys
+from tpch.verdicts import CASES, DELTA, LOSSES, PUBLIC, REFUSED, REWRITES, SPARSE, keys, rewritten_keys
 
 import dpsql
 from dpsql.connection import Connection
@@ -23,10 +23,11 @@ from dpsql.engine import Asked
 
 CERTAIN = 1 - 1e-9
 """The confidence of intervals that hold, of all cells of all answers."""
-LOSSES = (1, 100)
 ANSWERED = [(unit, number) for unit, number in CASES if number not in PUBLIC[unit] | REFUSED[unit].keys()]
 DERIVED = [(unit, number) for unit in UNITS for number in (8, 14)]
 """The answers that are quotients of noisy values: their cells have no interval."""
+QUOTIENT_LOSSES = (1, 10_000)
+"""Losses so far apart that the larger leaves the divisor's noise small beside the divisor, even of Q8's few rows."""
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +53,17 @@ def charged(study: Connection) -> int:
 
 
 def asked(
-    study: Connection, exact: duckdb.DuckDBPyConnection, sql: str, names: tuple[int, ...]
+    study: Connection,
+    exact: duckdb.DuckDBPyConnection,
+    sql: str,
+    names: tuple[int, ...],
+    losses: tuple[int, ...] = LOSSES,
 ) -> list[Comparison]:
     """A query's answer at each loss beside the exact one; its columns are those of DuckDB."""
     theirs = exact.execute(sql)
     columns, rows = [name for name, *_ in theirs.description or ()], theirs.fetchall()
     found = []
-    for epsilon in LOSSES:
+    for epsilon in losses:
         ours = study.query(sql, epsilon=epsilon, delta=DELTA)
         assert [name.lower() for name in ours.columns] == [name.lower() for name in columns]
         found.append(compare(ours, rows, names, CERTAIN))
@@ -81,9 +86,11 @@ def hold(answers: list[Comparison]) -> None:
 def test_an_answer_is_exact_but_for_its_noise(
     studies: dict[str, Connection], exact: duckdb.DuckDBPyConnection, unit: str, number: int
 ) -> None:
-    """It has DuckDB's columns, is charged, and DuckDB's numbers are within narrowing intervals."""
+    """It has DuckDB's columns and groups, is charged, and DuckDB's numbers are within narrowing intervals."""
     before = charged(studies[unit])
-    hold(asked(studies[unit], exact, QUERIES[number], keys(number)))
+    answers = asked(studies[unit], exact, QUERIES[number], keys(number))
+    hold(answers)
+    assert number in SPARSE[unit] or all(answer.both == answer.exact for answer in answers)
     assert charged(studies[unit]) > before
 
 
@@ -104,7 +111,8 @@ def test_the_error_of_a_quotient_falls(
     errors = [
         [answer.error for answer in runs]
         for runs in zip(
-            *(asked(studies[unit], exact, QUERIES[number], keys(number)) for _ in range(9)), strict=True
+            *(asked(studies[unit], exact, QUERIES[number], keys(number), QUOTIENT_LOSSES) for _ in range(9)),
+            strict=True,
         )
     ]
     small, large = (statistics.median(error for error in found if error is not None) for found in errors)
@@ -128,21 +136,27 @@ def test_what_is_public_is_exact_and_free(
 @pytest.mark.parametrize(
     ("unit", "number"), [(unit, number) for unit, numbers in REFUSED.items() for number in numbers]
 )
-def test_a_refusal_says_why_and_something_else_can_be_asked(
-    studies: dict[str, Connection], exact: duckdb.DuckDBPyConnection, unit: str, number: int
-) -> None:
-    """It has its code, a reason and a way out, and is free; the rewrite beside the queries is answered."""
+def test_a_refusal_says_why(studies: dict[str, Connection], unit: str, number: int) -> None:
+    """It has its code, a reason and a way out, and is free."""
     before = charged(studies[unit])
     with pytest.raises(dpsql.QueryRejected) as caught:
         studies[unit].query(QUERIES[number])
     assert caught.value.code == REFUSED[unit][number]
     assert caught.value.hint
     assert charged(studies[unit]) == before
+
+
+@pytest.mark.parametrize(("unit", "number"), REWRITES)
+def test_what_is_asked_instead_is_answered(
+    studies: dict[str, Connection], exact: duckdb.DuckDBPyConnection, unit: str, number: int
+) -> None:
+    """Every group of the rewrite is shown, with numbers that are exact but for their noise."""
     answers = asked(studies[unit], exact, REWRITES[unit, number], rewritten_keys(unit, number))
     hold(answers)
-    assert answers[-1].both
+    assert all(answer.both == answer.exact for answer in answers)
 
 
-def test_each_refusal_has_a_rewrite() -> None:
-    """And there is none of a query that is answered."""
-    assert set(REWRITES) == {(unit, number) for unit, numbers in REFUSED.items() for number in numbers}
+def test_there_is_something_to_ask_instead() -> None:
+    """Of what is refused, and of what shows next to nothing."""
+    poor = {(unit, number) for unit in UNITS for number in REFUSED[unit].keys() | SPARSE[unit]}
+    assert set(REWRITES) == poor

@@ -20,6 +20,10 @@ REFUSED = {
     },
 }
 """The codes of what is refused."""
+SPARSE = {"customer": frozenset({3, 15, 20}), "supplier": frozenset({3, 10, 11, 16, 18})}
+"""The queries by orders, parts and the like, whose groups hold so few units that most or all are withheld."""
+LOSSES = (1, 100)
+"""The epsilons that are compared."""
 DELTA = 1e-6
 """What each answer may spend on choosing groups."""
 CASES = [(unit, number) for unit in UNITS for number in QUERIES]
