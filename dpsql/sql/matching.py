@@ -95,7 +95,7 @@ def _check(scope: Scope, node: exp.Expr, relation: Relation, right: Source, on: 
             "rows are matched with private rows of the same privacy unit, since others may not decide on them",
             "compare the units: EXISTS (SELECT … WHERE inner.unit = outer.unit)"
             if is_private(relation)
-            else "join them, so that each row is somebody's; DISTINCT with the unit leaves out repetitions",
+            else "join them, so that each row is somebody's, and count each key once: COUNT(DISTINCT key)",
         )
 
 
