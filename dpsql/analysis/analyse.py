@@ -10,7 +10,7 @@ from dpsql.analysis import domains
 from dpsql.analysis.bounds import Known, conditions, interval
 from dpsql.analysis.domains import Domain
 from dpsql.analysis.lattice import Lattice
-from dpsql.analysis.public import looked_up_interval, looked_up_values
+from dpsql.analysis.public import looked_up_interval, looked_up_values, tied
 from dpsql.analysis.stability import Bound, PublicFacts, bound
 from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Call, Expr
@@ -86,9 +86,9 @@ def analyse(release: Release, facts: PublicFacts, *, replace: bool) -> Analysis:
 def _domains(release: Release, known: Known, facts: PublicFacts) -> tuple[Domain, ...] | None:
     found: list[Domain] = []
     listed, most = domains.listed(release.input), domains.MAX_GROUPS
-    for key in release.keys:
+    for index, key in enumerate(release.keys):
         values = domains.domain(key.expr, known, listed)
-        if values is None:
+        if values is None and not tied(release, index):
             values, most = looked_up_values(key.expr, release.input, facts), domains.MAX_DERIVED
         if values is None or prod(map(len, found)) * len(values) > most:
             return None

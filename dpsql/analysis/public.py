@@ -27,6 +27,7 @@ from dpsql.plan.nodes import (
     Post,
     Project,
     Relation,
+    Release,
     Source,
     is_answered,
     is_private,
@@ -54,6 +55,25 @@ def looked_up_values(expr: Expr, relation: Relation, facts: PublicFacts) -> Doma
         return None
     known = sorted(value for value in values if value is not None)
     return (*known, None) if None in values else tuple(known)
+
+
+def tied(release: Release, index: int) -> bool:
+    """Whether another key is of the same public rows as this one, or of what these are found by.
+
+    All pairs of a code and its name would else be released, of which most can have no rows.
+    """
+    traced = _traced(release.keys[index].expr, release.input)
+    if traced is None:
+        return False
+    expr, relation = traced
+    own = {column.source for column in columns(expr)}
+    found_by = {
+        column for ours, theirs in _pairs(relation) if theirs.source in own for column in columns(ours)
+    }
+    others = (
+        _within(key.expr, release.input, relation) for place, key in enumerate(release.keys) if place != index
+    )
+    return any(column.source in own or column in found_by for other in others for column in columns(other))
 
 
 def looked_up_interval(expr: Expr, relation: Relation, facts: PublicFacts) -> Interval:
@@ -97,6 +117,16 @@ def _traced(expr: Expr, relation: Relation) -> tuple[Expr, Relation] | None:
         if len(read) > 1 or not all(column in items for column in columns(expr)):
             return None
         expr, relation = _substituted(expr, items), _input(found[0])
+
+
+def _within(expr: Expr, relation: Relation, inner: Relation) -> Expr:
+    """An expression in terms of the tables of an inner relation, as far as it comes from there."""
+    while relation is not inner:
+        found = [source for source in sources(relation) if source.alias in _aliases(expr)]
+        if len(found) != 1 or not all(column in _items(found[0]) for column in columns(expr)):
+            return expr
+        expr, relation = _substituted(expr, _items(found[0])), _input(found[0])
+    return expr
 
 
 def _items(source: Source) -> Mapping[Column, Expr]:

@@ -81,6 +81,9 @@ KEYS: list[tuple[str, list[set[Any]] | None]] = [
     (f"SELECT name || shop AS k, COUNT(*) {ON} GROUP BY k", None),
     (f"SELECT name, shop, COUNT(*) {ON} GROUP BY ALL", None),
     (f"SELECT price, COUNT(*) {ON} GROUP BY price", None),
+    (f"SELECT name, kind, COUNT(*) {ON} GROUP BY ALL", None),
+    (f"SELECT name, item, COUNT(*) {ON} GROUP BY ALL", None),
+    (f"SELECT n, i, COUNT(*) FROM (SELECT person, name AS n, item AS i {ON}) GROUP BY ALL", None),
     ("SELECT a.id, COUNT(*) FROM sales JOIN items a ON item = a.id CROSS JOIN many GROUP BY a.id", [{1, 2, 3, 4}]),
     ("SELECT a.kind || b.kind AS k, COUNT(*) FROM sales JOIN items a ON item = a.id CROSS JOIN kinds b GROUP BY k", None),
 ]  # fmt: skip
