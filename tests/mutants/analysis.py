@@ -219,8 +219,8 @@ FAULTS = (
     Fault(
         "verification-forgets-rows-without-a-value",
         "analysis/verify.py",
-        "yield {ROWS: 1, UNITS: 1, count: 0, total: 0}",
-        "yield {ROWS: 0, UNITS: 0, count: 0, total: 0}",
+        "yield {ROWS: 1, UNITS: 1, count: 0, total: 0, values: 0}",
+        "yield {ROWS: 0, UNITS: 0, count: 0, total: 0, values: 0}",
         "what a row whose argument is NULL moves is not looked at",
         "tests/analysis/test_norms.py::test_each_kind_of_row_is_tried",
     ),

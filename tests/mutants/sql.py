@@ -31,7 +31,7 @@ FAULTS = (
     ),
     Fault(
         "grouping-set-takes-every-key",
-        "sql/lower.py",
+        "sql/grouping.py",
         "self.group_all(keys, items)",
         "self.group_all(every, items)",
         "each set has the groups of all of them, at a price for few",
