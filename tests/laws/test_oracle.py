@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis.strategies import SearchStrategy
 from laws.oracle import Bench, Case, cases
-from laws.plans import expressions
+from laws.plans import applied, expressions
 from laws.profiles import DEEP, DRAWN, FAST, FEATURED
 
 from dpsql.aggregates import AGGREGATES
@@ -22,7 +22,7 @@ from dpsql.aggregates.within import WITHIN
 from dpsql.analysis.choose import Measured
 from dpsql.functions import FUNCTIONS
 from dpsql.mechanisms import DiscreteGaussian, Geometric
-from dpsql.plan.expr import Call, Expr, Released, walk
+from dpsql.plan.expr import Expr, Released, walk
 from dpsql.plan.nodes import (
     Filter,
     Grouped,
@@ -52,15 +52,15 @@ def test_no_neighbour_moves_a_statistic_further_than_derived(part: int) -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_no_neighbour_moves_a_statistic_that_a_function_is_part_of(function: str) -> None:
-    """The same for plans most of which apply one function, for each function."""
-    seen: set[str] = set()
+    """The same for plans of which at least every third applies one function, for each function."""
+    applying: list[bool] = []
 
     def law(case: Case) -> None:
         BENCH.check(case)
-        seen.update(kinds(case, BENCH.prepare(case).plan))
+        applying.append(function in applied(case.post.release))
 
     search(FEATURED, function, cases(BENCH, function), law)
-    assert f"function {function}" in seen
+    assert sum(applying) >= len(applying) / 3
 
 
 @pytest.mark.deep
@@ -113,7 +113,6 @@ def kinds(case: Case, plan: Measured) -> Iterator[str]:
     yield from _nodes(release.input)
     for expr in expressions(release):
         yield from (type(part).__name__ for part in walk(expr))
-        yield from (f"function {part.function.name}" for part in walk(expr) if isinstance(part, Call))
     yield from (f"aggregate {item.function}" for item in release.aggregations)
     for measured in plan.blocks:
         yield f"block {measured.block.name.rstrip('0123456789')}"
