@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import NoReturn, TypeVar
@@ -166,6 +166,7 @@ class Expressions:
     columns: Sequence[Column | Released]
     featured: str
     deepest: int = DEEPEST
+    released: Callable[[Type], Expr | None] | None = None
 
     def expression(self, kind: Type) -> Expr:
         """An expression of a type, or of a number's other type where integers would be too large."""
@@ -184,11 +185,12 @@ class Expressions:
         return self._call(self.draw(one_of(_producers(kind))), kind, depth)
 
     def leaf(self, kind: Type) -> Expr:
-        """A column of a type or, where there is none and now and then, a constant."""
+        """A column of a type or, where there is none and now and then, a constant or what is released."""
         fitting = [column for column in self.columns if column.type is kind]
         if fitting and self.draw(OFTEN):
             return self.one(fitting)
-        return self.draw(one_of(_literals(kind)))
+        value = self.released(kind) if self.released is not None and self.draw(SELDOM) else None
+        return self.draw(one_of(_literals(kind))) if value is None else value
 
     def one(self, among: Sequence[T]) -> T:
         """One of several things."""

@@ -59,7 +59,7 @@ class _Plans:
 
     def plan(self) -> Post:
         input_, read = self.relations.block(self.draw(_DEPTHS))
-        drawn = self.relations.expressions(read)
+        drawn = self.relations.expressions(read, private=True)
         keys = tuple(Key(f"k{place}", expr) for place, expr in enumerate(self.keys(drawn, input_)))
         aggregations = tuple(self.aggregations(drawn, input_, least=0 if keys else 1))
         release = Release(input_, keys, aggregations, self.relations.max_groups)

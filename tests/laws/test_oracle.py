@@ -22,7 +22,7 @@ from dpsql.aggregates.within import WITHIN
 from dpsql.analysis.choose import Measured
 from dpsql.functions import FUNCTIONS
 from dpsql.mechanisms import DiscreteGaussian, Geometric
-from dpsql.plan.expr import Expr, Released, walk
+from dpsql.plan.expr import Expr, Released, Scalar, walk
 from dpsql.plan.nodes import (
     Filter,
     Grouped,
@@ -33,7 +33,9 @@ from dpsql.plan.nodes import (
     Relation,
     SetKind,
     SetOperation,
+    Source,
     inputs,
+    is_answered,
     is_private,
 )
 from dpsql.plan.tables import Scan, UnitKind
@@ -111,6 +113,8 @@ def kinds(case: Case, plan: Measured) -> Iterator[str]:
     """What a case is an example of."""
     release, analysis = case.post.release, plan.analysis
     yield from _nodes(release.input)
+    yield from ("value in a key" for key in release.keys if _valued(key.expr))
+    yield from ("value in an aggregate" for item in release.aggregations if _valued(item.argument))
     for expr in expressions(release):
         yield from (type(part).__name__ for part in walk(expr))
     yield from (f"aggregate {item.function}" for item in release.aggregations)
@@ -140,15 +144,46 @@ def _nodes(relation: Relation) -> Iterator[str]:
             yield str(relation.kind)
             if is_private(relation.right):
                 yield "proven join" if relation.proven else "private join"
+            elif is_answered(relation.right):
+                yield "left joined answer" if relation.kind is JoinKind.LEFT else "joined answer"
         case Matching():
             yield "anti matching" if relation.anti else "matching"
+            yield from _matched(relation.right)
         case Project():
             yield "distinct" if relation.distinct else "project"
+            if relation.distinct and isinstance(relation.input, Grouped):
+                yield "distinct groups"
         case Grouped():
             yield from (f"within {item.function}" for item in relation.aggregates)
+            if any(map(_valued, (*relation.keys, *(item.argument for item in relation.aggregates)))):
+                yield "value in groups"
         case SetOperation():
             yield str(relation.kind)
+            yield from _sides(relation)
         case Filter():
-            pass
+            if _valued(relation.predicate):
+                yield "value in a condition"
     for part in inputs(relation):
         yield from _nodes(part)
+
+
+def _valued(expr: Expr | None) -> bool:
+    """Whether an expression reads a single released value."""
+    return expr is not None and any(isinstance(part, Scalar) for part in walk(expr))
+
+
+def _matched(right: Source) -> Iterator[str]:
+    """What rows are matched with."""
+    if is_answered(right):
+        yield "answer matched"
+    if is_private(right) and any(isinstance(part, (Project, SetOperation)) for part in inputs(right)):
+        yield "derived rows matched"
+
+
+def _sides(operation: SetOperation) -> Iterator[str]:
+    """What is put together, where it is private."""
+    for side in inputs(operation):
+        if is_private(side) and isinstance(side, SetOperation):
+            yield "set of sets"
+        if is_private(side) and isinstance(side, Project) and isinstance(side.input, Grouped):
+            yield "set of groups"
