@@ -40,7 +40,7 @@ from dpsql.plan.types import Type
 
 MOST_GROUPS = 400
 """Second keys with which there would be more groups are left out, to save time."""
-_DEPTHS = one_of((0, 0, 1, 2))
+_DEPTHS = one_of((0, 1, 1, 2))
 _KEYS = one_of((0, 1, 1, 2))
 _AGGREGATIONS = one_of((1, 1, 2, 3, 0))
 _OF_ROWS = tuple(name for name, entry in AGGREGATES.items() if Moment.UNITS not in entry.moments)

@@ -102,7 +102,7 @@ class Relations:
         if private and not self.rules.by_row:
             for _ in range(self.draw(_PRIVATE_JOINS)):
                 items += self._private_join(scope, depth)
-        if private and depth and self.draw(SELDOM):
+        if private and depth > 0 and not self.draw(OFTEN):
             items += answer_join(self, scope)
         for _ in range(self.draw(_PUBLIC_JOINS)):
             items.append(self._public_join(scope, depth))
@@ -111,8 +111,8 @@ class Relations:
             relation = assemble(scope, items, where)
         except QueryRejected:  # joined to an answer by keys that would be converted
             reject()
-        while depth and self.draw(SELDOM):
-            relation = matched(self, scope, relation, depth - 1, private=private)
+        while depth > 0 and not self.draw(OFTEN):
+            relation = matched(self, scope, relation, depth, private=private)
         return relation, known(scope)
 
     def one(self, among: Sequence[T]) -> T:
@@ -180,7 +180,7 @@ class Relations:
 
     def source(self, depth: int, *, private: bool = True) -> Named:
         """A table or, now and then, a derived one."""
-        if depth and not self.draw(OFTEN):
+        if depth > 0 and self.draw(HALF):
             derived = self._derived(self.alias("d"), depth - 1, private=private)
             return Named(derived, {fold(column.name): column for column in derived.columns})
         if not private and self.draw(SELDOM):
@@ -279,7 +279,7 @@ class Relations:
         wanted: list[Expr] = []
 
         def side(_: Context, __: exp.Expr, name: str, ___: Sequence[str]) -> Source:
-            if depth and not wanted and self.draw(HALF):
+            if depth >= 0 and not wanted and self.draw(HALF):
                 first = self._derived(name, depth - 1, private=private)
                 wanted[:] = first.columns
                 return first
