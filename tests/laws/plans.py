@@ -99,7 +99,9 @@ class _Plans:
 
     def key(self, drawn: Expressions) -> Expr | None:
         plain = [
-            column for column in drawn.columns if not (isinstance(column, Column) and column.facts.is_unit)
+            column
+            for column in drawn.columns
+            if column.type is not Type.NULL and not (isinstance(column, Column) and column.facts.is_unit)
         ]
         constant = [column for column in plain if column.name == "k"]
         if self.relations.rules.partition and constant and self.draw(HALF):
