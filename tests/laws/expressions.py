@@ -189,7 +189,7 @@ class Expressions:
         fitting = [column for column in self.columns if column.type is kind]
         if fitting and self.draw(OFTEN):
             return self.one(fitting)
-        value = self.released(kind) if self.released is not None and self.draw(SELDOM) else None
+        value = self.released(kind) if self.released is not None and self.draw(HALF) else None
         return self.draw(one_of(_literals(kind))) if value is None else value
 
     def one(self, among: Sequence[T]) -> T:
