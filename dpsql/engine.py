@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -27,8 +27,8 @@ from dpsql.errors import InternalError, QueryRejected
 from dpsql.mechanisms import Entropy, SystemEntropy
 from dpsql.plan import show
 from dpsql.plan.expr import Expr, Literal, Scalar
-from dpsql.plan.nodes import Answer, Join, Post, Release, Values, private_tables
-from dpsql.plan.steps import Known, releases, resolved, steps
+from dpsql.plan.nodes import Answer, Join, Post, Relation, Release, Values, private_tables
+from dpsql.plan.steps import Known, needs, releases, resolved, steps
 from dpsql.plan.traces import traces
 from dpsql.policy import Policy
 from dpsql.prepared import Asked, Prepared, PreparedRelease
@@ -59,7 +59,8 @@ class PublicTables:
 
     def multiplicity(self, join: Join) -> int:
         """The most rows of the right side of `join` that one row can be equal to."""
-        sql = emit_multiplicity(join)
+        right = resolved(join.right, self._values(join.right))
+        sql = emit_multiplicity(replace(join, right=right))
         if sql not in self._known:
             self._known[sql] = self.backend.public_number(sql)
         return self._known[sql]
@@ -70,6 +71,16 @@ class PublicTables:
         if sql not in self._rows:
             self._rows[sql], _ = self.backend.public_rows(sql)
         return self._rows[sql]
+
+    def _values(self, source: Relation) -> Known:
+        """The values of the queries of public tables that a public source reads."""
+        values: dict[Scalar | Answer, Expr | Values] = {}
+        for step in needs(source):
+            if isinstance(step, Release):
+                raise TypeError("what depends on a release is looked up by nobody before it")
+            found, _ = self.backend.public_rows(emit_post(resolved(step.post, values), Originals()))
+            values[step] = _known(step, found)
+        return values
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,11 @@ from dpsql.plan.nodes import (
     Relation,
     Release,
     Source,
-    is_answered,
     is_private,
     optional,
     sources,
 )
+from dpsql.plan.steps import needs
 from dpsql.plan.types import Type
 
 _LISTED = frozenset({Type.VARCHAR, Type.INTEGER})
@@ -93,7 +93,7 @@ def _bounds(column: Column, source: Source | None, facts: PublicFacts) -> Interv
     if is_private(source):
         item = _items(source).get(column)
         return None if item is None else looked_up_interval(item, _input(source), facts)
-    if is_answered(source):
+    if needs(source):
         return None
     ends = []
     for descending in (False, True):
@@ -162,7 +162,7 @@ def _public_part(relation: Relation, wanted: set[str]) -> Relation | None:
     public = {
         source.alias: source
         for source in sources(relation)
-        if not is_private(source) and not is_answered(source) and source.alias not in outer
+        if not is_private(source) and not needs(source) and source.alias not in outer
     }
     if not wanted or not wanted <= public.keys():
         return None

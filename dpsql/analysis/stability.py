@@ -28,12 +28,14 @@ from dpsql.plan.nodes import (
     SetKind,
     SetOperation,
     Values,
+    inputs,
     is_answered,
     is_private,
     optional,
     private_scans,
     sources,
 )
+from dpsql.plan.steps import needs
 from dpsql.plan.tables import Contribution, Scan, UnitKind
 from dpsql.plan.types import Value
 from dpsql.policy import fold
@@ -81,7 +83,7 @@ def most_rows(relation: Relation, facts: PublicFacts) -> int:
 
     Where units have ids no guarantee rests on this: as many rows as this says count, and the engine
     leaves out the others. Where each row is a unit, nothing but filters and joins with public tables
-    is accepted, and these are looked up.
+    is accepted, and these are looked up; what a query within them computes is not relied on.
     """
     match relation:
         case Scan():
@@ -118,10 +120,9 @@ def _most_values(exprs: Sequence[Expr], relation: Relation) -> int:
 
 def _joined_rows(join: Join, facts: PublicFacts) -> int:
     left = most_rows(join.left, facts)
-    if is_answered(join.right):
-        return left  # by its group keys, which lowering sees to
     if not is_private(join.right):
-        return left * max(1, facts.multiplicity(join))
+        # By its group keys, which lowering sees to, or as was looked up.
+        return left if is_answered(join.right) else left * max(1, facts.multiplicity(join))
     right = most_rows(join.right, facts)
     if any(unique(theirs, join.right) for _, theirs in join.on):
         return left
@@ -173,9 +174,20 @@ def bound(release: Release, domain_size: int | None, facts: PublicFacts) -> Boun
         rows=rows,
         groups=min(proven, stated),
         limited=stated < proven,
-        per_unit=rows > 1 or any(scan.unit.kind is UnitKind.COLUMN for scan in tables),
+        per_unit=rows > 1
+        or _computed(release.input)
+        or any(scan.unit.kind is UnitKind.COLUMN for scan in tables),
         min_frequency=max(known.min_frequency for known in declared),
     )
+
+
+def _computed(relation: Relation) -> bool:
+    """Whether rows are joined to public ones that depend on the value of a query, which is computed anew."""
+    match relation:
+        case Join(right=right) if not is_private(right) and not is_answered(right) and needs(right):
+            return True
+        case _:
+            return any(map(_computed, inputs(relation)))
 
 
 def _constant_keys(release: Release) -> bool:
@@ -204,7 +216,7 @@ def describe(relation: Relation, facts: PublicFacts) -> str:
             return _whose(relation)
         case Filter() | Matching():
             return "stability 1"
-        case Join(right=right) if is_answered(right):
+        case Join(right=right) if is_answered(right) and not is_private(right):
             return "stability 1: at most one answered row for a key"
         case Join(right=right) if not is_private(right):
             times = max(1, facts.multiplicity(relation))

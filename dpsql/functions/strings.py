@@ -299,7 +299,7 @@ ENTRIES = (
         "concatenate",
         "s || u",
         fixed(Type.VARCHAR, TEXT, TEXT),
-        "({0} || {1})",
+        "CAST({0} || {1} AS VARCHAR)",
         _DEFINED,
         strict=True,
         names=("||",),

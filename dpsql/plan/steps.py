@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from dpsql.plan.expr import Expr, Function, Scalar
-from dpsql.plan.nodes import Answer, Post, Release, Values
+from dpsql.plan.nodes import Answer, Post, Relation, Release, Values
 
 Part = TypeVar("Part")
 Step = Release | Scalar | Answer
@@ -22,6 +22,13 @@ def steps(post: Post) -> tuple[Step, ...]:
     """
     found: dict[Step, None] = {}
     _find(post, found, below=False)
+    return tuple(found)
+
+
+def needs(relation: Relation) -> tuple[Step, ...]:
+    """What is answered before the rows of a relation can be read, each once and after what it needs."""
+    found: dict[Step, None] = {}
+    _find(relation, found, below=True)
     return tuple(found)
 
 

@@ -15,6 +15,7 @@ from dpsql.plan.nodes import (
     Join,
     JoinKind,
     Relation,
+    Release,
     Source,
     is_answered,
     is_private,
@@ -22,6 +23,7 @@ from dpsql.plan.nodes import (
     private_scans,
     sources,
 )
+from dpsql.plan.steps import needs
 from dpsql.plan.tables import Scan, Unit, UnitKind
 from dpsql.plan.types import Type, common
 from dpsql.policy import fold
@@ -176,13 +178,8 @@ class _Assembly:
         right, proven = self.scope.tables[item.alias].relation, False
         if is_private(right):
             right, proven = self._private(item, right, on)
-        elif is_answered(right) and is_private(self.built) and not is_unique(right, _unconverted(on)):
-            self.scope.source.refuse(
-                item.node,
-                "join",
-                "private rows are joined to released ones on all group keys of these, and nothing else",
-                "write ON private.key = released.key, or (SELECT …) for a single value",
-            )
+        elif is_private(self.built) and not is_unique(right, _unconverted(on)):
+            self._check_known(item, right)
         reached = self.reached | {right.alias}
         if left and any(not _names(condition) <= reached for condition in others):
             self.scope.source.refuse(item.node, "join", "ON may only name tables before it")
@@ -220,6 +217,23 @@ class _Assembly:
                 if isinstance(right, Scan) and _leads(theirs, right, ours, self.built):
                     return replace(right, unit=Unit(UnitKind.COLUMN)), True
         return right, False
+
+    def _check_known(self, item: Attached, right: Source) -> None:
+        """Refuses a public source of which nothing says, before its rows are released, how many join one row."""
+        if is_answered(right):
+            self.scope.source.refuse(
+                item.node,
+                "join",
+                "private rows are joined to released ones on all group keys of these, and nothing else",
+                "write ON private.key = released.key, or (SELECT …) for a single value",
+            )
+        if any(isinstance(step, Release) for step in needs(right)):
+            self.scope.source.refuse(
+                item.node,
+                "join",
+                "how many rows of it one private row is joined to would depend on what is released",
+                "compare with the released value in WHERE, after the join",
+            )
 
     def _unit_hint(self, right: Relation) -> str | None:
         for theirs in self._identities(right):

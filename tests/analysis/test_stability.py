@@ -60,6 +60,14 @@ def test_a_query_may_only_lower_the_bound() -> None:
     assert bound(sql, max_groups=2, rows=20, groups=3).groups == 2
 
 
+def test_what_is_released_within_a_joined_table_leaves_its_rows_as_many() -> None:
+    """Rows of a unit that are joined to others of it multiply, whether or not an answer chose among them."""
+    for chosen in ("", " WHERE k IN (SELECT k FROM t GROUP BY k)"):
+        sql = f"SELECT COUNT(*) FROM t JOIN (SELECT u, x FROM t{chosen}) AS d ON t.u = d.u"
+        plan = World(policy(rows=3)).prepare(sql).releases[-1].plan
+        assert plan.analysis.bound.rows == 9
+
+
 @pytest.mark.parametrize(
     ("keys", "column", "expected"),
     [

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import duckdb
 import pytest
 from attacks.naive import Naive
-from worlds import connected, observed, person, world
+from worlds import connected, engine_of, observed, person, prepared, world
 
 import dpsql
 from dpsql.connection import Connection
+from dpsql.engine import Asked
 
 FIRST = 2**60
 KEYS = 20
 WARDS = "(SELECT ward, COUNT(*) AS n FROM stays GROUP BY ward) AS w"
 LARGEST = 2**55
+LARGE = {"epsilon": 50_000, "delta": 1e-6}
+PUBLIC = {"copies": {"public": True}}
 
 
 def hospital(first: int) -> Connection:
@@ -57,6 +61,60 @@ def test_a_careless_engine_counts_one_row_for_each_key() -> None:
     sql = f"SELECT COUNT(*) FROM people JOIN wards ON free * 0 + {float(FIRST)!r} = ward"
     ours, theirs = (Naive(world(*people, setup=setup)) for people in ([], [person(99)]))
     assert theirs.number(sql) - ours.number(sql) > KEYS / 2
+
+
+COPIES = f"CREATE TABLE copies AS SELECT 1 AS one, i AS number FROM range({KEYS}) AS r(i)"
+VALUES_WITHIN = {
+    "number < (SELECT MAX(number) + 1 FROM copies)": KEYS,
+    "number >= (SELECT AVG(number) FROM copies)": KEYS // 2,
+    "number = (SELECT MIN(number) FROM copies WHERE number > (SELECT MIN(number) FROM copies))": 1,
+    "number < (SELECT COUNT(*) + 1000 FROM people)": None,
+    "number IN (SELECT number FROM copies WHERE number < (SELECT 1000 + SUM(age) FROM people))": None,
+    "number < (SELECT n + 1000 FROM (SELECT COUNT(*) AS n FROM people) AS counted LIMIT 1)": None,
+}
+"""Conditions on public rows with how many of these one private row is joined to; None where that is released."""
+
+
+@pytest.mark.parametrize("unit", ["row", "id"])
+@pytest.mark.parametrize("condition", VALUES_WITHIN)
+def test_a_value_among_public_rows_lets_no_row_count_more_often(condition: str, unit: str) -> None:
+    """What a subquery decides over public rows is known before one row is joined to them, or it is refused."""
+    connection = world(person(99), unit=unit, setup=[COPIES], tables=PUBLIC, budget=LARGE)
+    for join, kept in (("JOIN", 0), ("LEFT JOIN", 1)):
+        joined = f"people {join} (SELECT one FROM copies WHERE {condition}) AS c ON age - 29 = one"
+        sql = f"SELECT COUNT(*) FROM {joined}"
+        times = VALUES_WITHIN[condition]
+        if times is None:
+            outcome, _ = observed(connection, sql)
+            assert outcome.error is not None
+            assert outcome.error[1] == "join"
+            continue
+        ((count,),) = connection.query(sql, epsilon=5_000).rows
+        assert count == max(times, kept)
+        bound = prepared(connection, sql).plan.blocks[0].sensitivity.l1
+        assert bound == max(times, kept) * (1 if unit == "row" else 2)
+
+
+def test_a_value_that_changes_after_the_look_up_lets_no_row_count_more_often() -> None:
+    """Where each row is a unit, what a query computed when it was looked up is held to when it is computed again."""
+    sql = f"SELECT COUNT(*) FROM people JOIN (SELECT one FROM copies WHERE {next(iter(VALUES_WITHIN))}) AS c ON age - 29 = one"
+    connection = world(person(99), unit="row", setup=[COPIES], tables=PUBLIC, budget=LARGE)
+    engine_of(connection).execute("CREATE TABLE all_copies AS FROM copies")
+    engine_of(connection).execute("DELETE FROM copies WHERE number > 0")
+    plan = connection.engine.prepare(Asked(sql, epsilon=Fraction(5_000)))
+    engine_of(connection).execute("INSERT INTO copies SELECT * FROM all_copies WHERE number > 0")
+    ((count,),) = connection.engine.answer(plan).rows
+    assert count == plan.plan.blocks[0].sensitivity.l1 == 1
+
+
+def test_a_careless_engine_looks_up_before_the_value_is_known() -> None:
+    """The attack works where a value that is not known yet is NULL: none of the rows, of which one person has twenty."""
+    sql = "SELECT COUNT(*) FROM people JOIN copies ON age - 29 = one AND number < {}"
+    ours, theirs = (Naive(world(*people, setup=[COPIES])) for people in ([], [person(99)]))
+    (known,) = engine_of(theirs.connection).execute(sql.format("CAST(NULL AS BIGINT)")).fetchall()[0]
+    assert known == 0
+    bounded = sql.format("(SELECT MAX(number) + 1 FROM copies)")
+    assert theirs.number(bounded, 100) - ours.number(bounded, 100) > KEYS / 2
 
 
 VALUES_BESIDE = [

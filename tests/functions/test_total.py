@@ -45,7 +45,7 @@ _WIDER = frozenset({"TIMESTAMP", "DOUBLE", "VARCHAR", "DATE", "BIGINT"})
 _HARMLESS = frozenset(
     {"nullif", "to_microseconds", *(f"to_{unit}s" for unit in BUCKETS)}  # the units of constants alone
 )
-_FITTING = {Type.INTEGER: ("INTEGER",), Type.VARCHAR: ('"NULL"',)}
+_FITTING = {Type.INTEGER: ("INTEGER",)}
 """Types that the engine takes wherever it takes the entry's own."""
 _BESIDE = 40
 """Expressions in one statement."""

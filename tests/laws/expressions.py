@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Iterator, Sequence
+import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from hypothesis import strategies as st
 from laws.printing import template, variadic
 
 from dpsql.errors import QueryRejected
 from dpsql.functions import FUNCTIONS
-from dpsql.plan.expr import Column, Expr, Function, Literal, Released
+from dpsql.plan.expr import Call, Column, Expr, Facts, Function, Literal, Released, walk
 from dpsql.plan.types import Type, Value
+from dpsql.sql.parse import parse
 from dpsql.sql.refuse import Source
 from dpsql.sql.scalars import Scalars
 
@@ -42,6 +44,8 @@ CONSTANTS: dict[Type, tuple[Value, ...]] = {
 }
 SMALL = (1, 2, 0, -1, 3, -2, 15, 2**31 - 1)
 """Whole numbers for places that take a constant alone, such as a number of digits."""
+MOST_TRIED = 200
+"""Most constants that are tried where a function takes nothing else."""
 
 OFTEN = st.sampled_from((True, True, True, False))
 HALF = st.booleans()
@@ -85,21 +89,63 @@ def takes(name: str, kind: Type) -> tuple[Signature, ...]:
     return tuple(types for types, result in signatures(FUNCTIONS[name]) if result is kind)
 
 
-def constants(function: Function, kind: Type) -> tuple[Literal, ...]:
-    """The constants to try where a function takes nothing else."""
-    small = kind is Type.INTEGER and function.literals
-    return tuple(Literal(value, kind) for value in (SMALL if small else CONSTANTS[kind]))
+def constant_places(function: Function, arity: int) -> tuple[int, ...]:
+    """The arguments that must be constants, of so many."""
+    return tuple(range(1, arity)) if function.name == "in" else tuple(sorted(function.literals))
 
 
-def constant_at(function: Function, place: int) -> bool:
-    """Whether an argument must be a constant."""
-    return place in function.literals or (function.name == "in" and place > 0)
+@cache
+def constants(name: str, types: Signature) -> tuple[tuple[Literal, ...], ...]:
+    """What an entry takes where it takes constants alone: its example's, then others that are accepted.
+
+    >>> constants("left", (Type.VARCHAR, Type.INTEGER))[0]
+    (Literal(value=2, type=<Type.INTEGER: 'BIGINT'>),)
+    """
+    function = FUNCTIONS[name]
+    kinds = [types[place] for place in constant_places(function, len(types))]
+    small = bool(function.literals)
+    pools = [SMALL if small and kind is Type.INTEGER else CONSTANTS[kind] for kind in kinds]
+    among = [*itertools.product(*pools)]
+    random.Random(name).shuffle(among)
+    known = [values for values in (_exemplary(function, types),) if values]
+    written = (tuple(map(Literal, values, kinds)) for values in (*known, *among[:MOST_TRIED]))
+    return tuple(found for found in written if _taken(function, types, found))
+
+
+def _exemplary(function: Function, types: Signature) -> tuple[Value, ...]:
+    """The constants of an entry's example, where it has as many arguments and the constants these types."""
+    statement = parse(f"SELECT {function.example[0]}")
+    whole = Scalars(statement.source, (), _no_column).lower(statement.query.expressions[0])
+    places = constant_places(function, len(types))
+    for part in walk(whole):
+        if isinstance(part, Call) and part.function is function and len(part.arguments) == len(types):
+            shown = [part.arguments[place] for place in places]
+            if all(literal.type is types[place] for place, literal in zip(places, shown, strict=True)):
+                return tuple(literal.value for literal in shown if isinstance(literal, Literal))
+    return ()
+
+
+def _no_column(node: object) -> NoReturn:
+    raise TypeError(f"{node} is no constant")
+
+
+def _taken(function: Function, types: Signature, given: tuple[Literal, ...]) -> bool:
+    known = dict(zip(constant_places(function, len(types)), given, strict=True))
+    arguments = (
+        known.get(place) or Column("", "c", Facts(kind, kind.value)) for place, kind in enumerate(types)
+    )
+    return build(function.name, *arguments) is not None
 
 
 @cache
 def one_of(among: tuple[T, ...]) -> st.SearchStrategy[T]:
     """One of several values, by a strategy that is made once."""
     return st.sampled_from(among)
+
+
+@cache
+def _results(name: str) -> tuple[Type, ...]:
+    return tuple(kind for kind in KINDS if takes(name, kind))
 
 
 @cache
@@ -120,12 +166,17 @@ class Expressions:
     columns: Sequence[Column | Released]
     featured: str
     deepest: int = DEEPEST
+    released: Callable[[Type], Expr | None] | None = None
 
     def expression(self, kind: Type) -> Expr:
         """An expression of a type, or of a number's other type where integers would be too large."""
         if takes(self.featured, kind) and self.draw(OFTEN):
             return self._call(self.featured, kind, self.deepest)
         return self.part(kind, self.deepest)
+
+    def call(self) -> Expr:
+        """An expression of the featured function, where it takes what is drawn for it."""
+        return self._call(self.featured, self.draw(one_of(_results(self.featured))), self.deepest)
 
     def part(self, kind: Type, depth: int) -> Expr:
         """An expression of any form in which calls nest no deeper."""
@@ -134,11 +185,12 @@ class Expressions:
         return self._call(self.draw(one_of(_producers(kind))), kind, depth)
 
     def leaf(self, kind: Type) -> Expr:
-        """A column of a type or, where there is none and now and then, a constant."""
+        """A column of a type or, where there is none and now and then, a constant or what is released."""
         fitting = [column for column in self.columns if column.type is kind]
         if fitting and self.draw(OFTEN):
             return self.one(fitting)
-        return self.draw(one_of(_literals(kind)))
+        value = self.released(kind) if self.released is not None and self.draw(HALF) else None
+        return self.draw(one_of(_literals(kind))) if value is None else value
 
     def one(self, among: Sequence[T]) -> T:
         """One of several things."""
@@ -152,20 +204,22 @@ class Expressions:
     def _call(self, name: str, kind: Type, depth: int) -> Expr:
         function = FUNCTIONS[name]
         types = self.draw(one_of(takes(name, kind)))
-        if types and self.draw(SELDOM):
-            place = self.draw(_place(len(types)))
+        given = self._constants(name, types)
+        free = [place for place in range(len(types)) if place not in given]
+        if free and self.draw(SELDOM):
+            place = self.one(free)
             nulled = (*types[:place], Type.NULL, *types[place + 1 :])
             types = nulled if function.result(nulled) is kind else types
-        arguments = [
-            self.draw(one_of(constants(function, wanted)))
-            if constant_at(function, place)
-            else self.part(wanted, depth - 1)
-            for place, wanted in enumerate(types)
-        ]
+        arguments = [given.get(place) or self.part(wanted, depth - 1) for place, wanted in enumerate(types)]
         built = build(name, *arguments)
         # EPOCH_MS(NULL) and its like are read as the first entry of the name, which gives another type.
         fits = built is not None and (built.type is kind or (built.type.numeric and kind.numeric))
         return built if built is not None and fits else self.leaf(kind)
+
+    def _constants(self, name: str, types: Signature) -> dict[int, Literal]:
+        """Constants for the places that take nothing else."""
+        places, fitting = constant_places(FUNCTIONS[name], len(types)), constants(name, types)
+        return dict(zip(places, self.draw(one_of(fitting)), strict=True)) if places and fitting else {}
 
 
 @cache

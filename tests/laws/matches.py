@@ -3,13 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from laws.expressions import build
+from laws.answers import answered, named
+from laws.expressions import HALF, SELDOM, build
+from laws.scopes import equal, identities, known
+from sqlglot import exp
 
-from dpsql.plan.expr import Call, Column, Expr, Literal
+from dpsql.plan.expr import Call, Column, Expr, Literal, columns
 from dpsql.plan.nodes import Matching, Project, Relation, sources
 from dpsql.plan.types import Type
 from dpsql.sql.derived import facts_of
+from dpsql.sql.joins import assemble, conjuncts
+from dpsql.sql.scope import Scope
+
+if TYPE_CHECKING:
+    from laws.relations import Relations
+
+
+def matched(relations: Relations, scope: Scope, relation: Relation, depth: int, *, private: bool) -> Relation:
+    """The rows that have a match among the rows of a subquery, or have none."""
+    draw = relations.draw
+    inner_private = private and not relations.rules.by_row and draw(HALF)
+    alias = relations.context.fresh(exp.null())
+    inner = Scope(relations.context, outer=scope)
+    released = private and not inner_private and draw(SELDOM)
+    source = named(answered(relations)) if released else relations.source(depth, private=inner_private)
+    item = relations.brought(inner, source)
+    here, outer = known(inner), known(scope)
+    across: list[Expr] = []
+    if inner_private:
+        pairs = identities(outer, here)
+        if not pairs:
+            return relation
+        across.append(equal(*relations.one(pairs)))
+    own = [*conjuncts(relations.condition(inner))] if draw(SELDOM) else []
+    if draw(HALF):
+        across += conjuncts(relations.expressions([*here, *outer]).expression(Type.BOOLEAN))
+    own += [part for part in across if _names(part) <= {source.alias}]
+    rows = assemble(inner, [item], own)
+    return matching(relation, rows, alias, [part for part in across if part not in own], anti=draw(HALF))
 
 
 def matching(relation: Relation, rows: Relation, alias: str, on: Sequence[Expr], *, anti: bool) -> Matching:
@@ -19,8 +52,8 @@ def matching(relation: Relation, rows: Relation, alias: str, on: Sequence[Expr],
 
     def outside(expr: Expr) -> Expr:
         if isinstance(expr, Column) and expr.source in here:
-            named = Column(alias, f"c{len(exported)}", facts_of(expr, rows))
-            return exported.setdefault(expr, named)
+            found = Column(alias, f"c{len(exported)}", facts_of(expr, rows))
+            return exported.setdefault(expr, found)
         if isinstance(expr, Call):
             return Call(expr.function, tuple(map(outside, expr.arguments)), expr.type)
         return expr
@@ -32,3 +65,7 @@ def matching(relation: Relation, rows: Relation, alias: str, on: Sequence[Expr],
     condition = parts[0] if len(parts) == 1 else build("and", *parts) if parts else None
     right = Project(rows, alias, tuple(exported), tuple(exported.values()))
     return Matching(relation, right, condition or Literal(True, Type.BOOLEAN), anti)
+
+
+def _names(expr: Expr) -> set[str]:
+    return {column.source for column in columns(expr)}

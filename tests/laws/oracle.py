@@ -284,7 +284,7 @@ def cases(draw: st.DrawFn, bench: Bench, featured: str | None = None, deepest: i
 def answered(draw: st.DrawFn, answer: Answer | Scalar) -> Values | Literal:
     """What an earlier release may have answered: any groups, each once, with any numbers of rows."""
     if isinstance(answer, Scalar):
-        return Literal(draw(one_of((3, 0, -1, None))), answer.type)
+        return _known(answer, [(draw(one_of(_ANSWERED[answer.type])),)])
     *keys, _ = answer.columns
     key = st.tuples(*(one_of(_ANSWERED[column.type]) for column in keys))
     rows = draw(st.lists(st.tuples(key, one_of((3, 0, -1))), max_size=4, unique_by=lambda row: row[0]))

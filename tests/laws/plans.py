@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 from laws.expressions import DEEPEST, HALF, KINDS, SELDOM, Expressions, one_of
@@ -17,7 +17,7 @@ from dpsql.analysis.bounds import conditions
 from dpsql.analysis.stability import PublicFacts
 from dpsql.catalog import Catalog
 from dpsql.functions import FUNCTIONS
-from dpsql.plan.expr import Column, Expr, Literal, columns
+from dpsql.plan.expr import Call, Column, Expr, Literal, columns, walk
 from dpsql.plan.nodes import (
     Aggregation,
     Filter,
@@ -41,7 +41,7 @@ from dpsql.sql.derived import facts_of
 
 MOST_GROUPS = 400
 """Second keys with which there would be more groups are left out, to save time."""
-_DEPTHS = one_of((0, 0, 1, 2))
+_DEPTHS = one_of((0, 1, 1, 2))
 _KEYS = one_of((0, 1, 1, 2))
 _AGGREGATIONS = one_of((1, 1, 2, 3, 0))
 _OF_ROWS = tuple(name for name, entry in AGGREGATES.items() if Moment.UNITS not in entry.moments)
@@ -56,13 +56,33 @@ class _Plans:
 
     draw: st.DrawFn
     relations: Relations
+    insistent: bool
 
     def plan(self) -> Post:
         input_, read = self.relations.block(self.draw(_DEPTHS))
-        drawn = self.relations.expressions(read)
+        drawn = self.relations.expressions(read, private=True)
         keys = tuple(Key(f"k{place}", expr) for place, expr in enumerate(self.keys(drawn, input_)))
         aggregations = tuple(self.aggregations(drawn, input_, least=0 if keys else 1))
-        return self.post(Release(input_, keys, aggregations, self.relations.max_groups))
+        release = Release(input_, keys, aggregations, self.relations.max_groups)
+        if self.insistent and drawn.featured not in applied(release):
+            release = self.applying(drawn, release)
+        return self.post(release)
+
+    def applying(self, drawn: Expressions, release: Release) -> Release:
+        """The same with the featured function, as its only key or one more of its aggregates' arguments."""
+        expr = drawn.call()
+        if not release.keys and any(columns(expr)) and self.draw(HALF):
+            return replace(release, keys=(Key("k0", expr),))
+        among = [name for name, entry in AGGREGATES.items() if entry.result_type(expr.type) is not None]
+        name = drawn.one(among)
+        argument = (
+            self.relations.bounded(expr, release.input) if Moment.TOTAL in AGGREGATES[name].moments else expr
+        )
+        place, result = len(release.aggregations), AGGREGATES[name].result_type(argument.type)
+        if result is None or isinstance(argument, Literal):
+            return release
+        further = Aggregation(f"a{place}", name, argument, result)
+        return replace(release, aggregations=(*release.aggregations, further))
 
     def keys(self, drawn: Expressions, input_: Relation) -> Sequence[Expr]:
         """No key, one, or two that differ."""
@@ -80,7 +100,9 @@ class _Plans:
 
     def key(self, drawn: Expressions) -> Expr | None:
         plain = [
-            column for column in drawn.columns if not (isinstance(column, Column) and column.facts.is_unit)
+            column
+            for column in drawn.columns
+            if column.type is not Type.NULL and not (isinstance(column, Column) and column.facts.is_unit)
         ]
         constant = [column for column in plain if column.name == "k"]
         if self.relations.rules.partition and constant and self.draw(HALF):
@@ -146,11 +168,18 @@ def plans(
 ) -> Post:
     """Plans over the tables of `laws.schema` that `lower` could have made, public tables being as `facts` say.
 
-    Most of them apply the `featured` function, one of the registry; calls nest as deep as `deepest`.
+    Nearly all of them apply the `featured` function, one of the registry, or without it many apply some
+    function often; calls nest as deep as `deepest`.
     """
     chosen = featured or draw(one_of(tuple(FUNCTIONS)))
     relations = Relations(draw, catalog, rules, facts, chosen, deepest, draw(_MAX_GROUPS))
-    return _Plans(draw, relations).plan()
+    return _Plans(draw, relations, insistent=featured is not None).plan()
+
+
+def applied(release: Release) -> set[str]:
+    """The functions that a release applies, by their names in the registry."""
+    parts = (part for expr in expressions(release) for part in walk(expr))
+    return {part.function.name for part in parts if isinstance(part, Call)}
 
 
 def wanted(post: Post) -> dict[str, frozenset[str]]:

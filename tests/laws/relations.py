@@ -6,15 +6,17 @@ functions here, so that what is drawn is what a query can mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from hypothesis import reject
 from hypothesis import strategies as st
+from laws.answers import answer_join, scalar
 from laws.expressions import CONSTANTS, HALF, KINDS, OFTEN, SELDOM, Expressions, build, one_of
-from laws.matches import matching
+from laws.matches import matched
 from laws.schema import PUBLIC, UNLINKED, Rules
+from laws.scopes import equal, identities, known
 from sqlglot import exp
 
 from dpsql.aggregates.within import WITHIN
@@ -23,33 +25,27 @@ from dpsql.analysis.bounds import conditions, interval
 from dpsql.analysis.stability import PublicFacts, most_rows
 from dpsql.catalog import Catalog
 from dpsql.errors import QueryRejected
-from dpsql.plan.expr import Column, Expr, Facts, Literal, Scalar, columns
+from dpsql.plan.expr import Column, Expr, Facts, Literal, columns
 from dpsql.plan.interval import ANYWHERE
 from dpsql.plan.nodes import (
-    Aggregation,
-    Answer,
     Grouped,
     JoinKind,
-    Key,
-    Output,
-    Post,
     Project,
     Relation,
-    Release,
     SetOperation,
     Source,
     Values,
     Within,
     is_private,
-    released_columns,
 )
 from dpsql.plan.types import Type, common, type_of
 from dpsql.policy import fold
-from dpsql.sql.derived import answer, facts_of, project, set_operation
+from dpsql.sql.derived import facts_of, project, set_operation
 from dpsql.sql.joins import assemble, conjuncts, filtered
 from dpsql.sql.refuse import Source as Text
 from dpsql.sql.scope import Context, Named, Scope, scan
 
+T = TypeVar("T")
 _PRIVATE = ("t", "t", "t", "v", "l", "m", "y")
 _PRIVATE_JOINS = one_of((0, 0, 0, 0, 1))
 _PUBLIC_JOINS = one_of((0, 0, 0, 1, 1, 2))
@@ -57,7 +53,6 @@ _JOIN_KINDS = one_of(tuple(JoinKind))
 _ALIASES = one_of((None, None, None, 'a "b"'))
 _CLAMPS = one_of(((-1, 4), (0, 1), (2, 2), (-7, -2), (-0.5, 0.25), (0, 10**12), (-1e9, 1e100)))
 _AGGREGATES = one_of((1, 1, 2, 0))
-_ANSWERED_KEYS = one_of((1, 1, 2))
 _DERIVED = one_of(("project", "grouped", "grouped", "set", "set"))
 _SETS = one_of(((exp.Union, False), (exp.Union, True), (exp.Intersect, True), (exp.Except, True)))
 
@@ -95,36 +90,43 @@ class Relations:
     def _refuse(self, *_: object) -> NoReturn:
         raise TypeError("nothing is derived from text")
 
-    def expressions(self, columns_: Sequence[Column]) -> Expressions:
-        """Draws expressions over these columns."""
-        return Expressions(self.draw, columns_, self.featured, self.deepest)
+    def expressions(self, columns_: Sequence[Column], *, private: bool = False) -> Expressions:
+        """Draws expressions over these columns, among private rows with released values beside them."""
+        released = (lambda kind: scalar(self, kind)) if private else None
+        return Expressions(self.draw, columns_, self.featured, self.deepest, released)
 
     def block(self, depth: int, *, private: bool = True) -> tuple[Relation, list[Column]]:
         """The rows of FROM and WHERE, with the columns that SELECT may name."""
         scope = Scope(self.context)
-        items = [self._brought(scope, self.source(depth, private=private))]
+        items = [self.brought(scope, self.source(depth, private=private))]
         if private and not self.rules.by_row:
             for _ in range(self.draw(_PRIVATE_JOINS)):
                 items += self._private_join(scope, depth)
-        if private and depth and self.draw(SELDOM):
-            items += self._answer_join(scope)
+        if private and depth > 0 and not self.draw(OFTEN):
+            items += answer_join(self, scope)
         for _ in range(self.draw(_PUBLIC_JOINS)):
             items.append(self._public_join(scope, depth))
-        where = [*conjuncts(self._condition(scope))] if self.draw(HALF) else []
-        if private and self.draw(SELDOM):
-            where += self._compared(scope)
+        where = [*conjuncts(self.condition(scope))] if self.draw(HALF) else []
         try:
             relation = assemble(scope, items, where)
         except QueryRejected:  # joined to an answer by keys that would be converted
             reject()
-        while depth and self.draw(SELDOM):
-            relation = self._matched(scope, relation, private=private)
+        while depth > 0 and not self.draw(OFTEN):
+            relation = matched(self, scope, relation, depth, private=private)
         return relation, known(scope)
 
-    def _condition(self, scope: Scope) -> Expr:
-        return self.expressions(known(scope)).expression(Type.BOOLEAN)
+    def one(self, among: Sequence[T]) -> T:
+        """One of several things."""
+        return among[self.draw(st.integers(0, len(among) - 1))]
 
-    def _brought(self, scope: Scope, source: Named, kind: JoinKind = JoinKind.INNER) -> Item:
+    def condition(self, scope: Scope) -> Expr:
+        """A condition on the rows of a scope."""
+        among = known(scope)
+        private = any(is_private(named.relation) for named in scope.tables.values())
+        return self.expressions(among, private=private).expression(Type.BOOLEAN)
+
+    def brought(self, scope: Scope, source: Named, kind: JoinKind = JoinKind.INNER) -> Item:
+        """A source that is in scope from now on."""
         scope.tables[fold(source.alias)] = source
         if kind is JoinKind.LEFT:
             scope.nullable.add(fold(source.alias))
@@ -137,24 +139,18 @@ class Relations:
         pairs = identities(before, source.columns.values())
         if not pairs:
             return []
-        item = self._brought(scope, source, kind)
-        ours, theirs = pairs[self.draw(st.integers(0, len(pairs) - 1))]
-        on = [self._equal(ours, scope.find(item.alias, theirs.name))]
+        item = self.brought(scope, source, kind)
+        ours, theirs = self.one(pairs)
+        on = [equal(ours, scope.find(item.alias, theirs.name))]
         if self.draw(SELDOM):
-            on += conjuncts(self._condition(scope))
+            on += conjuncts(self.condition(scope))
         return [replace(item, conditions=tuple(on))]
-
-    def _equal(self, ours: Expr, theirs: Expr) -> Expr:
-        equal = build("eq", ours, theirs)
-        if equal is None:
-            raise TypeError("columns of comparable types are compared")
-        return equal
 
     def _public_join(self, scope: Scope, depth: int) -> Item:
         """A public source joined on equality with columns before it, or now and then to all rows."""
         before = known(scope)
         kind = self.draw(_JOIN_KINDS)
-        item = self._brought(scope, self.source(depth, private=False), kind)
+        item = self.brought(scope, self.source(depth, private=False), kind)
         theirs = [scope.find(item.alias, name) for name in scope.tables[item.alias].columns]
         pairs = [(a, b) for b in theirs for a in before if common((a.type, b.type)) is not None]
         if not pairs or (kind is JoinKind.INNER and self.draw(SELDOM)):
@@ -162,106 +158,51 @@ class Relations:
             return replace(item, kind=JoinKind.INNER)
         on: list[Expr] = []
         for _ in range(2 if self.draw(SELDOM) else 1):
-            ours, its = pairs[self.draw(st.integers(0, len(pairs) - 1))]
+            ours, its = self.one(pairs)
             computed = self.expressions(before).part(ours.type, 1) if self.draw(SELDOM) else ours
             fits = any(columns(computed)) and build("eq", computed, its) is not None
-            on.append(self._equal(computed if fits else ours, its))
+            on.append(equal(computed if fits else ours, its))
         if self.draw(SELDOM):
-            on += conjuncts(self._condition(scope))
+            on += conjuncts(self.condition(scope))
         return replace(item, conditions=tuple(on))
-
-    def _answer_join(self, scope: Scope) -> list[Item]:
-        """What is released of a table, joined on all of its group keys."""
-        before = known(scope)
-        source = self._answered()
-        on = []
-        for key in source.columns[:-1]:
-            fitting = [column for column in before if common((column.type, key.type)) is not None]
-            if not fitting:
-                return []
-            on.append(self._equal(fitting[self.draw(st.integers(0, len(fitting) - 1))], key))
-        item = self._brought(scope, Named(source, {column.name: column for column in source.columns}))
-        return [replace(item, conditions=tuple(on))]
-
-    def _compared(self, scope: Scope) -> list[Expr]:
-        """A number compared with how many rows a table has, as was released."""
-        numbers = [column for column in known(scope) if common((column.type, Type.INTEGER)) is not None]
-        if not numbers:
-            return []
-        number = numbers[self.draw(st.integers(0, len(numbers) - 1))]
-        return [self._equal(number, Scalar(self._counted(keys=0), Type.INTEGER))]
-
-    def _answered(self) -> Answer:
-        """The groups of a table with their numbers of rows."""
-        return answer(self._counted(self.draw(_ANSWERED_KEYS)), self._alias("d"))
-
-    def _counted(self, keys: int) -> Post:
-        """The groups of a table by so many keys at most, with their numbers of rows."""
-        table = self._table(self._private())
-        plain = [column for column in table.columns.values() if column.facts.identity is None]
-        found = dict.fromkeys(self.expressions(plain).one(plain) for _ in range(keys))
-        counted = Aggregation("a0", "count_rows", None, Type.INTEGER)
-        named = tuple(Key(f"k{place}", key) for place, key in enumerate(found))
-        release = Release(table.relation, named, (counted,), self.context.max_groups)
-        outputs = (Output(f"c{place}", column) for place, column in enumerate(released_columns(release)))
-        return Post(release, tuple(outputs))
 
     def _values(self) -> Values:
         """A few rows of constants."""
         kinds = [self.draw(one_of(KINDS)) for _ in range(2)]
         row = st.tuples(*(one_of((*CONSTANTS[kind], None)) for kind in kinds))
         rows = tuple(self.draw(st.lists(row, min_size=1, max_size=3)))
-        alias = self._alias("d")
+        alias = self.alias("d")
         found = [common(tuple(type_of(row[place]) for row in rows)) for place in range(len(kinds))]
         named = (
             Column(alias, f"col{place}", Facts(kind or Type.NULL, "")) for place, kind in enumerate(found)
         )
         return Values(rows, alias, tuple(named))
 
-    def _matched(self, scope: Scope, relation: Relation, *, private: bool) -> Relation:
-        """The rows that have a match among the rows of a subquery, or have none."""
-        inner_private = private and not self.rules.by_row and self.draw(HALF)
-        alias = self.context.fresh(exp.null())
-        inner = Scope(self.context, outer=scope)
-        item = self._brought(inner, self.source(0, private=inner_private))
-        here, outer = known(inner), known(scope)
-        across: list[Expr] = []
-        if inner_private:
-            pairs = identities(outer, here)
-            if not pairs:
-                return relation
-            across.append(self._equal(*pairs[self.draw(st.integers(0, len(pairs) - 1))]))
-        own = [*conjuncts(self._condition(inner))] if self.draw(SELDOM) else []
-        if self.draw(HALF):
-            across += conjuncts(self.expressions([*here, *outer]).expression(Type.BOOLEAN))
-        own += [part for part in across if _names(part) <= {inner.tables[item.alias].alias}]
-        rows = assemble(inner, [item], own)
-        return matching(
-            relation, rows, alias, [part for part in across if part not in own], anti=self.draw(HALF)
-        )
-
     def source(self, depth: int, *, private: bool = True) -> Named:
         """A table or, now and then, a derived one."""
-        if depth and not self.draw(OFTEN):
-            derived = self._derived(depth - 1, private=private)
+        if depth > 0 and self.draw(HALF):
+            derived = self._derived(self.alias("d"), depth - 1, private=private)
             return Named(derived, {fold(column.name): column for column in derived.columns})
         if not private and self.draw(SELDOM):
             values = self._values()
             return Named(values, {column.name: column for column in values.columns})
-        return self._table(self._private() if private else self.draw(one_of(PUBLIC)))
+        return self.table(self.private_name() if private else self.draw(one_of(PUBLIC)))
 
-    def _private(self) -> str:
+    def private_name(self) -> str:
+        """The name of a private table."""
         return self.draw(
             one_of(tuple(name for name in _PRIVATE if not self.rules.by_row or name in UNLINKED))
         )
 
-    def _table(self, name: str) -> Named:
+    def table(self, name: str) -> Named:
+        """A table under a name of its own."""
         table = self.catalog.tables[name]
-        alias = self._alias(table.name)
+        alias = self.alias(table.name)
         found = {folded: Column(alias, *column) for folded, column in table.columns.items()}
         return Named(scan(self.catalog, alias, table), found)
 
-    def _alias(self, name: str) -> str:
+    def alias(self, name: str) -> str:
+        """A name that no other source of the query has."""
         wanted = self.draw(_ALIASES) or name
         alias, number = wanted, 1
         while fold(alias) in self.aliases:
@@ -270,8 +211,7 @@ class Relations:
         self.aliases.add(fold(alias))
         return alias
 
-    def _derived(self, depth: int, *, private: bool) -> Project | SetOperation:
-        alias = self._alias("d")
+    def _derived(self, alias: str, depth: int, *, private: bool) -> Project | SetOperation:
         # Rows that are units themselves are neither grouped nor put together.
         kind = "project" if private and self.rules.by_row else self.draw(_DERIVED)
         if kind == "grouped":
@@ -282,21 +222,21 @@ class Relations:
 
     def _project(self, alias: str, depth: int, *, private: bool, distinct: bool = False) -> Project:
         relation, read = self.block(depth, private=private)
-        items = self._items(read, self.draw(one_of((1, 2))))
+        items = self._items(read, self.draw(one_of((1, 2))), private=private)
         whole = not private or any(facts_of(expr, relation).identity for _, expr in items)
         return project(relation, alias, items, distinct=distinct and whole)
 
-    def _items(self, read: Sequence[Column], number: int) -> list[tuple[str, Expr]]:
+    def _items(self, read: Sequence[Column], number: int, *, private: bool) -> list[tuple[str, Expr]]:
         """What identifies the unit, most of it, and some expressions, all under names of their own."""
         kept: list[Expr] = [column for column in read if column.facts.identity and self.draw(OFTEN)]
-        drawn = self.expressions(read)
+        drawn = self.expressions(read, private=private)
         kept += [drawn.expression(drawn.kind()) for _ in range(number)]
         return [(f"c{place}", expr) for place, expr in enumerate(kept)]
 
     def _grouped(self, alias: str, depth: int, *, private: bool) -> Project:
         """Groups of each unit, or of public rows, with aggregates of them."""
         relation, read = self.block(depth, private=private)
-        drawn = self.expressions(read)
+        drawn = self.expressions(read, private=private)
         identifying = [column for column in read if facts_of(column, relation).identity]
         keys: list[Expr] = [drawn.one(identifying)] if identifying else []
         if not keys or self.draw(HALF):
@@ -309,11 +249,11 @@ class Relations:
         found = dict(self._within(drawn, relation) for _ in range(self.draw(_AGGREGATES)))
         aggregates = [Column(name, f"a{place}", facts) for place, facts in enumerate(found.values())]
         groups: Relation = Grouped(relation, name, tuple(keys), tuple(found), (*known_as, *aggregates))
-        if aggregates and self.draw(SELDOM):
-            groups = filtered(groups, [self.expressions(aggregates).expression(Type.BOOLEAN)])
-        return project(
-            groups, alias, [(f"c{place}", column) for place, column in enumerate((*known_as, *aggregates))]
-        )
+        together = [*known_as, *aggregates]
+        if self.draw(SELDOM):
+            groups = filtered(groups, [self.expressions(together, private=private).expression(Type.BOOLEAN)])
+        items = [(f"c{place}", column) for place, column in enumerate(together)]
+        return project(groups, alias, items, distinct=self.draw(SELDOM))
 
     def _within(self, drawn: Expressions, relation: Relation) -> tuple[Within, Facts]:
         """An aggregate over a unit's rows, with what is known of it."""
@@ -339,8 +279,12 @@ class Relations:
         wanted: list[Expr] = []
 
         def side(_: Context, __: exp.Expr, name: str, ___: Sequence[str]) -> Source:
+            if depth >= 0 and not wanted and self.draw(HALF):
+                first = self._derived(name, depth - 1, private=private)
+                wanted[:] = first.columns
+                return first
             relation, read = self.block(depth, private=private)
-            items = self._alike(read, wanted) if wanted else self._items(read, 1)
+            items = self._alike(read, wanted) if wanted else self._items(read, 1, private=private)
             wanted[:] = [expr for _, expr in items]
             return project(relation, name, items)
 
@@ -366,22 +310,3 @@ class Relations:
         low, high = (Literal(end, type_of(end)) for end in self.draw(_CLAMPS))
         clamped = build("least", build("greatest", expr, low) or low, high)
         return clamped or high
-
-
-def known(scope: Scope) -> list[Column]:
-    """The columns of all sources in scope."""
-    return scope.every(exp.null())
-
-
-def identities(ours: Iterable[Column], theirs: Iterable[Column]) -> list[tuple[Column, Column]]:
-    """The pairs of columns whose equal values have one unit."""
-    return [
-        (a, b)
-        for a in ours
-        for b in theirs
-        if a.facts.identity is not None and a.facts.identity == b.facts.identity and a.type is b.type
-    ]
-
-
-def _names(expr: Expr) -> set[str]:
-    return {column.source for column in columns(expr)}

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import pytest
 from laws.databases import Content, Row, holding
-from laws.expressions import Signature, build, constant_at, constants, signatures
+from laws.expressions import Signature, build, constant_places, constants, signatures
 from laws.oracle import Bench
 from laws.schema import SCHEMA, Rules
 
@@ -46,13 +46,17 @@ def content(table: str) -> Content:
 def arguments(name: str, types: Signature, table: str) -> Iterator[tuple[Expr, ...]]:
     """Arguments of these types: columns, the first places' each of a scan of its own, or constants."""
     function, most = FUNCTIONS[name], None if len(types) < 3 else 2 if len(types) < 5 else 1
-    choices: list[Sequence[Expr]] = []
-    for place, kind in enumerate(types):
+    places = constant_places(function, len(types))
+    free = [place for place in range(len(types)) if place not in places]
+    choices: list[Sequence[Column]] = []
+    for place in free:
         held = CATALOG.tables[table].columns.values()
         source = f"{table}{min(place, MOST_SCANS - 1)}"
-        fitting = [Column(source, spelt, facts) for spelt, facts in held if facts.type is kind]
-        choices.append(constants(function, kind) if constant_at(function, place) else fitting[:most])
-    yield from itertools.product(*choices)
+        fitting = [Column(source, spelt, facts) for spelt, facts in held if facts.type is types[place]]
+        choices.append(fitting[:most])
+    for read, given in itertools.product(itertools.product(*choices), constants(name, types)):
+        known = dict(zip((*free, *places), (*read, *given), strict=True))
+        yield tuple(known[place] for place in range(len(types)))
 
 
 def sources(calls: Sequence[Call], table: str) -> str:

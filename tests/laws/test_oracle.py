@@ -6,41 +6,20 @@ neighbour of each is tried. A failure is printed as a query, the policy's rules 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import get_args
+from collections.abc import Callable
 from zlib import crc32
 
 import pytest
 from hypothesis import given, seed, settings
 from hypothesis.strategies import SearchStrategy
+from laws.kinds import EVERY_KIND, kinds
 from laws.oracle import Bench, Case, cases
-from laws.plans import expressions
+from laws.plans import applied
 from laws.profiles import DEEP, DRAWN, FAST, FEATURED
 
-from dpsql.aggregates import AGGREGATES
-from dpsql.aggregates.within import WITHIN
-from dpsql.analysis.choose import Measured
 from dpsql.functions import FUNCTIONS
-from dpsql.mechanisms import DiscreteGaussian, Geometric
-from dpsql.plan.expr import Call, Expr, Released, walk
-from dpsql.plan.nodes import (
-    Filter,
-    Grouped,
-    Join,
-    JoinKind,
-    Matching,
-    Project,
-    Relation,
-    SetKind,
-    SetOperation,
-    inputs,
-    is_private,
-)
-from dpsql.plan.tables import Scan, UnitKind
-from dpsql.policy.fields import Accountant, Neighbors
 
 BENCH = Bench()
-BLOCKS = ("rows", "units", "count of x", "presence of x", "total of x", "partition of x", "values of x")
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -52,15 +31,15 @@ def test_no_neighbour_moves_a_statistic_further_than_derived(part: int) -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_no_neighbour_moves_a_statistic_that_a_function_is_part_of(function: str) -> None:
-    """The same for plans most of which apply one function, for each function."""
-    seen: set[str] = set()
+    """The same for plans of which at least every third applies one function, for each function."""
+    applying: list[bool] = []
 
     def law(case: Case) -> None:
         BENCH.check(case)
-        seen.update(kinds(case, BENCH.prepare(case).plan))
+        applying.append(function in applied(case.post.release))
 
     search(FEATURED, function, cases(BENCH, function), law)
-    assert f"function {function}" in seen
+    assert sum(applying) >= len(applying) / 3
 
 
 @pytest.mark.deep
@@ -74,82 +53,9 @@ def test_the_search_leaves_no_kind_out() -> None:
     """Every aggregate, node, unit, neighbouring relation, block and noise is among the cases drawn."""
     seen: set[str] = set()
     search(DRAWN, "kinds", cases(BENCH), lambda case: seen.update(kinds(case, BENCH.prepare(case).plan)))
-    assert not EVERY_KIND - seen
+    assert sorted(EVERY_KIND - seen) == []
 
 
 def search(length: settings, name: str, strategy: SearchStrategy[Case], law: Callable[[Case], None]) -> None:
     """Runs a law over cases, under a name the same ones in each run."""
     seed(crc32(name.encode()))(length(given(strategy)(law)))()
-
-
-EVERY_KIND = frozenset(
-    {
-        *(f"aggregate {name}" for name in AGGREGATES),
-        *(f"within {name}" for name in WITHIN),
-        *(node.__name__ for node in (*get_args(Relation), *get_args(Expr)) if node is not Released),
-        *map(str, (*JoinKind, *SetKind, *UnitKind)),
-        *("matching", "anti matching", "distinct", "private join", "proven join", "linked table"),
-        *(f"neighbors {name}" for name in get_args(Neighbors)),
-        *(f"accountant {name}" for name in get_args(Accountant)),
-        *(f"noise {mechanism.name}" for mechanism in (Geometric, DiscreteGaussian)),
-        *(f"block {name}" for name in BLOCKS),
-        *(f"{number} keys" for number in range(3)),
-        *(
-            "public keys",
-            "selected keys",
-            "few units",
-            "one group of a unit",
-            "limited groups",
-            "rows of rows",
-        ),
-    }
-)
-"""What a search must have met."""
-
-
-def kinds(case: Case, plan: Measured) -> Iterator[str]:
-    """What a case is an example of."""
-    release, analysis = case.post.release, plan.analysis
-    yield from _nodes(release.input)
-    for expr in expressions(release):
-        yield from (type(part).__name__ for part in walk(expr))
-        yield from (f"function {part.function.name}" for part in walk(expr) if isinstance(part, Call))
-    yield from (f"aggregate {item.function}" for item in release.aggregations)
-    for measured in plan.blocks:
-        yield f"block {measured.block.name.rstrip('0123456789')}"
-        yield f"noise {measured.mechanism.name}"
-    yield from (f"neighbors {case.rules.neighbors}", f"accountant {case.rules.accountant}")
-    yield f"{len(release.keys)} keys"
-    yield "selected keys" if analysis.selects else "public keys"
-    facts = {
-        "few units": analysis.bound.min_frequency > 1,
-        "one group of a unit": case.rules.partition and analysis.bound.groups == 1 < analysis.bound.rows,
-        "limited groups": analysis.bound.limited,
-        "rows of rows": case.rules.by_row and analysis.bound.rows > 1,
-    }
-    yield from (fact for fact, holds in facts.items() if holds)
-
-
-def _nodes(relation: Relation) -> Iterator[str]:
-    """The nodes of a relation and of those that it is made of, and what they do."""
-    yield type(relation).__name__
-    match relation:
-        case Scan():
-            yield str(relation.unit.kind)
-            yield "linked table" if relation.unit.link else "table"
-        case Join():
-            yield str(relation.kind)
-            if is_private(relation.right):
-                yield "proven join" if relation.proven else "private join"
-        case Matching():
-            yield "anti matching" if relation.anti else "matching"
-        case Project():
-            yield "distinct" if relation.distinct else "project"
-        case Grouped():
-            yield from (f"within {item.function}" for item in relation.aggregates)
-        case SetOperation():
-            yield str(relation.kind)
-        case Filter():
-            pass
-    for part in inputs(relation):
-        yield from _nodes(part)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .fault import Fault
 
+_A24 = "tests/attacks/test_a24_released_keys.py"
 _APART = "tests/sql/test_units.py::test_people_whose_ids_are_read_alike_stay_apart"
 _CHANCE = "tests/sql/test_units.py::test_ids_of_different_things_identify_nobody"
 _MIXED = "tests/sql/test_boundary.py::test_what_mixes_rows_of_units_is_refused"
@@ -140,10 +141,34 @@ FAULTS = (
     Fault(
         "released-rows-repeat-private-ones",
         "sql/joins.py",
-        "elif is_answered(right) and is_private(self.built) and not is_unique(right, _unconverted(on)):",
-        "elif is_answered(right) and is_private(self.built) and not on:",
+        "elif is_private(self.built) and not is_unique(right, _unconverted(on)):",
+        "elif is_private(self.built) and not on:",
         "a join to a release multiplies a unit's rows",
         "tests/faces/test_several_releases.py::test_what_could_repeat_rows_or_show_them_is_refused",
+    ),
+    Fault(
+        "public-rows-looked-up-before-a-release",
+        "sql/joins.py",
+        "if any(isinstance(step, Release) for step in needs(right)):",
+        "if any(isinstance(step, Release) for step in needs(right)) and is_private(right):",
+        "how many public rows join a private one is looked up before a release decides it",
+        f"{_A24}::test_a_value_among_public_rows_lets_no_row_count_more_often",
+    ),
+    Fault(
+        "public-rows-looked-up-without-values",
+        "engine.py",
+        "right = resolved(join.right, self._values(join.right))",
+        "right = join.right",
+        "public rows that a subquery decides over are looked up as if its value was NULL",
+        f"{_A24}::test_a_value_among_public_rows_lets_no_row_count_more_often",
+    ),
+    Fault(
+        "computed-public-rows-relied-on",
+        "analysis/stability.py",
+        "        or _computed(release.input)\n",
+        "",
+        "one row counts as often as a subquery says when it is computed once more",
+        f"{_A24}::test_a_value_that_changes_after_the_look_up_lets_no_row_count_more_often",
     ),
     Fault(
         "least-frequency-of-one-table",
