@@ -164,7 +164,7 @@ class _Assembly:
         """How often a public table would repeat rows of people now; later it may be joined on more."""
         right = self.scope.tables[item.alias].relation
         pairs = [pair for part in self.loose if (pair := self._pair(part, item)) is not None]
-        if not pairs or is_private(right) or is_answered(right) or not is_private(self.built):
+        if not pairs or is_private(right) or needs(right) or not is_private(self.built):
             return 0
         join = Join(self.built, right, JoinKind.INNER, tuple(pairs))
         return self.scope.context.facts.multiplicity(join)

@@ -12,7 +12,7 @@ from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.within import WITHIN
 from dpsql.analysis.choose import Measured
 from dpsql.mechanisms import DiscreteGaussian, Geometric
-from dpsql.plan.expr import Expr, Released, Scalar, walk
+from dpsql.plan.expr import Expr, Released, Scalar, Windowed, walk
 from dpsql.plan.nodes import (
     Filter,
     Grouped,
@@ -31,11 +31,14 @@ from dpsql.plan.tables import Scan, UnitKind
 from dpsql.policy.fields import Accountant, Neighbors
 
 BLOCKS = ("rows", "units", "count of x", "presence of x", "total of x", "partition of x", "values of x")
+_ABOVE = (Released, Windowed)
+"""Expressions that stand above the release boundary alone."""
+
 EVERY_KIND = frozenset(
     {
         *(f"aggregate {name}" for name in AGGREGATES),
         *(f"within {name}" for name in WITHIN),
-        *(node.__name__ for node in (*get_args(Relation), *get_args(Expr)) if node is not Released),
+        *(node.__name__ for node in (*get_args(Relation), *get_args(Expr)) if node not in _ABOVE),
         *map(str, (*JoinKind, *SetKind, *UnitKind)),
         *("matching", "anti matching", "distinct", "private join", "proven join", "linked table"),
         *(f"neighbors {name}" for name in get_args(Neighbors)),

@@ -6,7 +6,7 @@ from hypothesis import settings
 
 FAST = settings(max_examples=200, derandomize=True, database=None)
 """The same examples in each run."""
-DRAWN = settings(max_examples=1000, derandomize=True, database=None)
+DRAWN = settings(max_examples=2000, derandomize=True, database=None)
 """For what is drawn alone, before any engine computes."""
 FEATURED = settings(max_examples=60, derandomize=True, database=None)
 """For each function of the registry, for four seconds."""
