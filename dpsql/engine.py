@@ -40,7 +40,7 @@ from dpsql.sql.lower import lower
 from dpsql.sql.parse import parse, require_room
 from dpsql.sql.post import Copies, Originals, emit_copy, emit_post, unchanged
 from dpsql.sql.rows import emit_multiplicity
-from dpsql.uncertainty import Origins
+from dpsql.uncertainty import Origins, ends_of
 
 
 def budget(policy: Policy, table: str) -> Budget:
@@ -177,7 +177,8 @@ class Engine:
     def _furnish(self, scratch: Scratch, prepared: Prepared, above: Copies) -> None:
         """Makes the empty released tables, and copies of the public tables that are read beside them."""
         for part in prepared.releases:
-            scratch.create(above.released[part.release], part.columns)
+            ends = [(end.name, end.type.value) for end in above.ends.get(part.release, ())]
+            scratch.create(above.released[part.release], [*part.columns, *ends])
         for table, read in above.columns.items():
             columns = list(read.values())
             rows, _ = self.backend.public_rows(emit_copy(table, columns))
@@ -197,7 +198,8 @@ class Engine:
             if isinstance(step, Release):
                 table = self._release(known[step], values)
                 series = _series(table.rows, len(table.columns))
-                scratch.fill(above.released[step], [*series, list(range(len(table.rows)))])
+                ends = [ends_of(known[step].plan, table, end) for end in above.ends.get(step, ())]
+                scratch.fill(above.released[step], [*series, list(range(len(table.rows))), *ends])
                 tables.append(table)
             else:
                 query = resolved(step.post, values, within_releases=False)
