@@ -168,7 +168,9 @@ class Connection:
         `parameters` stand for the `?` of the text. `epsilon` is the loss: under `pure` the answer is
         ε-DP, under `zcdp` it is charged as an ε-DP answer would be. `delta` is for choosing group keys
         that the policy does not declare; by default it is spent in proportion to the loss.
-        `max_groups` lowers the number of groups of a privacy unit that count.
+        `max_groups` lowers the number of groups of a privacy unit that count. The query may say all three
+        itself, `SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) …`: that goes before what `connect`
+        was told, and is refused beside another value here.
 
         Raises QueryRejected for what is not known to be safe and BudgetExhausted where the budget does
         not suffice, both before anything is read or charged; BackendError if the engine fails after
@@ -238,17 +240,13 @@ class Connection:
         self.engine  # noqa: B018  (refuses a closed connection)
         if not isinstance(sql, str):
             raise ProgrammingError(f"a query is text, not {type(sql).__name__}", code="query_type")
-        loss = self._epsilon if epsilon is None else amount(epsilon)
-        if loss is None:
-            raise ProgrammingError(
-                "how much may this query lose?", code="epsilon_missing", hint="execute(…, epsilon=0.1)"
-            )
+        loss = None if epsilon is None else amount(epsilon)
         if max_groups is not None and (type(max_groups) is not int or max_groups < 1):
             raise ProgrammingError("max_groups is a whole number from 1", code="max_groups")
         part = None if delta is None else amount(delta, "delta")
         if part is not None and part >= 1:
             raise errors.LossError("delta is a probability below 1", hint="delta=1e-8")
-        return Asked(str.__str__(sql), bound(parameters), loss, part, max_groups)
+        return Asked(str.__str__(sql), bound(parameters), loss, part, max_groups, self._epsilon)
 
 
 class Cursor:

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -31,7 +32,7 @@ from dpsql.plan.nodes import Answer, Join, Post, Release, Values, private_tables
 from dpsql.plan.steps import Known, releases, resolved, steps
 from dpsql.plan.traces import traces
 from dpsql.policy import Policy
-from dpsql.prepared import Asked, Prepared, PreparedRelease
+from dpsql.prepared import Asked, Prepared, PreparedRelease, terms
 from dpsql.pricing import prices
 from dpsql.release import ReleasedTable, release
 from dpsql.result import Receipt, Result
@@ -103,22 +104,23 @@ class Engine:
         """
         require_room()
         parsed = parse(asked.sql)
+        agreed = terms(asked, parsed.options)
         cap = self.policy.max_epsilon
-        if cap is not None and asked.epsilon > cap:
+        if cap is not None and agreed.epsilon > cap:
             raise QueryRejected(
-                f"epsilon {float(asked.epsilon):g} is above the policy's cap of {float(cap):g} for one query",
+                f"epsilon {float(min(agreed.epsilon, Fraction(10**300))):g} is above the policy's cap of {float(cap):g} for one query",
                 code="epsilon_cap",
                 hint="ask with a smaller epsilon",
             )
         public = self.public
-        post = lower(parsed, self.catalog, public, asked.parameters, asked.max_groups)
-        if not self.backend.parses(asked.sql):
+        post = lower(parsed, self.catalog, public, asked.parameters, agreed.max_groups)
+        if not self.backend.parses(parsed.text):
             # The parser here forgives much that the engine does not; an answer must not rest on a guess.
             raise QueryRejected(
                 "the database's own parser cannot read the query", code="syntax", text=asked.sql
             )
         asked_for = releases(post)
-        parts = prices(asked_for, self.account, asked.epsilon, asked.delta)
+        parts = prices(asked_for, self.account, agreed.epsilon, agreed.delta)
         prepared = tuple(
             self._prepared(release, price, public) for release, price in zip(asked_for, parts, strict=True)
         )
@@ -128,7 +130,7 @@ class Engine:
         for step in steps(post):
             if not isinstance(step, Release):
                 emit_post(step.post, above)  # for the copies that it reads
-        return Prepared(asked, parsed.explain, post, prepared, above, sql)
+        return Prepared(asked, agreed, parsed.explain, post, prepared, above, sql)
 
     def _prepared(self, release: Release, price: Price, public: PublicTables) -> PreparedRelease:
         analysis = analyse(release, public, replace=self.policy.neighbors == "replace")

@@ -33,5 +33,7 @@ def explain(
     With what is proved of each step, and the error to expect. Nothing is charged, and nothing private
     is read.
     """
+    text = text_of(sql)
+    needed(epsilon, text)
     with opened(database, policy, ledger, analyst) as connection:
-        print(connection.explain(text_of(sql), epsilon=needed(epsilon), delta=delta, max_groups=max_groups))
+        print(connection.explain(text, epsilon=epsilon, delta=delta, max_groups=max_groups))

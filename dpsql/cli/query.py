@@ -47,12 +47,13 @@ def query(
     from dpsql.shell.session import is_explain
     from dpsql.shell.view import View, dim
 
-    loss, text = needed(epsilon), text_of(sql)
+    text = text_of(sql)
+    loss = needed(epsilon, text)
     with opened(database, policy, ledger, analyst) as connection:
         if is_explain(text):
-            print(connection.explain(text, epsilon=loss, delta=delta, max_groups=max_groups))
+            print(connection.explain(text, epsilon=epsilon, delta=delta, max_groups=max_groups))
             return
-        result = connection.query(text, epsilon=loss, delta=delta, max_groups=max_groups)
+        result = connection.query(text, epsilon=epsilon, delta=delta, max_groups=max_groups)
         print(written(result, style, View.of(sys.stdout)), flush=True)
         beside = sys.stdout if style is Format.TABLE else sys.stderr
         cost = charged(result.receipt, loss, connection.budget().values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
+from typing import Any
 
 from dpsql.errors import ProgrammingError
 from dpsql.loss import amount
@@ -45,21 +45,30 @@ def explain(state: State, sql: str) -> Reply:
     """The plan of a query, with its proofs and its price."""
     if not sql:
         raise ProgrammingError("which query?", code="argument", hint="\\explain SELECT COUNT(*) FROM …")
-    explanation = state.connection.explain(
-        sql, epsilon=needed_epsilon(state), delta=state.delta, max_groups=state.max_groups
-    )
+    explanation = state.connection.explain(sql, **terms(state, sql))
     return Reply(state.view.show(str(explanation)))
 
 
-def needed_epsilon(state: State) -> Fraction:
-    """The loss of a query, exactly. Raises ProgrammingError while nobody has said what it is."""
-    if state.epsilon is None:
+def terms(state: State, sql: str) -> dict[str, Any]:
+    """What a query is asked with: what it says itself, and else what the session is set to.
+
+    Raises ProgrammingError while nobody has said what it may lose.
+    """
+    from dpsql.sql.parse import stated
+
+    said = stated(sql)
+    epsilon = said.epsilon or state.epsilon
+    if epsilon is None:
         raise ProgrammingError(
             "how much may a query lose? No epsilon is set",
             code="epsilon_missing",
             hint="\\epsilon 0.1 sets it for this session, as does dpsql shell … --epsilon 0.1",
         )
-    return state.epsilon
+    return {
+        "epsilon": epsilon,
+        "delta": said.delta or state.delta,
+        "max_groups": said.max_groups or state.max_groups,
+    }
 
 
 def _describe(state: State, name: str) -> Reply:

@@ -83,10 +83,31 @@ def lower(
     if isinstance(node, exp.SetOperation):
         post = _set_post(common_tables(context, node), node)
     else:
-        _, chosen = _select(context, node, outermost=True)
+        scope, chosen = _select(context, node, outermost=True)
+        _check_unit(scope, statement.options.unit)
         post = chosen if isinstance(chosen, Post) else chosen.post()
     _check_unread(context)
     return post
+
+
+def _check_unit(scope: Scope, node: exp.Column | None) -> None:
+    """Refuses a privacy unit that is not the one which the policy protects."""
+    if node is None:
+        return
+    column = scope.column(node)
+    if not column.facts.is_unit:
+        units = {
+            item.name
+            for table in scope.tables.values()
+            for item in table.columns.values()
+            if item.facts.is_unit
+        }
+        scope.source.refuse(
+            node,
+            "column",
+            f"{column.name} is not the privacy unit, which the policy declares",
+            f"it is {' or '.join(sorted(units))}" if units else "leave privacy_unit_column out",
+        )
 
 
 def _check_unread(context: Context) -> None:

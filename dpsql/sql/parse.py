@@ -16,6 +16,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Position, QueryRejected
 from dpsql.sql.dialect import DIALECT, parsed
+from dpsql.sql.options import Options, taken_out
 from dpsql.sql.refuse import Source, is_text
 
 MAX_CHARACTERS = 500_000
@@ -37,12 +38,17 @@ _STARTS = {TokenType.SELECT, TokenType.FROM, TokenType.WITH, TokenType.L_PAREN}
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A parsed statement: `parameters` is the number of `?` in it."""
+    """A parsed statement: `parameters` is the number of `?` in it, `options` are what it asks for itself.
+
+    `text` is what the engine's own parser must read too.
+    """
 
     source: Source
     query: exp.Select | exp.SetOperation
     explain: bool
     parameters: int
+    options: Options
+    text: str
 
 
 def parse(text: str) -> Statement:
@@ -59,6 +65,7 @@ def parse(text: str) -> Statement:
     asked = text if explain is None else " " * explain.end() + text[explain.end() :]
     tokens = _tokens(asked)
     _check(source, tokens)
+    options, asked, tokens = taken_out(source, asked, tokens)
     tokens, parameters = _numbered(tokens)
     try:
         trees = _parsed(tokens, asked)
@@ -74,7 +81,15 @@ def parse(text: str) -> Statement:
     if not isinstance(select, (exp.Select, exp.SetOperation)):
         source.refuse(select, "not_a_select", "only a single SELECT is answered here")
     _check_depth(source, select)
-    return Statement(source, select, explain is not None, parameters)
+    return Statement(source, select, explain is not None, parameters, options, asked)
+
+
+def stated(text: str) -> Options:
+    """What a query asks for itself; nothing where it cannot be read, which `parse` refuses."""
+    try:
+        return parse(text).options
+    except QueryRejected:
+        return Options()
 
 
 def require_room() -> None:

@@ -126,4 +126,4 @@ def study() -> Connection:
 
 def prepare(connection: Connection, query: str, parameters: Sequence[Value] = ()) -> Prepared:
     """Everything that is decided about a query before it is charged."""
-    return connection.engine.prepare(Asked(query, tuple(parameters), Fraction(NO_NOISE)))
+    return connection.engine.prepare(Asked(query, tuple(parameters), None, default=Fraction(NO_NOISE)))
