@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache, cached_property
@@ -38,7 +39,7 @@ from dpsql.release import ReleasedTable, release
 from dpsql.result import Receipt, Result
 from dpsql.sql.emit import emit
 from dpsql.sql.lower import lower
-from dpsql.sql.parse import parse, require_room
+from dpsql.sql.parse import parse, require_room, told_of_translation
 from dpsql.sql.post import Copies, Originals, emit_copy, emit_post, unchanged
 from dpsql.sql.rows import emit_multiplicity
 from dpsql.uncertainty import Origins, ends_of
@@ -103,7 +104,7 @@ class Engine:
         Raises QueryRejected with the place in the text.
         """
         require_room()
-        parsed = parse(asked.sql)
+        parsed = parse(asked.sql, asked.dialect)
         agreed = terms(asked, parsed.options)
         cap = self.policy.max_epsilon
         if cap is not None and agreed.epsilon > cap:
@@ -113,11 +114,12 @@ class Engine:
                 hint="ask with a smaller epsilon",
             )
         public = self.public
-        post = lower(parsed, self.catalog, public, asked.parameters, agreed.max_groups)
+        with told_of_translation() if parsed.translated else nullcontext():
+            post = lower(parsed, self.catalog, public, asked.parameters, agreed.max_groups)
         if not self.backend.parses(parsed.text):
             # The parser here forgives much that the engine does not; an answer must not rest on a guess.
             raise QueryRejected(
-                "the database's own parser cannot read the query", code="syntax", text=asked.sql
+                "the database's own parser cannot read the query", code="syntax", text=parsed.text
             )
         asked_for = releases(post)
         parts = prices(asked_for, self.account, agreed.epsilon, agreed.delta)

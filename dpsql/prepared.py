@@ -12,6 +12,7 @@ from dpsql.analysis.choose import Measured, Price
 from dpsql.errors import ProgrammingError, QueryRejected
 from dpsql.plan.nodes import Post, Release, released_columns
 from dpsql.plan.types import Value
+from dpsql.sql.dialect import DUCKDB
 from dpsql.sql.emit import Statement
 from dpsql.sql.options import Options
 from dpsql.sql.post import ORDINAL, Copies, Originals
@@ -23,7 +24,7 @@ Number = TypeVar("Number", Fraction, int)
 class Asked:
     """A query as it is asked: its text, parameters, loss and own contribution bound.
 
-    `default` is the loss of a query that is asked with none, and says none itself.
+    `default` is the loss of a query that is asked with none, and says none itself. `dialect` is that of the text.
     """
 
     sql: str
@@ -32,6 +33,7 @@ class Asked:
     delta: Fraction | None = None
     max_groups: int | None = None
     default: Fraction | None = None
+    dialect: str = DUCKDB
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dpsql.cli.options import (
     Analyst,
     Database,
     Delta,
+    Dialect,
     Epsilon,
     LedgerFile,
     MaxGroups,
@@ -27,6 +28,7 @@ def explain(
     epsilon: Epsilon = None,
     delta: Delta = None,
     max_groups: MaxGroups = None,
+    dialect: Dialect = "duckdb",
 ) -> None:
     """Show the plan of a query and what it would cost.
 
@@ -34,6 +36,6 @@ def explain(
     is read.
     """
     text = text_of(sql)
-    needed(epsilon, text)
+    needed(epsilon, text, dialect)
     with opened(database, policy, ledger, analyst) as connection:
-        print(connection.explain(text, epsilon=epsilon, delta=delta, max_groups=max_groups))
+        print(connection.explain(text, epsilon=epsilon, delta=delta, max_groups=max_groups, dialect=dialect))

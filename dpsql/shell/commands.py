@@ -56,7 +56,7 @@ def terms(state: State, sql: str) -> dict[str, Any]:
     """
     from dpsql.sql.parse import stated
 
-    said = stated(sql)
+    said = stated(sql, state.dialect)
     epsilon = said.epsilon or state.epsilon
     if epsilon is None:
         raise ProgrammingError(
@@ -68,6 +68,7 @@ def terms(state: State, sql: str) -> dict[str, Any]:
         "epsilon": epsilon,
         "delta": said.delta or state.delta,
         "max_groups": said.max_groups or state.max_groups,
+        "dialect": state.dialect,
     }
 
 
@@ -108,6 +109,15 @@ def _groups(state: State, text: str) -> Reply:
     return Reply(f"at most {state.max_groups:,} groups of a privacy unit count")
 
 
+def _dialect(state: State, text: str) -> Reply:
+    if text:
+        from dpsql.sql.dialect import require
+
+        require(text.lower())
+        state.dialect = text.lower()
+    return Reply(f"queries are read as {state.dialect}")
+
+
 def _format(state: State, text: str) -> Reply:
     known = [each.value for each in Format]
     if text and text.lower() not in known:
@@ -142,6 +152,7 @@ COMMANDS = (
     Command(("delta",), "[δ|auto]", "what a query spends on choosing group keys", _delta),
     Command(("groups",), "[N|auto]", "the most groups of one privacy unit that count", _groups),
     Command(("format",), "[FORMAT]", "how answers are written: table, csv, json or markdown", _format),
+    Command(("dialect",), "[NAME]", "the SQL of queries: duckdb, postgres, spark, snowflake, bigquery, tsql", _dialect),
     Command(("receipt",), "", "what was done for the last answer, as JSON", _receipt),
     Command(("?", "h", "help"), "", "this list", _help),
     Command(("q", "quit", "exit"), "", "leave, as Ctrl-D does", _quit),

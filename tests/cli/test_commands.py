@@ -61,6 +61,18 @@ def test_a_query_may_say_its_epsilon_itself(run: Run, study: Path) -> None:
     assert "error[ambiguous]" in ran.err
 
 
+def test_a_query_may_be_in_another_dialect(run: Run, study: Path) -> None:
+    """`--dialect` says how a text is read, in each command that takes one."""
+    sql = "SELECT TOP 1 COUNT(*) AS n FROM [visits]"
+    assert run("query", study, sql, "-e", "1", "--dialect", "tsql").code == 0
+    assert "Scan visits" in run("explain", study, sql, "-e", "1", "--dialect", "tsql").out
+    assert run("shell", study, "-e", "1", "--dialect", "tsql", stdin=f"{sql};\n").code == 0
+    for command in (("query", study, sql), ("explain", study, sql), ("shell", study)):
+        ran = run(*command, "-e", "1", "--dialect", "mysql")
+        assert ran.code == 1
+        assert "error[dialect]" in ran.err
+
+
 def test_query_reads_standard_input(run: Run, study: Path) -> None:
     """A dash stands for the text on standard input."""
     assert run("query", study, "-", "-e", "1", stdin=f"{COUNT};\n").code == 0
