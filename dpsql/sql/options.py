@@ -118,10 +118,11 @@ class _Clause:
 
     def delta(self) -> Fraction:
         """A probability above zero."""
-        word = self.tokens[self.place]
         found = self.loss("delta")
         if found >= 1:
-            self._refuse(word, "constant", "delta is a probability below 1", "delta = 1e-8")
+            self._refuse(
+                self.tokens[self.place - 1], "constant", "delta is a probability below 1", "delta = 1e-8"
+            )
         return found
 
     def groups(self) -> int:

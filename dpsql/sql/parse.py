@@ -29,6 +29,8 @@ MAX_NESTING = 28
 """Parentheses within parentheses; the parser recurses up to 33 frames for each, and Python allows 1,000."""
 MAX_DEPTH = 100
 """Levels of the tree, chains of AND and OR counting once."""
+MAX_JOINS = 12
+"""Joins whose condition does not follow them at once."""
 _ROOM = 600
 """Frames for what becomes of the deepest tree, up to its receipt: about five a level."""
 
@@ -39,6 +41,8 @@ _EXPLAIN = re.compile(r"(?:\s+|--[^\n]*\n|/\*.*?\*/)*+EXPLAIN\b", re.IGNORECASE 
 """Possessive: what has been taken for a comment is never taken for two, which would double the work."""
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
+_JOINS = {TokenType.JOIN, TokenType.STRAIGHT_JOIN}
+_CONDITIONS = {TokenType.ON, TokenType.USING}
 _STARTS = {TokenType.SELECT, TokenType.FROM, TokenType.WITH, TokenType.L_PAREN}
 
 
@@ -237,6 +241,7 @@ def _check(source: Source, tokens: Sequence[Token], dialect: Dialect) -> None:
         _check_pair(source, token, following)
         if following.token_type is TokenType.STRING and _names_table(tokens[max(place - 2, 0) : place + 1]):
             _refuse_token(source, following, "table", "FROM takes the name of a declared table")
+    _check_joins(tokens)
     depth = negations = 0
     for token in tokens:
         depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
@@ -253,6 +258,23 @@ def _check(source: Source, tokens: Sequence[Token], dialect: Dialect) -> None:
             )
         if depth + negations > MAX_NESTING:
             _refuse("too_deep", f"the query is nested more than {MAX_NESTING} levels deep")
+
+
+def _check_joins(tokens: Sequence[Token]) -> None:
+    """Refuses many joins whose condition is still to come: for each the parser reads all that follows twice."""
+    waiting = 0
+    before = None
+    for token in tokens:
+        kind = token.token_type
+        waiting += kind in _JOINS and before is not TokenType.CROSS
+        waiting = max(0, waiting - (kind in _CONDITIONS and before is not TokenType.DISTINCT))
+        if waiting > MAX_JOINS:
+            _refuse(
+                "too_long",
+                f"more than {MAX_JOINS} joins without a condition",
+                "write JOIN … ON, or CROSS JOIN",
+            )
+        before = kind
 
 
 def _check_pair(source: Source, token: Token, following: Token) -> None:

@@ -128,7 +128,7 @@ def _outcome(connection: Connection, text: str, dialect: str) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("dialect", TITLES)
+@pytest.mark.parametrize("dialect", ["duckdb", *TITLES])
 @pytest.mark.parametrize(
     "text",
     [
@@ -145,8 +145,10 @@ def _outcome(connection: Connection, text: str, dialect: str) -> str | None:
         "",
         ";",
         "SELECT 1; SELECT 2",
+        "SELECT COUNT(*) FROM visits" + " JOIN regions" * 40,
+        "SELECT COUNT(*) FROM visits" + " JOIN regions JOIN regions ON TRUE" * 40,
     ],
-    ids=range(13),
+    ids=range(15),
 )
 def test_what_is_too_much_is_refused(connection: Connection, dialect: str, text: str) -> None:
     """The limits of length and depth hold before anything is translated."""
