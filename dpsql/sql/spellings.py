@@ -19,12 +19,13 @@ _PAIR = ("this", "expression")
 _SET = (*_PAIR, "distinct", "with_", "order", "limit", "offset")
 READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
     exp.Select: (
-        "with_", "expressions", "from_", "joins", "where", "group", "having", "distinct", "order", "limit", "offset",
+        "with_", "expressions", "from_", "joins", "where", "group", "having", "qualify", "distinct", "order",
+        "limit", "offset",
     ),
     **dict.fromkeys((exp.Union, exp.Intersect, exp.Except), _SET),
     **dict.fromkeys(
         (
-            exp.From, exp.Where, exp.Having, exp.Paren, exp.Neg, exp.Not, exp.Boolean, exp.Exists, exp.Var,
+            exp.From, exp.Where, exp.Having, exp.Qualify, exp.Paren, exp.Neg, exp.Not, exp.Boolean, exp.Exists, exp.Var,
             exp.DataTypeParam, exp.Placeholder, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.CountIf, exp.National,
             exp.TimeStrToTime, exp.Abs, exp.Floor, exp.Ceil, exp.Sqrt, exp.Exp, exp.Ln, exp.Sign,
             exp.Lower, exp.Upper, exp.Year, exp.Month, exp.Day, exp.Quarter, exp.Hour, exp.Minute, exp.DayOfYear,
@@ -43,7 +44,8 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
         (exp.With, exp.Rollup, exp.Cube, exp.GroupingSets, exp.Distinct, exp.Order, exp.Tuple, exp.Grouping),
         ("expressions",),
     ),
-    **dict.fromkeys((exp.Star, exp.Null), ()),
+    **dict.fromkeys((exp.Star, exp.Null, exp.RowNumber, exp.Rank, exp.DenseRank), ()),
+    exp.Window: ("this", "partition_by", "order", "over"),
     **dict.fromkeys((exp.Like, exp.ILike), (*_PAIR, "negate")),
     **dict.fromkeys((exp.Cast, exp.TryCast), ("this", "to", "safe", "requires_string")),
     **dict.fromkeys((exp.Subquery, exp.CTE, exp.Alias), ("this", "alias")),
@@ -56,7 +58,7 @@ READ: Mapping[type[exp.Expr], tuple[str, ...]] = {
     ),
     **dict.fromkeys((exp.Greatest, exp.Least), ("this", "expressions", "ignore_nulls")),
     **dict.fromkeys((exp.Left, exp.Right), (*_PAIR, "negative_length_returns_empty")),
-    exp.TsOrDsToDate: ("this", "default_date"),
+    exp.TsOrDsToDate: ("this", "default_date", "safe"),
     exp.Join: ("this", "on", "using", "kind", "side"),
     exp.Table: ("this", "alias", "db", "catalog"),
     exp.TableAlias: ("this", "columns"),
