@@ -1,6 +1,7 @@
 """What becomes of another dialect's tree in DuckDB's SQL, node by node.
 
-Claim: what is read means in DuckDB what it means where it was written, but for errors there, which are NULL here.
+Claim: what is read means in DuckDB what it means where it was written, but that what fails there does not fail
+here, that texts are compared without a collation, and that numbers within texts are DuckDB's.
 Why: each node and each of its arguments is named, and all that differs between dialects is either written out or
 refused; nothing is left to the generator's own idea of a translation.
 Source: the reference manuals of PostgreSQL 17, Spark 4 SQL, Snowflake, GoogleSQL and Transact-SQL.
