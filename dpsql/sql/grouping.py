@@ -20,13 +20,13 @@ from dpsql.policy import fold
 from dpsql.sql.aggregate_filter import filtered
 from dpsql.sql.derived import spelled
 from dpsql.sql.ends import asked_of, refuse, which_end
+from dpsql.sql.grouping_sets import MAX_KEYS, left_out_bits
 from dpsql.sql.joins import left_joined
 from dpsql.sql.refuse import Source
 from dpsql.sql.scalars import Scalars
 from dpsql.sql.scope import Scope
 from dpsql.sql.windows import check_named, window
 
-MAX_KEYS = 8
 MAX_OUTPUTS = 100
 
 Item = tuple[str | None, exp.Expr]
@@ -267,7 +267,7 @@ class Grouping(ABC):
     def _over_groups(self, node: exp.Expr) -> Expr | None:
         """The column that a whole node means after grouping: an aggregate, a key or an alias."""
         if type(node) is exp.Grouping:
-            return self._grouping(node)
+            return left_out_bits(self, node)
         if which_end(node) is not None:
             return self.end(node) or self._key(node) or refuse(self.source, node)
         if isinstance(node, exp.AggFunc):
@@ -313,19 +313,6 @@ class Grouping(ABC):
     def end(self, node: exp.Expr) -> Expr | None:  # noqa: ARG002  (what is not released has none)
         """The end of the interval of an aggregate, where there is one."""
         return None
-
-    def _grouping(self, node: exp.Grouping) -> Literal:
-        """A bit for each argument, the first one's the highest: 1 where the key is left out of the set."""
-        bits = 0
-        (arguments,) = self.source.take(node, "expressions")
-        if len(arguments) > MAX_KEYS:
-            self.source.refuse(node, "too_long", f"at most {MAX_KEYS} group keys")
-        for argument in arguments:
-            expr = self.scope.scalars.lower(argument)
-            if expr not in (*self.keys, *self.left_out):
-                self.source.refuse(argument, "group_by", "GROUPING is of group keys alone")
-            bits = 2 * bits + (expr in self.left_out)
-        return Literal(bits, Type.INTEGER)
 
     def order(self, outputs: Sequence[Output]) -> tuple[Order, ...]:
         """ORDER BY, over the outputs and whatever else the groups have."""
