@@ -61,6 +61,7 @@ def connect(
     analyst: str | None = None,
     epsilon: Amount | None = None,
     anchor: Head | str | Path | None = None,
+    dialect: str = "duckdb",
 ) -> Connection:
     """Opens private data for questions.
 
@@ -69,7 +70,8 @@ def connect(
     that remembers what was spent; it defaults to the policy's path with the ending .ledger, and
     ":memory:" forgets at exit. `epsilon` is the loss of a query that names none. `anchor` is a small file,
     on another disk or machine, that holds how far the ledger has come: beside it an older ledger, or none, is
-    refused. It is made with a new ledger and replaced after each charge.
+    refused. It is made with a new ledger and replaced after each charge. `dialect` is that of queries which
+    name none: duckdb, postgres, spark, snowflake, bigquery or tsql.
 
     Raises PolicyError where the policy is wrong or asks for what the database does not have, IntegrityError
     where the ledger was edited (`ledger_tampered`) or is an older one than its anchor knows
@@ -79,7 +81,9 @@ def connect(
     from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.engine import Engine, budget
     from dpsql.policy import load
+    from dpsql.sql.dialect import require
 
+    require(dialect)
     rules = load(policy)
     target = ledger if ledger is not None else _ledger_beside(policy)
     backend = DuckDBBackend(database)
@@ -91,7 +95,7 @@ def connect(
     except errors.Error:
         backend.close()
         raise
-    return Connection(engine, None if epsilon is None else amount(epsilon))
+    return Connection(engine, None if epsilon is None else amount(epsilon), dialect)
 
 
 def _ledger_beside(policy: Any) -> Path:
@@ -125,9 +129,10 @@ class Connection:
     ProgrammingError = errors.ProgrammingError
     NotSupportedError = errors.NotSupportedError
 
-    def __init__(self, engine: Engine, epsilon: Any = None) -> None:
+    def __init__(self, engine: Engine, epsilon: Any = None, dialect: str = "duckdb") -> None:
         self._engine = engine
         self._epsilon = epsilon
+        self._dialect = dialect
         self._closed = False
 
     @property
@@ -150,9 +155,12 @@ class Connection:
         epsilon: Amount | None = None,
         delta: Amount | None = None,
         max_groups: int | None = None,
+        dialect: str | None = None,
     ) -> Cursor:
         """Answers a query on a new cursor; the arguments are those of `query`."""
-        return self.cursor().execute(sql, parameters, epsilon=epsilon, delta=delta, max_groups=max_groups)
+        return self.cursor().execute(
+            sql, parameters, epsilon=epsilon, delta=delta, max_groups=max_groups, dialect=dialect
+        )
 
     def query(
         self,
@@ -162,19 +170,25 @@ class Connection:
         epsilon: Amount | None = None,
         delta: Amount | None = None,
         max_groups: int | None = None,
+        dialect: str | None = None,
     ) -> Result:
         """The private answer to a SELECT.
 
         `parameters` stand for the `?` of the text. `epsilon` is the loss: under `pure` the answer is
         ε-DP, under `zcdp` it is charged as an ε-DP answer would be. `delta` is for choosing group keys
         that the policy does not declare; by default it is spent in proportion to the loss.
-        `max_groups` lowers the number of groups of a privacy unit that count.
+        `max_groups` lowers the number of groups of a privacy unit that count. The query may say all three
+        itself, `SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) …`: that goes before what `connect`
+        was told, and is refused beside another value here. `dialect` is that of the text: it is put into
+        DuckDB's SQL, and refused where that is not known to mean the same.
 
         Raises QueryRejected for what is not known to be safe and BudgetExhausted where the budget does
         not suffice, both before anything is read or charged; BackendError if the engine fails after
         the charge.
         """
-        asked = self._asked(sql, parameters, epsilon, delta, max_groups)
+        asked = self._asked(
+            sql, parameters, epsilon=epsilon, delta=delta, max_groups=max_groups, dialect=dialect
+        )
         with self.engine.backend.snapshot():
             prepared = self.engine.prepare(asked)
             return self._explained(prepared).result() if prepared.explain else self.engine.answer(prepared)
@@ -187,9 +201,12 @@ class Connection:
         epsilon: Amount | None = None,
         delta: Amount | None = None,
         max_groups: int | None = None,
+        dialect: str | None = None,
     ) -> Explanation:
         """The plan with its proofs and its price; charges nothing and reads nothing private."""
-        asked = self._asked(sql, parameters, epsilon, delta, max_groups)
+        asked = self._asked(
+            sql, parameters, epsilon=epsilon, delta=delta, max_groups=max_groups, dialect=dialect
+        )
         with self.engine.backend.snapshot():
             return self._explained(self.engine.prepare(asked))
 
@@ -229,26 +246,32 @@ class Connection:
         self,
         sql: str,
         parameters: Sequence[Value],
+        *,
         epsilon: Amount | None,
         delta: Amount | None,
         max_groups: int | None,
+        dialect: str | None,
     ) -> Any:
         from dpsql.prepared import Asked
 
         self.engine  # noqa: B018  (refuses a closed connection)
         if not isinstance(sql, str):
             raise ProgrammingError(f"a query is text, not {type(sql).__name__}", code="query_type")
-        loss = self._epsilon if epsilon is None else amount(epsilon)
-        if loss is None:
-            raise ProgrammingError(
-                "how much may this query lose?", code="epsilon_missing", hint="execute(…, epsilon=0.1)"
-            )
+        loss = None if epsilon is None else amount(epsilon)
         if max_groups is not None and (type(max_groups) is not int or max_groups < 1):
             raise ProgrammingError("max_groups is a whole number from 1", code="max_groups")
         part = None if delta is None else amount(delta, "delta")
         if part is not None and part >= 1:
             raise errors.LossError("delta is a probability below 1", hint="delta=1e-8")
-        return Asked(str.__str__(sql), bound(parameters), loss, part, max_groups)
+        return Asked(
+            str.__str__(sql),
+            bound(parameters),
+            loss,
+            part,
+            max_groups,
+            self._epsilon,
+            dialect or self._dialect,
+        )
 
 
 class Cursor:
@@ -270,12 +293,13 @@ class Cursor:
         epsilon: Amount | None = None,
         delta: Amount | None = None,
         max_groups: int | None = None,
+        dialect: str | None = None,
     ) -> Self:
         """Answers a query; see `Connection.query`."""
         self._open()
         self._result = None
         self._result = self.connection.query(
-            sql, parameters, epsilon=epsilon, delta=delta, max_groups=max_groups
+            sql, parameters, epsilon=epsilon, delta=delta, max_groups=max_groups, dialect=dialect
         )
         self._next = 0
         return self

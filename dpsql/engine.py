@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -31,16 +33,16 @@ from dpsql.plan.nodes import Answer, Join, Post, Relation, Release, Values, priv
 from dpsql.plan.steps import Known, needs, releases, resolved, steps
 from dpsql.plan.traces import traces
 from dpsql.policy import Policy
-from dpsql.prepared import Asked, Prepared, PreparedRelease
+from dpsql.prepared import Asked, Prepared, PreparedRelease, terms
 from dpsql.pricing import prices
 from dpsql.release import ReleasedTable, release
 from dpsql.result import Receipt, Result
 from dpsql.sql.emit import emit
 from dpsql.sql.lower import lower
-from dpsql.sql.parse import parse, require_room
+from dpsql.sql.parse import parse, require_room, told_of_translation
 from dpsql.sql.post import Copies, Originals, emit_copy, emit_post, unchanged
 from dpsql.sql.rows import emit_multiplicity
-from dpsql.uncertainty import Origins
+from dpsql.uncertainty import Origins, ends_of
 
 
 def budget(policy: Policy, table: str) -> Budget:
@@ -113,23 +115,25 @@ class Engine:
         Raises QueryRejected with the place in the text.
         """
         require_room()
-        parsed = parse(asked.sql)
+        parsed = parse(asked.sql, asked.dialect)
+        agreed = terms(asked, parsed.options)
         cap = self.policy.max_epsilon
-        if cap is not None and asked.epsilon > cap:
+        if cap is not None and agreed.epsilon > cap:
             raise QueryRejected(
-                f"epsilon {float(asked.epsilon):g} is above the policy's cap of {float(cap):g} for one query",
+                f"epsilon {float(min(agreed.epsilon, Fraction(10**300))):g} is above the policy's cap of {float(cap):g} for one query",
                 code="epsilon_cap",
                 hint="ask with a smaller epsilon",
             )
         public = self.public
-        post = lower(parsed, self.catalog, public, asked.parameters, asked.max_groups)
-        if not self.backend.parses(asked.sql):
+        with told_of_translation() if parsed.translated else nullcontext():
+            post = lower(parsed, self.catalog, public, asked.parameters, agreed.max_groups)
+        if not self.backend.parses(parsed.text):
             # The parser here forgives much that the engine does not; an answer must not rest on a guess.
             raise QueryRejected(
-                "the database's own parser cannot read the query", code="syntax", text=asked.sql
+                "the database's own parser cannot read the query", code="syntax", text=parsed.text
             )
         asked_for = releases(post)
-        parts = prices(asked_for, self.account, asked.epsilon, asked.delta)
+        parts = prices(asked_for, self.account, agreed.epsilon, agreed.delta)
         prepared = tuple(
             self._prepared(release, price, public) for release, price in zip(asked_for, parts, strict=True)
         )
@@ -139,7 +143,7 @@ class Engine:
         for step in steps(post):
             if not isinstance(step, Release):
                 emit_post(step.post, above)  # for the copies that it reads
-        return Prepared(asked, parsed.explain, post, prepared, above, sql)
+        return Prepared(asked, agreed, parsed.explain, post, prepared, above, sql)
 
     def _prepared(self, release: Release, price: Price, public: PublicTables) -> PreparedRelease:
         analysis = analyse(release, public, replace=self.policy.neighbors == "replace")
@@ -188,7 +192,8 @@ class Engine:
     def _furnish(self, scratch: Scratch, prepared: Prepared, above: Copies) -> None:
         """Makes the empty released tables, and copies of the public tables that are read beside them."""
         for part in prepared.releases:
-            scratch.create(above.released[part.release], part.columns)
+            ends = [(end.name, end.type.value) for end in above.ends.get(part.release, ())]
+            scratch.create(above.released[part.release], [*part.columns, *ends])
         for table, read in above.columns.items():
             columns = list(read.values())
             rows, _ = self.backend.public_rows(emit_copy(table, columns))
@@ -208,7 +213,8 @@ class Engine:
             if isinstance(step, Release):
                 table = self._release(known[step], values)
                 series = _series(table.rows, len(table.columns))
-                scratch.fill(above.released[step], [*series, list(range(len(table.rows)))])
+                ends = [ends_of(known[step].plan, table, end) for end in above.ends.get(step, ())]
+                scratch.fill(above.released[step], [*series, list(range(len(table.rows))), *ends])
                 tables.append(table)
             else:
                 query = resolved(step.post, values, within_releases=False)

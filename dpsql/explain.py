@@ -226,7 +226,7 @@ def _price(engine: Engine, prepared: Prepared) -> Iterator[str]:
         verdict = "" if quote.fits else "; REFUSED: the budget does not suffice"
         yield (
             f"  {quote.table}: {unit} = {loss:.4g} and δ = {float(quote.spend.delta_fraction):.3g}, "
-            f"as for ε = {float(prepared.asked.epsilon):g}; left {unit} = {left:.4g}{verdict}"
+            f"as for ε = {float(prepared.terms.epsilon):g}; left {unit} = {left:.4g}{verdict}"
         )
 
 

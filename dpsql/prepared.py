@@ -5,24 +5,70 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TypeVar
 
 from dpsql.accounting.events import Composed, Event
 from dpsql.analysis.choose import Measured, Price
+from dpsql.errors import ProgrammingError, QueryRejected
 from dpsql.plan.nodes import Post, Release, released_columns
 from dpsql.plan.types import Value
+from dpsql.sql.dialect import DUCKDB
 from dpsql.sql.emit import Statement
+from dpsql.sql.options import Options
 from dpsql.sql.post import ORDINAL, Copies, Originals
+
+Number = TypeVar("Number", Fraction, int)
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A query as it is asked: its text, parameters, loss and own contribution bound."""
+    """A query as it is asked: its text, parameters, loss and own contribution bound.
+
+    `default` is the loss of a query that is asked with none, and says none itself. `dialect` is that of the text.
+    """
 
     sql: str
     parameters: tuple[Value, ...] = ()
-    epsilon: Fraction = Fraction(1)
+    epsilon: Fraction | None = Fraction(1)
     delta: Fraction | None = None
     max_groups: int | None = None
+    default: Fraction | None = None
+    dialect: str = DUCKDB
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a query is answered at: its loss, its delta for group keys, None for a share, and its own bound."""
+
+    epsilon: Fraction
+    delta: Fraction | None
+    max_groups: int | None
+
+
+def terms(asked: Asked, options: Options) -> Terms:
+    """What the call and the query say together.
+
+    Raises QueryRejected where they say different things, ProgrammingError where nothing says the loss.
+    """
+    epsilon = _agreed("epsilon", asked.epsilon, options.epsilon)
+    if epsilon is None:
+        epsilon = asked.default
+    if epsilon is None:
+        raise ProgrammingError(
+            "how much may this query lose?", code="epsilon_missing", hint="execute(…, epsilon=0.1)"
+        )
+    delta = _agreed("delta", asked.delta, options.delta)
+    return Terms(epsilon, delta, _agreed("max_groups", asked.max_groups, options.max_groups))
+
+
+def _agreed(name: str, called: Number | None, written: Number | None) -> Number | None:
+    if called is not None and written is not None and called != written:
+        raise QueryRejected(
+            f"the query says one {name}, and the call says another",
+            code="ambiguous",
+            hint="say it in one of the two",
+        )
+    return called if written is None else written
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +97,7 @@ class Prepared:
     """
 
     asked: Asked
+    terms: Terms
     explain: bool
     post: Post
     releases: tuple[PreparedRelease, ...]

@@ -16,6 +16,7 @@ from math import prod
 from dpsql.mechanisms import DiscreteGaussian, Mechanism
 
 _APART = Decimal("1e-9")
+_NOTHING = 1e-100
 
 
 def half_width(mechanism: Mechanism, weights: Sequence[Fraction], confidence: float) -> float:
@@ -77,8 +78,11 @@ def _two_sided(mechanism: Mechanism, confidence: float) -> Callable[[float, floa
 def _two_laplace(a: float, b: float, outside: float) -> float:
     """T with P(|X + Y| > t) = `outside` for independent Laplace X, Y of scales a >= b.
 
-    The tail is (a² e^(-t/a) - b² e^(-t/b)) / (a² - b²), and (1 + t/2a) e^(-t/a) for equal scales.
+    The tail is (a² e^(-t/a) - b² e^(-t/b)) / (a² - b²), and (1 + t/2a) e^(-t/a) for equal scales. It is nothing
+    where there is no noise to speak of, whose square would be zero.
     """
+    if a < _NOTHING:
+        return 0.0
 
     def tail(t: float) -> float:
         if a - b <= 1e-6 * a:

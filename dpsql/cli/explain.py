@@ -6,6 +6,7 @@ from dpsql.cli.options import (
     Analyst,
     Database,
     Delta,
+    Dialect,
     Epsilon,
     LedgerFile,
     MaxGroups,
@@ -27,11 +28,14 @@ def explain(
     epsilon: Epsilon = None,
     delta: Delta = None,
     max_groups: MaxGroups = None,
+    dialect: Dialect = "duckdb",
 ) -> None:
     """Show the plan of a query and what it would cost.
 
     With what is proved of each step, and the error to expect. Nothing is charged, and nothing private
     is read.
     """
+    text = text_of(sql)
+    needed(epsilon, text, dialect)
     with opened(database, policy, ledger, analyst) as connection:
-        print(connection.explain(text_of(sql), epsilon=needed(epsilon), delta=delta, max_groups=max_groups))
+        print(connection.explain(text, epsilon=epsilon, delta=delta, max_groups=max_groups, dialect=dialect))

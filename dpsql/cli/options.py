@@ -77,6 +77,13 @@ MaxGroups = Annotated[
     int | None,
     typer.Option(min=1, help="The most groups of one privacy unit that count.", show_default=False),
 ]
+Dialect = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="The SQL of the query: duckdb, postgres, spark, snowflake, bigquery or tsql.",
+    ),
+]
 Sql = Annotated[
     str, typer.Argument(help="The query, or - to read it from standard input.", show_default=False)
 ]
@@ -103,8 +110,11 @@ def opened(database: Path, policy: Path | None, ledger: Path | None, analyst: st
     return dpsql.connect(str(database), policy=policy_of(database, policy), ledger=ledger, analyst=analyst)
 
 
-def needed(epsilon: Fraction | None) -> Fraction:
-    """The loss that was given. Raises ProgrammingError if none was."""
+def needed(epsilon: Fraction | None, sql: str, dialect: str) -> Fraction:
+    """The loss that the option gives, or the query itself. Raises ProgrammingError if neither does."""
+    from dpsql.sql.parse import stated
+
+    epsilon = stated(sql, dialect).epsilon if epsilon is None else epsilon
     if epsilon is None:
         raise ProgrammingError(
             "how much may the query lose?", code="epsilon_missing", hint="--epsilon 0.1, or -e 0.1"

@@ -11,6 +11,7 @@ from dpsql.cli.options import (
     Analyst,
     Database,
     Delta,
+    Dialect,
     Epsilon,
     LedgerFile,
     MaxGroups,
@@ -35,6 +36,7 @@ def query(
     epsilon: Epsilon = None,
     delta: Delta = None,
     max_groups: MaxGroups = None,
+    dialect: Dialect = "duckdb",
     style: Style = Format.TABLE,
 ) -> None:
     """Answer one SELECT, and charge the budget for it.
@@ -47,12 +49,15 @@ def query(
     from dpsql.shell.session import is_explain
     from dpsql.shell.view import View, dim
 
-    loss, text = needed(epsilon), text_of(sql)
+    text = text_of(sql)
+    loss = needed(epsilon, text, dialect)
     with opened(database, policy, ledger, analyst) as connection:
         if is_explain(text):
-            print(connection.explain(text, epsilon=loss, delta=delta, max_groups=max_groups))
+            print(
+                connection.explain(text, epsilon=epsilon, delta=delta, max_groups=max_groups, dialect=dialect)
+            )
             return
-        result = connection.query(text, epsilon=loss, delta=delta, max_groups=max_groups)
+        result = connection.query(text, epsilon=epsilon, delta=delta, max_groups=max_groups, dialect=dialect)
         print(written(result, style, View.of(sys.stdout)), flush=True)
         beside = sys.stdout if style is Format.TABLE else sys.stderr
         cost = charged(result.receipt, loss, connection.budget().values())

@@ -12,6 +12,7 @@ from dpsql.cli.options import (
     Analyst,
     Database,
     Delta,
+    Dialect,
     Epsilon,
     LedgerFile,
     MaxGroups,
@@ -33,6 +34,7 @@ def shell(
     epsilon: Epsilon = None,
     delta: Delta = None,
     max_groups: MaxGroups = None,
+    dialect: Dialect = "duckdb",
 ) -> None:
     """Ask one question after another.
 
@@ -42,9 +44,11 @@ def shell(
     from dpsql.shell.session import Session
     from dpsql.shell.state import State
     from dpsql.shell.view import View
+    from dpsql.sql.dialect import require
 
+    require(dialect)
     with opened(database, policy, ledger, analyst) as connection:
-        state = State(connection, View.of(sys.stdout), epsilon, delta, max_groups)
+        state = State(connection, View.of(sys.stdout), epsilon, delta, max_groups, dialect=dialect)
         if sys.stdin.isatty() and sys.stdout.isatty():
             print(_banner(state, database, policy_of(database, policy)))
             interact(Session(state), history=history_file())

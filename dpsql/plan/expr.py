@@ -81,13 +81,30 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """A column of the released table, by its name there: public from the release on."""
+    """A column of the released table, by its name there: public from the release on.
+
+    Beside each aggregate there may be the two ends of its 95% confidence interval.
+    """
 
     name: str
     type: Type
 
     def __str__(self) -> str:
         return self.name
+
+    def end(self, which: str) -> Released:
+        """The column with the "low" or "high" end of this aggregate's interval.
+
+        >>> Released("a0", Type.INTEGER).end("low")
+        Released(name='a0#low', type=<Type.DOUBLE: 'DOUBLE'>)
+        """
+        return Released(f"{self.name}#{which}", Type.DOUBLE)
+
+    @property
+    def end_of(self) -> tuple[str, str] | None:
+        """The aggregate of which this column is an end, and which; None where it is another column."""
+        name, _, which = self.name.partition("#")
+        return (name, which) if which in ("low", "high") else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -36,13 +36,20 @@ def phrase(expr: Expr, names: Mapping[str, str] | None = None) -> str:
         case Literal():
             return _constant(expr)
         case Released():
-            return (names or {}).get(expr.name, expr.name)
+            return _released(expr, names or {})
         case Call():
             return _call(expr, names)
         case Windowed():
             return _windowed(expr, names)
         case _:
             return str(expr)
+
+
+def _released(expr: Released, names: Mapping[str, str]) -> str:
+    if expr.end_of is None:
+        return names.get(expr.name, expr.name)
+    aggregate, which = expr.end_of
+    return f"DP_INTERVAL_{which.upper()}({names.get(aggregate, aggregate)})"
 
 
 def _constant(expr: Literal) -> str:

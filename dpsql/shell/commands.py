@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
+from typing import Any
 
 from dpsql.errors import ProgrammingError
 from dpsql.loss import amount
@@ -45,21 +45,31 @@ def explain(state: State, sql: str) -> Reply:
     """The plan of a query, with its proofs and its price."""
     if not sql:
         raise ProgrammingError("which query?", code="argument", hint="\\explain SELECT COUNT(*) FROM …")
-    explanation = state.connection.explain(
-        sql, epsilon=needed_epsilon(state), delta=state.delta, max_groups=state.max_groups
-    )
+    explanation = state.connection.explain(sql, **terms(state, sql))
     return Reply(state.view.show(str(explanation)))
 
 
-def needed_epsilon(state: State) -> Fraction:
-    """The loss of a query, exactly. Raises ProgrammingError while nobody has said what it is."""
-    if state.epsilon is None:
+def terms(state: State, sql: str) -> dict[str, Any]:
+    """What a query is asked with: what it says itself, and else what the session is set to.
+
+    Raises ProgrammingError while nobody has said what it may lose.
+    """
+    from dpsql.sql.parse import stated
+
+    said = stated(sql, state.dialect)
+    epsilon = said.epsilon or state.epsilon
+    if epsilon is None:
         raise ProgrammingError(
             "how much may a query lose? No epsilon is set",
             code="epsilon_missing",
             hint="\\epsilon 0.1 sets it for this session, as does dpsql shell … --epsilon 0.1",
         )
-    return state.epsilon
+    return {
+        "epsilon": epsilon,
+        "delta": said.delta or state.delta,
+        "max_groups": said.max_groups or state.max_groups,
+        "dialect": state.dialect,
+    }
 
 
 def _describe(state: State, name: str) -> Reply:
@@ -99,6 +109,15 @@ def _groups(state: State, text: str) -> Reply:
     return Reply(f"at most {state.max_groups:,} groups of a privacy unit count")
 
 
+def _dialect(state: State, text: str) -> Reply:
+    if text:
+        from dpsql.sql.dialect import require
+
+        require(text.lower())
+        state.dialect = text.lower()
+    return Reply(f"queries are read as {state.dialect}")
+
+
 def _format(state: State, text: str) -> Reply:
     known = [each.value for each in Format]
     if text and text.lower() not in known:
@@ -133,6 +152,7 @@ COMMANDS = (
     Command(("delta",), "[δ|auto]", "what a query spends on choosing group keys", _delta),
     Command(("groups",), "[N|auto]", "the most groups of one privacy unit that count", _groups),
     Command(("format",), "[FORMAT]", "how answers are written: table, csv, json or markdown", _format),
+    Command(("dialect",), "[NAME]", "the SQL of queries: duckdb, postgres, spark, snowflake, bigquery, tsql", _dialect),
     Command(("receipt",), "", "what was done for the last answer, as JSON", _receipt),
     Command(("?", "h", "help"), "", "this list", _help),
     Command(("q", "quit", "exit"), "", "leave, as Ctrl-D does", _quit),

@@ -16,6 +16,7 @@ from dpsql.policy import fold
 from dpsql.shell.answers import Format
 from dpsql.shell.commands import COMMANDS
 from dpsql.shell.statements import Kind, inside, pieces
+from dpsql.sql.ends import NAMES as ENDS
 
 KEYWORDS = (
     "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET", "JOIN", "INNER JOIN",
@@ -60,7 +61,8 @@ def functions() -> tuple[str, ...]:
     """The calls of the registries, as `NAME(`; operators and CASE are no calls."""
     signatures = [entry.signature for entry in (*AGGREGATES.values(), *FUNCTIONS.values())]
     named = [found[0] for text in signatures if (found := re.match(r"[A-Z_]+\(", text))]
-    return tuple(dict.fromkeys(("COUNT(*)", "COUNT(DISTINCT ", *named)))
+    ends = (f"{name.upper()}(" for name in ENDS)
+    return tuple(dict.fromkeys(("COUNT(*)", "COUNT(DISTINCT ", *named, *ends)))
 
 
 def candidates(before: str, after: str, words: Vocabulary) -> tuple[str, list[Candidate]]:

@@ -73,16 +73,15 @@ class Session:
 
     def _query(self, sql: str) -> Reply:
         state = self.state
-        result = state.connection.query(
-            sql, epsilon=commands.needed_epsilon(state), delta=state.delta, max_groups=state.max_groups
-        )
+        terms = commands.terms(state, sql)
+        result = state.connection.query(sql, **terms)
         state.receipt = result.receipt
         charged = [entry["table"] for entry in result.receipt.entries]
         state.table = charged[-1] if charged else state.table
         answer = answers.written(result, state.format, state.view)
         if state.format is not answers.Format.TABLE:
             return Reply(answer)
-        cost = costs.charged(result.receipt, state.epsilon, state.connection.budget().values())
+        cost = costs.charged(result.receipt, terms["epsilon"], state.connection.budget().values())
         return Reply(f"{answer}\n{state.view.show(dim(cost))}")
 
     def _failed(self, text: str) -> Reply:

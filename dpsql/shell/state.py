@@ -39,3 +39,4 @@ class State:
     format: Format = Format.TABLE
     table: str | None = None
     receipt: Receipt | None = None
+    dialect: str = "duckdb"

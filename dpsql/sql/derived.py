@@ -28,6 +28,7 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Scan, UnitKind
 from dpsql.plan.types import Type, Value, common
 from dpsql.policy import fold
+from dpsql.sql.ends import which_end
 from dpsql.sql.scalars import Scalars
 from dpsql.sql.scope import CommonTable, Context, Scope
 
@@ -84,7 +85,7 @@ def output_columns(scope: Scope, node: exp.Expr, shown: Scalars | None = None) -
     if name is None:
         name = (
             spelled(node, expr)
-            if isinstance(expr, Column) and type(node) is not exp.Subquery
+            if isinstance(expr, Column) and type(node) is not exp.Subquery and which_end(node) is None
             else node.sql(dialect="duckdb", comments=False)[:200]
         )
     return [(name, expr)]

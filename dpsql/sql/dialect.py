@@ -8,12 +8,22 @@ EXTRACT(year FROM day).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import ErrorLevel
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token
 
+from dpsql.errors import ProgrammingError
+from dpsql.sql.spellings import TITLES
+
 DIALECT = DuckDB()
+DUCKDB = "duckdb"
+DIALECTS: Mapping[str, Dialect] = {DUCKDB: DIALECT, **{name: Dialect.get_or_raise(name) for name in TITLES}}
+"""The dialects that are read."""
 _AGGREGATES = {
     "BIT_AND", "BIT_OR", "BIT_XOR", "LIST", "LISTAGG", "QUANTILE_CONT", "QUANTILE_DISC", "STRINGAGG", "STRING_AGG",
     *(
@@ -38,6 +48,22 @@ class Parser(DuckDBParser):
     }
 
 
+def require(name: str) -> Dialect:
+    """The dialect of a name. Raises ProgrammingError if there is none."""
+    found = DIALECTS.get(name)
+    if found is None:
+        raise ProgrammingError(
+            f"there is no dialect {name}", code="dialect", hint=f"there are: {', '.join(DIALECTS)}"
+        )
+    return found
+
+
 def parsed(tokens: list[Token], text: str) -> list[exp.Expr | None]:
     """The trees of a text."""
     return list(Parser(dialect=DIALECT).parse(tokens, text))
+
+
+def parsed_as(tokens: list[Token], text: str, *, dialect: str) -> list[exp.Expr | None]:
+    """The trees of a text in another dialect, as its own parser reads it."""
+    reader = DIALECTS[dialect]
+    return list(reader.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, text))

@@ -19,13 +19,14 @@ from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.sql.aggregate_filter import filtered
 from dpsql.sql.derived import spelled
+from dpsql.sql.ends import asked_of, refuse, which_end
+from dpsql.sql.grouping_sets import MAX_KEYS, left_out_bits
 from dpsql.sql.joins import left_joined
 from dpsql.sql.refuse import Source
 from dpsql.sql.scalars import Scalars
 from dpsql.sql.scope import Scope
 from dpsql.sql.windows import check_named, window
 
-MAX_KEYS = 8
 MAX_OUTPUTS = 100
 
 Item = tuple[str | None, exp.Expr]
@@ -110,7 +111,7 @@ class Grouping(ABC):
     def _named(self, node: exp.Expr, expr: Expr) -> str:
         """What an output without an alias is called: a column as it was declared, however the query spells it."""
         for index, key in enumerate(self.keys):
-            if isinstance(key, Column) and expr == self.key(index):
+            if isinstance(key, Column) and which_end(node) is None and expr == self.key(index):
                 return spelled(node, key)
         return _name(node)
 
@@ -149,8 +150,14 @@ class Grouping(ABC):
             return
         nodes, every = self.source.take(group, "expressions", "all")
         if every:
-            nodes = [node for _, node in items if not aggregates(node)]
+            nodes = [node for _, node in items if not aggregates(node) and not self._of_output(node, items)]
         self.group_all(nodes or (), items)
+
+    def _of_output(self, node: exp.Expr, items: Sequence[Item]) -> bool:
+        """Whether a node asks for the interval of an aggregate by its alias."""
+        named = {fold(alias) for alias, item in items if alias is not None and aggregates(item)}
+        asked = (asked_of(self.source, part) for part in node.walk() if which_end(part) is not None)
+        return any(self.lone_name(part) in named for part in asked)
 
     def group_all(self, nodes: Iterable[exp.Expr], items: Sequence[Item]) -> None:
         """Makes items of GROUP BY keys."""
@@ -260,7 +267,9 @@ class Grouping(ABC):
     def _over_groups(self, node: exp.Expr) -> Expr | None:
         """The column that a whole node means after grouping: an aggregate, a key or an alias."""
         if type(node) is exp.Grouping:
-            return self._grouping(node)
+            return left_out_bits(self, node)
+        if which_end(node) is not None:
+            return self.end(node) or self._key(node) or refuse(self.source, node)
         if isinstance(node, exp.AggFunc):
             return self.aggregate(node)
         if isinstance(node, (exp.Subquery, exp.Filter)):
@@ -270,6 +279,10 @@ class Grouping(ABC):
             return alias
         if isinstance(node, (exp.Literal, exp.Null, exp.Boolean)) or aggregates(node):
             return None
+        return self._key(node)
+
+    def _key(self, node: exp.Expr) -> Expr | None:
+        """The group key that a node is, NULL where it is one that the set leaves out."""
         try:
             expr = self.scope.scalars.lower(node)
         except QueryRejected:
@@ -297,18 +310,9 @@ class Grouping(ABC):
         name = self.lone_name(node)
         return None if name is None or self.is_column(name) else self.aliases.get(name)
 
-    def _grouping(self, node: exp.Grouping) -> Literal:
-        """A bit for each argument, the first one's the highest: 1 where the key is left out of the set."""
-        bits = 0
-        (arguments,) = self.source.take(node, "expressions")
-        if len(arguments) > MAX_KEYS:
-            self.source.refuse(node, "too_long", f"at most {MAX_KEYS} group keys")
-        for argument in arguments:
-            expr = self.scope.scalars.lower(argument)
-            if expr not in (*self.keys, *self.left_out):
-                self.source.refuse(argument, "group_by", "GROUPING is of group keys alone")
-            bits = 2 * bits + (expr in self.left_out)
-        return Literal(bits, Type.INTEGER)
+    def end(self, node: exp.Expr) -> Expr | None:  # noqa: ARG002  (what is not released has none)
+        """The end of the interval of an aggregate, where there is one."""
+        return None
 
     def order(self, outputs: Sequence[Output]) -> tuple[Order, ...]:
         """ORDER BY, over the outputs and whatever else the groups have."""

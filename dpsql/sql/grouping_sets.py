@@ -10,11 +10,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from dpsql.plan.expr import Literal
+from dpsql.plan.types import Type
 from dpsql.sql.refuse import Source
 
+if TYPE_CHECKING:
+    from dpsql.sql.grouping import Grouping
+
+MAX_KEYS = 8
 MAX_SETS = 32
 _SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 Sets = list[tuple[exp.Expr, ...]]
@@ -60,3 +67,17 @@ def _keys(source: Source, item: exp.Expr) -> tuple[exp.Expr, ...]:
 
 def _joined(parts: Sequence[tuple[exp.Expr, ...]]) -> tuple[exp.Expr, ...]:
     return tuple(key for part in parts for key in part)
+
+
+def left_out_bits(grouping: Grouping, node: exp.Expr) -> Literal:
+    """GROUPING(x, …): a bit for each argument, the first one's the highest: 1 where the set leaves the key out."""
+    bits = 0
+    (arguments,) = grouping.source.take(node, "expressions")
+    if len(arguments) > MAX_KEYS:
+        grouping.source.refuse(node, "too_long", f"at most {MAX_KEYS} group keys")
+    for argument in arguments:
+        expr = grouping.scope.scalars.lower(argument)
+        if expr not in (*grouping.keys, *grouping.left_out):
+            grouping.source.refuse(argument, "group_by", "GROUPING is of group keys alone")
+        bits = 2 * bits + (expr in grouping.left_out)
+    return Literal(bits, Type.INTEGER)

@@ -33,6 +33,7 @@ from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
 from dpsql.sql.correlated import correlated
 from dpsql.sql.derived import answer, common_tables, facts_of, put_together, set_operation, values
+from dpsql.sql.ends import asked_of, asks_for_ends, which_end
 from dpsql.sql.grouping import Grouping, aggregates
 from dpsql.sql.grouping_sets import Sets, grouping_sets
 from dpsql.sql.parse import Statement
@@ -82,10 +83,31 @@ def lower(
     if isinstance(node, exp.SetOperation):
         post = _set_post(common_tables(context, node), node)
     else:
-        _, chosen = _select(context, node, outermost=True)
+        scope, chosen = _select(context, node, outermost=True)
+        _check_unit(scope, statement.options.unit)
         post = chosen if isinstance(chosen, Post) else chosen.post()
     _check_unread(context)
     return post
+
+
+def _check_unit(scope: Scope, node: exp.Column | None) -> None:
+    """Refuses a privacy unit that is not the one which the policy protects."""
+    if node is None:
+        return
+    column = scope.column(node)
+    if not column.facts.is_unit:
+        units = {
+            item.name
+            for table in scope.tables.values()
+            for item in table.columns.values()
+            if item.facts.is_unit
+        }
+        scope.source.refuse(
+            node,
+            "column",
+            f"{column.name} is not the privacy unit, which the policy declares",
+            f"it is {' or '.join(sorted(units))}" if units else "leave privacy_unit_column out",
+        )
 
 
 def _check_unread(context: Context) -> None:
@@ -119,7 +141,7 @@ def _derive(context: Context, node: exp.Expr, alias: str, names: Sequence[str]) 
 
 def _select(context: Context, node: exp.Select, *, outermost: bool = False) -> tuple[Scope, Selected | Post]:
     _check_clauses(context.source, node, _SELECT)
-    scope = Scope(common_tables(context, node))
+    scope = Scope(common_tables(context, node), bounded=asks_for_ends(node))
     relation = rows_of(scope, node)
 
     sets = grouping_sets(scope.source, node.args.get("group"))
@@ -288,6 +310,19 @@ class _Releasing(Grouping):
         name = f"a{len(self.aggregations)}"
         self.aggregations.append(Aggregation(name, function, argument, result))
         return Released(name, result)
+
+    def end(self, node: exp.Expr) -> Released | None:
+        """The end of the interval of an aggregate of the released table."""
+        asked = asked_of(self.source, node)
+        name = self.lone_name(asked)
+        # An alias comes before a column here: of a private column there is no interval.
+        expr = self.aliases.get(name) if name is not None else None
+        if isinstance(asked, exp.AggFunc):
+            expr = self.aggregate(asked)
+        elif type(asked) is exp.Filter:
+            expr = self.outer.lower(asked)
+        released = isinstance(expr, Released) and any(expr.name == item.name for item in self.aggregations)
+        return expr.end(which_end(node) or "") if released and isinstance(expr, Released) else None
 
     def _parts(self, node: exp.AggFunc) -> tuple[str, Expr | None]:
         """The registry entry that an aggregate call means, and its argument."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dpsql.plan.expr import Column, Expr, Released
+from dpsql.plan.expr import Column, Expr, Released, walk
 from dpsql.plan.nodes import (
     Answer,
     Filter,
@@ -34,11 +34,20 @@ ORDINAL, BRANCH = "#", "#branch"
 class Copies:
     """Reads releases from the tables that `released` names, and public tables from copies.
 
-    `columns` collects, for each table that is read, which columns its copy must have.
+    `columns` collects, for each table that is read, which columns its copy must have, and `ends`, for each
+    release, which ends of intervals must stand beside its aggregates.
     """
 
     released: Mapping[Release, str]
     columns: dict[str, dict[str, Column]] = field(default_factory=dict)
+    ends: dict[Release, dict[Released, None]] = field(default_factory=dict)
+
+    def release(self, release: Release, read: Sequence[Expr]) -> str:
+        """The released table, of which these expressions are read."""
+        parts = (part for expr in read for part in walk(expr))
+        found = (part for part in parts if isinstance(part, Released) and part.end_of is not None)
+        self.ends.setdefault(release, {}).update(dict.fromkeys(found))
+        return identifier(self.released[release])
 
     def answer(self, answer: Answer) -> str:
         """The query, with its outputs under the names of the answer's columns."""
@@ -55,7 +64,9 @@ class Copies:
 class Originals:
     """Reads public tables as they are: for queries on nothing private, which the database itself answers."""
 
-    released: Mapping[Release, str] = field(default_factory=dict)
+    def release(self, release: Release, read: Sequence[Expr]) -> str:
+        """Never called: nothing is released."""
+        raise LookupError(release, read)
 
     def answer(self, answer: Answer) -> str:
         """The query, with its outputs under the names of the answer's columns."""
@@ -122,13 +133,13 @@ def emit_post(
 
 
 def _source(post: Post, above: Copies | Originals, *, traced: bool) -> tuple[str, list[str]]:
-    if isinstance(post.source, Release):
-        return identifier(above.released[post.source]), []
-    if traced:
-        return _traced(post.source, above)
     read: list[Expr] = [output.expr for output in post.outputs]
     read += [item.expr for item in post.order]
     read += [part for part in (post.having, post.qualify) if part is not None]
+    if isinstance(post.source, Release):
+        return above.release(post.source, read), []
+    if traced:
+        return _traced(post.source, above)
     return source_of(post.source, read, above)
 
 

@@ -17,6 +17,7 @@ from dpsql.plan.expr import Column, Expr, Facts, Scalar
 from dpsql.plan.tables import Link, Scan, Unit, UnitKind
 from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
+from dpsql.sql.ends import asked_of, end_column, refuse, which_end, with_ends
 from dpsql.sql.refuse import Source
 from dpsql.sql.scalars import Scalars
 
@@ -132,6 +133,8 @@ class Scope:
     """Sources that correlated subqueries bring in, to be joined; None where none can be."""
     values: dict[exp.Expr, Expr] = field(default_factory=dict)
     """What these subqueries are, so that each is joined once."""
+    bounded: bool = False
+    """Whether ends of intervals are asked for, so that sources keep them beside what is released."""
 
     @property
     def source(self) -> Source:
@@ -144,7 +147,21 @@ class Scope:
         return Scalars(self.source, self.context.parameters, self.column, self._scalar)
 
     def _scalar(self, node: exp.Expr) -> Expr | None:
+        if which_end(node) is not None:
+            return self._end(node)
         return self.scalar(node) if type(node) is exp.Subquery else None
+
+    def _end(self, node: exp.Expr) -> Column:
+        """The end of the interval of a released aggregate that a column of FROM is."""
+        asked = asked_of(self.source, node)
+        if type(asked) is not exp.Column:
+            refuse(self.source, node)
+        column = self.column(asked)
+        alias, end = fold(column.source), end_column(column, which_end(node) or "")
+        relation = self.tables[alias].relation if alias in self.tables else None
+        if not isinstance(relation, nodes.Answer) or end not in relation.columns:
+            refuse(self.source, node)
+        return self._optional(alias, end)
 
     def scalar(self, node: exp.Expr) -> Expr:
         """The one value of a subquery over released or public values."""
@@ -175,6 +192,8 @@ class Scope:
     def add(self, node: exp.Expr) -> str:
         """Brings the item of a FROM or JOIN clause into scope; returns its alias, folded."""
         added = self._derived(node) if type(node) in (exp.Subquery, exp.Values) else self._table(node)
+        if self.bounded:
+            added = replace(added, relation=with_ends(added.relation))
         folded = fold(added.alias)
         if folded in self.tables:
             self.source.refuse(node, "ambiguous", f"two tables are called {added.alias}", "give one an alias")
@@ -296,7 +315,10 @@ class Scope:
 
     def find(self, alias: str, name: str) -> Column:
         """The column `name` of the table in scope as `alias`."""
-        column = self.tables[alias].columns[fold(name)]
+        return self._optional(alias, self.tables[alias].columns[fold(name)])
+
+    def _optional(self, alias: str, column: Column) -> Column:
+        """The column of a source, NULL where a join has found none of its rows."""
         if alias not in self.nullable:
             return column
         return replace(column, facts=replace(column.facts, nullable=True))

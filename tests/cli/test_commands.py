@@ -50,6 +50,29 @@ def test_query_answers_and_charges(run: Run, study: Path) -> None:
     assert study.with_suffix(".ledger").is_file()
 
 
+def test_a_query_may_say_its_epsilon_itself(run: Run, study: Path) -> None:
+    """What the clause says needs no option; an option that says otherwise is refused."""
+    sql = COUNT.replace("SELECT", "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 1)")
+    assert run("query", study, sql).out.splitlines()[-1].startswith("charged to visits: ε 1 (ρ 0.463); ")
+    assert "as for ε = 1;" in run("explain", study, sql).out
+    assert "as for ε = 1;" in run("query", study, f"EXPLAIN {sql}", "-e", "1").out
+    ran = run("query", study, sql, "-e", "2")
+    assert (ran.code, ran.out) == (1, "")
+    assert "error[ambiguous]" in ran.err
+
+
+def test_a_query_may_be_in_another_dialect(run: Run, study: Path) -> None:
+    """`--dialect` says how a text is read, in each command that takes one."""
+    sql = "SELECT TOP 1 COUNT(*) AS n FROM [visits]"
+    assert run("query", study, sql, "-e", "1", "--dialect", "tsql").code == 0
+    assert "Scan visits" in run("explain", study, sql, "-e", "1", "--dialect", "tsql").out
+    assert run("shell", study, "-e", "1", "--dialect", "tsql", stdin=f"{sql};\n").code == 0
+    for command in (("query", study, sql), ("explain", study, sql), ("shell", study)):
+        ran = run(*command, "-e", "1", "--dialect", "mysql")
+        assert ran.code == 1
+        assert "error[dialect]" in ran.err
+
+
 def test_query_reads_standard_input(run: Run, study: Path) -> None:
     """A dash stands for the text on standard input."""
     assert run("query", study, "-", "-e", "1", stdin=f"{COUNT};\n").code == 0

@@ -138,8 +138,8 @@ FAULTS = (
     Fault(
         "cap-ignored",
         "engine.py",
-        "asked.epsilon > cap:",
-        "asked.epsilon > 10**40 * cap:",
+        "agreed.epsilon > cap:",
+        "agreed.epsilon > 10**40 * cap:",
         "one query may take the whole budget",
         "tests/faces/test_answers.py::test_the_cap_of_a_query",
     ),

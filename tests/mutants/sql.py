@@ -161,8 +161,8 @@ FAULTS = (
     Fault(
         "engine-not-asked-whether-it-parses",
         "engine.py",
-        "if not self.backend.parses(asked.sql):",
-        "if self.backend.parses(asked.sql) is None:",
+        "if not self.backend.parses(parsed.text):",
+        "if self.backend.parses(parsed.text) is None:",
         "the parser's guess at a broken query is answered",
         "tests/sql/test_fixtures.py::test_refusal[refused_form: BETWEEN without AND]",
     ),

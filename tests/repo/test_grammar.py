@@ -19,9 +19,10 @@ from sql.study import prepare, study
 
 import dpsql
 from dpsql.connection import Connection
+from dpsql.sql.parse import parse
 
 FORGIVEN = {
-    "an unreserved keyword as an alias": r"\b(NULLS|MAP|INTERVAL|CUBE|ROLLUP|IF)\b",
+    "an unreserved keyword as an alias": r"\b(NULLS|MAP|INTERVAL|CUBE|ROLLUP|IF)\b|\bAS VALUES\b",
     "a sign before a star, or before LIMIT's number": r"[+] ?\*|\b(LIMIT|OFFSET) [+]",
     "IF without ELSE, IFNULL of one or many": r"\b(IF|IFNULL) ?\(",
     "ALL before the argument of any function": r"\w ?\( ?ALL\b",
@@ -104,10 +105,13 @@ def test_what_is_accepted_is_a_sentence(connection: Connection, seed: int) -> No
 @settings(_GENERATE, max_examples=2000)
 @given(st.integers(0, 2**64))
 def test_what_is_accepted_is_sql_to_duckdb(connection: Connection, seed: int) -> None:
-    """DuckDB's own parser reads whatever is accepted: an answer never rests on a guess at the form."""
+    """DuckDB's own parser reads whatever is accepted, but for the clause that DuckDB does not have.
+
+    An answer never rests on a guess at the form.
+    """
     query = mutant(seed)
     if verdict(connection, query) is None:
-        assert _read_by_duckdb(query), query
+        assert _read_by_duckdb(parse(query).text), query
 
 
 def _read_by_duckdb(query: str) -> bool:

@@ -132,6 +132,19 @@ def test_settings_reach_the_query(session: Session) -> None:
     assert "error[argument]" in fail(session, "\\format xml")
 
 
+def test_a_session_has_a_dialect(session: Session) -> None:
+    """Queries are read in it until it is changed, plans too; one that there is not changes nothing."""
+    assert "read as duckdb" in ask(session, "\\dialect")
+    assert "read as tsql" in ask(session, "\\dialect TSQL")
+    assert "error[dialect]" in fail(session, "\\dialect mysql")
+    assert "A" in ask(
+        session, "SELECT TOP 1 [plan], COUNT(*) AS n FROM visits GROUP BY [plan] ORDER BY [plan];"
+    )
+    assert "Scan visits" in ask(session, "\\explain SELECT TOP 1 COUNT(*) AS n FROM [visits]")
+    ask(session, "\\dialect duckdb")
+    assert "error[syntax]" in fail(session, "SELECT TOP 1 COUNT(*) AS n FROM [visits];")
+
+
 def test_unknown_commands_name_the_nearest(session: Session) -> None:
     """A slip is told what was meant; the commands of other shells are told where they are."""
     assert "did you mean \\budget?" in fail(session, "\\bugdet")

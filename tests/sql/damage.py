@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from random import Random
 
@@ -24,10 +25,10 @@ def damaged() -> st.SearchStrategy[str]:
     return st.integers(0, 2**64).map(damage)
 
 
-def damage(seed: int) -> str:
-    """The damaged query of a seed."""
+def damage(seed: int, queries: Sequence[str] = ()) -> str:
+    """The damaged query of a seed: one of these, or of the fixtures'."""
     random = Random(seed)
-    pieces = list(random.choice(_texts()))
+    pieces = _PIECE.findall(random.choice(queries)) if queries else list(random.choice(_texts()))
     for _ in range(random.choice((1, 1, 2, 3, 5))):
         _change(random, pieces)
     return "".join(pieces)

@@ -1,4 +1,4 @@
-"""Reads the queries of tests/fixtures/sql, which say what becomes of each.
+"""Reads the queries of tests/fixtures, which say what becomes of each.
 
 A block is a title, a query and what is expected, and ends at a blank line:
 
@@ -13,6 +13,9 @@ A block is a title, a query and what is expected, and ends at a blank line:
 `-- plan:` is the summary of an accepted query. A refused one has `-- code: table` and, where the error
 points at a place, `-- at: line:column`. `-- with: [18, 'A']` gives parameters. `-- unlike duckdb: why`
 excuses an answer that differs from DuckDB's.
+
+In tests/fixtures/dialects, a file for each, `-- duckdb:` is the query in DuckDB's SQL that means the same, and
+`-- value:` what a query on nothing private answers there, by the dialect's own manual.
 """
 
 from __future__ import annotations
@@ -25,8 +28,9 @@ from pathlib import Path
 
 from dpsql.plan.types import Value
 
-ROOT = Path(__file__).parents[1] / "fixtures" / "sql"
-_FIELDS = ("plan", "code", "at", "with", "unlike duckdb")
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+_FIELDS = ("plan", "code", "at", "with", "unlike duckdb", "duckdb", "value")
+_ENDS = frozenset({"plan", "code", "duckdb", "value"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +62,19 @@ class Fixture:
 
 @cache
 def fixtures() -> tuple[Fixture, ...]:
-    """Every fixture of every file."""
-    return tuple(fixture for path in sorted(ROOT.glob("*.sql")) for fixture in _read(path))
+    """Every fixture of every file in DuckDB's SQL."""
+    return _all("sql")
+
+
+@cache
+def dialects() -> tuple[Fixture, ...]:
+    """Every fixture in another dialect, which its file is called by."""
+    return _all("dialects")
+
+
+def _all(folder: str) -> tuple[Fixture, ...]:
+    paths = sorted((FIXTURES / folder).glob("*.sql"))
+    return tuple(fixture for path in paths for fixture in _read(path))
 
 
 def accepted() -> list[Fixture]:
@@ -93,7 +108,7 @@ def _fixture(file: str, lines: list[str]) -> Fixture:
             raise ValueError(f"{file}: {title}: the query goes on after its expectations")
         else:
             query.append(line)
-    if not title.startswith("-- ") or ("plan" in fields) == ("code" in fields):
-        raise ValueError(f"{file}: {title}: a block has a title, and a plan or a code")
+    if not title.startswith("-- ") or len(_ENDS & fields.keys()) != 1:
+        raise ValueError(f"{file}: {title}: a block has a title, and one plan, code, meaning or value")
     joined = tuple((name, "\n".join(values)) for name, values in fields.items())
     return Fixture(file, title.removeprefix("-- "), "\n".join(query), joined)

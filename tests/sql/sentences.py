@@ -36,6 +36,7 @@ _WORDS: Mapping[tuple[str, str], Sequence[str]] = {
     ("common", "NAME"): ["recent", "v"],
     ("names", "NAME"): ["n", "plan", "patient_id"],
     ("derived", "NAME"): ["v", "t"],
+    ("derived", "STRING"): ["'t'"],
     ("join", "NAME"): ["regions", "plans", "r"],
     ("join", "WEAK_NAME"): ["regions", "plans"],
     ("join", "QUOTED"): ['"regions"'],

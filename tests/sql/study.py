@@ -119,11 +119,11 @@ def _employee(i: int) -> tuple[Any, ...]:
     return f"employee {i}", 1 + i % 3, 1000.0 + 50 * i
 
 
-def study() -> Connection:
+def study(dialect: str = "duckdb") -> Connection:
     """A connection to the clinic, which answers without noise."""
-    return dpsql.connect(clinic(), policy=POLICY, ledger=":memory:", epsilon=NO_NOISE)
+    return dpsql.connect(clinic(), policy=POLICY, ledger=":memory:", epsilon=NO_NOISE, dialect=dialect)
 
 
 def prepare(connection: Connection, query: str, parameters: Sequence[Value] = ()) -> Prepared:
     """Everything that is decided about a query before it is charged."""
-    return connection.engine.prepare(Asked(query, tuple(parameters), Fraction(NO_NOISE)))
+    return connection.engine.prepare(Asked(query, tuple(parameters), None, default=Fraction(NO_NOISE)))

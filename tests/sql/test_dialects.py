@@ -1,0 +1,157 @@
+"""Other dialects are read as what they mean in DuckDB's SQL, or refused; nothing changes its meaning silently."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from fractions import Fraction
+
+import pytest
+from sql.damage import damage
+from sql.fixture_files import Fixture, dialects, fixtures
+from sql.study import NO_NOISE, prepare, study
+
+import dpsql
+from dpsql.connection import Connection
+from dpsql.engine import Asked, Prepared
+from dpsql.sql.spellings import TITLES
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Connection]:
+    with study() as opened:
+        yield opened
+
+
+def prepared(connection: Connection, fixture: Fixture) -> Prepared:
+    """Everything that is decided about a query in the dialect of its file."""
+    loss = Fraction(NO_NOISE)
+    asked = Asked(fixture.query, fixture.parameters, None, default=loss, dialect=fixture.file)
+    return connection.engine.prepare(asked)
+
+
+def those(field: str) -> list[Fixture]:
+    """The fixtures that say `field`."""
+    return [fixture for fixture in dialects() if fixture.field(field) is not None]
+
+
+@pytest.mark.parametrize("fixture", those("duckdb"), ids=str)
+def test_it_means_what_duckdb_s_query_means(connection: Connection, fixture: Fixture) -> None:
+    """The plan is that of the query in DuckDB's SQL, and so is the answer, which DuckDB computes."""
+    theirs = prepare(connection, fixture.field("duckdb") or "", fixture.parameters)
+    assert prepared(connection, fixture).post == theirs.post
+    result = connection.query(fixture.query, fixture.parameters, dialect=fixture.file)
+    assert result.rows == connection.query(fixture.field("duckdb") or "", fixture.parameters).rows
+    assert result.receipt.query == fixture.query
+
+
+@pytest.mark.parametrize("fixture", those("value"), ids=str)
+def test_it_answers_what_the_manual_says(connection: Connection, fixture: Fixture) -> None:
+    """Run in DuckDB, a query on constants has the value that it has where it was written."""
+    result = connection.query(fixture.query, dialect=fixture.file)
+    assert list(result.rows) == eval(fixture.field("value") or "", {"dt": dt})
+
+
+@pytest.mark.parametrize("fixture", those("code"), ids=str)
+def test_refusal(connection: Connection, fixture: Fixture) -> None:
+    """What may mean something else is refused, at its place in the user's text or in the translated one."""
+    with pytest.raises(dpsql.QueryRejected) as caught:
+        prepared(connection, fixture)
+    assert caught.value.code == fixture.field("code")
+    place = fixture.field("at")
+    assert place is None or place == f"{caught.value.position}".replace("line ", "").replace(", column ", ":")
+
+
+def test_each_dialect_has_a_file() -> None:
+    """The five dialects, and no others, have fixtures of all three kinds."""
+    for field in ("duckdb", "value", "code"):
+        assert {fixture.file for fixture in those(field)} == set(TITLES)
+
+
+def test_an_error_behind_the_translation_shows_the_translated_text(connection: Connection) -> None:
+    """A place in the text that the user did not write is said to be one."""
+    with pytest.raises(dpsql.QueryRejected) as caught:
+        connection.query("SELECT AVG(csot::float8) AS c FROM visits", dialect="postgres")
+    assert str(caught.value).splitlines() == [
+        "there is no column csot: so the query reads in DuckDB's SQL (line 1, column 17)",
+        '  SELECT AVG(CAST("csot" AS DOUBLE)) AS "c" FROM "visits"',
+        "                  ^",
+        "hint: did you mean cost?",
+    ]
+
+
+@pytest.mark.parametrize("name", ["mysql", "", "DuckDB ", "postgres; DROP TABLE visits"])
+def test_an_unknown_dialect_is_refused(connection: Connection, name: str) -> None:
+    """The error lists those that are known, wherever a dialect is named."""
+    asks = (
+        lambda: (
+            connection.query("SELECT 1", dialect=name) if name else dpsql.connect({}, policy={}, dialect=name)
+        ),
+        lambda: dpsql.connect({}, policy={}, dialect=name),
+    )
+    for ask in asks:
+        with pytest.raises(dpsql.ProgrammingError) as caught:
+            ask()
+        assert caught.value.code == "dialect"
+        assert caught.value.hint == "there are: duckdb, postgres, spark, snowflake, bigquery, tsql"
+
+
+def test_the_connection_s_dialect_is_a_default() -> None:
+    """`connect` says it for queries that name none."""
+    with study(dialect="tsql") as opened:
+        assert opened.query("SELECT TOP 1 [plan] FROM plans").rows == (("A",),)
+        assert opened.query("SELECT plan FROM plans LIMIT 1", dialect="duckdb").rows == (("A",),)
+        assert opened.cursor().execute("SELECT `plan` FROM plans LIMIT 1", dialect="spark").fetchall() == [
+            ("A",)
+        ]
+        assert "free" in str(opened.explain("SELECT TOP 1 [plan] FROM plans"))
+        assert "free" in str(opened.query("/* why */ EXPLAIN SELECT TOP 1 [plan] FROM plans"))
+
+
+@pytest.mark.parametrize("dialect", TITLES)
+def test_whatever_is_asked_nothing_but_a_refusal_comes_up(connection: Connection, dialect: str) -> None:
+    """Sentences of DuckDB's fixtures and damaged ones of the dialect's own, read as the dialect's."""
+    texts = [fixture.query for fixture in fixtures()][::5]
+    own = [fixture.query for fixture in dialects() if fixture.file == dialect]
+    texts += [damage(seed, own) for seed in range(300)]
+    outcomes = {_outcome(connection, text, dialect) for text in texts}
+    assert {None, "syntax", "function"} <= outcomes
+
+
+def _outcome(connection: Connection, text: str, dialect: str) -> str | None:
+    try:
+        connection.engine.prepare(
+            Asked(text, (5,) * text.count("?"), None, default=Fraction(NO_NOISE), dialect=dialect)
+        )
+    except dpsql.Error as error:
+        return error.code
+    return None
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", *TITLES])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT " + "(" * 200 + "1" + ")" * 200,
+        "SELECT " + "- " * 500 + "1",
+        "SELECT " + "NOT " * 500 + "TRUE",
+        "SELECT " + "CASE WHEN " * 300 + "1",
+        "SELECT COUNT(*) FROM visits WHERE " + " OR ".join(["age = 1"] * 20_000),
+        "SELECT " + " + ".join(["1"] * 5_000),
+        "SELECT '" + "x" * 600_000 + "'",
+        "SELECT \0",
+        "SELECT \ud800",
+        "SELECT 'open",
+        "",
+        ";",
+        "SELECT 1; SELECT 2",
+        "SELECT COUNT(*) FROM visits" + " JOIN regions" * 40,
+        "SELECT COUNT(*) FROM visits" + " JOIN regions JOIN regions ON TRUE" * 40,
+    ],
+    ids=range(15),
+)
+def test_what_is_too_much_is_refused(connection: Connection, dialect: str, text: str) -> None:
+    """The limits of length and depth hold before anything is translated."""
+    with pytest.raises(dpsql.QueryRejected) as caught:
+        connection.query(text, dialect=dialect)
+    assert caught.value.code in {"too_long", "too_deep", "syntax", "one_statement", "type"}

@@ -1,0 +1,129 @@
+"""DP_INTERVAL_LOW and DP_INTERVAL_HIGH: the ends that the result's own intervals have, at no charge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from worlds import Row, close_all, person, spent, words_drawn, world
+
+from dpsql.uncertainty import CONFIDENCE
+
+AGGREGATES = {
+    "rows": "COUNT(*)",
+    "values": "COUNT(word)",
+    "units": "COUNT(DISTINCT id)",
+    "sum": "SUM(cost)",
+    "whole sum": "SUM(age)",
+    "mean": "AVG(cost)",
+    "chosen": "SUM(age) FILTER (WHERE member)",
+}
+PEOPLE: list[Row] = [
+    person(who, city=("Bonn", "Kiel")[who % 2], age=who % 90, cost=who / 3) for who in range(200)
+]
+BUDGETS = {
+    "zcdp": {"epsilon": 100, "delta": 1e-6},
+    "pure": {"epsilon": 100, "accountant": "pure"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _worlds_end() -> Iterator[None]:
+    """Worlds are closed with their test."""
+    yield
+    close_all()
+
+
+@pytest.mark.parametrize("accountant", BUDGETS)
+@pytest.mark.parametrize("aggregate", AGGREGATES.values(), ids=AGGREGATES)
+@pytest.mark.parametrize("keys", ["", "city, ", "word, "])
+def test_the_ends_are_those_of_the_result(keys: str, aggregate: str, accountant: str) -> None:
+    """For each aggregate, key and accountant they are what `Result.intervals` says of the same cell."""
+    if accountant == "pure" and keys == "word, ":
+        keys = "member, "
+    group = f" GROUP BY {keys.rstrip(', ')}" if keys else ""
+    result = world(*PEOPLE, budget=BUDGETS[accountant]).query(
+        f"SELECT {keys}{aggregate} AS x, DP_INTERVAL_LOW(x), DP_INTERVAL_HIGH({aggregate}) FROM people{group}"
+    )
+    assert len(result) > 0
+    for row, intervals in zip(result.rows, result.intervals(CONFIDENCE), strict=True):
+        assert row[-2:] == intervals[-3]
+        assert intervals[-2:] == (None, None)
+
+
+def test_they_cost_and_draw_nothing() -> None:
+    """A query with ends charges the same, draws the same words and gives the same values as one without."""
+    plain, bounded = world(*PEOPLE), world(*PEOPLE)
+    without = plain.query("SELECT city, COUNT(*) AS n, AVG(cost) AS c FROM people GROUP BY city")
+    with_ends = bounded.query(
+        "SELECT city, COUNT(*) AS n, AVG(cost) AS c, DP_INTERVAL_LOW(n), DP_INTERVAL_HIGH(c) "
+        "FROM people GROUP BY city"
+    )
+    assert [row[:3] for row in with_ends.rows] == list(without.rows)
+    assert words_drawn(plain) == words_drawn(bounded)
+    assert spent(plain) == spent(bounded) == 1
+    assert [entry["loss"] for entry in without.receipt.entries] == [
+        entry["loss"] for entry in with_ends.receipt.entries
+    ]
+    assert without.receipt.mechanisms == with_ends.receipt.mechanisms
+
+
+def test_above_a_subquery_they_are_the_same() -> None:
+    """What is asked for above a derived table, or twice, is what is asked for within it: one release."""
+    connection = world(*PEOPLE)
+    result = connection.query(
+        "WITH t AS (SELECT city, AVG(cost) AS c, DP_INTERVAL_LOW(c) AS low FROM people GROUP BY city) "
+        "SELECT a.low, DP_INTERVAL_LOW(a.c), DP_INTERVAL_LOW(b.c), DP_INTERVAL_HIGH(b.c), b.c "
+        "FROM t AS a JOIN t AS b ON a.city = b.city ORDER BY a.city"
+    )
+    assert spent(connection) == 1
+    assert len(result) == 2
+    for inner, left, right, high, value in result.rows:
+        assert inner == left == right < value < high
+
+
+def test_they_filter_and_order_what_is_released() -> None:
+    """HAVING, ORDER BY and arithmetic read them like any released value."""
+    query = "SELECT city, DP_INTERVAL_LOW(COUNT(*)) AS low FROM people GROUP BY city HAVING low {} 50 ORDER BY low DESC"
+    large, small = (world(*PEOPLE).query(query.format(sign)).rows for sign in (">", "<"))
+    assert {city for city, _ in large} == {"Bonn", "Kiel"}
+    assert [low for _, low in large] == sorted((low for _, low in large), reverse=True)
+    assert {city for city, _ in small} == {None}
+
+
+@pytest.mark.parametrize("accountant", BUDGETS)
+def test_without_noise_both_ends_are_the_mean(accountant: str) -> None:
+    """Where a loss is so large that no noise is left, there is nothing between the ends."""
+    budget = BUDGETS[accountant] | {"epsilon": 10**30}
+    result = world(*PEOPLE, budget=budget).query("SELECT AVG(cost) AS c FROM people", epsilon=10**15)
+    (((value,),), ((ends,),)) = result.rows, result.intervals()
+    assert ends == pytest.approx((value, value))
+
+
+def test_a_row_that_a_join_does_not_find_has_no_interval() -> None:
+    """Beside a public row that no released row goes with, the ends are NULL."""
+    result = world(*PEOPLE).query(
+        "SELECT r.city, DP_INTERVAL_LOW(n), DP_INTERVAL_HIGH(n) "
+        "FROM (VALUES ('Bonn'), ('Rome')) AS r(city) "
+        "LEFT JOIN (SELECT city AS c, COUNT(*) AS n FROM people GROUP BY city) ON c = r.city ORDER BY 1"
+    )
+    (bonn, low, high), rome = result.rows
+    assert bonn == "Bonn"
+    assert low < 100 < high
+    assert rome == ("Rome", None, None)
+
+
+def test_what_is_shown_of_all_columns_has_no_hidden_ones() -> None:
+    """`*` means the columns that the subquery names, though ends are kept beside them."""
+    result = world(*PEOPLE).query(
+        "SELECT *, DP_INTERVAL_LOW(n) AS low FROM (SELECT city, COUNT(*) AS n FROM people GROUP BY city) AS t"
+    )
+    assert result.columns == ("city", "n", "low")
+
+
+def test_explain_says_what_they_are() -> None:
+    """EXPLAIN shows the interval's end, not the name of a hidden column of the released table."""
+    connection = world(*PEOPLE)
+    text = str(connection.explain("SELECT AVG(cost) AS c, DP_INTERVAL_HIGH(c) AS high FROM people"))
+    assert "DP_INTERVAL_HIGH(AVG(cost)) AS high" in text
+    assert spent(connection) == 0
