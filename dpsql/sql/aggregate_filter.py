@@ -8,11 +8,13 @@ from sqlglot import exp
 
 from dpsql.plan.expr import Column
 from dpsql.plan.nodes import is_private
+from dpsql.sql.refuse import Source
+from dpsql.sql.spread import SPREADS
 
 if TYPE_CHECKING:
     from dpsql.sql.grouping import Grouping
 
-_FILTERED = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)
+_FILTERED = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max, *SPREADS)
 
 
 def filtered(grouping: Grouping, node: exp.Filter) -> exp.AggFunc:
@@ -21,8 +23,8 @@ def filtered(grouping: Grouping, node: exp.Filter) -> exp.AggFunc:
     aggregate, clause = text.take(node, "this", "expression")
     (condition,) = text.take(clause, "this")
     if type(aggregate) not in _FILTERED:
-        text.refuse(node, "aggregate", "FILTER stands after COUNT, SUM, AVG, MIN or MAX")
-    (argument,) = text.take(aggregate, "this", big_int=(True,))
+        text.refuse(node, "aggregate", "FILTER stands after an aggregate, such as COUNT, SUM or AVG")
+    argument, other = text.take(aggregate, "this", "expression", big_int=(True,))
     if type(argument) is exp.Star:
         text.take(argument)
         argument = None
@@ -32,8 +34,14 @@ def filtered(grouping: Grouping, node: exp.Filter) -> exp.AggFunc:
         chosen: exp.Expr = exp.Distinct(expressions=[where(condition, item) for item in items])
     else:
         chosen = where(condition, exp.Literal.number(1) if argument is None else argument)
-    built: exp.AggFunc = type(aggregate)(this=chosen)
+    built: exp.AggFunc = type(aggregate)(this=chosen, expression=other)
     return built
+
+
+def counted_if(text: Source, node: exp.CountIf) -> exp.Expr:
+    """What COUNT_IF counts: a value where its condition is true."""
+    (condition,) = text.take(node, "this")
+    return where(condition, exp.Literal.number(1))
 
 
 def where(condition: exp.Expr, value: exp.Expr) -> exp.Expr:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from sqlglot import exp
 
 from dpsql.aggregates import AGGREGATES
+from dpsql.analysis.bounds import conditions
 from dpsql.analysis.stability import PublicFacts
 from dpsql.catalog import Catalog
 from dpsql.errors import DataError
@@ -31,6 +33,7 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
+from dpsql.sql.aggregate_filter import counted_if
 from dpsql.sql.correlated import correlated
 from dpsql.sql.derived import answer, common_tables, facts_of, put_together, set_operation, values
 from dpsql.sql.ends import asked_of, asks_for_ends, which_end
@@ -40,6 +43,7 @@ from dpsql.sql.parse import Statement
 from dpsql.sql.per_unit import Groups, Plain, Selected, derived, distinct_of, rows_of, selected
 from dpsql.sql.refuse import Source as Text
 from dpsql.sql.scope import Context, Scope, named
+from dpsql.sql.spread import SPREADS, Spread
 
 _SELECT = (
     "with_",
@@ -292,9 +296,27 @@ class _Releasing(Grouping):
                 "and aggregate its rows: SELECT n, COUNT(*) FROM (SELECT …) GROUP BY n",
             )
 
-    def aggregate(self, node: exp.AggFunc) -> Released:
-        """An aggregate of the released table."""
-        function, argument = self._parts(node)
+    def aggregate(self, node: exp.AggFunc) -> Expr:
+        """An aggregate of the released table, or what is computed of several."""
+        spread = SPREADS.get(type(node))
+        if spread is None:
+            return self._released(node, *self._parts(node))
+        width, build = spread
+        nodes = [part for part in self.source.take(node, "this", "expression") if part is not None]
+        if any(type(part) is exp.Distinct for part in nodes):
+            self.source.refuse(node, "distinct", f"{node.sql_name()}(DISTINCT …) is not supported")
+        of = tuple(map(self.argument, nodes))
+        if len(of) != width or not all(expr.type.numeric for expr in of):
+            given = ", ".join(str(expr.type) for expr in of)
+            name, _, _ = node.sql(dialect="duckdb").partition("(")
+            self.source.refuse(
+                node, "type", f"{name} takes {'x' if width == 1 else 'y, x'}: numbers, not ({given})"
+            )
+        known = conditions(self.input)
+        scalars = self.scope.scalars
+        return build(Spread(node, scalars, partial(self._released, node), known, of))
+
+    def _released(self, node: exp.AggFunc, function: str, argument: Expr | None) -> Released:
         entry = AGGREGATES[function]
         result = entry.result_type(None if argument is None else argument.type)
         if result is None:
@@ -329,6 +351,16 @@ class _Releasing(Grouping):
         if type(node) is exp.Count:
             (argument,) = self.source.take(node, "this", big_int=(True,))
             return self._distinct(argument) if type(argument) is exp.Distinct else self.counted(argument)
+        if type(node) is exp.CountIf:
+            return "count", self.argument(counted_if(self.source, node))
+        if isinstance(node, (exp.LogicalAnd, exp.LogicalOr)):
+            every = isinstance(node, exp.LogicalAnd)
+            self.source.refuse(
+                node,
+                "exact_only",
+                f"whether {'every' if every else 'any'} row fulfils a condition hangs on a single one",
+                f"count them: COUNT_IF({'NOT ' * every}condition), which is noisy",
+            )
         named = _NAMED.get(type(node))
         if isinstance(node, (exp.Min, exp.Max)):
             self.source.refuse(

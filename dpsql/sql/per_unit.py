@@ -17,6 +17,7 @@ from dpsql.plan.nodes import Grouped, Output, Post, Project, Relation, Source, W
 from dpsql.plan.types import Type
 from dpsql.plan.words import phrase
 from dpsql.policy import fold
+from dpsql.sql.aggregate_filter import counted_if
 from dpsql.sql.derived import answer, check_identified, facts_of, output_columns, project
 from dpsql.sql.grouping import MAX_OUTPUTS, Grouping, aggregates
 from dpsql.sql.joins import filtered
@@ -236,6 +237,8 @@ class Groups(Grouping):
                     self.source.refuse(node, "distinct", "COUNT(DISTINCT …) takes one column")
                 return "count_distinct", self.argument(items[0])
             return self.counted(argument)
+        if type(node) is exp.CountIf:
+            return "count", self.argument(counted_if(self.source, node))
         named = _NAMED.get(type(node))
         if named is None:
             known = ", ".join(entry.signature for entry in WITHIN.values())
