@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from laws.answers import answered, named
-from laws.expressions import HALF, SELDOM, build
+from laws.expressions import HALF, OFTEN, SELDOM, build
 from laws.scopes import equal, identities, known
 from sqlglot import exp
 
@@ -27,7 +27,7 @@ def matched(relations: Relations, scope: Scope, relation: Relation, depth: int, 
     inner_private = private and not relations.rules.by_row and draw(HALF)
     alias = relations.context.fresh(exp.null())
     inner = Scope(relations.context, outer=scope)
-    released = private and not inner_private and draw(SELDOM)
+    released = private and not inner_private and not draw(OFTEN)
     source = named(answered(relations)) if released else relations.source(depth, private=inner_private)
     item = relations.brought(inner, source)
     here, outer = known(inner), known(scope)

@@ -57,7 +57,12 @@ class Case:
     def __repr__(self) -> str:
         limit = self.post.release.max_groups
         asked = f"epsilon {self.epsilon}" + (f", max_groups {limit}" if limit else "")
-        answered = "".join(f"  {known.alias} answered {known.rows}\n" for known in self.answers.values())
+        answered = "".join(
+            f"  {known.alias} answered {known.rows}\n"
+            if isinstance(known, Values)
+            else f"  a value is {known}\n"
+            for known in self.answers.values()
+        )
         return f"\n{user_sql(self.post)}\n  asked with {asked}\n  policy: {self.rules}\n{answered}"
 
     def _repr_pretty_(self, printer: RepresentationPrinter, _: bool) -> None:

@@ -71,6 +71,8 @@ class _Plans:
     def applying(self, drawn: Expressions, release: Release) -> Release:
         """The same with the featured function, as its only key or one more of its aggregates' arguments."""
         expr = drawn.call()
+        if isinstance(expr, Column):  # whole already, and maybe the unit
+            return release
         if not release.keys and any(columns(expr)) and self.draw(HALF):
             return replace(release, keys=(Key("k0", expr),))
         among = [name for name, entry in AGGREGATES.items() if entry.result_type(expr.type) is not None]
