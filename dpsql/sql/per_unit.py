@@ -24,6 +24,7 @@ from dpsql.sql.joins import filtered
 from dpsql.sql.matching import apart
 from dpsql.sql.scalars import Scalars
 from dpsql.sql.scope import Scope
+from dpsql.sql.spread import SPREADS
 
 _NAMED = {exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max"}
 
@@ -240,6 +241,13 @@ class Groups(Grouping):
         if type(node) is exp.CountIf:
             return "count", self.argument(counted_if(self.source, node))
         named = _NAMED.get(type(node))
+        if type(node) in SPREADS:
+            self.source.refuse(
+                node,
+                "released_only",
+                "variances and what follows from them are computed across units alone for now",
+                "write it out: AVG(x * x) - AVG(x) * AVG(x)",
+            )
         if named is None:
             known = ", ".join(entry.signature for entry in WITHIN.values())
             self.source.refuse(

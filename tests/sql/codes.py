@@ -41,6 +41,7 @@ MEANING = frozenset(
         "private_order",
         "private_window",
         "qualify",
+        "released_only",
         "reserved_name",
         "set_operation",
         "star",
