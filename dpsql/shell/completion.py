@@ -10,6 +10,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from dpsql.aggregates import AGGREGATES
+from dpsql.aggregates.over import OVER
 from dpsql.catalog import Catalog
 from dpsql.functions import FUNCTIONS
 from dpsql.policy import fold
@@ -17,12 +18,13 @@ from dpsql.shell.answers import Format
 from dpsql.shell.commands import COMMANDS
 from dpsql.shell.statements import Kind, inside, pieces
 from dpsql.sql.ends import NAMES as ENDS
+from dpsql.sql.spread import NAMES as COMPUTED
 
 KEYWORDS = (
     "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET", "JOIN", "INNER JOIN",
-    "LEFT JOIN", "ON", "USING", "AS", "AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "ILIKE", "IS NULL",
+    "LEFT JOIN", "FULL JOIN", "ON", "USING", "AS", "AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "ILIKE", "IS NULL",
     "IS NOT NULL", "CASE", "WHEN", "THEN", "ELSE", "END", "CAST", "TRY_CAST", "DISTINCT", "ASC", "DESC",
-    "NULLS FIRST", "NULLS LAST", "DATE", "TRUE", "FALSE", "NULL", "EXPLAIN",
+    "NULLS FIRST", "NULLS LAST", "OVER", "PARTITION BY", "QUALIFY", "WINDOW", "ROLLUP", "UNION ALL", "WITH", "DATE", "TRUE", "FALSE", "NULL", "EXPLAIN",
 )  # fmt: skip
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
 _NAME = r'(?:[A-Za-z_]\w*|"[^"]+")'
@@ -59,8 +61,9 @@ class Vocabulary:
 
 def functions() -> tuple[str, ...]:
     """The calls of the registries, as `NAME(`; operators and CASE are no calls."""
-    signatures = [entry.signature for entry in (*AGGREGATES.values(), *FUNCTIONS.values())]
-    named = [found[0] for text in signatures if (found := re.match(r"[A-Z_]+\(", text))]
+    entries = (*AGGREGATES.values(), *OVER.values(), *FUNCTIONS.values())
+    signatures = [*(entry.signature for entry in entries), *(f"{name}(" for name in COMPUTED)]
+    named = [found[0] for text in signatures if (found := re.match(r"[A-Z_0-9]+\(", text))]
     ends = (f"{name.upper()}(" for name in ENDS)
     return tuple(dict.fromkeys(("COUNT(*)", "COUNT(DISTINCT ", *named, *ends)))
 

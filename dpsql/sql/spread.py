@@ -123,3 +123,19 @@ SPREADS: Mapping[type[exp.Expr], tuple[int, Callable[[Spread], Expr]]] = {
     exp.RegrR2: (2, Spread.determination),
 }
 """What each aggregate is, and of how many arguments."""
+
+NAMES = (
+    "VAR_POP",
+    "VAR_SAMP",
+    "VARIANCE",
+    "STDDEV_POP",
+    "STDDEV_SAMP",
+    "STDDEV",
+    "COVAR_POP",
+    "COVAR_SAMP",
+    "CORR",
+    "REGR_SLOPE",
+    "REGR_INTERCEPT",
+    "REGR_R2",
+)
+"""What they are called in SQL."""
