@@ -114,7 +114,8 @@ class _Clause:
         try:
             return amount(word.text, name)
         except LossError as error:
-            self._refuse(word, "constant", error.message)
+            problem = error.message
+        self._refuse(word, "constant", problem)
 
     def delta(self) -> Fraction:
         """A probability above zero."""
@@ -171,9 +172,7 @@ class _Clause:
 
 
 def _refuse(source: Source, token: Token, code: str, message: str, hint: str | None = None) -> NoReturn:
-    raise QueryRejected(
-        message, code=code, hint=hint, position=source.at(token.start), text=source.text
-    ) from None
+    raise QueryRejected(message, code=code, hint=hint, position=source.at(token.start), text=source.text)
 
 
 _OPTIONS: Mapping[str, tuple[str, Callable[[_Clause], Any]]] = {

@@ -192,8 +192,9 @@ def _order(grouping: Grouping, defined: _Definition) -> tuple[Order, ...]:
 
 def _frame(grouping: Grouping, node: exp.Expr) -> Frame:
     text = grouping.source
-    kind, start, start_side, end, end_side, exclude = text.take(
-        node, "kind", "start", "start_side", "end", "end_side", "exclude"
+    *said, exclude = text.take(node, "kind", "start", "start_side", "end", "end_side", "exclude")
+    kind, start, start_side, end, end_side = (
+        word.upper() if isinstance(word, str) else word for word in said
     )
     excluded = "" if exclude is None else str(text.take(exclude, "this")[0]).upper()
     if kind not in FrameKind.__members__ or excluded not in ("", *_EXCLUDED):
