@@ -51,6 +51,13 @@ def correlated(scope: Scope, query: exp.Select, release: Releasing) -> Expr | No
             "a subquery with a value for each row aggregates",
             "write MIN(x), or join the table",
         )
+    if any(item.find(exp.Window) for item in query.expressions):
+        scope.source.refuse(
+            query,
+            "subquery",
+            "a window in a subquery with a value for each row would be laid on the rows of all of them",
+            "lay it in a derived table, and join that",
+        )
     here = {named.alias for named in inner.tables.values()}
     pairs = [_pair(scope, query, part, here) for part in across]
     keys = list(dict.fromkeys(key for _, key in pairs))
