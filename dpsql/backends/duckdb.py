@@ -31,6 +31,7 @@ Memory is bounded by a share of the machine's, and nothing is ever written to di
 needs more fails. The settings left open are those that `seal` closes.
 """
 
+_PROGRESS = "SELECT current_setting('enable_progress_bar')"
 _SEAL = ("SET disabled_filesystems = 'LocalFileSystem'", "SET enable_progress_bar = false")
 
 _NUMBER = "SELECT txid_current()"
@@ -78,13 +79,15 @@ class DuckDBBackend:
 
     def public_number(self, sql: str) -> int:
         """The whole number that an emitted query over public tables alone gives."""
-        ((number,),) = self._query(sql)
+        with self._silence():
+            ((number,),) = self._query(sql)
         return int(number)
 
     def public_rows(self, sql: str) -> tuple[list[tuple[Any, ...]], list[str]]:
         """The rows of an emitted query over public tables alone, and the engine types of its columns."""
-        rows = self._query(sql)
-        return rows, [str(column[1]) for column in self._connection.description or ()]
+        with self._silence():
+            rows = self._query(sql)
+            return rows, [str(column[1]) for column in self._connection.description or ()]
 
     def parses(self, text: str) -> bool:
         """Whether DuckDB's parser reads `text` as one statement."""
@@ -105,7 +108,8 @@ class DuckDBBackend:
 
     def run(self, sql: str) -> Exact:
         """The exact rows of the emitted statement."""
-        return Exact(self._query(sql))
+        with self._silence():
+            return Exact(self._query(sql))
 
     def close(self) -> None:
         """Closes the connection, unless it is the owner's."""
@@ -128,6 +132,18 @@ class DuckDBBackend:
         if not self._owned and self._query(_NUMBER) == self._query(_NUMBER):
             return False
         return self._quietly("BEGIN TRANSACTION READ ONLY")
+
+    @contextmanager
+    def _silence(self) -> Iterator[None]:
+        """Nothing is printed of how far a query is, also on an owner's connection, which stays as it was."""
+        told = not self._owned and self._quietly(_PROGRESS) and self._connection.fetchall() == [(True,)]
+        if told:
+            self._quietly("SET enable_progress_bar = false")
+        try:
+            yield
+        finally:
+            if told:
+                self._quietly("SET enable_progress_bar = true")
 
     def _quietly(self, sql: str) -> bool:
         try:
