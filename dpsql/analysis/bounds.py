@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 
 from dpsql.aggregates.over import OVER
 from dpsql.functions.conditional import case_branches
-from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, Windowed
+from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, Windowed, is_null
 from dpsql.plan.interval import Interval, hull, position
 from dpsql.plan.nodes import Filter, Join, Matching, Relation
 from dpsql.plan.types import Type
@@ -74,11 +74,9 @@ def _case(expr: Call, known: Known) -> Interval:
     """The hull of the branches, each where its condition holds; NULL branches have no value."""
     branches, otherwise = case_branches(expr.arguments)
     values = [
-        interval(value, narrow(condition, known))
-        for condition, value in branches
-        if value.type is not Type.NULL
+        interval(value, narrow(condition, known)) for condition, value in branches if not is_null(value)
     ]
-    if otherwise.type is not Type.NULL:
+    if not is_null(otherwise):
         values.append(interval(otherwise, known))
     return hull(values) if values else Interval()
 

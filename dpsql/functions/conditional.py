@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from dpsql.functions.enclosures import kept
 from dpsql.functions.signatures import several
-from dpsql.plan.expr import Expr, Function
+from dpsql.plan.expr import Expr, Function, is_null
 from dpsql.plan.interval import Interval, hull
 from dpsql.plan.types import Type, common
 
@@ -29,7 +29,7 @@ def _case(types: tuple[Type, ...]) -> Type | None:
 
 
 def _coalesce(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-    known = [around for argument, around in zip(arguments, of, strict=True) if argument.type is not Type.NULL]
+    known = [around for argument, around in zip(arguments, of, strict=True) if not is_null(argument)]
     return hull(known) if known else Interval()
 
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from dpsql.functions.enclosures import Rule, constantly, doubles, machine
 from dpsql.functions.signatures import INTEGER, NUMBER, TEMPORAL, fixed, numbers, several
-from dpsql.plan.expr import Expr, Function, Literal
+from dpsql.plan.expr import Expr, Function, Literal, is_null
 from dpsql.plan.interval import Interval, hull
 from dpsql.plan.types import Type, Value
 
@@ -75,8 +75,10 @@ def _least(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
     if len({argument.type for argument in arguments if argument.type.temporal}) > 1:
         return Interval()  # a DATE's line is not a TIMESTAMP's
     # NULLs are skipped, so only constants cap the result; it is one of the arguments in any case.
+    there = [place for place, argument in enumerate(arguments) if not is_null(argument)]
+    arguments, of = tuple(arguments[place] for place in there), tuple(of[place] for place in there)
     caps = _constants(arguments, of)
-    around = hull(of)
+    around = hull(of) if of else Interval()
     return around.meet(Interval(None, min(caps))) if caps else around
 
 

@@ -258,3 +258,8 @@ def columns(expr: Expr) -> Iterator[Column]:
 def windowed(expr: Expr) -> bool:
     """Whether an expression looks at several rows."""
     return any(isinstance(part, Windowed) for part in walk(expr))
+
+
+def is_null(expr: Expr) -> bool:
+    """Whether an expression is the constant NULL, of whatever type."""
+    return isinstance(expr, Literal) and expr.value is None

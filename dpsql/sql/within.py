@@ -26,7 +26,9 @@ def within(item: Within, named: Column, known: Known) -> str:
     if item.argument is None:
         text = entry.sql
     elif entry.adds:
-        text = _added(entry.sql, item.argument, interval(item.argument, known))
+        around = interval(item.argument, known)
+        # Of a released value that is NULL no bounds are known; a value lies within those of a sum of it.
+        text = _added(entry.sql, item.argument, around if around.bounded else named.facts.interval)
     elif item.argument.type is Type.DOUBLE:
         text = entry.sql.format(f"({measured(item.argument)} + 0)")  # one sign for zero
     else:

@@ -19,6 +19,17 @@ EXACT = 10**15
 """A loss at which no noise is left."""
 
 ANSWERED = {
+    "a value that is not there, among values of a person": """
+        SELECT COUNT(*), COUNT(s), SUM(LEAST(GREATEST(s, 0), 1000)) FROM (
+            SELECT patient, SUM(COALESCE(
+                (SELECT COUNT(*) FROM visits GROUP BY plan HAVING COUNT(*) < 0 LIMIT 1), cost)) AS s
+            FROM visits GROUP BY patient)
+    """,
+    "a value that is not there, in a sum of a person": """
+        SELECT COUNT(*), COUNT(s) FROM (
+            SELECT patient, SUM(cost + (SELECT COUNT(*) FROM visits GROUP BY plan HAVING COUNT(*) < 0 LIMIT 1)) AS s
+            FROM visits GROUP BY patient)
+    """,
     "joined": """
         SELECT a.plan, a.n, b.people
         FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan) AS a
