@@ -244,7 +244,8 @@ class _Releasing(Grouping):
 
     def plan(self) -> Post:
         """The release with what is done with it."""
-        self.scope.waiting = []
+        if self.scope.waiting is None:  # else there are sources of keys that are known already
+            self.scope.waiting = []
         items = self.items()
         distinct = distinct_of(self.scope, self.select)
         self.group(items)
