@@ -242,5 +242,6 @@ def _computed(expr: Call, known: Known) -> Domain | None:
 
 def _is_whole(value: Value) -> bool:
     """Whether a value is a whole number that both integers and doubles hold exactly."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and abs(value) <= EXACT and value == math.floor(value)  # type: ignore[arg-type]
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return abs(value) <= EXACT and value == math.floor(value)

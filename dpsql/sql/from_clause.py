@@ -10,7 +10,7 @@ from dpsql.plan.expr import Expr
 from dpsql.plan.nodes import JoinKind
 from dpsql.policy import fold
 from dpsql.sql.full_joins import full_join
-from dpsql.sql.joins import Attached, condition, conjuncts
+from dpsql.sql.joins import Attached, condition, conjuncts, merging
 from dpsql.sql.scope import Scope
 
 
@@ -58,17 +58,12 @@ def _attach(scope: Scope, join: exp.Join, items: list[Attached]) -> None:
 
 
 def _using(scope: Scope, join: exp.Join, before: list[str], alias: str, identifier: exp.Expr) -> Expr:
-    name = str(scope.source.take(identifier, "this", quoted=(True,))[0])
+    name, holder = merging(scope, before, alias, identifier)
     folded = fold(name)
-    holders = [item for item in before if folded in scope.tables[item].columns]
-    holders = [scope.merged[folded]] if folded in scope.merged else holders
-    if len(holders) != 1 or folded not in scope.tables[alias].columns:
-        scope.source.refuse(identifier, "column", f"USING ({name}) needs that column on both sides")
     # Of the side whose rows are all kept, the column is never missing.
-    kept = alias if holders[0] in scope.nullable else holders[0]
-    scope.merged[folded] = kept
-    scope.sides.setdefault(folded, [holders[0]]).append(alias)
-    return scope.scalars.call(join, "eq", scope.find(holders[0], name), scope.find(alias, name))
+    scope.merged[folded] = alias if holder in scope.nullable else holder
+    scope.sides.setdefault(folded, [holder]).append(alias)
+    return scope.scalars.call(join, "eq", scope.find(holder, name), scope.find(alias, name))
 
 
 def _side(scope: Scope, join: exp.Join) -> str:

@@ -18,7 +18,7 @@ from dpsql.plan.nodes import JoinKind, Matching, Relation, SetKind, Source, is_p
 from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.sql.derived import project, put_together
-from dpsql.sql.joins import Attached, all_of, condition, conjuncts, left_joined
+from dpsql.sql.joins import Attached, all_of, condition, conjuncts, left_joined, merging
 from dpsql.sql.scope import Named, Scope
 
 _MISSING = Literal(None, Type.NULL)
@@ -67,13 +67,8 @@ def _check_sides(scope: Scope, node: exp.Expr, left: Source, right: Source) -> N
 
 def _pair(scope: Scope, known: Sequence[str], second: str, identifier: exp.Expr) -> _Item:
     """The two columns that USING makes one."""
-    name = str(scope.source.take(identifier, "this", quoted=(True,))[0])
-    folded = fold(name)
-    holders = [alias for alias in known if folded in scope.tables[alias].columns]
-    holders = [scope.merged[folded]] if folded in scope.merged else holders
-    if len(holders) != 1 or folded not in scope.tables[second].columns:
-        scope.source.refuse(identifier, "column", f"USING ({name}) needs that column on both sides")
-    return _Item(holders[0], name, scope.find(holders[0], name), scope.find(second, name))
+    name, holder = merging(scope, known, second, identifier)
+    return _Item(holder, name, scope.find(holder, name), scope.find(second, name))
 
 
 def _items(scope: Scope, known: Sequence[str], second: str) -> list[_Item]:

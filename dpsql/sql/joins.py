@@ -121,6 +121,17 @@ def assemble(scope: Scope, items: Sequence[Attached], where: Sequence[Expr]) -> 
     return filtered(assembly.built, assembly.loose)
 
 
+def merging(scope: Scope, before: Sequence[str], alias: str, identifier: exp.Expr) -> tuple[str, str]:
+    """The name of a column that USING makes one, and the alias before it whose column it is."""
+    name = str(scope.source.take(identifier, "this", quoted=(True,))[0])
+    folded = fold(name)
+    holders = [item for item in before if folded in scope.tables[item].columns]
+    holders = [scope.merged[folded]] if folded in scope.merged else holders
+    if len(holders) != 1 or folded not in scope.tables[alias].columns:
+        scope.source.refuse(identifier, "column", f"USING ({name}) needs that column on both sides")
+    return name, holders[0]
+
+
 def left_joined(scope: Scope, left: Relation, item: Attached) -> Relation:
     """The rows of `left`, each with those of the item that its conditions find, or with none."""
     assembly = _Assembly(scope, left, [])
