@@ -66,6 +66,22 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
+class BoundedRange:
+    """Choices by exponential mechanisms whose ranges add up to at most `epsilon`.
+
+    Of one choice the privacy losses of all outcomes lie within an interval as long as its range, so it is
+    `epsilon`-DP and (`epsilon`² / 8)-zCDP (Cesar, Rogers 2021, section 3); of several, which one privacy
+    unit moves by the parts of a sum, losses add up and squares by no more. Raises LossError unless
+    `epsilon` is an exact number above 0.
+    """
+
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", exact_positive(self.epsilon, "epsilon"))
+
+
+@dataclass(frozen=True, slots=True)
 class Composed:
     """All the `events` of one statement; a later one may depend on the answer of an earlier one.
 
@@ -83,13 +99,14 @@ class Composed:
                 raise LossError(f"{type(event).__name__} is no event")
 
 
-Event: TypeAlias = Pure | Gaussian | Selection | Composed
+Event: TypeAlias = Pure | Gaussian | Selection | BoundedRange | Composed
 
 # An event with one exact number is one line here.
-_KINDS: dict[str, tuple[type[Pure | Gaussian | Selection], str]] = {
+_KINDS: dict[str, tuple[type[Pure | Gaussian | Selection | BoundedRange], str]] = {
     "pure": (Pure, "epsilon"),
     "gaussian": (Gaussian, "rho"),
     "selection": (Selection, "delta"),
+    "bounded_range": (BoundedRange, "epsilon"),
 }
 _TAGS: dict[type, str] = {kind: tag for tag, (kind, _) in _KINDS.items()}
 

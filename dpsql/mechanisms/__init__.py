@@ -11,6 +11,7 @@ from dpsql.mechanisms.base import Mechanism, Sensitivity
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.mechanisms.gaussian import DiscreteGaussian
 from dpsql.mechanisms.geometric import Geometric
+from dpsql.mechanisms.selection import Exponential
 
 MECHANISMS: tuple[type[Mechanism], ...] = (Geometric, DiscreteGaussian)
 
@@ -18,6 +19,7 @@ __all__ = [
     "MECHANISMS",
     "DiscreteGaussian",
     "Entropy",
+    "Exponential",
     "Geometric",
     "Mechanism",
     "Sensitivity",

@@ -60,14 +60,14 @@ def _threshold(exponent: Fraction, as_odds: bool, bits: int) -> int:
     places = bits // 3 + 20
     while True:
         unit: int = 10**places
-        low, high = _exp_bounds(exponent, places)
+        low, high = exp_bounds(exponent, places)
         floor = (low << bits) // (unit + odds * low)
         if floor == (high << bits) // (unit + odds * high):
             return floor
         places *= 2
 
 
-def _exp_bounds(exponent: Fraction, places: int) -> tuple[int, int]:
+def exp_bounds(exponent: Fraction, places: int) -> tuple[int, int]:
     """Integers around exp(-exponent) * 10**places.
 
     With ten spare digits the value is known to 1e-9 of a unit: `Decimal.exp` is correctly rounded, and a

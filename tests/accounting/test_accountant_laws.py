@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpsql.accounting.accountants import ACCOUNTANTS, Accountant, accountant_named
-from dpsql.accounting.events import Composed, Event, Gaussian, Pure, Selection
+from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.accounting.spend import NOTHING, Spend
 from dpsql.errors import NotSupportedError, PolicyError
 
@@ -109,6 +109,16 @@ def test_gaussian_noise_costs_no_more_than_the_pure_release(
     else:
         assert accountant.cost(Gaussian(rho)).within(accountant.cost(Pure(epsilon)))
         assert accountant.cost(Gaussian(rho + UNIT)).loss > accountant.cost(Pure(epsilon)).loss
+
+
+@every_accountant
+@given(EPSILON, EPSILON)
+def test_choices_cost_no_more_apart_than_together(accountant: Accountant, a: Fraction, b: Fraction) -> None:
+    """Choices of a bounded range are ε-DP, so never dearer, and parts of a sum cost at most the sum."""
+    together = accountant.cost(BoundedRange(a + b))
+    assert together.within(accountant.cost(Pure(a + b)))
+    apart = accountant.cost(BoundedRange(a)) + accountant.cost(BoundedRange(b))
+    assert apart.loss <= together.loss + 1
 
 
 @every_accountant

@@ -11,13 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.accounting.events import Composed, Event, Gaussian, Pure, Selection, from_json, to_json
+from dpsql.accounting.events import (
+    BoundedRange,
+    Composed,
+    Event,
+    Gaussian,
+    Pure,
+    Selection,
+    from_json,
+    to_json,
+)
 from dpsql.errors import IntegrityError, LossError
 
 POSITIVE = st.fractions(min_value=Fraction(1, 10**12), max_value=100)
 SIMPLE: st.SearchStrategy[Event] = st.one_of(
     POSITIVE.map(Pure),
     POSITIVE.map(Gaussian),
+    POSITIVE.map(BoundedRange),
     st.fractions(min_value=Fraction(1, 10**12), max_value=Fraction(999, 1000)).map(Selection),
 )
 EVENTS: st.SearchStrategy[Event] = st.recursive(
@@ -25,7 +35,7 @@ EVENTS: st.SearchStrategy[Event] = st.recursive(
 )
 
 
-@pytest.mark.parametrize("kind", [Pure, Gaussian, Selection])
+@pytest.mark.parametrize("kind", [Pure, Gaussian, Selection, BoundedRange])
 @pytest.mark.parametrize(
     "value",
     [0, -1, Fraction(0), Fraction(-1, 3), math.nan, math.inf, 0.5, True, "1/2", None, Fraction(1, 2**5000)],
@@ -65,6 +75,7 @@ def test_json_round_trip(event: Event) -> None:
     ("event", "text"),
     [
         (Pure(Fraction(1, 10)), '{"epsilon":"1/10","type":"pure","v":1}'),
+        (BoundedRange(Fraction(1, 4)), '{"epsilon":"1/4","type":"bounded_range","v":1}'),
         (Gaussian(Fraction(2)), '{"rho":"2/1","type":"gaussian","v":1}'),
         (Selection(Fraction(1, 3)), '{"delta":"1/3","type":"selection","v":1}'),
         (

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import ClassVar, Protocol
 
-from dpsql.accounting.events import Event, Pure
+from dpsql.accounting.events import BoundedRange, Event, Pure
 from dpsql.accounting.spend import NOTHING, Spend
 from dpsql.errors import NotSupportedError, PolicyError
 
@@ -70,14 +70,16 @@ def not_charged(name: str, event: object) -> NotSupportedError:
     )
 
 
-def largest_epsilon(cost: Callable[[Event], Spend], left: int) -> Fraction:
-    """The largest ε in whole units whose `Pure` event costs at most `left` units of loss.
+def largest_epsilon(
+    cost: Callable[[Event], Spend], left: int, kind: type[Pure] | type[BoundedRange] = Pure
+) -> Fraction:
+    """The largest ε in whole units whose event of that kind costs at most `left` units of loss.
 
     It searches on the cost itself, so it is right for any accountant whose cost grows with ε.
     """
 
     def fits(units: int) -> bool:
-        return cost(Pure(Fraction(units, Spend.UNIT))).loss <= left
+        return cost(kind(Fraction(units, Spend.UNIT))).loss <= left
 
     if not fits(1):
         return Fraction(0)

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 from dpsql.accounting.accountants.base import composed_cost, not_charged, split_delta
-from dpsql.accounting.events import Composed, Event, Pure, Selection
+from dpsql.accounting.events import BoundedRange, Composed, Event, Pure, Selection
 from dpsql.accounting.spend import Spend, units_down, units_up
 
 
@@ -39,7 +39,7 @@ class PureAccountant:
     def cost(self, event: Event) -> Spend:
         """ε for a pure release, δ for a selection; Gaussian noise has no finite ε and is refused."""
         match event:
-            case Pure(epsilon):
+            case Pure(epsilon) | BoundedRange(epsilon):
                 return Spend(units_up(epsilon), 0)
             case Selection(delta):
                 return Spend(0, units_up(delta))

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from dpsql.accounting.accountants.base import composed_cost, largest_epsilon, not_charged, split_delta
 from dpsql.accounting.enclosure import decimal_down, exp_minus_down, ln_down, ln_up
-from dpsql.accounting.events import Composed, Event, Gaussian, Pure, Selection
+from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.accounting.spend import Spend, units_down, units_up
 from dpsql.errors import PolicyError
 
@@ -25,7 +25,7 @@ class ZcdpAccountant:
 
     **Claim.** While Σρ <= ρ* and Σδ <= δ_selection, everything released is δ_selection-approximate
     ρ*-zCDP, hence (epsilon, delta)-DP, even when each query is chosen after seeing the earlier answers.
-    An ε-DP release costs ε·tanh(ε/2).
+    An ε-DP release costs ε·tanh(ε/2), a choice of bounded range ε no more than ε²/8 either.
 
     **Why.** The filter is proven for adaptively chosen ρ. For the cost: an ε-DP release is a
     post-processing of randomised response, whose Rényi divergence of order α is
@@ -34,7 +34,7 @@ class ZcdpAccountant:
 
     **Source.** Whitehouse, Ramdas, Rogers, Wu 2023 (the filter for approximate zCDP); Steinke 2024,
     "Sharp RDP & zCDP from Pure DP", Theorem 4 (randomised response is the worst case); Canonne, Kamath,
-    Steinke 2020, Corollary 13 (conversion).
+    Steinke 2020, Corollary 13 (conversion); Cesar, Rogers 2021, section 3 (bounded range).
 
     >>> accountant = ZcdpAccountant()
     >>> limit = accountant.limit(Fraction(3), Fraction(1, 10**6), selection=Fraction(0))
@@ -57,8 +57,9 @@ class ZcdpAccountant:
         """ε·tanh(ε/2) for a pure release, ρ for a Gaussian one, δ for a selection."""
         match event:
             case Pure(epsilon):
-                power = exp_minus_down(epsilon)
-                return Spend(units_up(epsilon * (1 - power) / (1 + power)), 0)
+                return Spend(units_up(_of_pure(epsilon)), 0)
+            case BoundedRange(epsilon):
+                return Spend(units_up(min(_of_pure(epsilon), epsilon * epsilon / 8)), 0)
             case Gaussian(rho):
                 return Spend(units_up(rho), 0)
             case Selection(delta):
@@ -90,6 +91,12 @@ class ZcdpAccountant:
                 hint="set delta above 0 (1e-7, say), or take the accountant pure",
             )
         return conversion, selection
+
+
+def _of_pure(epsilon: Fraction) -> Fraction:
+    """ε·tanh(ε/2), rounded up."""
+    power = exp_minus_down(epsilon)
+    return epsilon * (1 - power) / (1 + power)
 
 
 # Below, x = α−1 > 0. For each x, ρ-zCDP implies (ε, δ)-DP with
