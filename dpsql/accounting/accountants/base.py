@@ -71,7 +71,7 @@ def not_charged(name: str, event: object) -> NotSupportedError:
 
 
 def largest_epsilon(
-    cost: Callable[[Event], Spend], left: int, kind: type[Pure] | type[BoundedRange] = Pure
+    cost: Callable[[Event], Spend], left: int, kind: type[Pure | BoundedRange] = Pure
 ) -> Fraction:
     """The largest ε in whole units whose event of that kind costs at most `left` units of loss.
 
