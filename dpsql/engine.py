@@ -149,7 +149,9 @@ class Engine:
         analysis = analyse(release, public, replace=self.policy.neighbors == "replace")
         plan = choose(analysis, price)
         verify(plan)
-        return PreparedRelease(release, private_tables(release.input), plan, emit(analysis), price)
+        return PreparedRelease(
+            release, private_tables(release.input), plan, emit(analysis, plan.ranked), price
+        )
 
     def quote(self, prepared: Prepared) -> tuple[Quote, ...]:
         """What the ledger would say to the charge now; writes nothing."""
@@ -237,7 +239,7 @@ class Engine:
     def _release(self, prepared: PreparedRelease, values: Known) -> ReleasedTable:
         plan, statement = prepared.plan, prepared.statement
         if values:
-            statement = emit(resolved(plan.analysis, values))
+            statement = emit(resolved(plan.analysis, values), plan.ranked)
         # What is not charged, because it follows from the policy alone, reads nothing private either.
         exact = Exact([]) if plan.event is None else self.backend.run(statement.sql)
         failed = ""
@@ -341,6 +343,10 @@ def _mechanisms(prepared: Prepared) -> list[dict[str, Any]]:
         }
         for release in prepared.releases
         for measured in release.plan.blocks
+    ] + [
+        {"statistic": f"x{ranked.measure} at rank {ranked.rank}", "noise": ranked.describe()}
+        for release in prepared.releases
+        for ranked in release.plan.ranked
     ]
 
 

@@ -100,8 +100,8 @@ def _post(engine: Engine, prepared: Prepared, post: Post, indent: str) -> Iterat
 
 
 def _call(item: Aggregation) -> str:
-    signature = AGGREGATES[item.function].signature
-    return signature if item.argument is None else signature.replace("x", phrase(item.argument))
+    entry = AGGREGATES[item.function]
+    return entry.signature if item.argument is None else entry.call(phrase(item.argument), item.rank)
 
 
 def _release(engine: Engine, prepared: Prepared, released: Release, indent: str) -> Iterator[str]:
@@ -190,6 +190,8 @@ def _measurements(part: PreparedRelease) -> Iterator[str]:
         yield "  nothing: the group keys are public"
     for measured in plan.blocks:
         yield f"  {measured.block.name}: {_norms(measured)}, {measured.mechanism.describe()} (in steps)"
+    for ranked in plan.ranked:
+        yield f"  x{ranked.measure} at rank {float(ranked.rank):g}: {ranked.mechanism.describe()} (in steps of rank)"
     for item in part.release.aggregations:
         yield f"  {_call(item)}: {_expected(plan, item)}"
     for candidate in plan.candidates[1:]:
@@ -204,7 +206,11 @@ def _norms(measured: MeasuredBlock) -> str:
 
 def _expected(plan: Measured, item: Aggregation) -> str:
     """The half-width that 95 of 100 answers will keep to, as far as it can be known beforehand."""
-    entry = AGGREGATES[item.function]
+    entry, place = AGGREGATES[item.function], plan.place(item)
+    if place is not None:
+        return (
+            f"expected to be at most {plan.ranked[place].rows(0.95):,.4g} rows from its rank, 95 times of 100"
+        )
     if entry.ratio:
         return f"expected 95% half-width about {1.96 * predicted_std(plan, item):,.4g} / number of rows"
     block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))

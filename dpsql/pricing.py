@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from dpsql.accounting.accountants.base import largest_epsilon
-from dpsql.accounting.events import Pure
+from dpsql.accounting.events import BoundedRange, Pure
 from dpsql.accounting.ledger import Account
 from dpsql.analysis.choose import Price
 from dpsql.errors import QueryRejected
@@ -51,15 +51,27 @@ def _price(shares: Sequence[tuple[Account, Fraction]], epsilon: Fraction, delta:
     deltas = [share * (_delta(account, epsilon) if delta is None else delta) for account, share in shares]
     rhos = [account.accountant.gaussian_rho(part) for account, _ in shares]
     known = [rho for rho in rhos if rho is not None]
-    return Price(part, min(known) if len(known) == len(rhos) else None, _short(min(deltas)))
+    units = [(account, _units(account, epsilon, share)) for account, share in shares]
+
+    def choice(of: Fraction) -> Fraction:
+        """The range of a choice that spends that share of each table's part."""
+        return min(
+            largest_epsilon(account.accountant.cost, int(left * of), BoundedRange) for account, left in units
+        )
+
+    return Price(part, min(known) if len(known) == len(rhos) else None, _short(min(deltas)), choice)
 
 
 def _epsilon(account: Account, epsilon: Fraction, share: Fraction) -> Fraction:
     """The loss at which a release spends at most that share."""
     if share == 1:
         return epsilon
-    spend = account.accountant.cost(Pure(epsilon))
-    return largest_epsilon(account.accountant.cost, int(spend.loss * share))
+    return largest_epsilon(account.accountant.cost, _units(account, epsilon, share))
+
+
+def _units(account: Account, epsilon: Fraction, share: Fraction) -> int:
+    """That share of what a release at the loss spends, in units."""
+    return int(account.accountant.cost(Pure(epsilon)).loss * share)
 
 
 def _delta(account: Account, epsilon: Fraction) -> Fraction:

@@ -15,6 +15,7 @@ from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.blocks import ROWS, UNITS, Statistic
 from dpsql.analysis.choose import KeySelection, Measured, statistic_of
 from dpsql.analysis.domains import product
+from dpsql.analysis.ranks import Window
 from dpsql.backends import Exact
 from dpsql.mechanisms import Entropy
 from dpsql.plan.nodes import Aggregation, released_columns
@@ -23,7 +24,7 @@ from dpsql.sql.emit import Statement
 
 Keys = tuple[Value, ...]
 Cells = tuple[tuple[int, ...], ...]
-"""Noisy cells of one group, block by block."""
+"""Noisy cells of one group, block by block; then each value that was chosen, as a lattice point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,42 +37,67 @@ class ReleasedTable:
 
 
 def release(plan: Measured, statement: Statement, exact: Exact, entropy: Entropy) -> ReleasedTable:
-    """Adds the noise, and selects and orders the groups.
+    """Adds the noise, chooses values in order of size, and selects and orders the groups.
 
     Claim: the released table is as private as the plan's event says.
-    Why: each cell of each group gets its own draw; the groups are those of public domains, each of
-    them, or have passed the selection; their order is that of the keys.
+    Why: each cell of each group gets its own draw, and each value its own choice; the groups are those of
+    public domains, each of them, or have passed the selection; their order is that of the keys.
     Source: Dwork, Roth 2014, Theorems 3.6 and 3.16, Proposition 2.1 (post-processing).
     """
-    groups = _groups(plan.analysis, statement, exact.reveal())
-    noisy = _noised(plan, [moments for _, moments in groups], entropy)
+    groups = _groups(plan, statement, exact.reveal())
+    noisy = _noised(plan, [group.moments for group in groups], entropy)
     shown = [
-        (keys, cells)
-        for (keys, moments), cells in zip(groups, noisy, strict=True)
-        if plan.selection is None or _passes(plan.selection, plan.analysis, moments, cells)
+        (group, cells)
+        for group, cells in zip(groups, noisy, strict=True)
+        if plan.selection is None or _passes(plan.selection, plan.analysis, group.moments, cells)
+    ]
+    chosen = [
+        (
+            *cells,
+            *(
+                (part.choose(window, entropy),)
+                for part, window in zip(plan.ranked, group.windows, strict=True)
+            ),
+        )
+        for group, cells in shown
     ]
     columns = tuple((column.name, column.type.value) for column in released_columns(plan.analysis.release))
-    rows = tuple((*keys, *_values(plan, cells)) for keys, cells in shown)
-    return ReleasedTable(columns, rows, tuple(cells for _, cells in shown))
+    rows = tuple(
+        (*group.keys, *_values(plan, cells)) for (group, _), cells in zip(shown, chosen, strict=True)
+    )
+    return ReleasedTable(columns, rows, tuple(chosen))
 
 
-def _groups(
-    analysis: Analysis, statement: Statement, rows: Sequence[tuple[Any, ...]]
-) -> list[tuple[Keys, dict[Statistic, int]]]:
-    """The groups in public order, each with its exact moments; empty ones of a domain are zeros."""
-    present: dict[Keys, dict[Statistic, int]] = {}
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A group with its exact moments, and its values near the ranks that are asked for."""
+
+    keys: Keys
+    moments: Mapping[Statistic, int]
+    windows: tuple[Window, ...]
+
+    def __repr__(self) -> str:
+        return "_Group(…)"  # what is exact shows nowhere
+
+
+def _groups(plan: Measured, statement: Statement, rows: Sequence[tuple[Any, ...]]) -> list[_Group]:
+    """The groups in public order; the moments of empty ones of a domain are zeros."""
+    analysis, first = plan.analysis, statement.keys + len(statement.statistics)
+    present: dict[Keys, _Group] = {}
     for row in rows:
-        moments = dict(zip(statement.statistics, map(_whole, row[statement.keys :]), strict=True))
+        moments = dict(zip(statement.statistics, map(_whole, row[statement.keys : first]), strict=True))
         if not analysis.bound.per_unit:
             moments[UNITS] = moments[ROWS]
-        present[tuple(row[: statement.keys])] = moments
+        keys = tuple(row[: statement.keys])
+        present[keys] = _Group(keys, moments, tuple(map(Window.of, row[first:])))
     if analysis.domains is None:
-        return list(present.items())
+        return list(present.values())
     nothing = dict.fromkeys((*statement.statistics, UNITS), 0)
-    keys = product(analysis.domains)
+    nowhere = (Window(),) * len(plan.ranked)
+    known = product(analysis.domains)
     if analysis.selects:
-        keys = tuple(key for key in keys if key in present)
-    return [(key, present.get(key, nothing)) for key in keys]
+        known = tuple(keys for keys in known if keys in present)
+    return [present.get(keys) or _Group(keys, nothing, nowhere) for keys in known]
 
 
 def _whole(value: Any) -> int:
@@ -106,7 +132,11 @@ def _value(plan: Measured, item: Aggregation, cells: Cells) -> Value:
 
 
 def estimate(plan: Measured, item: Aggregation, moment: Moment, cells: Cells) -> Fraction:
-    """The estimate of an aggregate's moment from a group's noisy cells, TOTAL in value units."""
+    """The estimate of an aggregate's moment from a group's noisy cells, TOTAL and RANKED in value units."""
+    place = plan.place(item)
+    if place is not None:
+        (point,) = cells[len(plan.blocks) + place]
+        return point * plan.ranked[place].lattice.step
     block, weights = plan.source(statistic_of(plan.analysis, item, moment))
     steps = sum(
         (weight * cell for weight, cell in zip(weights, cells[block], strict=True)), start=Fraction(0)

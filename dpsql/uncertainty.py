@@ -37,7 +37,7 @@ class Uncertainty:
     def _scales(self, column: int) -> tuple[float | None, ...]:
         found = _linear(self.trace.outputs[column])
         item = None if found is None else self._aggregation(found.of)
-        if found is None or item is None:
+        if found is None or item is None or item.rank is not None:
             return (None,) * len(self.origin)
         std = predicted_std(self.plan, item) * abs(found.factor)
         if not AGGREGATES[item.function].ratio:
@@ -50,7 +50,7 @@ class Uncertainty:
         """The confidence interval of a cell; None if it is derived."""
         found = _linear(self.trace.outputs[column])
         item = None if found is None else self._aggregation(found.of)
-        if found is None or item is None:
+        if found is None or item is None or item.rank is not None:
             return None
         ends = interval_of(self.plan, item, self.table.cells[self.origin[row]], confidence)
         low, high = (found.shift + found.factor * end for end in ends)

@@ -1,4 +1,4 @@
-"""The aggregates: one file each, and one line in `AGGREGATES`.
+"""The aggregates: one file for each idea, and one line in `AGGREGATES`.
 
 An aggregate says which moments of the rows it needs and how it is computed from estimates of them.
 How the moments are measured, and with what noise, is not its business: `analysis.choose` picks.
@@ -14,9 +14,10 @@ from dpsql.aggregates.count import COUNT
 from dpsql.aggregates.count_distinct import COUNT_DISTINCT
 from dpsql.aggregates.count_rows import COUNT_ROWS
 from dpsql.aggregates.count_units import COUNT_UNITS
+from dpsql.aggregates.ranked import RANKED
 from dpsql.aggregates.sum import SUM
 
-_ENTRIES = (COUNT_ROWS, COUNT, COUNT_UNITS, COUNT_DISTINCT, SUM, AVG)
+_ENTRIES = (COUNT_ROWS, COUNT, COUNT_UNITS, COUNT_DISTINCT, SUM, AVG, *RANKED)
 AGGREGATES = MappingProxyType({entry.name: entry for entry in _ENTRIES})
 
 __all__ = ["AGGREGATES", "Aggregate", "Moment"]

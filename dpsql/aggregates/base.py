@@ -16,7 +16,8 @@ class Moment(Enum):
     """A sum over the rows of a group, from which aggregates are computed.
 
     ROWS counts rows and UNITS distinct privacy units. COUNT counts the rows whose argument is not
-    NULL, TOTAL adds their clamped values up, and DISTINCT counts the values themselves.
+    NULL, TOTAL adds their clamped values up, and DISTINCT counts the values themselves. RANKED is no sum:
+    it is a value that has a given share of the others below it.
     """
 
     ROWS = "rows"
@@ -24,15 +25,16 @@ class Moment(Enum):
     COUNT = "count"
     TOTAL = "total"
     DISTINCT = "distinct"
+    RANKED = "ranked"
 
     @property
     def of_argument(self) -> bool:
         """Whether the moment depends on the aggregate's argument."""
-        return self in (Moment.COUNT, Moment.TOTAL, Moment.DISTINCT)
+        return self not in (Moment.ROWS, Moment.UNITS)
 
 
 Estimates = Mapping[Moment, Fraction]
-"""Estimated moments, TOTAL in the argument's own units."""
+"""Estimated moments, TOTAL and RANKED in the argument's own units; dates as their interval counts them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +43,8 @@ class Aggregate:
 
     `moments` are those that `value` reads. `value` maps estimates and the argument's interval to the
     released value: it is post-processing, so it may do anything. `ratio` says that the value is
-    TOTAL over COUNT rather than one moment.
+    TOTAL over COUNT rather than one moment. `rank` is that of a value in order of size, where the call
+    does not say it.
     """
 
     name: str
@@ -50,6 +53,21 @@ class Aggregate:
     result_type: Callable[[Type | None], Type | None]
     value: Callable[[Estimates, Interval | None, Type], Value]
     ratio: bool = False
+    rank: Fraction | None = None
+
+    def call(self, argument: str, rank: Fraction | None = None) -> str:
+        """The call with an argument, as text.
+
+        >>> from dpsql.aggregates import AGGREGATES
+        >>> AGGREGATES["quantile_cont"].call("age", Fraction(9, 10))
+        'QUANTILE_CONT(age, 0.9)'
+        """
+        name, _, parameters = self.signature.rstrip(")").partition("(")
+        parts = [
+            argument if part == "x" else f"{float(rank or 0):g}" if part == "q" else part
+            for part in parameters.split(", ")
+        ]
+        return f"{name}({', '.join(parts)})"
 
 
 def number(estimate: Fraction, kind: Type) -> int | float:

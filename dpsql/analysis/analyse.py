@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
 from math import prod
 
@@ -9,26 +10,32 @@ from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis import domains
 from dpsql.analysis.bounds import Known, conditions, interval
 from dpsql.analysis.domains import Domain
-from dpsql.analysis.lattice import Lattice
+from dpsql.analysis.lattice import BITS, Lattice
 from dpsql.analysis.public import looked_up_interval, looked_up_values, tied
 from dpsql.analysis.stability import Bound, PublicFacts, bound
 from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Call, Expr
-from dpsql.plan.interval import Interval
+from dpsql.plan.interval import Interval, position
 from dpsql.plan.nodes import Aggregation, Relation, Release
 from dpsql.plan.types import Type
 from dpsql.plan.words import phrase
 
 MAX_MAGNITUDE = 10**150
 """Beyond this a bound is as good as none, and squares of it would leave the range of DOUBLE."""
+_MOMENTS = {
+    Type.DATE: Interval(position(dt.date.min), position(dt.date.max)),
+    Type.TIMESTAMP: Interval(*map(position, (dt.datetime.min, dt.datetime.max))),  # noqa: DTZ901  (SQL timestamps have no zone)
+}
+"""What dates and times a result can hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
     """An aggregated expression with its interval, and what is asked of it.
 
-    `lattice` is None where it is only counted; `distinct` says that its values are counted, and `rows`
-    that the rows are in which it has one.
+    `lattice` is None where it is not added up, and `ordered` where none of its values are asked for in
+    order of size; `distinct` says that its values are counted, and `rows` that the rows are in which it
+    has one.
     """
 
     expr: Expr
@@ -36,6 +43,7 @@ class Measure:
     lattice: Lattice | None
     distinct: bool
     rows: bool
+    ordered: Lattice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +108,24 @@ def _measure(
     expr: Expr, relation: Relation, known: Known, facts: PublicFacts, moments: set[Moment]
 ) -> Measure:
     around = interval(expr, known)
-    distinct, rows = Moment.DISTINCT in moments, bool(moments - {Moment.DISTINCT})
-    if Moment.TOTAL not in moments:
+    distinct, rows = Moment.DISTINCT in moments, bool(moments - {Moment.DISTINCT, Moment.RANKED})
+    added, ranked = Moment.TOTAL in moments, Moment.RANKED in moments
+    if not added and not ranked:
         return Measure(expr, around, None, distinct, rows)
     if not around.bounded:
         around = looked_up_interval(expr, relation, facts)
-    if not around.within(MAX_MAGNITUDE):
+    limits = _MOMENTS.get(expr.type, Interval(-MAX_MAGNITUDE, MAX_MAGNITUDE))
+    if not around.bounded or around.meet(limits) != around:
         raise QueryRejected(
-            f"{phrase(expr)} has no bounds ({around}), so one unit could change its sum without limit",
+            f"{phrase(expr)} has no bounds ({around}), "
+            + (
+                "so one unit could change its sum without limit" if added else "among which to choose a value"
+            ),
             code="unbounded",
             hint="clamp it, as in SUM(LEAST(GREATEST(x, 0), 100)), or declare bounds in the policy",
         )
     whole = expr.type is Type.INTEGER or (isinstance(expr, Call) and expr.function.integral)
-    return Measure(expr, around, Lattice.of(around, integral=whole), distinct, rows)
+    lattice = Lattice.of(around, integral=whole) if added else None
+    exact = expr.type is not Type.DOUBLE
+    ordered = Lattice.of(around, integral=exact, bits=62 if exact else BITS) if ranked else None
+    return Measure(expr, around, lattice, distinct, rows, ordered)

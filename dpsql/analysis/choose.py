@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from dpsql.accounting.events import Composed, Event, Gaussian, Pure, Selection
+from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.blocks import (
@@ -24,9 +24,10 @@ from dpsql.analysis.blocks import (
     units_block,
 )
 from dpsql.analysis.lattice import Lattice
+from dpsql.analysis.ranks import Ranked
 from dpsql.analysis.sensitivity import sensitivity
 from dpsql.errors import QueryRejected
-from dpsql.mechanisms import DiscreteGaussian, Geometric, Mechanism, Sensitivity
+from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric, Mechanism, Sensitivity
 from dpsql.plan.nodes import Aggregation
 
 _NO_NOISE = 1e-300
@@ -82,6 +83,15 @@ class Measured:
     selection: KeySelection | None
     event: Event | None
     candidates: tuple[Candidate, ...] = ()
+    ranked: tuple[Ranked, ...] = ()
+
+    def place(self, item: Aggregation) -> int | None:
+        """Which of `ranked` an aggregate is, None for one that is no value in order of size."""
+        measure = self.analysis.measure(item)
+        found = (
+            at for at, part in enumerate(self.ranked) if (part.measure, part.rank) == (measure, item.rank)
+        )
+        return next(found, None)
 
     def source(self, statistic: Statistic) -> tuple[int, tuple[Fraction, ...]]:
         """The block that serves a statistic, and the weights of its cells."""
@@ -97,12 +107,23 @@ class Price:
     """What a statement may spend: an ε-DP release, or by noise of Gaussian kind one of `rho`-zCDP.
 
     Both cost the ledger the same; `rho` is None where the ledger cannot charge Gaussian noise.
-    `delta` is for key selection.
+    `delta` is for key selection. `choice` gives the range of a choice that costs a share of it, the share
+    of `epsilon` unless it is said.
     """
 
     epsilon: Fraction
     rho: Fraction | None
     delta: Fraction
+    choice: Callable[[Fraction], Fraction] | None = None
+
+    def range(self, share: Fraction) -> Fraction:
+        """The range of a choice that costs this share."""
+        found = self.epsilon * share if self.choice is None else self.choice(share)
+        if found <= 0:
+            raise QueryRejected(
+                "the loss is too small to be split among the aggregates", code="epsilon_small"
+            )
+        return found
 
 
 def choose(analysis: Analysis, price: Price) -> Measured:
@@ -121,17 +142,23 @@ def choose(analysis: Analysis, price: Price) -> Measured:
         )
     best: Measured | None = None
     candidates = []
+    asked = _asked_ranks(analysis)
     for blocks in _layouts(analysis):
-        for name, measured, event in _noised(analysis, blocks, price):
-            plan = Measured(analysis, measured, None, event)
+        share = Fraction(1, max(1, len(blocks) + len(asked)))
+        ranked = tuple(_ranked(analysis, measure, rank, price.range(share)) for measure, rank in asked)
+        choices = [BoundedRange(price.range(share)) for _ in ranked]
+        for name, measured, noise in _noised(analysis, blocks, price, share):
+            events = (*noise, *choices)
+            event = Composed(events) if len(events) > 1 else events[0]
+            plan = Measured(analysis, measured, None, event, ranked=ranked)
             score = _score(plan)
             candidates.append(Candidate(f"{name}: {', '.join(block.name for block in blocks)}", score))
             if best is None or score < min(known.score for known in candidates[:-1]):
                 best = plan
     if best is None:
         return Measured(analysis, (), None, None)
-    ranked = tuple(sorted(candidates, key=lambda candidate: candidate.score))
-    return _with_selection(best, price.epsilon, price.delta, ranked)
+    in_order = tuple(sorted(candidates, key=lambda candidate: candidate.score))
+    return _with_selection(best, price.epsilon, price.delta, in_order)
 
 
 def needed(analysis: Analysis) -> dict[Statistic, None]:
@@ -139,7 +166,8 @@ def needed(analysis: Analysis) -> dict[Statistic, None]:
     statistics: dict[Statistic, None] = {}
     for item in analysis.release.aggregations:
         for moment in AGGREGATES[item.function].moments:
-            statistics[statistic_of(analysis, item, moment)] = None
+            if moment is not Moment.RANKED:
+                statistics[statistic_of(analysis, item, moment)] = None
     if analysis.selects:
         statistics[_selecting(analysis)] = None
     return statistics
@@ -150,6 +178,31 @@ def statistic_of(analysis: Analysis, item: Aggregation, moment: Moment) -> Stati
     return (moment, analysis.measure(item) if moment.of_argument else None)
 
 
+def _asked_ranks(analysis: Analysis) -> dict[tuple[int, Fraction], None]:
+    """The values in order of size that are asked for, each once: the measure and the rank."""
+    asked: dict[tuple[int, Fraction], None] = {}
+    for item in analysis.release.aggregations:
+        measure = analysis.measure(item)
+        if item.rank is not None and measure is not None:
+            asked[measure, item.rank] = None
+    return asked
+
+
+def _ranked(analysis: Analysis, measure: int, rank: Fraction, epsilon: Fraction) -> Ranked:
+    """How a value at a rank is chosen in each group.
+
+    Claim: the choices in all groups together have ranges that add up to at most `epsilon`.
+    Why: a unit has at most R rows that count, each in one group, where it moves penalties apart by one
+    step range; what is replaced is removed and added.
+    Source: McSherry, Talwar 2007, Theorem 6; Dwork, Roth 2014, Theorem 3.16.
+    """
+    lattice = analysis.measures[measure].ordered
+    if lattice is None:
+        raise LookupError("values are put in order on a lattice")
+    steps = Ranked.step_range(rank) * analysis.bound.rows * (2 if analysis.replace else 1)
+    return Ranked(measure, rank, lattice, Exponential.calibrate(steps, epsilon))
+
+
 def _selecting(analysis: Analysis) -> Statistic:
     return UNITS if analysis.bound.per_unit else ROWS
 
@@ -158,6 +211,8 @@ def _layouts(analysis: Analysis) -> Iterator[tuple[Block, ...]]:
     """Every way to serve the needed statistics: COUNT(*) alone, or carried by one of the measures."""
     wanted = needed(analysis)
     if not wanted:
+        if _asked_ranks(analysis):
+            yield ()
         return
     carriers: list[int | None] = [None]
     if ROWS in wanted:
@@ -197,9 +252,9 @@ def _measure_block(
 
 
 def _noised(
-    analysis: Analysis, blocks: tuple[Block, ...], price: Price
-) -> Iterator[tuple[str, tuple[MeasuredBlock, ...], Event]]:
-    """The blocks with each kind of noise that the price allows, the loss shared evenly among them.
+    analysis: Analysis, blocks: tuple[Block, ...], price: Price, share: Fraction
+) -> Iterator[tuple[str, tuple[MeasuredBlock, ...], tuple[Event, ...]]]:
+    """The blocks with each kind of noise that the price allows, each with the same share of the loss.
 
     Claim: with l1 sensitivity Δ_b and scale Δ_b k/ε for each of k blocks the release is ε-DP; with l2
     sensitivity Δ_b and σ_b² = Δ_b² k/2ρ it is ρ-zCDP.
@@ -210,12 +265,15 @@ def _noised(
         sensitivity(block, analysis.bound, grouped=analysis.grouped, replace=analysis.replace)
         for block in blocks
     ]
-    share = Fraction(1, len(blocks))
+    if not blocks:
+        yield Exponential.name, (), ()
+        return
+    part = share * len(blocks)
     geometric = [Geometric.calibrate(each.l1, price.epsilon * share) for each in sensitivities]
-    yield Geometric.name, _zip(blocks, sensitivities, geometric), Pure(price.epsilon)
+    yield Geometric.name, _zip(blocks, sensitivities, geometric), (Pure(price.epsilon * part),)
     if price.rho is not None:
         gaussian = [DiscreteGaussian.calibrate(each.l2_squared, price.rho * share) for each in sensitivities]
-        yield DiscreteGaussian.name, _zip(blocks, sensitivities, gaussian), Gaussian(price.rho)
+        yield DiscreteGaussian.name, _zip(blocks, sensitivities, gaussian), (Gaussian(price.rho * part),)
 
 
 def _zip(
@@ -227,7 +285,8 @@ def _zip(
 
 
 def _score(plan: Measured) -> float:
-    errors = [predicted_std(plan, item) for item in plan.analysis.release.aggregations]
+    # A value at a rank is chosen alike whatever noise the others have.
+    errors = [predicted_std(plan, item) for item in plan.analysis.release.aggregations if item.rank is None]
     if plan.analysis.selects:
         index, weights = plan.source(_selecting(plan.analysis))
         errors.append(plan.blocks[index].std(weights))
@@ -267,13 +326,15 @@ def _with_selection(
     Source: Korolova, Kenthapadi, Mishra, Ntoulas 2009, section 4; Desfontaines et al. 2022, section 5.
     """
     analysis = plan.analysis
-    delta = min(delta, epsilon / len(plan.blocks) / 4, Fraction(1, 4)) if plan.blocks else delta
+    parts = len(plan.blocks) + len(plan.ranked)
+    delta = min(delta, epsilon / parts / 4, Fraction(1, 4)) if parts else delta
     if not analysis.selects or plan.event is None:
-        return Measured(analysis, plan.blocks, None, plan.event, candidates)
+        return replace(plan, candidates=candidates)
     index, weights = plan.source(_selecting(analysis))
     scale = int(1 / weights[0])
     surplus = plan.blocks[index].mechanism.sum_threshold(len(weights), delta / analysis.bound.groups)
     threshold = scale * analysis.bound.min_frequency + surplus
     chosen = KeySelection(index, scale, threshold, delta, analysis.bound.min_frequency)
-    event = Composed((plan.event, Selection(delta)))
-    return Measured(analysis, plan.blocks, chosen, event, candidates)
+    noise = plan.event.events if isinstance(plan.event, Composed) else (plan.event,)
+    event = Composed((*noise, Selection(delta)))
+    return replace(plan, selection=chosen, event=event, candidates=candidates)

@@ -32,14 +32,14 @@ class Lattice:
     high: int
 
     @classmethod
-    def of(cls, interval: Interval, *, integral: bool) -> Lattice:
+    def of(cls, interval: Interval, *, integral: bool, bits: int = BITS) -> Lattice:
         """The lattice of a bounded interval: its step follows from the bounds alone.
 
-        Whole numbers keep a step of one while they fit.
+        Whole numbers keep a step of one while they fit: `bits` are what the larger end may have.
         """
         magnitude = interval.magnitude
         # The least e with magnitude <= 2^e, found without floats.
-        exponent = 0 if magnitude == 0 else _ceil_log2(magnitude) - BITS
+        exponent = 0 if magnitude == 0 else _ceil_log2(magnitude) - bits
         exponent = max(0 if integral else LEAST_EXPONENT, exponent)
         step = Fraction(2) ** exponent
         low, high = interval.ends

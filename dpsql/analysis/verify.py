@@ -15,11 +15,12 @@ import itertools
 from collections.abc import Iterator
 from fractions import Fraction
 
-from dpsql.accounting.events import Composed, Event, Gaussian, Pure, Selection
+from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.blocks import ROWS, UNITS, Block, Statistic
 from dpsql.analysis.choose import Measured
+from dpsql.analysis.ranks import Ranked
 from dpsql.errors import VerificationError
 from dpsql.mechanisms import DiscreteGaussian, Geometric
 
@@ -40,11 +41,27 @@ def verify(plan: Measured) -> None:
                 spent["gaussian"] += l2_squared / (2 * variance)
             case other:
                 raise VerificationError(f"no rule for the noise {other.name}")
+    chosen = sum((_range(part, plan.analysis) for part in plan.ranked), start=Fraction(0))
     charged = _charged(plan.event)
+    if chosen > charged["range"]:
+        raise VerificationError("values in order of size are chosen more sharply than is charged")
     if spent["pure"] > charged["pure"] or spent["gaussian"] > charged["gaussian"]:
         raise VerificationError("the noise is not enough for the loss that is charged")
     if plan.analysis.selects:
         _verify_selection(plan, charged["delta"])
+
+
+def _range(part: Ranked, analysis: Analysis) -> Fraction:
+    """The range of a choice, from what a row below a point and one above it do to its penalty.
+
+    Tried with few values and with many, and with the point on either side of the one that is asked for.
+    """
+    moves = {0}
+    for count in (0, part.shift, 2 * part.shift + 1):
+        grown = part.offset(count + 1) - part.offset(count)
+        moves |= {part.whole - grown, grown - part.whole, grown, -grown}
+    times = analysis.bound.rows * (2 if analysis.replace else 1)
+    return part.mechanism.rate * (max(moves) - min(moves)) * times
 
 
 def norms(block: Block, analysis: Analysis) -> tuple[Fraction, Fraction]:
@@ -94,7 +111,7 @@ def _minus(a: Vector, b: Vector) -> Vector:
 
 
 def _charged(event: Event | None) -> dict[str, Fraction]:
-    total = {"pure": Fraction(0), "gaussian": Fraction(0), "delta": Fraction(0)}
+    total = dict.fromkeys(("pure", "gaussian", "range", "delta"), Fraction(0))
     stack = [] if event is None else [event]
     while stack:
         match stack.pop():
@@ -106,6 +123,8 @@ def _charged(event: Event | None) -> dict[str, Fraction]:
                 total["gaussian"] += rho
             case Selection(delta=delta):
                 total["delta"] += delta
+            case BoundedRange(epsilon=epsilon):
+                total["range"] += epsilon
     return total
 
 

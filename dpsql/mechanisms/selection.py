@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
+from typing import ClassVar
 
 from dpsql.mechanisms.base import calibrated
 from dpsql.mechanisms.coin import exp_bounds
@@ -36,6 +37,8 @@ class Exponential:
     Exponential(rate=Fraction(1, 4))
     """
 
+    name: ClassVar[str] = "exponential"
+
     rate: Fraction
 
     def __post_init__(self) -> None:
@@ -49,6 +52,14 @@ class Exponential:
     def range(self, step_range: int) -> Fraction:
         """The range of a choice where a unit moves penalties apart by that many steps at most."""
         return self.rate * step_range
+
+    def describe(self) -> str:
+        """The law in words.
+
+        >>> Exponential(Fraction(1, 20)).describe()
+        'exponential, rate 0.05'
+        """
+        return f"{self.name}, rate {float(self.rate):.6g}"
 
     def choose(self, weights: Sequence[int], penalties: Sequence[int], entropy: Entropy) -> int:
         """The index of the chosen candidate; weights are 0 or more, and one at least is above 0."""
@@ -75,6 +86,17 @@ class Exponential:
             if weight and highs[index] << bits <= first and last <= lows[index + 1] << bits:
                 return index
         return None
+
+
+def uniform(size: int, entropy: Entropy) -> int:
+    """One of 0 to size-1, each with the same probability; `size` is between 1 and 2**64.
+
+    A word that would favour the first few of a last, incomplete lap is drawn again.
+    """
+    whole = (1 << _WORD) // size * size
+    while (word := int(entropy.words(1)[0])) >= whole:
+        pass
+    return word % size
 
 
 def _cumulated(values: Iterable[int]) -> list[int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from fractions import Fraction
 
 from dpsql.plan.expr import Column, Expr, Order, Released, windowed
 from dpsql.plan.tables import Link, Scan, Unit
@@ -207,12 +208,16 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """An aggregate of the registry, by its name there, released as the column `name`."""
+    """An aggregate of the registry, by its name there, released as the column `name`.
+
+    `rank` is the share of values below the one that is asked for, where it is one in order of size.
+    """
 
     name: str
     function: str
     argument: Expr | None
     type: Type
+    rank: Fraction | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,14 @@ from sqlglot import exp
 
 from dpsql.plan.expr import Column
 from dpsql.plan.nodes import is_private
+from dpsql.sql.quantiles import RANKED, plain
 from dpsql.sql.refuse import Source
 from dpsql.sql.spread import SPREADS
 
 if TYPE_CHECKING:
     from dpsql.sql.grouping import Grouping
 
-_FILTERED = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max, *SPREADS)
+_FILTERED = (exp.Count, exp.Sum, exp.Avg, *RANKED, *SPREADS)
 
 
 def filtered(grouping: Grouping, node: exp.Filter) -> exp.AggFunc:
@@ -22,6 +23,8 @@ def filtered(grouping: Grouping, node: exp.Filter) -> exp.AggFunc:
     text = grouping.source
     aggregate, clause = text.take(node, "this", "expression")
     (condition,) = text.take(clause, "this")
+    if isinstance(aggregate, (exp.AggFunc, exp.WithinGroup)):
+        aggregate = plain(text, aggregate)
     if type(aggregate) not in _FILTERED:
         text.refuse(node, "aggregate", "FILTER stands after an aggregate, such as COUNT, SUM or AVG")
     argument, other = text.take(aggregate, "this", "expression", big_int=(True,))

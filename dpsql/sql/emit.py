@@ -12,29 +12,31 @@ from dataclasses import dataclass, replace
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis, Measure
 from dpsql.analysis.blocks import ROWS, UNITS, Statistic
-from dpsql.analysis.stability import Bound
-from dpsql.plan.nodes import private_scans
-from dpsql.plan.tables import UnitKind
+from dpsql.analysis.ranks import Ranked
+from dpsql.sql.bounding import CONTRIBUTION, bounded, ranking
 from dpsql.sql.keys import shown
 from dpsql.sql.lattice_text import point
+from dpsql.sql.ranked import windows
 from dpsql.sql.rows import VALUE, rows
 
-# Names that no table of the policy has: a common table expression would hide a table of its name.
-CONTRIBUTION, EXCESS, RANKED = '"#contribution"', '"#excess"', '"#ranked"'
 _NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Engine SQL whose result has the group keys first, then the `statistics`, in lattice steps."""
+    """Engine SQL whose result has the group keys first, then the `statistics`, in lattice steps.
+
+    After these come windows of values in order of size, as `analysis.ranks` reads them, one for each that
+    is asked for.
+    """
 
     sql: str
     keys: int
     statistics: tuple[Statistic, ...]
 
 
-def emit(analysis: Analysis) -> Statement:
-    """The one statement that reads private rows for a release."""
+def emit(analysis: Analysis, ranked: Sequence[Ranked] = ()) -> Statement:
+    """The one statement that reads private rows for a release, and of each `ranked` the values near it."""
     keys = [key.name for key in analysis.release.keys]
     sums = tuple(_sums(analysis))
     if analysis.bound.per_unit:
@@ -42,11 +44,15 @@ def emit(analysis: Analysis) -> Statement:
     else:
         body, counts = _per_row(analysis, keys), {"n": ROWS}
     values = tuple((Moment.DISTINCT, index) for index, part in enumerate(analysis.measures) if part.distinct)
+    read = [*counts, *_sum_names(analysis)]
     if values:
-        body = _with_values(analysis, keys, body, [*counts, *_sum_names(analysis)])
+        body = _with_values(analysis, keys, body, read)
+        read += [f"d{index}" for _, index in values]
+    if ranked:
+        body = _with_windows(analysis, keys, body, read, ranked)
+        read += [f"w{index}" for index in range(len(ranked))]
     texts = shown(analysis)
     if texts:
-        read = [*counts, *_sum_names(analysis), *(f"d{index}" for _, index in values)]
         items = [*(f"{texts.get(key, key)} AS {key}" for key in keys), *read]
         body = f"SELECT {', '.join(items)}\nFROM ({body})"
     if keys:
@@ -102,8 +108,8 @@ def _per_unit(analysis: Analysis, keys: list[str]) -> str:
     )
     ctes = [f"{CONTRIBUTION} AS (\n  {contribution}\n)"]
     if keys:
-        ctes += _ranking(analysis, bound, keys)
-        source = _bounded(bound, ", ".join([*keys, *_sum_names(analysis)]))
+        ctes += ranking(analysis, bound, keys)
+        source = bounded(bound, ", ".join([*keys, *_sum_names(analysis)]))
     else:
         listed = ", ".join([*_sum_names(analysis), f"LEAST(n, {bound.rows}) AS m"])
         source = f"SELECT {listed} FROM {CONTRIBUTION}"
@@ -121,14 +127,37 @@ def _per_unit(analysis: Analysis, keys: list[str]) -> str:
 
 def _with_values(analysis: Analysis, keys: Sequence[str], body: str, read: Sequence[str]) -> str:
     """The groups, each with the numbers of values that are counted beside its rows."""
-    items = [*(f"g.{name}" for name in (*keys, *read))]
+    # A group of the other rows may have no value at all.
+    parts = [
+        (f"COALESCE({{0}}.d, 0) AS d{index}", _values(analysis, measure, keys))
+        for index, measure in enumerate(analysis.measures)
+        if measure.distinct
+    ]
+    return _beside(keys, body, read, parts)
+
+
+def _with_windows(
+    analysis: Analysis, keys: Sequence[str], body: str, read: Sequence[str], ranked: Sequence[Ranked]
+) -> str:
+    """The groups, each with the values of measures that lie near the ranks that are asked for."""
+    measures = dict.fromkeys(part.measure for part in ranked)
+    parts = []
+    for measure in measures:
+        asked = [(index, part) for index, part in enumerate(ranked) if part.measure == measure]
+        items = ", ".join(f"{{0}}.w{index}" for index, _ in asked)
+        parts.append((items, windows(analysis, keys, asked)))
+    return _beside(keys, body, read, parts)
+
+
+def _beside(keys: Sequence[str], body: str, read: Sequence[str], parts: Sequence[tuple[str, str]]) -> str:
+    """The groups of `body`, each with items of its row in further queries, where there is one."""
+    items = [f"g.{name}" for name in (*keys, *read)]
     lines = [f"FROM ({body}) AS g"]
-    for index, measure in enumerate(analysis.measures):
-        if measure.distinct:
-            # A group of the other rows may have no value at all.
-            items.append(f"COALESCE(v{index}.d, 0) AS d{index}")
-            on = " AND ".join(f"g.{key} IS NOT DISTINCT FROM v{index}.{key}" for key in keys)
-            lines.append(f"LEFT JOIN ({_values(analysis, measure, keys)}) AS v{index} ON {on or 'TRUE'}")
+    for index, (item, query) in enumerate(parts):
+        name = f"v{index}"
+        items.append(item.format(name))
+        on = " AND ".join(f"g.{key} IS NOT DISTINCT FROM {name}.{key}" for key in keys)
+        lines.append(f"LEFT JOIN ({query}) AS {name} ON {on or 'TRUE'}")
     return "\n".join([f"SELECT {', '.join(items)}", *lines])
 
 
@@ -144,42 +173,10 @@ def _values(analysis: Analysis, measure: Measure, keys: Sequence[str]) -> str:
         f"SELECT {', '.join(['u', *pair])}, 1 AS n\n  FROM ({source})\n  GROUP BY {', '.join(['u', *pair])}"
     )
     bound = replace(analysis.bound, limited=False)
-    ctes = [f"{CONTRIBUTION} AS (\n  {grouped}\n)", *_ranking(analysis, bound, pair)]
+    ctes = [f"{CONTRIBUTION} AS (\n  {grouped}\n)", *ranking(analysis, bound, pair)]
     return (
-        f"WITH {', '.join(ctes)}\nSELECT {counted} FROM ({_bounded(bound, ', '.join(pair))}) WHERE m > 0{by}"
+        f"WITH {', '.join(ctes)}\nSELECT {counted} FROM ({bounded(bound, ', '.join(pair))}) WHERE m > 0{by}"
     )
-
-
-def _ranking(analysis: Analysis, bound: Bound, keys: Sequence[str]) -> list[str]:
-    """The units that pass a bound, and their groups in the order in which these count."""
-    return [f"{EXCESS} AS (\n  {_excess(bound)}\n)", f"{RANKED} AS (\n  {_ranked(analysis, keys)}\n)"]
-
-
-def _excess(bound: Bound) -> str:
-    """The units that pass a bound: few, where the owner has chosen it well, and they alone are ranked."""
-    passed = [f"SUM(n) > {bound.rows}", *([f"COUNT(*) > {bound.groups}"] if bound.limited else [])]
-    return f"SELECT u FROM {CONTRIBUTION} GROUP BY u HAVING {' OR '.join(passed)}"
-
-
-def _ranked(analysis: Analysis, keys: Sequence[str]) -> str:
-    """The groups of these units, in an order that depends on the unit's own rows alone."""
-    by_column = private_scans(analysis.release.input)[0].unit.kind is UnitKind.COLUMN
-    # Hashed twice: one hash of several values keeps traces of each, and would favour some keys.
-    # A row's number is no property of the row: other rows' would change if one were removed.
-    seed = ", ".join(["u", *keys] if by_column else keys)
-    return (
-        f"SELECT *, ROW_NUMBER() OVER w AS place, SUM(n) OVER w AS upto FROM {CONTRIBUTION} SEMI JOIN {EXCESS} USING (u)\n"
-        f"  WINDOW w AS (PARTITION BY u ORDER BY HASH(HASH({seed})), {', '.join(keys)} ROWS UNBOUNDED PRECEDING)"
-    )
-
-
-def _bounded(bound: Bound, kept: str) -> str:
-    """All groups with the number of rows that count, m: the first rows in rank order, then none."""
-    allowed = f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))"
-    ranked = f"SELECT {kept}, {allowed} AS m FROM {RANKED}"
-    if bound.limited:
-        ranked += f" WHERE place <= {bound.groups}"
-    return f"SELECT {kept}, n AS m FROM {CONTRIBUTION} ANTI JOIN {EXCESS} USING (u)\n  UNION ALL {ranked}"
 
 
 def _unit_aggregates(analysis: Analysis) -> Iterable[str]:

@@ -22,6 +22,7 @@ from dpsql.sql.derived import spelled
 from dpsql.sql.ends import asked_of, refuse, which_end
 from dpsql.sql.grouping_sets import MAX_KEYS, left_out_bits
 from dpsql.sql.joins import left_joined
+from dpsql.sql.quantiles import plain
 from dpsql.sql.refuse import Source
 from dpsql.sql.scalars import Scalars
 from dpsql.sql.scope import Scope
@@ -270,8 +271,8 @@ class Grouping(ABC):
             return left_out_bits(self, node)
         if which_end(node) is not None:
             return self.end(node) or self._key(node) or refuse(self.source, node)
-        if isinstance(node, exp.AggFunc):
-            return self.aggregate(node)
+        if isinstance(node, (exp.AggFunc, exp.WithinGroup)):
+            return self.aggregate(plain(self.source, node))
         if isinstance(node, (exp.Subquery, exp.Filter)):
             return self.aggregate(filtered(self, node)) if type(node) is exp.Filter else self._value(node)
         alias = self._aliased(node)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import partial
 
 from sqlglot import exp
@@ -41,6 +42,7 @@ from dpsql.sql.grouping import Grouping, aggregates
 from dpsql.sql.grouping_sets import Sets, grouping_sets
 from dpsql.sql.parse import Statement
 from dpsql.sql.per_unit import Groups, Plain, Selected, derived, distinct_of, rows_of, selected
+from dpsql.sql.quantiles import RANKED, asked
 from dpsql.sql.refuse import Source as Text
 from dpsql.sql.scope import Context, Scope, named
 from dpsql.sql.spread import SPREADS, Spread
@@ -299,6 +301,11 @@ class _Releasing(Grouping):
 
     def aggregate(self, node: exp.AggFunc) -> Expr:
         """An aggregate of the released table, or what is computed of several."""
+        if type(node) in RANKED:
+            function, value, rank = asked(self.source, self.scope.scalars, node)
+            if type(value) is exp.Distinct:
+                self.source.refuse(node, "distinct", f"{node.sql_name()}(DISTINCT …) is not supported")
+            return self._released(node, function, self.argument(value), rank)
         spread = SPREADS.get(type(node))
         if spread is None:
             return self._released(node, *self._parts(node))
@@ -317,7 +324,9 @@ class _Releasing(Grouping):
         scalars = self.scope.scalars
         return build(Spread(node, scalars, partial(self._released, node), known, of))
 
-    def _released(self, node: exp.AggFunc, function: str, argument: Expr | None) -> Released:
+    def _released(
+        self, node: exp.AggFunc, function: str, argument: Expr | None, rank: Fraction | None = None
+    ) -> Released:
         entry = AGGREGATES[function]
         result = entry.result_type(None if argument is None else argument.type)
         if result is None:
@@ -328,10 +337,10 @@ class _Releasing(Grouping):
                 "convert with CAST(… AS DOUBLE)",
             )
         for known in self.aggregations:
-            if (known.function, known.argument) == (function, argument):
+            if (known.function, known.argument, known.rank) == (function, argument, rank):
                 return Released(known.name, known.type)
         name = f"a{len(self.aggregations)}"
-        self.aggregations.append(Aggregation(name, function, argument, result))
+        self.aggregations.append(Aggregation(name, function, argument, result, rank))
         return Released(name, result)
 
     def end(self, node: exp.Expr) -> Released | None:
@@ -363,14 +372,6 @@ class _Releasing(Grouping):
                 f"count them: COUNT_IF({'NOT ' * every}condition), which is noisy",
             )
         named = _NAMED.get(type(node))
-        if isinstance(node, (exp.Min, exp.Max)):
-            self.source.refuse(
-                node,
-                "exact_only",
-                f"{node.sql_name()} over private rows would show one of them",
-                "take it within a unit, and aggregate that: SELECT AVG(m) FROM (SELECT … AS m … GROUP BY unit); "
-                "or of what is released",
-            )
         if named is None:
             known = ", ".join(entry.signature for entry in AGGREGATES.values())
             self.source.refuse(

@@ -46,10 +46,11 @@ _FEW = 100
 UNIT, OWNER, KEY, VALUE = '"#unit"', '"#owner"', '"#key"', '"#value"'
 
 
-def rows(analysis: Analysis, values: Measure | None = None) -> str:
+def rows(analysis: Analysis, values: Measure | None = None, ordered: Measure | None = None) -> str:
     """The query for the rows: the unit as `u`, each key under its name, the measures as `x0`, `x1` and so on.
 
-    Where the `values` of a measure are counted, it alone, with one form for each value.
+    Where the `values` of a measure are counted, it alone, with one form for each value; where its values
+    are put in order, it alone as `x`.
     """
     release, units = analysis.release, analysis.bound.per_unit
     items = [f"{keys.read(key, analysis)} AS {key.name}" for key in release.keys]
@@ -57,6 +58,9 @@ def rows(analysis: Analysis, values: Measure | None = None) -> str:
     if values is not None:
         read = [values.expr]
         items.append(f"{keys.grouped(values.expr)} AS {VALUE}")
+    elif ordered is not None:
+        read = [ordered.expr]
+        items.append(f"{_measured(ordered)} AS x")
     else:
         items += [
             f"{_measured(part)} AS x{index}" for index, part in enumerate(analysis.measures) if part.rows

@@ -196,7 +196,8 @@ def _aggregate(item: Within) -> str:
 
 
 def _call(item: Aggregation) -> str:
-    return _called(AGGREGATES[item.function].signature, item.argument)
+    entry = AGGREGATES[item.function]
+    return entry.signature if item.argument is None else entry.call(phrase(item.argument), item.rank)
 
 
 def _called(signature: str, argument: Expr | None) -> str:

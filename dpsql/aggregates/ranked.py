@@ -1,0 +1,46 @@
+"""MEDIAN, MIN, MAX and quantiles: values in order of size."""
+
+from __future__ import annotations
+
+import datetime as dt
+from fractions import Fraction
+from math import floor
+
+from dpsql.aggregates.base import Aggregate, Estimates, Moment, number
+from dpsql.plan.interval import Interval, timestamp_at
+from dpsql.plan.types import Type, Value
+
+
+def _value(estimates: Estimates, interval: Interval | None, kind: Type) -> Value:
+    low, high = (interval or Interval()).ends
+    found = min(high, max(low, estimates[Moment.RANKED]))
+    if kind is Type.DATE:
+        return dt.date.fromordinal(floor(found))
+    return timestamp_at(found) if kind is Type.TIMESTAMP else number(found, kind)
+
+
+def _ranked(name: str, signature: str, *, between: bool, rank: Fraction | None = None) -> Aggregate:
+    def result(argument: Type | None) -> Type | None:
+        if argument is None or not (argument.numeric or argument.temporal):
+            return None
+        # As in DuckDB, what lies between whole numbers is none.
+        return Type.DOUBLE if between and argument.numeric else argument
+
+    return Aggregate(name, signature, (Moment.RANKED,), result, _value, rank=rank)
+
+
+RANKED = (
+    _ranked("min", "MIN(x)", between=False, rank=Fraction(0)),
+    _ranked("max", "MAX(x)", between=False, rank=Fraction(1)),
+    _ranked("median", "MEDIAN(x)", between=True, rank=Fraction(1, 2)),
+    _ranked("quantile_cont", "QUANTILE_CONT(x, q)", between=True),
+    _ranked("quantile_disc", "QUANTILE_DISC(x, q)", between=False),
+)
+"""The value of x that a share q of the values lie below: within the interval of x, whatever the rows are.
+
+Claim: it is a choice of bounded range, as `analysis.ranks` derives it.
+Why: the points of the interval are the candidates, and how far a point is from the rank is its penalty,
+which one row changes by one step or none.
+Source: McSherry, Talwar 2007, section 3; Smith 2011, "Privacy-preserving statistical estimation with
+optimal convergence rates", Algorithm 2.
+"""

@@ -1,0 +1,154 @@
+"""Values in order of size, chosen among the points of their interval by how far each is from a rank."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.analysis.lattice import Lattice
+from dpsql.mechanisms import Entropy, Exponential
+from dpsql.mechanisms.selection import uniform
+
+_BITS = 40
+"""Far points, all together, are chosen with probability 2^-40 at most: so much is lost by not telling them apart."""
+_FAR = 10**30
+"""No table has so many rows."""
+_ENDS = 8
+"""The least and the greatest value are told from those inside by eighths of a row."""
+_INSIDE = 12
+"""Points outside all values weigh e^-12 of those that have as many beyond them as they should."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What is known of a group's values: how many there are, how many lie before the first of `runs`, and these.
+
+    A run is a lattice point with the number of values there, in order of size; all within reach of the rank.
+    """
+
+    count: int = 0
+    before: int = 0
+    runs: tuple[tuple[int, int], ...] = ()
+
+    def __repr__(self) -> str:
+        return "Window(…)"  # what is exact shows nowhere
+
+    @classmethod
+    def of(cls, packed: Sequence[int] | None) -> Window:
+        """From the numbers that the statement gives: count, before, then points and their counts in turn."""
+        if packed is None:
+            return cls()
+        count, before, *rest = map(int, packed)
+        return cls(count, before, tuple(zip(rest[::2], rest[1::2], strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """The point of a measure's lattice that a share `rank` of its values lie below, and how it is chosen.
+
+    Of n values, with b below a point and h at it, the penalty of the point is how far offset(n) is from the
+    interval [whole·b, whole·(b+h)], or `far` where that is less. For a rank p/m, whole is m and offset(n) is
+    p·n. The least and the greatest value have whole 8 and an offset min(`shift`, n) inside the end: all
+    points outside the values have no value beyond them, and would be as good as the value itself. So many
+    values further in, few by the measure of the noise, none is.
+
+    Claim: one more row moves the penalties of any two points apart by at most `step_range`.
+    Why: offset(n) moves by p, an end of the interval by m or not at all; so the distances to both ends move
+    by at most the larger of p and m-p, up or down, and with them what is the largest of the two and zero.
+    For the ends p is 7 or 8, and 0 or 1, of 8. Taking the lesser with `far` moves nothing further apart.
+    Source: Smith 2011, "Privacy-preserving statistical estimation with optimal convergence rates",
+    Algorithm 2; Dong, Durfee, Rogers 2020, "Optimal differential privacy composition for exponential
+    mechanisms", section 3 (range).
+
+    >>> Ranked.step_range(Fraction(1, 2)), Ranked.step_range(Fraction(9, 10)), Ranked.step_range(Fraction(1))
+    (2, 18, 16)
+    """
+
+    measure: int
+    rank: Fraction
+    lattice: Lattice
+    mechanism: Exponential
+
+    @staticmethod
+    def step_range(rank: Fraction) -> int:
+        """How far one row moves the penalties of two points apart at most."""
+        whole = _whole(rank)
+        share = int(rank * whole)
+        return 2 * max(share, whole - share)
+
+    @property
+    def whole(self) -> int:
+        """The steps of penalty to a row."""
+        return _whole(self.rank)
+
+    @property
+    def share(self) -> int:
+        """The part of them that lies below the rank."""
+        return int(self.rank * self.whole)
+
+    @property
+    def shift(self) -> int:
+        """How far inside an end the point is that is asked for at most, in steps of penalty."""
+        return math.ceil(_INSIDE / self.mechanism.rate) if self.rank in (0, 1) else 0
+
+    def offset(self, count: int) -> int:
+        """Where among the values, in steps of penalty from the least up, the best point lies."""
+        inside = min(self.shift, count)
+        return self.share * count + (inside if self.rank == 0 else -inside)
+
+    @property
+    def far(self) -> int:
+        """The penalty beyond which points are not told apart: a constant, whatever the values are."""
+        bits = (self.lattice.width + 1).bit_length() + _BITS
+        # ln 2 is below 0.7.
+        return min(
+            _FAR, -(-bits * 7 * self.mechanism.rate.denominator // (10 * self.mechanism.rate.numerator))
+        )
+
+    def regions(self, window: Window) -> list[tuple[int, int, int]]:
+        """The points in order: the first of each region, how many they are, and their penalty.
+
+        Those of no value share their neighbours' region, and each value's point is a region of its own.
+        """
+        lattice, offset = self.lattice, self.offset(window.count)
+        start, below = lattice.low, window.before
+        found = []
+
+        def add(size: int, here: int) -> None:
+            penalty = max(0, self.whole * below - offset, offset - self.whole * (below + here))
+            found.append((start, size, min(self.far, penalty)))
+
+        for point, here in window.runs:
+            add(point - start, 0)
+            start = point
+            add(1, here)
+            start, below = point + 1, below + here
+        add(lattice.high + 1 - start, 0)
+        return found
+
+    def choose(self, window: Window, entropy: Entropy) -> int:
+        """The chosen point, in lattice steps."""
+        regions = self.regions(window)
+        chosen = self.mechanism.choose(
+            [size for _, size, _ in regions], [penalty for _, _, penalty in regions], entropy
+        )
+        start, size, _ = regions[chosen]
+        return start + uniform(size, entropy)
+
+    def rows(self, confidence: float) -> float:
+        """How many rows beyond its rank a chosen point is at most, with that probability.
+
+        Source: McSherry, Talwar 2007, Theorem 7, where at least one point has no penalty to speak of.
+        """
+        points = math.log(self.lattice.width + 1) - math.log(1 - confidence)
+        return (points / float(self.mechanism.rate) + self.shift) / self.whole
+
+    def describe(self) -> str:
+        """The law in words."""
+        return f"{self.mechanism.describe()}, over {self.lattice.width + 1:,} points"
+
+
+def _whole(rank: Fraction) -> int:
+    return _ENDS if rank in (0, 1) else rank.denominator

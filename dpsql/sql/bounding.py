@@ -1,0 +1,51 @@
+"""Which rows of a unit count, in engine SQL.
+
+Claim: of each unit as many rows count as its bound says, in as many groups; which these are depends on the
+unit's own rows alone.
+Why: its groups are put in an order that its id and the keys decide, and the first ones count.
+Source: Wilson et al. 2020, "Differentially private SQL with bounded user contribution", section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.stability import Bound
+from dpsql.plan.nodes import private_scans
+from dpsql.plan.tables import UnitKind
+
+# Names that no table of the policy has: a common table expression would hide a table of its name.
+CONTRIBUTION, EXCESS, RANKED = '"#contribution"', '"#excess"', '"#ranked"'
+
+
+def ranking(analysis: Analysis, bound: Bound, keys: Sequence[str]) -> list[str]:
+    """The units that pass a bound, and their groups in the order in which these count."""
+    return [f"{EXCESS} AS (\n  {_excess(bound)}\n)", f"{RANKED} AS (\n  {_ranked(analysis, keys)}\n)"]
+
+
+def _excess(bound: Bound) -> str:
+    """The units that pass a bound: few, where the owner has chosen it well, and they alone are ranked."""
+    passed = [f"SUM(n) > {bound.rows}", *([f"COUNT(*) > {bound.groups}"] if bound.limited else [])]
+    return f"SELECT u FROM {CONTRIBUTION} GROUP BY u HAVING {' OR '.join(passed)}"
+
+
+def _ranked(analysis: Analysis, keys: Sequence[str]) -> str:
+    """The groups of these units, in an order that depends on the unit's own rows alone."""
+    by_column = private_scans(analysis.release.input)[0].unit.kind is UnitKind.COLUMN
+    # Hashed twice: one hash of several values keeps traces of each, and would favour some keys.
+    # A row's number is no property of the row: other rows' would change if one were removed.
+    seed = ", ".join(["u", *keys] if by_column else keys)
+    return (
+        f"SELECT *, ROW_NUMBER() OVER w AS place, SUM(n) OVER w AS upto FROM {CONTRIBUTION} SEMI JOIN {EXCESS} USING (u)\n"
+        f"  WINDOW w AS (PARTITION BY u ORDER BY HASH(HASH({seed})), {', '.join(keys)} ROWS UNBOUNDED PRECEDING)"
+    )
+
+
+def bounded(bound: Bound, kept: str) -> str:
+    """All groups with the number of rows that count, m: the first rows in rank order, then none."""
+    allowed = f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))"
+    ranked = f"SELECT {kept}, {allowed} AS m FROM {RANKED}"
+    if bound.limited:
+        ranked += f" WHERE place <= {bound.groups}"
+    return f"SELECT {kept}, n AS m FROM {CONTRIBUTION} ANTI JOIN {EXCESS} USING (u)\n  UNION ALL {ranked}"
