@@ -55,9 +55,14 @@ def _price(shares: Sequence[tuple[Account, Fraction]], epsilon: Fraction, delta:
 
     def choice(of: Fraction) -> Fraction:
         """The range of a choice that spends that share of each table's part."""
-        return min(
+        found = min(
             largest_epsilon(account.accountant.cost, int(left * of), BoundedRange) for account, left in units
         )
+        if not found:
+            raise QueryRejected(
+                "the loss is too small to be split among the aggregates", code="epsilon_small"
+            )
+        return found
 
     return Price(part, min(known) if len(known) == len(rhos) else None, _short(min(deltas)), choice)
 

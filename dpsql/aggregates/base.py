@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -62,12 +63,8 @@ class Aggregate:
         >>> AGGREGATES["quantile_cont"].call("age", Fraction(9, 10))
         'QUANTILE_CONT(age, 0.9)'
         """
-        name, _, parameters = self.signature.rstrip(")").partition("(")
-        parts = [
-            argument if part == "x" else f"{float(rank or 0):g}" if part == "q" else part
-            for part in parameters.split(", ")
-        ]
-        return f"{name}({', '.join(parts)})"
+        texts = {"x": argument, "q": f"{float(rank or 0):g}"}
+        return re.sub(r"\b[xq]\b", lambda found: texts[found.group()], self.signature)
 
 
 def number(estimate: Fraction, kind: Type) -> int | float:

@@ -22,11 +22,14 @@ from dpsql.plan.words import phrase
 
 MAX_MAGNITUDE = 10**150
 """Beyond this a bound is as good as none, and squares of it would leave the range of DOUBLE."""
-_MOMENTS = {
-    Type.DATE: Interval(position(dt.date.min), position(dt.date.max)),
-    Type.TIMESTAMP: Interval(*map(position, (dt.datetime.min, dt.datetime.max))),  # noqa: DTZ901  (SQL timestamps have no zone)
-}
-"""What dates and times a result can hold."""
+
+
+def limits(kind: Type) -> Interval:
+    """What values of a type may be at most, to be added up or put in order: what a result can hold."""
+    moments = {Type.DATE: (dt.date.min, dt.date.max), Type.TIMESTAMP: (dt.datetime.min, dt.datetime.max)}  # noqa: DTZ901  (SQL timestamps have no zone)
+    if kind in moments:
+        return Interval(*map(position, moments[kind]))
+    return Interval(-MAX_MAGNITUDE, MAX_MAGNITUDE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +117,7 @@ def _measure(
         return Measure(expr, around, None, distinct, rows)
     if not around.bounded:
         around = looked_up_interval(expr, relation, facts)
-    limits = _MOMENTS.get(expr.type, Interval(-MAX_MAGNITUDE, MAX_MAGNITUDE))
-    if not around.bounded or around.meet(limits) != around:
+    if not around.bounded or around.meet(limits(expr.type)) != around:
         raise QueryRejected(
             f"{phrase(expr)} has no bounds ({around}), "
             + (

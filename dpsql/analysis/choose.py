@@ -118,12 +118,7 @@ class Price:
 
     def range(self, share: Fraction) -> Fraction:
         """The range of a choice that costs this share."""
-        found = self.epsilon * share if self.choice is None else self.choice(share)
-        if found <= 0:
-            raise QueryRejected(
-                "the loss is too small to be split among the aggregates", code="epsilon_small"
-            )
-        return found
+        return self.epsilon * share if self.choice is None else self.choice(share)
 
 
 def choose(analysis: Analysis, price: Price) -> Measured:

@@ -150,15 +150,22 @@ def _with_windows(
 
 
 def _beside(keys: Sequence[str], body: str, read: Sequence[str], parts: Sequence[tuple[str, str]]) -> str:
-    """The groups of `body`, each with items of its row in further queries, where there is one."""
-    items = [f"g.{name}" for name in (*keys, *read)]
-    lines = [f"FROM ({body}) AS g"]
+    """The groups of `body`, each with items of its row in further queries, and the groups of these alone.
+
+    Whether rows of a group count that others have brought decides over no value that a unit brings to it.
+    """
+    shown = {key: f"g.{key}" for key in keys}
+    items, lines = [f"g.{name}" for name in read], [f"FROM ({body}) AS g"]
     for index, (item, query) in enumerate(parts):
         name = f"v{index}"
         items.append(item.format(name))
-        on = " AND ".join(f"g.{key} IS NOT DISTINCT FROM {name}.{key}" for key in keys)
-        lines.append(f"LEFT JOIN ({query}) AS {name} ON {on or 'TRUE'}")
-    return "\n".join([f"SELECT {', '.join(items)}", *lines])
+        on = " AND ".join(f"{text} IS NOT DISTINCT FROM {name}.{key}" for key, text in shown.items())
+        lines.append(
+            f"FULL JOIN ({query}) AS {name} ON {on}" if keys else f"LEFT JOIN ({query}) AS {name} ON TRUE"
+        )
+        shown = {key: f"COALESCE({text}, {name}.{key})" for key, text in shown.items()}
+    named = [f"{text} AS {key}" for key, text in shown.items()]
+    return "\n".join([f"SELECT {', '.join([*named, *items])}", *lines])
 
 
 def _values(analysis: Analysis, measure: Measure, keys: Sequence[str]) -> str:

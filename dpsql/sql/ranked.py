@@ -70,7 +70,7 @@ def _window(ranked: Ranked, keys: Sequence[str], low: int, width: int) -> str:
     )
     packed = "LIST_CONCAT([MIN(total), MIN(before)], FLATTEN(LIST([p, n] ORDER BY p))) AS w"
     by = f" GROUP BY {', '.join(keys)}" * bool(keys)
-    return f"SELECT {', '.join([*keys, packed])} FROM (\n    {run}){by}"
+    return f"SELECT {', '.join([*keys, packed])} FROM (\n    {run}){by} HAVING COUNT(*) > 0"
 
 
 def _points(analysis: Analysis, measure: Measure, keys: Sequence[str]) -> list[str]:

@@ -9,11 +9,11 @@ import pytest
 from laws.test_sensitivity import CASES, Case
 from laws.worlds import World, policy
 
-from dpsql.accounting import Composed, Gaussian, Pure, Selection
+from dpsql.accounting import BoundedRange, Composed, Gaussian, Pure, Selection
 from dpsql.analysis.choose import Measured
 from dpsql.analysis.verify import norms, verify
 from dpsql.errors import VerificationError
-from dpsql.mechanisms import DiscreteGaussian, Geometric, Sensitivity
+from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric, Sensitivity
 
 SQL = "SELECT k, COUNT(*), AVG(x), COUNT(DISTINCT u) FROM t GROUP BY k"
 
@@ -54,6 +54,20 @@ def test_less_noise_is_refused(accountant: str, neighbors: str, block: int) -> N
     blocks[block] = dataclasses.replace(blocks[block], mechanism=less)
     with pytest.raises(VerificationError):
         verify(dataclasses.replace(measured, blocks=tuple(blocks)))
+
+
+def test_values_in_order_are_charged() -> None:
+    """Beside noise, too: a sharper choice, or a charge for the noise alone, does not pass."""
+    measured = plan("SELECT k, COUNT(*), MEDIAN(x), MAX(i) FROM t GROUP BY k")
+    verify(measured)
+    assert isinstance(measured.event, Composed)
+    noise = [event for event in measured.event.events if not isinstance(event, BoundedRange)]
+    assert len(noise) == len(measured.event.events) - 2
+    first, *rest = measured.ranked
+    sharper = dataclasses.replace(first, mechanism=Exponential(first.mechanism.rate * Fraction(101, 100)))
+    for wrong in ({"event": Composed(tuple(noise))}, {"ranked": (sharper, *rest)}):
+        with pytest.raises(VerificationError):
+            verify(dataclasses.replace(measured, **wrong))  # type: ignore[arg-type]
 
 
 def test_exactly_enough_noise_is_needed() -> None:

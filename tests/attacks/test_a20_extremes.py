@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from attacks.naive import Naive
 from worlds import Refused, Row, observed, person, world
 
+from dpsql.analysis.ranks import Ranked, Window
+
 CALLS = """
-MIN(cost) | MAX(cost) | MIN(word) | MAX(day) | QUANTILE(cost, 0.5) | QUANTILE_CONT(cost, 0.5) | QUANTILE_DISC(cost, 0.5)
-MEDIAN(cost) | MODE(word) | MAD(cost) | FIRST(cost) | LAST(cost) | ANY_VALUE(cost) | ARBITRARY(cost) | MIN(cost, 3)
+MIN(free) | MAX(free) | MIN(word) | MEDIAN(free) | QUANTILE_DISC(free, 0.5) | MODE(word) | MAD(cost) | FIRST(cost) | LAST(cost) | ANY_VALUE(cost) | ARBITRARY(cost) | MIN(cost, 3)
 LIST(cost) | ARRAY_AGG(cost) | STRING_AGG(word, ',') | GROUP_CONCAT(word) | LISTAGG(word) | HISTOGRAM(age)
 ARG_MIN(word, cost) | ARG_MAX(word, cost) | MIN_BY(word, cost) | MAX_BY(word, cost) | BIT_AND(age) | BIT_OR(age)
 BIT_XOR(age) | BOOL_AND(member) | BOOL_OR(member) | EVERY(member) | PRODUCT(cost) | GEOMEAN(cost) | ENTROPY(word)
 KURTOSIS(cost) | SKEWNESS(cost) | APPROX_COUNT_DISTINCT(word) | APPROX_QUANTILE(cost, 0.5) | APPROX_TOP_K(word, 3)
 RESERVOIR_QUANTILE(cost, 0.5) | SUM(DISTINCT cost) | AVG(DISTINCT age)
 FSUM(cost) | KAHAN_SUM(cost) | SUMKAHAN(cost) | FAVG(cost) | BITSTRING_AGG(age) | MAP(LIST(id), LIST(cost))
-PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY cost) | PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY cost)
+PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY free) | PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY cost, age)
 SUM(cost) OVER () | FIRST_VALUE(cost) OVER () | LAG(cost) OVER (ORDER BY id) | RANK() OVER (ORDER BY cost)
-SUM(cost ORDER BY id) | MAX(cost) FILTER (WHERE id = 1) | FIRST(cost) FILTER (id = 1) | JSON_GROUP_ARRAY(cost)
+SUM(cost ORDER BY id) | MAX(cost ORDER BY id) | FIRST(cost) FILTER (id = 1) | JSON_GROUP_ARRAY(cost)
 LIST(people) | STRUCT_PACK(a := MAX(cost)) | MAX(people) | UNNEST(LIST(cost)) | SUM(MAX(cost)) | MAX(SUM(cost))
 COLUMNS(*) | * | people.* | * EXCLUDE (id) | MAX(COLUMNS(*)) | cost | DISTINCT ON (city) cost
 """.replace("\n", "|").split("|")
@@ -55,6 +58,29 @@ def test_rows_are_not_limited_or_sorted_into_an_answer(refused: Refused) -> None
         "SELECT id, COUNT(*) FROM people GROUP BY id",
     ):
         refused(sql)
+
+
+def test_an_extreme_is_a_choice_among_all_points() -> None:
+    """The richest person makes no value of MAX more likely than the charge allows, and none impossible."""
+    sql = "SELECT MAX(cost) FROM people"
+    chances = []
+    for rows in ([person(1), person(2)], [person(1), person(2), person(3, cost=100.0)]):
+        with world(*rows) as con:
+            (release,) = con.explain(sql, epsilon=1).prepared.releases
+            (row,) = con.engine.backend.run(release.statement.sql).reveal()
+        (ranked,) = release.plan.ranked
+        regions = ranked.regions(Window.of(row[-1]))
+        rate, lattice = float(ranked.mechanism.rate), ranked.lattice
+        at = [
+            next(
+                math.exp(-rate * penalty) for start, size, penalty in regions if start <= point < start + size
+            )
+            for point in range(lattice.low, lattice.high + 1, lattice.width // 1000)
+        ]
+        total = sum(size * math.exp(-rate * penalty) for _, size, penalty in regions)
+        chances.append([weight / total for weight in at])
+    losses = [abs(math.log(ours / theirs)) for ours, theirs in zip(*chances, strict=True)]
+    assert 0 < max(losses) <= float(ranked.mechanism.range(Ranked.step_range(ranked.rank)))
 
 
 def test_an_extreme_does_not_come_through_a_clamp() -> None:

@@ -21,10 +21,10 @@ from laws.expressions import DEEPEST, one_of
 from laws.plans import plans, wanted
 from laws.printing import user_sql
 from laws.schema import PUBLIC, UNLINKED, Rules, create, policy
-from laws.worlds import Statistics, cells_of, change
+from laws.worlds import Statistics, cells_of, change, moved
 
 from dpsql.accounting import Ledger, open_ledger
-from dpsql.accounting.events import Composed, Event, Gaussian, Pure, Selection
+from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.analysis.analyse import analyse
 from dpsql.analysis.choose import KeySelection, Measured, Price, choose
 from dpsql.analysis.stability import PublicFacts
@@ -117,7 +117,7 @@ class Bench:
         )
         price = self.price(case.rules, case.epsilon)
         plan = choose(analysis, price)
-        statement = emit(resolved(analysis, case.answers))
+        statement = emit(resolved(analysis, case.answers), plan.ranked)
         return PreparedRelease(release, private_tables(release.input), plan, statement, price)
 
     def price(self, rules: Rules, epsilon: Fraction) -> Price:
@@ -188,8 +188,10 @@ def within(plan: Measured, before: Statistics, after: Statistics) -> None:
         if l2_squared > known.l2_squared:
             raise Moved(f"{name} moves by √{l2_squared} in l2 norm, not by √{known.l2_squared},")
         lost += Loss.of(measured.mechanism, l1, l2_squared)
+    for place, ranked in enumerate(plan.ranked):
+        lost += Loss(range=ranked.mechanism.range(moved(before, after, plan, place)))
     price = Loss.charged(plan.event)
-    if lost.epsilon > price.epsilon or lost.rho > price.rho:
+    if lost.epsilon > price.epsilon or lost.rho > price.rho or lost.range > price.range:
         raise Moved(f"the noise loses {lost} for {price}")
 
 
@@ -224,16 +226,17 @@ class _Held:
 
 @dataclass(frozen=True)
 class Loss:
-    """The ε of pure noise and the ρ of Gaussian noise."""
+    """The ε of pure noise, the ρ of Gaussian noise, and the range of choices."""
 
     epsilon: Fraction = Fraction(0)
     rho: Fraction = Fraction(0)
+    range: Fraction = Fraction(0)
 
     def __add__(self, other: Loss) -> Loss:
-        return Loss(self.epsilon + other.epsilon, self.rho + other.rho)
+        return Loss(self.epsilon + other.epsilon, self.rho + other.rho, self.range + other.range)
 
     def __str__(self) -> str:
-        return f"ε {self.epsilon} and ρ {self.rho}"
+        return f"ε {self.epsilon}, ρ {self.rho} and a range of {self.range}"
 
     @classmethod
     def of(cls, mechanism: Mechanism, l1: int, l2_squared: int) -> Loss:
@@ -255,6 +258,8 @@ class Loss:
                 return cls(epsilon=epsilon)
             case Gaussian(rho=rho):
                 return cls(rho=rho)
+            case BoundedRange(epsilon=epsilon):
+                return cls(range=epsilon)
             case Composed(events=events):
                 return sum(map(cls.charged, events), start=cls())
         raise TypeError(f"no rule for {event}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from hypothesis import strategies as st
 from laws.expressions import DEEPEST, HALF, KINDS, SELDOM, Expressions, one_of
@@ -45,6 +46,9 @@ _DEPTHS = one_of((0, 1, 1, 2))
 _KEYS = one_of((0, 1, 1, 2))
 _AGGREGATIONS = one_of((1, 1, 2, 3, 0))
 _OF_ROWS = tuple(name for name, entry in AGGREGATES.items() if Moment.UNITS not in entry.moments)
+_BOUNDED = {Moment.TOTAL, Moment.RANKED}
+"""What is asked of expressions that have bounds alone."""
+_RANKS = one_of((Fraction(1, 2), Fraction(9, 10), Fraction(0), Fraction(1), Fraction(1, 4)))
 _MAX_GROUPS = one_of((None, None, 1, 2))
 _LIMITS = one_of((None, 0, 3))
 _OFFSETS = one_of((0, 1))
@@ -78,12 +82,12 @@ class _Plans:
         among = [name for name, entry in AGGREGATES.items() if entry.result_type(expr.type) is not None]
         name = drawn.one(among)
         argument = (
-            self.relations.bounded(expr, release.input) if Moment.TOTAL in AGGREGATES[name].moments else expr
+            self.relations.bounded(expr, release.input) if _BOUNDED & {*AGGREGATES[name].moments} else expr
         )
         place, result = len(release.aggregations), AGGREGATES[name].result_type(argument.type)
         if result is None or isinstance(argument, Literal):
             return release
-        further = Aggregation(f"a{place}", name, argument, result)
+        further = Aggregation(f"a{place}", name, argument, result, self.rank(name))
         return replace(release, aggregations=(*release.aggregations, further))
 
     def keys(self, drawn: Expressions, input_: Relation) -> Sequence[Expr]:
@@ -127,7 +131,14 @@ class _Plans:
             result = AGGREGATES[name].result_type(None if argument is None else argument.type)
             if result is None:
                 raise TypeError(f"{name} does not take {argument}")
-            yield Aggregation(f"a{place}", name, argument, result)
+            yield Aggregation(f"a{place}", name, argument, result, self.rank(name))
+
+    def rank(self, name: str) -> Fraction | None:
+        """The rank of a value in order of size, where an aggregate asks for one."""
+        entry = AGGREGATES[name]
+        if Moment.RANKED not in entry.moments:
+            return None
+        return self.draw(_RANKS) if entry.rank is None else entry.rank
 
     def argument(self, name: str, drawn: Expressions, input_: Relation, earlier: list[Expr]) -> Expr | None:
         entry = AGGREGATES[name]
@@ -137,7 +148,7 @@ class _Plans:
         fitting = [expr for expr in earlier if entry.result_type(expr.type) is not None]
         again = bool(fitting) and self.draw(HALF)
         expr = fitting[0] if again else drawn.expression(kind)
-        if Moment.TOTAL in entry.moments:
+        if _BOUNDED & {*entry.moments}:
             return self.relations.bounded(expr, input_)
         # COUNT(1) is COUNT(*), and COUNT(DISTINCT unit) counts units.
         counts_units = Moment.DISTINCT in entry.moments and facts_of(expr, input_).is_unit

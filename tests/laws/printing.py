@@ -242,7 +242,9 @@ def _clauses(post: Post) -> Iterator[str]:
     unit = unit_column(release.input)
     texts = {key.name: scalar(key.expr) for key in release.keys}
     for item in release.aggregations:
-        texts[item.name] = _aggregate(AGGREGATES[item.function].signature, item.argument or unit)
+        entry, of = AGGREGATES[item.function], item.argument or unit
+        signature = entry.signature if item.rank is None else entry.call("x", item.rank)
+        texts[item.name] = _aggregate(signature, of)
 
     def names(column: Column | Released) -> str | None:
         return texts[column.name] if isinstance(column, Released) else None

@@ -6,6 +6,7 @@ functions here, so that what is drawn is what a query can mean.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, TypeVar
@@ -20,7 +21,7 @@ from laws.scopes import equal, identities, known
 from sqlglot import exp
 
 from dpsql.aggregates.within import WITHIN
-from dpsql.analysis.analyse import MAX_MAGNITUDE
+from dpsql.analysis.analyse import limits
 from dpsql.analysis.bounds import conditions, interval
 from dpsql.analysis.stability import PublicFacts, most_rows
 from dpsql.catalog import Catalog
@@ -52,6 +53,10 @@ _PUBLIC_JOINS = one_of((0, 0, 0, 1, 1, 2))
 _JOIN_KINDS = one_of(tuple(JoinKind))
 _ALIASES = one_of((None, None, None, 'a "b"'))
 _CLAMPS = one_of(((-1, 4), (0, 1), (2, 2), (-7, -2), (-0.5, 0.25), (0, 10**12), (-1e9, 1e100)))
+_TIMES = {
+    Type.DATE: (dt.date(2024, 2, 27), dt.date(2024, 3, 1)),
+    Type.TIMESTAMP: (dt.datetime(2024, 2, 29), dt.datetime(2024, 2, 29, 12)),
+}
 _AGGREGATES = one_of((1, 1, 2, 0))
 _DERIVED = one_of(("project", "grouped", "grouped", "set", "set"))
 _SETS = one_of(((exp.Union, False), (exp.Union, True), (exp.Intersect, True), (exp.Except, True)))
@@ -304,9 +309,11 @@ class Relations:
         return [(f"c{place}", expr) for place, expr in enumerate(found)]
 
     def bounded(self, expr: Expr, relation: Relation) -> Expr:
-        """An expression that can be summed: itself where it has bounds, else clamped by constants."""
-        if not expr.type.numeric or interval(expr, conditions(relation)).within(MAX_MAGNITUDE):
+        """An expression that has bounds: itself where it has them, else clamped by constants."""
+        around = interval(expr, conditions(relation))
+        if around.bounded and around.meet(limits(expr.type)) == around:
             return expr
-        low, high = (Literal(end, type_of(end)) for end in self.draw(_CLAMPS))
+        ends = self.draw(_CLAMPS) if expr.type.numeric else _TIMES[expr.type]
+        low, high = (Literal(end, type_of(end)) for end in ends)
         clamped = build("least", build("greatest", expr, low) or low, high)
         return clamped or high

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import duckdb
 
 from dpsql.accounting import open_ledger
-from dpsql.analysis.choose import MeasuredBlock
+from dpsql.analysis.choose import Measured, MeasuredBlock
+from dpsql.analysis.ranks import Window
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine import Asked, Engine, Prepared, budget
@@ -35,8 +36,8 @@ class Row(NamedTuple):
 
 
 Database = tuple[Row, ...]
-Statistics = dict[tuple[Value, ...], tuple[tuple[int, ...], ...]]
-"""Exact cells by group, block by block."""
+Statistics = dict[tuple[Value, ...], tuple[Any, ...]]
+"""By group, the exact cells of each block, then the window of each value that is chosen by its rank."""
 
 INFINITY = float("inf")
 X = (-1.0, 1.5, 4.0, None, math.nan, INFINITY, -INFINITY, 1e308, -7.25)
@@ -132,8 +133,11 @@ def cells_of(prepared: Prepared | PreparedRelease, exact: Exact) -> Statistics:
     """The exact cells of each group, from what the engine gave for a plan's statement."""
     blocks = [measured.block for measured in prepared.plan.blocks]
     return {
-        group: tuple(tuple(cell.exact(moments) for cell in block.cells) for block in blocks)
-        for group, moments in _groups(prepared.plan.analysis, prepared.statement, exact.reveal())
+        group.keys: (
+            *(tuple(cell.exact(group.moments) for cell in block.cells) for block in blocks),
+            *group.windows,
+        )
+        for group in _groups(prepared.plan, prepared.statement, exact.reveal())
     }
 
 
@@ -163,6 +167,24 @@ def change(before: Statistics, after: Statistics, block: int) -> tuple[int, int]
             l1 += abs(a - b)
             l2_squared += (a - b) ** 2
     return l1, l2_squared
+
+
+def moved(before: Statistics, after: Statistics, plan: Measured, place: int) -> int:
+    """How far apart one choice's penalties of any two points move, added up over all groups."""
+    ranked, index = plan.ranked[place], len(plan.blocks) + place
+    total = 0
+    for group in {*before, *after}:
+        old, new = (known[group][index] if group in known else Window() for known in (before, after))
+        ours, theirs = ranked.regions(old), ranked.regions(new)
+        points = sorted({start for start, size, _ in (*ours, *theirs) if size})
+        moves = [_penalty(theirs, point) - _penalty(ours, point) for point in points]
+        total += max(moves) - min(moves)
+    return total
+
+
+def _penalty(regions: Sequence[tuple[int, int, int]], point: int) -> int:
+    (penalty,) = (penalty for start, size, penalty in regions if start <= point < start + size)
+    return penalty
 
 
 def largest(

@@ -8,6 +8,30 @@ _AGREE = "tests/analysis/test_verify.py::test_both_derivations_agree"
 
 FAULTS = (
     Fault(
+        "ranks-of-one-row-each",
+        "analysis/choose.py",
+        "Ranked.step_range(rank) * analysis.bound.rows * (2 if",
+        "Ranked.step_range(rank) * (2 if",
+        "a unit with several rows moves a value in order as one with a single row",
+        "tests/laws/test_ranked.py::test_a_unit_moves_penalties_apart_as_derived",
+    ),
+    Fault(
+        "range-of-one-side",
+        "analysis/ranks.py",
+        "return 2 * max(share, whole - share)",
+        "return max(share, whole - share)",
+        "points on both sides of a rank are taken to move the same way",
+        "tests/analysis/test_ranks.py::test_one_row_moves_penalties_apart_as_derived",
+    ),
+    Fault(
+        "choices-not-charged",
+        "analysis/choose.py",
+        "events = (*noise, *choices)",
+        "events = noise or (*choices,)",
+        "beside noise, values in order are chosen for nothing",
+        "tests/analysis/test_verify.py::test_values_in_order_are_charged",
+    ),
+    Fault(
         "fanout-forgotten",
         "analysis/stability.py",
         "left if is_answered(join.right) else left * max(1, facts.multiplicity(join))",

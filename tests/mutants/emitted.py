@@ -8,6 +8,30 @@ _MOVES = "tests/laws/test_sensitivity.py::test_no_neighbour_moves_a_statistic_fu
 
 FAULTS = (
     Fault(
+        "values-need-a-row-that-counts",
+        "sql/emit.py",
+        'f"FULL JOIN ({query})',
+        'f"LEFT JOIN ({query})',
+        "a unit's row brings the values of others to a group",
+        "tests/laws/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived",
+    ),
+    Fault(
+        "bins-left-out-too-near",
+        "sql/ranked.py",
+        "<= {offset} + {ranked.far}::HUGEINT",
+        "<= {offset}",
+        "values just above a rank are taken to be as far as all others",
+        "tests/laws/test_ranked.py::test_windows_have_all_that_is_near",
+    ),
+    Fault(
+        "all-rows-in-order",
+        "sql/ranked.py",
+        "CASE WHEN LEN(s) <= m THEN s ELSE {spread} END",
+        "s",
+        "all rows of a unit count where values are put in order",
+        "tests/laws/test_ranked.py::test_a_unit_moves_penalties_apart_as_derived",
+    ),
+    Fault(
         "column-not-clamped",
         "sql/clean.py",
         'f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "',

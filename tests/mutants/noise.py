@@ -8,6 +8,22 @@ _LAWS = "tests/mechanisms/test_laws.py"
 
 FAULTS = (
     Fault(
+        "first-candidate-wins-ties",
+        "mechanisms/selection.py",
+        "if weight and highs[index] << bits <= first and last <= lows[index + 1] << bits:",
+        "if weight and last <= highs[index + 1] << bits:",
+        "a choice goes by bounds that have not met",
+        "tests/mechanisms/test_selection.py::test_a_tie_reads_on",
+    ),
+    Fault(
+        "bounded-range-too-cheap",
+        "accounting/accountants/zcdp.py",
+        "epsilon * epsilon / 8",
+        "epsilon * epsilon / 16",
+        "choices are charged half of what they lose",
+        "tests/mechanisms/test_selection.py::test_the_loss_is_as_claimed",
+    ),
+    Fault(
         "geometric-scale-halved",
         "mechanisms/geometric.py",
         'return cls(l1_sensitivity / positive_loss(epsilon, "epsilon"))',
