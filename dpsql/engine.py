@@ -147,10 +147,10 @@ class Engine:
 
     def _prepared(self, release: Release, price: Price, public: PublicTables) -> PreparedRelease:
         analysis = analyse(release, public, replace=self.policy.neighbors == "replace")
-        plan = choose(analysis, price)
+        plan = choose(analysis, price, public)
         verify(plan)
         return PreparedRelease(
-            release, private_tables(release.input), plan, emit(analysis, plan.ranked), price
+            release, private_tables(release.input), plan, emit(analysis, plan.ranked, plan.best), price
         )
 
     def quote(self, prepared: Prepared) -> tuple[Quote, ...]:
@@ -239,7 +239,7 @@ class Engine:
     def _release(self, prepared: PreparedRelease, values: Known) -> ReleasedTable:
         plan, statement = prepared.plan, prepared.statement
         if values:
-            statement = emit(resolved(plan.analysis, values), plan.ranked)
+            statement = emit(resolved(plan.analysis, values), plan.ranked, plan.best)
         # What is not charged, because it follows from the policy alone, reads nothing private either.
         exact = Exact([]) if plan.event is None else self.backend.run(statement.sql)
         failed = ""
@@ -333,21 +333,29 @@ def _tame(value: Any) -> Any:
 
 
 def _mechanisms(prepared: Prepared) -> list[dict[str, Any]]:
-    return [
-        {
-            "statistic": measured.block.name,
-            "noise": measured.mechanism.describe(),
-            "l1_sensitivity": str(measured.sensitivity.l1),
-            "l2_sensitivity_squared": str(measured.sensitivity.l2_squared),
-            "cells": len(measured.block.cells),
-        }
-        for release in prepared.releases
-        for measured in release.plan.blocks
-    ] + [
-        {"statistic": f"x{ranked.measure} at rank {ranked.rank}", "noise": ranked.describe()}
-        for release in prepared.releases
-        for ranked in release.plan.ranked
-    ]
+    return (
+        [
+            {
+                "statistic": measured.block.name,
+                "noise": measured.mechanism.describe(),
+                "l1_sensitivity": str(measured.sensitivity.l1),
+                "l2_sensitivity_squared": str(measured.sensitivity.l2_squared),
+                "cells": len(measured.block.cells),
+            }
+            for release in prepared.releases
+            for measured in release.plan.blocks
+        ]
+        + [
+            {"statistic": f"the {best.top.count} best groups", "noise": best.mechanism.describe()}
+            for release in prepared.releases
+            if (best := release.plan.best) is not None
+        ]
+        + [
+            {"statistic": f"x{ranked.measure} at rank {ranked.rank}", "noise": ranked.describe()}
+            for release in prepared.releases
+            for ranked in release.plan.ranked
+        ]
+    )
 
 
 def _versions(backend: Backend) -> dict[str, str]:

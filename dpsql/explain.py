@@ -130,6 +130,8 @@ def _release(engine: Engine, prepared: Prepared, released: Release, indent: str)
 def _domain(part: PreparedRelease, index: int) -> str:
     domains, chosen = part.plan.analysis.domains, part.plan.selection
     known = "not public" if domains is None else f"{len(domains[index])} public values"
+    if part.plan.best is not None:
+        return f"{known}, of which the best groups are chosen"
     if chosen is None:
         return f"{known}, all released"
     return f"{known}; a group is shown if its noisy count is at least {math.ceil(chosen.count)}"
@@ -186,7 +188,13 @@ def _aggregated(relation: Grouped) -> str:
 
 def _measurements(part: PreparedRelease) -> Iterator[str]:
     plan = part.plan
-    if not plan.blocks:
+    if plan.best is not None:
+        chosen, (item,) = plan.best, part.release.aggregations
+        which = "greatest" if chosen.top.descending else "least"
+        yield f"  the {_many(chosen.top.count, 'group')} of {which} {_call(item)}: {chosen.mechanism.describe()}"
+        yield f"  a unit adds {chosen.low:,} to {chosen.high:,} (in steps) to any score, which is not released"
+        return
+    if not plan.blocks and not plan.ranked:
         yield "  nothing: the group keys are public"
     for measured in plan.blocks:
         yield f"  {measured.block.name}: {_norms(measured)}, {measured.mechanism.describe()} (in steps)"

@@ -37,13 +37,19 @@ class ReleasedTable:
 
 
 def release(plan: Measured, statement: Statement, exact: Exact, entropy: Entropy) -> ReleasedTable:
-    """Adds the noise, chooses values in order of size, and selects and orders the groups.
+    """Adds the noise, chooses values in order of size, and selects and orders the groups, or chooses the best.
 
     Claim: the released table is as private as the plan's event says.
     Why: each cell of each group gets its own draw, and each value its own choice; the groups are those of
-    public domains, each of them, or have passed the selection; their order is that of the keys.
+    public domains, each of them, or have passed the selection; their order is that of the keys, or that in
+    which they were chosen.
     Source: Dwork, Roth 2014, Theorems 3.6 and 3.16, Proposition 2.1 (post-processing).
     """
+    columns = tuple((column.name, column.type.value) for column in released_columns(plan.analysis.release))
+    if plan.best is not None:
+        keys, scores = _scores(plan.analysis, exact.reveal())
+        best = [keys[index] for index in plan.best.choose(scores, entropy)]
+        return ReleasedTable(columns, tuple(best), ((),) * len(best))
     groups = _groups(plan, statement, exact.reveal())
     noisy = _noised(plan, [group.moments for group in groups], entropy)
     shown = [
@@ -61,11 +67,19 @@ def release(plan: Measured, statement: Statement, exact: Exact, entropy: Entropy
         )
         for group, cells in shown
     ]
-    columns = tuple((column.name, column.type.value) for column in released_columns(plan.analysis.release))
     rows = tuple(
         (*group.keys, *_values(plan, cells)) for (group, _), cells in zip(shown, chosen, strict=True)
     )
     return ReleasedTable(columns, rows, tuple(chosen))
+
+
+def _scores(analysis: Analysis, rows: Sequence[tuple[Any, ...]]) -> tuple[tuple[Keys, ...], list[int]]:
+    """All groups of the public keys, in order, and their scores; those without rows have none."""
+    if analysis.domains is None:
+        raise TypeError("the best are chosen among groups that are known")
+    found = {tuple(keys): _whole(score) for *keys, score in rows}
+    known = tuple(product(analysis.domains))
+    return known, [found.get(keys, 0) for keys in known]
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,10 +148,10 @@ def cells(connection: Connection, plan: Prepared) -> Statistics:
     exact = connection.engine.backend.run(plan.statement.sql).reveal()
     blocks = [measured.block for measured in plan.plan.blocks]
     return {
-        tuple("NaN" if key != key else key for key in group): tuple(  # noqa: PLR0124  (NaN differs from itself)
-            tuple(cell.exact(moments) for cell in block.cells) for block in blocks
+        tuple("NaN" if key != key else key for key in group.keys): tuple(  # noqa: PLR0124  (NaN differs from itself)
+            tuple(cell.exact(group.moments) for cell in block.cells) for block in blocks
         )
-        for group, moments in _groups(plan.plan.analysis, plan.statement, exact)
+        for group in _groups(plan.plan, plan.statement, exact)
     }
 
 

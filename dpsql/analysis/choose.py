@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.best import Best, best
 from dpsql.analysis.blocks import (
     ROWS,
     UNITS,
@@ -26,6 +27,7 @@ from dpsql.analysis.blocks import (
 from dpsql.analysis.lattice import Lattice
 from dpsql.analysis.ranks import Ranked
 from dpsql.analysis.sensitivity import sensitivity
+from dpsql.analysis.stability import PublicFacts
 from dpsql.errors import QueryRejected
 from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric, Mechanism, Sensitivity
 from dpsql.plan.nodes import Aggregation
@@ -84,6 +86,7 @@ class Measured:
     event: Event | None
     candidates: tuple[Candidate, ...] = ()
     ranked: tuple[Ranked, ...] = ()
+    best: Best | None = None
 
     def place(self, item: Aggregation) -> int | None:
         """Which of `ranked` an aggregate is, None for one that is no value in order of size."""
@@ -114,14 +117,14 @@ class Price:
     epsilon: Fraction
     rho: Fraction | None
     delta: Fraction
-    choice: Callable[[Fraction], Fraction] | None = None
+    choice: Callable[[Fraction], Fraction] | None = field(default=None, compare=False)
 
     def range(self, share: Fraction) -> Fraction:
         """The range of a choice that costs this share."""
         return self.epsilon * share if self.choice is None else self.choice(share)
 
 
-def choose(analysis: Analysis, price: Price) -> Measured:
+def choose(analysis: Analysis, price: Price, facts: PublicFacts) -> Measured:
     """The measured plan with the least predicted error.
 
     The score of a plan is the mean, over its aggregates, of the log of the predicted standard
@@ -135,7 +138,14 @@ def choose(analysis: Analysis, price: Price) -> Measured:
             code="delta_required",
             hint="declare the column's values in the policy, or give the budget a delta",
         )
-    best: Measured | None = None
+    top = analysis.release.top
+    if top is not None:
+        share = Fraction(1, top.count)
+        groups = best(
+            analysis, facts, top, min(price.epsilon * share, price.range(share)), price.range(share)
+        )
+        return Measured(analysis, (), None, groups.event, best=groups)
+    least: Measured | None = None
     candidates = []
     asked = _asked_ranks(analysis)
     for blocks in _layouts(analysis):
@@ -148,12 +158,12 @@ def choose(analysis: Analysis, price: Price) -> Measured:
             plan = Measured(analysis, measured, None, event, ranked=ranked)
             score = _score(plan)
             candidates.append(Candidate(f"{name}: {', '.join(block.name for block in blocks)}", score))
-            if best is None or score < min(known.score for known in candidates[:-1]):
-                best = plan
-    if best is None:
+            if least is None or score < min(known.score for known in candidates[:-1]):
+                least = plan
+    if least is None:
         return Measured(analysis, (), None, None)
     in_order = tuple(sorted(candidates, key=lambda candidate: candidate.score))
-    return _with_selection(best, price.epsilon, price.delta, in_order)
+    return _with_selection(least, price.epsilon, price.delta, in_order)
 
 
 def needed(analysis: Analysis) -> dict[Statistic, None]:

@@ -18,17 +18,21 @@ from fractions import Fraction
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.best import Best
 from dpsql.analysis.blocks import ROWS, UNITS, Block, Statistic
 from dpsql.analysis.choose import Measured
 from dpsql.analysis.ranks import Ranked
 from dpsql.errors import VerificationError
-from dpsql.mechanisms import DiscreteGaussian, Geometric
+from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric
 
 Vector = tuple[int, ...]
 
 
 def verify(plan: Measured) -> None:
     """Raises VerificationError unless the event charges for at least the loss of the noise."""
+    if plan.best is not None:
+        _verify_best(plan, plan.best)
+        return
     spent = {"pure": Fraction(0), "gaussian": Fraction(0)}
     for measured in plan.blocks:
         l1, l2_squared = norms(measured.block, plan.analysis)
@@ -49,6 +53,19 @@ def verify(plan: Measured) -> None:
         raise VerificationError("the noise is not enough for the loss that is charged")
     if plan.analysis.selects:
         _verify_selection(plan, charged["delta"])
+
+
+def _verify_best(plan: Measured, best: Best) -> None:
+    """Of a unit with the lowest and the highest score of all, and of two that are exchanged."""
+    if plan.analysis.selects or plan.analysis.domains is None:
+        raise VerificationError("groups are chosen among keys that are not public")
+    shares = (0, best.low, best.high)
+    moves = {a - b if plan.analysis.replace else a for a, b in itertools.product(shares, repeat=2)}
+    loss = best.mechanism.range(max(moves) - min(moves)) * best.top.count
+    charged = _charged(plan.event)
+    kind = "range" if isinstance(best.mechanism, Exponential) else "pure"
+    if loss > charged[kind]:
+        raise VerificationError("the best groups are chosen more sharply than is charged")
 
 
 def _range(part: Ranked, analysis: Analysis) -> Fraction:

@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import ClassVar
 
 from dpsql.mechanisms.base import calibrated
-from dpsql.mechanisms.coin import exp_bounds
+from dpsql.mechanisms.coin import Coin, exp_bounds
 from dpsql.mechanisms.entropy import Entropy
 
 _WORD = 64
@@ -86,6 +86,60 @@ class Exponential:
             if weight and highs[index] << bits <= first and last <= lows[index + 1] << bits:
                 return index
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class PermuteAndFlip:
+    """Candidates come in a random order, and the first is chosen that keeps a coin: exp(-`rate` * penalty) for it.
+
+    The penalty is that beyond the least one. InternalError unless the rate is a positive Fraction.
+
+    Claim: where a privacy unit moves the penalties of any two candidates apart by at most r steps, a choice
+    is (rate * r)-differentially private, and its candidate is never worse on average than that of the
+    exponential mechanism at half the rate. The law is exact.
+    Why: all penalties may be shifted by what the least of the changes is, so they change one way by at most
+    r; then it is the monotone case.
+    Source: McKenna, Sheldon 2020, "Permute-and-flip: a new mechanism for differentially private selection",
+    Theorems 1 and 2.
+
+    >>> PermuteAndFlip.calibrate(2, Fraction(1, 2))
+    PermuteAndFlip(rate=Fraction(1, 4))
+    """
+
+    name: ClassVar[str] = "permute-and-flip"
+
+    rate: Fraction
+
+    def __post_init__(self) -> None:
+        calibrated(self.rate, 256, "rate")
+
+    @classmethod
+    def calibrate(cls, step_range: int, epsilon: Fraction) -> PermuteAndFlip:
+        """The mechanism of loss `epsilon`, where a unit moves penalties apart by `step_range` at most."""
+        return cls(epsilon / step_range)
+
+    def range(self, step_range: int) -> Fraction:
+        """The loss of a choice where a unit moves penalties apart by that many steps at most."""
+        return self.rate * step_range
+
+    def describe(self) -> str:
+        """The law in words.
+
+        >>> PermuteAndFlip(Fraction(1, 20)).describe()
+        'permute-and-flip, rate 0.05'
+        """
+        return f"{self.name}, rate {float(self.rate):.6g}"
+
+    def choose(self, penalties: Sequence[int], entropy: Entropy) -> int:
+        """The index of the chosen candidate, of one or more."""
+        waiting, least = list(range(len(penalties))), min(penalties)
+        while True:
+            place = uniform(len(waiting), entropy)
+            index = waiting[place]
+            if Coin(self.rate * (penalties[index] - least)).toss(entropy):
+                return index
+            waiting[place] = waiting[-1]
+            waiting.pop()
 
 
 def uniform(size: int, entropy: Entropy) -> int:

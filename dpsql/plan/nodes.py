@@ -14,6 +14,7 @@ from fractions import Fraction
 
 from dpsql.plan.expr import Column, Expr, Order, Released, windowed
 from dpsql.plan.tables import Link, Scan, Unit
+from dpsql.plan.top import Top
 from dpsql.plan.types import Type, Value
 
 
@@ -224,13 +225,15 @@ class Aggregation:
 class Release:
     """The release boundary: groups `input` by `keys` and aggregates across privacy units.
 
-    `max_groups` is the query's own, smaller contribution bound.
+    `max_groups` is the query's own, smaller contribution bound; `top` says that the keys of the best
+    groups are released, and nothing else.
     """
 
     input: Relation
     keys: tuple[Key, ...]
     aggregations: tuple[Aggregation, ...]
     max_groups: int | None = None
+    top: Top | None = None
 
     def __post_init__(self) -> None:
         _check_rows(key.expr for key in self.keys)
@@ -298,38 +301,6 @@ def scans(relation: Relation) -> tuple[Scan, ...]:
 def is_answered(relation: Relation) -> bool:
     """Whether rows come from a query that is answered before."""
     return isinstance(relation, Answer) or any(map(is_answered, inputs(relation)))
-
-
-def is_unique(answer: Source, columns: Iterable[Column]) -> bool:
-    """Whether no two rows of a source agree in all of these columns, whatever is released."""
-    if not isinstance(answer, Answer) or not isinstance(answer.post.source, Release):
-        return False
-    named = {column.name for column in columns}
-    shown = {
-        output.expr.name
-        for output, column in zip(answer.post.outputs, answer.columns, strict=True)
-        if isinstance(output.expr, Released) and column.name in named
-    }
-    return shown >= {key.name for key in answer.post.source.keys}
-
-
-def is_single(source: Source) -> bool:
-    """Whether a public source has at most one row."""
-    match source:
-        case Answer(post=post):
-            whole = isinstance(post.source, Release) and not post.source.keys
-            return (
-                post.limit in (0, 1) or whole or (isinstance(post.source, Project) and is_single(post.source))
-            )
-        case (
-            Project(input=Grouped() | Project() as rows)
-            | Project(input=Filter(input=Grouped() | Project() as rows))
-        ):
-            return is_single(rows)
-        case Grouped():
-            return not source.keys
-        case _:
-            return False
 
 
 def is_private(relation: Relation) -> bool:
@@ -401,5 +372,7 @@ def private_tables(relation: Relation) -> tuple[str, ...]:
 
 def released_columns(release: Release) -> tuple[Released, ...]:
     """The columns of the released table: keys, then aggregates."""
-    keys = (Released(key.name, key.expr.type) for key in release.keys)
+    keys = tuple(Released(key.name, key.expr.type) for key in release.keys)
+    if release.top is not None:
+        return keys
     return (*keys, *(Released(item.name, item.type) for item in release.aggregations))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis, Measure
+from dpsql.analysis.best import Best
 from dpsql.analysis.blocks import ROWS, UNITS, Statistic
 from dpsql.analysis.ranks import Ranked
 from dpsql.sql.bounding import CONTRIBUTION, bounded, ranking
@@ -18,6 +19,7 @@ from dpsql.sql.keys import shown
 from dpsql.sql.lattice_text import point
 from dpsql.sql.ranked import windows
 from dpsql.sql.rows import VALUE, rows
+from dpsql.sql.scored import scored
 
 _NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
 
@@ -27,7 +29,7 @@ class Statement:
     """Engine SQL whose result has the group keys first, then the `statistics`, in lattice steps.
 
     After these come windows of values in order of size, as `analysis.ranks` reads them, one for each that
-    is asked for.
+    is asked for; or the score of each group, of which the best are chosen.
     """
 
     sql: str
@@ -35,8 +37,13 @@ class Statement:
     statistics: tuple[Statistic, ...]
 
 
-def emit(analysis: Analysis, ranked: Sequence[Ranked] = ()) -> Statement:
-    """The one statement that reads private rows for a release, and of each `ranked` the values near it."""
+def emit(analysis: Analysis, ranked: Sequence[Ranked] = (), best: Best | None = None) -> Statement:
+    """The one statement that reads private rows for a release.
+
+    Of each `ranked` it has the values near it; where the `best` groups are chosen, it has their scores alone.
+    """
+    if best is not None:
+        return Statement(scored(analysis, best), len(analysis.release.keys), ())
     keys = [key.name for key in analysis.release.keys]
     sums = tuple(_sums(analysis))
     if analysis.bound.per_unit:

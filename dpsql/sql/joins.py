@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from dpsql.analysis.stability import MAX_ROWS, most_rows
 from dpsql.functions import call
+from dpsql.plan.counts import is_unique
 from dpsql.plan.expr import Call, Column, Expr, columns
 from dpsql.plan.nodes import (
     Filter,
@@ -19,7 +20,6 @@ from dpsql.plan.nodes import (
     Source,
     is_answered,
     is_private,
-    is_unique,
     private_scans,
     sources,
 )

@@ -46,6 +46,7 @@ from dpsql.sql.quantiles import RANKED, asked
 from dpsql.sql.refuse import Source as Text
 from dpsql.sql.scope import Context, Scope, named
 from dpsql.sql.spread import SPREADS, Spread
+from dpsql.sql.tops import chosen
 
 _SELECT = (
     "with_",
@@ -260,7 +261,8 @@ class _Releasing(Grouping):
         having, qualify = self.having(), self.qualify()
         order = self.order(outputs)
         limit, offset = self.count("limit"), self.count("offset") or 0
-        return Post(self._release(), tuple(outputs), having, order, limit, offset, distinct, qualify)
+        post = Post(self._release(), tuple(outputs), having, order, limit, offset, distinct, qualify)
+        return chosen(post, self.scope.context.facts)
 
     @property
     def shows(self) -> bool:

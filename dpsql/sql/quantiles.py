@@ -74,10 +74,6 @@ def asked(text: Source, scalars: Scalars, node: exp.AggFunc) -> tuple[str, exp.E
         (argument,) = text.take(node, "this")
         return name, argument, entry.rank
     argument, share = text.take(node, "this", "expression")
-    if type(share) is exp.Array:
-        text.refuse(
-            node, "type", f"{entry.signature} takes one share q", "write one call for each, side by side"
-        )
     found = scalars.lower(share) if share is not None else None
     value = found.value if isinstance(found, Literal) else None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:

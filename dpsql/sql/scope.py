@@ -13,6 +13,7 @@ from sqlglot import exp
 from dpsql.analysis.stability import PublicFacts
 from dpsql.catalog import Catalog, CatalogTable
 from dpsql.plan import nodes
+from dpsql.plan.counts import is_single
 from dpsql.plan.expr import Column, Expr, Facts, Scalar
 from dpsql.plan.tables import Link, Scan, Unit, UnitKind
 from dpsql.plan.types import Type, Value
@@ -180,7 +181,7 @@ class Scope:
                 "a subquery with one value must aggregate over privacy units",
                 "as in WHERE cost > (SELECT AVG(cost) FROM visits)",
             )
-        if len(source.columns) != 1 or not nodes.is_single(source):
+        if len(source.columns) != 1 or not is_single(source):
             self.source.refuse(
                 node,
                 "subquery",

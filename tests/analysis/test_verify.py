@@ -70,6 +70,24 @@ def test_values_in_order_are_charged() -> None:
             verify(dataclasses.replace(measured, **wrong))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
+@pytest.mark.parametrize("accountant", ["pure", "zcdp"])
+def test_the_best_groups_are_charged(accountant: str, neighbors: str) -> None:
+    """Each choice at its own sharpness: a sharper one, or one more than is paid for, does not pass."""
+    sql = "SELECT k FROM t GROUP BY k ORDER BY SUM(x) DESC LIMIT 2"
+    measured = plan(sql, accountant=accountant, neighbors=neighbors)
+    verify(measured)
+    best, event = measured.best, measured.event
+    assert best is not None
+    assert isinstance(event, Composed)
+    sharper = dataclasses.replace(
+        best, mechanism=type(best.mechanism)(best.mechanism.rate * Fraction(101, 100))
+    )
+    for wrong in ({"event": event.events[0]}, {"best": sharper}):
+        with pytest.raises(VerificationError):
+            verify(dataclasses.replace(measured, **wrong))  # type: ignore[arg-type]
+
+
 def test_exactly_enough_noise_is_needed() -> None:
     """With add_remove neighbours the planner wastes nothing: any smaller scale is refused."""
     measured = plan(accountant="pure")

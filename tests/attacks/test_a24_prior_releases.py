@@ -54,8 +54,8 @@ def exact(connection: Connection, part: PreparedRelease, analysis: Analysis) -> 
     rows = connection.engine.backend.run(statement.sql).reveal()
     blocks = [measured.block for measured in part.plan.blocks]
     return {
-        keys: tuple(tuple(cell.exact(moments) for cell in block.cells) for block in blocks)
-        for keys, moments in _groups(part.plan.analysis, statement, rows)
+        group.keys: tuple(tuple(cell.exact(group.moments) for cell in block.cells) for block in blocks)
+        for group in _groups(part.plan, statement, rows)
     }
 
 

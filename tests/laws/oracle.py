@@ -116,7 +116,7 @@ class Bench:
             release, self.facts(case.database.tables), replace=case.rules.neighbors == "replace"
         )
         price = self.price(case.rules, case.epsilon)
-        plan = choose(analysis, price)
+        plan = choose(analysis, price, self.facts(case.database.tables))
         statement = emit(resolved(analysis, case.answers), plan.ranked)
         return PreparedRelease(release, private_tables(release.input), plan, statement, price)
 

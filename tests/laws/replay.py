@@ -281,8 +281,10 @@ def _recorded(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
         _assert_domain_is_whole(plan, statement, exact)
         number, given, sizes = len(measurements), {}, [0] * len(plan.blocks)
         groups = {
-            keys: _cells(plan, lambda block, at, of=moments: plan.blocks[block].block.cells[at].exact(of))
-            for keys, moments in _groups(plan.analysis, statement, exact.reveal())
+            group.keys: _cells(
+                plan, lambda block, at, of=group.moments: plan.blocks[block].block.cells[at].exact(of)
+            )
+            for group in _groups(plan, statement, exact.reveal())
         }
         blocks = []
         for block, measured in enumerate(plan.blocks):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from scipy import special, stats
 from dpsql.accounting import BoundedRange
 from dpsql.accounting.accountants import ZcdpAccountant
 from dpsql.errors import InternalError
-from dpsql.mechanisms import Exponential
+from dpsql.mechanisms import Exponential, PermuteAndFlip
 from tests.entropy import ScriptedEntropy, SeededEntropy
 
 ALL_ONES = 2**64 - 1
@@ -90,8 +91,52 @@ def test_the_loss_is_as_claimed(penalties: list[int], moves: list[int], rate: Fr
             assert divergence <= rho * order + 1e-9
 
 
+def flipped(rate: float, penalties: list[int]) -> list[float]:
+    """The probabilities of permute-and-flip, over all orders of the candidates."""
+    found = [0.0] * len(penalties)
+    orders = list(permutations(range(len(penalties))))
+    for order in orders:
+        left = 1 / len(orders)
+        for index in order:
+            kept = math.exp(-rate * (penalties[index] - min(penalties)))
+            found[index] += left * kept
+            left *= 1 - kept
+    return found
+
+
+@pytest.mark.parametrize("penalties", [[0, 1, 2], [3, 3], [5], [-2, 0, 0, 7]], ids=str)
+def test_flips_follow_the_law(penalties: list[int]) -> None:
+    """20,000 choices are as often what all orders together say."""
+    mechanism, entropy = PermuteAndFlip(Fraction(1, 2)), SeededEntropy(11)
+    chosen = [mechanism.choose(penalties, entropy) for _ in range(20_000)]
+    expected = np.array(flipped(0.5, penalties)) * len(chosen)
+    counted = np.bincount(chosen, minlength=len(penalties))
+    assert len(penalties) == 1 or stats.chisquare(counted, expected).pvalue > 1e-6
+
+
+@given(PENALTIES, st.lists(st.integers(-3, 3), min_size=5, max_size=5))
+def test_flips_lose_what_they_claim(penalties: list[int], moves: list[int]) -> None:
+    """No candidate is more likely by more than the rate for each step that penalties move apart."""
+    other = [penalty + move for penalty, move in zip(penalties, moves, strict=False)]
+    changes = [b - a for a, b in zip(penalties, other, strict=True)]
+    mechanism = PermuteAndFlip(Fraction(1, 3))
+    loss = float(mechanism.range(max(changes) - min(changes)))
+    for ours, theirs in zip(flipped(1 / 3, penalties), flipped(1 / 3, other), strict=True):
+        assert abs(math.log(ours / theirs)) <= loss + 1e-9
+
+
+@given(PENALTIES)
+def test_flips_are_never_worse(penalties: list[int]) -> None:
+    """On average no worse than the exponential mechanism of the same loss, at half the rate."""
+    ours = flipped(1 / 2, penalties)
+    theirs = law(Exponential(Fraction(1, 4)), [1] * len(penalties), penalties)
+    assert np.dot(ours, penalties) <= np.dot(theirs, penalties) + 1e-9
+
+
 def test_calibration_is_exact() -> None:
     """The range is the loss that was asked for; no rate is no mechanism."""
     assert Exponential.calibrate(7, Fraction(1, 3)).range(7) == Fraction(1, 3)
     with pytest.raises(InternalError):
         Exponential(Fraction(0))
+    with pytest.raises(InternalError):
+        PermuteAndFlip(Fraction(0))

@@ -8,6 +8,22 @@ _AGREE = "tests/analysis/test_verify.py::test_both_derivations_agree"
 
 FAULTS = (
     Fault(
+        "scores-move-one-way",
+        "analysis/best.py",
+        "steps = max(1, high - low) * (2 if analysis.replace else 1)",
+        "steps = max(1, high - low)",
+        "a unit in another's place moves two scores apart by the share of one",
+        "tests/analysis/test_verify.py::test_the_best_groups_are_charged",
+    ),
+    Fault(
+        "choices-of-several-for-one",
+        "analysis/best.py",
+        "return Composed((each,) * self.top.count) if self.top.count > 1 else each",
+        "return each",
+        "of several groups the first alone is paid for",
+        "tests/analysis/test_verify.py::test_the_best_groups_are_charged",
+    ),
+    Fault(
         "ranks-of-one-row-each",
         "analysis/choose.py",
         "Ranked.step_range(rank) * analysis.bound.rows * (2 if",

@@ -8,6 +8,14 @@ _MOVES = "tests/laws/test_sensitivity.py::test_no_neighbour_moves_a_statistic_fu
 
 FAULTS = (
     Fault(
+        "scores-not-clamped",
+        "sql/scored.py",
+        'share = f"LEAST(GREATEST({_share(analysis, moment)}, {best.low}), {best.high})"',
+        "share = _share(analysis, moment)",
+        "a unit with many rows decides which group is best",
+        "tests/laws/test_best.py::test_a_unit_moves_scores_apart_as_derived",
+    ),
+    Fault(
         "values-need-a-row-that-counts",
         "sql/emit.py",
         'f"FULL JOIN ({query})',

@@ -133,7 +133,7 @@ FAULTS = (
     Fault(
         "scalar-of-many-rows",
         "sql/scope.py",
-        "if len(source.columns) != 1 or not nodes.is_single(source):",
+        "if len(source.columns) != 1 or not is_single(source):",
         "if len(source.columns) != 1:",
         "a subquery with two rows fails, or not, by the data",
         _MIXED,

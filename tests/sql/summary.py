@@ -88,6 +88,10 @@ class _Summary:
         for measure in analysis.measures:
             if measure.lattice is not None:
                 yield f"OF {phrase(measure.expr)} in {measure.interval}"
+        if release.top is not None:
+            (item,) = release.aggregations
+            which = "GREATEST" if release.top.descending else "LEAST"
+            yield f"CHOSEN {release.top.count} OF {which} {_call(item)}"
         yield f"FROM {self._relation(release.input)}"
 
     def _relation(self, relation: Relation) -> str:

@@ -1,0 +1,13 @@
+"""Which groups of a release are shown, where the best ones alone are asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Top:
+    """The keys alone are released, of the `count` groups whose one aggregate is greatest, or least; best first."""
+
+    count: int
+    descending: bool
