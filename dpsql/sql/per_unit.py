@@ -22,6 +22,7 @@ from dpsql.sql.derived import answer, check_identified, facts_of, output_columns
 from dpsql.sql.grouping import MAX_OUTPUTS, Grouping, aggregates
 from dpsql.sql.joins import filtered
 from dpsql.sql.matching import apart
+from dpsql.sql.quantiles import RANKED
 from dpsql.sql.scalars import Scalars
 from dpsql.sql.scope import Scope
 from dpsql.sql.spread import SPREADS
@@ -241,12 +242,14 @@ class Groups(Grouping):
         if type(node) is exp.CountIf:
             return "count", self.argument(counted_if(self.source, node))
         named = _NAMED.get(type(node))
-        if type(node) in SPREADS:
+        if named is None and type(node) in (*SPREADS, *RANKED):
             self.source.refuse(
                 node,
                 "released_only",
-                "variances and what follows from them are computed across units alone for now",
-                "write it out: AVG(x * x) - AVG(x) * AVG(x)",
+                f"{node.sql_name()} is computed across units alone for now",
+                "a variance can be written out: AVG(x * x) - AVG(x) * AVG(x)"
+                if type(node) in SPREADS
+                else "MIN, MAX and AVG are computed of any rows",
             )
         if named is None:
             known = ", ".join(entry.signature for entry in WITHIN.values())
