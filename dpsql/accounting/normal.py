@@ -172,32 +172,50 @@ def gaussian_delta(mu: Decimal, epsilon: Decimal) -> Bounds:
 
 @lru_cache(maxsize=1024)
 def mu_within(epsilon: Fraction, delta: Fraction) -> Decimal:
-    """A µ, barely too small, such that µ-GDP implies (`epsilon`, `delta`)-DP; `delta` above 0.
+    """A µ, barely too small, such that µ-GDP implies (`epsilon`, `delta`)-DP; `delta` above 0."""
+    with localcontext(_CONTEXT):
+        return mu_at(exactly(epsilon) * (1 - MARGIN), exactly(delta) * (1 - MARGIN)).low
 
-    The search climbs the logarithm of δ by Newton's steps from below; its end is checked.
+
+def mu_at(epsilon: Decimal, delta: Decimal) -> Bounds:
+    """The µ with δ_µ(ε) = `delta`, which is above 0 and below 1; it is 0 or more, and may be as large as is asked.
+
+    The search climbs the logarithm of δ by Newton's steps from below; its end is checked, on both sides.
     """
     with localcontext(_CONTEXT):
-        asked, target = exactly(epsilon), exactly(delta).ln()
+        mu = _mu_near(epsilon, delta)
+        slack = Decimal("1e-45")
+        while gaussian_delta(mu * (1 - slack), epsilon).high > delta:
+            slack *= 1000
+            if slack >= 1:
+                return Bounds(Decimal(0), _mu_above(mu, epsilon, delta))
+        return Bounds(mu * (1 - slack), _mu_above(mu, epsilon, delta))
+
+
+def _mu_above(mu: Decimal, epsilon: Decimal, delta: Decimal) -> Decimal:
+    slack = Decimal("1e-45")
+    while gaussian_delta(mu * (1 + slack), epsilon).low < delta:
+        slack *= 1000
+    return mu * (1 + slack)
+
+
+def _mu_near(epsilon: Decimal, delta: Decimal) -> Decimal:
+    with localcontext(_CONTEXT):
+        target = delta.ln()
         log = max(-target, Decimal(0))
         # From ρ + 2√(ρ·ln(1/δ)) = ε (Bun, Steinke 2016, Proposition 1.3), which is below.
-        rho = (asked / ((log + asked).sqrt() + log.sqrt())) ** 2
-        mu = max((2 * rho).sqrt(), exactly(delta))
+        root = (epsilon + log).sqrt() + log.sqrt()
+        mu = max(epsilon / root * Decimal(2).sqrt() if root else epsilon, delta)
         for _ in range(_ROUNDS):
-            value = gaussian_delta(mu, asked).low
+            value = gaussian_delta(mu, epsilon).low
             if value <= 0:
                 mu *= 2
                 continue
-            a = asked / mu - mu / 2
-            step = value * (target - value.ln()) / density(a)
+            step = value * (target - value.ln()) / density(epsilon / mu - mu / 2)
             mu = mu + step if mu + step > 0 else mu / 2
             if abs(step) <= Decimal("1e-45") * mu:
                 break
-        slack, bound = Decimal("1e-45"), exactly(delta) * (1 - MARGIN)
-        while gaussian_delta(mu * (1 - slack), asked * (1 - MARGIN)).high > bound:
-            slack *= 1000
-            if slack >= 1:
-                return Decimal(0)
-        return mu * (1 - slack)
+        return mu
 
 
 @lru_cache(maxsize=1024)

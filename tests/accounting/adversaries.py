@@ -72,8 +72,7 @@ def gaussian(rho: Fraction, cuts: Sequence[float] = (-2, -1, 0, 1, 2, 3)) -> Rel
 
     def law(centre: float) -> tuple[float, ...]:
         return tuple(
-            float(stats.norm.cdf(high, centre) - stats.norm.cdf(low, centre))
-            for low, high in pairwise(ends)
+            float(stats.norm.cdf(high, centre) - stats.norm.cdf(low, centre)) for low, high in pairwise(ends)
         )
 
     return Release(Gaussian(rho), law(mu), law(0.0))
