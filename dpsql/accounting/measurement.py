@@ -53,7 +53,7 @@ def measure(profile: Profile, margin: Decimal = Decimal("1e-3")) -> Bounds:
     >>> from dpsql.accounting.profiles import LaplaceProfile
     >>> low, high = measure(LaplaceProfile(Fraction(1)))
     >>> round(low, 6), round(high, 6)
-    (Decimal('1.030064'), Decimal('1.031064'))
+    (Decimal('1.030064'), Decimal('1.031063'))
     """
     tail = profile.tail
     if tail is None:
@@ -66,7 +66,9 @@ def measure(profile: Profile, margin: Decimal = Decimal("1e-3")) -> Bounds:
     if last == 0:
         return Bounds(low, high)
     with localcontext(prec=110):
-        high = max(high, low + margin)
+        # Room above what is known at every point, or an interval at that point would be halved for ever.
+        room = margin * Decimal("0.999")
+        high += room
         open_intervals = [(Decimal(0), profile.delta(Decimal(0)), last)]
         while open_intervals:
             start, before, stop = open_intervals.pop()
@@ -76,9 +78,9 @@ def measure(profile: Profile, margin: Decimal = Decimal("1e-3")) -> Bounds:
             here = profile.delta(middle)
             if gaussian_delta(max(low, _LEAST), middle).high < here.low:
                 low = max(low, mu_at(middle, here.low).low)
-            if gaussian_delta(high, middle).low < here.high:
-                high = mu_at(middle, here.high).high + margin
-            high = max(high, low + margin)
+            if gaussian_delta(high - room / 2, middle).low < here.high:
+                high = mu_at(middle, here.high).high + room
+            high = max(high, low + room)
             open_intervals += [(middle, here, stop), (start, before, middle)]
     return Bounds(low, high)
 

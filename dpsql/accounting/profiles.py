@@ -6,7 +6,8 @@ about Gaussian differential privacy is in `accounting.measurement`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from typing import Protocol
@@ -252,15 +253,39 @@ class ApproximateProfile:
 class Refined:
     """A profile with all that each of its points implies: the least over ε' of `approximated`.
 
-    Claim: it is a profile of the same release, never above `naive`. Its upper bounds are those of the points of a
-    grid, which imply them; its lower ones hold for the infimum over all ε' within the grid.
-    Why: the implied δ grows with ε' and with δ', so that between two points of the grid it is at least what the lower
-    ε' and the δ' of the higher imply. Beyond the grid it is at least (e^last - e^ε)/(1 + e^last).
+    Claim: it is a profile of the same release, never above `naive`. Upper bounds are what the points of the grid imply;
+    lower bounds hold for the infimum over all ε'.
+    Why: what (ε', δ') implies at ε is 1 - (1+e^ε)·h with h = (1-δ')/(1+e^ε'), so the best point beyond ε is that with the
+    largest h, whatever ε is. Between two points of the grid h is at most (1-δ' of the higher)/(1 + e^(the lower)), beyond
+    the last at most 1/(1 + e^last).
     Source: Liu, Sun, Jiang, Kong 2022, Theorem 2.1 and the refinement after it.
+
+    >>> naive = ApproximateProfile(Fraction(1), Fraction(1, 10))
+    >>> refined = Refined(naive, tuple(Decimal(k) / 10 for k in range(30)))
+    >>> abs(refined.delta(Decimal(0)).high - naive.delta(Decimal(0)).high) < Decimal("1e-80")
+    True
     """
 
     naive: Profile
     grid: tuple[Decimal, ...]
+    _heights: tuple[Bounds, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.grid or list(self.grid) != sorted(self.grid):
+            raise LossError("a grid is in ascending order")
+        with localcontext(prec=110):
+            best = Bounds(Decimal(0), 1 / (1 + self.grid[-1].exp()) * (1 + MARGIN))
+            heights, following = [], best.high
+            for point in reversed(self.grid):
+                low, high = _heights_between(point, self.naive.delta(point))
+                best = Bounds(max(best.low, low), max(best.high, high, following))
+                heights.append(best)
+                # Up to the point before, h is at most what this δ' and that ε' make.
+                following = high * (1 + point.exp())
+                index = len(self.grid) - len(heights) - 1
+                if index >= 0:
+                    following /= 1 + self.grid[index].exp()
+        object.__setattr__(self, "_heights", tuple(reversed(heights)))
 
     @property
     def tail(self) -> Decimal | None:
@@ -273,15 +298,22 @@ class Refined:
 
     def delta(self, epsilon: Decimal) -> Bounds:
         """The least δ that follows from any point of the naive profile."""
-        points = [point for point in (epsilon, *self.grid) if point >= epsilon]
-        points.sort()
-        values = [self.naive.delta(point) for point in points]
-        implied = [approximated(point, value, epsilon) for point, value in zip(points, values, strict=True)]
-        high = min(bounds.high for bounds in implied)
-        lows = [approximated(points[-1], NOTHING, epsilon).low]
-        for point, following in zip(points, values[1:], strict=False):
-            lows.append(approximated(point, Bounds(following.low, following.low), epsilon).low)
-        return Bounds(min(*lows, high), high)
+        here = self.naive.delta(epsilon)
+        index = bisect_left(self.grid, epsilon)
+        with localcontext(prec=110):
+            factor = 1 + epsilon.exp()
+            if index == len(self.grid):
+                return Bounds(Decimal(0), here.high)
+            beyond = self._heights[index]
+            next_high = self.naive.delta(self.grid[index]).low
+            reached = max(beyond.high, (1 - next_high) / factor * (1 + MARGIN))
+            low, high = near(1 - factor * reached).low, near(1 - factor * beyond.low).high
+            return Bounds(min(low, here.high), min(high, here.high))
+
+
+def _heights_between(point: Decimal, delta: Bounds) -> Bounds:
+    whole = 1 + point.exp()
+    return Bounds((1 - delta.high) / whole * (1 - MARGIN), (1 - delta.low) / whole * (1 + MARGIN))
 
 
 def approximated(epsilon: Decimal, delta: Bounds, at: Decimal) -> Bounds:
