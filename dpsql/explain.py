@@ -235,7 +235,7 @@ def _price(engine: Engine, prepared: Prepared) -> Iterator[str]:
         return
     for quote in engine.quote(prepared):
         account = engine.account(quote.table)
-        unit = "ε" if account.accountant.name == "pure" else "ρ"
+        unit = account.accountant.symbol
         loss, left = float(quote.spend.loss_fraction), float(quote.left.loss_fraction)
         verdict = "" if quote.fits else "; REFUSED: the budget does not suffice"
         yield (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dpsql.accounting.accountants import ACCOUNTANTS, Accountant, accountant_named
 from dpsql.accounting.anchor import Anchor
 from dpsql.accounting.budget import Budget
-from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
+from dpsql.accounting.comparison import Charge, compare
+from dpsql.accounting.events import Approximate, BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.accounting.ledger import BudgetState, Entry, Head, Ledger, Quote
 from dpsql.accounting.opening import open_ledger
 from dpsql.accounting.spend import Spend
@@ -14,9 +15,11 @@ __all__ = [
     "ACCOUNTANTS",
     "Accountant",
     "Anchor",
+    "Approximate",
     "BoundedRange",
     "Budget",
     "BudgetState",
+    "Charge",
     "Composed",
     "Entry",
     "Event",
@@ -28,5 +31,6 @@ __all__ = [
     "Selection",
     "Spend",
     "accountant_named",
+    "compare",
     "open_ledger",
 ]

@@ -59,10 +59,7 @@ class Selection:
     delta: Fraction
 
     def __post_init__(self) -> None:
-        delta = exact_positive(self.delta, "delta")
-        if delta >= 1:
-            raise LossError("delta must be below 1")
-        object.__setattr__(self, "delta", delta)
+        object.__setattr__(self, "delta", _probability(self.delta))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +76,21 @@ class BoundedRange:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", exact_positive(self.epsilon, "epsilon"))
+
+
+@dataclass(frozen=True, slots=True)
+class Approximate:
+    """A release that is (`epsilon`, `delta`)-DP, and nothing more is known of it.
+
+    Raises LossError unless both are exact numbers above 0 and `delta` is below 1.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", exact_positive(self.epsilon, "epsilon"))
+        object.__setattr__(self, "delta", _probability(self.delta))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +111,15 @@ class Composed:
                 raise LossError(f"{type(event).__name__} is no event")
 
 
-Event: TypeAlias = Pure | Gaussian | Selection | BoundedRange | Composed
+Event: TypeAlias = Pure | Gaussian | Selection | BoundedRange | Approximate | Composed
 
-# An event with one exact number is one line here.
-_KINDS: dict[str, tuple[type[Pure | Gaussian | Selection | BoundedRange], str]] = {
-    "pure": (Pure, "epsilon"),
-    "gaussian": (Gaussian, "rho"),
-    "selection": (Selection, "delta"),
-    "bounded_range": (BoundedRange, "epsilon"),
+# An event of exact numbers is one line here.
+_KINDS: dict[str, tuple[type[Pure | Gaussian | Selection | BoundedRange | Approximate], tuple[str, ...]]] = {
+    "pure": (Pure, ("epsilon",)),
+    "gaussian": (Gaussian, ("rho",)),
+    "selection": (Selection, ("delta",)),
+    "bounded_range": (BoundedRange, ("epsilon",)),
+    "approximate": (Approximate, ("epsilon", "delta")),
 }
 _TAGS: dict[type, str] = {kind: tag for tag, (kind, _) in _KINDS.items()}
 
@@ -120,6 +133,13 @@ def exact_positive(value: object, name: str) -> Fraction:
     if max(value.numerator.bit_length(), value.denominator.bit_length()) > _MOST_BITS:
         raise LossError(f"{name} has too many digits")
     return Fraction(value)
+
+
+def _probability(value: object) -> Fraction:
+    delta = exact_positive(value, "delta")
+    if delta >= 1:
+        raise LossError("delta must be below 1")
+    return delta
 
 
 def to_json(event: Event) -> str:
@@ -150,9 +170,10 @@ def _encode(event: Event) -> dict[str, Any]:
     if isinstance(event, Composed):
         return {"type": "composed", "events": [_encode(part) for part in event.events]}
     tag = _TAGS[type(event)]
-    _, field = _KINDS[tag]
-    number: Fraction = getattr(event, field)
-    return {"type": tag, field: f"{number.numerator}/{number.denominator}"}
+    _, fields = _KINDS[tag]
+    numbers: dict[str, Fraction] = {field: getattr(event, field) for field in fields}
+    texts = {field: f"{number.numerator}/{number.denominator}" for field, number in numbers.items()}
+    return {"type": tag, **texts}
 
 
 def _decode(data: dict[str, Any]) -> Event:
@@ -160,8 +181,8 @@ def _decode(data: dict[str, Any]) -> Event:
     if tag == "composed":
         (parts,) = data.values()
         return Composed(tuple(_decode(part) for part in parts))
-    kind, field = _KINDS[tag]
-    if set(data) != {field} or not isinstance(data[field], str):
+    kind, fields = _KINDS[tag]
+    if set(data) != set(fields) or not all(isinstance(text, str) for text in data.values()):
         raise KeyError(tag)
-    numerator, denominator = data[field].split("/")
-    return kind(Fraction(int(numerator), int(denominator)))
+    pairs = (data[field].split("/") for field in fields)
+    return kind(*(Fraction(int(numerator), int(denominator)) for numerator, denominator in pairs))

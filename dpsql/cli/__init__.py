@@ -1,4 +1,4 @@
-"""The command line: `dpsql shell`, `query`, `explain`, `check`, `init`, `budget`, `demo`."""
+"""The command line: `dpsql shell`, `query`, `explain`, `check`, `init`, `budget`, `account`, `demo`."""
 
 from __future__ import annotations
 

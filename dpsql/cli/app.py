@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from dpsql import __version__
+from dpsql.cli.account import account
 from dpsql.cli.budget import budget
 from dpsql.cli.check import check
 from dpsql.cli.demo import demo
@@ -25,7 +26,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (shell, query, explain, check, init, budget, demo):
+for command in (shell, query, explain, check, init, budget, account, demo):
     app.command()(command)
 
 

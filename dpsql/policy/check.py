@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from dpsql.policy.fields import CONVERTING
 from dpsql.policy.links import is_row, link_circles, link_problem
 from dpsql.policy.names import NameMap, declared
 from dpsql.policy.problem import Problem, did_you_mean
@@ -98,9 +99,9 @@ def _budget_problems(default: BudgetSpec, table: Table) -> Iterator[Problem]:
     own = table.budget
     delta = default.delta if own is None or own.delta is None else own.delta
     accountant = default.accountant if own is None or own.accountant is None else own.accountant
-    if accountant == "zcdp" and not delta:
+    if accountant in CONVERTING and not delta:
         hint = "write a small delta such as 1e-7, or `accountant: pure`"
-        yield Problem(("budget",), "delta_required", "accountant zcdp needs a delta above 0", hint)
+        yield Problem(("budget",), "delta_required", f"accountant {accountant} needs a delta above 0", hint)
     if table.min_frequency > 1 and not delta:
         hint = "give the table's budget a small delta such as 1e-7, or delete min_frequency"
         words = "needs a budget with a delta above 0: with delta 0 no unknown group is ever shown"

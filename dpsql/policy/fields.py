@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     PlainSerializer,
@@ -23,7 +22,9 @@ from dpsql.policy.exact import exact
 from dpsql.policy.names import name_problem
 from dpsql.policy.problem import refusal
 
-Accountant = Literal["pure", "zcdp"]
+Accountant = Literal["pure", "basic", "zcdp", "gdp"]
+CONVERTING = ("zcdp", "gdp")
+"""The accountants whose losses are turned into (ε, δ), for which they need some δ."""
 Neighbors = Literal["add_remove", "replace"]
 Json = dict[str, Any]
 
@@ -59,12 +60,6 @@ def _delta(value: object, _: ValidationInfo) -> Fraction:
     if not 0 <= number < 1:
         raise refusal("delta_range", "must be at least 0 and below 1")
     return number
-
-
-def _available(name: object) -> object:
-    if name == "gdp":
-        raise refusal("accountant_unavailable", "gdp is not available yet: choose zcdp")
-    return name
 
 
 def _column_name(name: str) -> str:
@@ -119,7 +114,6 @@ _NAME: Json = {"type": "string", "minLength": 1}
 AS_DICT = PlainSerializer(dict)
 Epsilon = Annotated[Fraction, _Form(_epsilon, str, _POSITIVE)]
 Delta = Annotated[Fraction, _Form(_delta, str, _BELOW_ONE)]
-KnownAccountant = Annotated[Accountant, BeforeValidator(_available)]
 ColumnName = Annotated[str, AfterValidator(_column_name), WithJsonSchema(_NAME)]
 Reference = Annotated[str, AfterValidator(_reference), WithJsonSchema({**_NAME, "pattern": r"^[^.]+\..+$"})]
 Bounds = Annotated[tuple[Bound, Bound] | None, _Form(_bounds, _as_list, _PAIR)]

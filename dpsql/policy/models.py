@@ -32,11 +32,12 @@ from dpsql.policy.check import policy_problems, table_problems
 from dpsql.policy.domain import ColumnType
 from dpsql.policy.fields import (
     AS_DICT,
+    CONVERTING,
+    Accountant,
     Bounds,
     ColumnName,
     Delta,
     Epsilon,
-    KnownAccountant,
     Neighbors,
     Reference,
     Values,
@@ -71,18 +72,19 @@ class BudgetSpec(_Model):
 
     epsilon: Epsilon = Field(description="Total epsilon, above 0.")
     delta: Delta = Field(
-        default=Fraction(0), description="Total delta, at least 0 and below 1; zcdp needs one above 0."
+        default=Fraction(0), description="Total delta, at least 0 and below 1; zcdp and gdp need one above 0."
     )
-    accountant: KnownAccountant = Field(
+    accountant: Accountant = Field(
         default_factory=lambda read: "zcdp" if read.get("delta") else "pure",
-        description="How losses add up: pure or zcdp. Default: zcdp when delta is above 0, else pure.",
+        description="How losses add up: pure, basic, zcdp or gdp. Default: zcdp when delta is above 0, else pure.",
     )
 
     @model_validator(mode="after")
     def _has_delta(self) -> BudgetSpec:
-        if self.accountant == "zcdp" and not self.delta:
+        if self.accountant in CONVERTING and not self.delta:
             hint = "write a small delta such as 1e-7, or `accountant: pure`"
-            raise refusal("delta_required", "accountant zcdp needs a delta above 0", hint=hint, at=("delta",))
+            words = f"accountant {self.accountant} needs a delta above 0"
+            raise refusal("delta_required", words, hint=hint, at=("delta",))
         return self
 
 
@@ -91,7 +93,7 @@ class BudgetOverride(_Model):
 
     epsilon: Epsilon | None = Field(default=None, description="Total epsilon of this table, above 0.")
     delta: Delta | None = Field(default=None, description="Total delta of this table.")
-    accountant: KnownAccountant | None = Field(default=None, description="The accountant of this table.")
+    accountant: Accountant | None = Field(default=None, description="The accountant of this table.")
 
 
 class Column(_Model):

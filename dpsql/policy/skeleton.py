@@ -27,7 +27,7 @@ neighbors: add_remove
 # What all answers together may cost each private table.
 #   epsilon     total privacy loss: about 1 is strong, above 10 is weak
 #   delta       0, or far below 1 / (number of units), such as 1e-7; groups with unknown keys need it above 0
-#   accountant  how losses add up: zcdp (default when delta is above 0) or pure
+#   accountant  how losses add up: zcdp (default when delta is above 0), gdp, basic or pure
 budget:
   epsilon: TODO
   delta: TODO

@@ -29,7 +29,7 @@ _OTHER_NAMES = {
     "int": "integer", "bigint": "integer", "smallint": "integer", "number": "double", "float": "double",
     "real": "double", "decimal": "double", "numeric": "double", "string": "varchar", "text": "varchar",
     "str": "varchar", "char": "varchar", "bool": "boolean", "datetime": "timestamp", "day": "date",
-    "unbounded": "add_remove", "bounded": "replace", "rho": "zcdp", "epsilon": "pure",
+    "unbounded": "add_remove", "bounded": "replace", "rho": "zcdp", "epsilon": "pure", "mu": "gdp",
 }  # fmt: skip
 _FOLLOWS = ("default_factory_not_called",)  # says only that another key is wrong
 _OF_KEY = "[key]"  # pydantic's last step to a key that is wrong itself

@@ -7,6 +7,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from dpsql.accounting.accountants import accountant_named
 from dpsql.shell.view import table
 
 if TYPE_CHECKING:
@@ -47,9 +48,10 @@ def charged(receipt: Receipt, epsilon: Fraction | None, states: Iterable[BudgetS
         if state is None:
             continue
         loss, delta = Fraction(entry["loss"]), Fraction(entry["delta"])
-        parts = [] if state.accountant == "pure" or epsilon is None else [f"ρ {rounded(loss, up=True)}"]
+        symbol = accountant_named(state.accountant).symbol
+        parts = [] if symbol == "ε" or epsilon is None else [f"{symbol} {rounded(loss, up=True)}"]
         parts += [f"δ {rounded(delta, up=True)}"] if delta else []
-        price = rounded(loss if epsilon is None or state.accountant == "pure" else epsilon, 6, up=True)
+        price = rounded(loss if epsilon is None or symbol == "ε" else epsilon, 6, up=True)
         more = f" ({', '.join(parts)})" if parts else ""
         lines.append(f"charged to {state.table}: ε {price}{more}; {left(state)}")
     if lines:
@@ -63,7 +65,7 @@ def left(state: BudgetState) -> str:
     """What is left of a budget.
 
     The percentage is of the loss; the ε is that of the largest single query that still fits. Under
-    `zcdp` many small queries together may cost far more than that.
+    `zcdp` or `gdp` many small queries together may cost far more than that.
     """
     return f"{percent_left(state)}% left, at most ε {rounded(state.remaining_epsilon)} in one query"
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import FrozenInstanceError
 from fractions import Fraction
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,9 +14,22 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpsql.accounting.accountants import ACCOUNTANTS, Accountant, accountant_named
-from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
+from dpsql.accounting.budget import Budget
+from dpsql.accounting.events import (
+    Approximate,
+    BoundedRange,
+    Composed,
+    Event,
+    Gaussian,
+    Pure,
+    Selection,
+    from_json,
+    to_json,
+)
+from dpsql.accounting.opening import open_ledger
 from dpsql.accounting.spend import NOTHING, Spend
-from dpsql.errors import NotSupportedError, PolicyError
+from dpsql.errors import BudgetExhausted, NotSupportedError, PolicyError
+from dpsql.policy import fields
 
 EPSILON = st.fractions(min_value=Fraction(1, 10**9), max_value=20)
 DELTA = st.fractions(min_value=Fraction(1, 10**12), max_value=Fraction(1, 2))
@@ -52,6 +67,7 @@ def admitted(accountant: Accountant, events: list[Event], limit: Spend) -> list[
 def test_names_are_the_registry_keys() -> None:
     """A policy's name finds the accountant that answers to it; an unknown one is refused."""
     assert {name: kind().name for name, kind in ACCOUNTANTS.items()} == {name: name for name in ACCOUNTANTS}
+    assert set(ACCOUNTANTS) == set(get_args(fields.Accountant))
     with pytest.raises(PolicyError) as caught:
         accountant_named("advanced")
     assert caught.value.code == "accountant_unknown"
@@ -201,6 +217,35 @@ def test_admitted_sequences_never_pass_the_limit(accountant: Accountant, events:
 
 
 @every_accountant
+def test_a_ledger_spends_the_limit_to_the_unit(accountant: Accountant) -> None:
+    """A ledger under this accountant admits the remaining ε, says that nothing is left, and refuses what is more."""
+    epsilon, delta = BUDGETS[0]
+    with closing(open_ledger(":memory:", {"t": Budget(accountant.name, epsilon, delta)})) as ledger:
+        ledger.charge({"t": Composed((Pure(Fraction(1, 3)), Selection(delta / 5)))}, analyst="a", query="1")
+        rest = ledger.state("t").remaining_epsilon
+        with pytest.raises(BudgetExhausted):
+            ledger.charge({"t": Pure(rest + UNIT)}, analyst="a", query="2")
+        ledger.charge({"t": Pure(rest)}, analyst="a", query="3")
+        state = ledger.state("t")
+        assert state.remaining_epsilon < Fraction(1, 10**12)
+        assert state.spent_epsilon == pytest.approx(epsilon)
+        assert [from_json(to_json(entry.event)) for entry in ledger.entries()] == [
+            entry.event for entry in ledger.entries()
+        ]
+
+
+@every_accountant
+@given(EPSILON, DELTA)
+def test_a_release_with_delta_costs_as_much_as_its_parts(
+    accountant: Accountant, epsilon: Fraction, delta: Fraction
+) -> None:
+    """(ε, δ)-DP is ε-DP but for a chance of δ: where it is charged, it costs what the two cost beside each other."""
+    cost = charged(accountant, Approximate(epsilon, delta))
+    if cost is not None:
+        assert cost == accountant.cost(Composed((Pure(epsilon), Selection(delta))))
+
+
+@every_accountant
 @every_budget
 @pytest.mark.parametrize("each", [Fraction(1, 50), Fraction(1, 4), Fraction(1)], ids=str)
 def test_admitted_randomised_response_is_private(
@@ -226,17 +271,18 @@ def test_admitted_randomised_response_is_private(
 
 @every_accountant
 @every_budget
+@pytest.mark.parametrize("each", [Fraction(1, 10**4), Fraction(1, 50), Fraction(1, 2)], ids=str)
 def test_admitted_gaussian_noise_is_private(
-    accountant: Accountant, budget: tuple[Fraction, Fraction]
+    accountant: Accountant, budget: tuple[Fraction, Fraction], each: Fraction
 ) -> None:
-    """Ground truth: Gaussian noise of all the admitted rho keeps the exact (ε, δ) of the budget.
+    """Ground truth: as many Gaussian releases as are admitted keep the exact (ε, δ) of the budget.
 
-    It is µ-GDP with µ² = 2ρ, and its exact delta is known (Balle, Wang 2018, Theorem 8).
+    Together they are µ-GDP with µ² = 2Σρ, and the exact delta is known (Balle, Wang 2018, Theorem 8).
     """
     epsilon, delta = budget
-    limit = accountant.limit(epsilon, delta)
-    if charged(accountant, Gaussian(limit.loss_fraction)) is None:
+    limit, cost = accountant.limit(epsilon, delta), charged(accountant, Gaussian(each))
+    if cost is None or cost.loss > limit.loss:
         return
-    mu, e = float(2 * limit.loss_fraction) ** 0.5, float(epsilon)
+    mu, e = float(2 * each * (limit.loss // cost.loss)) ** 0.5, float(epsilon)
     exact = stats.norm.cdf(mu / 2 - e / mu) - np.exp(e) * stats.norm.cdf(-mu / 2 - e / mu)
     assert exact + float(limit.delta_fraction) <= float(delta)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.accounting.events import (
+    Approximate,
     BoundedRange,
     Composed,
     Event,
@@ -24,11 +25,13 @@ from dpsql.accounting.events import (
 from dpsql.errors import IntegrityError, LossError
 
 POSITIVE = st.fractions(min_value=Fraction(1, 10**12), max_value=100)
+CHANCE = st.fractions(min_value=Fraction(1, 10**12), max_value=Fraction(999, 1000))
 SIMPLE: st.SearchStrategy[Event] = st.one_of(
     POSITIVE.map(Pure),
     POSITIVE.map(Gaussian),
     POSITIVE.map(BoundedRange),
-    st.fractions(min_value=Fraction(1, 10**12), max_value=Fraction(999, 1000)).map(Selection),
+    CHANCE.map(Selection),
+    st.builds(Approximate, POSITIVE, CHANCE),
 )
 EVENTS: st.SearchStrategy[Event] = st.recursive(
     SIMPLE, lambda inner: st.lists(inner, min_size=1, max_size=3).map(lambda parts: Composed(tuple(parts)))
@@ -47,9 +50,12 @@ def test_no_event_holds_a_loss_that_is_none(kind: type, value: Any) -> None:
 
 
 def test_selection_is_a_probability() -> None:
-    """A selection with delta of 1 would protect nobody."""
+    """A release with delta of 1 would protect nobody; nor is a δ of 0, or none, one of its numbers."""
     with pytest.raises(LossError):
         Selection(Fraction(1))
+    for delta in (0, 1, 0.5, Fraction(-1, 2)):
+        with pytest.raises(LossError):
+            Approximate(Fraction(1), delta)  # type: ignore[arg-type]
 
 
 def test_composition_holds_events_only() -> None:
@@ -76,6 +82,10 @@ def test_json_round_trip(event: Event) -> None:
     [
         (Pure(Fraction(1, 10)), '{"epsilon":"1/10","type":"pure","v":1}'),
         (BoundedRange(Fraction(1, 4)), '{"epsilon":"1/4","type":"bounded_range","v":1}'),
+        (
+            Approximate(Fraction(1, 2), Fraction(1, 9)),
+            '{"delta":"1/9","epsilon":"1/2","type":"approximate","v":1}',
+        ),
         (Gaussian(Fraction(2)), '{"rho":"2/1","type":"gaussian","v":1}'),
         (Selection(Fraction(1, 3)), '{"delta":"1/3","type":"selection","v":1}'),
         (
@@ -104,6 +114,8 @@ def test_an_event_is_written_the_same_for_ever(event: Event, text: str) -> None:
         '{"v":1,"type":"pure","epsilon":0.5}',
         '{"v":1,"type":"pure","epsilon":"1/2","rho":"1/2"}',
         '{"v":1,"type":"pure","epsilon":"' + "9" * 5000 + '/1"}',
+        '{"v":1,"type":"approximate","epsilon":"1/2"}',
+        '{"v":1,"type":"approximate","epsilon":"1/2","delta":0.1}',
         '{"v":1,"type":"composed","events":[]}',
         '{"v":1,"type":"composed","events":[1]}',
         "[" * 100_000,

@@ -15,7 +15,7 @@ from small_study import SECRET
 import dpsql
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
-COMMANDS = ("shell", "query", "explain", "check", "init", "budget", "demo")
+COMMANDS = ("shell", "query", "explain", "check", "init", "budget", "account", "demo")
 
 
 def test_help_names_every_command(run: Run) -> None:

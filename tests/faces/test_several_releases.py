@@ -95,7 +95,7 @@ def database() -> duckdb.DuckDBPyConnection:
 
 def policy(accountant: str) -> dict[str, Any]:
     """A policy with room for exact answers."""
-    delta = {"delta": 1e-6} if accountant == "zcdp" else {}
+    delta = {} if accountant == "pure" else {"delta": 1e-6}
     visits = {
         "unit": "patient",
         "rows_per_unit": 6,
@@ -112,9 +112,9 @@ def policy(accountant: str) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(params=["zcdp", "pure"])
+@pytest.fixture(params=["zcdp", "pure", "gdp"])
 def con(request: pytest.FixtureRequest) -> Iterator[dpsql.Connection]:
-    """A connection under either accountant."""
+    """A connection under an accountant."""
     with dpsql.connect(database(), policy=policy(request.param), ledger=":memory:") as opened:
         yield opened
 

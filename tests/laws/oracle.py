@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, get_args
 
 import duckdb
 from hypothesis import strategies as st
@@ -38,6 +38,7 @@ from dpsql.plan.nodes import Answer, Join, Post, Release, Values, private_tables
 from dpsql.plan.steps import resolved, steps
 from dpsql.plan.types import Type, Value
 from dpsql.policy import load
+from dpsql.policy.fields import Accountant
 from dpsql.prepared import PreparedRelease
 from dpsql.sql.emit import emit
 from dpsql.sql.rows import source_of
@@ -269,7 +270,7 @@ RULES = st.builds(
     Rules,
     unit=st.sampled_from(("u", "u", "u", "row")),
     neighbors=st.sampled_from(("add_remove", "add_remove", "replace")),
-    accountant=st.sampled_from(("zcdp", "pure")),
+    accountant=st.sampled_from(get_args(Accountant)),
     rows=st.sampled_from((2, 1, 3)),
     groups=st.sampled_from((None, None, 1, 2)),
     partition=st.sampled_from((False, False, False, True)),

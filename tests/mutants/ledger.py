@@ -64,8 +64,8 @@ FAULTS = (
     Fault(
         "pure-release-at-half-price",
         "accounting/accountants/zcdp.py",
-        "units_up(epsilon * (1 - power) / (1 + power))",
-        "units_up(epsilon * (1 - power) / (1 + power) / 2)",
+        "return epsilon * (1 - power) / (1 + power)",
+        "return epsilon * (1 - power) / (1 + power) / 2",
         "twice as many pure releases are admitted as the budget bears",
         "tests/accounting/test_zcdp.py::test_pure_cost_is_the_divergence_of_randomised_response",
     ),

@@ -107,7 +107,7 @@ BAD = [
     ("delta: 1e-7", "delta: 1", 4, "budget.delta", "delta_range"),
     ("delta: 1e-7", "delta: -0.1", 4, "budget.delta", "delta_range"),
     ("delta: 1e-7", "delta: 0", 4, "budget.delta", "delta_required"),
-    ("accountant: zcdp", "accountant: gdp", 4, "budget.accountant", "accountant_unavailable"),
+    ("delta: 1e-7, accountant: zcdp", "delta: 0, accountant: gdp", 4, "budget.delta", "delta_required"),
     ("accountant: zcdp", "accountant: rdp", 4, "budget.accountant", "unknown_choice"),
     (BUDGET, "budget: 3", 4, "budget", "wrong_type"),
     (BUDGET, "budget: {epsilon: 3, epsilon: 4}", 4, "budget.epsilon", "duplicate_key"),

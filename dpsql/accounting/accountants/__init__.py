@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dpsql.accounting.accountants.base import Accountant
+from dpsql.accounting.accountants.basic import BasicAccountant
+from dpsql.accounting.accountants.gdp import GdpAccountant
 from dpsql.accounting.accountants.pure import PureAccountant
 from dpsql.accounting.accountants.zcdp import ZcdpAccountant
 from dpsql.errors import PolicyError
 
-_REGISTRY: tuple[type[Accountant], ...] = (PureAccountant, ZcdpAccountant)
+_REGISTRY: tuple[type[Accountant], ...] = (PureAccountant, BasicAccountant, ZcdpAccountant, GdpAccountant)
 
 ACCOUNTANTS: dict[str, type[Accountant]] = {accountant.name: accountant for accountant in _REGISTRY}
 
@@ -27,4 +29,12 @@ def accountant_named(name: str) -> Accountant:
     return ACCOUNTANTS[name]()
 
 
-__all__ = ["ACCOUNTANTS", "Accountant", "PureAccountant", "ZcdpAccountant", "accountant_named"]
+__all__ = [
+    "ACCOUNTANTS",
+    "Accountant",
+    "BasicAccountant",
+    "GdpAccountant",
+    "PureAccountant",
+    "ZcdpAccountant",
+    "accountant_named",
+]

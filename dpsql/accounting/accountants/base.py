@@ -8,6 +8,7 @@ remembers. A new accountant is one file and one line of the registry, and inheri
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Context, Decimal
 from fractions import Fraction
 from typing import ClassVar, Protocol
 
@@ -15,11 +16,19 @@ from dpsql.accounting.events import BoundedRange, Event, Pure
 from dpsql.accounting.spend import NOTHING, Spend
 from dpsql.errors import NotSupportedError, PolicyError
 
+_SEARCH = Context(prec=50)
+_SEARCH_STEPS = 30
+_MOST_STEP = Decimal(40)
+_LEAST_SLOPE = Decimal("0.5")
+_NEAR = Decimal("1e-31")
+
 
 class Accountant(Protocol):
     """Interprets events as spends, and a budget as a limit of the sum of spends."""
 
     name: ClassVar[str]
+    symbol: ClassVar[str]
+    """The letter of the loss that it sums."""
 
     def limit(self, epsilon: Fraction, delta: Fraction, selection: Fraction | None = None) -> Spend:
         """The most that may be spent so that everything together is (epsilon, delta)-DP, rounded down.
@@ -56,6 +65,21 @@ def split_delta(delta: Fraction, selection: Fraction) -> tuple[Fraction, Fractio
     return delta - selection, selection
 
 
+def split_conversion(name: str, delta: Fraction, selection: Fraction | None) -> tuple[Fraction, Fraction]:
+    """(delta for conversion, delta for selection), halves unless the share is stated.
+
+    PolicyError (`delta_required`) if nothing is left to convert with, which the accountant of that `name` needs.
+    """
+    conversion, selection = split_delta(delta, delta / 2 if selection is None else selection)
+    if conversion == 0:
+        raise PolicyError(
+            f"the accountant {name} needs some delta to convert with",
+            code="delta_required",
+            hint="set delta above 0 (1e-7, say), or take the accountant pure",
+        )
+    return conversion, selection
+
+
 def composed_cost(cost: Callable[[Event], Spend], events: tuple[Event, ...]) -> Spend:
     """The sum of the parts' costs, each rounded up."""
     return sum(map(cost, events), start=NOTHING)
@@ -78,15 +102,48 @@ def largest_epsilon(
     It searches on the cost itself, so it is right for any accountant whose cost grows with ε.
     """
 
-    def fits(units: int) -> bool:
-        return cost(kind(Fraction(units, Spend.UNIT))).loss <= left
+    def loss(units: int) -> int:
+        return cost(kind(Fraction(units, Spend.UNIT))).loss
 
-    if not fits(1):
+    if loss(1) > left:
         return Fraction(0)
-    low, high = 1, 2
-    while fits(high):
-        low, high = high, 2 * high
+    return Fraction(largest(lambda units: loss(units) <= left, _about(loss, left)), Spend.UNIT)
+
+
+def largest(fits: Callable[[int], bool], near: int) -> int:
+    """The largest n of 1 or more that fits, where 1 does and all up to it do, and none beyond; fast if `near` is near it.
+
+    >>> largest(lambda n: n * n <= 1000, near=30), largest(lambda n: n * n <= 1000, near=1000)
+    (31, 31)
+    """
+    low = high = max(near, 1)
+    step = 1
+    if fits(near):
+        while fits(high := low + step):
+            low, step = high, 2 * step
+    else:
+        while (low := max(high - step, 1)) > 1 and not fits(low):
+            high, step = low, 2 * step
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
-    return Fraction(low, Spend.UNIT)
+    return low
+
+
+def _about(loss: Callable[[int], int], left: int) -> int:
+    """About the number of units with that loss: secants through logarithms, since losses are nearly powers."""
+    target = _SEARCH.ln(Decimal(left))
+    at, slope = Decimal(0), Decimal(2)
+    off = _SEARCH.ln(Decimal(loss(Spend.UNIT))) - target
+    for _ in range(_SEARCH_STEPS):
+        step = max(min(-off / slope, _MOST_STEP), -_MOST_STEP)
+        at, before = at + step, off
+        off = _SEARCH.ln(Decimal(loss(_units(at)))) - target
+        if abs(step) < _NEAR or off == before:
+            break
+        slope = max((off - before) / step, _LEAST_SLOPE)
+    return _units(at)
+
+
+def _units(log_epsilon: Decimal) -> int:
+    return max(int(_SEARCH.exp(log_epsilon) * Spend.UNIT), 1)

@@ -9,11 +9,10 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar
 
-from dpsql.accounting.accountants.base import composed_cost, largest_epsilon, not_charged, split_delta
+from dpsql.accounting.accountants.base import composed_cost, largest_epsilon, not_charged, split_conversion
 from dpsql.accounting.enclosure import decimal_down, exp_minus_down, ln_down, ln_up
-from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
+from dpsql.accounting.events import Approximate, BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.accounting.spend import Spend, units_down, units_up
-from dpsql.errors import PolicyError
 
 _SEARCH = Context(prec=50)
 _SEARCH_STEPS = 80  # halvings: the optimum is flat, so half of the digits are enough
@@ -34,7 +33,8 @@ class ZcdpAccountant:
 
     **Source.** Whitehouse, Ramdas, Rogers, Wu 2023 (the filter for approximate zCDP); Steinke 2024,
     "Sharp RDP & zCDP from Pure DP", Theorem 4 (randomised response is the worst case); Canonne, Kamath,
-    Steinke 2020, Corollary 13 (conversion); Cesar, Rogers 2021, section 3 (bounded range).
+    Steinke 2020, Corollary 13 (conversion); Cesar, Rogers 2021, section 3 (bounded range); Murtagh,
+    Vadhan 2018, Lemma 3.7 (an (ε, δ)-DP release is an ε-DP one but for a chance of δ).
 
     >>> accountant = ZcdpAccountant()
     >>> limit = accountant.limit(Fraction(3), Fraction(1, 10**6), selection=Fraction(0))
@@ -43,6 +43,7 @@ class ZcdpAccountant:
     """
 
     name: ClassVar[str] = "zcdp"
+    symbol: ClassVar[str] = "ρ"
 
     def limit(self, epsilon: Fraction, delta: Fraction, selection: Fraction | None = None) -> Spend:
         """The largest ρ that converts to (epsilon, δ_conversion), and δ_selection.
@@ -50,11 +51,11 @@ class ZcdpAccountant:
         Each delta is half of the budget's unless the share is stated. PolicyError (`delta_required`) if
         nothing is left to convert with.
         """
-        conversion, selection = self._split(delta, selection)
+        conversion, selection = split_conversion(self.name, delta, selection)
         return Spend(units_down(_rho_within(epsilon, conversion)), units_down(selection))
 
     def cost(self, event: Event) -> Spend:
-        """ε·tanh(ε/2) for a pure release, ρ for a Gaussian one, δ for a selection."""
+        """ε·tanh(ε/2) for a pure release, ρ for a Gaussian one, δ for a selection or a release that has one."""
         match event:
             case Pure(epsilon):
                 return Spend(units_up(_of_pure(epsilon)), 0)
@@ -64,6 +65,8 @@ class ZcdpAccountant:
                 return Spend(units_up(rho), 0)
             case Selection(delta):
                 return Spend(0, units_up(delta))
+            case Approximate(epsilon, delta):
+                return Spend(units_up(_of_pure(epsilon)), units_up(delta))
             case Composed(events):
                 return composed_cost(self.cost, events)
             case _:
@@ -75,22 +78,12 @@ class ZcdpAccountant:
 
     def epsilon_spent(self, spend: Spend, delta: Fraction, selection: Fraction | None = None) -> Fraction:
         """The ε to which the spent ρ converts at the budget's δ_conversion, in units rounded up."""
-        conversion, _ = self._split(delta, selection)
+        conversion, _ = split_conversion(self.name, delta, selection)
         return Fraction(units_up(_epsilon_within(spend.loss_fraction, conversion)), Spend.UNIT)
 
     def remaining_epsilon(self, spend: Spend, limit: Spend) -> Fraction:
         """The largest ε with ε·tanh(ε/2) at most what is left of ρ."""
         return largest_epsilon(self.cost, max(limit.loss - spend.loss, 0))
-
-    def _split(self, delta: Fraction, selection: Fraction | None) -> tuple[Fraction, Fraction]:
-        conversion, selection = split_delta(delta, delta / 2 if selection is None else selection)
-        if conversion == 0:
-            raise PolicyError(
-                "the accountant zcdp needs some delta to convert with",
-                code="delta_required",
-                hint="set delta above 0 (1e-7, say), or take the accountant pure",
-            )
-        return conversion, selection
 
 
 def _of_pure(epsilon: Fraction) -> Fraction:

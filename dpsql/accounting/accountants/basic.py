@@ -1,0 +1,39 @@
+"""The accountant `basic`: the composition of (ε, δ), both of which add."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dpsql.accounting.accountants.pure import PureAccountant
+from dpsql.accounting.events import Approximate, Event
+from dpsql.accounting.spend import Spend, units_up
+
+
+@dataclass(frozen=True, slots=True)
+class BasicAccountant(PureAccountant):
+    """Basic composition of releases that have a δ of their own; the loss is ε.
+
+    **Claim.** While Σε <= epsilon and Σδ <= delta, everything released is (epsilon, delta)-DP, even when
+    each query is chosen after seeing the earlier answers.
+
+    **Why.** Each step is an ε-DP one but for a chance of δ, on neighbours alike. Those chances add up to at
+    most Σδ along every transcript; where none has come true, the losses add up to at most Σε.
+
+    **Source.** Dwork, Roth 2014, Theorem B.1 (queries chosen one after the other); Rogers, Roth, Ullman,
+    Vadhan 2016, Section 3 (losses chosen so too: the filter of basic composition).
+
+    >>> basic = BasicAccountant()
+    >>> basic.cost(Approximate(Fraction(1, 2), Fraction(1, 10**6))) == Spend(Spend.UNIT // 2, Spend.UNIT // 10**6)
+    True
+    """
+
+    name: ClassVar[str] = "basic"
+
+    def cost(self, event: Event) -> Spend:
+        """What `pure` charges, and both numbers of an (ε, δ)-DP release; Gaussian noise is refused, as there."""
+        match event:
+            case Approximate(epsilon, delta):
+                return Spend(units_up(epsilon), units_up(delta))
+            case _:
+                return PureAccountant.cost(self, event)

@@ -1,0 +1,159 @@
+"""The privacy profile of a batch that is declared in advance, and the μ that is measured of it as one.
+
+A batch's questions do not depend on each other's answers. Where they may, this is no filter: compose the μ of the
+parts instead (`tests/accounting/test_adaptive.py` holds a counterexample).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import reduce
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure
+from dpsql.accounting.measurement import composed, measure
+from dpsql.accounting.normal import Bounds, exactly
+from dpsql.accounting.profiles import GeometricProfile, LaplaceProfile, PureProfile, ResponseProfile
+from dpsql.accounting.tradeoffs import mu_of_bounded_range, mu_of_lattice_gaussian
+from dpsql.errors import LossError
+
+Symmetric: TypeAlias = PureProfile | LaplaceProfile | GeometricProfile | ResponseProfile
+"""Releases whose δ is the same whichever neighbour is real, and whose loss has an end."""
+
+_BLUR = 1e-9  # a few thousand additions of positive floats err by less than a thousandth of that
+_OFF = 1e-13  # and no float loss, or what is left of a chance beyond ε, by a hundredth of this
+_LEAST = 1e-290
+_POINTS = 200
+_LONGEST = 60  # up to such losses no chance is so small that it could be taken for a rounding
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """The profile of several releases together: `chances` of the losses -n·step, …, n·step.
+
+    Claim: `delta` encloses the δ of the batch.
+    Why: each part's loss is spread to the two nearest points of a grid so that both neighbours' chances are kept,
+    which makes it no less telling: its δ is the chord of the part's own between grid points. That moves no loss up
+    by more than a step, so the δ at an ε less `moved` is not below the batch's there. All terms are positive, so
+    that floats lose no more than a share of 1e-9.
+    Source: Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022, "Connect the Dots" (the spread).
+
+    >>> sixteen = Batch.of([(LaplaceProfile(Fraction(1, 10)), 16)])
+    >>> round(measure(sixteen).high, 3), round(4 * measure(LaplaceProfile(Fraction(1, 10))).low, 3)
+    (Decimal('0.398'), Decimal('0.489'))
+    """
+
+    step: Fraction
+    moved: Decimal
+    chances: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[Symmetric, int]], points: int = _POINTS) -> Batch:
+        """The batch of so many releases of each of the profiles, on `points` steps of the smallest loss."""
+        if not parts or any(count < 1 for _, count in parts):
+            raise LossError("a batch has at least one release of each of its kinds")
+        ends = [_end(profile) for profile, _ in parts]
+        if max(ends) > _LONGEST:
+            raise LossError(f"a release in a batch has a loss of at most {_LONGEST}")
+        if all(type(profile) is PureProfile for profile, _ in parts) and not any(
+            end % min(ends) for end in ends
+        ):
+            points = 1  # these losses lie on the coarsest grid
+        step = min(ends) / points
+        laws, moved = [], 0
+        for (profile, count), end in zip(parts, ends, strict=True):
+            law = _spread(profile, step, -(-end // step))
+            laws += [law] * count
+            moved += 0 if np.count_nonzero(law) == 2 and end % step == 0 else count
+        return cls(step, exactly(moved * step), reduce(np.convolve, laws))
+
+    @property
+    def tail(self) -> Decimal | None:
+        """0: the losses have an end."""
+        return Decimal(0)
+
+    def end(self, mu: Decimal) -> Decimal:  # noqa: ARG002  (the Protocol's)
+        """The largest loss, beyond which there is no δ."""
+        return exactly(self._last * self.step)
+
+    @property
+    def _last(self) -> int:
+        return len(self.chances) // 2
+
+    def delta(self, epsilon: Decimal) -> Bounds:
+        """Bounds of the batch's δ."""
+        low, high = self._delta(epsilon + self.moved, -_OFF), self._delta(epsilon, _OFF)
+        return Bounds(
+            Decimal(low * (1 - _BLUR)), min(Decimal(high * (1 + _BLUR) + _LEAST * (high > 0)), Decimal(1))
+        )
+
+    def _delta(self, epsilon: Decimal, off: float) -> float:
+        first = int(epsilon / exactly(self.step)) + 1
+        if first > self._last:
+            return 0.0
+        losses = np.arange(first, self._last + 1) * float(self.step)
+        part = np.maximum(off - np.expm1(float(epsilon) - losses), 0.0)
+        return float(np.dot(self.chances[first + self._last :], part))
+
+
+def measured(events: Iterable[Event], margin: Decimal = Decimal("1e-3")) -> Bounds:
+    """The μ of a batch of events: pure ones are measured as one, what is Gaussian is added by √Σμ².
+
+    LossError for events with a δ of their own, which are not Gaussian.
+
+    >>> low, high = measured([Pure(Fraction(1, 10))] * 16)
+    >>> round(low, 3), round(high, 3)
+    (Decimal('0.406'), Decimal('0.407'))
+    """
+    pure: dict[Fraction, int] = {}
+    gaussian: list[Decimal] = []
+    stack = list(events)
+    while stack:
+        match stack.pop():
+            case Composed(parts):
+                stack += parts
+            case Pure(epsilon):
+                pure[epsilon] = pure.get(epsilon, 0) + 1
+            case Gaussian(rho):
+                gaussian.append(mu_of_lattice_gaussian(rho))
+            case BoundedRange(epsilon):
+                gaussian.append(mu_of_bounded_range(epsilon))
+            case other:
+                raise LossError(
+                    f"a {type(other).__name__} has a δ of its own: it is not Gaussian", code="not_gaussian"
+                )
+    whole = Bounds(Decimal(0), Decimal(0))
+    if pure:
+        whole = measure(Batch.of([(PureProfile(epsilon), count) for epsilon, count in pure.items()]), margin)
+    return Bounds(whole.low, composed([whole.high, *gaussian]))
+
+
+def _end(profile: Symmetric) -> Fraction:
+    if isinstance(profile, GeometricProfile):
+        return Fraction(profile.shift) / profile.scale
+    return profile.epsilon
+
+
+def _spread(profile: Symmetric, step: Fraction, cells: int) -> npt.NDArray[np.float64]:
+    """The chances of the losses -cells·step, …, cells·step, when a loss within a cell goes to its two ends.
+
+    Between grid points δ is linear in e^ε; the chance on the neighbour is the change of its slope at a point.
+    """
+    with localcontext(prec=110):
+        above = [profile.delta(exactly(k * step)).high for k in range(cells)] + [Decimal(0)]
+        unit = exactly(step).exp()
+        powers = [unit**k for k in range(-cells, cells + 1)]
+        # The pair is symmetric: δ(-ε) = 1 - e^-ε + e^-ε·δ(ε).
+        below = [1 - powers[cells - k] * (1 - above[k]) for k in range(cells, 0, -1)]
+        deltas = below + above
+        slopes = [Decimal(-1)]
+        slopes += [(deltas[i + 1] - deltas[i]) / (powers[i + 1] - powers[i]) for i in range(2 * cells)]
+        slopes.append(Decimal(0))
+        chances = [power * (slopes[i + 1] - slopes[i]) for i, power in enumerate(powers)]
+        return np.array([float(chance) if chance > Decimal("1e-60") else 0.0 for chance in chances])

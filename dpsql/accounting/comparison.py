@@ -1,0 +1,75 @@
+"""What a list of releases costs under each accountant, so that one can be chosen before a ledger is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.accounting.accountants import ACCOUNTANTS, Accountant
+from dpsql.accounting.events import Event
+from dpsql.accounting.spend import NOTHING, Spend
+from dpsql.errors import NotSupportedError, PolicyError
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What one accountant says of a list of events.
+
+    `loss` is in the accountant's own measure, named by `symbol`; `epsilon` is what it amounts to at the delta of the
+    comparison, rounded up. Both are None where the accountant cannot say, and `refused` says why.
+    """
+
+    accountant: str
+    symbol: str
+    loss: Fraction | None = None
+    delta: Fraction | None = None
+    epsilon: Fraction | None = None
+    refused: str = ""
+
+
+def compare(events: Iterable[Event], delta: Fraction) -> tuple[Charge, ...]:
+    """What each accountant charges for the events, in the registry's order.
+
+    Claim: all the events together are (epsilon, `delta`)-DP by each accountant that does not refuse, even when each
+    is chosen after seeing the earlier answers, as long as the accountant was fixed beforehand.
+    Why: what the events spend of δ themselves is taken from `delta`; an accountant that converts has the rest for it.
+
+    >>> from dpsql.accounting.events import Pure
+    >>> for charge in compare([Pure(Fraction(1, 100))] * 1000, Fraction(1, 10**6)):
+    ...     print(charge.accountant, charge.symbol, float(charge.loss), round(float(charge.epsilon), 3))
+    pure ε 10.0 10.0
+    basic ε 10.0 10.0
+    zcdp ρ 0.04999958333749996 1.472
+    gdp μ² 0.15707907085673425 1.748
+    """
+    asked = tuple(events)
+    return tuple(_charge(kind(), asked, delta) for kind in ACCOUNTANTS.values())
+
+
+def running(
+    events: Sequence[Event], delta: Fraction, most: int = 60
+) -> tuple[tuple[int, tuple[Charge, ...]], ...]:
+    """The comparison after the first n events, for at most so many n, the last of them all.
+
+    Each is at the `delta` of the whole, as a budget's is.
+    """
+    count = len(events)
+    stops = (
+        sorted({-(-count * k // most) for k in range(1, most + 1)}) if count > most else range(1, count + 1)
+    )
+    return tuple((stop, compare(events[:stop], delta)) for stop in stops)
+
+
+def _charge(accountant: Accountant, events: Sequence[Event], delta: Fraction) -> Charge:
+    try:
+        costs = {event: accountant.cost(event) for event in dict.fromkeys(events)}
+        spend = sum((costs[event] for event in events), start=NOTHING)
+        if spend.delta_fraction > delta:
+            return Charge(
+                accountant.name, accountant.symbol, refused="the releases need more delta themselves"
+            )
+        epsilon = accountant.epsilon_spent(Spend(spend.loss, 0), delta, spend.delta_fraction)
+    except (NotSupportedError, PolicyError) as error:
+        return Charge(accountant.name, accountant.symbol, refused=error.message)
+    return Charge(accountant.name, accountant.symbol, spend.loss_fraction, spend.delta_fraction, epsilon)

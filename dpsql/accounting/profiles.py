@@ -1,0 +1,351 @@
+"""Privacy profiles: the least δ at each ε, as bounds that are certain.
+
+A profile belongs to one release; a `Profile` of a whole batch is in `accounting.batch`. What a profile proves
+about Gaussian differential privacy is in `accounting.measurement`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, Decimal, localcontext
+from fractions import Fraction
+from typing import Protocol
+
+from dpsql.accounting.events import (
+    Approximate,
+    BoundedRange,
+    Event,
+    Gaussian,
+    Pure,
+    Selection,
+    exact_positive,
+)
+from dpsql.accounting.normal import MARGIN, Bounds, exactly, gaussian_delta
+from dpsql.accounting.tradeoffs import mu_of_lattice_gaussian
+from dpsql.errors import LossError
+
+NOTHING = Bounds(Decimal(0), Decimal(0))
+
+
+class Profile(Protocol):
+    """What (ε, δ) a release keeps: δ falls as ε grows."""
+
+    @property
+    def tail(self) -> Decimal | None:
+        """√lim ε²/(-2 ln δ(ε)), 0 where δ vanishes; None if that is infinite: then no μ-GDP holds."""
+        ...
+
+    def delta(self, epsilon: Decimal) -> Bounds:
+        """The least δ at an ε of 0 or more; for a profile that is only known from above, what is known."""
+        ...
+
+    def end(self, mu: Decimal) -> Decimal:
+        """An ε from which on δ is at most that of `mu`-GDP, for a `mu` of `tail` or more and above 0."""
+        ...
+
+
+def near(value: Decimal, size: Decimal = Decimal(1)) -> Bounds:
+    """A chance that was computed from terms of at most that size."""
+    with localcontext(prec=110):
+        off = MARGIN * size
+        return Bounds(
+            min(max(value - off, Decimal(0)), Decimal(1)), max(min(value + off, Decimal(1)), Decimal(0))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """A profile that is 0 from `epsilon` on."""
+
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", exact_positive(self.epsilon, "epsilon"))
+
+    @property
+    def tail(self) -> Decimal | None:
+        """0: no loss is larger than ε."""
+        return Decimal(0)
+
+    def end(self, mu: Decimal) -> Decimal:  # noqa: ARG002  (the Protocol's)
+        """From ε on there is no δ."""
+        return exactly(self.epsilon)
+
+
+@dataclass(frozen=True, slots=True)
+class PureProfile(_Ending):
+    """That of ε-DP, hence of randomised response: δ = (e^ε₀ - e^ε)₊/(1 + e^ε₀).
+
+    Claim: no ε₀-DP release has a larger δ, and randomised response with that loss has this one.
+    Source: Kairouz, Oh, Viswanath 2015, Theorem 2.
+
+    >>> round(PureProfile(Fraction(1)).delta(Decimal(0)).high, 12)  # tanh(1/2)
+    Decimal('0.462117157260')
+    """
+
+    def delta(self, epsilon: Decimal) -> Bounds:
+        """The largest that ε-DP leaves, exactly, but for rounding."""
+        return approximated(exactly(self.epsilon), NOTHING, epsilon)
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseProfile(_Ending):
+    """That of randomised response among `choices` answers: the truth e^ε₀ times as likely as each other one.
+
+    Claim: δ = (e^ε₀ - e^ε)₊/(e^ε₀ + choices - 1).
+    Why: only the true answer is more likely than on the neighbour, by the factor e^ε₀.
+    Source: Warner 1965; Kairouz, Bonawitz, Ramage 2016, section 3 (more than two choices).
+
+    >>> ResponseProfile(Fraction(1)).delta(Decimal(0)) == PureProfile(Fraction(1)).delta(Decimal(0))
+    True
+    """
+
+    choices: int = 2
+
+    def __post_init__(self) -> None:
+        _Ending.__post_init__(self)
+        if self.choices < 2:
+            raise LossError("randomised response needs two choices")
+
+    def delta(self, epsilon: Decimal) -> Bounds:
+        """The exact δ, but for rounding."""
+        whole = exactly(self.epsilon)
+        if epsilon >= whole:
+            return NOTHING
+        with localcontext(prec=110):
+            shrunk = (-whole).exp()
+            return near((1 - (epsilon - whole).exp()) / (1 + (self.choices - 1) * shrunk))
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedRangeProfile(_Ending):
+    """That of one choice of bounded range ε₀: δ = (e^(ε₀/2) - e^(ε/2))₊²/(e^ε₀ - 1).
+
+    Claim: no choice of that range has a larger δ at any ε; which choice attains it depends on ε.
+    Why: the worst choice has two outcomes, of losses u and u - ε₀, where P(u) = (e^ε₀ - e^u)/(e^ε₀ - 1); its δ is
+    P(u)·(1 - e^(ε-u)), largest at u = (ε₀+ε)/2.
+    Source: Dong, Durfee, Rogers 2020, Lemma 3.2 (the worst choice).
+    """
+
+    def delta(self, epsilon: Decimal) -> Bounds:
+        """The largest δ of any choice of that range, but for rounding."""
+        whole = exactly(self.epsilon)
+        if epsilon >= whole:
+            return NOTHING
+        with localcontext(prec=110):
+            gap = 1 - ((epsilon - whole) / 2).exp()
+            return near(gap * gap / (1 - (-whole).exp()), 1 / min(whole, Decimal(1)))
+
+
+@dataclass(frozen=True, slots=True)
+class LaplaceProfile(_Ending):
+    """That of Laplace noise of scale sensitivity/ε₀ on one number: δ = (1 - e^((ε-ε₀)/2))₊.
+
+    Source: Balle, Barthe, Gaboardi 2020, "Privacy Profiles and Amplification by Subsampling", Theorem 3.
+
+    >>> round(LaplaceProfile(Fraction(1)).delta(Decimal(0)).high, 12)
+    Decimal('0.393469340287')
+    """
+
+    def delta(self, epsilon: Decimal) -> Bounds:
+        """The exact δ, but for rounding."""
+        whole = exactly(self.epsilon)
+        with localcontext(prec=110):
+            return NOTHING if epsilon >= whole else near(1 - ((epsilon - whole) / 2).exp())
+
+
+@dataclass(frozen=True, slots=True)
+class GeometricProfile:
+    """That of two-sided geometric noise of that scale on one integer that moves by `shift`.
+
+    Claim: δ = F(t) - e^ε·F(t-v) for the shift v, F the law's distribution function, and t the last integer whose
+    loss passes ε, the largest below (v - scale·ε)/2.
+    Why: the loss of the outcome k is (|k-v| - |k|)/scale, which falls in k; outcomes up to t make up the δ.
+    Source: Ghosh, Roughgarden, Sundararajan 2009 (the law); Definition of the privacy profile.
+
+    >>> GeometricProfile(Fraction(2), 1).delta(Decimal(0)) == PureProfile(Fraction(1, 2)).delta(Decimal(0))
+    True
+    """
+
+    scale: Fraction
+    shift: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", exact_positive(self.scale, "scale"))
+        if type(self.shift) is not int or self.shift < 1:
+            raise LossError("an integer moves by whole steps, one or more")
+
+    @property
+    def tail(self) -> Decimal | None:
+        """0: no loss is larger than shift/scale."""
+        return Decimal(0)
+
+    def end(self, mu: Decimal) -> Decimal:  # noqa: ARG002  (the Protocol's)
+        """From shift/scale on there is no δ."""
+        return exactly(self.shift / self.scale)
+
+    def delta(self, epsilon: Decimal) -> Bounds:
+        """The exact δ, but for rounding."""
+        with localcontext(prec=110):
+            rate = exactly(1 / self.scale)
+            last = int(((self.shift - epsilon / rate) / 2).to_integral_value(ROUND_CEILING)) - 1
+            if last < 0:
+                return NOTHING
+            whole = 1 + (-rate).exp()
+            beyond = (-rate * (last + 1)).exp() + (epsilon - rate * (self.shift - last)).exp()
+            return near(1 - beyond / whole)
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianProfile:
+    """That of μ-GDP, which continuous and rounded Gaussian noise of σ = l2_sensitivity/μ has exactly.
+
+    Source: Balle, Wang 2018, Theorem 8; Dong, Roth, Su 2022, Corollary 2.13.
+    """
+
+    mu: Decimal
+
+    @property
+    def tail(self) -> Decimal | None:
+        """μ itself (Liu, Sun, Jiang, Kong 2022, Lemma 3.1)."""
+        return self.mu
+
+    def end(self, mu: Decimal) -> Decimal:  # noqa: ARG002  (the Protocol's)
+        """0: μ-GDP with a larger μ has a larger δ everywhere."""
+        return Decimal(0)
+
+    def delta(self, epsilon: Decimal) -> Bounds:
+        """The exact δ, but for rounding."""
+        return gaussian_delta(self.mu, epsilon)
+
+
+@dataclass(frozen=True, slots=True)
+class ApproximateProfile:
+    """That of (ε₀, δ₀)-DP, with ε₀ = 0 for a selection: δ = δ₀ + (1-δ₀)(e^ε₀ - e^ε)₊/(1 + e^ε₀).
+
+    Claim: (ε₀, δ₀)-DP implies (ε, δ)-DP if and only if δ is at least that.
+    Source: Liu, Sun, Jiang, Kong 2022, Theorem 2.1.
+
+    >>> round(ApproximateProfile(Fraction(0), Fraction(1, 100)).delta(Decimal(5)).high, 12)
+    Decimal('0.010000000000')
+    """
+
+    epsilon: Fraction
+    floor: Fraction
+
+    @property
+    def tail(self) -> Decimal | None:
+        """None: a δ that never falls below a floor is not Gaussian for any μ."""
+        return None
+
+    def end(self, mu: Decimal) -> Decimal:
+        """There is none."""
+        raise LossError(f"no δ of {float(mu):g}-GDP stays above a floor")
+
+    def delta(self, epsilon: Decimal) -> Bounds:
+        """The largest that (ε₀, δ₀)-DP leaves."""
+        floor = exactly(self.floor)
+        return approximated(exactly(self.epsilon), near(floor), epsilon)
+
+
+@dataclass(frozen=True, slots=True)
+class Refined:
+    """A profile with all that each of its points implies: the least over ε' of `approximated`.
+
+    Claim: it is a profile of the same release, never above `naive`. Upper bounds are what the points of the grid imply;
+    lower bounds hold for the infimum over all ε'.
+    Why: what (ε', δ') implies at ε is 1 - (1+e^ε)·h with h = (1-δ')/(1+e^ε'), so the best point beyond ε is that with the
+    largest h, whatever ε is. Between two points of the grid h is at most (1-δ' of the higher)/(1 + e^(the lower)), beyond
+    the last at most 1/(1 + e^last).
+    Source: Liu, Sun, Jiang, Kong 2022, Theorem 2.1 and the refinement after it.
+
+    >>> naive = ApproximateProfile(Fraction(1), Fraction(1, 10))
+    >>> refined = Refined(naive, tuple(Decimal(k) / 10 for k in range(30)))
+    >>> abs(refined.delta(Decimal(0)).high - naive.delta(Decimal(0)).high) < Decimal("1e-80")
+    True
+    """
+
+    naive: Profile
+    grid: tuple[Decimal, ...]
+    _heights: tuple[Bounds, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.grid or list(self.grid) != sorted(self.grid):
+            raise LossError("a grid is in ascending order")
+        with localcontext(prec=110):
+            best = Bounds(Decimal(0), 1 / (1 + self.grid[-1].exp()) * (1 + MARGIN))
+            heights, following = [], best.high
+            for point in reversed(self.grid):
+                low, high = _heights_between(point, self.naive.delta(point))
+                best = Bounds(max(best.low, low), max(best.high, high, following))
+                heights.append(best)
+                # Up to the point before, h is at most what this δ' and that ε' make.
+                following = high * (1 + point.exp())
+                index = len(self.grid) - len(heights) - 1
+                if index >= 0:
+                    following /= 1 + self.grid[index].exp()
+        object.__setattr__(self, "_heights", tuple(reversed(heights)))
+
+    @property
+    def tail(self) -> Decimal | None:
+        """That of the naive profile."""
+        return self.naive.tail
+
+    def end(self, mu: Decimal) -> Decimal:
+        """That of the naive profile, which lies above."""
+        return self.naive.end(mu)
+
+    def delta(self, epsilon: Decimal) -> Bounds:
+        """The least δ that follows from any point of the naive profile."""
+        here = self.naive.delta(epsilon)
+        index = bisect_left(self.grid, epsilon)
+        with localcontext(prec=110):
+            factor = 1 + epsilon.exp()
+            if index == len(self.grid):
+                return Bounds(Decimal(0), here.high)
+            beyond = self._heights[index]
+            next_high = self.naive.delta(self.grid[index]).low
+            reached = max(beyond.high, (1 - next_high) / factor * (1 + MARGIN))
+            low, high = near(1 - factor * reached).low, near(1 - factor * beyond.low).high
+            return Bounds(min(low, here.high), min(high, here.high))
+
+
+def _heights_between(point: Decimal, delta: Bounds) -> Bounds:
+    whole = 1 + point.exp()
+    return Bounds((1 - delta.high) / whole * (1 - MARGIN), (1 - delta.low) / whole * (1 + MARGIN))
+
+
+def approximated(epsilon: Decimal, delta: Bounds, at: Decimal) -> Bounds:
+    """The least δ at the ε `at` that (`epsilon`, `delta`)-DP implies.
+
+    Source: Liu, Sun, Jiang, Kong 2022, Theorem 2.1.
+    """
+    if at >= epsilon:
+        return delta
+    with localcontext(prec=110):
+        lost = (1 - (at - epsilon).exp()) / (1 + (-epsilon).exp())
+        return Bounds(
+            near(delta.low + (1 - delta.low) * lost).low, near(delta.high + (1 - delta.high) * lost).high
+        )
+
+
+def profile_of(event: Event) -> Profile:
+    """The profile of what an event says; LossError for a composition, whose profile is a batch's.
+
+    >>> round(profile_of(Selection(Fraction(1, 10))).delta(Decimal(1)).high, 12)
+    Decimal('0.100000000000')
+    """
+    match event:
+        case Pure(epsilon):
+            return PureProfile(epsilon)
+        case BoundedRange(epsilon):
+            return BoundedRangeProfile(epsilon)
+        case Gaussian(rho):
+            return GaussianProfile(mu_of_lattice_gaussian(rho))
+        case Approximate(epsilon, delta):
+            return ApproximateProfile(epsilon, delta)
+        case Selection(delta):
+            return ApproximateProfile(Fraction(0), delta)
+        case _:
+            raise LossError(f"no single profile for a {type(event).__name__}")

@@ -1,0 +1,84 @@
+"""The accountants against Google's: no looser by 1% than its RDP accountant, never below its PLD accountant."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import dp_accounting
+import pytest
+from dp_accounting import NeighboringRelation, pld, rdp
+
+from dpsql.accounting import Charge, compare
+from dpsql.accounting.events import Event, Gaussian, Pure
+
+DELTA = Fraction(1, 10**6)
+GRID = 1 + 1e-3  # what its discretised losses are off by
+
+
+def compared(events: list[Event]) -> dict[str, Charge]:
+    """The charges by their accountants."""
+    return {charge.accountant: charge for charge in compare(events, DELTA)}
+
+
+def epsilon(charge: Charge) -> float:
+    """The ε that is charged; infinite where the accountant refuses."""
+    return math.inf if charge.epsilon is None else float(charge.epsilon)
+
+
+@pytest.mark.parametrize(("noise", "count"), [(1, 1), (5, 10), (10, 200), (40, 1000), (100, 20)])
+def test_gaussian_noise_against_google(noise: int, count: int) -> None:
+    """For Gaussian noise zcdp and gdp are at most 1% above its RDP accountant, and not below its PLD accountant."""
+    charges = compared([Gaussian(Fraction(1, 2 * noise * noise))] * count)
+    event = dp_accounting.GaussianDpEvent(noise)
+    loose = rdp.RdpAccountant().compose(event, count).get_epsilon(float(DELTA))
+    tight = pld.PLDAccountant().compose(event, count).get_epsilon(float(DELTA))
+    for name in ("zcdp", "gdp"):
+        assert tight <= epsilon(charges[name]) * GRID, name
+        # Discrete noise is charged for being discrete, which is seen where σ is small.
+        assert epsilon(charges[name]) <= loose * 1.01 or noise < 5, name
+    assert epsilon(charges["zcdp"]) <= loose * 1.01
+
+
+@pytest.mark.parametrize(("each", "count"), [("1/100", 3000), ("1/10", 200), ("1/4", 100)])
+def test_pure_releases_against_google(each: str, count: int) -> None:
+    """For many ε-DP releases zcdp is at most 1% above its RDP accountant, told the same ρ.
+
+    None of the accountants is below its PLD accountant, told that they are Laplace mechanisms, which are ε-DP.
+    """
+    loss = float(Fraction(each))
+    charges = compared([Pure(Fraction(each))] * count)
+    same = dp_accounting.ZCDpEvent(loss * math.tanh(loss / 2))
+    assert (
+        epsilon(charges["zcdp"]) <= rdp.RdpAccountant().compose(same, count).get_epsilon(float(DELTA)) * 1.01
+    )
+    laplace = pld.PLDAccountant().compose(dp_accounting.LaplaceDpEvent(1 / loss), count)
+    tight = laplace.get_epsilon(float(DELTA))
+    for charge in charges.values():
+        assert tight <= epsilon(charge) * GRID, charge.accountant
+
+
+@pytest.mark.parametrize(
+    ("each", "count", "looser"),
+    [("1/100", 3000, 1.01), ("1/50", 500, 1.01), ("1/10", 200, 1.02), ("1/4", 100, 1.05)],
+)
+def test_one_number_against_the_whole_curve(each: str, count: int, looser: float) -> None:
+    """Told that the releases are randomised responses, its RDP accountant follows their whole Rényi curve.
+
+    A ledger's ρ is the line that touches that curve at its start: within 1% for small losses, further off for large.
+    """
+    loss = float(Fraction(each))
+    honest = dp_accounting.RandomizedResponseDpEvent(2 / (1 + math.exp(loss)), 2)
+    asked = rdp.RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
+    curve = asked.compose(honest, count).get_epsilon(float(DELTA))
+    assert curve <= epsilon(compared([Pure(Fraction(each))] * count)["zcdp"]) * GRID
+    assert epsilon(compared([Pure(Fraction(each))] * count)["zcdp"]) <= curve * looser
+
+
+def test_mixed_releases_against_google() -> None:
+    """Laplace and Gaussian releases together: not below its PLD accountant."""
+    charges = compared([Pure(Fraction(1, 10))] * 50 + [Gaussian(Fraction(1, 200))] * 50)
+    mixed = pld.PLDAccountant().compose(dp_accounting.LaplaceDpEvent(10), 50)
+    tight = mixed.compose(dp_accounting.GaussianDpEvent(10), 50).get_epsilon(float(DELTA))
+    for name in ("zcdp", "gdp"):
+        assert tight <= epsilon(charges[name]) * GRID
