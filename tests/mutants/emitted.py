@@ -177,7 +177,7 @@ FAULTS = (
     ),
     Fault(
         "rows-limited-group-by-group",
-        "sql/emit.py",
+        "sql/bounding.py",
         "LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))",
         "LEAST(n, {bound.rows})",
         "a unit has its whole bound of rows in each group",
@@ -185,7 +185,7 @@ FAULTS = (
     ),
     Fault(
         "group-limit-dropped",
-        "sql/emit.py",
+        "sql/bounding.py",
         'f" WHERE place <= {bound.groups}"',
         '" WHERE place > 0"',
         "a unit counts in all of its groups",
@@ -193,7 +193,7 @@ FAULTS = (
     ),
     Fault(
         "excess-rows-overlooked",
-        "sql/emit.py",
+        "sql/bounding.py",
         'f"SUM(n) > {bound.rows}"',
         'f"SUM(n) > 2 * {bound.rows}"',
         "a unit with somewhat too many rows is not limited",
@@ -201,7 +201,7 @@ FAULTS = (
     ),
     Fault(
         "excess-groups-overlooked",
-        "sql/emit.py",
+        "sql/bounding.py",
         '*([f"COUNT(*) > {bound.groups}"] if bound.limited else [])',
         "",
         "a unit with too many groups but few rows is not limited",
@@ -266,7 +266,7 @@ FAULTS = (
     ),
     Fault(
         "ranks-follow-row-numbers",
-        "sql/emit.py",
+        "sql/bounding.py",
         '["u", *keys] if by_column else keys',
         '["u", *keys]',
         "which groups of a row count changes when another row goes",

@@ -171,8 +171,8 @@ FAULTS = (
     Fault(
         "empty-groups-dropped",
         "release.py",
-        "    if analysis.selects:\n        keys",
-        "    if analysis.domains:\n        keys",
+        "    if analysis.selects:\n        known",
+        "    if analysis.domains:\n        known",
         "a declared key is shown if somebody has it",
         "tests/attacks/test_a10_presence.py::test_nothing_is_declared_to_be_null_away",
     ),
