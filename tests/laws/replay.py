@@ -27,8 +27,10 @@ from worlds import assert_within
 
 import dpsql
 from dpsql import engine as dataflow
+from dpsql.analysis.best import Best
 from dpsql.analysis.choose import Measured
 from dpsql.analysis.domains import product
+from dpsql.analysis.ranks import Ranked, Window
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection, Cursor
@@ -267,9 +269,12 @@ def assert_neighbours(ours: Replay, theirs: Replay) -> None:
 
 
 def _assert_noise(measurement: Measurement) -> None:
-    for keys, noisy in zip(measurement.shown, measurement.table.cells, strict=True):
+    if measurement.plan.best is not None:
+        return
+    for keys, cells in zip(measurement.shown, measurement.table.cells, strict=True):
         exact, added = (list(itertools.chain(*of[keys])) for of in (measurement.exact, measurement.noise))
-        assert list(itertools.chain(*noisy)) == [sum(pair) for pair in zip(exact, added, strict=True)]
+        noisy = itertools.chain(*cells[: len(measurement.plan.blocks)])
+        assert list(noisy) == [sum(pair) for pair in zip(exact, added, strict=True)]
 
 
 @contextmanager
@@ -284,7 +289,7 @@ def _recorded(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
             group.keys: _cells(
                 plan, lambda block, at, of=group.moments: plan.blocks[block].block.cells[at].exact(of)
             )
-            for group in _groups(plan, statement, exact.reveal())
+            for group in ([] if plan.best is not None else _groups(plan, statement, exact.reveal()))
         }
         blocks = []
         for block, measured in enumerate(plan.blocks):
@@ -295,7 +300,11 @@ def _recorded(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
             }
             taped = Taped(measured.mechanism, cells, tape, given, sizes)
             blocks.append(replace(measured, mechanism=taped))  # type: ignore[arg-type]
-        table = release(replace(plan, blocks=tuple(blocks)), statement, exact, entropy)
+        chosen = tuple(_Lowest(*(getattr(part, item.name) for item in fields(part))) for part in plan.ranked)
+        best = plan.best and _First(*(getattr(plan.best, item.name) for item in fields(plan.best)))
+        table = release(
+            replace(plan, blocks=tuple(blocks), ranked=chosen, best=best), statement, exact, entropy
+        )
         noise = {
             keys: _cells(plan, lambda block, at, of=keys: given.get((number, block, of, at), 0))
             for keys in groups
@@ -309,6 +318,20 @@ def _recorded(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
 
     with mock.patch.object(dataflow, "release", recorded):
         yield
+
+
+class _Lowest(Ranked):
+    """Chooses alike whatever the values are."""
+
+    def choose(self, window: Window, entropy: Entropy) -> int:  # noqa: ARG002
+        return self.lattice.low
+
+
+class _First(Best):
+    """Chooses alike whatever the scores are."""
+
+    def choose(self, scores: Sequence[int], entropy: Entropy) -> list[int]:  # noqa: ARG002
+        return list(range(min(self.top.count, len(scores))))
 
 
 def _cells(plan: Measured, value: Callable[[int, int], int]) -> Cells:

@@ -195,6 +195,9 @@ DERIVED = [
     "SELECT SUM(cost) FROM visits v WHERE EXISTS (SELECT 1 FROM pulses p WHERE p.patient_id = v.patient_id AND p.plan = 'A')",
     "SELECT plan, COUNT(*) FROM visits WHERE region NOT IN (SELECT id FROM regions WHERE country = 'X') GROUP BY plan",
     "SELECT AVG(value) FROM samples",
+    "SELECT plan, MEDIAN(cost), MAX(age) AS oldest FROM visits GROUP BY plan ORDER BY oldest",
+    "SELECT QUANTILE_DISC(day, 0.9), MIN(cost), COUNT(*) FROM visits",
+    "SELECT plan FROM visits GROUP BY plan ORDER BY SUM(cost) DESC LIMIT 2",
 ]
 """Private tables joined, matched and put together, and what is computed of a unit before the release."""
 SEVERAL = [
