@@ -23,6 +23,7 @@ class BasicAccountant(PureAccountant):
     **Source.** Dwork, Roth 2014, Theorem B.1 (queries chosen one after the other); Rogers, Roth, Ullman,
     Vadhan 2016, Section 3 (losses chosen so too: the filter of basic composition).
 
+    >>> from fractions import Fraction
     >>> basic = BasicAccountant()
     >>> basic.cost(Approximate(Fraction(1, 2), Fraction(1, 10**6))) == Spend(Spend.UNIT // 2, Spend.UNIT // 10**6)
     True
