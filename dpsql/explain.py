@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dpsql.accuracy import predicted_half_width
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.within import WITHIN
-from dpsql.analysis import intervals
-from dpsql.analysis.choose import Measured, MeasuredBlock, predicted_std, statistic_of
+from dpsql.analysis.choose import Measured, MeasuredBlock, predicted_std
 from dpsql.analysis.stability import describe
 from dpsql.engine import Engine
 from dpsql.plan.expr import Column, Expr, Scalar
@@ -34,6 +34,7 @@ from dpsql.plan.tables import Scan
 from dpsql.plan.words import ordered, phrase
 from dpsql.prepared import Prepared, PreparedRelease
 from dpsql.result import Receipt, Result
+from dpsql.target import CONFIDENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ class Explanation:
 
 
 def _lines(engine: Engine, prepared: Prepared) -> Iterator[str]:
+    yield from _price(engine, prepared)
+    yield ""
     yield from _post(engine, prepared, prepared.post, "")
     for scalar in (step for step in steps(prepared.post) if isinstance(step, Scalar)):
         yield f"First {scalar}"
@@ -69,9 +72,7 @@ def _lines(engine: Engine, prepared: Prepared) -> Iterator[str]:
         several = len(prepared.releases) > 1
         yield ""
         yield f"Measured{f' in release {number}' * several}"
-        yield from _measurements(release)
-    yield ""
-    yield from _price(engine, prepared)
+        yield from _measurements(release, _confidence(prepared))
     for number, release in enumerate(prepared.releases, 1):
         yield ""
         yield f"SQL sent to the engine{f' for release {number}' * (len(prepared.releases) > 1)}"
@@ -186,7 +187,12 @@ def _aggregated(relation: Grouped) -> str:
     return ", ".join(texts) or "nothing"
 
 
-def _measurements(part: PreparedRelease) -> Iterator[str]:
+def _confidence(prepared: Prepared) -> float:
+    target = prepared.terms.target
+    return float(CONFIDENCE if target is None else target.confidence)
+
+
+def _measurements(part: PreparedRelease, confidence: float) -> Iterator[str]:
     plan = part.plan
     if plan.best is not None:
         chosen, (item,) = plan.best, part.release.aggregations
@@ -201,7 +207,7 @@ def _measurements(part: PreparedRelease) -> Iterator[str]:
     for ranked in plan.ranked:
         yield f"  x{ranked.measure} at rank {float(ranked.rank):g}: {ranked.mechanism.describe()} (in steps of rank)"
     for item in part.release.aggregations:
-        yield f"  {_call(item)}: {_expected(plan, item)}"
+        yield f"  {_call(item)}: {_expected(plan, item, confidence)}"
     for candidate in plan.candidates[1:]:
         ratio = math.exp(min(candidate.score - plan.candidates[0].score, 700.0))  # still a float
         yield f"  not chosen: {candidate.name}, with {ratio:.2f} times the error"
@@ -212,20 +218,16 @@ def _norms(measured: MeasuredBlock) -> str:
     return f"l1 sensitivity {_number(l1)}, l2 sensitivity {l2:,.6g}"
 
 
-def _expected(plan: Measured, item: Aggregation) -> str:
-    """The half-width that 95 of 100 answers will keep to, as far as it can be known beforehand."""
-    entry, place = AGGREGATES[item.function], plan.place(item)
+def _expected(plan: Measured, item: Aggregation, confidence: float) -> str:
+    """The half-width that so many of all answers will keep to, as far as it can be known beforehand."""
+    place = plan.place(item)
     if place is not None:
-        return (
-            f"expected to be at most {plan.ranked[place].rows(0.95):,.4g} rows from its rank, 95 times of 100"
-        )
-    if entry.ratio:
+        rows = plan.ranked[place].rows(confidence)
+        return f"expected to be at most {rows:,.4g} rows from its rank, {100 * confidence:.12g} times of 100"
+    half = predicted_half_width(plan, item, confidence)
+    if half is None:
         return f"expected 95% half-width about {1.96 * predicted_std(plan, item):,.4g} / number of rows"
-    block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
-    half = intervals.half_width(plan.blocks[block].mechanism, weights, 0.95)
-    std = plan.blocks[block].std(weights)
-    step = predicted_std(plan, item) / std if std else 0.0
-    return f"expected 95% half-width {half * step:,.4g}"
+    return f"expected {100 * confidence:.12g}% half-width {half:,.4g}"
 
 
 def _price(engine: Engine, prepared: Prepared) -> Iterator[str]:
@@ -233,6 +235,8 @@ def _price(engine: Engine, prepared: Prepared) -> Iterator[str]:
     if not prepared.charges:
         yield "  nothing"
         return
+    if prepared.terms.target is not None:
+        yield f"  asked for {prepared.terms.target}: ε = {float(prepared.terms.epsilon):g} is the least that keeps to it"
     for quote in engine.quote(prepared):
         account = engine.account(quote.table)
         unit = "ε" if account.accountant.name == "pure" else "ρ"
