@@ -242,7 +242,7 @@ class Engine:
         details = {
             "plan": show.digest(prepared.post),
             "data_version": self.policy.data_version,
-            "mechanisms": _mechanisms(prepared),
+            "mechanisms": prepared.mechanisms,
         }
         try:
             return self.ledger.charge(
@@ -319,7 +319,7 @@ class Engine:
             neighbors=self.policy.neighbors,
             data_version=self.policy.data_version,
             policy=self.policy.digest(),
-            mechanisms=tuple(_mechanisms(prepared)),
+            mechanisms=tuple(prepared.mechanisms),
             loss=None if event is None else json.loads(to_json(event)),
             entries=tuple(
                 {
@@ -369,32 +369,6 @@ def _tame(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return None if type(value) is int and abs(value) > RELEASED else value
-
-
-def _mechanisms(prepared: Prepared) -> list[dict[str, Any]]:
-    return (
-        [
-            {
-                "statistic": measured.block.name,
-                "noise": measured.mechanism.describe(),
-                "l1_sensitivity": str(measured.sensitivity.l1),
-                "l2_sensitivity_squared": str(measured.sensitivity.l2_squared),
-                "cells": len(measured.block.cells),
-            }
-            for release in prepared.releases
-            for measured in release.plan.blocks
-        ]
-        + [
-            {"statistic": f"the {best.top.count} best groups", "noise": best.mechanism.describe()}
-            for release in prepared.releases
-            if (best := release.plan.best) is not None
-        ]
-        + [
-            {"statistic": f"x{ranked.measure} at rank {ranked.rank}", "noise": ranked.describe()}
-            for release in prepared.releases
-            for ranked in release.plan.ranked
-        ]
-    )
 
 
 def _versions(backend: Backend) -> dict[str, str]:

@@ -11,6 +11,7 @@ from dpsql.accuracy import predicted_half_width
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.within import WITHIN
 from dpsql.analysis.choose import Measured, MeasuredBlock, predicted_std
+from dpsql.analysis.keys import KeyTosses
 from dpsql.analysis.stability import describe
 from dpsql.engine import Engine
 from dpsql.plan.expr import Column, Expr, Scalar
@@ -135,6 +136,8 @@ def _domain(part: PreparedRelease, index: int) -> str:
         return f"{known}, of which the best groups are chosen"
     if chosen is None:
         return f"{known}, all released"
+    if isinstance(chosen, KeyTosses):
+        return f"{known}; a group of {_many(chosen.half, 'unit')} is shown half of the time, a smaller one less often"
     return f"{known}; a group is shown if its noisy count is at least {math.ceil(chosen.count)}"
 
 
@@ -200,7 +203,9 @@ def _measurements(part: PreparedRelease, confidence: float) -> Iterator[str]:
         yield f"  the {_many(chosen.top.count, 'group')} of {which} {_call(item)}: {chosen.mechanism.describe()}"
         yield f"  a unit adds {chosen.low:,} to {chosen.high:,} (in steps) to any score, which is not released"
         return
-    if not plan.blocks and not plan.ranked:
+    if isinstance(plan.selection, KeyTosses):
+        yield f"  which groups are shown: {plan.selection.mechanism.describe()}"
+    elif not plan.blocks and not plan.ranked:
         yield "  nothing: the group keys are public"
     for measured in plan.blocks:
         yield f"  {measured.block.name}: {_norms(measured)}, {measured.mechanism.describe()} (in steps)"
@@ -210,7 +215,12 @@ def _measurements(part: PreparedRelease, confidence: float) -> Iterator[str]:
         yield f"  {_call(item)}: {_expected(plan, item, confidence)}"
     for candidate in plan.candidates[1:]:
         ratio = math.exp(min(candidate.score - plan.candidates[0].score, 700.0))  # still a float
-        yield f"  not chosen: {candidate.name}, with {ratio:.2f} times the error"
+        worse = (
+            "the error"
+            if part.release.aggregations
+            else "the units in a group that is shown half of the time"
+        )
+        yield f"  not chosen: {candidate.name}, with {ratio:.2f} times {worse}"
 
 
 def _norms(measured: MeasuredBlock) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dpsql.accounting.events import Composed, Event
 from dpsql.analysis.choose import Measured, Price
+from dpsql.analysis.keys import KeyTosses
 from dpsql.errors import LossError, ProgrammingError, QueryRejected
 from dpsql.loss import Amount, amount
 from dpsql.parameters import bound
@@ -183,6 +184,32 @@ class PreparedRelease:
         named = [(column.name, column.type.value) for column in released_columns(self.release)]
         return [*named, (ORDINAL, "BIGINT")]
 
+    @property
+    def mechanisms(self) -> list[dict[str, Any]]:
+        """What is noised, chosen or tossed for, and how: for receipts and the ledger."""
+        noised: list[dict[str, Any]] = [
+            {
+                "statistic": measured.block.name,
+                "noise": measured.mechanism.describe(),
+                "l1_sensitivity": str(measured.sensitivity.l1),
+                "l2_sensitivity_squared": str(measured.sensitivity.l2_squared),
+                "cells": len(measured.block.cells),
+            }
+            for measured in self.plan.blocks
+        ]
+        if self.plan.best is not None:
+            best = self.plan.best
+            noised.append(
+                {"statistic": f"the {best.top.count} best groups", "noise": best.mechanism.describe()}
+            )
+        noised += [
+            {"statistic": f"x{ranked.measure} at rank {ranked.rank}", "noise": ranked.describe()}
+            for ranked in self.plan.ranked
+        ]
+        if isinstance(self.plan.selection, KeyTosses):
+            noised.append({"statistic": "keys", "noise": self.plan.selection.mechanism.describe()})
+        return noised
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -225,6 +252,11 @@ class Prepared:
     def tables(self) -> tuple[str, ...]:
         """The private tables that are read."""
         return tuple(dict.fromkeys(table for release in self.releases for table in release.tables))
+
+    @property
+    def mechanisms(self) -> list[dict[str, Any]]:
+        """What is noised, chosen or tossed for by all releases, and how."""
+        return [mechanism for release in self.releases for mechanism in release.mechanisms]
 
     @property
     def event(self) -> Event | None:
