@@ -9,12 +9,11 @@ import getpass
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from dpsql import errors
 from dpsql.errors import InterfaceError, NotSupportedError, ProgrammingError
 from dpsql.loss import Amount, amount
-from dpsql.parameters import bound
 from dpsql.plan.types import Value
 from dpsql.result import Result
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from dpsql.accounting import BudgetState, Head
     from dpsql.engine import Engine
     from dpsql.explain import Explanation
-    from dpsql.prepared import Prepared
+    from dpsql.prepared import Asked, Prepared
 
 apilevel = "2.0"
 threadsafety = 1
@@ -115,6 +114,17 @@ def _login() -> str:
         return "unknown"
 
 
+class AskedFor(TypedDict, total=False):
+    """What a query may be asked for with; see `Connection.query`."""
+
+    epsilon: Amount | None
+    delta: Amount | None
+    max_groups: int | None
+    target_error: Amount | None
+    confidence: Amount | None
+    dialect: str | None
+
+
 class Connection:
     """A connection to private data under a policy; see `connect`."""
 
@@ -147,20 +157,9 @@ class Connection:
         self.engine  # noqa: B018  (refuses a closed connection)
         return Cursor(self)
 
-    def execute(
-        self,
-        sql: str,
-        parameters: Sequence[Value] = (),
-        *,
-        epsilon: Amount | None = None,
-        delta: Amount | None = None,
-        max_groups: int | None = None,
-        dialect: str | None = None,
-    ) -> Cursor:
+    def execute(self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[AskedFor]) -> Cursor:
         """Answers a query on a new cursor; the arguments are those of `query`."""
-        return self.cursor().execute(
-            sql, parameters, epsilon=epsilon, delta=delta, max_groups=max_groups, dialect=dialect
-        )
+        return self.cursor().execute(sql, parameters, **options)
 
     def query(
         self,
@@ -170,6 +169,8 @@ class Connection:
         epsilon: Amount | None = None,
         delta: Amount | None = None,
         max_groups: int | None = None,
+        target_error: Amount | None = None,
+        confidence: Amount | None = None,
         dialect: str | None = None,
     ) -> Result:
         """The private answer to a SELECT.
@@ -177,17 +178,26 @@ class Connection:
         `parameters` stand for the `?` of the text. `epsilon` is the loss: under `pure` the answer is
         ε-DP, under `zcdp` it is charged as an ε-DP answer would be. `delta` is for choosing group keys
         that the policy does not declare; by default it is spent in proportion to the loss.
-        `max_groups` lowers the number of groups of a privacy unit that count. The query may say all three
-        itself, `SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) …`: that goes before what `connect`
-        was told, and is refused beside another value here. `dialect` is that of the text: it is put into
-        DuckDB's SQL, and refused where that is not known to mean the same.
+        `max_groups` lowers the number of groups of a privacy unit that count. `target_error` asks for an accuracy
+        instead of a loss: the query gets the least ε at which the noise of each value is at most that, in its own
+        units, with probability `confidence`, 0.95 unless stated. The query may say all of these itself,
+        `SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) …`: that goes before what `connect` was told, and
+        is refused beside another value here. `dialect` is that of the text: it is put into DuckDB's SQL, and refused
+        where that is not known to mean the same.
 
         Raises QueryRejected for what is not known to be safe and BudgetExhausted where the budget does
         not suffice, both before anything is read or charged; BackendError if the engine fails after
         the charge.
         """
         asked = self._asked(
-            sql, parameters, epsilon=epsilon, delta=delta, max_groups=max_groups, dialect=dialect
+            sql,
+            parameters,
+            epsilon=epsilon,
+            delta=delta,
+            max_groups=max_groups,
+            target_error=target_error,
+            confidence=confidence,
+            dialect=dialect,
         )
         with self.engine.backend.snapshot():
             prepared = self.engine.prepare(asked)
@@ -201,11 +211,20 @@ class Connection:
         epsilon: Amount | None = None,
         delta: Amount | None = None,
         max_groups: int | None = None,
+        target_error: Amount | None = None,
+        confidence: Amount | None = None,
         dialect: str | None = None,
     ) -> Explanation:
         """The plan with its proofs and its price; charges nothing and reads nothing private."""
         asked = self._asked(
-            sql, parameters, epsilon=epsilon, delta=delta, max_groups=max_groups, dialect=dialect
+            sql,
+            parameters,
+            epsilon=epsilon,
+            delta=delta,
+            max_groups=max_groups,
+            target_error=target_error,
+            confidence=confidence,
+            dialect=dialect,
         )
         with self.engine.backend.snapshot():
             return self._explained(self.engine.prepare(asked))
@@ -242,35 +261,15 @@ class Connection:
     ) -> None:
         self.close()
 
-    def _asked(
-        self,
-        sql: str,
-        parameters: Sequence[Value],
-        *,
-        epsilon: Amount | None,
-        delta: Amount | None,
-        max_groups: int | None,
-        dialect: str | None,
-    ) -> Any:
+    def _asked(self, sql: str, parameters: Sequence[Value], **options: Any) -> Asked:
         from dpsql.prepared import Asked
 
         self.engine  # noqa: B018  (refuses a closed connection)
-        if not isinstance(sql, str):
-            raise ProgrammingError(f"a query is text, not {type(sql).__name__}", code="query_type")
-        loss = None if epsilon is None else amount(epsilon)
-        if max_groups is not None and (type(max_groups) is not int or max_groups < 1):
-            raise ProgrammingError("max_groups is a whole number from 1", code="max_groups")
-        part = None if delta is None else amount(delta, "delta")
-        if part is not None and part >= 1:
-            raise errors.LossError("delta is a probability below 1", hint="delta=1e-8")
-        return Asked(
-            str.__str__(sql),
-            bound(parameters),
-            loss,
-            part,
-            max_groups,
-            self._epsilon,
-            dialect or self._dialect,
+        return Asked.of(
+            sql,
+            parameters,
+            **options | {"dialect": options["dialect"] or self._dialect},
+            default=self._epsilon,
         )
 
 
@@ -285,22 +284,11 @@ class Cursor:
         self._next = 0
         self._closed = False
 
-    def execute(
-        self,
-        sql: str,
-        parameters: Sequence[Value] = (),
-        *,
-        epsilon: Amount | None = None,
-        delta: Amount | None = None,
-        max_groups: int | None = None,
-        dialect: str | None = None,
-    ) -> Self:
+    def execute(self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[AskedFor]) -> Self:
         """Answers a query; see `Connection.query`."""
         self._open()
         self._result = None
-        self._result = self.connection.query(
-            sql, parameters, epsilon=epsilon, delta=delta, max_groups=max_groups, dialect=dialect
-        )
+        self._result = self.connection.query(sql, parameters, **options)
         self._next = 0
         return self
 

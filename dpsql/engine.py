@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -19,13 +19,15 @@ from dpsql import catalog
 from dpsql.accounting import Budget, Entry, Ledger, Quote
 from dpsql.accounting.events import to_json
 from dpsql.accounting.ledger import Account
-from dpsql.analysis.analyse import analyse
+from dpsql.accounting.spend import NOTHING
+from dpsql.accuracy import Search
+from dpsql.analysis.analyse import Analysis, analyse
 from dpsql.analysis.bounds import RELEASED
 from dpsql.analysis.choose import Price, choose
 from dpsql.analysis.verify import verify
 from dpsql.backends import Backend, Exact
 from dpsql.backends.scratch import Scratch
-from dpsql.errors import InternalError, QueryRejected
+from dpsql.errors import BudgetExhausted, InternalError, QueryRejected
 from dpsql.mechanisms import Entropy, SystemEntropy
 from dpsql.plan import show
 from dpsql.plan.expr import Expr, Literal, Scalar
@@ -33,7 +35,7 @@ from dpsql.plan.nodes import Answer, Join, Post, Relation, Release, Values, priv
 from dpsql.plan.steps import Known, needs, releases, resolved, steps
 from dpsql.plan.traces import traces
 from dpsql.policy import Policy
-from dpsql.prepared import Asked, Prepared, PreparedRelease, terms
+from dpsql.prepared import Asked, Prepared, PreparedRelease, Request, requested
 from dpsql.pricing import prices
 from dpsql.release import ReleasedTable, release
 from dpsql.result import Receipt, Result
@@ -42,6 +44,7 @@ from dpsql.sql.lower import lower
 from dpsql.sql.parse import parse, require_room, told_of_translation
 from dpsql.sql.post import Copies, Originals, emit_copy, emit_post, unchanged
 from dpsql.sql.rows import emit_multiplicity
+from dpsql.target import Target
 from dpsql.uncertainty import Origins, ends_of
 
 
@@ -116,26 +119,23 @@ class Engine:
         """
         require_room()
         parsed = parse(asked.sql, asked.dialect)
-        agreed = terms(asked, parsed.options)
-        cap = self.policy.max_epsilon
-        if cap is not None and agreed.epsilon > cap:
-            raise QueryRejected(
-                f"epsilon {float(min(agreed.epsilon, Fraction(10**300))):g} is above the policy's cap of {float(cap):g} for one query",
-                code="epsilon_cap",
-                hint="ask with a smaller epsilon",
-            )
+        wanted = requested(asked, parsed.options)
+        self._require_below_cap(wanted.loss)
         public = self.public
         with told_of_translation() if parsed.translated else nullcontext():
-            post = lower(parsed, self.catalog, public, asked.parameters, agreed.max_groups)
+            post = lower(parsed, self.catalog, public, asked.parameters, wanted.max_groups)
         if not self.backend.parses(parsed.text):
             # The parser here forgives much that the engine does not; an answer must not rest on a guess.
             raise QueryRejected(
                 "the database's own parser cannot read the query", code="syntax", text=parsed.text
             )
-        asked_for = releases(post)
+        replaced = self.policy.neighbors == "replace"
+        analyses = {release: analyse(release, public, replace=replaced) for release in releases(post)}
+        agreed = wanted.at(self._epsilon(wanted, post, analyses))
+        asked_for = tuple(analyses)
         parts = prices(asked_for, self.account, agreed.epsilon, agreed.delta)
         prepared = tuple(
-            self._prepared(release, price, public) for release, price in zip(asked_for, parts, strict=True)
+            _measured(analysis, part, public) for analysis, part in zip(analyses.values(), parts, strict=True)
         )
         named = {release: f"#released{index}" for index, release in enumerate(asked_for)}
         above = Copies(named) if named else Originals()
@@ -145,13 +145,25 @@ class Engine:
                 emit_post(step.post, above)  # for the copies that it reads
         return Prepared(asked, agreed, parsed.explain, post, prepared, above, sql)
 
-    def _prepared(self, release: Release, price: Price, public: PublicTables) -> PreparedRelease:
-        analysis = analyse(release, public, replace=self.policy.neighbors == "replace")
-        plan = choose(analysis, price, public)
-        verify(plan)
-        return PreparedRelease(
-            release, private_tables(release.input), plan, emit(analysis, plan.ranked, plan.best), price
-        )
+    def _require_below_cap(self, loss: Fraction | Target) -> None:
+        cap = self.policy.max_epsilon
+        if cap is not None and not isinstance(loss, Target) and loss > cap:
+            raise QueryRejected(
+                f"epsilon {float(min(loss, Fraction(10**300))):g} is above the policy's cap of {float(cap):g} for one query",
+                code="epsilon_cap",
+                hint="ask with a smaller epsilon",
+            )
+
+    def _epsilon(self, wanted: Request, post: Post, analyses: Mapping[Release, Analysis]) -> Fraction:
+        """The loss that was asked for, or the least that is accurate enough; any where nothing private is read."""
+        if not isinstance(wanted.loss, Target):
+            return wanted.loss
+        return self._search(post, analyses, wanted.delta, wanted.loss).least_epsilon()
+
+    def _search(
+        self, post: Post, analyses: Mapping[Release, Analysis], delta: Fraction | None, target: Target
+    ) -> Search:
+        return Search(post, analyses, self.public, self.account, delta, target, self.policy.max_epsilon)
 
     def quote(self, prepared: Prepared) -> tuple[Quote, ...]:
         """What the ledger would say to the charge now; writes nothing."""
@@ -230,11 +242,30 @@ class Engine:
         details = {
             "plan": show.digest(prepared.post),
             "data_version": self.policy.data_version,
-            "mechanisms": _mechanisms(prepared),
+            "mechanisms": prepared.mechanisms,
         }
-        return self.ledger.charge(
-            prepared.charges, analyst=self.analyst, query=prepared.asked.sql, details=details
+        try:
+            return self.ledger.charge(
+                prepared.charges, analyst=self.analyst, query=prepared.asked.sql, details=details
+            )
+        except BudgetExhausted as error:
+            error.hint = self._what_is_left_buys(prepared, error.code) or error.hint
+            raise
+
+    def _what_is_left_buys(self, prepared: Prepared, code: str) -> str | None:
+        """To one who asked for an accuracy: which one there still is. The budget is public, and so is its answer."""
+        target = prepared.terms.target
+        if target is None or code != BudgetExhausted.code:
+            return None
+        quotes = self.quote(prepared)
+        left = min(
+            self.account(quote.table).accountant.remaining_epsilon(NOTHING, quote.left) for quote in quotes
         )
+        if left <= 0:
+            return None
+        analyses = {part.release: part.plan.analysis for part in prepared.releases}
+        bought = self._search(prepared.post, analyses, prepared.terms.delta, target).error_at(left)
+        return f"nothing was charged; what is left buys {replace(target, error=Fraction(bought))}"
 
     def _release(self, prepared: PreparedRelease, values: Known) -> ReleasedTable:
         plan, statement = prepared.plan, prepared.statement
@@ -288,7 +319,7 @@ class Engine:
             neighbors=self.policy.neighbors,
             data_version=self.policy.data_version,
             policy=self.policy.digest(),
-            mechanisms=tuple(_mechanisms(prepared)),
+            mechanisms=tuple(prepared.mechanisms),
             loss=None if event is None else json.loads(to_json(event)),
             entries=tuple(
                 {
@@ -302,7 +333,15 @@ class Engine:
                 for entry in entries
             ),
             versions=_versions(self.backend),
+            target=prepared.terms.targeted(),
         )
+
+
+def _measured(analysis: Analysis, price: Price, public: PublicTables) -> PreparedRelease:
+    release, plan = analysis.release, choose(analysis, price, public)
+    verify(plan)
+    statement = emit(analysis, plan.ranked, plan.best)
+    return PreparedRelease(release, private_tables(release.input), plan, statement, price)
 
 
 def _unknown(_row: int, _column: int, _confidence: float) -> None:
@@ -330,32 +369,6 @@ def _tame(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return None if type(value) is int and abs(value) > RELEASED else value
-
-
-def _mechanisms(prepared: Prepared) -> list[dict[str, Any]]:
-    return (
-        [
-            {
-                "statistic": measured.block.name,
-                "noise": measured.mechanism.describe(),
-                "l1_sensitivity": str(measured.sensitivity.l1),
-                "l2_sensitivity_squared": str(measured.sensitivity.l2_squared),
-                "cells": len(measured.block.cells),
-            }
-            for release in prepared.releases
-            for measured in release.plan.blocks
-        ]
-        + [
-            {"statistic": f"the {best.top.count} best groups", "noise": best.mechanism.describe()}
-            for release in prepared.releases
-            if (best := release.plan.best) is not None
-        ]
-        + [
-            {"statistic": f"x{ranked.measure} at rank {ranked.rank}", "noise": ranked.describe()}
-            for release in prepared.releases
-            for ranked in release.plan.ranked
-        ]
-    )
 
 
 def _versions(backend: Backend) -> dict[str, str]:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dpsql.accuracy import predicted_half_width
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.within import WITHIN
-from dpsql.analysis import intervals
-from dpsql.analysis.choose import Measured, MeasuredBlock, predicted_std, statistic_of
+from dpsql.analysis.choose import Measured, MeasuredBlock, predicted_std
+from dpsql.analysis.keys import KeyTosses
 from dpsql.analysis.stability import describe
 from dpsql.engine import Engine
 from dpsql.plan.expr import Column, Expr, Scalar
@@ -34,6 +35,7 @@ from dpsql.plan.tables import Scan
 from dpsql.plan.words import ordered, phrase
 from dpsql.prepared import Prepared, PreparedRelease
 from dpsql.result import Receipt, Result
+from dpsql.target import CONFIDENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class Explanation:
 
 
 def _lines(engine: Engine, prepared: Prepared) -> Iterator[str]:
+    yield from _price(engine, prepared)
+    yield ""
     yield from _post(engine, prepared, prepared.post, "")
     for scalar in (step for step in steps(prepared.post) if isinstance(step, Scalar)):
         yield f"First {scalar}"
@@ -69,9 +73,7 @@ def _lines(engine: Engine, prepared: Prepared) -> Iterator[str]:
         several = len(prepared.releases) > 1
         yield ""
         yield f"Measured{f' in release {number}' * several}"
-        yield from _measurements(release)
-    yield ""
-    yield from _price(engine, prepared)
+        yield from _measurements(release, _confidence(prepared))
     for number, release in enumerate(prepared.releases, 1):
         yield ""
         yield f"SQL sent to the engine{f' for release {number}' * (len(prepared.releases) > 1)}"
@@ -134,6 +136,8 @@ def _domain(part: PreparedRelease, index: int) -> str:
         return f"{known}, of which the best groups are chosen"
     if chosen is None:
         return f"{known}, all released"
+    if isinstance(chosen, KeyTosses):
+        return f"{known}; a group of {_many(chosen.half, 'unit')} is shown half of the time, a smaller one less often"
     return f"{known}; a group is shown if its noisy count is at least {math.ceil(chosen.count)}"
 
 
@@ -186,7 +190,12 @@ def _aggregated(relation: Grouped) -> str:
     return ", ".join(texts) or "nothing"
 
 
-def _measurements(part: PreparedRelease) -> Iterator[str]:
+def _confidence(prepared: Prepared) -> float:
+    target = prepared.terms.target
+    return float(CONFIDENCE if target is None else target.confidence)
+
+
+def _measurements(part: PreparedRelease, confidence: float) -> Iterator[str]:
     plan = part.plan
     if plan.best is not None:
         chosen, (item,) = plan.best, part.release.aggregations
@@ -194,17 +203,24 @@ def _measurements(part: PreparedRelease) -> Iterator[str]:
         yield f"  the {_many(chosen.top.count, 'group')} of {which} {_call(item)}: {chosen.mechanism.describe()}"
         yield f"  a unit adds {chosen.low:,} to {chosen.high:,} (in steps) to any score, which is not released"
         return
-    if not plan.blocks and not plan.ranked:
+    if isinstance(plan.selection, KeyTosses):
+        yield f"  which groups are shown: {plan.selection.mechanism.describe()}"
+    elif not plan.blocks and not plan.ranked:
         yield "  nothing: the group keys are public"
     for measured in plan.blocks:
         yield f"  {measured.block.name}: {_norms(measured)}, {measured.mechanism.describe()} (in steps)"
     for ranked in plan.ranked:
         yield f"  x{ranked.measure} at rank {float(ranked.rank):g}: {ranked.mechanism.describe()} (in steps of rank)"
     for item in part.release.aggregations:
-        yield f"  {_call(item)}: {_expected(plan, item)}"
+        yield f"  {_call(item)}: {_expected(plan, item, confidence)}"
     for candidate in plan.candidates[1:]:
         ratio = math.exp(min(candidate.score - plan.candidates[0].score, 700.0))  # still a float
-        yield f"  not chosen: {candidate.name}, with {ratio:.2f} times the error"
+        worse = (
+            "the error"
+            if part.release.aggregations
+            else "the units in a group that is shown half of the time"
+        )
+        yield f"  not chosen: {candidate.name}, with {ratio:.2f} times {worse}"
 
 
 def _norms(measured: MeasuredBlock) -> str:
@@ -212,20 +228,16 @@ def _norms(measured: MeasuredBlock) -> str:
     return f"l1 sensitivity {_number(l1)}, l2 sensitivity {l2:,.6g}"
 
 
-def _expected(plan: Measured, item: Aggregation) -> str:
-    """The half-width that 95 of 100 answers will keep to, as far as it can be known beforehand."""
-    entry, place = AGGREGATES[item.function], plan.place(item)
+def _expected(plan: Measured, item: Aggregation, confidence: float) -> str:
+    """The half-width that so many of all answers will keep to, as far as it can be known beforehand."""
+    place = plan.place(item)
     if place is not None:
-        return (
-            f"expected to be at most {plan.ranked[place].rows(0.95):,.4g} rows from its rank, 95 times of 100"
-        )
-    if entry.ratio:
+        rows = plan.ranked[place].rows(confidence)
+        return f"expected to be at most {rows:,.4g} rows from its rank, {100 * confidence:.12g} times of 100"
+    half = predicted_half_width(plan, item, confidence)
+    if half is None:
         return f"expected 95% half-width about {1.96 * predicted_std(plan, item):,.4g} / number of rows"
-    block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
-    half = intervals.half_width(plan.blocks[block].mechanism, weights, 0.95)
-    std = plan.blocks[block].std(weights)
-    step = predicted_std(plan, item) / std if std else 0.0
-    return f"expected 95% half-width {half * step:,.4g}"
+    return f"expected {100 * confidence:.12g}% half-width {half:,.4g}"
 
 
 def _price(engine: Engine, prepared: Prepared) -> Iterator[str]:
@@ -233,6 +245,8 @@ def _price(engine: Engine, prepared: Prepared) -> Iterator[str]:
     if not prepared.charges:
         yield "  nothing"
         return
+    if prepared.terms.target is not None:
+        yield f"  asked for {prepared.terms.target}: ε = {float(prepared.terms.epsilon):g} is the least that keeps to it"
     for quote in engine.quote(prepared):
         account = engine.account(quote.table)
         unit = account.accountant.symbol

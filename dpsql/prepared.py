@@ -5,26 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dpsql.accounting.events import Composed, Event
 from dpsql.analysis.choose import Measured, Price
-from dpsql.errors import ProgrammingError, QueryRejected
+from dpsql.analysis.keys import KeyTosses
+from dpsql.errors import LossError, ProgrammingError, QueryRejected
+from dpsql.loss import Amount, amount
+from dpsql.parameters import bound
 from dpsql.plan.nodes import Post, Release, released_columns
 from dpsql.plan.types import Value
 from dpsql.sql.dialect import DUCKDB
 from dpsql.sql.emit import Statement
 from dpsql.sql.options import Options
 from dpsql.sql.post import ORDINAL, Copies, Originals
+from dpsql.target import CONFIDENCE, Target, confidence_amount, error_amount
 
 Number = TypeVar("Number", Fraction, int)
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A query as it is asked: its text, parameters, loss and own contribution bound.
+    """A query as it is asked: its text, parameters, loss or accuracy, and own contribution bound.
 
-    `default` is the loss of a query that is asked with none, and says none itself. `dialect` is that of the text.
+    `default` is the loss of a query that is asked with none, nor with an accuracy, and says none itself. `dialect`
+    is that of the text.
     """
 
     sql: str
@@ -34,31 +39,123 @@ class Asked:
     max_groups: int | None = None
     default: Fraction | None = None
     dialect: str = DUCKDB
+    target_error: Fraction | None = None
+    confidence: Fraction | None = None
+
+    @classmethod
+    def of(
+        cls,
+        sql: str,
+        parameters: Sequence[Value],
+        *,
+        epsilon: Amount | None,
+        delta: Amount | None,
+        max_groups: int | None,
+        target_error: Amount | None,
+        confidence: Amount | None,
+        dialect: str,
+        default: Fraction | None,
+    ) -> Asked:
+        """A query as a program asks it.
+
+        Raises LossError for a number that is no loss, delta or accuracy, ProgrammingError for a text, parameter or
+        bound that is none, QueryRejected for an accuracy relative to the answer.
+        """
+        if not isinstance(sql, str):
+            raise ProgrammingError(f"a query is text, not {type(sql).__name__}", code="query_type")
+        loss = None if epsilon is None else amount(epsilon)
+        if max_groups is not None and (type(max_groups) is not int or max_groups < 1):
+            raise ProgrammingError("max_groups is a whole number from 1", code="max_groups")
+        part = None if delta is None else amount(delta, "delta")
+        if part is not None and part >= 1:
+            raise LossError("delta is a probability below 1", hint="delta=1e-8")
+        return cls(
+            str.__str__(sql),
+            bound(parameters),
+            loss,
+            part,
+            max_groups,
+            default,
+            dialect,
+            None if target_error is None else error_amount(target_error),
+            None if confidence is None else confidence_amount(confidence),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a query is answered at: its loss, its delta for group keys, None for a share, and its own bound."""
+    """What a query is answered at: its loss, its delta for group keys, None for a share, and its own bound.
+
+    `target` is the accuracy that the loss was found for, None where the loss was asked for.
+    """
 
     epsilon: Fraction
     delta: Fraction | None
     max_groups: int | None
+    target: Target | None = None
+
+    def targeted(self) -> dict[str, str] | None:
+        """The target and the loss that was found for it, for a receipt."""
+        if self.target is None:
+            return None
+        return {
+            "error": str(self.target.error),
+            "confidence": str(self.target.confidence),
+            "epsilon": str(self.epsilon),
+        }
 
 
-def terms(asked: Asked, options: Options) -> Terms:
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a query is asked for: a loss, or the least loss that meets a target, and the rest of the terms."""
+
+    loss: Fraction | Target
+    delta: Fraction | None
+    max_groups: int | None
+
+    def at(self, epsilon: Fraction) -> Terms:
+        """The terms at a loss."""
+        return Terms(
+            epsilon, self.delta, self.max_groups, self.loss if isinstance(self.loss, Target) else None
+        )
+
+
+def requested(asked: Asked, options: Options) -> Request:
     """What the call and the query say together.
 
     Raises QueryRejected where they say different things, ProgrammingError where nothing says the loss.
     """
+    delta = _agreed("delta", asked.delta, options.delta)
+    return Request(_loss(asked, options), delta, _agreed("max_groups", asked.max_groups, options.max_groups))
+
+
+def _loss(asked: Asked, options: Options) -> Fraction | Target:
     epsilon = _agreed("epsilon", asked.epsilon, options.epsilon)
+    error = _agreed("target_error", asked.target_error, options.target_error)
+    confidence = _agreed("confidence", asked.confidence, options.confidence)
+    if error is not None:
+        if epsilon is not None:
+            raise QueryRejected(
+                "the query is asked for with a loss and with an accuracy, and each decides the other",
+                code="ambiguous",
+                hint="say epsilon or target_error",
+            )
+        return Target(error, CONFIDENCE if confidence is None else confidence)
+    if confidence is not None:
+        raise QueryRejected(
+            "a confidence goes with the error that it is asked for",
+            code="target_error",
+            hint="target_error = 50, confidence = 0.95",
+        )
     if epsilon is None:
         epsilon = asked.default
     if epsilon is None:
         raise ProgrammingError(
-            "how much may this query lose?", code="epsilon_missing", hint="execute(…, epsilon=0.1)"
+            "how much may this query lose?",
+            code="epsilon_missing",
+            hint="execute(…, epsilon=0.1), or execute(…, target_error=50)",
         )
-    delta = _agreed("delta", asked.delta, options.delta)
-    return Terms(epsilon, delta, _agreed("max_groups", asked.max_groups, options.max_groups))
+    return epsilon
 
 
 def _agreed(name: str, called: Number | None, written: Number | None) -> Number | None:
@@ -86,6 +183,32 @@ class PreparedRelease:
         """The columns of the released table with their engine types, and the ordinal of its rows."""
         named = [(column.name, column.type.value) for column in released_columns(self.release)]
         return [*named, (ORDINAL, "BIGINT")]
+
+    @property
+    def mechanisms(self) -> list[dict[str, Any]]:
+        """What is noised, chosen or tossed for, and how: for receipts and the ledger."""
+        noised: list[dict[str, Any]] = [
+            {
+                "statistic": measured.block.name,
+                "noise": measured.mechanism.describe(),
+                "l1_sensitivity": str(measured.sensitivity.l1),
+                "l2_sensitivity_squared": str(measured.sensitivity.l2_squared),
+                "cells": len(measured.block.cells),
+            }
+            for measured in self.plan.blocks
+        ]
+        if self.plan.best is not None:
+            best = self.plan.best
+            noised.append(
+                {"statistic": f"the {best.top.count} best groups", "noise": best.mechanism.describe()}
+            )
+        noised += [
+            {"statistic": f"x{ranked.measure} at rank {ranked.rank}", "noise": ranked.describe()}
+            for ranked in self.plan.ranked
+        ]
+        if isinstance(self.plan.selection, KeyTosses):
+            noised.append({"statistic": "keys", "noise": self.plan.selection.mechanism.describe()})
+        return noised
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +252,11 @@ class Prepared:
     def tables(self) -> tuple[str, ...]:
         """The private tables that are read."""
         return tuple(dict.fromkeys(table for release in self.releases for table in release.tables))
+
+    @property
+    def mechanisms(self) -> list[dict[str, Any]]:
+        """What is noised, chosen or tossed for by all releases, and how."""
+        return [mechanism for release in self.releases for mechanism in release.mechanisms]
 
     @property
     def event(self) -> Event | None:

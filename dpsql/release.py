@@ -15,6 +15,7 @@ from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.blocks import ROWS, UNITS, Statistic
 from dpsql.analysis.choose import KeySelection, Measured, statistic_of
 from dpsql.analysis.domains import product
+from dpsql.analysis.keys import KeyTosses
 from dpsql.analysis.ranks import Window
 from dpsql.backends import Exact
 from dpsql.mechanisms import Entropy
@@ -55,7 +56,7 @@ def release(plan: Measured, statement: Statement, exact: Exact, entropy: Entropy
     shown = [
         (group, cells)
         for group, cells in zip(groups, noisy, strict=True)
-        if plan.selection is None or _passes(plan.selection, plan.analysis, group.moments, cells)
+        if plan.selection is None or _passes(plan.selection, plan.analysis, group.moments, cells, entropy)
     ]
     chosen = [
         (
@@ -128,8 +129,16 @@ def _noised(plan: Measured, groups: Sequence[Mapping[Statistic, int]], entropy: 
     return [tuple(column[index] for column in columns) for index in range(len(groups))]
 
 
-def _passes(chosen: KeySelection, analysis: Analysis, moments: Mapping[Statistic, int], cells: Cells) -> bool:
+def _passes(
+    chosen: KeySelection | KeyTosses,
+    analysis: Analysis,
+    moments: Mapping[Statistic, int],
+    cells: Cells,
+    entropy: Entropy,
+) -> bool:
     units = moments[UNITS if analysis.bound.per_unit else ROWS]
+    if isinstance(chosen, KeyTosses):
+        return chosen.shows(units, entropy)
     return units >= chosen.min_frequency and sum(cells[chosen.block]) >= chosen.threshold
 
 

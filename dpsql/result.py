@@ -35,7 +35,8 @@ class Receipt:
     """What was done, for the owner's files: nothing in it depends on private data but the values.
 
     `plan` is the digest of the plan, `mechanisms` says what was noised and how, `loss` is the event as
-    the accountant saw it, `entries` are the ledger's.
+    the accountant saw it, `entries` are the ledger's. `target` is the accuracy that was asked for, with the ε that
+    was found for it; None where the loss was asked for.
     """
 
     query: str
@@ -49,6 +50,7 @@ class Receipt:
     loss: dict[str, Any] | None
     entries: tuple[dict[str, Any], ...]
     versions: dict[str, str]
+    target: dict[str, str] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The receipt as JSON-serialisable data."""

@@ -35,7 +35,7 @@ class Uncertainty:
         return tuple(zip(*columns, strict=True))
 
     def _scales(self, column: int) -> tuple[float | None, ...]:
-        found = _linear(self.trace.outputs[column])
+        found = linear(self.trace.outputs[column])
         item = None if found is None else self._aggregation(found.of)
         if found is None or item is None or item.rank is not None:
             return (None,) * len(self.origin)
@@ -48,7 +48,7 @@ class Uncertainty:
 
     def interval(self, row: int, column: int, confidence: float) -> Ends:
         """The confidence interval of a cell; None if it is derived."""
-        found = _linear(self.trace.outputs[column])
+        found = linear(self.trace.outputs[column])
         item = None if found is None else self._aggregation(found.of)
         if found is None or item is None or item.rank is not None:
             return None
@@ -128,7 +128,7 @@ class Origins:
 
 
 @dataclass(frozen=True, slots=True)
-class _Linear:
+class Linear:
     """A released column times a factor, plus a shift."""
 
     of: Released
@@ -136,14 +136,14 @@ class _Linear:
     shift: float = 0.0
 
 
-def _linear(expr: Expr) -> _Linear | None:
+def linear(expr: Expr) -> Linear | None:
     """An expression as a linear one of a single released column, where it is that."""
     if isinstance(expr, Released):
-        return _Linear(expr)
+        return Linear(expr)
     if not isinstance(expr, Call):
         return None
     name, parts = expr.function.name, [part for part in expr.arguments if not isinstance(part, Literal)]
-    inner = _linear(parts[0]) if len(parts) == 1 else None
+    inner = linear(parts[0]) if len(parts) == 1 else None
     constants = [part.value for part in expr.arguments if isinstance(part, Literal)]
     if inner is None or not all(type(value) in (int, float) for value in constants):
         return None
@@ -151,18 +151,18 @@ def _linear(expr: Expr) -> _Linear | None:
     first = expr.arguments[0] is parts[0]
     match name, numbers:
         case "negate", []:
-            return _Linear(inner.of, -inner.factor, -inner.shift)
+            return Linear(inner.of, -inner.factor, -inner.shift)
         case "cast_double", []:
             return inner
         case "multiply", [by]:
-            return _Linear(inner.of, inner.factor * by, inner.shift * by)
+            return Linear(inner.of, inner.factor * by, inner.shift * by)
         case "divide", [by] if first and by != 0:
-            return _Linear(inner.of, inner.factor / by, inner.shift / by)
+            return Linear(inner.of, inner.factor / by, inner.shift / by)
         case "add", [by]:
-            return _Linear(inner.of, inner.factor, inner.shift + by)
+            return Linear(inner.of, inner.factor, inner.shift + by)
         case "subtract", [by]:
             sign = 1.0 if first else -1.0
-            return _Linear(inner.of, inner.factor * sign, (inner.shift - by) * sign)
+            return Linear(inner.of, inner.factor * sign, (inner.shift - by) * sign)
         case _:
             return None
 

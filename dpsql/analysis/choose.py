@@ -24,12 +24,20 @@ from dpsql.analysis.blocks import (
     total_block,
     units_block,
 )
+from dpsql.analysis.keys import KeyTosses, key_tosses
 from dpsql.analysis.lattice import Lattice
 from dpsql.analysis.ranks import Ranked
 from dpsql.analysis.sensitivity import sensitivity
 from dpsql.analysis.stability import PublicFacts
 from dpsql.errors import QueryRejected
-from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric, Mechanism, Sensitivity
+from dpsql.mechanisms import (
+    DiscreteGaussian,
+    Exponential,
+    Geometric,
+    Mechanism,
+    PartitionSelection,
+    Sensitivity,
+)
 from dpsql.plan.nodes import Aggregation
 
 _NO_NOISE = 1e-300
@@ -67,6 +75,11 @@ class KeySelection:
         """The threshold as a number of units or rows."""
         return Fraction(self.threshold, self.scale)
 
+    @property
+    def half(self) -> int:
+        """The fewest units of a group that is shown half of the time or more."""
+        return max(self.min_frequency, math.ceil(self.count))
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -82,7 +95,7 @@ class Measured:
 
     analysis: Analysis
     blocks: tuple[MeasuredBlock, ...]
-    selection: KeySelection | None
+    selection: KeySelection | KeyTosses | None
     event: Event | None
     candidates: tuple[Candidate, ...] = ()
     ranked: tuple[Ranked, ...] = ()
@@ -145,6 +158,8 @@ def choose(analysis: Analysis, price: Price, facts: PublicFacts) -> Measured:
             analysis, facts, top, min(price.epsilon * share, price.range(share)), price.range(share)
         )
         return Measured(analysis, (), None, groups.event, best=groups)
+    if analysis.selects and not analysis.release.aggregations:
+        return _keys_alone(analysis, price)
     least: Measured | None = None
     candidates = []
     asked = _asked_ranks(analysis)
@@ -164,6 +179,25 @@ def choose(analysis: Analysis, price: Price, facts: PublicFacts) -> Measured:
         return Measured(analysis, (), None, None)
     in_order = tuple(sorted(candidates, key=lambda candidate: candidate.score))
     return _with_selection(least, price.epsilon, price.delta, in_order)
+
+
+def _keys_alone(analysis: Analysis, price: Price) -> Measured:
+    """The keys by tosses, or by noisy counts that are not released, whichever shows the smaller groups.
+
+    The score is the log of how many units a group has that is shown half of the time.
+    """
+    tosses, event = key_tosses(analysis, price.epsilon, price.delta)
+    plans = [(PartitionSelection.name, tosses.half, Measured(analysis, (), tosses, event))]
+    for blocks in _layouts(analysis):
+        for name, measured, (noise,) in _noised(analysis, blocks, price, Fraction(1, len(blocks))):
+            plan = _with_selection(Measured(analysis, measured, None, noise), price.epsilon, price.delta, ())
+            if plan.selection is not None:
+                plans.append(
+                    (f"{name}: {', '.join(block.name for block in blocks)}", plan.selection.half, plan)
+                )
+    plans.sort(key=lambda each: each[1])
+    (_, _, chosen), *_ = plans
+    return replace(chosen, candidates=tuple(Candidate(name, math.log(half)) for name, half, _ in plans))
 
 
 def needed(analysis: Analysis) -> dict[Statistic, None]:

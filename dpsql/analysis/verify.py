@@ -21,11 +21,16 @@ from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.best import Best
 from dpsql.analysis.blocks import ROWS, UNITS, Block, Statistic
 from dpsql.analysis.choose import Measured
+from dpsql.analysis.keys import KeyTosses
 from dpsql.analysis.ranks import Ranked
 from dpsql.errors import VerificationError
 from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric
+from dpsql.mechanisms.coin import exp_bounds
 
 Vector = tuple[int, ...]
+
+_PLACES = 40
+"""Decimal places to which laws without an exact number are compared."""
 
 
 def verify(plan: Measured) -> None:
@@ -45,6 +50,8 @@ def verify(plan: Measured) -> None:
                 spent["gaussian"] += l2_squared / (2 * variance)
             case other:
                 raise VerificationError(f"no rule for the noise {other.name}")
+    if isinstance(plan.selection, KeyTosses):
+        spent["pure"] += plan.selection.mechanism.epsilon * _changed(plan.analysis)
     chosen = sum((_range(part, plan.analysis) for part in plan.ranked), start=Fraction(0))
     charged = _charged(plan.event)
     if chosen > charged["range"]:
@@ -149,6 +156,9 @@ def _verify_selection(plan: Measured, delta: Fraction) -> None:
     chosen = plan.selection
     if chosen is None:
         raise VerificationError("keys are shown that no selection has chosen")
+    if isinstance(chosen, KeyTosses):
+        _verify_tosses(plan.analysis, chosen, delta)
+        return
     measured = plan.blocks[chosen.block]
     bound = plan.analysis.bound
     # The block must count units, or rows where a row is a unit; then one more unit adds one `scale`.
@@ -159,3 +169,24 @@ def _verify_selection(plan: Measured, delta: Fraction) -> None:
     leak = Fraction(measured.mechanism.sum_tail_up(len(weights), chosen.threshold - alone)) * bound.groups
     if leak > delta or chosen.min_frequency < bound.min_frequency:
         raise VerificationError("a lone unit's key is shown more often than delta allows")
+
+
+def _changed(analysis: Analysis) -> int:
+    """How many groups one unit changes: those that it enters, and where it replaces another those of that one."""
+    return analysis.bound.groups + (analysis.bound.groups if analysis.replace else 0)
+
+
+def _verify_tosses(analysis: Analysis, chosen: KeyTosses, delta: Fraction) -> None:
+    """Holds the law of the tosses to both inequalities of (ε, δ), from no unit to where the chance nears 1."""
+    rule = chosen.mechanism
+    if not analysis.bound.per_unit and analysis.bound.rows != 1:
+        raise VerificationError("the selection does not count privacy units")
+    if rule.delta * _changed(analysis) > delta or chosen.min_frequency < max(1, analysis.bound.min_frequency):
+        raise VerificationError("a lone unit's key is shown more often than delta allows")
+    half = rule.half()
+    tried = {*range(4), half // 2, half - 2, half - 1, half, half + 1, 2 * half}
+    shrunk = Fraction(exp_bounds(rule.epsilon, _PLACES)[0], 10**_PLACES)
+    for units in tried:
+        (_, less), (more, _) = rule.bounds(units, _PLACES), rule.bounds(units + 1, _PLACES)
+        if (more - rule.delta) * shrunk > less or (1 - less - rule.delta) * shrunk > 1 - more:
+            raise VerificationError("the tosses show a group more often than their loss allows")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpsql.cli.options import (
     Analyst,
+    Confidence,
     Database,
     Delta,
     Dialect,
@@ -12,6 +13,7 @@ from dpsql.cli.options import (
     MaxGroups,
     PolicyFile,
     Sql,
+    TargetError,
     needed,
     opened,
     text_of,
@@ -28,6 +30,8 @@ def explain(
     epsilon: Epsilon = None,
     delta: Delta = None,
     max_groups: MaxGroups = None,
+    target_error: TargetError = None,
+    confidence: Confidence = None,
     dialect: Dialect = "duckdb",
 ) -> None:
     """Show the plan of a query and what it would cost.
@@ -36,6 +40,15 @@ def explain(
     is read.
     """
     text = text_of(sql)
-    needed(epsilon, text, dialect)
+    needed(epsilon, target_error, text, dialect)
     with opened(database, policy, ledger, analyst) as connection:
-        print(connection.explain(text, epsilon=epsilon, delta=delta, max_groups=max_groups, dialect=dialect))
+        explanation = connection.explain(
+            text,
+            epsilon=epsilon,
+            delta=delta,
+            max_groups=max_groups,
+            target_error=target_error,
+            confidence=confidence,
+            dialect=dialect,
+        )
+        print(explanation)

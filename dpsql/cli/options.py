@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpsql.errors import LossError, ProgrammingError
+from dpsql.errors import LossError, ProgrammingError, QueryRejected
 from dpsql.loss import amount
+from dpsql.target import CONFIDENCE, Target, confidence_amount, error_amount
 
 if TYPE_CHECKING:
     from dpsql.connection import Connection
@@ -24,9 +26,21 @@ def _delta(text: str) -> Fraction:
 
 
 def _amount(text: str, name: str) -> Fraction:
+    return _read(lambda: amount(text, name))
+
+
+def _target_error(text: str) -> Fraction:
+    return _read(lambda: error_amount(text))
+
+
+def _confidence(text: str) -> Fraction:
+    return _read(lambda: confidence_amount(text))
+
+
+def _read(number: Callable[[], Fraction]) -> Fraction:
     try:
-        return amount(text, name)
-    except LossError as error:
+        return number()
+    except (LossError, QueryRejected) as error:
         raise typer.BadParameter(error.message) from None
 
 
@@ -61,6 +75,24 @@ Epsilon = Annotated[
         parser=_epsilon,
         metavar="NUMBER",
         help="The loss that a query is asked for with.",
+        show_default=False,
+    ),
+]
+TargetError = Annotated[
+    Fraction | None,
+    typer.Option(
+        parser=_target_error,
+        metavar="NUMBER",
+        help="Instead of epsilon: the largest error of a value, which finds the least epsilon that keeps to it.",
+        show_default=False,
+    ),
+]
+Confidence = Annotated[
+    Fraction | None,
+    typer.Option(
+        parser=_confidence,
+        metavar="NUMBER",
+        help="How often a value keeps to the target error. [default: 0.95]",
         show_default=False,
     ),
 ]
@@ -110,16 +142,38 @@ def opened(database: Path, policy: Path | None, ledger: Path | None, analyst: st
     return dpsql.connect(str(database), policy=policy_of(database, policy), ledger=ledger, analyst=analyst)
 
 
-def needed(epsilon: Fraction | None, sql: str, dialect: str) -> Fraction:
-    """The loss that the option gives, or the query itself. Raises ProgrammingError if neither does."""
+def needed(
+    epsilon: Fraction | None, target_error: Fraction | None, sql: str, dialect: str
+) -> Fraction | None:
+    """The loss that the option gives, or the query itself; None for an accuracy.
+
+    Raises ProgrammingError if there is neither.
+    """
     from dpsql.sql.parse import stated
 
-    epsilon = stated(sql, dialect).epsilon if epsilon is None else epsilon
-    if epsilon is None:
+    said = stated(sql, dialect)
+    if epsilon is None and target_error is None and said.epsilon is None and said.target_error is None:
         raise ProgrammingError(
-            "how much may the query lose?", code="epsilon_missing", hint="--epsilon 0.1, or -e 0.1"
+            "how much may the query lose?",
+            code="epsilon_missing",
+            hint="--epsilon 0.1, or -e 0.1; or, for an accuracy, --target-error 50",
         )
-    return epsilon
+    return said.epsilon if epsilon is None else epsilon
+
+
+def target_of(
+    epsilon: Fraction | None, target_error: Fraction | None, confidence: Fraction | None
+) -> Target | None:
+    """The accuracy that options give, None without one. Raises ProgrammingError beside a loss."""
+    if target_error is None and confidence is None:
+        return None
+    if epsilon is not None or target_error is None:
+        raise ProgrammingError(
+            "--epsilon goes alone, and --confidence goes with --target-error",
+            code="ambiguous",
+            hint="--epsilon 0.1, or --target-error 50 --confidence 0.95",
+        )
+    return Target(target_error, CONFIDENCE if confidence is None else confidence)
 
 
 def text_of(sql: str) -> str:

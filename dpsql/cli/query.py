@@ -9,6 +9,7 @@ import typer
 
 from dpsql.cli.options import (
     Analyst,
+    Confidence,
     Database,
     Delta,
     Dialect,
@@ -17,10 +18,12 @@ from dpsql.cli.options import (
     MaxGroups,
     PolicyFile,
     Sql,
+    TargetError,
     needed,
     opened,
     text_of,
 )
+from dpsql.connection import AskedFor
 from dpsql.shell.answers import Format
 
 Style = Annotated[Format, typer.Option("--format", "-f", help="How the answer is written.")]
@@ -36,6 +39,8 @@ def query(
     epsilon: Epsilon = None,
     delta: Delta = None,
     max_groups: MaxGroups = None,
+    target_error: TargetError = None,
+    confidence: Confidence = None,
     dialect: Dialect = "duckdb",
     style: Style = Format.TABLE,
 ) -> None:
@@ -50,14 +55,20 @@ def query(
     from dpsql.shell.view import View, dim
 
     text = text_of(sql)
-    loss = needed(epsilon, text, dialect)
+    loss = needed(epsilon, target_error, text, dialect)
     with opened(database, policy, ledger, analyst) as connection:
+        terms: AskedFor = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "max_groups": max_groups,
+            "target_error": target_error,
+            "confidence": confidence,
+            "dialect": dialect,
+        }
         if is_explain(text):
-            print(
-                connection.explain(text, epsilon=epsilon, delta=delta, max_groups=max_groups, dialect=dialect)
-            )
+            print(connection.explain(text, **terms))
             return
-        result = connection.query(text, epsilon=epsilon, delta=delta, max_groups=max_groups, dialect=dialect)
+        result = connection.query(text, **terms)
         print(written(result, style, View.of(sys.stdout)), flush=True)
         beside = sys.stdout if style is Format.TABLE else sys.stderr
         cost = charged(result.receipt, loss, connection.budget().values())

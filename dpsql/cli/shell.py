@@ -10,6 +10,7 @@ import typer
 
 from dpsql.cli.options import (
     Analyst,
+    Confidence,
     Database,
     Delta,
     Dialect,
@@ -17,8 +18,10 @@ from dpsql.cli.options import (
     LedgerFile,
     MaxGroups,
     PolicyFile,
+    TargetError,
     opened,
     policy_of,
+    target_of,
 )
 
 if TYPE_CHECKING:
@@ -34,6 +37,8 @@ def shell(
     epsilon: Epsilon = None,
     delta: Delta = None,
     max_groups: MaxGroups = None,
+    target_error: TargetError = None,
+    confidence: Confidence = None,
     dialect: Dialect = "duckdb",
 ) -> None:
     """Ask one question after another.
@@ -47,8 +52,11 @@ def shell(
     from dpsql.sql.dialect import require
 
     require(dialect)
+    target = target_of(epsilon, target_error, confidence)
     with opened(database, policy, ledger, analyst) as connection:
-        state = State(connection, View.of(sys.stdout), epsilon, delta, max_groups, dialect=dialect)
+        state = State(
+            connection, View.of(sys.stdout), epsilon, delta, max_groups, dialect=dialect, target=target
+        )
         if sys.stdin.isatty() and sys.stdout.isatty():
             print(_banner(state, database, policy_of(database, policy)))
             interact(Session(state), history=history_file())
@@ -63,6 +71,8 @@ def _banner(state: State, database: Path, policy: Path) -> str:
     loss = "\\epsilon 0.1 says how much a query may lose"
     if state.epsilon is not None:
         loss = f"each query is asked for with ε {float(state.epsilon):g}"
+    elif state.target is not None:
+        loss = f"each query is asked for with {state.target}"
     return (
         f"dpsql {dpsql.__version__}: {database} under {policy}, which protects each {unit}\n"
         f"{loss}; \\? lists the commands, \\q leaves"

@@ -11,6 +11,7 @@ from dpsql.mechanisms.base import Mechanism, Sensitivity
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.mechanisms.gaussian import DiscreteGaussian
 from dpsql.mechanisms.geometric import Geometric
+from dpsql.mechanisms.partition_selection import PartitionSelection
 from dpsql.mechanisms.selection import Exponential, PermuteAndFlip
 
 MECHANISMS: tuple[type[Mechanism], ...] = (Geometric, DiscreteGaussian)
@@ -22,6 +23,7 @@ __all__ = [
     "Exponential",
     "Geometric",
     "Mechanism",
+    "PartitionSelection",
     "PermuteAndFlip",
     "Sensitivity",
     "SystemEntropy",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from enum import Enum
+from types import FunctionType
 
 from dpsql.plan.expr import Function
 from dpsql.plan.nodes import Post
@@ -23,6 +24,8 @@ def canonical(part: object) -> str:
     if dataclasses.is_dataclass(part):
         fields = (canonical(getattr(part, item.name)) for item in dataclasses.fields(part) if item.init)
         return f"({type(part).__name__} {' '.join(fields)})"
+    if isinstance(part, FunctionType):
+        return part.__qualname__  # its text would say where it lies in memory
     return f"{type(part).__name__}:{part!r}"
 
 

@@ -13,6 +13,7 @@ from dpsql.shell import costs, describe
 from dpsql.shell.answers import Format
 from dpsql.shell.state import Reply, State
 from dpsql.shell.view import table
+from dpsql.target import CONFIDENCE, Target, confidence_amount, error_amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,13 @@ def terms(state: State, sql: str) -> dict[str, Any]:
     from dpsql.sql.parse import stated
 
     said = stated(sql, state.dialect)
-    epsilon = said.epsilon or state.epsilon
-    if epsilon is None:
+    epsilon, error, confidence = said.epsilon, said.target_error, said.confidence
+    if epsilon is None and error is None:
+        if state.target is not None:
+            error, confidence = state.target.error, confidence or state.target.confidence
+        else:
+            epsilon = state.epsilon
+    if epsilon is None and error is None:
         raise ProgrammingError(
             "how much may a query lose? No epsilon is set",
             code="epsilon_missing",
@@ -68,6 +74,8 @@ def terms(state: State, sql: str) -> dict[str, Any]:
         "epsilon": epsilon,
         "delta": said.delta or state.delta,
         "max_groups": said.max_groups or state.max_groups,
+        "target_error": error,
+        "confidence": confidence,
         "dialect": state.dialect,
     }
 
@@ -85,10 +93,22 @@ def _budget(state: State, _: str) -> Reply:
 
 def _epsilon(state: State, text: str) -> Reply:
     if text:
-        state.epsilon = amount(text)
+        state.epsilon, state.target = amount(text), None
+    if state.target is not None:
+        return _target(state, "")
     if state.epsilon is None:
         return Reply("no epsilon is set: \\epsilon 0.1 sets it")
     return Reply(f"a query is asked for with ε {costs.rounded(state.epsilon, 6)}")
+
+
+def _target(state: State, text: str) -> Reply:
+    error, _, confidence = text.partition(" ")
+    if error:
+        often = confidence_amount(confidence.strip()) if confidence else CONFIDENCE
+        state.target = None if error.lower() == "off" else Target(error_amount(error), often)
+    if state.target is None:
+        return Reply("no accuracy is asked for: \\target 50 asks for ±50 in 95% of answers")
+    return Reply(f"a query is asked for with {state.target}, at the least ε that keeps to it")
 
 
 def _delta(state: State, text: str) -> Reply:
@@ -149,6 +169,7 @@ COMMANDS = (
     Command(("budget",), "", "what is spent and what is left, table by table", _budget),
     Command(("explain",), "SELECT …", "the plan of a query, what is proved of it, and its price", explain),
     Command(("epsilon",), "[ε]", "the loss that each query is asked for with", _epsilon),
+    Command(("target",), "[ERROR [CONFIDENCE]|off]", "the largest error that a value may have, instead of a loss", _target),
     Command(("delta",), "[δ|auto]", "what a query spends on choosing group keys", _delta),
     Command(("groups",), "[N|auto]", "the most groups of one privacy unit that count", _groups),
     Command(("format",), "[FORMAT]", "how answers are written: table, csv, json or markdown", _format),

@@ -39,8 +39,10 @@ def percent_left(state: BudgetState) -> int:
 def charged(receipt: Receipt, epsilon: Fraction | None, states: Iterable[BudgetState]) -> str:
     """One line a table: what the answer was charged, what is left.
 
-    `epsilon` is the loss that was asked for.
+    `epsilon` is the loss that was asked for; a receipt with an accuracy holds the one that was found for it.
     """
+    if receipt.target is not None:
+        epsilon = Fraction(receipt.target["epsilon"])
     known = {state.table: state for state in states}
     lines = []
     for entry in receipt.entries:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dpsql.connection import Connection
 from dpsql.shell.answers import Format
 from dpsql.shell.view import View
+from dpsql.target import Target
 
 if TYPE_CHECKING:
     from dpsql.result import Receipt
@@ -27,7 +28,7 @@ class Reply:
 class State:
     """The connection, how answers are shown, and what a query asks for unless it is changed.
 
-    `epsilon` is None until somebody says what a query may lose. `table` is the private table that was
+    `epsilon` is None until somebody says what a query may lose; `target`, where there is one, goes before it. `table` is the private table that was
     charged last, `receipt` that of the last answer.
     """
 
@@ -40,3 +41,4 @@ class State:
     table: str | None = None
     receipt: Receipt | None = None
     dialect: str = "duckdb"
+    target: Target | None = None

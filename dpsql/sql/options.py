@@ -18,6 +18,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from dpsql.errors import LossError, QueryRejected
 from dpsql.loss import amount
 from dpsql.sql.refuse import Source
+from dpsql.target import confidence_amount, relative_target
 
 _SETS = {TokenType.UNION, TokenType.INTERSECT, TokenType.EXCEPT}
 _WRITTEN = re.compile(r"\S")
@@ -34,6 +35,8 @@ class Options:
     epsilon: Fraction | None = None
     delta: Fraction | None = None
     max_groups: int | None = None
+    target_error: Fraction | None = None
+    confidence: Fraction | None = None
     unit: exp.Column | None = None
 
 
@@ -108,14 +111,21 @@ class _Clause:
             ):
                 return options
 
-    def loss(self, name: str) -> Fraction:
-        """A number above zero."""
-        word = self._number(name)
+    def loss(self, name: str, read: Callable[[str], Fraction] | None = None) -> Fraction:
+        """A number above zero, as `read` takes it."""
+        word, text = self._number(name)
         try:
-            return amount(word.text, name)
+            return amount(text, name) if read is None else read(text)
         except LossError as error:
             problem = error.message
         self._refuse(word, "constant", problem)
+
+    def error(self) -> Fraction:
+        """An error in the values' own units; as a part of the answer it would be a text."""
+        if self._is(TokenType.STRING):
+            refusal = relative_target()
+            self._refuse(self.tokens[self.place], refusal.code, refusal.message, refusal.hint)
+        return self.loss("target_error")
 
     def delta(self) -> Fraction:
         """A probability above zero."""
@@ -128,10 +138,10 @@ class _Clause:
 
     def groups(self) -> int:
         """A whole number from 1."""
-        word = self._number("max_groups_contributed")
-        if not (word.text.isascii() and word.text.isdigit() and 0 < int(word.text[:20]) < 2**63):
+        word, text = self._number("max_groups_contributed")
+        if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) < 2**63):
             self._refuse(word, "constant", "max_groups_contributed is a whole number from 1")
-        return int(word.text)
+        return int(text)
 
     def column(self) -> exp.Column:
         """The name of a column, with its table's before it or not."""
@@ -150,8 +160,16 @@ class _Clause:
         name.meta["start"] = word.start
         return name
 
-    def _number(self, name: str) -> Token:
-        return self._next(TokenType.NUMBER, f"a number for {name}")
+    def _number(self, name: str) -> tuple[Token, str]:
+        """The word that a number begins with, and its text; one that begins with its point is two words."""
+        first = self.tokens[min(self.place, len(self.tokens) - 1)]
+        if self._is(TokenType.DOT) and self._is(TokenType.NUMBER, ahead=1):
+            second = self.tokens[self.place + 1]
+            if second.start == first.end + 1:
+                self.place += 2
+                return first, f".{second.text}"
+        word = self._next(TokenType.NUMBER, f"a number for {name}")
+        return word, word.text
 
     def _is(self, kind: TokenType, text: str | None = None, *, ahead: int = 0) -> bool:
         if self.place + ahead >= len(self.tokens):
@@ -179,6 +197,8 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[_Clause], Any]]] = {
     "epsilon": ("epsilon", lambda clause: clause.loss("epsilon")),
     "delta": ("delta", _Clause.delta),
     "max_groups_contributed": ("max_groups", _Clause.groups),
+    "target_error": ("target_error", _Clause.error),
+    "confidence": ("confidence", lambda clause: clause.loss("confidence", confidence_amount)),
     "privacy_unit_column": ("unit", _Clause.column),
 }
 """The options by name: what each sets, and how its value is read."""

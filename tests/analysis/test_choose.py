@@ -8,8 +8,11 @@ import pytest
 from laws.worlds import World, policy
 
 import dpsql
-from dpsql.analysis.choose import predicted_std
-from dpsql.mechanisms import DiscreteGaussian, Geometric
+from dpsql.accounting import Composed, Pure, Selection
+from dpsql.analysis.choose import KeySelection, predicted_std
+from dpsql.analysis.keys import KeyTosses
+from dpsql.mechanisms import DiscreteGaussian, Geometric, PartitionSelection
+from tests.entropy import ScriptedEntropy
 
 
 def blocks(sql: str, **rules: object) -> list[str]:
@@ -86,3 +89,54 @@ def test_unknown_keys_need_a_delta() -> None:
     with pytest.raises(dpsql.QueryRejected, match="delta") as caught:
         World(rules).prepare("SELECT k, COUNT(*) FROM t GROUP BY k")
     assert caught.value.code == "delta_required"
+
+
+KEYS = "SELECT k FROM t GROUP BY k"
+
+
+@pytest.mark.parametrize("sql", [KEYS, "SELECT DISTINCT k FROM t", f"{KEYS} ORDER BY k LIMIT 3"])
+def test_keys_alone_are_tossed_for_where_noise_is_pure(sql: str) -> None:
+    """At equal price a toss shows smaller groups than a geometric count; nothing is noised beside it."""
+    plan = World(policy(domain=False, accountant="pure")).prepare(sql).plan
+    assert isinstance(plan.selection, KeyTosses)
+    assert plan.blocks == ()
+    names = [candidate.name for candidate in plan.candidates]
+    assert names == ["partition selection", "geometric: units"]
+    assert plan.candidates[0].score < plan.candidates[1].score
+
+
+def test_keys_alone_are_counted_where_gaussian_noise_is_charged() -> None:
+    """A Gaussian count that is not released shows smaller groups at the same ρ than any toss of that ε."""
+    plan = World(policy(domain=False)).prepare(KEYS).plan
+    assert isinstance(plan.selection, KeySelection)
+    names = [candidate.name for candidate in plan.candidates]
+    assert names == ["discrete gaussian: units", "partition selection", "geometric: units"]
+
+
+@pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_the_groups_of_a_unit_share_loss_and_delta(neighbors: str, most: int) -> None:
+    """Each toss has an equal part of ε and of δ; a unit that is replaced leaves as many groups as it enters."""
+    plan = (
+        World(policy(domain=False, accountant="pure", neighbors=neighbors, rows=3)).prepare(KEYS, most).plan
+    )
+    chosen, changed = plan.selection, most * (2 if neighbors == "replace" else 1)
+    assert isinstance(chosen, KeyTosses)
+    assert chosen.groups == changed
+    assert chosen.mechanism == PartitionSelection(Fraction(1, changed), chosen.delta / changed)
+    assert plan.event == Composed((Pure(Fraction(1)), Selection(chosen.delta)))
+
+
+def test_a_minimum_of_units_moves_the_tosses() -> None:
+    """Below it a group is never shown; at it as often as one of a single unit without it."""
+    chosen = World(policy(domain=False, accountant="pure", min_frequency=10)).prepare(KEYS).plan.selection
+    assert isinstance(chosen, KeyTosses)
+    assert not any(chosen.shows(units, ScriptedEntropy([0])) for units in range(10))
+    assert chosen.shows(10, ScriptedEntropy([0]))
+    assert chosen.half == chosen.mechanism.half() + 9
+
+
+def test_an_aggregate_beside_the_keys_is_noised() -> None:
+    """Where a count is released anyway, its threshold takes no loss of its own."""
+    plan = World(policy(domain=False, accountant="pure")).prepare("SELECT k, COUNT(*) FROM t GROUP BY k").plan
+    assert isinstance(plan.selection, KeySelection)

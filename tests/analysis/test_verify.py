@@ -11,9 +11,10 @@ from laws.worlds import World, policy
 
 from dpsql.accounting import BoundedRange, Composed, Gaussian, Pure, Selection
 from dpsql.analysis.choose import Measured
+from dpsql.analysis.keys import KeyTosses
 from dpsql.analysis.verify import norms, verify
 from dpsql.errors import VerificationError
-from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric, Sensitivity
+from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric, PartitionSelection, Sensitivity
 
 SQL = "SELECT k, COUNT(*), AVG(x), COUNT(DISTINCT u) FROM t GROUP BY k"
 
@@ -54,6 +55,49 @@ def test_less_noise_is_refused(accountant: str, neighbors: str, block: int) -> N
     blocks[block] = dataclasses.replace(blocks[block], mechanism=less)
     with pytest.raises(VerificationError):
         verify(dataclasses.replace(measured, blocks=tuple(blocks)))
+
+
+@pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
+def test_tosses_for_keys_are_charged(neighbors: str) -> None:
+    """A sharper toss, a larger δ, a lower minimum or a smaller charge does not pass, nor what any less would serve."""
+    measured = plan(
+        "SELECT k FROM t GROUP BY k", domain=False, accountant="pure", neighbors=neighbors, min_frequency=3
+    )
+    verify(measured)
+    chosen = measured.selection
+    assert isinstance(chosen, KeyTosses)
+    assert chosen.groups == 2 * (2 if neighbors == "replace" else 1)
+    rule = chosen.mechanism
+    more = Fraction(1_000_001, 1_000_000)
+    for wrong in (
+        dataclasses.replace(chosen, mechanism=PartitionSelection(rule.epsilon * more, rule.delta)),
+        dataclasses.replace(chosen, mechanism=PartitionSelection(rule.epsilon, rule.delta * more)),
+        dataclasses.replace(chosen, min_frequency=2),
+    ):
+        with pytest.raises(VerificationError):
+            verify(dataclasses.replace(measured, selection=wrong))
+    event = measured.event
+    assert event == Composed((Pure(Fraction(1)), Selection(chosen.delta)))
+    for cheap in (
+        Pure(Fraction(1)),
+        Selection(chosen.delta),
+        Composed((Pure(Fraction(1, 2)), event.events[1])),
+    ):
+        with pytest.raises(VerificationError):
+            verify(dataclasses.replace(measured, event=cheap))
+
+
+@pytest.mark.parametrize("lift", ["1.0001", "1.5"])
+def test_a_law_that_is_not_as_private_as_it_says_is_refused(
+    lift: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The law of the tosses is held to its loss, whatever the mechanism says of itself."""
+    measured = plan("SELECT DISTINCT k FROM t", domain=False, accountant="pure")
+    sharper = PartitionSelection(Fraction(lift) * measured.selection.mechanism.epsilon, Fraction(1, 10**9))  # type: ignore[union-attr]
+    law = PartitionSelection.bounds
+    monkeypatch.setattr(PartitionSelection, "bounds", lambda _, units, places: law(sharper, units, places))
+    with pytest.raises(VerificationError, match="than their loss allows"):
+        verify(measured)
 
 
 def test_values_in_order_are_charged() -> None:

@@ -46,7 +46,8 @@ def test_a_careless_engine_takes_any_number_for_a_loss() -> None:
 @pytest.mark.parametrize("value", NO_LOSS, ids=map(str, range(len(NO_LOSS))))
 def test_an_epsilon_or_delta_that_is_none_is_refused(value: Any, capped: Connection) -> None:
     """NaN, infinities, zero, less, truth values and what is no number: LossError, nothing charged."""
-    for options in ({"epsilon": value}, {"delta": value}, {"epsilon": 1, "delta": value}):
+    targets: list[dict[str, Any]] = [{"target_error": value}, {"target_error": 9, "confidence": value}]
+    for options in ({"epsilon": value}, {"delta": value}, {"epsilon": 1, "delta": value}, *targets):
         for ask in (capped.query, capped.execute, capped.explain):
             with pytest.raises(dpsql.LossError):
                 ask(KEYS, **options)

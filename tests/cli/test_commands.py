@@ -226,3 +226,27 @@ def test_a_piped_shell(run: Run, study: Path) -> None:
     assert failed.code == 1
     assert "error[epsilon_missing]" in failed.err
     assert "charged to visits" in failed.out
+
+
+def test_a_query_may_be_asked_by_accuracy(run: Run, study: Path) -> None:
+    """`--target-error` and `--confidence` find the ε, which is told and charged; beside `--epsilon` they are refused."""
+    options = ("--target-error", "50", "--confidence", "0.9")
+    price, asked, _, *_ = run("explain", study, COUNT, *options).out.splitlines()
+    assert (price, asked.partition(": ")[0]) == ("Price", "  asked for ±50 in 90% of answers")
+    epsilon = asked.partition("ε = ")[2].split()[0]
+    ran = run("query", study, COUNT, *options)
+    assert ran.code == 0
+    assert ran.out.splitlines()[-1].startswith(f"charged to visits: ε {epsilon} ")
+    told = run("shell", study, *options, stdin=f"{COUNT};\n")
+    assert told.code == 0
+    assert f"charged to visits: ε {epsilon} " in told.out
+    sql = COUNT.replace(
+        "SELECT", "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(target_error = 50, confidence = 0.9)"
+    )
+    assert f"charged to visits: ε {epsilon} " in run("query", study, sql).out
+    for command in (("query", study, COUNT), ("explain", study, COUNT), ("shell", study)):
+        ran = run(*command, "-e", "1", "--target-error", "50")
+        assert (ran.code, "error[ambiguous]" in ran.err) == (1, True)
+        assert run(*command, "--target-error", "5%").code == 2
+        assert run(*command, "--target-error", "5", "--confidence", "95").code == 2
+    assert "error[ambiguous]" in run("shell", study, "--confidence", "0.9").err

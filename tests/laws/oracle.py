@@ -27,6 +27,7 @@ from dpsql.accounting import Ledger, open_ledger
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.analysis.analyse import analyse
 from dpsql.analysis.choose import KeySelection, Measured, Price, choose
+from dpsql.analysis.keys import KeyTosses
 from dpsql.analysis.stability import PublicFacts
 from dpsql.analysis.verify import verify
 from dpsql.backends.duckdb import DuckDBBackend
@@ -175,6 +176,11 @@ def within(plan: Measured, before: Statistics, after: Statistics) -> None:
     Each block is held to both norms, and the noise to its charge in the norm that it is made for. Where
     keys are selected, groups that are in one world alone are what delta is spent on.
     """
+    if isinstance(plan.selection, KeyTosses):
+        lost = Loss(epsilon=plan.selection.mechanism.epsilon * _tossed_apart(plan.selection, before, after))
+        if lost.epsilon > Loss.charged(plan.event).epsilon:
+            raise Moved(f"the tosses lose {lost} for {Loss.charged(plan.event)}")
+        return
     if plan.selection is not None:
         _appear(plan, plan.selection, before, after)
         _appear(plan, plan.selection, after, before)
@@ -194,6 +200,26 @@ def within(plan: Measured, before: Statistics, after: Statistics) -> None:
     price = Loss.charged(plan.event)
     if lost.epsilon > price.epsilon or lost.rho > price.rho or lost.range > price.range:
         raise Moved(f"the noise loses {lost} for {price}")
+
+
+def _tossed_apart(chosen: KeyTosses, before: Statistics, after: Statistics) -> int:
+    """How many groups one unit changes: as many as are paid for at most, and each by that unit alone.
+
+    Groups of fewer units than are ever shown are all alike, whether or not the engine gives them.
+    """
+    nobody = ((0,),)
+    moves = [
+        abs(
+            max(chosen.min_frequency - 1, after.get(group, nobody)[0][0])
+            - max(chosen.min_frequency - 1, before.get(group, nobody)[0][0])
+        )
+        for group in before.keys() | after.keys()
+    ]
+    if max(moves, default=0) > 1:
+        raise Moved(f"a group changes by {max(moves)} units, not by 1,")
+    if sum(moves) > chosen.groups:
+        raise Moved(f"{sum(moves)} groups change, not {chosen.groups},")
+    return sum(moves)
 
 
 def _appear(plan: Measured, chosen: KeySelection, here: Statistics, there: Statistics) -> None:

@@ -294,9 +294,7 @@ def _recorded(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
         blocks = []
         for block, measured in enumerate(plan.blocks):
             cells = {
-                (number, block, keys, at): cell
-                for keys in groups
-                for at, cell in enumerate(groups[keys][block])
+                (number, block, keys, at): x for keys in groups for at, x in enumerate(groups[keys][block])
             }
             taped = Taped(measured.mechanism, cells, tape, given, sizes)
             blocks.append(replace(measured, mechanism=taped))  # type: ignore[arg-type]

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 import duckdb
 
 from dpsql.accounting import open_ledger
+from dpsql.analysis.blocks import ROWS, UNITS
 from dpsql.analysis.choose import Measured, MeasuredBlock
+from dpsql.analysis.keys import KeyTosses
 from dpsql.analysis.ranks import Window
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
@@ -65,6 +67,7 @@ def policy(
     domain: bool = True,
     accountant: str = "zcdp",
     partition: bool = False,
+    min_frequency: int = 1,
 ) -> dict[str, Any]:
     """A policy over the tiny schema."""
     table: dict[str, Any] = {
@@ -81,6 +84,8 @@ def policy(
         table["rows_per_unit"] = rows
     if groups is not None:
         table["max_groups"] = groups
+    if min_frequency > 1:
+        table["min_frequency"] = min_frequency
     if partition:
         table["partition"] = "k"
     weights = {"k": {"type": "varchar"}, "w": {"type": "double", "bounds": [-1, 3]}}
@@ -130,11 +135,18 @@ class World:
 
 
 def cells_of(prepared: Prepared | PreparedRelease, exact: Exact) -> Statistics:
-    """The exact cells of each group, from what the engine gave for a plan's statement."""
-    blocks = [measured.block for measured in prepared.plan.blocks]
+    """The exact cells of each group, from what the engine gave for a plan's statement.
+
+    Where groups are tossed for, the units that the toss depends on stand in place of cells.
+    """
+    plan = prepared.plan
+    blocks = [measured.block for measured in plan.blocks]
+    tossed = isinstance(plan.selection, KeyTosses)
+    units = UNITS if plan.analysis.bound.per_unit else ROWS
     return {
         group.keys: (
             *(tuple(cell.exact(group.moments) for cell in block.cells) for block in blocks),
+            *([(group.moments[units],)] if tossed else ()),
             *group.windows,
         )
         for group in _groups(prepared.plan, prepared.statement, exact.reveal())

@@ -11,7 +11,7 @@ FAULTS = (
     Fault(
         "not-verified",
         "engine.py",
-        "        verify(plan)\n",
+        "    verify(plan)\n",
         "",
         "a plan with too little noise is charged and run",
         "tests/test_engine.py::test_a_plan_with_too_little_noise_is_neither_charged_nor_run",

@@ -138,8 +138,8 @@ FAULTS = (
     Fault(
         "cap-ignored",
         "engine.py",
-        "agreed.epsilon > cap:",
-        "agreed.epsilon > 10**40 * cap:",
+        "Target) and loss > cap:",
+        "Target) and loss > 10**40 * cap:",
         "one query may take the whole budget",
         "tests/faces/test_answers.py::test_the_cap_of_a_query",
     ),
@@ -153,7 +153,7 @@ FAULTS = (
     ),
     Fault(
         "delta-of-one-asked-for",
-        "connection.py",
+        "prepared.py",
         "if part is not None and part >= 1:",
         "if part is not None and part > 1:",
         "a query may ask for every key",

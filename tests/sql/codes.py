@@ -41,12 +41,14 @@ MEANING = frozenset(
         "private_order",
         "private_window",
         "qualify",
+        "relative_target",
         "released_only",
         "reserved_name",
         "set_operation",
         "star",
         "subquery",
         "table",
+        "target_error",
         "type",
         "unbounded",
     }
@@ -58,9 +60,10 @@ SIZE = frozenset({"too_deep", "too_long"})
 
 
 def raised() -> frozenset[str]:
-    """Every code that dpsql.sql and dpsql.analysis refuse with, by their source."""
+    """Every code that dpsql.sql, dpsql.analysis and what finds a loss refuse with, by their source."""
     root = Path(dpsql.__file__).parent
-    files = (path for folder in ("sql", "analysis") for path in (root / folder).glob("*.py"))
+    files = [path for folder in ("sql", "analysis") for path in (root / folder).glob("*.py")]
+    files += [root / f"{name}.py" for name in ("prepared", "accuracy", "target")]
     trees = (ast.parse(path.read_text(encoding="utf-8")) for path in files)
     calls = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
     return frozenset(code for call in calls for code in _codes(call))
