@@ -81,8 +81,10 @@ class Result:
     def intervals(self, confidence: float = 0.95) -> tuple[tuple[Ends, ...], ...]:
         """For each cell, an interval that holds the value without noise with that probability.
 
-        It covers the noise alone, about the value clamped to its bounds. None for keys and for values
-        derived otherwise than as one aggregate with a factor and a shift. Raises DataError unless 0 < confidence < 1.
+        It covers the noise alone, about the value clamped to its bounds. For what is computed of several
+        aggregates of one row, or of one otherwise than by a factor and a shift, it is simulated, up to a
+        confidence of 0.998; an end is infinite where the noise leaves it open. None for keys, for NULL, and
+        for what other rows or releases decide. Raises DataError unless 0 < confidence < 1.
         """
         if not 0 < confidence < 1:
             raise DataError("a confidence lies between 0 and 1", hint="intervals(0.95)")

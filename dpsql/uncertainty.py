@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dpsql.aggregates import AGGREGATES, Aggregate, Moment
 from dpsql.analysis import intervals
 from dpsql.analysis.analyse import Measure
 from dpsql.analysis.choose import Measured, predicted_std, statistic_of
 from dpsql.mechanisms import Mechanism
-from dpsql.plan.expr import Call, Expr, Literal, Released
+from dpsql.plan.expr import Released
+from dpsql.plan.linear import linear
 from dpsql.plan.nodes import Aggregation
 from dpsql.plan.traces import Trace
 from dpsql.release import Cells, ReleasedTable, estimate
 from dpsql.result import Ends
+from dpsql.simulation import simulated_intervals
 
 CONFIDENCE = 0.95
 """That of DP_INTERVAL_LOW and DP_INTERVAL_HIGH."""
@@ -28,6 +30,9 @@ class Uncertainty:
     trace: Trace
     table: ReleasedTable
     origin: tuple[int, ...]
+    _simulated: dict[tuple[int, float], list[Ends]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def scales(self) -> tuple[tuple[float | None, ...], ...]:
         """The standard deviation of each cell's noise, in the value's own units; None if it is derived."""
@@ -35,7 +40,7 @@ class Uncertainty:
         return tuple(zip(*columns, strict=True))
 
     def _scales(self, column: int) -> tuple[float | None, ...]:
-        found = _linear(self.trace.outputs[column])
+        found = linear(self.trace.outputs[column])
         item = None if found is None else self._aggregation(found.of)
         if found is None or item is None or item.rank is not None:
             return (None,) * len(self.origin)
@@ -47,14 +52,25 @@ class Uncertainty:
         return tuple(std / max(1.0, float(count)) for count in counts)
 
     def interval(self, row: int, column: int, confidence: float) -> Ends:
-        """The confidence interval of a cell; None if it is derived."""
-        found = _linear(self.trace.outputs[column])
+        """The confidence interval of a cell, simulated where it is no linear function of one aggregate.
+
+        None where nothing in it is noisy, or there is no law.
+        """
+        found = linear(self.trace.outputs[column])
         item = None if found is None else self._aggregation(found.of)
-        if found is None or item is None or item.rank is not None:
-            return None
+        if found is None or item is None:
+            return self._simulations(column, confidence)[row]
         ends = interval_of(self.plan, item, self.table.cells[self.origin[row]], confidence)
         low, high = (found.shift + found.factor * end for end in ends)
         return min(low, high), max(low, high)
+
+    def _simulations(self, column: int, confidence: float) -> list[Ends]:
+        """The simulated intervals of a column, made once for all rows when one is asked for."""
+        asked = (column, confidence)
+        if asked not in self._simulated:
+            expr = self.trace.outputs[column]
+            self._simulated[asked] = simulated_intervals(self.plan, self.table, expr, self.origin, confidence)
+        return self._simulated[asked]
 
     def _aggregation(self, column: Released) -> Aggregation | None:
         named = (item for item in self.trace.release.aggregations if item.name == column.name)
@@ -122,49 +138,9 @@ class Origins:
         return tuple(scales[part][place] for part, place in self.places)
 
     def interval(self, row: int, column: int, confidence: float) -> Ends:
-        """The confidence interval of a cell; None if it is derived from several released ones."""
+        """The confidence interval of a cell; None where nothing in it is noisy, or there is no law."""
         part, place = self.places[row]
         return self.parts[part].interval(place, column, confidence)
-
-
-@dataclass(frozen=True, slots=True)
-class _Linear:
-    """A released column times a factor, plus a shift."""
-
-    of: Released
-    factor: float = 1.0
-    shift: float = 0.0
-
-
-def _linear(expr: Expr) -> _Linear | None:
-    """An expression as a linear one of a single released column, where it is that."""
-    if isinstance(expr, Released):
-        return _Linear(expr)
-    if not isinstance(expr, Call):
-        return None
-    name, parts = expr.function.name, [part for part in expr.arguments if not isinstance(part, Literal)]
-    inner = _linear(parts[0]) if len(parts) == 1 else None
-    constants = [part.value for part in expr.arguments if isinstance(part, Literal)]
-    if inner is None or not all(type(value) in (int, float) for value in constants):
-        return None
-    numbers = [float(value) for value in constants if isinstance(value, (int, float))]
-    first = expr.arguments[0] is parts[0]
-    match name, numbers:
-        case "negate", []:
-            return _Linear(inner.of, -inner.factor, -inner.shift)
-        case "cast_double", []:
-            return inner
-        case "multiply", [by]:
-            return _Linear(inner.of, inner.factor * by, inner.shift * by)
-        case "divide", [by] if first and by != 0:
-            return _Linear(inner.of, inner.factor / by, inner.shift / by)
-        case "add", [by]:
-            return _Linear(inner.of, inner.factor, inner.shift + by)
-        case "subtract", [by]:
-            sign = 1.0 if first else -1.0
-            return _Linear(inner.of, inner.factor * sign, (inner.shift - by) * sign)
-        case _:
-            return None
 
 
 def _mean(
