@@ -3,10 +3,12 @@
 Claim: in at least the share `confidence` of all releases the interval holds the value without noise: exactly
 so for an expression that is linear in the noisy cells or monotone in one of them, and as measured for others.
 Why: noisy cells are z = c + N for exact cells c and noise N of a known symmetric law, so that c = z - N: where
-a linear expression lies for z less draws of the noise, its exact value lies. Two ways in which an expression
+a linear expression lies for z less draws of the noise, its exact value lies. Some ways in which an expression
 is far from linear are seen to. Where the noise may have changed the sign of a divisor, anything may be the
 exact value, as in Fieller's set. And where it turns, as a square does, the exact value may lie beyond all but
-few draws: the values along the line through z on which it changes most are held too.
+few draws: the values along the line through z on which it changes most are held too. Where it chooses among
+noisy values, as GREATEST does, noise lifts what is chosen: all values for a region that holds c are held. In a
+group that was shown because a noisy count was high, draws of that noise are moved to its law among shown groups.
 It costs nothing, being a function of noisy cells and of the public law of their noise. The draws protect
 nothing either, so their words are a fixed, public stream, and an interval is the same whenever it is asked for.
 Source: Dwork, Roth 2014, Proposition 2.1 (post-processing); Fieller 1954, section 4; Efron, Tibshirani 1993,
@@ -27,8 +29,10 @@ from numpy.typing import NDArray
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis.bounds import interval
 from dpsql.analysis.choose import Measured, MeasuredBlock, statistic_of
+from dpsql.analysis.shown import Shown
 from dpsql.backends.scratch import Scratch
 from dpsql.errors import OperationalError
+from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Expr, Literal, Released, walk
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import Aggregation, released_columns
@@ -46,6 +50,9 @@ _STEPS = np.linspace(-1, 1, 65)
 _WHOLE = 2.0**62
 _ENDLESS = 2.0**53
 _DIVIDES = frozenset({"divide", "quotient", "remainder"})
+_CHOOSES = frozenset({"greatest", "least"})
+_CHOICES = 4
+"""Of more noisy values than these, the least and the greatest simulated ones no longer hold the exact one."""
 
 Floats = NDArray[np.float64]
 
@@ -56,11 +63,11 @@ def simulated_intervals(
     """The interval of an expression in each of these rows of a released table.
 
     None where the value is NULL or no number, where nothing in it is noisy, where something in it is not a
-    column of the release, and for a confidence above 0.998.
+    column of the release, where it chooses among more than four noisy values, and for a confidence above 0.998.
     """
     nothing: list[Ends] = [None] * len(rows)
     read = _read(plan, expr)
-    if read is None or confidence > _MOST:
+    if read is None or confidence > _MOST or _choices(expr) > _CHOICES:
         return nothing
     size = max(1, _AT_ONCE // (2 * PAIRS))
     found: list[Ends] = []
@@ -72,15 +79,20 @@ def simulated_intervals(
     return found
 
 
-def simulated(plan: Measured, item: Aggregation, released: Floats, moved: Floats) -> Floats:
+def simulated(
+    plan: Measured, item: Aggregation, released: Floats, moved: Floats, lowered: Floats | float = 0.0
+) -> Floats:
     """The values of an aggregate where noisy cells are less by `moved`, as `release` computes them.
 
     `released` has the shape (rows, cells), `moved` (draws, cells) or (rows, draws, cells) and the values
-    (rows, draws), NaN for NULL.
+    (rows, draws), NaN for NULL. Each cell that decides whether a group is shown is less by `lowered` besides.
     """
     entry = AGGREGATES[item.function]
     weights = [_weights(plan, item, moment) for moment in entry.moments]
-    moments = [(released @ of)[:, None] - moved @ of for of in weights]
+    decides = _deciding(plan)
+    moments: list[Floats] = [
+        (released @ of)[:, None] - moved @ of - lowered * of[decides].sum() for of in weights
+    ]
     if entry.ratio:
         total, count = moments
         mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
@@ -104,24 +116,31 @@ class _Rows:
 
     def intervals(self, confidence: float) -> list[Ends]:
         draws = _draws(self.plan.blocks)
-        values = self._values(draws)
+        values = self._values(draws, self._lowered(draws))
         lines = [np.outer(_STEPS, _line(of[1:], draws, confidence)) for of in values]
         beside = self._values(np.array(lines))
+        near = _near(draws, confidence) if _choices(self.expr) > 1 else None
         return [
-            None if math.isnan(of[0]) else self._ends(of, along, confidence)
+            None if math.isnan(of[0]) else self._ends(of, along, near, confidence)
             for of, along in zip(values, beside, strict=True)
         ]
 
-    def _ends(self, values: Floats, along: Floats, confidence: float) -> Ends:
-        """The interval from the simulated values and those along the line, the released one before each."""
+    def _ends(self, values: Floats, along: Floats, near: NDArray[np.bool_] | None, confidence: float) -> Ends:
+        """The interval from the simulated values and those along the line, the released one before each.
+
+        Where `near` says which draws are in a region that holds the noise, all values there are held.
+        """
         outside, drawn = (1 - confidence) / 2, len(values) - 1
         # One standard error further out, because there are only so many draws.
         last = math.floor(outside * drawn - math.sqrt(outside * (1 - outside) * drawn))
         held = along[~np.isnan(along)]
+        if near is not None:
+            inside = values[1:][near]
+            held = np.concatenate([held, inside[~np.isnan(inside)]])
         low, high = (
             min(
                 np.partition(np.where(np.isnan(values[1:]), -np.inf, sign * values[1:]), last)[last],
-                *(sign * held),
+                (sign * held).min(),
             )
             for sign in (1.0, -1.0)
         )
@@ -145,16 +164,41 @@ class _Rows:
         ]
         return -math.inf if ends[0] is None else ends[0], math.inf if ends[1] is None else ends[1]
 
-    def _values(self, moved: Floats) -> Floats:
+    def _lowered(self, draws: Floats) -> Floats | float:
+        """How much more is taken off the cells that decided, shape (rows, draws), so that their noise is as if shown.
+
+        Claim: the sum of these cells less its noise then has the law that `Shown` gives to the exact count.
+        Why: draws keep their order and get the quantiles of that law; what is added to a sum of equal Gaussian
+        variables says nothing of how they differ, so that it is shared evenly. Of geometric ones that is a
+        simplification, where there are several.
+        """
+        chosen = self.plan.selection
+        if chosen is None:
+            return 0.0
+        sums = draws[:, _deciding(self.plan)].sum(axis=1)
+        places = (np.argsort(np.argsort(sums)) + 0.5) / len(sums)
+        found = [np.zeros(len(sums))]
+        for row in self.rows:
+            shown = Shown.of(self.plan, chosen, self.table.cells[row][chosen.block])
+            counts = shown.quantiles(1 - places, float(np.abs(sums).max()))
+            noise_if_shown = sums if counts is None else shown.noisy - shown.scale * counts
+            found.append((noise_if_shown - sums) / shown.terms)
+        return np.array(found[1:])
+
+    def _values(self, moved: Floats, lowered: Floats | float = 0.0) -> Floats:
         """What is released, then the values where the cells are less by `moved`; shape (rows, 1 + draws).
 
         NaN is where anything may be the value.
         """
+        if isinstance(lowered, np.ndarray):
+            lowered = np.concatenate([np.zeros_like(lowered[:, :1]), lowered], axis=1)
         moved = np.concatenate([np.zeros_like(moved[..., :1, :]), moved], axis=-2)
         centres = np.array([_flat(self.table.cells[row]) for row in self.rows])
         count, draws = len(self.rows), moved.shape[-2]
         places = np.arange(count * draws)
-        columns = {item.name: simulated(self.plan, item, centres, moved).ravel() for item in self.aggregates}
+        columns = {
+            item.name: simulated(self.plan, item, centres, moved, lowered).ravel() for item in self.aggregates
+        }
         divisors = tuple(dict.fromkeys(_divisors(self.expr)))
         released = [Released(item.name, item.type) for item in self.aggregates]
         with Scratch() as scratch:
@@ -212,12 +256,37 @@ def _weights(plan: Measured, item: Aggregation, moment: Moment) -> Floats:
     return found
 
 
+def _deciding(plan: Measured) -> slice:
+    """Where the cells are whose sum decides whether a group is shown; nowhere where each is."""
+    if plan.selection is None:
+        return slice(0, 0)
+    sizes = [len(measured.block.cells) for measured in plan.blocks]
+    start = sum(sizes[: plan.selection.block])
+    return slice(start, start + sizes[plan.selection.block])
+
+
+def _choices(expr: Expr) -> int:
+    """Among how many noisy values something in an expression chooses, at most."""
+    most = 0
+    for part in walk(expr):
+        if isinstance(part, Call):
+            values: tuple[Expr, ...] = part.arguments if part.function.name in _CHOOSES else ()
+            if part.function.name == "case":
+                branches, otherwise = case_branches(part.arguments)
+                values = (*(value for _, value in branches), otherwise)
+            most = max(most, len({value for value in values if _reads(value)}))
+    return most
+
+
+def _reads(expr: Expr) -> bool:
+    return any(isinstance(part, Released) for part in walk(expr))
+
+
 def _divisors(expr: Expr) -> Iterator[Expr]:
     """What is divided by, where it is noisy."""
     for part in walk(expr):
         if isinstance(part, Call) and part.function.name in _DIVIDES:
-            divisor = part.arguments[1]
-            yield from [divisor] * any(isinstance(of, Released) for of in walk(divisor))
+            yield from part.arguments[1:2] * _reads(part.arguments[1])
 
 
 def _line(values: Floats, draws: Floats, confidence: float) -> Floats:
@@ -236,6 +305,14 @@ def _line(values: Floats, draws: Floats, confidence: float) -> Floats:
     reach = float(np.quantile(np.abs(draws @ slope), confidence))
     along: Floats = covariance * reach / length**2
     return along
+
+
+def _near(draws: Floats, confidence: float) -> NDArray[np.bool_]:
+    """Which draws lie in a region, an ellipsoid, that holds the noise of all cells with this probability."""
+    variance = (draws**2).mean(axis=0)
+    distance = np.divide(draws**2, variance, out=np.zeros_like(draws), where=variance > 0).sum(axis=1)
+    inside: NDArray[np.bool_] = distance <= np.quantile(distance, confidence)
+    return inside
 
 
 def _flat(cells: Cells) -> list[float]:

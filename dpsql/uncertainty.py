@@ -9,8 +9,9 @@ from dpsql.aggregates import AGGREGATES, Aggregate, Moment
 from dpsql.analysis import intervals
 from dpsql.analysis.analyse import Measure
 from dpsql.analysis.choose import Measured, predicted_std, statistic_of
+from dpsql.analysis.shown import Shown
 from dpsql.mechanisms import Mechanism
-from dpsql.plan.expr import Released
+from dpsql.plan.expr import Expr, Released
 from dpsql.plan.linear import linear
 from dpsql.plan.nodes import Aggregation
 from dpsql.plan.traces import Trace
@@ -30,7 +31,7 @@ class Uncertainty:
     trace: Trace
     table: ReleasedTable
     origin: tuple[int, ...]
-    _simulated: dict[tuple[int, float], list[Ends]] = field(
+    _known: dict[tuple[Expr, float], list[Ends]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -59,26 +60,48 @@ class Uncertainty:
         found = linear(self.trace.outputs[column])
         item = None if found is None else self._aggregation(found.of)
         if found is None or item is None:
-            return self._simulations(column, confidence)[row]
-        ends = interval_of(self.plan, item, self.table.cells[self.origin[row]], confidence)
+            return self._simulations(self.trace.outputs[column], confidence)[row]
+        ends = self._of_aggregates(item, found.of, confidence)[row]
+        if ends is None:
+            return None
         low, high = (found.shift + found.factor * end for end in ends)
         return min(low, high), max(low, high)
 
-    def _simulations(self, column: int, confidence: float) -> list[Ends]:
-        """The simulated intervals of a column, made once for all rows when one is asked for."""
-        asked = (column, confidence)
-        if asked not in self._simulated:
-            expr = self.trace.outputs[column]
-            self._simulated[asked] = simulated_intervals(self.plan, self.table, expr, self.origin, confidence)
-        return self._simulated[asked]
+    def _of_aggregates(self, item: Aggregation, column: Released, confidence: float) -> list[Ends]:
+        if (column, confidence) not in self._known:
+            found = intervals_of(self.plan, self.table, item, self.origin, confidence)
+            self._known[column, confidence] = found
+        return self._known[column, confidence]
+
+    def _simulations(self, expr: Expr, confidence: float) -> list[Ends]:
+        """The simulated intervals of an expression, made once for all rows when one is asked for."""
+        if (expr, confidence) not in self._known:
+            found = simulated_intervals(self.plan, self.table, expr, self.origin, confidence)
+            self._known[expr, confidence] = found
+        return self._known[expr, confidence]
 
     def _aggregation(self, column: Released) -> Aggregation | None:
         named = (item for item in self.trace.release.aggregations if item.name == column.name)
         return next(named, None)
 
 
-def interval_of(plan: Measured, item: Aggregation, cells: Cells, confidence: float) -> tuple[float, float]:
-    """The confidence interval of a released aggregate in the group with these noisy cells."""
+def intervals_of(
+    plan: Measured, table: ReleasedTable, item: Aggregation, rows: Sequence[int], confidence: float
+) -> list[Ends]:
+    """The confidence interval of a released aggregate in each of these rows of the released table.
+
+    Where a group is shown for the sake of a count, what shares its cells is simulated: its noise is no longer
+    symmetric.
+    """
+    entry = AGGREGATES[item.function]
+    block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
+    if plan.selection is not None and plan.selection.block == block and not plan.decides(block, weights):
+        return simulated_intervals(plan, table, Released(item.name, item.type), rows, confidence)
+    return [_interval(plan, item, table.cells[row], confidence) for row in rows]
+
+
+def _interval(plan: Measured, item: Aggregation, cells: Cells, confidence: float) -> tuple[float, float]:
+    """The confidence interval of an aggregate by the law of its noise."""
     entry = AGGREGATES[item.function]
     block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
     mechanism = plan.blocks[block].mechanism
@@ -86,12 +109,14 @@ def interval_of(plan: Measured, item: Aggregation, cells: Cells, confidence: flo
     measure = None if index is None else plan.analysis.measures[index]
     if entry.ratio and measure is not None:
         return _mean(measure, cells[block], mechanism, confidence)
+    if plan.selection is not None and plan.decides(block, weights):
+        return Shown.of(plan, plan.selection, cells[block]).ends(confidence)
     centre = float(estimate(plan, item, entry.moments[0], cells))
     half = intervals.half_width(mechanism, weights, confidence) * _step(entry, measure)
     return centre - half, centre + half
 
 
-def ends_of(plan: Measured, table: ReleasedTable, column: Released) -> list[float]:
+def ends_of(plan: Measured, table: ReleasedTable, column: Released) -> list[float | None]:
     """The end of an aggregate's 95% confidence interval that a column of the released table holds, row by row.
 
     Claim: it costs nothing.
@@ -102,8 +127,8 @@ def ends_of(plan: Measured, table: ReleasedTable, column: Released) -> list[floa
         raise ValueError("only an end of an interval is made after the release")
     name, which = column.end_of
     (item,) = (item for item in plan.analysis.release.aggregations if item.name == name)
-    ends = (interval_of(plan, item, cells, CONFIDENCE) for cells in table.cells)
-    return [high if which == "high" else low for low, high in ends]
+    found = intervals_of(plan, table, item, range(len(table.rows)), CONFIDENCE)
+    return [None if ends is None else ends[which == "high"] for ends in found]
 
 
 def _step(entry: Aggregate, measure: Measure | None) -> float:

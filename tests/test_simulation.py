@@ -37,6 +37,7 @@ DERIVED = {
     "an inverse": "1 / COUNT(*)",
     "a deviation": "STDDEV(age)",
     "a regression": "REGR_SLOPE(cost, age)",
+    "a choice": "GREATEST(COUNT(*), SUM(age), AVG(cost))",
     "whole division": "SUM(age) // COUNT(*)",
 }
 UNKNOWN = {
@@ -45,6 +46,7 @@ UNKNOWN = {
     "no number": "COUNT(*) > SUM(age)",
     "a text": "CAST(COUNT(*) + SUM(age) AS VARCHAR)",
     "a key alone": "LENGTH(city) + 1",
+    "a choice among many": "GREATEST(COUNT(*), SUM(age), COUNT(cost), SUM(cost), AVG(cost))",
     "an end of an interval": "DP_INTERVAL_LOW(COUNT(*)) + SUM(age)",
 }
 

@@ -104,6 +104,11 @@ class Measured:
                 return index, weights
         raise LookupError(f"no block serves {statistic}")
 
+    def decides(self, block: int, weights: tuple[Fraction, ...]) -> bool:
+        """Whether a weighted sum of a block's cells is what was compared before a group was shown."""
+        chosen = self.selection
+        return chosen is not None and chosen.block == block and set(weights) == {Fraction(1, chosen.scale)}
+
 
 @dataclass(frozen=True, slots=True)
 class Price:

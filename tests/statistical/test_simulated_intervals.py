@@ -34,6 +34,7 @@ SHAPES = {
     "a slope": "REGR_SLOPE(y, x)",
     "a turning point": f"ABS(COUNT(*) - {ROWS})",
     "a choice": "CASE WHEN SUM(x) > SUM(y) THEN SUM(x) ELSE SUM(y) END",
+    "the largest of four": "GREATEST(SUM(x), SUM(y), 0.49 * COUNT(*), 0.5 * COUNT(z))",
 }
 LOSSES = {"little noise": 4, "much noise": 0.25}
 
