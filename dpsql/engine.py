@@ -275,6 +275,7 @@ class Engine:
             scales=((None,) * width,) * len(rows) if origins is None else origins.scales(),
             receipt=self.receipt(prepared, entries),
             _interval_of=_unknown if origins is None else origins.interval,
+            _bounded=() if origins is None else origins.bounded,
         )
 
     def receipt(self, prepared: Prepared, entries: Sequence[Entry]) -> Receipt:

@@ -67,7 +67,7 @@ def simulated_intervals(
     """
     nothing: list[Ends] = [None] * len(rows)
     read = _read(plan, expr)
-    if read is None or confidence > _MOST or _choices(expr) > _CHOICES:
+    if read is None or confidence > _MOST:
         return nothing
     size = max(1, _AT_ONCE // (2 * PAIRS))
     found: list[Ends] = []
@@ -77,6 +77,11 @@ def simulated_intervals(
     except OperationalError:
         return nothing  # some simulated value is out of the engine's range
     return found
+
+
+def simulable(plan: Measured, expr: Expr) -> bool:
+    """Whether an expression has intervals, but for NULL."""
+    return _read(plan, expr) is not None
 
 
 def simulated(
@@ -193,7 +198,8 @@ class _Rows:
         if isinstance(lowered, np.ndarray):
             lowered = np.concatenate([np.zeros_like(lowered[:, :1]), lowered], axis=1)
         moved = np.concatenate([np.zeros_like(moved[..., :1, :]), moved], axis=-2)
-        centres = np.array([_flat(self.table.cells[row]) for row in self.rows])
+        blocks = len(self.plan.blocks)
+        centres = np.array([_flat(self.table.cells[row][:blocks]) for row in self.rows])
         count, draws = len(self.rows), moved.shape[-2]
         places = np.arange(count * draws)
         columns = {
@@ -224,9 +230,9 @@ def _read(plan: Measured, expr: Expr) -> tuple[tuple[Aggregation, ...], tuple[Re
     known = {Released(item.name, item.type): item for item in plan.analysis.release.aggregations}
     keys = set(released_columns(plan.analysis.release)) - set(known)
     parts = tuple(dict.fromkeys(walk(expr)))
-    if not expr.type.numeric or not all(
-        isinstance(part, (Call, Literal)) or part in known or part in keys for part in parts
-    ):
+    if not expr.type.numeric or _choices(expr) > _CHOICES:
+        return None
+    if not all(isinstance(part, (Call, Literal)) or part in known or part in keys for part in parts):
         return None
     aggregates = tuple(item for column, item in known.items() if column in parts)
     if not aggregates or not all(_measured(plan, item) for item in aggregates):

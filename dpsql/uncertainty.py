@@ -17,7 +17,7 @@ from dpsql.plan.nodes import Aggregation
 from dpsql.plan.traces import Trace
 from dpsql.release import Cells, ReleasedTable, estimate
 from dpsql.result import Ends
-from dpsql.simulation import simulated_intervals
+from dpsql.simulation import simulable, simulated_intervals
 
 CONFIDENCE = 0.95
 """That of DP_INTERVAL_LOW and DP_INTERVAL_HIGH."""
@@ -67,6 +67,14 @@ class Uncertainty:
         low, high = (found.shift + found.factor * end for end in ends)
         return min(low, high), max(low, high)
 
+    def bounded(self, column: int) -> bool:
+        """Whether a column has intervals, as its expression says."""
+        found = linear(self.trace.outputs[column])
+        item = None if found is None else self._aggregation(found.of)
+        if item is None:
+            return simulable(self.plan, self.trace.outputs[column])
+        return item.rank is None
+
     def _of_aggregates(self, item: Aggregation, column: Released, confidence: float) -> list[Ends]:
         if (column, confidence) not in self._known:
             found = intervals_of(self.plan, self.table, item, self.origin, confidence)
@@ -91,8 +99,10 @@ def intervals_of(
     """The confidence interval of a released aggregate in each of these rows of the released table.
 
     Where a group is shown for the sake of a count, what shares its cells is simulated: its noise is no longer
-    symmetric.
+    symmetric. None for a value that was chosen by its rank.
     """
+    if item.rank is not None:
+        return [None] * len(rows)
     entry = AGGREGATES[item.function]
     block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
     if plan.selection is not None and plan.selection.block == block and not plan.decides(block, weights):
@@ -161,6 +171,12 @@ class Origins:
         """The standard deviation of each cell's noise, in the value's own units; None if it is derived."""
         scales = [part.scales() for part in self.parts]
         return tuple(scales[part][place] for part, place in self.places)
+
+    @property
+    def bounded(self) -> tuple[bool, ...]:
+        """Which columns have intervals in some branch."""
+        width = len(self.parts[0].trace.outputs) if self.parts else 0
+        return tuple(any(part.bounded(column) for part in self.parts) for column in range(width))
 
     def interval(self, row: int, column: int, confidence: float) -> Ends:
         """The confidence interval of a cell; None where nothing in it is noisy, or there is no law."""

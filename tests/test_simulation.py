@@ -11,7 +11,7 @@ from worlds import Row, close_all, person, prepared, spent, words_drawn, world
 
 import dpsql
 from dpsql import simulation
-from dpsql.aggregates import AGGREGATES
+from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.mechanisms import Entropy, SystemEntropy
 from dpsql.release import release
 from dpsql.result import Result
@@ -47,6 +47,7 @@ UNKNOWN = {
     "a text": "CAST(COUNT(*) + SUM(age) AS VARCHAR)",
     "a key alone": "LENGTH(city) + 1",
     "a choice among many": "GREATEST(COUNT(*), SUM(age), COUNT(cost), SUM(cost), AVG(cost))",
+    "a value that was chosen": "MEDIAN(age) + COUNT(*)",
     "an end of an interval": "DP_INTERVAL_LOW(COUNT(*)) + SUM(age)",
 }
 
@@ -65,7 +66,8 @@ def asked(what: str, rows: list[Row] = PEOPLE, epsilon: float = 1) -> Result:
 
 def test_every_aggregate_is_called_here() -> None:
     """An aggregate that the registry gains has its values simulated, or is left out for a reason."""
-    assert CALLS.keys() == AGGREGATES.keys()
+    added = {name for name, entry in AGGREGATES.items() if Moment.RANKED not in entry.moments}
+    assert CALLS.keys() == added
 
 
 @pytest.mark.parametrize("people", [0, 3, 300])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +202,43 @@ def test_max_groups_of_a_query(con: dpsql.Connection) -> None:
     assert many is not None
     assert one is not None
     assert one < many
+
+
+FRAMES: dict[str, Callable[..., Any]] = {
+    "pandas": lambda of, **options: of.df(**options).to_dict("list"),
+    "polars": lambda of, **options: of.pl(**options).to_dict(as_series=False),
+    "Arrow": lambda of, **options: of.to_arrow_table(**options).to_pydict(),
+}
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
+def test_frames_have_intervals_beside_the_values(con: dpsql.Connection, frame: Callable[..., Any]) -> None:
+    """Both ends stand after each column that has intervals, derived ones too, and after no other."""
+    sql = "SELECT plan, COUNT(*) AS n, SUM(cost) / COUNT(*) AS mean, n > 5 AS many FROM visits GROUP BY plan"
+    result = con.query(sql, epsilon=1)
+    found = frame(result, intervals=True, confidence=0.8)
+    assert list(found) == ["plan", "n", "n_low", "n_high", "mean", "mean_low", "mean_high", "many"]
+    for name, place in (("n", 1), ("mean", 2)):
+        ends = [row[place] for row in result.intervals(0.8)]
+        assert list(zip(found[f"{name}_low"], found[f"{name}_high"], strict=True)) == ends
+    assert list(frame(result)) == list(result.columns)
+    assert list(frame(con.execute(sql, epsilon=1), intervals=True)) == list(found)
+
+
+def test_columns_of_intervals_follow_from_the_query_alone(con: dpsql.Connection) -> None:
+    """An answer without rows, or with NULL, has the same columns and types as one with all values."""
+    sql = "SELECT plan, STDDEV(cost) AS s FROM visits {} GROUP BY plan {}"
+    full, nothing, nobody = (
+        con.query(sql.format(*parts), epsilon=0.1).df(intervals=True).dtypes.to_dict()
+        for parts in (("", ""), ("", "HAVING COUNT(*) < -1000000"), ("WHERE cost > 999", ""))
+    )
+    assert list(full) == ["plan", "s", "s_low", "s_high"]
+    assert full == nothing == nobody
+
+
+def test_a_column_in_the_place_of_an_end_is_refused(con: dpsql.Connection) -> None:
+    """Where a column has the name that an end would get, frames with intervals are refused, others not."""
+    result = con.query("SELECT COUNT(*) AS n, SUM(cost) AS n_low FROM visits", epsilon=1)
+    with pytest.raises(dpsql.DataError, match="n_low"):
+        result.df(intervals=True)
+    assert list(result.df()) == ["n", "n_low"]
