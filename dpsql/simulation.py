@@ -33,6 +33,7 @@ from dpsql.analysis.shown import Shown
 from dpsql.backends.scratch import Scratch
 from dpsql.errors import OperationalError
 from dpsql.functions.conditional import case_branches
+from dpsql.mechanisms import DiscreteGaussian
 from dpsql.plan.expr import Call, Expr, Literal, Released, walk
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import Aggregation, released_columns
@@ -85,19 +86,23 @@ def simulable(plan: Measured, expr: Expr) -> bool:
 
 
 def simulated(
-    plan: Measured, item: Aggregation, released: Floats, moved: Floats, lowered: Floats | float = 0.0
+    plan: Measured, item: Aggregation, released: Floats, moved: Floats, lowered: Floats | None = None
 ) -> Floats:
     """The values of an aggregate where noisy cells are less by `moved`, as `release` computes them.
 
     `released` has the shape (rows, cells), `moved` (draws, cells) or (rows, draws, cells) and the values
-    (rows, draws), NaN for NULL. Each cell that decides whether a group is shown is less by `lowered` besides.
+    (rows, draws), NaN for NULL. The sum of the cells that decide whether a group is shown is less by `lowered`,
+    of the shape (rows, draws), besides.
     """
     entry = AGGREGATES[item.function]
     weights = [_weights(plan, item, moment) for moment in entry.moments]
-    decides = _deciding(plan)
-    moments: list[Floats] = [
-        (released @ of)[:, None] - moved @ of - lowered * of[decides].sum() for of in weights
-    ]
+    moments: list[Floats] = [(released @ of)[:, None] - moved @ of for of in weights]
+    if lowered is not None:
+        shares = _shares(plan)
+        moments = [
+            moment - lowered * (shares @ of[_deciding(plan)])
+            for moment, of in zip(moments, weights, strict=True)
+        ]
     if entry.ratio:
         total, count = moments
         mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
@@ -138,21 +143,18 @@ class _Rows:
         outside, drawn = (1 - confidence) / 2, len(values) - 1
         # One standard error further out, because there are only so many draws.
         last = math.floor(outside * drawn - math.sqrt(outside * (1 - outside) * drawn))
-        held = along[~np.isnan(along)]
-        if near is not None:
-            inside = values[1:][near]
-            held = np.concatenate([held, inside[~np.isnan(inside)]])
+        held = along[:1] if near is None else np.concatenate([along[:1], values[1:][near]])
         low, high = (
             min(
                 np.partition(np.where(np.isnan(values[1:]), -np.inf, sign * values[1:]), last)[last],
-                (sign * held).min(),
+                np.nanmin(sign * held),
+                _least(sign * along[1:]),
             )
             for sign in (1.0, -1.0)
         )
-        if math.isinf(low) or math.isinf(high):
-            around = self._range()
-            low, high = max(low, around[0]), max(high, -around[1])
-        return float(low), -float(high)
+        # The exact value lies where the expression does, the released one perhaps not.
+        least, greatest = self._range()
+        return float(max(low, min(least, along[0]))), -float(max(high, min(-greatest, -along[0])))
 
     def _range(self) -> tuple[float, float]:
         """Where the expression lies whatever the exact values of the aggregates are."""
@@ -169,34 +171,30 @@ class _Rows:
         ]
         return -math.inf if ends[0] is None else ends[0], math.inf if ends[1] is None else ends[1]
 
-    def _lowered(self, draws: Floats) -> Floats | float:
-        """How much more is taken off the cells that decided, shape (rows, draws), so that their noise is as if shown.
+    def _lowered(self, draws: Floats) -> Floats | None:
+        """How much more is taken off the sum of the cells that decided, shape (rows, 1 + draws); first nothing.
 
-        Claim: the sum of these cells less its noise then has the law that `Shown` gives to the exact count.
-        Why: draws keep their order and get the quantiles of that law; what is added to a sum of equal Gaussian
-        variables says nothing of how they differ, so that it is shared evenly. Of geometric ones that is a
-        simplification, where there are several.
+        Claim: the sum less its noise then has the law that `Shown` gives to the exact count.
+        Why: draws keep their order and get the quantiles of that law.
         """
         chosen = self.plan.selection
         if chosen is None:
-            return 0.0
+            return None
         sums = draws[:, _deciding(self.plan)].sum(axis=1)
         places = (np.argsort(np.argsort(sums)) + 0.5) / len(sums)
-        found = [np.zeros(len(sums))]
-        for row in self.rows:
+        found = np.zeros((len(self.rows), 1 + len(sums)))
+        for place, row in enumerate(self.rows):
             shown = Shown.of(self.plan, chosen, self.table.cells[row][chosen.block])
             counts = shown.quantiles(1 - places, float(np.abs(sums).max()))
-            noise_if_shown = sums if counts is None else shown.noisy - shown.scale * counts
-            found.append((noise_if_shown - sums) / shown.terms)
-        return np.array(found[1:])
+            if counts is not None:
+                found[place, 1:] = shown.noisy - shown.scale * counts - sums
+        return found
 
-    def _values(self, moved: Floats, lowered: Floats | float = 0.0) -> Floats:
+    def _values(self, moved: Floats, lowered: Floats | None = None) -> Floats:
         """What is released, then the values where the cells are less by `moved`; shape (rows, 1 + draws).
 
         NaN is where anything may be the value.
         """
-        if isinstance(lowered, np.ndarray):
-            lowered = np.concatenate([np.zeros_like(lowered[:, :1]), lowered], axis=1)
         moved = np.concatenate([np.zeros_like(moved[..., :1, :]), moved], axis=-2)
         blocks = len(self.plan.blocks)
         centres = np.array([_flat(self.table.cells[row][:blocks]) for row in self.rows])
@@ -271,6 +269,28 @@ def _deciding(plan: Measured) -> slice:
     return slice(start, start + sizes[plan.selection.block])
 
 
+def _shares(plan: Measured) -> Floats:
+    """Which part of what is added to the sum of the deciding cells each of them has, shape (1 + draws, cells).
+
+    Claim: given that their noise adds up to much, it is shared so.
+    Why: what equal Gaussian variables add up to says nothing of how they differ, so it is shared evenly. The
+    density of geometric ones is the same wherever none is below zero and they add up to the same, so that they
+    are uniform there, as exponential variables are, divided by their sum.
+    Source: Devroye 1986, "Non-Uniform Random Variate Generation", chapter V, theorem 2.2 (uniform spacings).
+    """
+    chosen = plan.selection
+    if chosen is None:
+        return np.zeros((1 + 2 * PAIRS, 0))
+    measured = plan.blocks[chosen.block]
+    shape = (1 + 2 * PAIRS, len(measured.block.cells))
+    if isinstance(measured.mechanism, DiscreteGaussian):
+        return np.full(shape, 1 / shape[1])
+    words = _PublicWords().words(math.prod(shape))
+    parts = -np.log((words.astype(np.float64) + 0.5) / 2.0**64).reshape(shape)
+    shared: Floats = parts / parts.sum(axis=1, keepdims=True)
+    return shared
+
+
 def _choices(expr: Expr) -> int:
     """Among how many noisy values something in an expression chooses, at most."""
     most = 0
@@ -319,6 +339,21 @@ def _near(draws: Floats, confidence: float) -> NDArray[np.bool_]:
     distance = np.divide(draws**2, variance, out=np.zeros_like(draws), where=variance > 0).sum(axis=1)
     inside: NDArray[np.bool_] = distance <= np.quantile(distance, confidence)
     return inside
+
+
+def _least(line: Floats) -> float:
+    """The least value of a function that is known at even steps, and may turn between two of them.
+
+    Beyond the least known value it is taken to go on as steeply as it came, until the next one is in reach.
+    """
+    known = np.where(np.isnan(line), np.inf, line)
+    place = int(known.argmin())
+    least = known[place]
+    around = known[max(0, place - 1) : place + 2]
+    if len(around) == 3 and np.isfinite(around).all():
+        left, _, right = around
+        least = min(least, (least + right - (left - least)) / 2, (least + left - (right - least)) / 2)
+    return float(least)
 
 
 def _flat(cells: Cells) -> list[float]:
