@@ -78,6 +78,7 @@ class Result:
     receipt: Receipt
     _interval_of: IntervalOf = field(repr=False, compare=False)
     _bounded: tuple[bool, ...] = field(default=(), repr=False, compare=False)
+    _counts: tuple[bool, ...] = field(default=(), repr=False, compare=False)
 
     def intervals(self, confidence: float = 0.95) -> tuple[tuple[Ends, ...], ...]:
         """For each cell, an interval that holds the value without noise with that probability.
@@ -177,6 +178,18 @@ class Result:
     def _series(self) -> Sequence[tuple[Value, ...]]:
         return list(zip(*self.rows, strict=True)) if self.rows else [() for _ in self.columns]
 
+    @property
+    def displayed(self) -> tuple[tuple[Value, ...], ...]:
+        """The rows as people are shown them: a noisy count below zero is 0 there, in `rows` it is as it is."""
+        counts = self._counts or (False,) * len(self.columns)
+        return tuple(
+            tuple(
+                0 if count and isinstance(value, int) and value < 0 else value
+                for value, count in zip(row, counts, strict=True)
+            )
+            for row in self.rows
+        )
+
     def texts(self) -> list[list[str]]:
         """Each cell as text, numbers rounded to their noise, years and other short keys as they are written."""
         short = [_is_short(column) for column in self._series()]
@@ -185,7 +198,7 @@ class Result:
                 str(value) if key and scale is None and value is not None else text(value, scale)
                 for value, scale, key in zip(row, scales, short, strict=True)
             ]
-            for row, scales in zip(self.rows, self.scales, strict=True)
+            for row, scales in zip(self.displayed, self.scales, strict=True)
         ]
 
     def __str__(self) -> str:

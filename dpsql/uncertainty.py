@@ -22,6 +22,8 @@ from dpsql.simulation import simulable, simulated_intervals
 CONFIDENCE = 0.95
 """That of DP_INTERVAL_LOW and DP_INTERVAL_HIGH."""
 
+_COUNTS = frozenset({Moment.ROWS, Moment.UNITS, Moment.COUNT, Moment.DISTINCT})
+
 
 @dataclass(frozen=True, slots=True)
 class Uncertainty:
@@ -74,6 +76,12 @@ class Uncertainty:
         if item is None:
             return simulable(self.plan, self.trace.outputs[column])
         return item.rank is None
+
+    def counts(self, column: int) -> bool:
+        """Whether a column is a noisy count as it is."""
+        expr = self.trace.outputs[column]
+        item = self._aggregation(expr) if isinstance(expr, Released) else None
+        return item is not None and AGGREGATES[item.function].moments[0] in _COUNTS
 
     def _of_aggregates(self, item: Aggregation, column: Released, confidence: float) -> list[Ends]:
         if (column, confidence) not in self._known:
@@ -177,6 +185,12 @@ class Origins:
         """Which columns have intervals in some branch."""
         width = len(self.parts[0].trace.outputs) if self.parts else 0
         return tuple(any(part.bounded(column) for part in self.parts) for column in range(width))
+
+    @property
+    def counts(self) -> tuple[bool, ...]:
+        """Which columns are noisy counts as they are, in every branch."""
+        width = len(self.parts[0].trace.outputs) if self.parts else 0
+        return tuple(all(part.counts(column) for part in self.parts) for column in range(width))
 
     def interval(self, row: int, column: int, confidence: float) -> Ends:
         """The confidence interval of a cell; None where nothing in it is noisy, or there is no law."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -242,3 +243,17 @@ def test_a_column_in_the_place_of_an_end_is_refused(con: dpsql.Connection) -> No
     with pytest.raises(dpsql.DataError, match="n_low"):
         result.df(intervals=True)
     assert list(result.df()) == ["n", "n_low"]
+
+
+def test_counts_alone_are_displayed_from_zero_on(con: dpsql.Connection) -> None:
+    """Counts of any kind are shown as 0 where noise takes them below; sums, and what is computed, are not."""
+    result = con.query(
+        "SELECT COUNT(*) AS a, COUNT(cost) AS b, COUNT(DISTINCT patient_id) AS c, COUNT(DISTINCT days) AS d, "
+        "SUM(days) AS e, COUNT(*) - 1 AS f, AVG(cost) AS g FROM visits",
+        epsilon=1,
+    )
+    below = replace(result, rows=((-1, -2, -3, -4, -5, -6, -7.5),))
+    assert below.displayed == ((0, 0, 0, 0, -5, -6, -7.5),)
+    assert below.rows[0][0] == -1
+    union = con.query("SELECT COUNT(*) FROM visits UNION ALL SELECT SUM(days) FROM visits", epsilon=1)
+    assert replace(union, rows=((-1,), (-1,))).displayed == ((-1,), (-1,))
