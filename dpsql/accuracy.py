@@ -16,12 +16,12 @@ from dpsql.analysis.choose import Measured, choose, statistic_of
 from dpsql.analysis.stability import PublicFacts
 from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Expr, Released, Scalar, walk
+from dpsql.plan.linear import linear
 from dpsql.plan.nodes import Aggregation, Post, Release, private_tables
 from dpsql.plan.steps import releases
 from dpsql.plan.traces import traces
 from dpsql.pricing import prices
 from dpsql.target import Target
-from dpsql.uncertainty import linear
 
 _LEAST = -6
 """The grid begins at this power of ten."""

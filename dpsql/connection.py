@@ -343,17 +343,17 @@ class Cursor:
         """All rows that are left."""
         return self.fetchmany(len(self.result))
 
-    def df(self) -> pandas.DataFrame:
-        """The whole answer as a pandas DataFrame."""
-        return self.result.df()
+    def df(self, *, intervals: bool = False, confidence: float = 0.95) -> pandas.DataFrame:
+        """The whole answer as a pandas DataFrame, with `intervals` their ends beside the values."""
+        return self.result.df(intervals=intervals, confidence=confidence)
 
-    def pl(self) -> polars.DataFrame:
-        """The whole answer as a polars DataFrame."""
-        return self.result.pl()
+    def pl(self, *, intervals: bool = False, confidence: float = 0.95) -> polars.DataFrame:
+        """The whole answer as a polars DataFrame, with `intervals` their ends beside the values."""
+        return self.result.pl(intervals=intervals, confidence=confidence)
 
-    def to_arrow_table(self) -> pyarrow.Table:
-        """The whole answer as an Arrow table."""
-        return self.result.to_arrow_table()
+    def to_arrow_table(self, *, intervals: bool = False, confidence: float = 0.95) -> pyarrow.Table:
+        """The whole answer as an Arrow table, with `intervals` their ends beside the values."""
+        return self.result.to_arrow_table(intervals=intervals, confidence=confidence)
 
     def setinputsizes(self, sizes: Sequence[Any]) -> None:
         """Does nothing, as PEP 249 allows."""

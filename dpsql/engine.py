@@ -306,6 +306,8 @@ class Engine:
             scales=((None,) * width,) * len(rows) if origins is None else origins.scales(),
             receipt=self.receipt(prepared, entries),
             _interval_of=_unknown if origins is None else origins.interval,
+            _bounded=() if origins is None else origins.bounded,
+            _counts=() if origins is None else origins.counts,
         )
 
     def receipt(self, prepared: Prepared, entries: Sequence[Entry]) -> Receipt:

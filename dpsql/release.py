@@ -13,7 +13,7 @@ from typing import Any
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.blocks import ROWS, UNITS, Statistic
-from dpsql.analysis.choose import KeySelection, Measured, statistic_of
+from dpsql.analysis.choose import KeySelection, Measured, MeasuredBlock, statistic_of
 from dpsql.analysis.domains import product
 from dpsql.analysis.keys import KeyTosses
 from dpsql.analysis.ranks import Window
@@ -123,10 +123,14 @@ def _whole(value: Any) -> int:
 def _noised(plan: Measured, groups: Sequence[Mapping[Statistic, int]], entropy: Entropy) -> list[Cells]:
     columns: list[list[tuple[int, ...]]] = []
     for measured in plan.blocks:
-        cells = measured.block.cells
-        draws = iter(measured.mechanism.draw(len(groups) * len(cells), entropy))
+        cells, draws = measured.block.cells, iter(noise(measured, len(groups), entropy))
         columns.append([tuple(cell.exact(moments) + next(draws) for cell in cells) for moments in groups])
     return [tuple(column[index] for column in columns) for index in range(len(groups))]
+
+
+def noise(measured: MeasuredBlock, groups: int, entropy: Entropy) -> list[int]:
+    """The noise of a block in so many groups, cell by cell."""
+    return measured.mechanism.draw(groups * len(measured.block.cells), entropy)
 
 
 def _passes(

@@ -79,12 +79,16 @@ class Result:
     scales: tuple[tuple[float | None, ...], ...]
     receipt: Receipt
     _interval_of: IntervalOf = field(repr=False, compare=False)
+    _bounded: tuple[bool, ...] = field(default=(), repr=False, compare=False)
+    _counts: tuple[bool, ...] = field(default=(), repr=False, compare=False)
 
     def intervals(self, confidence: float = 0.95) -> tuple[tuple[Ends, ...], ...]:
         """For each cell, an interval that holds the value without noise with that probability.
 
-        It covers the noise alone, about the value clamped to its bounds. None for keys and for values
-        derived otherwise than as one aggregate with a factor and a shift. Raises DataError unless 0 < confidence < 1.
+        It covers the noise alone, about the value clamped to its bounds. For what is computed of several
+        aggregates of one row, or of one otherwise than by a factor and a shift, it is simulated, up to a
+        confidence of 0.998; an end is infinite where the noise leaves it open. None for keys, for NULL, and
+        for what other rows or releases decide. Raises DataError unless 0 < confidence < 1.
         """
         if not 0 < confidence < 1:
             raise DataError("a confidence lies between 0 and 1", hint="intervals(0.95)")
@@ -93,20 +97,48 @@ class Result:
             for row in range(len(self.rows))
         )
 
+    def _beside(self, confidence: float) -> Result:
+        """The answer with both ends of its interval after each column that has intervals."""
+        found = self.intervals(confidence)
+        parts: list[tuple[str, str, tuple[Value, ...]]] = []
+        for place, (name, kind, values) in enumerate(
+            zip(self.columns, self.types, self._series(), strict=True)
+        ):
+            parts.append((name, kind, values))
+            if any(self._bounded[place : place + 1]):
+                ends = [row[place] or (None, None) for row in found]
+                parts += [(f"{name}_low", "DOUBLE", tuple(low for low, _ in ends))]
+                parts += [(f"{name}_high", "DOUBLE", tuple(high for _, high in ends))]
+        columns, types, series = zip(*parts, strict=True)
+        taken = {name for name in columns if columns.count(name) > 1} - {
+            name for name in self.columns if self.columns.count(name) > 1
+        }
+        if taken:
+            raise DataError(
+                f"there is a column called {min(taken)} already", hint="give the column another name with AS"
+            )
+        rows = tuple(zip(*series, strict=True)) if self.rows else ()
+        scales = ((None,) * len(columns),) * len(rows)
+        return Result(columns, types, rows, scales, self.receipt, _nothing)
+
     def __len__(self) -> int:
         return len(self.rows)
 
     def __iter__(self) -> Iterator[tuple[Value, ...]]:
         return iter(self.rows)
 
-    def df(self) -> pandas.DataFrame:
+    def df(self, *, intervals: bool = False, confidence: float = 0.95) -> pandas.DataFrame:
         """The rows as a pandas DataFrame, whose dtypes follow from `types` alone. Raises ImportError without pandas.
 
         NULL is NaN in DOUBLE, NaT in TIMESTAMP, None in DATE, and NA in whole numbers, booleans and texts,
-        whose dtypes hold it beside all 64 bits of a number.
+        whose dtypes hold it beside all 64 bits of a number. With `intervals`, after each column n that has
+        intervals come the columns n_low and n_high with their ends, as in `intervals(confidence)`; DataError
+        where there is a column of such a name already.
         """
         import pandas
 
+        if intervals:
+            return self._beside(confidence).df()
         frame = pandas.DataFrame(
             {
                 index: pandas.Series(list(values), dtype=_PANDAS.get(kind, "object"))
@@ -116,10 +148,12 @@ class Result:
         frame.columns = pandas.Index(self.columns)
         return frame
 
-    def to_arrow_table(self) -> pyarrow.Table:
-        """The rows as an Arrow table. Raises ImportError without pyarrow."""
+    def to_arrow_table(self, *, intervals: bool = False, confidence: float = 0.95) -> pyarrow.Table:
+        """The rows as an Arrow table; `intervals` as in `df`. Raises ImportError without pyarrow."""
         import pyarrow
 
+        if intervals:
+            return self._beside(confidence).to_arrow_table()
         types = {
             "BIGINT": pyarrow.int64(),
             "DOUBLE": pyarrow.float64(),
@@ -134,17 +168,29 @@ class Result:
         ]
         return pyarrow.Table.from_arrays(arrays, names=list(self.columns))
 
-    def pl(self) -> polars.DataFrame:
-        """The rows as a polars DataFrame. Raises ImportError without polars and pyarrow."""
+    def pl(self, *, intervals: bool = False, confidence: float = 0.95) -> polars.DataFrame:
+        """The rows as a polars DataFrame; `intervals` as in `df`. Raises ImportError without polars and pyarrow."""
         import polars
 
-        frame = polars.from_arrow(self.to_arrow_table())
+        frame = polars.from_arrow(self.to_arrow_table(intervals=intervals, confidence=confidence))
         if not isinstance(frame, polars.DataFrame):
             raise TypeError("polars made a series of a table")
         return frame
 
     def _series(self) -> Sequence[tuple[Value, ...]]:
         return list(zip(*self.rows, strict=True)) if self.rows else [() for _ in self.columns]
+
+    @property
+    def displayed(self) -> tuple[tuple[Value, ...], ...]:
+        """The rows as people are shown them: a noisy count below zero is 0 there, in `rows` it is as it is."""
+        counts = self._counts or (False,) * len(self.columns)
+        return tuple(
+            tuple(
+                0 if count and isinstance(value, int) and value < 0 else value
+                for value, count in zip(row, counts, strict=True)
+            )
+            for row in self.rows
+        )
 
     def texts(self) -> list[list[str]]:
         """Each cell as text, numbers rounded to their noise, years and other short keys as they are written."""
@@ -154,7 +200,7 @@ class Result:
                 str(value) if key and scale is None and value is not None else text(value, scale)
                 for value, scale, key in zip(row, scales, short, strict=True)
             ]
-            for row, scales in zip(self.rows, self.scales, strict=True)
+            for row, scales in zip(self.displayed, self.scales, strict=True)
         ]
 
     def __str__(self) -> str:
@@ -174,6 +220,10 @@ class Result:
             for row in self.texts()
         )
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _nothing(_row: int, _column: int, _confidence: float) -> None:
+    """The interval of what is an end of one itself."""
 
 
 def _is_short(column: Sequence[Value]) -> bool:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dpsql.aggregates import AGGREGATES, Aggregate, Moment
 from dpsql.analysis import intervals
 from dpsql.analysis.analyse import Measure
 from dpsql.analysis.choose import Measured, predicted_std, statistic_of
+from dpsql.analysis.shown import Shown
 from dpsql.mechanisms import Mechanism
-from dpsql.plan.expr import Call, Expr, Literal, Released
+from dpsql.plan.expr import Expr, Released
+from dpsql.plan.linear import linear
 from dpsql.plan.nodes import Aggregation
 from dpsql.plan.traces import Trace
 from dpsql.release import Cells, ReleasedTable, estimate
 from dpsql.result import Ends
+from dpsql.simulation import simulable, simulated_intervals
 
 CONFIDENCE = 0.95
 """That of DP_INTERVAL_LOW and DP_INTERVAL_HIGH."""
+
+_COUNTS = frozenset({Moment.ROWS, Moment.UNITS, Moment.COUNT, Moment.DISTINCT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,9 @@ class Uncertainty:
     trace: Trace
     table: ReleasedTable
     origin: tuple[int, ...]
+    _known: dict[tuple[Expr, float], list[Ends]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def scales(self) -> tuple[tuple[float | None, ...], ...]:
         """The standard deviation of each cell's noise, in the value's own units; None if it is derived."""
@@ -47,22 +55,71 @@ class Uncertainty:
         return tuple(std / max(1.0, float(count)) for count in counts)
 
     def interval(self, row: int, column: int, confidence: float) -> Ends:
-        """The confidence interval of a cell; None if it is derived."""
+        """The confidence interval of a cell, simulated where it is no linear function of one aggregate.
+
+        None where nothing in it is noisy, or there is no law.
+        """
         found = linear(self.trace.outputs[column])
         item = None if found is None else self._aggregation(found.of)
-        if found is None or item is None or item.rank is not None:
+        if found is None or item is None:
+            return self._simulations(self.trace.outputs[column], confidence)[row]
+        ends = self._of_aggregates(item, found.of, confidence)[row]
+        if ends is None:
             return None
-        ends = interval_of(self.plan, item, self.table.cells[self.origin[row]], confidence)
         low, high = (found.shift + found.factor * end for end in ends)
         return min(low, high), max(low, high)
+
+    def bounded(self, column: int) -> bool:
+        """Whether a column has intervals, as its expression says."""
+        found = linear(self.trace.outputs[column])
+        item = None if found is None else self._aggregation(found.of)
+        if item is None:
+            return simulable(self.plan, self.trace.outputs[column])
+        return item.rank is None
+
+    def counts(self, column: int) -> bool:
+        """Whether a column is a noisy count as it is."""
+        expr = self.trace.outputs[column]
+        item = self._aggregation(expr) if isinstance(expr, Released) else None
+        return item is not None and AGGREGATES[item.function].moments[0] in _COUNTS
+
+    def _of_aggregates(self, item: Aggregation, column: Released, confidence: float) -> list[Ends]:
+        if (column, confidence) not in self._known:
+            found = intervals_of(self.plan, self.table, item, self.origin, confidence)
+            self._known[column, confidence] = found
+        return self._known[column, confidence]
+
+    def _simulations(self, expr: Expr, confidence: float) -> list[Ends]:
+        """The simulated intervals of an expression, made once for all rows when one is asked for."""
+        if (expr, confidence) not in self._known:
+            found = simulated_intervals(self.plan, self.table, expr, self.origin, confidence)
+            self._known[expr, confidence] = found
+        return self._known[expr, confidence]
 
     def _aggregation(self, column: Released) -> Aggregation | None:
         named = (item for item in self.trace.release.aggregations if item.name == column.name)
         return next(named, None)
 
 
-def interval_of(plan: Measured, item: Aggregation, cells: Cells, confidence: float) -> tuple[float, float]:
-    """The confidence interval of a released aggregate in the group with these noisy cells."""
+def intervals_of(
+    plan: Measured, table: ReleasedTable, item: Aggregation, rows: Sequence[int], confidence: float
+) -> list[Ends]:
+    """The confidence interval of a released aggregate in each of these rows of the released table.
+
+    Where a group is shown for the sake of a count, what shares its cells is simulated: its noise is no longer
+    symmetric. None for a value that was chosen by its rank.
+    """
+    if item.rank is not None:
+        return [None] * len(rows)
+    entry = AGGREGATES[item.function]
+    block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
+    if plan.threshold is not None and plan.threshold.block == block and not plan.decides(block, weights):
+        return simulated_intervals(plan, table, Released(item.name, item.type), rows, confidence)
+    return [_interval(plan, item, table.cells[row], confidence) for row in rows]
+
+
+def _interval(plan: Measured, item: Aggregation, cells: Cells, confidence: float) -> tuple[float, float]:
+    """The confidence interval of an aggregate by the law of its noise."""
     entry = AGGREGATES[item.function]
     block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
     mechanism = plan.blocks[block].mechanism
@@ -70,12 +127,14 @@ def interval_of(plan: Measured, item: Aggregation, cells: Cells, confidence: flo
     measure = None if index is None else plan.analysis.measures[index]
     if entry.ratio and measure is not None:
         return _mean(measure, cells[block], mechanism, confidence)
+    if plan.threshold is not None and plan.decides(block, weights):
+        return Shown.of(plan, plan.threshold, cells[block]).ends(confidence)
     centre = float(estimate(plan, item, entry.moments[0], cells))
     half = intervals.half_width(mechanism, weights, confidence) * _step(entry, measure)
     return centre - half, centre + half
 
 
-def ends_of(plan: Measured, table: ReleasedTable, column: Released) -> list[float]:
+def ends_of(plan: Measured, table: ReleasedTable, column: Released) -> list[float | None]:
     """The end of an aggregate's 95% confidence interval that a column of the released table holds, row by row.
 
     Claim: it costs nothing.
@@ -86,8 +145,8 @@ def ends_of(plan: Measured, table: ReleasedTable, column: Released) -> list[floa
         raise ValueError("only an end of an interval is made after the release")
     name, which = column.end_of
     (item,) = (item for item in plan.analysis.release.aggregations if item.name == name)
-    ends = (interval_of(plan, item, cells, CONFIDENCE) for cells in table.cells)
-    return [high if which == "high" else low for low, high in ends]
+    found = intervals_of(plan, table, item, range(len(table.rows)), CONFIDENCE)
+    return [None if ends is None else ends[which == "high"] for ends in found]
 
 
 def _step(entry: Aggregate, measure: Measure | None) -> float:
@@ -121,50 +180,22 @@ class Origins:
         scales = [part.scales() for part in self.parts]
         return tuple(scales[part][place] for part, place in self.places)
 
+    @property
+    def bounded(self) -> tuple[bool, ...]:
+        """Which columns have intervals in some branch."""
+        width = len(self.parts[0].trace.outputs) if self.parts else 0
+        return tuple(any(part.bounded(column) for part in self.parts) for column in range(width))
+
+    @property
+    def counts(self) -> tuple[bool, ...]:
+        """Which columns are noisy counts as they are, in every branch."""
+        width = len(self.parts[0].trace.outputs) if self.parts else 0
+        return tuple(all(part.counts(column) for part in self.parts) for column in range(width))
+
     def interval(self, row: int, column: int, confidence: float) -> Ends:
-        """The confidence interval of a cell; None if it is derived from several released ones."""
+        """The confidence interval of a cell; None where nothing in it is noisy, or there is no law."""
         part, place = self.places[row]
         return self.parts[part].interval(place, column, confidence)
-
-
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """A released column times a factor, plus a shift."""
-
-    of: Released
-    factor: float = 1.0
-    shift: float = 0.0
-
-
-def linear(expr: Expr) -> Linear | None:
-    """An expression as a linear one of a single released column, where it is that."""
-    if isinstance(expr, Released):
-        return Linear(expr)
-    if not isinstance(expr, Call):
-        return None
-    name, parts = expr.function.name, [part for part in expr.arguments if not isinstance(part, Literal)]
-    inner = linear(parts[0]) if len(parts) == 1 else None
-    constants = [part.value for part in expr.arguments if isinstance(part, Literal)]
-    if inner is None or not all(type(value) in (int, float) for value in constants):
-        return None
-    numbers = [float(value) for value in constants if isinstance(value, (int, float))]
-    first = expr.arguments[0] is parts[0]
-    match name, numbers:
-        case "negate", []:
-            return Linear(inner.of, -inner.factor, -inner.shift)
-        case "cast_double", []:
-            return inner
-        case "multiply", [by]:
-            return Linear(inner.of, inner.factor * by, inner.shift * by)
-        case "divide", [by] if first and by != 0:
-            return Linear(inner.of, inner.factor / by, inner.shift / by)
-        case "add", [by]:
-            return Linear(inner.of, inner.factor, inner.shift + by)
-        case "subtract", [by]:
-            sign = 1.0 if first else -1.0
-            return Linear(inner.of, inner.factor * sign, (inner.shift - by) * sign)
-        case _:
-            return None
 
 
 def _mean(

@@ -101,6 +101,11 @@ class Measured:
     ranked: tuple[Ranked, ...] = ()
     best: Best | None = None
 
+    @property
+    def threshold(self) -> KeySelection | None:
+        """What a noisy count must reach for a group to be shown, where that decides."""
+        return self.selection if isinstance(self.selection, KeySelection) else None
+
     def place(self, item: Aggregation) -> int | None:
         """Which of `ranked` an aggregate is, None for one that is no value in order of size."""
         measure = self.analysis.measure(item)
@@ -116,6 +121,11 @@ class Measured:
             if weights is not None:
                 return index, weights
         raise LookupError(f"no block serves {statistic}")
+
+    def decides(self, block: int, weights: tuple[Fraction, ...]) -> bool:
+        """Whether a weighted sum of a block's cells is what was compared before a group was shown."""
+        chosen = self.threshold
+        return chosen is not None and chosen.block == block and set(weights) == {Fraction(1, chosen.scale)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Self
 
 import duckdb
+import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.backends.duckdb import LOCKED, seal
 from dpsql.errors import OperationalError
@@ -41,25 +43,34 @@ class Scratch:
         unnested = ", ".join(f"unnest(CAST(? AS {kind}[]))" for kind in self._types[table])
         self._connection.execute(f"INSERT INTO {_quoted(table)} SELECT {unnested}", list(columns))
 
+    def lend(self, table: str, columns: Mapping[str, NDArray[Any]]) -> None:
+        """Shows arrays as a table, without copying them; they take the place of those shown before."""
+        self._connection.register(table, dict(columns))
+
     def query(self, sql: str) -> tuple[list[tuple[Any, ...]], list[str]]:
         """The rows and the engine types of a query over the tables.
 
         Raises OperationalError where post-processing of released values fails, such as by overflow.
         """
-        failed = False
+        cursor = self._run(sql)
+        types = [str(column[1]) for column in cursor.description or ()]
+        return cursor.fetchall(), types
+
+    def numbers(self, sql: str) -> list[NDArray[np.float64]]:
+        """The columns of a query for DOUBLE values, NULL as NaN; raises as `query` does."""
+        found = self._run(sql).fetchnumpy()
+        return [np.ma.filled(np.ma.asarray(values, np.float64), np.nan) for values in found.values()]
+
+    def _run(self, sql: str) -> duckdb.DuckDBPyConnection:
         try:
-            cursor = self._connection.execute(sql)
-            types = [str(column[1]) for column in cursor.description or ()]
-            return cursor.fetchall(), types
+            return self._connection.execute(sql)
         except duckdb.Error:
-            failed = True
-        if failed:
-            raise OperationalError(
-                "the released values could not be post-processed",
-                code="post_processing",
-                hint="is the arithmetic on aggregates out of range?",
-            )
-        raise AssertionError
+            pass
+        raise OperationalError(
+            "the released values could not be post-processed",
+            code="post_processing",
+            hint="is the arithmetic on aggregates out of range?",
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -92,7 +92,7 @@ def shown(result: Result) -> Iterator[Shown]:
         if any(pair is not None for pair in ends):
             halves = [
                 _half(row[index], scales[index], pair)
-                for row, scales, pair in zip(result.rows, result.scales, ends, strict=True)
+                for row, scales, pair in zip(result.displayed, result.scales, ends, strict=True)
             ]
             halves = aligned(halves)
         yield Shown(name, aligned(cells) if number else cells, number, halves)

@@ -1,18 +1,22 @@
-"""DP_INTERVAL_LOW(x) and DP_INTERVAL_HIGH(x): the ends of the 95% confidence interval of a released aggregate.
+"""DP_INTERVAL_LOW(x) and DP_INTERVAL_HIGH(x): the ends of the 95% confidence interval of a released aggregate x.
+
+It may have a factor and a shift, such as 2 * COUNT(*) + 1.
 
 They are columns that stand beside x wherever x can be named: in the SELECT that releases it, and above it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.plan.expr import Column, Facts, Released
-from dpsql.plan.nodes import Answer, Output, Release, Source
+from dpsql.functions import call
+from dpsql.plan.expr import Call, Column, Expr, Facts, Released
+from dpsql.plan.linear import linear
+from dpsql.plan.nodes import Aggregation, Answer, Output, Release, Source
 from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.sql.refuse import Source as Text
@@ -43,21 +47,45 @@ def asked_of(text: Text, node: exp.Expr) -> exp.Expr:
 
 
 def with_ends(source: Source) -> Source:
-    """The source with both ends beside each of its columns that is a released aggregate as it is.
+    """The source with both ends beside each of its columns that is a noisy aggregate, a factor and a shift aside.
 
     Where rows were made distinct, an end is no function of the row. Names that begin with # are no user's.
     """
     if not isinstance(source, Answer) or not isinstance(source.post.source, Release) or source.post.distinct:
         return source
-    aggregates = {item.name for item in source.post.source.aggregations}
+    aggregates = source.post.source.aggregations
     outputs, columns = list(source.post.outputs), list(source.columns)
     for output, column in zip(source.post.outputs, source.columns, strict=True):
-        if isinstance(output.expr, Released) and output.expr.name in aggregates:
-            for which in NAMES.values():
+        for which in NAMES.values():
+            end = end_of(output.expr, which, aggregates)
+            if end is not None:
                 beside = end_column(column, which)
-                outputs.append(Output(beside.name, output.expr.end(which)))
+                outputs.append(Output(beside.name, end))
                 columns.append(beside)
     return replace(source, post=replace(source.post, outputs=tuple(outputs)), columns=tuple(columns))
+
+
+def end_of(expr: Expr, which: str, aggregates: Sequence[Aggregation]) -> Expr | None:
+    """An end of the interval of a noisy aggregate with a factor and a shift, where an expression is that.
+
+    Claim: it is that end of the interval of the expression.
+    Why: x -> a x + b carries an interval that holds x to one that holds a x + b, its ends in turn if a < 0.
+    Source: Moore 1966, "Interval Analysis".
+    """
+    found = linear(expr)
+    known = {item.name for item in aggregates if item.rank is None}
+    if found is None or found.of.name not in known:
+        return None
+    turned = {"low": "high", "high": "low"}[which] if found.factor < 0 else which
+    return _with_end(expr, found.of.end(turned))
+
+
+def _with_end(expr: Expr, end: Released) -> Expr | None:
+    """An expression with the end of an interval in the place of the one released value that it reads."""
+    if not isinstance(expr, Call):
+        return end if isinstance(expr, Released) else expr
+    parts = [_with_end(part, end) for part in expr.arguments]
+    return call(expr.function.name, *(part for part in parts if part is not None))
 
 
 def end_column(column: Column, which: str) -> Column:
@@ -66,11 +94,11 @@ def end_column(column: Column, which: str) -> Column:
 
 
 def refuse(text: Text, node: exp.Expr) -> NoReturn:
-    """Refuses an interval of what is no released aggregate as it is."""
+    """Refuses an interval of what is no noisy aggregate, a factor and a shift aside."""
     name = str(node.args.get("this")).upper()
     text.refuse(
         node,
         "type",
-        f"{name} takes an aggregate across privacy units, or its alias: of nothing else is an interval known",
-        f"write {name}(COUNT(*)), or SELECT COUNT(*) AS n, {name}(n)",
+        f"{name} takes a noisy aggregate across privacy units, or its alias, with a factor and a shift at most",
+        f"write {name}(COUNT(*)), or SELECT COUNT(*) AS n, {name}(n); Result.intervals() knows others, such as ratios",
     )

@@ -37,7 +37,7 @@ from dpsql.policy import fold
 from dpsql.sql.aggregate_filter import counted_if
 from dpsql.sql.correlated import correlated
 from dpsql.sql.derived import answer, common_tables, facts_of, put_together, set_operation, values
-from dpsql.sql.ends import asked_of, asks_for_ends, which_end
+from dpsql.sql.ends import asked_of, asks_for_ends, end_of, which_end
 from dpsql.sql.grouping import Grouping, aggregates
 from dpsql.sql.grouping_sets import Sets, grouping_sets
 from dpsql.sql.parse import Statement
@@ -345,18 +345,17 @@ class _Releasing(Grouping):
         self.aggregations.append(Aggregation(name, function, argument, result, rank))
         return Released(name, result)
 
-    def end(self, node: exp.Expr) -> Released | None:
-        """The end of the interval of an aggregate of the released table."""
+    def end(self, node: exp.Expr) -> Expr | None:
+        """The end of the interval of an aggregate of the released table, a factor and a shift aside."""
         asked = asked_of(self.source, node)
         name = self.lone_name(asked)
         # An alias comes before a column here: of a private column there is no interval.
         expr = self.aliases.get(name) if name is not None else None
         if isinstance(asked, exp.AggFunc):
             expr = self.aggregate(asked)
-        elif type(asked) is exp.Filter:
+        elif expr is None and (type(asked) is exp.Filter or aggregates(asked)):
             expr = self.outer.lower(asked)
-        released = isinstance(expr, Released) and any(expr.name == item.name for item in self.aggregations)
-        return expr.end(which_end(node) or "") if released and isinstance(expr, Released) else None
+        return None if expr is None else end_of(expr, which_end(node) or "", self.aggregations)
 
     def _parts(self, node: exp.AggFunc) -> tuple[str, Expr | None]:
         """The registry entry that an aggregate call means, and its argument."""

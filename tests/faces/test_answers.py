@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,7 @@ def test_explain_charges_and_reads_nothing(con: dpsql.Connection, monkeypatch: p
 
 
 def test_result_has_intervals_scales_and_a_receipt(con: dpsql.Connection) -> None:
-    """Every noisy cell has a scale and an interval around it; the receipt serialises to JSON."""
+    """Every aggregate has a scale and an interval around it, what is derived an interval; the receipt is JSON."""
     result = con.query(
         "SELECT plan, COUNT(*), SUM(cost), AVG(cost), AVG(cost) * COUNT(*) FROM visits GROUP BY 1", epsilon=1
     )
@@ -51,7 +53,7 @@ def test_result_has_intervals_scales_and_a_receipt(con: dpsql.Connection) -> Non
             assert ends is not None
             assert ends[0] <= value <= ends[1]  # type: ignore[operator]
         assert scales[4] is None
-        assert intervals[4] is None
+        assert intervals[4] is not None
     receipt = json.loads(result.receipt.to_json())
     assert receipt["entries"][0]["table"] == "visits"
     assert receipt["loss"]["type"] == "gaussian"
@@ -201,3 +203,57 @@ def test_max_groups_of_a_query(con: dpsql.Connection) -> None:
     assert many is not None
     assert one is not None
     assert one < many
+
+
+FRAMES: dict[str, Callable[..., Any]] = {
+    "pandas": lambda of, **options: of.df(**options).to_dict("list"),
+    "polars": lambda of, **options: of.pl(**options).to_dict(as_series=False),
+    "Arrow": lambda of, **options: of.to_arrow_table(**options).to_pydict(),
+}
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
+def test_frames_have_intervals_beside_the_values(con: dpsql.Connection, frame: Callable[..., Any]) -> None:
+    """Both ends stand after each column that has intervals, derived ones too, and after no other."""
+    sql = "SELECT plan, COUNT(*) AS n, SUM(cost) / COUNT(*) AS mean, n > 5 AS many FROM visits GROUP BY plan"
+    result = con.query(sql, epsilon=1)
+    found = frame(result, intervals=True, confidence=0.8)
+    assert list(found) == ["plan", "n", "n_low", "n_high", "mean", "mean_low", "mean_high", "many"]
+    for name, place in (("n", 1), ("mean", 2)):
+        ends = [row[place] for row in result.intervals(0.8)]
+        assert list(zip(found[f"{name}_low"], found[f"{name}_high"], strict=True)) == ends
+    assert list(frame(result)) == list(result.columns)
+    assert list(frame(con.execute(sql, epsilon=1), intervals=True)) == list(found)
+
+
+def test_columns_of_intervals_follow_from_the_query_alone(con: dpsql.Connection) -> None:
+    """An answer without rows, or with NULL, has the same columns and types as one with all values."""
+    sql = "SELECT plan, STDDEV(cost) AS s FROM visits {} GROUP BY plan {}"
+    full, nothing, nobody = (
+        con.query(sql.format(*parts), epsilon=0.1).df(intervals=True).dtypes.to_dict()
+        for parts in (("", ""), ("", "HAVING COUNT(*) < -1000000"), ("WHERE cost > 999", ""))
+    )
+    assert list(full) == ["plan", "s", "s_low", "s_high"]
+    assert full == nothing == nobody
+
+
+def test_a_column_in_the_place_of_an_end_is_refused(con: dpsql.Connection) -> None:
+    """Where a column has the name that an end would get, frames with intervals are refused, others not."""
+    result = con.query("SELECT COUNT(*) AS n, SUM(cost) AS n_low FROM visits", epsilon=1)
+    with pytest.raises(dpsql.DataError, match="n_low"):
+        result.df(intervals=True)
+    assert list(result.df()) == ["n", "n_low"]
+
+
+def test_counts_alone_are_displayed_from_zero_on(con: dpsql.Connection) -> None:
+    """Counts of any kind are shown as 0 where noise takes them below; sums, and what is computed, are not."""
+    result = con.query(
+        "SELECT COUNT(*) AS a, COUNT(cost) AS b, COUNT(DISTINCT patient_id) AS c, COUNT(DISTINCT days) AS d, "
+        "SUM(days) AS e, COUNT(*) - 1 AS f, AVG(cost) AS g FROM visits",
+        epsilon=1,
+    )
+    below = replace(result, rows=((-1, -2, -3, -4, -5, -6, -7.5),))
+    assert below.displayed == ((0, 0, 0, 0, -5, -6, -7.5),)
+    assert below.rows[0][0] == -1
+    union = con.query("SELECT COUNT(*) FROM visits UNION ALL SELECT SUM(days) FROM visits", epsilon=1)
+    assert replace(union, rows=((-1,), (-1,))).displayed == ((-1,), (-1,))

@@ -1,6 +1,6 @@
-"""Intervals follow a released value through subqueries, unions, grouping sets, factors and shifts.
+"""Intervals follow a released value through subqueries, unions, grouping sets, and what is computed of it.
 
-The interval of a noisy COUNT or SUM has the value in its middle. Noise is drawn for each, so that the interval
+The interval of a noisy COUNT or SUM, or of one with a factor and a shift, has the value in its middle. Noise is drawn for each, so that the interval
 of another row, or of another aggregate, would not.
 """
 
@@ -26,10 +26,15 @@ TRACED = {
         FROM (SELECT plan, {N} FROM visits GROUP BY ROLLUP (plan)) ORDER BY plan DESC""",
     "a window beside it": f"SELECT n, RANK() OVER (ORDER BY cost) AS place FROM (SELECT plan, {N} FROM visits GROUP BY plan)",
 }
-UNTRACED = {
-    "two aggregates": "SELECT SUM(cost) / COUNT(*) FROM visits",
-    "another release": "SELECT COUNT(*) / (SELECT COUNT(*) FROM visits) FROM visits",
+DERIVED = {
+    "two aggregates": "SELECT SUM(cost) / COUNT(*) AS mean FROM visits",
     "no linear function": "SELECT ABS(COUNT(*)), 1 / COUNT(*), COUNT(*) * COUNT(*) FROM visits",
+    "a subquery": f"SELECT cost / n AS mean FROM (SELECT plan, {N} FROM visits GROUP BY plan ORDER BY cost LIMIT 2)",
+    "a union": f"SELECT cost - n AS d FROM (SELECT {N} FROM visits UNION ALL SELECT {N} FROM visits GROUP BY plan)",
+    "grouping sets": "SELECT STDDEV(cost) FROM visits GROUP BY ROLLUP (plan)",
+}
+UNTRACED = {
+    "another release": "SELECT COUNT(*) / (SELECT COUNT(*) FROM visits) FROM visits",
     "distinct rows": f"SELECT DISTINCT n FROM (SELECT plan, {N} FROM visits GROUP BY plan)",
     "a union of distinct rows": "SELECT COUNT(*) FROM visits UNION SELECT SUM(cost) FROM visits",
     "groups of groups": f"SELECT MAX(n) FROM (SELECT plan, {N} FROM visits GROUP BY plan)",
@@ -54,6 +59,20 @@ def test_the_interval_is_that_of_the_value(con: dpsql.Connection, sql: str) -> N
             assert sum(ends) / 2 == pytest.approx(value, abs=1.01)
             assert 1.5 * scale < (ends[1] - ends[0]) / 2 < 2.5 * scale
     assert noisy >= len(result)
+
+
+@pytest.mark.parametrize("sql", DERIVED.values(), ids=DERIVED)
+def test_the_interval_of_what_is_derived_is_about_the_value(con: dpsql.Connection, sql: str) -> None:
+    """Each cell that is computed of one released row has an interval around its value, and no scale."""
+    result = con.query(sql, epsilon=0.5)
+    assert len(result) > 0
+    assert set(sum(result.scales, ())) == {None}
+    for row, intervals in zip(result.rows, result.intervals(), strict=True):
+        for value, ends in zip(row, intervals, strict=True):
+            assert isinstance(value, (int, float))
+            assert ends is not None
+            assert ends[0] <= value <= ends[1]
+            assert ends[0] < ends[1]
 
 
 @pytest.mark.parametrize("sql", UNTRACED.values(), ids=UNTRACED)

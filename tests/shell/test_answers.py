@@ -7,6 +7,7 @@ import datetime as dt
 import io
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,6 +52,18 @@ def test_a_table_shows_value_and_half_width() -> None:
         "A          512          25  1,703   100",
         "B         NULL  [0, 1,000]    -19   100",
     ]
+
+
+def test_a_count_below_zero_is_shown_as_zero() -> None:
+    """Tables show no count below zero, with an interval about what is shown; data has it as it is, as all else."""
+    counted = replace(TWO, _counts=(False, False, True))
+    assert (
+        written(counted, Format.TABLE, View()).splitlines()[-1] == "B         NULL  [0, 1,000]      0   119"
+    )
+    assert str(counted).splitlines()[-1].split() == ["B", "NULL", "0"]
+    assert counted.rows == TWO.rows
+    assert written(counted, Format.CSV, View()) == written(TWO, Format.CSV, View())
+    assert counted.df().equals(TWO.df())
 
 
 @given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e6), st.floats(1e-7, 1e7), st.floats(1e-7, 1e7), st.booleans())

@@ -51,6 +51,33 @@ def test_the_ends_are_those_of_the_result(keys: str, aggregate: str, accountant:
         assert intervals[-2:] == (None, None)
 
 
+FACTORS = {
+    "a factor": "2 * SUM(cost)",
+    "a shift": "COUNT(*) - 100",
+    "a sign": "-AVG(cost)",
+    "turned round": "100 - AVG(cost) / 4",
+    "cast": "CAST(SUM(age) AS DOUBLE) * -3 + 1",
+}
+
+
+@pytest.mark.parametrize("above", [False, True], ids=["beside it", "above it"])
+@pytest.mark.parametrize("expression", FACTORS.values(), ids=FACTORS)
+def test_a_factor_and_a_shift_carry_the_ends_along(expression: str, above: bool) -> None:
+    """The ends are those that the result has for the same cell, the low one below the high one."""
+    released = f"SELECT city, {expression} AS x FROM people GROUP BY city"
+    ends = "DP_INTERVAL_LOW(x) AS low, DP_INTERVAL_HIGH(x) AS high"
+    sql = (
+        f"SELECT x, {ends} FROM ({released}) ORDER BY city"
+        if above
+        else f"SELECT {expression} AS x, {ends} FROM people GROUP BY city"
+    )
+    result = world(*PEOPLE).query(sql)
+    assert len(result) > 1
+    for (value, low, high), (found, *_) in zip(result.rows, result.intervals(CONFIDENCE), strict=True):
+        assert (low, high) == pytest.approx(found)
+        assert value is None or low < value < high  # type: ignore[operator]
+
+
 def test_they_cost_and_draw_nothing() -> None:
     """A query with ends charges the same, draws the same words and gives the same values as one without."""
     plain, bounded = world(*PEOPLE), world(*PEOPLE)

@@ -1,0 +1,100 @@
+"""The intervals of a count that decided whether its group is shown, and of what shares its cells, hold among such groups.
+
+The entropy is the operating system's. A sound engine fails one of these tests with probability 1e-6 or less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from fractions import Fraction
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.analysis.intervals import half_width
+
+CONFIDENCE = 0.95
+GROUPS = 3000
+EPSILON = 0.5
+PARTS = (0.5, 0.7, 1.0, 1.5)
+"""The counts, as parts of the threshold."""
+QUERIES = {
+    "units": ("u", "COUNT(DISTINCT u)"),
+    "rows": ("row", "COUNT(*)"),
+    "rows beside a mean": ("row", "COUNT(*), AVG(x)"),
+}
+
+
+def connection(accountant: str, unit: str, sizes: list[int], groups: int = GROUPS) -> dpsql.Connection:
+    """Groups whose keys are secret, of these sizes in turn; each row is of a unit of its own."""
+    data = duckdb.connect()
+    data.execute(
+        f"CREATE TABLE t AS SELECT g * 10000 + unnest(range(size)) AS u, size || ' in ' || g AS k, 0.25 AS x "
+        f"FROM (SELECT g, {sizes}[1 + g % {len(sizes)}] AS size FROM range({groups}) a(g))"
+    )
+    policy = {
+        "version": 1,
+        "privacy_unit": "person",
+        "budget": {"epsilon": 20, "delta": 0.01, "accountant": accountant},
+        "tables": {
+            "t": {
+                "unit": unit,
+                "columns": {"k": {"type": "varchar"}, "x": {"type": "double", "bounds": [0, 1]}},
+                **({} if unit == "row" else {"rows_per_unit": 1}),
+            }
+        },
+    }
+    return dpsql.connect(data, policy=policy, ledger=":memory:")
+
+
+@pytest.mark.parametrize("accountant", ["pure", "zcdp"])
+@pytest.mark.parametrize(("unit", "aggregates"), QUERIES.values(), ids=QUERIES)
+def test_intervals_of_shown_counts_hold(unit: str, aggregates: str, accountant: str) -> None:
+    """Whatever the size, among shown groups; the interval that knows of no threshold misses most small ones."""
+    sql = f"SELECT k, {aggregates} FROM t GROUP BY k"
+    with connection(accountant, unit, [1]) as con:
+        plan = con.explain(sql, epsilon=EPSILON).prepared.plan
+    assert plan.selection is not None
+    block, scale = plan.blocks[plan.selection.block], plan.selection.scale
+    plain = half_width(block.mechanism, [Fraction(1, scale)] * len(block.block.cells), CONFIDENCE)
+    sizes = [math.ceil(part * plan.selection.count) for part in PARTS]
+    held: dict[int, list[bool]] = defaultdict(list)
+    missed = []
+    with connection(accountant, unit, sizes) as con:
+        result = con.query(sql, epsilon=EPSILON)
+    for (key, value, *_), (_, ends, *_) in zip(result.rows, result.intervals(CONFIDENCE), strict=True):
+        size = int(str(key).partition(" in ")[0])
+        assert ends is not None
+        assert isinstance(value, int)
+        assert ends[0] - 0.5 <= value <= ends[1] + 0.5
+        held[size].append(ends[0] <= size <= ends[1])
+        missed += [abs(value - size) > plain] * (size == sizes[0])
+    assert sorted(held) == sizes
+    for found in held.values():
+        slack = 5 * math.sqrt(CONFIDENCE * (1 - CONFIDENCE) / len(found))
+        assert sum(found) / len(found) >= CONFIDENCE - 0.01 - slack
+    assert sum(missed) > 0.2 * len(missed)
+
+
+@pytest.mark.parametrize("accountant", ["pure", "zcdp"])
+def test_intervals_of_what_shares_its_cells_hold(accountant: str) -> None:
+    """A sum, a mean and a ratio whose noise is that of the count hold too, however small the groups."""
+    sql = "SELECT k, COUNT(*), SUM(x), AVG(x), SUM(x) / COUNT(*) AS mean FROM t GROUP BY k"
+    with connection(accountant, "row", [1]) as con:
+        plan = con.explain(sql, epsilon=EPSILON).prepared.plan
+    assert plan.selection is not None
+    sizes = [math.ceil(part * plan.selection.count) for part in PARTS[:2]]
+    held: dict[str, list[bool]] = defaultdict(list)
+    with connection(accountant, "row", sizes) as con:
+        result = con.query(sql, epsilon=EPSILON)
+    for (key, *_), (_, _, *found) in zip(result.rows, result.intervals(CONFIDENCE), strict=True):
+        size = int(str(key).partition(" in ")[0])
+        for name, exact, ends in zip(result.columns[2:], (0.25 * size, 0.25, 0.25), found, strict=True):
+            if ends is not None:
+                held[name].append(ends[0] - 1e-9 <= exact <= ends[1] + 1e-9)
+    assert len(held) == 3
+    for kept in held.values():
+        slack = 5 * math.sqrt(CONFIDENCE * (1 - CONFIDENCE) / len(kept))
+        assert sum(kept) / len(kept) >= CONFIDENCE - 0.01 - slack
