@@ -340,6 +340,7 @@ def _mechanisms(prepared: Prepared) -> list[dict[str, Any]]:
                 "noise": measured.mechanism.describe(),
                 "l1_sensitivity": str(measured.sensitivity.l1),
                 "l2_sensitivity_squared": str(measured.sensitivity.l2_squared),
+                "linf_sensitivity": str(measured.sensitivity.linf),
                 "cells": len(measured.block.cells),
             }
             for release in prepared.releases

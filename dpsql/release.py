@@ -130,7 +130,8 @@ def _noised(plan: Measured, groups: Sequence[Mapping[Statistic, int]], entropy: 
 
 def _passes(chosen: KeySelection, analysis: Analysis, moments: Mapping[Statistic, int], cells: Cells) -> bool:
     units = moments[UNITS if analysis.bound.per_unit else ROWS]
-    return units >= chosen.min_frequency and sum(cells[chosen.block]) >= chosen.threshold
+    found = sum(cells[chosen.block][at] for at in chosen.cells)
+    return units >= chosen.min_frequency and found >= chosen.threshold
 
 
 def _values(plan: Measured, cells: Cells) -> tuple[Value, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -24,12 +24,13 @@ from dpsql.analysis.blocks import (
     total_block,
     units_block,
 )
+from dpsql.analysis.joint import always_there, joint_blocks
 from dpsql.analysis.lattice import Lattice
 from dpsql.analysis.ranks import Ranked
 from dpsql.analysis.sensitivity import sensitivity
 from dpsql.analysis.stability import PublicFacts
 from dpsql.errors import QueryRejected
-from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric, Mechanism, Sensitivity
+from dpsql.mechanisms import Cube, DiscreteGaussian, Exponential, Geometric, Mechanism, Sensitivity
 from dpsql.plan.nodes import Aggregation
 
 _NO_NOISE = 1e-300
@@ -51,12 +52,13 @@ class MeasuredBlock:
 
 @dataclass(frozen=True, slots=True)
 class KeySelection:
-    """Which groups are shown: those whose noisy cells of one block add up to `threshold` or more.
+    """Which groups are shown: those where these noisy cells of a block add up to `threshold` or more.
 
     A unit of the count is `scale` steps; a group of fewer than `min_frequency` units is never shown.
     """
 
     block: int
+    cells: tuple[int, ...]
     scale: int
     threshold: int
     delta: Fraction
@@ -162,8 +164,10 @@ def choose(analysis: Analysis, price: Price, facts: PublicFacts) -> Measured:
                 least = plan
     if least is None:
         return Measured(analysis, (), None, None)
-    in_order = tuple(sorted(candidates, key=lambda candidate: candidate.score))
-    return _with_selection(least, price.epsilon, price.delta, in_order)
+    named: dict[str, Candidate] = {}
+    for candidate in sorted(candidates, key=lambda candidate: candidate.score):
+        named.setdefault(candidate.name, candidate)
+    return _with_selection(least, price.epsilon, price.delta, tuple(named.values()))
 
 
 def needed(analysis: Analysis) -> dict[Statistic, None]:
@@ -213,45 +217,62 @@ def _selecting(analysis: Analysis) -> Statistic:
 
 
 def _layouts(analysis: Analysis) -> Iterator[tuple[Block, ...]]:
-    """Every way to serve the needed statistics: COUNT(*) alone, or carried by one of the measures."""
+    """Every way to serve the needed statistics: block by block, or joint.
+
+    COUNT(*) is measured alone, or carried by one of the measures. Where one row of a unit counts, units
+    are rows.
+    """
     wanted = needed(analysis)
     if not wanted:
         if _asked_ranks(analysis):
             yield ()
         return
+    if UNITS in wanted and analysis.bound.rows == 1:
+        wanted |= {ROWS: None}
+    distinct = [distinct_block(index) for index, measure in enumerate(analysis.measures) if measure.distinct]
+    units = [units_block()] if UNITS in wanted and analysis.bound.rows > 1 else []
     carriers: list[int | None] = [None]
     if ROWS in wanted:
         carriers += [index for index in range(len(analysis.measures)) if _carries(analysis, index)]
+    fewest = len(analysis.measures) + 1
     for carrier in carriers:
         blocks = [
             _measure_block(analysis, index, wanted, with_rows=index == carrier)
             for index, measure in enumerate(analysis.measures)
             if measure.rows
         ]
-        blocks += [
-            distinct_block(index) for index, measure in enumerate(analysis.measures) if measure.distinct
-        ]
         if ROWS in wanted and carrier is None:
             blocks.append(rows_block())
-        if UNITS in wanted:
-            blocks.append(units_block())
-        yield tuple(blocks)
+        fewest = min(fewest, len(blocks))
+        yield tuple(_implying(analysis, (*blocks, *distinct, *units)))
+    for block in joint_blocks(analysis, wanted):
+        if fewest + bool(block.unit_extent) > 1:
+            yield (block, *distinct, *([] if block.unit_extent else units))
+
+
+def _implying(analysis: Analysis, blocks: Sequence[Block]) -> Iterator[Block]:
+    """The blocks, with what they say besides: where one row of a unit counts, as many units as rows do."""
+    for block in blocks:
+        yield block.serving(UNITS, ROWS) if analysis.bound.rows == 1 else block
 
 
 def _carries(analysis: Analysis, index: int) -> bool:
     measure = analysis.measures[index]
-    return measure.rows and (measure.lattice is None or measure.lattice.width > 0)
+    there = always_there(analysis, index)
+    return measure.rows and (measure.lattice is None or measure.lattice.width > 0 or there)
 
 
 def _measure_block(
     analysis: Analysis, index: int, wanted: Mapping[Statistic, None], *, with_rows: bool
 ) -> Block:
-    lattice = analysis.measures[index].lattice
+    lattice, count = analysis.measures[index].lattice, (Moment.COUNT, index)
+    if with_rows and always_there(analysis, index):
+        return _measure_block(analysis, index, {**wanted, count: None}, with_rows=False).serving(ROWS, count)
     if lattice is None:
         return presence_block(index) if with_rows else count_block(index, Lattice(0, 0, 1))
     if lattice.width == 0:
         return count_block(index, lattice)
-    if with_rows or (Moment.COUNT, index) in wanted:
+    if with_rows or count in wanted:
         return partition_block(index, lattice, with_rows=with_rows)
     return total_block(index, lattice)
 
@@ -262,7 +283,8 @@ def _noised(
     """The blocks with each kind of noise that the price allows, each with the same share of the loss.
 
     Claim: with l1 sensitivity Δ_b and scale Δ_b k/ε for each of k blocks the release is ε-DP; with l2
-    sensitivity Δ_b and σ_b² = Δ_b² k/2ρ it is ρ-zCDP.
+    sensitivity Δ_b and σ_b² = Δ_b² k/2ρ it is ρ-zCDP. A joint block takes a cube in place of l1 noise,
+    for its l∞ sensitivity.
     Why: losses of blocks add up, by sequential composition.
     Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3.
     """
@@ -274,17 +296,22 @@ def _noised(
         yield Exponential.name, (), ()
         return
     part = share * len(blocks)
-    geometric = [Geometric.calibrate(each.l1, price.epsilon * share) for each in sensitivities]
-    yield Geometric.name, _zip(blocks, sensitivities, geometric), (Pure(price.epsilon * part),)
+    pure = [_pure(*pair, price.epsilon * share) for pair in zip(blocks, sensitivities, strict=True)]
+    name = next((noise.name for noise in pure if isinstance(noise, Cube)), Geometric.name)
+    yield name, _zip(blocks, sensitivities, pure), (Pure(price.epsilon * part),)
     if price.rho is not None:
         gaussian = [DiscreteGaussian.calibrate(each.l2_squared, price.rho * share) for each in sensitivities]
         yield DiscreteGaussian.name, _zip(blocks, sensitivities, gaussian), (Gaussian(price.rho * part),)
 
 
+def _pure(block: Block, sensitivity: Sensitivity, epsilon: Fraction) -> Geometric | Cube:
+    if block.joint and len(block.cells) > 1:
+        return Cube.calibrate(sensitivity.linf, epsilon, len(block.cells))
+    return Geometric.calibrate(sensitivity.l1, epsilon)
+
+
 def _zip(
-    blocks: tuple[Block, ...],
-    sensitivities: list[Sensitivity],
-    mechanisms: list[Geometric] | list[DiscreteGaussian],
+    blocks: tuple[Block, ...], sensitivities: list[Sensitivity], mechanisms: Sequence[Mechanism]
 ) -> tuple[MeasuredBlock, ...]:
     return tuple(map(MeasuredBlock, blocks, sensitivities, mechanisms))
 
@@ -336,10 +363,11 @@ def _with_selection(
     if not analysis.selects or plan.event is None:
         return replace(plan, candidates=candidates)
     index, weights = plan.source(_selecting(analysis))
-    scale = int(1 / weights[0])
-    surplus = plan.blocks[index].mechanism.sum_threshold(len(weights), delta / analysis.bound.groups)
+    cells = tuple(at for at, weight in enumerate(weights) if weight)
+    scale = int(1 / weights[cells[0]])
+    surplus = plan.blocks[index].mechanism.sum_threshold(len(cells), delta / analysis.bound.groups)
     threshold = scale * analysis.bound.min_frequency + surplus
-    chosen = KeySelection(index, scale, threshold, delta, analysis.bound.min_frequency)
+    chosen = KeySelection(index, cells, scale, threshold, delta, analysis.bound.min_frequency)
     noise = plan.event.events if isinstance(plan.event, Composed) else (plan.event,)
     event = Composed((*noise, Selection(delta)))
     return replace(plan, selection=chosen, event=event, candidates=candidates)
