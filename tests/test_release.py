@@ -37,6 +37,21 @@ class Numbered(Mechanism):
         return [self.first + self.step * index for index in range(size)]
 
 
+@dataclass(frozen=True, slots=True)
+class Elsewhere(Mechanism):
+    """Draws the same number for each cell of a vector but one."""
+
+    name: ClassVar[str] = "elsewhere"
+
+    but: int
+    dimensions: int
+    number: int
+
+    def draw(self, size: int, entropy: Entropy) -> list[int]:  # noqa: ARG002  (the Protocol's)
+        """`size` numbers, vector by vector."""
+        return [0 if index % self.dimensions == self.but else self.number for index in range(size)]
+
+
 @pytest.fixture(autouse=True)
 def _worlds_end() -> Iterator[None]:
     """Worlds are closed with their test."""
@@ -86,6 +101,22 @@ def test_noise_decides_which_keys_are_shown(noise: int, shown: list[str], unit: 
     plan = noised(query.plan, *[noise for _ in query.plan.blocks], step=0)
     table = released(query, plan, connection.engine.backend.run(query.statement.sql))
     assert [row[0] for row in table.rows] == shown
+
+
+def test_only_the_count_of_units_selects_keys() -> None:
+    """Where units are counted in a block with other cells, no other cell's noise shows a key or hides one."""
+    connection = world(*CROWDS, budget={"epsilon": 50, "delta": 1e-6, "accountant": "pure"})
+    query = prepared(connection, "SELECT word, COUNT(*), AVG(cost) FROM people GROUP BY word")
+    (block,), chosen = query.plan.blocks, query.plan.selection
+    assert block.block.joint
+    assert chosen is not None
+    (units,) = chosen.cells
+    rows = connection.engine.backend.run(query.statement.sql)
+    for noise in (10**18, -(10**18)):
+        plan = replace(
+            query.plan, blocks=(replace(block, mechanism=Elsewhere(units, len(block.block.cells), noise)),)
+        )
+        assert [row[0] for row in released(query, plan, rows).rows] == ["crowd"]
 
 
 @pytest.mark.parametrize(
