@@ -171,7 +171,7 @@ FAULTS = (
     Fault(
         "whole-loss-for-each-block",
         "analysis/choose.py",
-        "share = Fraction(1, len(blocks))",
+        "share = Fraction(1, max(1, len(blocks) + len(asked)))",
         "share = Fraction(1)",
         "two blocks spend the loss twice",
         f"{_AGREE}[SELECT AVG(x), AVG(i), COUNT(*) FROM t []]",
@@ -195,15 +195,15 @@ FAULTS = (
     Fault(
         "delta-for-each-group",
         "analysis/choose.py",
-        "sum_threshold(len(weights), delta / analysis.bound.groups)",
-        "sum_threshold(len(weights), delta)",
+        "sum_threshold(len(cells), delta / analysis.bound.groups)",
+        "sum_threshold(len(cells), delta)",
         "each of a unit's keys is shown with probability delta",
         "tests/analysis/test_selection.py::test_a_lone_unit_s_keys_together_take_no_more_than_the_delta",
     ),
     Fault(
         "delta-beyond-the-loss",
         "analysis/choose.py",
-        "delta = min(delta, epsilon / len(plan.blocks) / 4, Fraction(1, 4)) if plan.blocks else delta",
+        "delta = min(delta, epsilon / parts / 4, Fraction(1, 4)) if parts else delta",
         "delta = max(delta, Fraction(0))",
         "a query may show keys with any probability that the budget bears",
         "tests/analysis/test_selection.py::test_delta_stays_below_the_loss_of_the_counts",
@@ -211,7 +211,7 @@ FAULTS = (
     Fault(
         "selection-free-of-charge",
         "analysis/choose.py",
-        "event = Composed((plan.event, Selection(delta)))",
+        "event = Composed((*noise, Selection(delta)))",
         "event = plan.event",
         "delta is spent and not charged",
         "tests/analysis/test_verify.py::test_a_threshold_that_is_too_low_is_refused",
