@@ -171,10 +171,10 @@ FAULTS = (
     Fault(
         "whole-loss-for-each-block",
         "analysis/choose.py",
-        "share = Fraction(1, max(1, len(blocks) + len(asked)))",
-        "share = Fraction(1)",
+        "[_pure(*pair, price.epsilon * share) for pair",
+        "[_pure(*pair, price.epsilon) for pair",
         "two blocks spend the loss twice",
-        f"{_AGREE}[SELECT AVG(x), AVG(i), COUNT(*) FROM t []]",
+        "tests/analysis/test_verify.py::test_less_noise_is_refused",
     ),
     Fault(
         "threshold-without-delta",
