@@ -225,7 +225,8 @@ def _measurements(part: PreparedRelease, confidence: float) -> Iterator[str]:
 
 def _norms(measured: MeasuredBlock) -> str:
     l1, l2 = measured.sensitivity.l1, math.sqrt(measured.sensitivity.l2_squared)
-    return f"l1 sensitivity {_number(l1)}, l2 sensitivity {l2:,.6g}"
+    linf = f", l∞ sensitivity {_number(measured.sensitivity.linf)}" * measured.block.joint
+    return f"l1 sensitivity {_number(l1)}, l2 sensitivity {l2:,.6g}{linf}"
 
 
 def _expected(plan: Measured, item: Aggregation, confidence: float) -> str:

@@ -193,6 +193,7 @@ class PreparedRelease:
                 "noise": measured.mechanism.describe(),
                 "l1_sensitivity": str(measured.sensitivity.l1),
                 "l2_sensitivity_squared": str(measured.sensitivity.l2_squared),
+                "linf_sensitivity": str(measured.sensitivity.linf),
                 "cells": len(measured.block.cells),
             }
             for measured in self.plan.blocks

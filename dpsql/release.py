@@ -143,7 +143,8 @@ def _passes(
     units = moments[UNITS if analysis.bound.per_unit else ROWS]
     if isinstance(chosen, KeyTosses):
         return chosen.shows(units, entropy)
-    return units >= chosen.min_frequency and sum(cells[chosen.block]) >= chosen.threshold
+    found = sum(cells[chosen.block][at] for at in chosen.cells)
+    return units >= chosen.min_frequency and found >= chosen.threshold
 
 
 def _values(plan: Measured, cells: Cells) -> tuple[Value, ...]:

@@ -33,7 +33,7 @@ from dpsql.analysis.shown import Shown
 from dpsql.backends.scratch import Scratch
 from dpsql.errors import OperationalError
 from dpsql.functions.conditional import case_branches
-from dpsql.mechanisms import DiscreteGaussian
+from dpsql.mechanisms import Cube, DiscreteGaussian
 from dpsql.plan.expr import Call, Expr, Literal, Released, walk
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import Aggregation, released_columns
@@ -242,7 +242,10 @@ def _read(plan: Measured, expr: Expr) -> tuple[tuple[Aggregation, ...], tuple[Re
 
 def _measured(plan: Measured, item: Aggregation) -> bool:
     """Whether an aggregate is computed of noisy cells in a way that is known here."""
-    entry = AGGREGATES[item.function]
+    entry, chosen = AGGREGATES[item.function], plan.threshold
+    if chosen is not None and isinstance(plan.blocks[chosen.block].mechanism, Cube):
+        # One radius for all: what lifts the count moves the other cells, too.
+        return False
     served = (
         any(block.block.weights(statistic_of(plan.analysis, item, moment)) for block in plan.blocks)
         for moment in entry.moments
@@ -262,13 +265,13 @@ def _weights(plan: Measured, item: Aggregation, moment: Moment) -> Floats:
     return found
 
 
-def _deciding(plan: Measured) -> slice:
+def _deciding(plan: Measured) -> list[int]:
     """Where the cells are whose sum decides whether a group is shown; nowhere where each is."""
     if plan.threshold is None:
-        return slice(0, 0)
+        return []
     sizes = [len(measured.block.cells) for measured in plan.blocks]
     start = sum(sizes[: plan.threshold.block])
-    return slice(start, start + sizes[plan.threshold.block])
+    return [start + at for at in plan.threshold.cells]
 
 
 def _shares(plan: Measured) -> Floats:
@@ -284,7 +287,7 @@ def _shares(plan: Measured) -> Floats:
     if chosen is None:
         return np.zeros((1 + 2 * PAIRS, 0))
     measured = plan.blocks[chosen.block]
-    shape = (1 + 2 * PAIRS, len(measured.block.cells))
+    shape = (1 + 2 * PAIRS, len(chosen.cells))
     if isinstance(measured.mechanism, DiscreteGaussian):
         return np.full(shape, 1 / shape[1])
     words = _PublicWords().words(math.prod(shape))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from dpsql.aggregates import AGGREGATES, Aggregate, Moment
 from dpsql.analysis import intervals
@@ -126,6 +127,8 @@ def _interval(plan: Measured, item: Aggregation, cells: Cells, confidence: float
     index = plan.analysis.measure(item)
     measure = None if index is None else plan.analysis.measures[index]
     if entry.ratio and measure is not None:
+        if plan.blocks[block].block.joint:
+            return _joint_mean(plan, item, measure, cells, confidence)
         return _mean(measure, cells[block], mechanism, confidence)
     if plan.threshold is not None and plan.decides(block, weights):
         return Shown.of(plan, plan.threshold, cells[block]).ends(confidence)
@@ -208,3 +211,22 @@ def _mean(
     first, last = intervals.mean_interval(cells[0], cells[1], mechanism, confidence)
     start, width = lattice.low * lattice.step, lattice.width * lattice.step
     return float(max(low, start + first * width)), float(min(high, start + last * width))
+
+
+def _joint_mean(
+    plan: Measured, item: Aggregation, measure: Measure, cells: Cells, confidence: float
+) -> tuple[float, float]:
+    """As `_mean`, where a total about the middle and a count are cells of a joint block."""
+    low, high = measure.interval.ends
+    lattice = measure.lattice
+    if lattice is None or lattice.width == 0:
+        return float(low), float(high)
+    block, total = plan.source(statistic_of(plan.analysis, item, Moment.TOTAL))
+    _, count = plan.source(statistic_of(plan.analysis, item, Moment.COUNT))
+    middle, half = Fraction(lattice.low + lattice.high, 2), Fraction(lattice.width, 2)
+    about = tuple(whole - middle * each for whole, each in zip(total, count, strict=True))
+    noise = plan.blocks[block].mechanism
+    first, last = intervals.ratio_interval(cells[block], (about, count), half, noise, confidence)
+    ends = ((middle + end) * lattice.step for end in (first, last))
+    least, most = ends
+    return float(max(low, least)), float(min(high, most))

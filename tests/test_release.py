@@ -16,7 +16,7 @@ from dpsql.engine import Prepared
 from dpsql.mechanisms import Entropy, Mechanism
 from dpsql.release import ReleasedTable, release
 
-AGGREGATES = "COUNT(*), AVG(cost), SUM(age)"
+AGGREGATES = "COUNT(*), AVG(cost), SUM(age), COUNT(DISTINCT word)"
 CROWDS: list[Row] = [
     *(person(who, word="crowd") for who in range(1000)),
     *(person(5000 + who, word="few") for who in range(3)),
@@ -35,6 +35,21 @@ class Numbered(Mechanism):
     def draw(self, size: int, entropy: Entropy) -> list[int]:  # noqa: ARG002  (the Protocol's)
         """`size` numbers in order."""
         return [self.first + self.step * index for index in range(size)]
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere(Mechanism):
+    """Draws the same number for each cell of a vector but one."""
+
+    name: ClassVar[str] = "elsewhere"
+
+    but: int
+    dimensions: int
+    number: int
+
+    def draw(self, size: int, entropy: Entropy) -> list[int]:  # noqa: ARG002  (the Protocol's)
+        """`size` numbers, vector by vector."""
+        return [0 if index % self.dimensions == self.but else self.number for index in range(size)]
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +93,7 @@ def test_every_cell_has_a_draw_of_its_own(keys: str, unit: str) -> None:
 
 
 @pytest.mark.parametrize("unit", ["id", "row"])
-@pytest.mark.parametrize(("noise", "shown"), [(10**6, ["crowd", "few"]), (0, ["crowd"]), (-(10**6), [])])
+@pytest.mark.parametrize(("noise", "shown"), [(10**18, ["crowd", "few"]), (0, ["crowd"]), (-(10**18), [])])
 def test_noise_decides_which_keys_are_shown(noise: int, shown: list[str], unit: str) -> None:
     """A crowd is kept back if its noise is low enough, three people are shown if theirs is high enough."""
     connection = world(*CROWDS, unit=unit)
@@ -86,6 +101,22 @@ def test_noise_decides_which_keys_are_shown(noise: int, shown: list[str], unit: 
     plan = noised(query.plan, *[noise for _ in query.plan.blocks], step=0)
     table = released(query, plan, connection.engine.backend.run(query.statement.sql))
     assert [row[0] for row in table.rows] == shown
+
+
+def test_only_the_count_of_units_selects_keys() -> None:
+    """Where units are counted in a block with other cells, no other cell's noise shows a key or hides one."""
+    connection = world(*CROWDS, budget={"epsilon": 50, "delta": 1e-6, "accountant": "pure"})
+    query = prepared(connection, "SELECT word, COUNT(*), AVG(cost) FROM people GROUP BY word")
+    (block,), chosen = query.plan.blocks, query.plan.selection
+    assert block.block.joint
+    assert chosen is not None
+    (units,) = chosen.cells
+    rows = connection.engine.backend.run(query.statement.sql)
+    for noise in (10**18, -(10**18)):
+        plan = replace(
+            query.plan, blocks=(replace(block, mechanism=Elsewhere(units, len(block.block.cells), noise)),)
+        )
+        assert [row[0] for row in released(query, plan, rows).rows] == ["crowd"]
 
 
 @pytest.mark.parametrize(
@@ -99,5 +130,5 @@ def test_too_few_units_are_not_released_whatever_the_engine_sends(
     connection = world(unit=unit, table={"min_frequency": 5})
     query = prepared(connection, "SELECT word, COUNT(*) FROM people GROUP BY word")
     rows: list[tuple[Any, ...]] = [(key, *moments) for key, moments in counts.items()]
-    plan = noised(query.plan, *[10**9 for _ in query.plan.blocks])
+    plan = noised(query.plan, *[10**18 for _ in query.plan.blocks])
     assert [row[0] for row in released(query, plan, Exact(rows)).rows] == ["crowd"]

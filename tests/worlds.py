@@ -172,10 +172,11 @@ def assert_within(plan: Prepared, old: Statistics, new: Statistics) -> int:
             assert len(ours.keys() - theirs.keys()) <= measured.analysis.bound.groups
         old, new = ({key: found[key] for key in both} for found in (old, new))
     changes = [change(old, new, block) for block in range(len(measured.blocks))]
-    for block, (l1, l2_squared) in zip(measured.blocks, changes, strict=True):
+    for block, (l1, l2_squared, linf) in zip(measured.blocks, changes, strict=True):
         assert l1 <= block.sensitivity.l1, f"{block.block.name} moves by {l1}"
+        assert linf <= block.sensitivity.linf, f"{block.block.name} moves by {linf} in l∞ norm"
         assert l2_squared <= block.sensitivity.l2_squared, f"{block.block.name} moves too far in l2 norm"
-    return max(l1 for l1, _ in changes)
+    return max(l1 for l1, *_ in changes)
 
 
 def assert_neighbours_within(before: Connection, after: Connection, sql: str) -> int:

@@ -8,7 +8,7 @@ a group, puts into them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.aggregates import Moment
@@ -42,7 +42,9 @@ class Block:
     `estimates` gives, for each statistic that the block serves, its weights over the cells, in lattice
     steps for totals. `contribution` is the largest l1 norm of what one row puts into the cells (one
     unit in a group for the block of UNITS), `range` the distance between the extremes of a single
-    cell's share (None for more cells), and `nonnegative` whether shares never have a minus sign.
+    cell's share (None for more cells), and `nonnegative` whether shares never have a minus sign. Of
+    a joint block, `extents` are what one row moves each of the cells by that rows move, `unit_extent`
+    what a unit moves the last cell by in each of its groups, where that counts units.
     """
 
     name: str
@@ -51,11 +53,27 @@ class Block:
     contribution: int
     range: int | None
     nonnegative: bool
+    extents: tuple[int, ...] = ()
+    unit_extent: int = 0
+
+    @property
+    def joint(self) -> bool:
+        """Whether its cells are of several arguments, noised together."""
+        return bool(self.extents)
 
     @property
     def by_unit(self) -> bool:
         """Whether it counts units rather than rows."""
-        return any(statistic == UNITS for statistic, _ in self.estimates)
+        return not self.joint and any(
+            statistic == UNITS for cell in self.cells for statistic, _ in cell.combination
+        )
+
+    def serving(self, statistic: Statistic, like: Statistic) -> Block:
+        """The same block, which serves a statistic by what it serves another with."""
+        weights = self.weights(like)
+        if weights is None or self.weights(statistic) is not None:
+            return self
+        return replace(self, estimates=(*self.estimates, (statistic, weights)))
 
     def weights(self, statistic: Statistic) -> tuple[Fraction, ...] | None:
         """How a statistic is estimated from the cells, or None if it cannot be."""

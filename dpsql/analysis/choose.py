@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -16,21 +16,15 @@ from dpsql.analysis.blocks import (
     UNITS,
     Block,
     Statistic,
-    count_block,
-    distinct_block,
-    partition_block,
-    presence_block,
-    rows_block,
-    total_block,
-    units_block,
 )
 from dpsql.analysis.keys import KeyTosses, key_tosses
-from dpsql.analysis.lattice import Lattice
+from dpsql.analysis.layouts import layouts
 from dpsql.analysis.ranks import Ranked
 from dpsql.analysis.sensitivity import sensitivity
 from dpsql.analysis.stability import PublicFacts
 from dpsql.errors import QueryRejected
 from dpsql.mechanisms import (
+    Cube,
     DiscreteGaussian,
     Exponential,
     Geometric,
@@ -59,12 +53,13 @@ class MeasuredBlock:
 
 @dataclass(frozen=True, slots=True)
 class KeySelection:
-    """Which groups are shown: those whose noisy cells of one block add up to `threshold` or more.
+    """Which groups are shown: those where these noisy cells of a block add up to `threshold` or more.
 
     A unit of the count is `scale` steps; a group of fewer than `min_frequency` units is never shown.
     """
 
     block: int
+    cells: tuple[int, ...]
     scale: int
     threshold: int
     delta: Fraction
@@ -125,7 +120,9 @@ class Measured:
     def decides(self, block: int, weights: tuple[Fraction, ...]) -> bool:
         """Whether a weighted sum of a block's cells is what was compared before a group was shown."""
         chosen = self.threshold
-        return chosen is not None and chosen.block == block and set(weights) == {Fraction(1, chosen.scale)}
+        if chosen is None or chosen.block != block:
+            return False
+        return weights == tuple(Fraction(at in chosen.cells, chosen.scale) for at in range(len(weights)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +170,8 @@ def choose(analysis: Analysis, price: Price, facts: PublicFacts) -> Measured:
     least: Measured | None = None
     candidates = []
     asked = _asked_ranks(analysis)
-    for blocks in _layouts(analysis):
+    wanted = needed(analysis)
+    for blocks in layouts(analysis, wanted) if wanted else [()] * bool(asked):
         share = Fraction(1, max(1, len(blocks) + len(asked)))
         ranked = tuple(_ranked(analysis, measure, rank, price.range(share)) for measure, rank in asked)
         choices = [BoundedRange(price.range(share)) for _ in ranked]
@@ -187,8 +185,10 @@ def choose(analysis: Analysis, price: Price, facts: PublicFacts) -> Measured:
                 least = plan
     if least is None:
         return Measured(analysis, (), None, None)
-    in_order = tuple(sorted(candidates, key=lambda candidate: candidate.score))
-    return _with_selection(least, price.epsilon, price.delta, in_order)
+    named: dict[str, Candidate] = {}
+    for candidate in sorted(candidates, key=lambda candidate: candidate.score):
+        named.setdefault(candidate.name, candidate)
+    return _with_selection(least, price.epsilon, price.delta, tuple(named.values()))
 
 
 def _keys_alone(analysis: Analysis, price: Price) -> Measured:
@@ -198,7 +198,7 @@ def _keys_alone(analysis: Analysis, price: Price) -> Measured:
     """
     tosses, event = key_tosses(analysis, price.epsilon, price.delta)
     plans = [(PartitionSelection.name, tosses.half, Measured(analysis, (), tosses, event))]
-    for blocks in _layouts(analysis):
+    for blocks in layouts(analysis, needed(analysis)):
         for name, measured, (noise,) in _noised(analysis, blocks, price, Fraction(1, len(blocks))):
             plan = _with_selection(Measured(analysis, measured, None, noise), price.epsilon, price.delta, ())
             if plan.selection is not None:
@@ -256,57 +256,14 @@ def _selecting(analysis: Analysis) -> Statistic:
     return UNITS if analysis.bound.per_unit else ROWS
 
 
-def _layouts(analysis: Analysis) -> Iterator[tuple[Block, ...]]:
-    """Every way to serve the needed statistics: COUNT(*) alone, or carried by one of the measures."""
-    wanted = needed(analysis)
-    if not wanted:
-        if _asked_ranks(analysis):
-            yield ()
-        return
-    carriers: list[int | None] = [None]
-    if ROWS in wanted:
-        carriers += [index for index in range(len(analysis.measures)) if _carries(analysis, index)]
-    for carrier in carriers:
-        blocks = [
-            _measure_block(analysis, index, wanted, with_rows=index == carrier)
-            for index, measure in enumerate(analysis.measures)
-            if measure.rows
-        ]
-        blocks += [
-            distinct_block(index) for index, measure in enumerate(analysis.measures) if measure.distinct
-        ]
-        if ROWS in wanted and carrier is None:
-            blocks.append(rows_block())
-        if UNITS in wanted:
-            blocks.append(units_block())
-        yield tuple(blocks)
-
-
-def _carries(analysis: Analysis, index: int) -> bool:
-    measure = analysis.measures[index]
-    return measure.rows and (measure.lattice is None or measure.lattice.width > 0)
-
-
-def _measure_block(
-    analysis: Analysis, index: int, wanted: Mapping[Statistic, None], *, with_rows: bool
-) -> Block:
-    lattice = analysis.measures[index].lattice
-    if lattice is None:
-        return presence_block(index) if with_rows else count_block(index, Lattice(0, 0, 1))
-    if lattice.width == 0:
-        return count_block(index, lattice)
-    if with_rows or (Moment.COUNT, index) in wanted:
-        return partition_block(index, lattice, with_rows=with_rows)
-    return total_block(index, lattice)
-
-
 def _noised(
     analysis: Analysis, blocks: tuple[Block, ...], price: Price, share: Fraction
 ) -> Iterator[tuple[str, tuple[MeasuredBlock, ...], tuple[Event, ...]]]:
     """The blocks with each kind of noise that the price allows, each with the same share of the loss.
 
     Claim: with l1 sensitivity Δ_b and scale Δ_b k/ε for each of k blocks the release is ε-DP; with l2
-    sensitivity Δ_b and σ_b² = Δ_b² k/2ρ it is ρ-zCDP.
+    sensitivity Δ_b and σ_b² = Δ_b² k/2ρ it is ρ-zCDP. A joint block takes a cube in place of l1 noise,
+    for its l∞ sensitivity.
     Why: losses of blocks add up, by sequential composition.
     Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3.
     """
@@ -318,17 +275,22 @@ def _noised(
         yield Exponential.name, (), ()
         return
     part = share * len(blocks)
-    geometric = [Geometric.calibrate(each.l1, price.epsilon * share) for each in sensitivities]
-    yield Geometric.name, _zip(blocks, sensitivities, geometric), (Pure(price.epsilon * part),)
+    pure = [_pure(*pair, price.epsilon * share) for pair in zip(blocks, sensitivities, strict=True)]
+    name = next((noise.name for noise in pure if isinstance(noise, Cube)), Geometric.name)
+    yield name, _zip(blocks, sensitivities, pure), (Pure(price.epsilon * part),)
     if price.rho is not None:
         gaussian = [DiscreteGaussian.calibrate(each.l2_squared, price.rho * share) for each in sensitivities]
         yield DiscreteGaussian.name, _zip(blocks, sensitivities, gaussian), (Gaussian(price.rho * part),)
 
 
+def _pure(block: Block, sensitivity: Sensitivity, epsilon: Fraction) -> Geometric | Cube:
+    if block.joint and len(block.cells) > 1:
+        return Cube.calibrate(sensitivity.linf, epsilon, len(block.cells))
+    return Geometric.calibrate(sensitivity.l1, epsilon)
+
+
 def _zip(
-    blocks: tuple[Block, ...],
-    sensitivities: list[Sensitivity],
-    mechanisms: list[Geometric] | list[DiscreteGaussian],
+    blocks: tuple[Block, ...], sensitivities: list[Sensitivity], mechanisms: Sequence[Mechanism]
 ) -> tuple[MeasuredBlock, ...]:
     return tuple(map(MeasuredBlock, blocks, sensitivities, mechanisms))
 
@@ -380,10 +342,11 @@ def _with_selection(
     if not analysis.selects or plan.event is None:
         return replace(plan, candidates=candidates)
     index, weights = plan.source(_selecting(analysis))
-    scale = int(1 / weights[0])
-    surplus = plan.blocks[index].mechanism.sum_threshold(len(weights), delta / analysis.bound.groups)
+    cells = tuple(at for at, weight in enumerate(weights) if weight)
+    scale = int(1 / weights[cells[0]])
+    surplus = plan.blocks[index].mechanism.sum_threshold(len(cells), delta / analysis.bound.groups)
     threshold = scale * analysis.bound.min_frequency + surplus
-    chosen = KeySelection(index, scale, threshold, delta, analysis.bound.min_frequency)
+    chosen = KeySelection(index, cells, scale, threshold, delta, analysis.bound.min_frequency)
     noise = plan.event.events if isinstance(plan.event, Composed) else (plan.event,)
     event = Composed((*noise, Selection(delta)))
     return replace(plan, selection=chosen, event=event, candidates=candidates)

@@ -6,6 +6,7 @@ what clamping and contribution bounds took away.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal, localcontext
@@ -13,25 +14,35 @@ from fractions import Fraction
 from functools import lru_cache
 from math import prod
 
-from dpsql.mechanisms import DiscreteGaussian, Mechanism
+from dpsql.mechanisms import Cube, DiscreteGaussian, Mechanism
 
 _APART = Decimal("1e-9")
 _NOTHING = 1e-100
+_RATIOS = 256
+"""Ratios of weights are rounded up to multiples of its inverse, so that few quantiles are needed."""
 
 
 def half_width(mechanism: Mechanism, weights: Sequence[Fraction], confidence: float) -> float:
     """t, in steps, such that |Σ weight · noise| is at most t with probability `confidence`.
 
-    Exact for one weight; for more the normal law serves Gaussian noise, and the law of a sum of Laplace
-    variables the rest. It depends on its arguments alone, as all that EXPLAIN shows must.
+    Exact for one weight; for more the normal law serves Gaussian noise, that of the cube its own, and the law
+    of a sum of Laplace variables the rest. It depends on its arguments alone, as all that EXPLAIN shows must.
     """
-    sizes = tuple(sorted((abs(weight) for weight in weights if weight), reverse=True))
+    return _half_width(
+        mechanism, tuple(sorted((abs(weight) for weight in weights if weight), reverse=True)), confidence
+    )
+
+
+@lru_cache(maxsize=256)
+def _half_width(mechanism: Mechanism, sizes: tuple[Fraction, ...], confidence: float) -> float:
     if not sizes:
         return 0.0
     if len(sizes) == 1:
         return float(sizes[0]) * mechanism.half_width(confidence)
     if isinstance(mechanism, DiscreteGaussian):
         return _normal(confidence) * mechanism.std * math.sqrt(sum(float(size) ** 2 for size in sizes))
+    if isinstance(mechanism, Cube):
+        return _cube(mechanism, confidence)([float(size) for size in sizes])
     return _summed(mechanism.std, sizes, confidence)
 
 
@@ -55,6 +66,102 @@ def mean_interval(
     if not kept(centre):
         return Fraction(0), Fraction(1)
     return Fraction(_edge(kept, centre, 0.0)), Fraction(_edge(kept, centre, 1.0))
+
+
+def ratio_interval(
+    cells: Sequence[int],
+    pair: tuple[Sequence[Fraction], Sequence[Fraction]],
+    half: Fraction,
+    mechanism: Mechanism,
+    confidence: float,
+) -> tuple[Fraction, Fraction]:
+    """All θ in [-half, half] that noisy cells do not refute as the ratio of two of their sums, a Fieller set.
+
+    The `pair` are the weights of the two sums, in steps, the first about the middle of what the ratio can be.
+    At the true ratio θ the exact cells satisfy first = θ·second, so θ stays if the noise explains the rest.
+
+    Source: Fieller 1954, "Some problems in interval estimation", section 4.
+    """
+    total, count = ([float(weight) for weight in weights] for weights in pair)
+    above, beside = (
+        float(sum((w * cell for w, cell in zip(weights, cells, strict=True)), start=Fraction(0)))
+        for weights in pair
+    )
+    bound, spread = float(half), _spread(mechanism, confidence)
+
+    def kept(theta: float) -> bool:
+        weights = [abs(first - theta * second) for first, second in zip(total, count, strict=True)]
+        return abs(above - theta * beside) <= spread(weights)
+
+    centre = min(bound, max(-bound, above / beside)) if beside > 0 else 0.0
+    if not kept(centre):
+        return -half, half
+    return Fraction(_edge(kept, centre, -bound)), Fraction(_edge(kept, centre, bound))
+
+
+def _spread(mechanism: Mechanism, confidence: float) -> Callable[[Sequence[float]], float]:
+    """The bound on |Σ weight · noise| at a confidence, of Gaussian noise or a cube, as a function of weights."""
+    if isinstance(mechanism, Cube):
+        spread = _cube(mechanism, confidence)
+        return lambda weights: spread(sorted(filter(None, weights), reverse=True))
+    z = _normal(confidence) * mechanism.std
+    return lambda weights: z * math.hypot(*weights) + sum(weights) / 2
+
+
+def _cube(mechanism: Cube, confidence: float) -> Callable[[Sequence[float]], float]:
+    """A bound on |Σ size · z_i| at a confidence, for coordinates of one vector z and sizes that fall.
+
+    Claim: it holds for the discrete cube, and is as tight as the continuous one's but for a few steps.
+    Why: the radius of the discrete cube is an index of at most k plus k+1 whole parts of exponential
+    variables, and a coordinate is within a half of R + 1/2 times a uniform number of [-1, 1]. So |Σ size · z|
+    is at most that of the continuous cube plus k+1 steps of each size. It grows with each of the sizes,
+    whose ratios to the largest are rounded up.
+    """
+    scale, k = float(mechanism.scale), mechanism.dimensions
+
+    def spread(sizes: Sequence[float]) -> float:
+        if not sizes:
+            return 0.0
+        shape = tuple(math.ceil(size / sizes[0] * _RATIOS) for size in sizes)
+        return sizes[0] * scale * _cube_quantile(k, shape, confidence) + (k + 1) * sum(sizes)
+
+    return spread
+
+
+@lru_cache(maxsize=4096)
+def _cube_quantile(dimensions: int, shape: tuple[int, ...], confidence: float) -> float:
+    """The t with P(|Σ w_i r u_i| <= t) = `confidence`, w being `shape` over `_RATIOS`.
+
+    Here u_1, …, u_k are uniform on [-1, 1] and r is a gamma variable of shape k+1, the radius of a cube.
+    Why: given r, the tail of Σ w_i u_i is a sum over the signs s of ± (Σ s_i w_i - t/r)^j, where that is above
+    zero, over j! 2^j Π w_i. With x = t / Σ s_i w_i and r = x + v the mean over r is (Σ s_i w_i)^j e^-x times
+    the sum over b of C(k-j, b) x^(k-j-b) (j+b)! / k!.
+    Source: the sum of uniform variables, Feller 1971, "An introduction to probability theory", vol. 2, I.9.
+    """
+    weights, j, k = [Decimal(part) / _RATIOS for part in shape], len(shape), dimensions
+    with localcontext(prec=60):
+        below = math.factorial(j) * 2**j * prod(weights) * math.factorial(k)
+
+        def tail(t: Decimal) -> Decimal:
+            found = Decimal(0)
+            for signs in itertools.product((1, -1), repeat=j):
+                reach = sum((sign * weight for sign, weight in zip(signs, weights, strict=True)), Decimal(0))
+                if reach > 0:
+                    x = t / reach
+                    parts = (
+                        math.comb(k - j, b) * x ** (k - j - b) * math.factorial(j + b)
+                        for b in range(k - j + 1)
+                    )
+                    found += prod(signs) * reach**j * (-x).exp() * sum(parts)
+            whole: Decimal = 2 * found / below
+            return whole
+
+        outside = 1 - Decimal(confidence)
+        low, high = Decimal(0), sum(weights) * (k + 1 - outside.ln()) * 4
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if tail(middle) > outside else (low, middle)
+        return float(high)
 
 
 def _edge(kept: Callable[[float], bool], inside: float, outside: float) -> float:

@@ -45,8 +45,10 @@ class Shown:
     @classmethod
     def of(cls, plan: Measured, chosen: KeySelection, cells: tuple[int, ...]) -> Shown:
         """The law for the cells of the block that decided."""
-        mechanism = plan.blocks[chosen.block].mechanism
-        return cls(mechanism, len(cells), chosen.scale, chosen.threshold, chosen.min_frequency, sum(cells))
+        mechanism, deciding = plan.blocks[chosen.block].mechanism, [cells[at] for at in chosen.cells]
+        return cls(
+            mechanism, len(deciding), chosen.scale, chosen.threshold, chosen.min_frequency, sum(deciding)
+        )
 
     def at_least(self, units: int) -> float:
         """The probability of a noisy count as large as this one, or larger."""

@@ -12,22 +12,24 @@ Source: Dwork, McSherry, Nissim, Smith 2006, Theorem 1; Bun, Steinke 2016, Propo
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.best import Best
-from dpsql.analysis.blocks import ROWS, UNITS, Block, Statistic
+from dpsql.analysis.blocks import ROWS, UNITS, Block, Cell, Statistic
 from dpsql.analysis.choose import Measured
 from dpsql.analysis.keys import KeyTosses
 from dpsql.analysis.ranks import Ranked
 from dpsql.errors import VerificationError
-from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric
+from dpsql.mechanisms import Cube, DiscreteGaussian, Exponential, Geometric
 from dpsql.mechanisms.coin import exp_bounds
 
 Vector = tuple[int, ...]
+_TRIED = 100
+"""Numbers of groups that are tried one by one, beside the largest."""
 
 _PLACES = 40
 """Decimal places to which laws without an exact number are compared."""
@@ -38,20 +40,7 @@ def verify(plan: Measured) -> None:
     if plan.best is not None:
         _verify_best(plan, plan.best)
         return
-    spent = {"pure": Fraction(0), "gaussian": Fraction(0)}
-    for measured in plan.blocks:
-        l1, l2_squared = norms(measured.block, plan.analysis)
-        if l1 > measured.sensitivity.l1 or l2_squared > measured.sensitivity.l2_squared:
-            raise VerificationError(f"the sensitivity of {measured.block.name} is above what was derived")
-        match measured.mechanism:
-            case Geometric(scale=scale):
-                spent["pure"] += l1 / scale
-            case DiscreteGaussian(variance=variance):
-                spent["gaussian"] += l2_squared / (2 * variance)
-            case other:
-                raise VerificationError(f"no rule for the noise {other.name}")
-    if isinstance(plan.selection, KeyTosses):
-        spent["pure"] += plan.selection.mechanism.epsilon * _changed(plan.analysis)
+    spent = _spent(plan)
     chosen = sum((_range(part, plan.analysis) for part in plan.ranked), start=Fraction(0))
     charged = _charged(plan.event)
     if chosen > charged["range"]:
@@ -60,6 +49,28 @@ def verify(plan: Measured) -> None:
         raise VerificationError("the noise is not enough for the loss that is charged")
     if plan.analysis.selects:
         _verify_selection(plan, charged["delta"])
+
+
+def _spent(plan: Measured) -> dict[str, Fraction]:
+    """What noise and tosses lose, by their kinds."""
+    spent = {"pure": Fraction(0), "gaussian": Fraction(0)}
+    for measured in plan.blocks:
+        l1, l2_squared, linf = norms(measured.block, plan.analysis)
+        known = measured.sensitivity
+        if l1 > known.l1 or l2_squared > known.l2_squared or linf > known.linf:
+            raise VerificationError(f"the sensitivity of {measured.block.name} is above what was derived")
+        match measured.mechanism:
+            case Geometric(scale=scale):
+                spent["pure"] += l1 / scale
+            case Cube(scale=scale, dimensions=dimensions) if dimensions == len(measured.block.cells):
+                spent["pure"] += linf / scale
+            case DiscreteGaussian(variance=variance):
+                spent["gaussian"] += l2_squared / (2 * variance)
+            case other:
+                raise VerificationError(f"no rule for the noise {other.name}")
+    if isinstance(plan.selection, KeyTosses):
+        spent["pure"] += plan.selection.mechanism.epsilon * _changed(plan.analysis)
+    return spent
 
 
 def _verify_best(plan: Measured, best: Best) -> None:
@@ -88,10 +99,17 @@ def _range(part: Ranked, analysis: Analysis) -> Fraction:
     return part.mechanism.rate * (max(moves) - min(moves)) * times
 
 
-def norms(block: Block, analysis: Analysis) -> tuple[Fraction, Fraction]:
-    """The l1 norm and the squared l2 norm of the largest change, by trying all extreme rows."""
+def norms(block: Block, analysis: Analysis) -> tuple[Fraction, Fraction, Fraction]:
+    """The largest change's l1 norm, squared l2 norm and sum over groups of l∞ norms, by trying all extreme rows."""
+    if block.joint:
+        return _joint_norms(block, analysis)
+    l1, l2_squared = _norms(block, analysis)
+    return l1, l2_squared, l1
+
+
+def _norms(block: Block, analysis: Analysis) -> tuple[Fraction, Fraction]:
     times = analysis.bound.groups if block.by_unit else analysis.bound.rows
-    shares = [tuple(cell.exact(row) for cell in block.cells) for row in _extreme_rows(block, analysis)]
+    shares = _shares(block.cells, analysis)
     if block.by_unit:
         return _unit_norms(times, analysis)
     if not analysis.replace:
@@ -113,9 +131,51 @@ def _unit_norms(groups: int, analysis: Analysis) -> tuple[Fraction, Fraction]:
     return Fraction(total), Fraction(total)
 
 
-def _extreme_rows(block: Block, analysis: Analysis) -> Iterator[dict[Statistic, int]]:
+def _joint_norms(block: Block, analysis: Analysis) -> tuple[Fraction, Fraction, Fraction]:
+    """As `norms`, where cells are of several arguments: each argument may be at any of its ends.
+
+    A unit's rows are put into as many groups as it may have, one row into each but one; of a replaced
+    unit, what is removed and what is added may fall into different groups, or into one.
+    """
+    units = [cell for cell in block.cells if cell.combination[0][0] == UNITS]
+    parts: dict[int | None, list[Cell]] = {}
+    for cell in block.cells:
+        of = {index for (_, index), _ in cell.combination if index is not None}
+        if len(of) > 1 or (cell in units and len(cell.combination) > 1):
+            raise VerificationError(f"{cell.name} mixes what is counted apart")
+        if cell not in units:
+            parts.setdefault(next(iter(of), None), []).append(cell)
+    shares = [_shares(cells, analysis) for cells in parts.values()]
+    times = 2 if analysis.replace and analysis.grouped else 1
+    if analysis.replace and not analysis.grouped:
+        shares = [[_minus(a, b) for a, b in itertools.product(part, repeat=2)] for part in shares]
+    l1, squares, largest = (
+        sum(max(sum(map(abs, share)) for share in part) for part in shares),
+        sum(max(sum(x * x for x in share) for share in part) for part in shares),
+        max(max(map(abs, share)) for part in shares for share in part),
+    )
+    unit = sum(abs(weight) for cell in units for _, weight in cell.combination)
+    rows, groups = analysis.bound.rows, analysis.bound.groups if analysis.grouped else 1
+    worst = [Fraction(0)] * 3
+    for used in {*range(1, min(groups, _TRIED) + 1), groups}:
+        by_group = [rows - used + 1, 1]
+        number = [1, used - 1]
+        norms = (
+            sum(n * (r * l1 + unit) for n, r in zip(number, by_group, strict=True)),
+            sum(n * (r * r * squares + unit**2) for n, r in zip(number, by_group, strict=True)),
+            sum(n * max(r * largest, unit) for n, r in zip(number, by_group, strict=True)),
+        )
+        worst = [max(known, Fraction(norm)) for known, norm in zip(worst, norms, strict=True)]
+    return worst[0] * times, worst[1] * times**2, worst[2] * times
+
+
+def _shares(cells: Sequence[Cell], analysis: Analysis) -> list[Vector]:
+    return [tuple(cell.exact(row) for cell in cells) for row in _extreme_rows(cells, analysis)]
+
+
+def _extreme_rows(cells: Sequence[Cell], analysis: Analysis) -> Iterator[dict[Statistic, int]]:
     """The moments of no row, and of each row whose argument is NULL or at an end of its lattice."""
-    statistics = {statistic for cell in block.cells for statistic, _ in cell.combination}
+    statistics = {statistic for cell in cells for statistic, _ in cell.combination}
     yield dict.fromkeys(statistics, 0)
     measures = {index for _, index in statistics if index is not None}
     if not measures:
@@ -161,12 +221,15 @@ def _verify_selection(plan: Measured, delta: Fraction) -> None:
         return
     measured = plan.blocks[chosen.block]
     bound = plan.analysis.bound
-    # The block must count units, or rows where a row is a unit; then one more unit adds one `scale`.
-    weights = measured.block.weights(UNITS if bound.per_unit else ROWS)
-    if weights is None or set(weights) != {Fraction(1, chosen.scale)}:
+    # The cells must count units, or rows where a unit has one; then one more unit adds one `scale`.
+    weights = measured.block.weights(UNITS if bound.per_unit and bound.rows > 1 else ROWS)
+    scaled = tuple(Fraction(at in chosen.cells, chosen.scale) for at in range(len(measured.block.cells)))
+    if weights != scaled:
         raise VerificationError("the selection does not count privacy units")
     alone = chosen.scale * max(bound.min_frequency, 1)
-    leak = Fraction(measured.mechanism.sum_tail_up(len(weights), chosen.threshold - alone)) * bound.groups
+    leak = (
+        Fraction(measured.mechanism.sum_tail_up(len(chosen.cells), chosen.threshold - alone)) * bound.groups
+    )
     if leak > delta or chosen.min_frequency < bound.min_frequency:
         raise VerificationError("a lone unit's key is shown more often than delta allows")
 

@@ -8,16 +8,18 @@ through `sampler`.
 from __future__ import annotations
 
 from dpsql.mechanisms.base import Mechanism, Sensitivity
+from dpsql.mechanisms.cube import Cube
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.mechanisms.gaussian import DiscreteGaussian
 from dpsql.mechanisms.geometric import Geometric
 from dpsql.mechanisms.partition_selection import PartitionSelection
 from dpsql.mechanisms.selection import Exponential, PermuteAndFlip
 
-MECHANISMS: tuple[type[Mechanism], ...] = (Geometric, DiscreteGaussian)
+MECHANISMS: tuple[type[Mechanism], ...] = (Geometric, DiscreteGaussian, Cube)
 
 __all__ = [
     "MECHANISMS",
+    "Cube",
     "DiscreteGaussian",
     "Entropy",
     "Exponential",

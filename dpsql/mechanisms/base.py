@@ -19,18 +19,25 @@ class Sensitivity:
     """How far one privacy unit moves a vector of integers, in lattice steps.
 
     `l1` is the largest change in l1 norm, `l2_squared` the square of the largest change in l2 norm.
-    InternalError if one is negative, or the l2 norm passes the l1 norm, which no vector's does.
+    `linf` is the largest sum, over the groups of the vector, of each group's largest change; that it is no
+    more than `l1` is all that is known of it where it is not given. InternalError if one is negative, or
+    another norm passes the l1 norm, which no vector's does.
 
     >>> Sensitivity(l1=Fraction(2), l2_squared=Fraction(2))
-    Sensitivity(l1=Fraction(2, 1), l2_squared=Fraction(2, 1))
+    Sensitivity(l1=Fraction(2, 1), l2_squared=Fraction(2, 1), linf=Fraction(2, 1))
     """
 
     l1: Fraction
     l2_squared: Fraction
+    linf: Fraction = Fraction(-1)
 
     def __post_init__(self) -> None:
         if self.l1 < 0 or not 0 <= self.l2_squared <= self.l1**2:
             raise InternalError(f"no vector has l1 norm {self.l1} and squared l2 norm {self.l2_squared}")
+        if self.linf > self.l1:
+            raise InternalError(f"no vector has l1 norm {self.l1} and l∞ norm {self.linf}")
+        if self.linf < 0:
+            object.__setattr__(self, "linf", self.l1)
 
 
 class Mechanism(Protocol):

@@ -6,18 +6,28 @@ comparison, number and probability are both carried on until they differ (see `c
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from fractions import Fraction
 from functools import lru_cache
+from itertools import accumulate
 from math import ceil, floor, isqrt, sqrt
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.mechanisms.coin import Coin
+from dpsql.mechanisms.coin import Coin, exp_bounds
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 
-__all__ = ["Entropy", "Integers", "SystemEntropy", "discrete_gaussian", "two_sided_geometric"]
+__all__ = [
+    "Entropy",
+    "Integers",
+    "SystemEntropy",
+    "centrals",
+    "cube",
+    "discrete_gaussian",
+    "two_sided_geometric",
+]
 
 Integers: TypeAlias = NDArray[np.int64] | NDArray[np.object_]
 
@@ -26,6 +36,7 @@ _WORD = 16  # bits that are first spent on a coin
 _REACH = 12  # exp(-12) < 2**-16: a draw passes 12 scales so rarely that it can be slow
 _NARROW = 56  # digits that leave an int64 room for any number of laps seen in practice
 _MARGIN = 2.0**-40  # see `_acceptance_float`
+_ROOMY = 1 << 54  # sums of up to 65 magnitudes below it are int64, and so is twice such a sum
 _FLOAT_MIN = Fraction(1, 2**1000)  # variances above it keep their full precision as a float
 
 
@@ -71,6 +82,120 @@ def discrete_gaussian(variance: Fraction, size: int, entropy: Entropy) -> Intege
         kept.append(proposals[_accepted(proposals, variance, scale, entropy)][:missing])
         missing -= len(kept[-1])
     return np.concatenate(kept)
+
+
+def cube(scale: Fraction, dimensions: int, vectors: int, entropy: Entropy) -> Integers:
+    """Independent vectors z of integers with probability proportional to a**max|z_i|, a = exp(-1/scale).
+
+    Returns shape `(vectors, dimensions)`, with the types of `two_sided_geometric`. `scale` is in lattice
+    steps, any rational > 0.
+
+    Claim: the law is exact for every rational scale.
+    Why: given R, the vector is uniform on the cube of -R..R. If R has the weights (2R+1)**k * a**R, then
+    R = r and z together have the weight a**r wherever max|z_i| <= r, and over all such r these add up to
+    a**max|z_i| / (1-a). The weights of R have the generating function B(ax) / (1-ax)**(k+1), in which the
+    polynomial B has the coefficients `centrals(k)`, none negative; so R is an index i drawn with the
+    weights B_i * a**i, plus k+1 independent geometric magnitudes of ratio a.
+    Source: the cube with its radius, Hardt, Talwar 2010, section 4; the generating function, Brenti 1994,
+    "q-Eulerian polynomials arising from Coxeter groups", Theorem 3.4. Their use here is derived above.
+    """
+    signed = two_sided_geometric(scale, vectors * (dimensions + 1), entropy)
+    magnitudes = np.where(signed < 0, ~signed, signed).reshape(vectors, dimensions + 1)
+    if magnitudes.dtype == np.int64 and magnitudes.max(initial=0) >= _ROOMY:
+        magnitudes = magnitudes.astype(object)
+    radii = magnitudes.sum(axis=1) + _indices(scale, dimensions, vectors, entropy)
+    widths = np.repeat(2 * radii + 1, dimensions)
+    below = _below(widths, entropy).reshape(vectors, dimensions)
+    found: Integers = below - radii[:, np.newaxis]
+    return found
+
+
+@lru_cache(maxsize=128)
+def centrals(power: int) -> tuple[int, ...]:
+    """The coefficients B_i of the polynomial with B(x) / (1-x)**(power+1) = sum of (2R+1)**power * x**R.
+
+    They are the Eulerian numbers of type B, none of them negative.
+    Source: Brenti 1994, Theorem 3.4.
+
+    >>> centrals(2)
+    (1, 6, 1)
+    """
+    found = [1]
+    for n in range(1, power + 1):
+        pairs = zip((*found, 0), (0, *found), strict=True)
+        found = [(2 * i + 1) * here + (2 * (n - i) + 1) * before for i, (here, before) in enumerate(pairs)]
+    return tuple(found)
+
+
+def _indices(scale: Fraction, power: int, size: int, entropy: Entropy) -> NDArray[np.int64]:
+    """`size` indices i with probability proportional to B_i * a**i.
+
+    A uniform number is compared with the cumulated probabilities: its first word decides unless it
+    agrees with one of them, and then as many more as are needed.
+    """
+    words = entropy.words(size)
+    thresholds = np.array(_cumulated(scale, power, 64), np.uint64)
+    found = np.searchsorted(thresholds, words, side="right").astype(np.int64)
+    for tie in np.flatnonzero(np.isin(words, thresholds)):
+        prefix, bits = int(words[tie]), 64
+        while prefix in (known := _cumulated(scale, power, bits)):
+            prefix = prefix << 64 | int(entropy.words(1)[0])
+            bits += 64
+        found[tie] = bisect_right(known, prefix)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _cumulated(scale: Fraction, power: int, bits: int) -> tuple[int, ...]:
+    """floor(q * 2**bits), exactly, for the probabilities q of an index of at most 0, 1, … power-1.
+
+    q falls as a grows, so bounds on a give bounds on q; they tighten until both have one floor, which
+    they do in the end because q is transcendental, as a is (Lindemann).
+    """
+    weights, places = centrals(power), bits // 3 + 40
+    while True:
+        unit: int = 10**places
+        low, high = exp_bounds(1 / scale, places)
+        ends = [
+            [(part << bits) // whole[-1] for part in whole[:-1]]
+            for a in (high, low)
+            for whole in [list(accumulate(b * a**i * unit ** (power - i) for i, b in enumerate(weights)))]
+        ]
+        if ends[0] == ends[1]:
+            return tuple(ends[0])
+        places *= 2
+
+
+def _below(bounds: Integers, entropy: Entropy) -> Integers:
+    """For each bound n >= 1 a uniform integer from 0 to n-1.
+
+    As many bits as n-1 has are drawn until they are below n: each time with probability above a half.
+    """
+    if bounds.dtype == object:
+        return np.array([_one_below(int(bound), entropy) for bound in bounds], dtype=object)
+    found = np.zeros(len(bounds), np.int64)
+    limits = bounds.astype(np.uint64)
+    masks = limits - np.uint64(1)
+    for shift in (1, 2, 4, 8, 16, 32):
+        masks |= masks >> np.uint64(shift)
+    missing = np.arange(len(bounds))
+    while len(missing):
+        drawn = entropy.words(len(missing)) & masks[missing]
+        kept = drawn < limits[missing]
+        found[missing[kept]] = drawn[kept].astype(np.int64)
+        missing = missing[~kept]
+    return found
+
+
+def _one_below(bound: int, entropy: Entropy) -> int:
+    bits = (bound - 1).bit_length()
+    while True:
+        drawn = 0
+        for word in entropy.words(-(-bits // 64)):
+            drawn = drawn << 64 | int(word)
+        drawn >>= -bits % 64
+        if drawn < bound:
+            return drawn
 
 
 @lru_cache(maxsize=64)

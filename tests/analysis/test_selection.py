@@ -44,7 +44,7 @@ def test_a_lone_unit_s_keys_together_take_no_more_than_the_delta(groups: int, ac
         assert chosen is not None
         block = query.plan.blocks[chosen.block]
         alone = chosen.threshold - chosen.scale
-        shown = Fraction(block.mechanism.sum_tail_up(len(block.block.cells), alone))
+        shown = Fraction(block.mechanism.sum_tail_up(len(chosen.cells), alone))
         assert Fraction(9, 10) * chosen.delta <= shown * groups <= chosen.delta == Fraction(1, 10**6)
 
 

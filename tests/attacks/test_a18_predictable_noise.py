@@ -14,14 +14,18 @@ from attacks.naive import Naive
 from worlds import person, world
 
 import dpsql.mechanisms
-from dpsql.mechanisms import DiscreteGaussian, Entropy, Geometric, Mechanism, SystemEntropy
+from dpsql.mechanisms import Cube, DiscreteGaussian, Entropy, Geometric, Mechanism, SystemEntropy
 from tests.entropy import SeededEntropy
 
 ROOT = Path(dpsql.mechanisms.__file__).parents[1]
 ENTROPY = "mechanisms/entropy.py"
 GENERATORS = {"random", "numpy.random", "secrets"}
 SYSTEM = {"urandom", "getrandom"}
-MECHANISMS: list[Mechanism] = [Geometric(Fraction(2**31)), DiscreteGaussian(Fraction(2**62))]
+MECHANISMS: list[Mechanism] = [
+    Geometric(Fraction(2**31)),
+    DiscreteGaussian(Fraction(2**62)),
+    Cube(Fraction(2**31), 2),
+]
 
 
 def offences(tree: ast.AST, *, may_ask_the_system: bool) -> Iterator[str]:

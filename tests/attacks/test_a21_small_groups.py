@@ -149,7 +149,7 @@ def test_more_delta_never_shows_one_person_for_sure(delta: Fraction | None) -> N
     surplus = plan.selection.threshold - plan.selection.scale
     groups = plan.analysis.bound.groups
     assert (
-        groups * Fraction(block.mechanism.sum_tail_up(len(block.block.cells), surplus))
+        groups * Fraction(block.mechanism.sum_tail_up(len(plan.selection.cells), surplus))
         <= plan.selection.delta
     )
     assert delta is None or plan.selection.delta <= delta

@@ -11,7 +11,7 @@ from laws.plans import expressions
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.within import WITHIN
 from dpsql.analysis.choose import Measured
-from dpsql.mechanisms import DiscreteGaussian, Geometric
+from dpsql.mechanisms import MECHANISMS
 from dpsql.plan.expr import Expr, Released, Scalar, Windowed, walk
 from dpsql.plan.nodes import (
     Filter,
@@ -30,7 +30,16 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Scan, UnitKind
 from dpsql.policy.fields import Accountant, Neighbors
 
-BLOCKS = ("rows", "units", "count of x", "presence of x", "total of x", "partition of x", "values of x")
+BLOCKS = (
+    "rows",
+    "units",
+    "count of x",
+    "presence of x",
+    "total of x",
+    "partition of x",
+    "values of x",
+    "joint",
+)
 _ABOVE = (Released, Windowed)
 """Expressions that stand above the release boundary alone."""
 
@@ -43,7 +52,7 @@ EVERY_KIND = frozenset(
         *("matching", "anti matching", "distinct", "private join", "proven join", "linked table"),
         *(f"neighbors {name}" for name in get_args(Neighbors)),
         *(f"accountant {name}" for name in get_args(Accountant)),
-        *(f"noise {mechanism.name}" for mechanism in (Geometric, DiscreteGaussian)),
+        *(f"noise {mechanism.name}" for mechanism in MECHANISMS),
         *(f"block {name}" for name in BLOCKS),
         *(f"{number} keys" for number in range(3)),
         *(
@@ -72,7 +81,8 @@ def kinds(case: Case, plan: Measured) -> Iterator[str]:
         yield from (type(part).__name__ for part in walk(expr))
     yield from (f"aggregate {item.function}" for item in release.aggregations)
     for measured in plan.blocks:
-        yield f"block {measured.block.name.rstrip('0123456789')}"
+        name = "joint" if measured.block.joint else measured.block.name
+        yield f"block {name.rstrip('0123456789')}"
         yield f"noise {measured.mechanism.name}"
     yield from (f"neighbors {case.rules.neighbors}", f"accountant {case.rules.accountant}")
     yield f"{len(release.keys)} keys"

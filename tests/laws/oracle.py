@@ -33,7 +33,7 @@ from dpsql.analysis.verify import verify
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine import Engine, PublicTables, _known, budget
 from dpsql.errors import BackendError
-from dpsql.mechanisms import DiscreteGaussian, Geometric, Mechanism
+from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, Mechanism
 from dpsql.plan.expr import Expr, Literal, Scalar
 from dpsql.plan.nodes import Answer, Join, Post, Release, Values, private_tables
 from dpsql.plan.steps import resolved, steps
@@ -188,13 +188,15 @@ def within(plan: Measured, before: Statistics, after: Statistics) -> None:
         before, after = ({group: found[group] for group in both} for found in (before, after))
     lost = Loss()
     for place, measured in enumerate(plan.blocks):
-        l1, l2_squared = change(before, after, place)
+        l1, l2_squared, linf = change(before, after, place)
         name, known = measured.block.name, measured.sensitivity
         if l1 > known.l1:
             raise Moved(f"{name} moves by {l1} in l1 norm, not by {known.l1},")
         if l2_squared > known.l2_squared:
             raise Moved(f"{name} moves by √{l2_squared} in l2 norm, not by √{known.l2_squared},")
-        lost += Loss.of(measured.mechanism, l1, l2_squared)
+        if linf > known.linf:
+            raise Moved(f"{name} moves by {linf} in l∞ norm, not by {known.linf},")
+        lost += Loss.of(measured.mechanism, l1, l2_squared, linf)
     for place, ranked in enumerate(plan.ranked):
         lost += Loss(range=ranked.mechanism.range(moved(before, after, plan, place)))
     price = Loss.charged(plan.event)
@@ -228,7 +230,7 @@ def _appear(plan: Measured, chosen: KeySelection, here: Statistics, there: Stati
     if len(groups) > plan.analysis.bound.groups:
         raise Moved(f"{len(groups)} groups appear, not {plan.analysis.bound.groups},")
     for group in groups:
-        units = Fraction(sum(here[group][chosen.block]), chosen.scale)
+        units = Fraction(sum(here[group][chosen.block][at] for at in chosen.cells), chosen.scale)
         if units != chosen.min_frequency:
             raise Moved(f"the group {group} appears with {units} units, not {chosen.min_frequency},")
 
@@ -266,11 +268,13 @@ class Loss:
         return f"ε {self.epsilon}, ρ {self.rho} and a range of {self.range}"
 
     @classmethod
-    def of(cls, mechanism: Mechanism, l1: int, l2_squared: int) -> Loss:
+    def of(cls, mechanism: Mechanism, l1: int, l2_squared: int, linf: int) -> Loss:
         """What a mechanism loses on statistics that move as far as this."""
         match mechanism:
             case Geometric():
                 return cls(epsilon=mechanism.epsilon(Fraction(l1)))
+            case Cube():
+                return cls(epsilon=mechanism.epsilon(Fraction(linf)))
             case DiscreteGaussian():
                 return cls(rho=mechanism.rho(Fraction(l2_squared)))
         raise TypeError(f"no rule for the noise {mechanism.name}")

@@ -167,18 +167,19 @@ def databases(rows: Sequence[Row], most: int) -> Iterator[Database]:
         yield from itertools.combinations_with_replacement(rows, size)
 
 
-def change(before: Statistics, after: Statistics, block: int) -> tuple[int, int]:
-    """The l1 norm and the squared l2 norm of the change of one block over all groups."""
-    l1 = l2_squared = 0
+def change(before: Statistics, after: Statistics, block: int) -> tuple[int, int, int]:
+    """The l1 norm and the squared l2 norm of the change of one block, and the sum over groups of l∞ norms."""
+    l1 = l2_squared = linf = 0
     for group in {*before, *after}:
         old, new = before.get(group), after.get(group)
         width = len((old or new or ((),))[block])
         nothing = (0,) * width
         pairs = zip(old[block] if old else nothing, new[block] if new else nothing, strict=True)
-        for a, b in pairs:
-            l1 += abs(a - b)
-            l2_squared += (a - b) ** 2
-    return l1, l2_squared
+        moved = [abs(a - b) for a, b in pairs]
+        l1 += sum(moved)
+        l2_squared += sum(part**2 for part in moved)
+        linf += max(moved, default=0)
+    return l1, l2_squared, linf
 
 
 def moved(before: Statistics, after: Statistics, plan: Measured, place: int) -> int:
@@ -201,17 +202,18 @@ def _penalty(regions: Sequence[tuple[int, int, int]], point: int) -> int:
 
 def largest(
     world: World, prepared: Prepared, pairs: Iterable[tuple[Database, Database]]
-) -> list[tuple[int, int]]:
+) -> list[tuple[int, int, int]]:
     """The largest change of each block over pairs of neighbours."""
-    worst = [(0, 0)] * len(prepared.plan.blocks)
+    worst = [(0, 0, 0)] * len(prepared.plan.blocks)
     for before, after in pairs:
         old, new = world.statistics(prepared, before), world.statistics(prepared, after)
-        for index, (l1, l2_squared) in enumerate(worst):
-            found = change(old, new, index)
-            worst[index] = (max(l1, found[0]), max(l2_squared, found[1]))
+        for index, known in enumerate(worst):
+            l1, l2_squared, linf = map(max, known, change(old, new, index))
+            worst[index] = (l1, l2_squared, linf)
     return worst
 
 
-def derived(blocks: Sequence[MeasuredBlock]) -> list[tuple[Fraction, Fraction]]:
+def derived(blocks: Sequence[MeasuredBlock]) -> list[tuple[Fraction, Fraction, Fraction]]:
     """The sensitivities that the planner derived."""
-    return [(block.sensitivity.l1, block.sensitivity.l2_squared) for block in blocks]
+    known = (block.sensitivity for block in blocks)
+    return [(each.l1, each.l2_squared, each.linf) for each in known]

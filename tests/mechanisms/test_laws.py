@@ -6,31 +6,45 @@ import dataclasses
 import math
 import pickle
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from dpsql.errors import DataError, InternalError, LossError
-from dpsql.mechanisms import MECHANISMS, DiscreteGaussian, Geometric, Mechanism, Sensitivity
+from dpsql.mechanisms import MECHANISMS, Cube, DiscreteGaussian, Geometric, Mechanism, Sensitivity
 from tests.entropy import SeededEntropy
 
-EXAMPLES: list[Mechanism] = [
+INDEPENDENT: list[Mechanism] = [
     *(Geometric(Fraction(scale)) for scale in ("3/10", "1", "7/2", "20")),
     *(DiscreteGaussian(Fraction(variance)) for variance in ("1/20", "3/10", "1", "5", "150")),
 ]
-WIDE: list[Mechanism] = [Geometric(Fraction(2**40, 3)), DiscreteGaussian(Fraction(2**80, 9))]
+EXAMPLES: list[Mechanism] = [
+    *INDEPENDENT,
+    *(Cube(Fraction(scale), k) for scale, k in (("3/10", 2), ("1", 1), ("7/2", 2), ("3", 5), ("20", 10))),
+]
+WIDE_INDEPENDENT: list[Mechanism] = [Geometric(Fraction(2**40, 3)), DiscreteGaussian(Fraction(2**80, 9))]
+WIDE: list[Mechanism] = [*WIDE_INDEPENDENT, Cube(Fraction(2**40, 3), 5), Cube(Fraction(2**70), 2)]
 
 
 def law(mechanism: Mechanism, terms: int = 1) -> tuple[NDArray[np.float64], int]:
     """The probabilities of the sum of `terms` draws by brute force, and the index of zero."""
     reach = int(60 * mechanism.std) + 60
     k = np.arange(-reach, reach + 1, dtype=np.float64)
-    if isinstance(mechanism, Geometric):
-        weights = np.exp(-np.abs(k) / float(mechanism.scale))
-    else:
-        assert isinstance(mechanism, DiscreteGaussian)
-        weights = np.exp(-k * k / (2 * float(mechanism.variance)))
+    match mechanism:
+        case Geometric():
+            weights = np.exp(-np.abs(k) / float(mechanism.scale))
+        case DiscreteGaussian():
+            weights = np.exp(-k * k / (2 * float(mechanism.variance)))
+        case Cube():  # given its radius, a coordinate is uniform
+            radii = np.arange(reach + 1, dtype=np.float64)
+            given = np.exp(
+                (mechanism.dimensions - 1) * np.log(2 * radii + 1) - radii / float(mechanism.scale)
+            )
+            weights = np.cumsum(given[::-1])[::-1][np.abs(k).astype(int)]
+        case _:
+            raise AssertionError(mechanism.name)
     single = weights / weights.sum()
     total = single
     for _ in range(terms - 1):
@@ -82,7 +96,7 @@ def test_tail_up_bounds_the_tail_and_is_tight(mechanism: Mechanism) -> None:
 
 
 @pytest.mark.parametrize("terms", [2, 3, 8])
-@pytest.mark.parametrize("mechanism", EXAMPLES, ids=repr)
+@pytest.mark.parametrize("mechanism", INDEPENDENT, ids=repr)
 def test_sum_tail_up_bounds_the_tail_of_the_sum(mechanism: Mechanism, terms: int) -> None:
     """`sum_tail_up` is never below the convolution's tail; loose for the narrowest Gaussians alone."""
     probabilities, zero = law(mechanism, terms)
@@ -95,7 +109,7 @@ def test_sum_tail_up_bounds_the_tail_of_the_sum(mechanism: Mechanism, terms: int
 
 
 @pytest.mark.parametrize("terms", [1, 2, 30])
-@pytest.mark.parametrize("mechanism", [*EXAMPLES, *WIDE], ids=repr)
+@pytest.mark.parametrize("mechanism", [*INDEPENDENT, *WIDE_INDEPENDENT], ids=repr)
 def test_sum_tail_up_beats_chernoff(mechanism: Mechanism, terms: int) -> None:
     """The bound is never looser than the best exponential moment's, from the exact or sub-Gaussian MGF."""
     for deviations in (1, 3, 8):
@@ -125,7 +139,7 @@ def test_half_width_is_the_smallest(mechanism: Mechanism, confidence: float) -> 
 
 @pytest.mark.parametrize("terms", [1, 2, 5])
 @pytest.mark.parametrize("probability", [Fraction(1, 10), Fraction(1, 10**6)])
-@pytest.mark.parametrize("mechanism", EXAMPLES, ids=repr)
+@pytest.mark.parametrize("mechanism", INDEPENDENT, ids=repr)
 def test_sum_threshold_holds_and_is_small(mechanism: Mechanism, probability: Fraction, terms: int) -> None:
     """The sum reaches `sum_threshold` with at most the probability asked for, and t-1 does not do."""
     probabilities, zero = law(mechanism, terms)
@@ -137,7 +151,7 @@ def test_sum_threshold_holds_and_is_small(mechanism: Mechanism, probability: Fra
 
 @pytest.mark.parametrize("terms", [1, 2, 5])
 @pytest.mark.parametrize(
-    "mechanism", [Geometric(Fraction(1000)), DiscreteGaussian(Fraction(10**6)), *WIDE], ids=repr
+    "mechanism", [Geometric(Fraction(1000)), DiscreteGaussian(Fraction(10**6)), *WIDE_INDEPENDENT], ids=repr
 )
 def test_draws_agree_with_the_thresholds(mechanism: Mechanism, terms: int) -> None:
     """Of 20,000 sums the expected share passes `sum_threshold`, of the draws that within `half_width`."""
@@ -149,7 +163,7 @@ def test_draws_agree_with_the_thresholds(mechanism: Mechanism, terms: int) -> No
     assert abs(inside - 18_000) < 6 * 43
 
 
-@pytest.mark.parametrize("mechanism", WIDE, ids=repr)
+@pytest.mark.parametrize("mechanism", WIDE_INDEPENDENT, ids=repr)
 def test_wide_scales_and_small_probabilities_are_in_closed_form(mechanism: Mechanism) -> None:
     """At 2**40 steps and 1e-12 the bounds scale as the continuous law's, and the tail is inverted."""
     for terms in (1, 2, 100):
@@ -185,10 +199,14 @@ def test_senseless_questions_are_refused(mechanism: Mechanism) -> None:
 def test_parameters_are_positive_fractions() -> None:
     """A float, zero or negative parameter is a bug; a loss of zero or one absurdly small is refused."""
     for wrong in (Fraction(0), Fraction(-1), 1.5, 3, float("nan")):
-        for mechanism in MECHANISMS:
+        for mechanism in (Geometric, DiscreteGaussian, partial(Cube, dimensions=3)):
             with pytest.raises(InternalError):
-                mechanism(wrong)  # type: ignore[call-arg]
-        for calibrate in (Geometric.calibrate, DiscreteGaussian.calibrate):
+                mechanism(wrong)  # type: ignore[arg-type]
+        for calibrate in (
+            Geometric.calibrate,
+            DiscreteGaussian.calibrate,
+            partial(Cube.calibrate, dimensions=3),
+        ):
             with pytest.raises(LossError):
                 calibrate(Fraction(1), wrong if wrong != 3 else Fraction(0))  # type: ignore[arg-type]
             with pytest.raises(LossError):

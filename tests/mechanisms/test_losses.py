@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpsql.mechanisms import DiscreteGaussian, Geometric
+from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric
 
 
 @pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(3), Fraction(40)])
@@ -58,3 +58,4 @@ def test_calibration_is_exact() -> None:
         loss = Fraction(numerator, denominator)
         assert Geometric.calibrate(Fraction(5), loss).epsilon(Fraction(5)) == loss
         assert DiscreteGaussian.calibrate(Fraction(5), loss).rho(Fraction(5)) == loss
+        assert Cube.calibrate(Fraction(5), loss, 3).epsilon(Fraction(5)) == loss

@@ -37,6 +37,13 @@ CASES = [
         exact=[(-5, 5)],
     ),
     Case(
+        name="two sums by one cube, a row at the upper bound",
+        select="SUM(x), SUM(3 - x)",
+        table=ROW,
+        here=[(0, 10)],
+        exact=[(15, 5), (-6, 1)],
+    ),
+    Case(
         name="AVG, a row at the upper bound",
         select="AVG(x)",
         table=ROW,

@@ -25,11 +25,12 @@ def connection(accountant: str, rows: int = 1) -> dpsql.Connection:
     """A table of a thousand groups with `rows` rows of one unit in each."""
     database = duckdb.connect()
     database.execute(
-        f"CREATE TABLE t AS SELECT g * {rows} + r AS u, g, 0.25 AS x FROM range({GROUPS}) a(g), range({rows}) b(r)"
+        f"CREATE TABLE t AS SELECT g * {rows} + r AS u, g, 0.25 AS x, r % 5 AS y FROM range({GROUPS}) a(g), range({rows}) b(r)"
     )
     columns = {
         "g": {"type": "integer", "bounds": [0, GROUPS - 1], "nullable": False},
         "x": {"type": "double", "bounds": [0, 1]},
+        "y": {"type": "integer", "bounds": [-3, 20]},
     }
     policy = {
         "version": 1,
@@ -65,10 +66,27 @@ def test_count_noise_follows_its_law(
 
 
 @pytest.mark.parametrize("accountant", ["pure", "zcdp"])
-@pytest.mark.parametrize("aggregate", ["COUNT(*)", "SUM(x)", "AVG(x)", "COUNT(*), COUNT(x), SUM(x), AVG(x)"])
+@pytest.mark.parametrize(
+    "aggregate",
+    [
+        "COUNT(*)",
+        "SUM(x)",
+        "AVG(x)",
+        "COUNT(*), COUNT(x), SUM(x), AVG(x)",
+        "AVG(x), AVG(y), COUNT(*)",
+        "SUM(x), SUM(y), COUNT(*)",
+    ],
+)
 def test_intervals_cover(accountant: str, aggregate: str) -> None:
     """95% intervals hold the exact value in at least 95% of the cells, but for sampling error."""
-    exact = {"COUNT(*)": 400.0, "COUNT(x)": 400.0, "SUM(x)": 100.0, "AVG(x)": 0.25}
+    exact = {
+        "COUNT(*)": 400.0,
+        "COUNT(x)": 400.0,
+        "SUM(x)": 100.0,
+        "AVG(x)": 0.25,
+        "AVG(y)": 2.0,
+        "SUM(y)": 800.0,
+    }
     wanted = [exact[name] for name in aggregate.split(", ")]
     covered = np.zeros(len(wanted))
     cells = 0

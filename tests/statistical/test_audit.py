@@ -39,7 +39,7 @@ from statistical.audit_cases import ALONE, CASES
 import dpsql
 from dpsql.connection import Connection
 from dpsql.engine import Asked
-from dpsql.mechanisms import DiscreteGaussian, Geometric, SystemEntropy
+from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, SystemEntropy
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.release import release
 
@@ -68,7 +68,7 @@ def audit(request: pytest.FixtureRequest) -> Iterator[Audit]:
 
 def plant(monkeypatch: pytest.MonkeyPatch, factor: Fraction) -> None:
     """Draws are those of a mechanism with `factor` times the scale."""
-    honest = Geometric.draw, DiscreteGaussian.draw
+    honest = Geometric.draw, DiscreteGaussian.draw, Cube.draw
 
     def geometric(self: Geometric, size: int, entropy: Entropy) -> list[int]:
         return honest[0](replace(self, scale=self.scale * factor), size, entropy)
@@ -76,6 +76,10 @@ def plant(monkeypatch: pytest.MonkeyPatch, factor: Fraction) -> None:
     def discrete_gaussian(self: DiscreteGaussian, size: int, entropy: Entropy) -> list[int]:
         return honest[1](replace(self, variance=self.variance * factor**2), size, entropy)
 
+    def cube(self: Cube, size: int, entropy: Entropy) -> list[int]:
+        return honest[2](replace(self, scale=self.scale * factor), size, entropy)
+
+    monkeypatch.setattr(Cube, "draw", cube)
     monkeypatch.setattr(Geometric, "draw", geometric)
     monkeypatch.setattr(DiscreteGaussian, "draw", discrete_gaussian)
 

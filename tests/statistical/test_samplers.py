@@ -18,7 +18,7 @@ from scipy.special import chdtrc, ndtr, ndtri
 from dpsql.mechanisms import sampler
 from dpsql.mechanisms.coin import Coin
 from dpsql.mechanisms.entropy import SystemEntropy
-from dpsql.mechanisms.sampler import Integers, discrete_gaussian, two_sided_geometric
+from dpsql.mechanisms.sampler import Integers, cube, discrete_gaussian, two_sided_geometric
 
 DRAWS = 10**6
 FALSE_ALARM = 1e-9
@@ -103,6 +103,45 @@ def test_low_digits_law(scale: Fraction) -> None:
 def test_gaussian_law(sigma: Fraction) -> None:
     """10**6 discrete Gaussian draws follow the exact law."""
     assert gaussian_p_value(sigma, discrete_gaussian(sigma**2, DRAWS, SystemEntropy())) > FALSE_ALARM
+
+
+def cube_p_value(scale: Fraction, dimensions: int, draws: Integers) -> float:
+    """With a cell for each vector near zero, and beyond these for each norm, as far as it expects 100 draws."""
+    near, reach = 1 if dimensions > 2 else 3, int(40 * scale) + 60
+    ratio = np.exp(-1 / float(scale))
+    radii = np.arange(reach, dtype=np.float64)
+    shells = ((2 * radii + 1) ** dimensions - np.maximum(0, 2 * radii - 1) ** dimensions) * ratio**radii
+    shells[0] = 1
+    norms, side = np.abs(draws).max(axis=1), 2 * near + 1
+    inside = norms <= near
+    places = (draws[inside] + near) @ side ** np.arange(dimensions)
+    vectors = np.indices((side,) * dimensions).reshape(dimensions, -1).T[:, ::-1] - near
+    law = ratio ** np.abs(vectors).max(axis=1) / shells.sum()
+    shells /= shells.sum()
+    last = near + np.count_nonzero(shells[near + 1 :] * len(draws) >= 100)
+    far = np.bincount(np.minimum(norms[~inside], last) - near - 1, minlength=last - near)
+    observed = np.concatenate([np.bincount(places, minlength=side**dimensions), far])
+    return p_value(observed, np.array([*law, *shells[near + 1 : last], shells[last:].sum()]))
+
+
+@pytest.mark.parametrize(
+    ("scale", "dimensions"), [(Fraction(1, 2), 2), (Fraction(3), 2), (Fraction(4, 3), 3), (Fraction(1), 4)]
+)
+def test_cube_law(scale: Fraction, dimensions: int) -> None:
+    """10**6 vectors follow the exact law: each one near zero, and the norms of those beyond."""
+    assert cube_p_value(scale, dimensions, cube(scale, dimensions, DRAWS, SystemEntropy())) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("shift", [-1, 1])
+def test_a_cube_of_another_radius_is_noticed(monkeypatch: pytest.MonkeyPatch, shift: int) -> None:
+    """Radii with one geometric magnitude more or less than the law's fail the test above."""
+    indices = sampler._indices
+
+    def wrong(scale: Fraction, power: int, size: int, entropy: SystemEntropy) -> NDArray[np.int64]:
+        return np.maximum(0, indices(scale, power, size, entropy) + shift)
+
+    monkeypatch.setattr(sampler, "_indices", wrong)
+    assert cube_p_value(Fraction(3), 2, cube(Fraction(3), 2, DRAWS, SystemEntropy())) < FALSE_ALARM
 
 
 def test_draws_are_independent() -> None:

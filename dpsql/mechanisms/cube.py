@@ -1,0 +1,165 @@
+"""The discrete cube mechanism: noise for several integers at once, where each may move as far as any."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal, localcontext
+from fractions import Fraction
+from functools import lru_cache
+from itertools import accumulate
+from typing import ClassVar
+
+from dpsql.errors import InternalError
+from dpsql.mechanisms.base import Mechanism, calibrated, positive_loss
+from dpsql.mechanisms.entropy import Entropy
+from dpsql.mechanisms.sampler import centrals, cube
+
+_PLACES = 50
+_UP = 1 + Decimal(10) ** -30
+MOST_DIMENSIONS = 64
+"""More coordinates than this are noised in several cubes, or otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cube(Mechanism):
+    """Noise z on `dimensions` integers with probability proportional to a**max|z_i|, a = exp(-1/`scale`).
+
+    `scale` is in lattice steps. InternalError unless it is a positive Fraction and there are 1 to 64
+    dimensions. The coordinates are uncorrelated, but not independent: they share their radius.
+
+    Claim: added to a vector of integers it is (linf_sensitivity / scale)-differentially private, and no
+    smaller loss holds if the sensitivity is attained. Of several groups, each with its own draw, the
+    losses add up: there the sensitivity is the sum over the groups of the largest changes in each.
+    Why: a shift of the centre by d changes max|z_i| by at most max|d_i| (triangle inequality), so the
+    probability of an output by at most a factor a**-max|d_i|.
+    Coordinates that move by different lengths D_i are multiplied by whole numbers m_i such that all
+    m_i * D_i are at most D: then the vector moves by at most D, and dividing the noisy coordinate by m_i
+    is post-processing. It is noise on a box with sides in the ratio of the D_i, as far as m_i * D_i
+    attain D.
+    Source: Hardt, Talwar 2010, "On the geometry of differential privacy", section 4 (the K-norm
+    mechanism); Awan, Slavkovic 2021, "Structure and sensitivity in differential privacy", for the cube.
+
+    >>> Cube.calibrate(linf_sensitivity=Fraction(2), epsilon=Fraction(1, 10), dimensions=3)
+    Cube(scale=Fraction(20, 1), dimensions=3)
+    >>> Cube(Fraction(20), 3).epsilon(Fraction(2))
+    Fraction(1, 10)
+    """
+
+    name: ClassVar[str] = "cube"
+
+    scale: Fraction
+    dimensions: int
+
+    def __post_init__(self) -> None:
+        calibrated(self.scale, 256, "scale")
+        if not 1 <= self.dimensions <= MOST_DIMENSIONS:
+            raise InternalError(f"no cube has {self.dimensions} dimensions")
+
+    @classmethod
+    def calibrate(cls, linf_sensitivity: Fraction, epsilon: Fraction, dimensions: int) -> Cube:
+        """The mechanism with loss exactly `epsilon`; LossError unless it is a positive Fraction."""
+        return cls(linf_sensitivity / positive_loss(epsilon, "epsilon"), dimensions)
+
+    def epsilon(self, linf_sensitivity: Fraction) -> Fraction:
+        """The loss of a release with this sensitivity, exactly."""
+        return linf_sensitivity / self.scale
+
+    def draw(self, size: int, entropy: Entropy) -> list[int]:
+        """Coordinates of independent vectors, one vector after the other.
+
+        InternalError unless `size` is a multiple of `dimensions`.
+        """
+        vectors, left = divmod(size, self.dimensions)
+        if left:
+            raise InternalError(f"{size} numbers are no vectors of {self.dimensions}")
+        draws: list[int] = cube(self.scale, self.dimensions, vectors, entropy).ravel().tolist()
+        return draws
+
+    def variance_float(self) -> float:
+        """The variance of a coordinate in squared lattice steps, rounded to nearest.
+
+        Why: given the radius R a coordinate is uniform on -R..R, with variance R(R+1)/3. As 4R(R+1) is
+        (2R+1)**2 - 1, the mean of R(R+1) is a quarter of the ratio of two sums of (2R+1)**j * a**R; of
+        their difference, over a common denominator, the coefficients are whole numbers, none negative.
+        """
+        k = self.dimensions
+        ours, wider = centrals(k), centrals(k + 2)
+        spread = [
+            more - here + 2 * before - beyond
+            for more, here, before, beyond in zip(
+                wider, (*ours, 0, 0), (0, *ours, 0), (0, 0, *ours), strict=True
+            )
+        ]
+        with localcontext(_context(self.scale)):
+            ratio = _exp(-1 / self.scale)
+            found = _polynomial(spread, ratio) / (12 * _polynomial(ours, ratio) * (1 - ratio) ** 2)
+            return float(found)
+
+    def sum_tail_up(self, terms: int, threshold: int) -> float:
+        """An upper bound on the probability that `terms` >= 1 coordinates of a vector sum to >= `threshold`.
+
+        Claim: for one term it is the exact probability, rounded up; for more a bound.
+        Why: given the radius R >= t >= 1, R-t+1 of the 2R+1 values of a coordinate are >= t. So the
+        probability is the sum over R >= t of (R-t+1) * (2R+1)**(k-1) * a**R, over that of all
+        (2R+1)**k * a**R. With R = t+s and 2R+1 = 2t + (2s+1) it is a**t times sums over s >= 0 of
+        (2s+1)**j * a**s with positive weights, for which `_moments` has closed forms. For t < 1 symmetry
+        gives P(z >= t) = 1 - P(z >= 1-t). A sum of n coordinates is >= t only if R >= t/n.
+        All terms are positive, so 50 digits leave a relative error far below the 1e-30 put on top, and
+        the next float up is above what is too small for a float.
+        """
+        if terms > 1 and threshold < 1:
+            return 1.0
+        k = self.dimensions
+        distance = max(threshold, 1 - threshold) if terms == 1 else -(-threshold // terms)
+        with localcontext(_context(self.scale)):
+            moments = _moments(self.scale, k)
+            power = k if terms > 1 else k - 1
+            shares = [math.comb(power, j) * (2 * distance) ** (power - j) for j in range(power + 1)]
+            if terms > 1:
+                total = sum((share * moments[j] for j, share in enumerate(shares)), Decimal(0))
+            else:
+                halves = ((moments[j + 1] + moments[j]) / 2 for j in range(k))
+                total = sum((share * half for share, half in zip(shares, halves, strict=True)), Decimal(0))
+            total *= _exp(-distance / self.scale) / moments[k]
+            upper = (total if terms > 1 or threshold == distance else 1 - total) * _UP
+        return min(1.0, math.nextafter(float(upper), math.inf))
+
+    def describe(self) -> str:
+        """The law in words.
+
+        >>> Cube(Fraction(20), 3).describe()
+        'cube, scale 20, of 3 numbers at once'
+        """
+        return f"{self.name}, scale {float(self.scale):.6g}, of {self.dimensions} numbers at once"
+
+
+@lru_cache(maxsize=64)
+def _moments(scale: Fraction, most: int) -> tuple[Decimal, ...]:
+    """The sums over s >= 0 of (2s+1)**j * a**s, for j up to `most`, in the context of the scale.
+
+    Why: such a sum is the polynomial with the coefficients `centrals(j)` at a, over (1-a)**(j+1).
+    Source: Brenti 1994, "q-Eulerian polynomials arising from Coxeter groups", Theorem 3.4.
+    """
+    with localcontext(_context(scale)):
+        ratio = _exp(-1 / scale)
+        powers = accumulate([1 - ratio] * (most + 1), lambda x, y: x * y)
+        return tuple(_polynomial(centrals(j), ratio) / power for j, power in enumerate(powers))
+
+
+def _polynomial(coefficients: Sequence[int], at: Decimal) -> Decimal:
+    total = Decimal(0)
+    for coefficient in reversed(coefficients):
+        total = total * at + coefficient
+    return total
+
+
+def _context(scale: Fraction) -> Context:
+    """Digits enough to leave `_PLACES` of them after the cancellation in 1 - exp(-1/scale)."""
+    return Context(prec=_PLACES + len(str(math.ceil(scale))))
+
+
+def _exp(exponent: Fraction) -> Decimal:
+    """exp(exponent), rounded in the current context."""
+    return (Decimal(exponent.numerator) / Decimal(exponent.denominator)).exp()
