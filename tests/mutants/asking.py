@@ -72,8 +72,8 @@ FAULTS = (
     Fault(
         "ends-swapped",
         "uncertainty.py",
-        'high if which == "high" else low for',
-        'low if which == "high" else high for',
+        'ends[which == "high"] for',
+        'ends[which != "high"] for',
         "the lower end of an interval is above the upper one",
         "tests/sql/test_interval_ends.py::test_above_a_subquery_they_are_the_same",
     ),
