@@ -141,9 +141,9 @@ def _quantile_start(log_tail: Decimal) -> Decimal:
 
 
 def gaussian_delta(mu: Decimal, epsilon: Decimal) -> Bounds:
-    """The least δ at which µ-GDP implies (ε, δ)-DP, for µ above 0 and ε of 0 or more.
+    """The least δ at which μ-GDP implies (ε, δ)-DP, for μ above 0 and ε of 0 or more.
 
-    Claim: δ = Φ(-a) - e^ε·Φ(-b) with a = ε/µ - µ/2 and b = ε/µ + µ/2. As b² - a² = 2ε, the second term is
+    Claim: δ = Φ(-a) - e^ε·Φ(-b) with a = ε/μ - μ/2 and b = ε/μ + μ/2. As b² - a² = 2ε, the second term is
     φ(a) times Mills' ratio at b, which no large power enters.
     Source: Balle, Wang 2018, Theorem 8; Dong, Roth, Su 2022, Corollary 2.13.
 
@@ -158,7 +158,7 @@ def gaussian_delta(mu: Decimal, epsilon: Decimal) -> Bounds:
         if a < -_FAR:
             return Bounds(1 - 2 * density(Decimal(_FAR)), Decimal(1))
         at_a, second = density(a), mills(b)
-        # Beyond the functions' own errors, a and b are off by a unit in the 110th digit of ε/µ.
+        # Beyond the functions' own errors, a and b are off by a unit in the 110th digit of ε/μ.
         blur = MARGIN * (1 + abs(a)) * (1 + b)
         if a >= 0:
             first = mills(a)
@@ -172,13 +172,13 @@ def gaussian_delta(mu: Decimal, epsilon: Decimal) -> Bounds:
 
 @lru_cache(maxsize=1024)
 def mu_within(epsilon: Fraction, delta: Fraction) -> Decimal:
-    """A µ, barely too small, such that µ-GDP implies (`epsilon`, `delta`)-DP; `delta` above 0."""
+    """A μ, barely too small, such that μ-GDP implies (`epsilon`, `delta`)-DP; `delta` above 0."""
     with localcontext(_CONTEXT):
         return mu_at(exactly(epsilon) * (1 - MARGIN), exactly(delta) * (1 - MARGIN)).low
 
 
 def mu_at(epsilon: Decimal, delta: Decimal) -> Bounds:
-    """The µ with δ_µ(ε) = `delta`, which is above 0 and below 1; it is 0 or more, and may be as large as is asked.
+    """The μ with δ_μ(ε) = `delta`, which is above 0 and below 1; it is 0 or more, and may be as large as is asked.
 
     The search climbs the logarithm of δ by Newton's steps from below; its end is checked, on both sides.
     """

@@ -162,7 +162,7 @@ class GeometricProfile:
     Claim: δ = F(t) - e^ε·F(t-v) for the shift v, F the law's distribution function, and t the last integer whose
     loss passes ε, the largest below (v - scale·ε)/2.
     Why: the loss of the outcome k is (|k-v| - |k|)/scale, which falls in k; outcomes up to t make up the δ.
-    Source: Ghosh, Roughgarden, Sundararajan 2009 (the law); Definition of the privacy profile.
+    Source: Ghosh, Roughgarden, Sundararajan 2009 (the law); the rest is derived here.
 
     >>> GeometricProfile(Fraction(2), 1).delta(Decimal(0)) == PureProfile(Fraction(1, 2)).delta(Decimal(0))
     True

@@ -16,8 +16,8 @@ FAULTS = (
     Fault(
         "gdp-limit-in-the-analysts-favour",
         "accounting/normal.py",
-        "        return mu * (1 - slack)\n",
-        "        return mu * (1 + Decimal('1e-20'))\n",
+        "exactly(delta) * (1 - MARGIN)).low",
+        "exactly(delta) * (1 - MARGIN)).high",
         "a μ is admitted that does not keep the budget",
         "tests/accounting/test_normal.py::test_conversions_are_enclosed_and_tight",
     ),
