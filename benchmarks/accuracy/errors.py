@@ -15,12 +15,16 @@ Answer = Mapping[Group, Values]
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """The errors of one aggregate in many answers, and the share of its cells that were missing."""
+    """The errors of one aggregate in many answers, and the share of its cells that were missing.
+
+    `doubt` is the standard error of `rmse` as a share of it: how far it would differ in another run.
+    """
 
     rmse: float
     median: float
     high: float
     missing: float
+    doubt: float = 0.0
 
 
 def errors(truth: Answer, answers: Sequence[Answer], column: int) -> Errors:
@@ -34,20 +38,25 @@ def errors(truth: Answer, answers: Sequence[Answer], column: int) -> Errors:
     >>> round(found.rmse**2, 6), round(found.median, 6), found.missing
     (12.5, 0.65, 0.5)
     """
-    exact = {group: values[column] for group, values in truth.items()}
-    cells = [
-        (value, answer[group][column] if group in answer else None)
-        for answer in answers
-        for group, value in exact.items()
-        if value is not None
-    ]
-    distances = [(value, abs((noisy or 0.0) - value)) for value, noisy in cells]
-    relative = sorted(distance / abs(value) for value, distance in distances if value)
+    exact = {group: values[column] for group, values in truth.items() if values[column] is not None}
+    relative: list[float] = []
+    squares: list[float] = []
+    missing = 0
+    for answer in answers:
+        noisy = {group: answer[group][column] if group in answer else None for group in exact}
+        missing += sum(value is None for value in noisy.values())
+        distances = {group: abs((noisy[group] or 0.0) - value) for group, value in exact.items()}
+        relative += [distances[group] / abs(value) for group, value in exact.items() if value]
+        squares.append(statistics.fmean(distance**2 for distance in distances.values()))
+    relative.sort()
+    square = statistics.fmean(squares)
+    spread = statistics.stdev(squares) / math.sqrt(len(squares)) if len(squares) > 1 else 0.0
     return Errors(
-        rmse=math.sqrt(statistics.fmean(distance**2 for _, distance in distances)),
+        rmse=math.sqrt(square),
         median=quantile(relative, 0.5),
         high=quantile(relative, 0.95),
-        missing=statistics.fmean(noisy is None for _, noisy in cells),
+        missing=missing / (len(answers) * len(exact)),
+        doubt=spread / (2 * square) if square else 0.0,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -72,10 +72,14 @@ def engine(path: Path, question: Question) -> Iterator[Engine]:
 def answers(path: Path, question: Question, epsilon: float, runs: int) -> Sequence[Answer] | str:
     """So many answers at that ε, or why there is none."""
     with engine(path, question) as over:
-        asked = Asked(question.sql, epsilon=Fraction(str(epsilon)), delta=Fraction(str(DELTA)))
+        asked = Asked(
+            question.sql,
+            epsilon=Fraction(str(epsilon)),
+            delta=Fraction(str(DELTA)),
+            max_groups=question.groups_per_unit if question.seeks_keys else None,
+        )
         try:
             prepared = over.prepare(asked)
         except dpsql.Error as refused:
             return str(refused).splitlines()[0]
-        once: Callable[[], dpsql.Result] = lambda: over.answer(prepared)  # noqa: E731
-        return [answer(once().rows, len(question.keys)) for _ in range(runs)]
+        return [answer(over.answer(prepared).rows, len(question.keys)) for _ in range(runs)]

@@ -28,14 +28,24 @@ class Line:
 
     def ratio(self, ours: str) -> float | None:
         """The error of `ours` to the least of the others; None where there is nothing to compare."""
-        own = self.errors.get(ours)
-        others = [found.rmse for system, found in self.errors.items() if system != ours and found is not None]
-        if own is None or not others:
+        own, best = self.errors.get(ours), self.best(ours)
+        if own is None or best is None:
             return None
-        best = min(others)
-        if not best:
+        if not best.rmse:
             return math.inf if own.rmse else 1.0
-        return own.rmse / best
+        return own.rmse / best.rmse
+
+    def best(self, ours: str) -> Errors | None:
+        """The least of the others' errors."""
+        others = [found for system, found in self.errors.items() if system != ours and found is not None]
+        return min(others, key=lambda found: found.rmse, default=None)
+
+    def surely_worse(self, ours: str) -> bool:
+        """Whether the ratio is above 1 by more than two of its standard errors."""
+        ratio, own, best = self.ratio(ours), self.errors.get(ours), self.best(ours)
+        if ratio is None or own is None or best is None:
+            return False
+        return ratio > math.exp(2 * math.hypot(own.doubt, best.doubt))
 
 
 def page(lines: Sequence[Line], ours: str, systems: Sequence[str]) -> Iterator[str]:
@@ -68,13 +78,8 @@ def comparison(lines: Sequence[Line], ours: str) -> Iterator[str]:
     yield f"### {ours} to its best peer\n"
     rows = []
     for epsilon in [*dict.fromkeys(line.epsilon for line in lines), None]:
-        ratios = [
-            ratio
-            for line in lines
-            if epsilon in (None, line.epsilon)
-            for ratio in (line.ratio(ours),)
-            if ratio is not None
-        ]
+        these = [line for line in lines if epsilon in (None, line.epsilon)]
+        ratios = [ratio for line in these for ratio in (line.ratio(ours),) if ratio is not None]
         if ratios:
             rows.append(
                 [
@@ -84,10 +89,11 @@ def comparison(lines: Sequence[Line], ours: str) -> Iterator[str]:
                     str(sum(ratio <= MOST for ratio in ratios)),
                     str(sum(MOST < ratio <= 1 for ratio in ratios)),
                     str(sum(ratio > 1 for ratio in ratios)),
+                    str(sum(line.surely_worse(ours) for line in these)),
                     _ratio(max(ratios)),
                 ]
             )
-    columns = ["ε", "lines", "geometric mean", f"at most {MOST}", "at most 1", "above 1", "largest"]
+    columns = ["ε", "lines", "geometric mean", f"at most {MOST}", "at most 1", "above 1", "surely", "largest"]
     yield from aligned(columns, rows)
 
 

@@ -27,7 +27,7 @@ def prepare(question: Question, epsilon: float, delta: float) -> Ask:
     groups = len(public) if public is not None else MOST_GROUPS
     context = dp.Context.compositor(
         data=frame.lazy(),
-        privacy_unit=dp.unit_of(contributions=question.rows_per_unit),
+        privacy_unit=dp.unit_of(contributions=_contributions(question)),
         privacy_loss=dp.loss_of(epsilon=epsilon, delta=delta),
         split_evenly_over=1,
         margins=[
@@ -53,6 +53,18 @@ def prepare(question: Question, epsilon: float, delta: float) -> Ask:
         return measurement(frame.lazy()).collect().select(columns).rows()
 
     return ask
+
+
+def _contributions(question: Question) -> int | list[dp.polars.Bound]:
+    """At most so many rows of a unit; where keys have to be found out, in at most so many groups."""
+    if question.public_keys is not None or question.rows_per_unit == 1:
+        return question.rows_per_unit
+    return [
+        dp.polars.Bound(by=[], per_group=question.rows_per_unit),
+        dp.polars.Bound(
+            by=question.key_names, per_group=question.rows_per_unit, num_groups=question.groups_per_unit
+        ),
+    ]
 
 
 def _expression(question: Question, name: str, function: str, column: str | None) -> pl.Expr:

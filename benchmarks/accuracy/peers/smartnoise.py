@@ -1,7 +1,7 @@
 """smartnoise-sql: each aggregate it makes, hidden ones too, is charged the ε of its privacy object.
 
-The exact aggregates are found once and handed to it as `pre_aggregated`, its own way of reusing them; so rows
-are not sampled, which units that keep to their bounds do not need. Values are in tens, thousands, … where it
+The query is rewritten once, with the scales of its noise, and the exact aggregates are found once and handed to
+it as `pre_aggregated`, its own way of reusing them. Rows are not sampled, for units keep to their bounds. Values are in tens, thousands, … where it
 would otherwise refuse a large scale of noise, as its message advises.
 """
 
@@ -35,14 +35,16 @@ def prepare(question: Question, epsilon: float, delta: float) -> Ask:
     frame = _frame(question, steps)
     asked = _share(frame, metadata, sql, (epsilon, delta))
     reader = snsql.from_df(frame, privacy=asked, metadata=metadata)
-    parsed, _ = reader._rewrite(sql)
-    exact = reader._get_reader(parsed)._execute_ast(parsed)
+    parsed = reader.parse_query_string(sql)
+    rewritten = reader._rewrite_ast(parsed)
+    reader._rewrite_ast = lambda _: rewritten
+    exact = reader._get_reader(rewritten[0])._execute_ast(rewritten[0])
     back = [1.0] * len(question.keys) + [
         _back(function, steps.get(column or "", 1)) for _, function, column in question.outputs
     ]
 
     def ask() -> Rows:
-        _, *rows = reader.execute(sql, pre_aggregated=exact)
+        _, *rows = reader._execute_ast(parsed, pre_aggregated=exact)
         return [_scaled(row, back) for row in rows]
 
     return ask
