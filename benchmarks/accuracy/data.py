@@ -14,7 +14,7 @@ import duckdb
 import yaml
 
 from benchmarks.accuracy.errors import Answer
-from benchmarks.accuracy.questions import MOST_VISITS, Question
+from benchmarks.accuracy.questions import HIE_BOUNDS, Question
 from tests.tpch.study import COLUMNS, TABLES, policy
 
 DELTA = 1e-6
@@ -128,16 +128,19 @@ def _number(value: Any) -> float | None:
 
 def rules(question: Question) -> Mapping[str, Any]:
     """The policy under which dpsql answers a question."""
-    if question.data == "hie":
-        loaded = yaml.safe_load((_DEMO / "rand_hie.yaml").read_text(encoding="utf-8"))
-        loaded["tables"]["rand_hie"]["columns"]["mdvis"]["bounds"] = list(MOST_VISITS)
-        return {**loaded, "budget": _BUDGET, "max_epsilon": None}
-    found = policy("customer")
+    found = _hie() if question.data == "hie" else policy("customer")
     if question.data == "order":
         private = {name: {**rule, "columns": COLUMNS[name]} for name, rule in _ORDERS.items()}
         found["tables"] = {**{name: {"public": True} for name in TABLES}, **private}
     for table, column in question.undeclared:
         declared = found["tables"][table]["columns"]
-        bare = {name: rule for name, rule in declared[column].items() if name != "values"}
+        bare = {name: rule for name, rule in declared[column].items() if name not in ("values", "bounds")}
         found["tables"][table] = {**found["tables"][table], "columns": {**declared, column: bare}}
-    return {**found, "budget": _BUDGET}
+    return {**found, "budget": _BUDGET, "max_epsilon": None}
+
+
+def _hie() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((_DEMO / "rand_hie.yaml").read_text(encoding="utf-8"))
+    for column, bounds in HIE_BOUNDS.items():
+        loaded["tables"]["rand_hie"]["columns"][column]["bounds"] = list(bounds)
+    return loaded

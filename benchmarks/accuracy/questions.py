@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-MOST_VISITS = (0, 100)
+HIE_BOUNDS = {"mdvis": (0, 100), "disea": (0, 60)}
 """Bounds that nobody reaches: errors are then those of the noise, which is what systems differ in."""
 MODES = ("AIR", "FOB", "MAIL", "RAIL", "REG AIR", "SHIP", "TRUCK")
 PRIORITIES = ("1-URGENT", "2-HIGH", "3-MEDIUM", "4-NOT SPECIFIED", "5-LOW")
@@ -40,7 +40,7 @@ class Question:
     `data` names the data and whom it protects. `sql` is for dpsql: the keys, then the outputs, in order.
     `keys` are the flat table's key columns with their public values, None where nobody knows them.
     `bounds` are those of the value columns. A unit has at most `rows_per_unit` rows that count,
-    in at most `groups_per_unit` groups. `undeclared` are columns whose values the policy must not list.
+    in at most `groups_per_unit` groups. `undeclared` are columns of which the policy must say neither values nor bounds.
     """
 
     name: str
@@ -67,17 +67,19 @@ def _hie(
     *,
     key: str = "",
     values: tuple[str, ...] | None = None,
+    column: str = "mdvis",
 ) -> Question:
     """A question about visits to doctors, where each row is a unit."""
     return Question(
         f"HIE {name}",
         "hie",
         f"SELECT {f'{key} AS k, ' if key else ''}{select} FROM rand_hie{' GROUP BY k' if key else ''}",
-        "SELECT row_number() OVER () AS unit, mdvis"
+        f"SELECT row_number() OVER () AS unit, {column}"
         f"{f', CAST({key} AS VARCHAR) AS k' if key else ''} FROM rand_hie",
         outputs,
         keys=(("k", values),) if key else (),
-        bounds={"mdvis": MOST_VISITS},
+        bounds={column: HIE_BOUNDS[column]},
+        undeclared=(("rand_hie", key),) if key and not values else (),
     )
 
 
@@ -132,8 +134,14 @@ QUESTIONS = (
     _hie("count by plan", "COUNT(*) AS n", (_N,), key=_PLAN, values=PLANS),
     _hie("sum by plan", "SUM(mdvis) AS visits", _VISITS[1:2], key=_PLAN, values=PLANS),
     _hie("average by plan", "AVG(mdvis) AS mean", _VISITS[2:], key=_PLAN, values=PLANS),
-    _hie("count by payment, keys unknown", "COUNT(*) AS n", (_N,), key="lpi"),
-    _hie("average by payment, keys unknown", "AVG(mdvis) AS mean", _VISITS[2:], key="lpi"),
+    _hie("count by visits, keys unknown", "COUNT(*) AS n", (_N,), key="mdvis"),
+    _hie(
+        "average by visits, keys unknown",
+        "AVG(disea) AS mean",
+        (Output("mean", "AVG", "disea"),),
+        key="mdvis",
+        column="disea",
+    ),
     _hie("variance", "VAR_SAMP(mdvis) AS spread", (Output("spread", "VAR", "mdvis"),)),
     _hie("standard deviation", "STDDEV_SAMP(mdvis) AS sd", (Output("sd", "STDDEV", "mdvis"),)),
     _hie("median", "MEDIAN(mdvis) AS median", (Output("median", "MEDIAN", "mdvis"),)),
