@@ -44,6 +44,7 @@ def _asking(arguments: Sequence[str] | None) -> Asking:
     parser.add_argument("--questions", nargs="+", metavar="WORDS", help="those whose name holds one of these")
     parser.add_argument("--peers", nargs="*", metavar="NAME", help="those peers, or none; otherwise all")
     parser.add_argument("--environments", type=Path, default=kept(), help="where peers are installed")
+    parser.add_argument("--answers", type=Path, help="where answers are kept, so that a run can go on")
     options = parser.parse_args(arguments)
     words, names = options.questions or [""], options.peers
     unknown = set(names or ()) - {peer.name for peer in PEERS}
@@ -56,6 +57,7 @@ def _asking(arguments: Sequence[str] | None) -> Asking:
         scale=options.scale,
         peers=[peer for peer in PEERS if names is None or peer.name in names],
         environments=options.environments,
+        answers=options.answers,
     )
 
 

@@ -7,14 +7,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.accuracy import ours
 from benchmarks.accuracy.data import DELTA, Asked, answer, asked, database
 from benchmarks.accuracy.environments import ROOT, NotInstalledError, Peer, python
 from benchmarks.accuracy.errors import Answer
+from benchmarks.accuracy.peers.job import append, lines_of
 from benchmarks.accuracy.questions import Question
 
 OURS = "dpsql"
@@ -24,7 +26,7 @@ Told = Sequence[Answer] | str
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """What is asked, how often, and where the peers are kept."""
+    """What is asked, how often, where the peers are kept, and where what they say, if it is kept."""
 
     questions: Sequence[Question]
     epsilons: Sequence[float]
@@ -32,6 +34,12 @@ class Asking:
     scale: str
     peers: Sequence[Peer]
     environments: Path
+    answers: Path | None = None
+
+    @property
+    def every(self) -> list[tuple[str, float]]:
+        """Each question at each ε."""
+        return [(question.name, epsilon) for question in self.questions for epsilon in self.epsilons]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,36 +53,55 @@ class Said:
 
 
 def ask(asking: Asking) -> tuple[list[Asked], list[Said]]:
-    """The questions with their exact answers, and what each system said."""
+    """The questions with their exact answers, and what each system said.
+
+    Where answers are kept, what is there already is not asked again: an interrupted run goes on. Raises
+    ValueError if they are answers to something else.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        answers = asking.answers or folder
+        _same(asking, answers)
         with database(folder, asking.scale, {question.data for question in asking.questions}) as path:
             questions = asked(path, folder, asking.questions)
-            found = list(_ours(path, asking))
+            _ours(path, asking, answers / f"{OURS}.jsonl")
+            found = _said(OURS, asking, answers / f"{OURS}.jsonl", "was not asked")
             for peer in asking.peers:
-                found += _peer(peer, asking, questions, folder)
+                found += _peer(peer, asking, questions, folder, answers / f"{peer.module}.jsonl")
     return questions, found
 
 
-def _ours(path: Path, asking: Asking) -> Iterable[Said]:
+def _same(asking: Asking, answers: Path) -> None:
+    """Notes down whose answers these are, or compares with what was noted."""
+    answers.mkdir(parents=True, exist_ok=True)
+    note, words = (
+        answers / "asked.json",
+        json.dumps({"scale": asking.scale, "runs": asking.runs, "delta": DELTA}),
+    )
+    if note.exists() and note.read_text(encoding="utf-8") != words:
+        raise ValueError(f"{answers} holds answers at another scale, or another number of them")
+    note.write_text(words, encoding="utf-8")
+
+
+def _ours(path: Path, asking: Asking, written: Path) -> None:
+    known = {(line["question"], line["epsilon"]) for line in lines_of(written)}
     for question in asking.questions:
         for epsilon in asking.epsilons:
-            start = time.monotonic()
-            told = ours.answers(path, question, epsilon, asking.runs)
-            _say(f"{question.name}, ε = {epsilon}: {time.monotonic() - start:.1f} s")
-            yield Said(OURS, question.name, epsilon, told)
+            if (question.name, epsilon) not in known:
+                start = time.monotonic()
+                told = ours.answers(path, question, epsilon, asking.runs)
+                line = {"refused": told} if isinstance(told, str) else {"answers": told}
+                append(written, {**line, "question": question.name, "epsilon": epsilon})
+                _say(f"{question.name}, ε = {epsilon}: {time.monotonic() - start:.1f} s")
 
 
-def _peer(peer: Peer, asking: Asking, questions: Sequence[Asked], folder: Path) -> list[Said]:
-    every = [(question, epsilon) for question in asking.questions for epsilon in asking.epsilons]
+def _peer(peer: Peer, asking: Asking, questions: Sequence[Asked], folder: Path, written: Path) -> list[Said]:
     _say(peer.name)
     try:
         interpreter = python(peer, asking.environments)
     except NotInstalledError as failed:
-        return [
-            Said(peer.name, question.name, epsilon, f"not installed: {failed}") for question, epsilon in every
-        ]
-    job, written = folder / "job.json", folder / f"{peer.module}.jsonl"
+        return _said(peer.name, asking, written, f"not installed: {failed}")
+    job = folder / "job.json"
     told = {
         "epsilons": asking.epsilons,
         "delta": DELTA,
@@ -84,23 +111,23 @@ def _peer(peer: Peer, asking: Asking, questions: Sequence[Asked], folder: Path) 
     job.write_text(json.dumps(told), encoding="utf-8")
     command = [str(interpreter), "-m", f"benchmarks.accuracy.peers.{peer.module}", str(job), str(written)]
     subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
-    found = read(written.read_text(encoding="utf-8") if written.exists() else "", asking.questions)
-    ended = "its process ended without an answer"
-    return [
-        Said(peer.name, question.name, epsilon, found.get((question.name, epsilon), ended))
-        for question, epsilon in every
-    ]
+    return _said(peer.name, asking, written, "its process ended without an answer")
 
 
-def read(text: str, questions: Sequence[Question]) -> dict[tuple[str, float], Told]:
-    """What a peer wrote, by question and ε."""
+def _said(system: str, asking: Asking, written: Path, otherwise: str) -> list[Said]:
+    found = read(lines_of(written), asking.questions)
+    return [Said(system, *asked, found.get(asked, otherwise)) for asked in asking.every]
+
+
+def read(lines: Sequence[Mapping[str, Any]], questions: Sequence[Question]) -> dict[tuple[str, float], Told]:
+    """What a system said, by question and ε."""
     keys = {question.name: len(question.keys) for question in questions}
-    lines = [json.loads(line) for line in text.splitlines()]
     return {
         (line["question"], line["epsilon"]): line["refused"]
         if "refused" in line
         else [answer(rows, keys[line["question"]]) for rows in line["answers"]]
         for line in lines
+        if line["question"] in keys
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import dpsql
-from benchmarks.accuracy.data import DELTA, answer, rules
-from benchmarks.accuracy.errors import Answer
+from benchmarks.accuracy.data import DELTA, rules
 from benchmarks.accuracy.questions import Question
 from dpsql.backends import Backend, Exact
 from dpsql.engine import Asked, Engine
@@ -69,8 +68,8 @@ def engine(path: Path, question: Question) -> Iterator[Engine]:
         yield replace(inner, backend=Remembering(inner.backend, inner.backend.name, inner.backend.version))
 
 
-def answers(path: Path, question: Question, epsilon: float, runs: int) -> Sequence[Answer] | str:
-    """So many answers at that ε, or why there is none."""
+def answers(path: Path, question: Question, epsilon: float, runs: int) -> list[list[tuple[Any, ...]]] | str:
+    """The rows of so many answers at that ε, or why there is none."""
     with engine(path, question) as over:
         asked = Asked(
             question.sql,
@@ -82,4 +81,4 @@ def answers(path: Path, question: Question, epsilon: float, runs: int) -> Sequen
             prepared = over.prepare(asked)
         except dpsql.Error as refused:
             return str(refused).splitlines()[0]
-        return [answer(over.answer(prepared).rows, len(question.keys)) for _ in range(runs)]
+        return [list(over.answer(prepared).rows) for _ in range(runs)]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy.asking import read
+from benchmarks.accuracy.asking import Asking, ask, read
 from benchmarks.accuracy.environments import PEERS, NotInstalledError, Peer, kept, python
-from benchmarks.accuracy.peers.job import Ask, Question, Refused, serve
+from benchmarks.accuracy.peers.job import Ask, Question, Refused, lines_of, serve
 from benchmarks.accuracy.questions import QUESTIONS
 
 TOLD = {
@@ -41,7 +41,7 @@ def test_a_peer_can_say_the_question_its_way() -> None:
 
 
 def test_answers_and_refusals_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each answer is asked for anew; what a peer raises, a panic too, is its reason."""
+    """Each is asked for anew; what a peer raises, a panic too, is its reason; what is kept is not asked again."""
     job, written = tmp_path / "job.json", tmp_path / "said.jsonl"
     job.write_text(json.dumps({"questions": [TOLD], "epsilons": [1, 2, 3], "delta": 1e-6, "runs": 2}))
     monkeypatch.setattr("sys.argv", ["", str(job), str(written)])
@@ -57,10 +57,23 @@ def test_answers_and_refusals_come_back(tmp_path: Path, monkeypatch: pytest.Monk
 
     serve(prepare)
     (counted,) = (question for question in QUESTIONS if question.name == "HIE count by plan")
-    said = read(written.read_text(encoding="utf-8"), [replace(counted, keys=(("k", None), ("j", None)))])
+    said = read(lines_of(written), [replace(counted, keys=(("k", None), ("j", None)))])
     assert said[counted.name, 1] == [{("a", "c"): (20_190.0, 5.0)}, {("a", "c"): (20_190.0, 6.0)}]
     assert said[counted.name, 2] == "Refused: no VAR"
     assert said[counted.name, 3] == "BaseException: panicked"
+
+    before = written.read_text(encoding="utf-8")
+    serve(prepare)
+    assert written.read_text(encoding="utf-8") == before
+
+
+def test_kept_answers_are_to_the_same_questions(tmp_path: Path) -> None:
+    """Answers at another scale, or fewer of them, are not mixed in."""
+    asking = Asking([], [], 2, "0.01", [], tmp_path, tmp_path / "answers")
+    assert ask(asking) == ([], [])
+    assert ask(asking) == ([], [])
+    with pytest.raises(ValueError, match="another scale"):
+        ask(replace(asking, runs=3))
 
 
 def test_an_environment_is_of_its_requirements(tmp_path: Path) -> None:

@@ -68,19 +68,30 @@ def serve(prepare: Callable[[Question, float, float], Ask]) -> None:
     """Answers the job that the program's first argument names, line by line into the file that the second names.
 
     `prepare(question, epsilon, delta)` does once what may be done once; what it returns is then called for
-    each answer.
+    each answer. What the file answers already is not asked again.
     """
-    job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    with Path(sys.argv[2]).open("w", encoding="utf-8") as written:
-        for told in job["questions"]:
-            question = Question(**told)
-            for epsilon in job["epsilons"]:
+    job, written = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), Path(sys.argv[2])
+    known = {(line["question"], line["epsilon"]) for line in lines_of(written)}
+    for told in job["questions"]:
+        question = Question(**told)
+        for epsilon in job["epsilons"]:
+            if (question.name, epsilon) not in known:
                 start = time.monotonic()
                 line = _answered(prepare, question, epsilon, job)
-                line |= {"question": question.name, "epsilon": epsilon}
-                written.write(json.dumps(line, default=str) + "\n")
-                written.flush()
+                append(written, {**line, "question": question.name, "epsilon": epsilon})
                 print(f"{question.name}, ε = {epsilon}: {time.monotonic() - start:.1f} s", file=sys.stderr)
+
+
+def lines_of(written: Path) -> list[dict[str, Any]]:
+    """What a system has said so far; nothing if the file is not there."""
+    text = written.read_text(encoding="utf-8") if written.exists() else ""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def append(written: Path, line: Mapping[str, Any]) -> None:
+    """Adds a line to what a system has said."""
+    with written.open("a", encoding="utf-8") as opened:
+        opened.write(json.dumps(line, default=str) + "\n")
 
 
 def _answered(
