@@ -8,6 +8,7 @@ together, and asked for as much more.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import duckdb
@@ -18,6 +19,7 @@ from pyqrlew import Dialect
 from benchmarks.accuracy.peers.job import Ask, Question, Refused, Rows, serve
 from benchmarks.accuracy.spending import bisect, classical_multiplier, gaussian_epsilon
 
+NAME = re.compile(r'"[^"]+"')
 FUNCTIONS = {"VAR": "VARIANCE", "STDDEV": "STDDEV"}
 
 
@@ -42,12 +44,17 @@ def prepare(question: Question, epsilon: float, delta: float) -> Ask:
     events = _events(first.dp_event().to_dict())
     drawn = _sql(first).count("COS(")
     asked = bisect(lambda asked: spent(events, drawn, asked, delta), epsilon, epsilon, 3 * epsilon)
-    sql = _sql(rewritten(asked))
+    exact, noisy = stages(_sql(rewritten(asked)))
     opened = duckdb.connect()
     opened.execute(f"CREATE TABLE t AS SELECT * FROM '{question.table}'")
+    for stage in exact:
+        name = NAME.match(stage)
+        opened.execute(
+            f"CREATE TABLE {name and name.group()} AS WITH {stage} SELECT * FROM {name and name.group()}"
+        )
 
     def ask() -> Rows:
-        return opened.execute(sql).fetchall()
+        return opened.execute(noisy).fetchall()
 
     return ask
 
@@ -65,6 +72,23 @@ def spent(events: list[dict[str, Any]], drawn: int, asked: float, delta: float) 
 def _kind(field: dict[str, Any]) -> dict[str, Any]:
     """What is known of a column, under the name of its type."""
     return {name: value for name, value in field["statistics"].items() if name != "name"}
+
+
+def stages(sql: str) -> tuple[list[str], str]:
+    """The common table expressions before the first with noise, and the query that the rest is.
+
+    >>> stages('WITH "a" ("x") AS (SELECT 1, 2), "b" AS (SELECT RANDOM() FROM "a") SELECT * FROM "b"')
+    (['"a" ("x") AS (SELECT 1, 2)'], 'WITH "b" AS (SELECT RANDOM() FROM "a") SELECT * FROM "b"')
+    """
+    depth, start, found = 0, len("WITH "), []
+    for place, letter in enumerate(sql):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0 and letter == ",":
+            found.append(sql[start:place].strip())
+            start = place + 1
+    noiseless = next((at for at, stage in enumerate(found) if "RANDOM()" in stage), len(found))
+    rest = sql[sql.index(found[noiseless]) if noiseless < len(found) else start :].strip()
+    return found[:noiseless], f"WITH {rest}"
 
 
 def _events(event: dict[str, Any]) -> list[dict[str, Any]]:
