@@ -1,0 +1,84 @@
+"""dpsql's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import dpsql
+from benchmarks.accuracy.data import DELTA, rules
+from benchmarks.accuracy.questions import Question
+from dpsql.backends import Backend, Exact
+from dpsql.engine import Asked, Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Remembering:
+    """A backend that runs each statement once.
+
+    The statement and the database are the same each time and so is what it finds; all that differs between
+    two answers is the noise, and that is drawn anew. Everything but the scan is done for each answer.
+    """
+
+    inner: Backend
+    name: str
+    version: str
+    _found: dict[str, Exact] = field(default_factory=dict)
+
+    def run(self, sql: str) -> Exact:
+        """What the statement found when it was run first."""
+        if sql not in self._found:
+            self._found[sql] = self.inner.run(sql)
+        return self._found[sql]
+
+    def schema(self) -> dict[str, list[tuple[str, str]]]:
+        """The tables' columns."""
+        return self.inner.schema()
+
+    def public_number(self, sql: str) -> int:
+        """A number of public tables."""
+        return self.inner.public_number(sql)
+
+    def public_rows(self, sql: str) -> tuple[list[tuple[Any, ...]], list[str]]:
+        """Rows of public tables."""
+        return self.inner.public_rows(sql)
+
+    def parses(self, text: str) -> bool:
+        """Whether the engine reads the text."""
+        return self.inner.parses(text)
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """The database as it is at the start."""
+        return self.inner.snapshot()
+
+    def close(self) -> None:
+        """Lets the database go."""
+        self.inner.close()
+
+
+@contextmanager
+def engine(path: Path, question: Question) -> Iterator[Engine]:
+    """dpsql's engine over the file, which scans it once for each statement."""
+    with dpsql.connect(path, policy=rules(question), ledger=":memory:") as connection:
+        inner = connection.engine
+        yield replace(inner, backend=Remembering(inner.backend, inner.backend.name, inner.backend.version))
+
+
+def answers(path: Path, question: Question, epsilon: float, runs: int) -> list[list[tuple[Any, ...]]] | str:
+    """The rows of so many answers at that ε, or why there is none."""
+    with engine(path, question) as over:
+        asked = Asked(
+            question.sql,
+            epsilon=Fraction(str(epsilon)),
+            delta=Fraction(str(DELTA)),
+            max_groups=question.groups_per_unit if question.seeks_keys else None,
+        )
+        try:
+            prepared = over.prepare(asked)
+        except dpsql.Error as refused:
+            return str(refused).splitlines()[0]
+        return [list(over.answer(prepared).rows) for _ in range(runs)]
