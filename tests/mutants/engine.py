@@ -195,8 +195,8 @@ FAULTS = (
     Fault(
         "least-frequency-left-to-the-engine",
         "release.py",
-        "return units >= chosen.min_frequency and sum",
-        "return sum",
+        "return units >= chosen.min_frequency and found",
+        "return found",
         "the release trusts the statement with the least frequency",
         "tests/test_release.py::test_too_few_units_are_not_released_whatever_the_engine_sends",
     ),
