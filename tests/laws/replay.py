@@ -23,14 +23,13 @@ from unittest import mock
 
 import duckdb
 from entropy import RecordingEntropy, SeededEntropy
+from laws.still import First, Lowest
 from worlds import assert_within
 
 import dpsql
 from dpsql import engine as dataflow
-from dpsql.analysis.best import Best
 from dpsql.analysis.choose import Measured
 from dpsql.analysis.domains import product
-from dpsql.analysis.ranks import Ranked, Window
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection, Cursor
@@ -298,8 +297,8 @@ def _recorded(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
             }
             taped = Taped(measured.mechanism, cells, tape, given, sizes)
             blocks.append(replace(measured, mechanism=taped))  # type: ignore[arg-type]
-        chosen = tuple(_Lowest(*(getattr(part, item.name) for item in fields(part))) for part in plan.ranked)
-        best = plan.best and _First(*(getattr(plan.best, item.name) for item in fields(plan.best)))
+        chosen = tuple(Lowest(*(getattr(part, item.name) for item in fields(part))) for part in plan.ranked)
+        best = plan.best and First(*(getattr(plan.best, item.name) for item in fields(plan.best)))
         table = release(
             replace(plan, blocks=tuple(blocks), ranked=chosen, best=best), statement, exact, entropy
         )
@@ -316,20 +315,6 @@ def _recorded(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
 
     with mock.patch.object(dataflow, "release", recorded):
         yield
-
-
-class _Lowest(Ranked):
-    """Chooses alike whatever the values are."""
-
-    def choose(self, window: Window, entropy: Entropy) -> int:  # noqa: ARG002
-        return self.lattice.low
-
-
-class _First(Best):
-    """Chooses alike whatever the scores are."""
-
-    def choose(self, scores: Sequence[int], entropy: Entropy) -> list[int]:  # noqa: ARG002
-        return list(range(min(self.top.count, len(scores))))
 
 
 def _cells(plan: Measured, value: Callable[[int, int], int]) -> Cells:
