@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from benchmarks.accuracy.errors import Errors, geometric_mean
 
+LEAST = 0.01
+"""What a ratio counts as in the geometric mean where it is less: an error of 0 has no logarithm."""
 MOST = 0.7
 """The target for the geometric mean of the ratios to the best peer; none should be above 1."""
 
@@ -85,7 +87,7 @@ def comparison(lines: Sequence[Line], ours: str) -> Iterator[str]:
                 [
                     "all" if epsilon is None else f"{epsilon:g}",
                     str(len(ratios)),
-                    f"{geometric_mean([max(ratio, 1e-9) for ratio in ratios]):.2f}",
+                    f"{geometric_mean([max(ratio, LEAST) for ratio in ratios]):.2f}",
                     str(sum(ratio <= MOST for ratio in ratios)),
                     str(sum(MOST < ratio <= 1 for ratio in ratios)),
                     str(sum(ratio > 1 for ratio in ratios)),

@@ -32,13 +32,13 @@ def test_with_next_to_no_noise_the_answer_is_exact(
     """So bounds and public keys hold for the data, and what dpsql answers is what peers are asked."""
     path, known = asked
     told = ours.answers(path, question, 1e6, 1)
-    if isinstance(told, str):
-        assert "MEDIAN" in question.sql
-        return
+    assert not isinstance(told, str)
     truth, found = known[question.name].truth, data.answer(told[0], len(question.keys))
     assert truth.keys() <= found.keys() or question.seeks_keys
     for group in truth.keys() & found.keys():
-        assert found[group] == pytest.approx(truth[group], rel=1e-4)
+        # A released median is one of the points between the two values in the middle.
+        near = 1e-2 if "MEDIAN" in question.sql else 1e-4
+        assert found[group] == pytest.approx(truth[group], rel=near)
 
 
 def test_two_answers_differ(asked: tuple[Path, dict[str, data.Asked]]) -> None:
