@@ -122,7 +122,7 @@ class Search:
         asked = tuple(self.analyses)
         parts = prices(asked, self.account_of, epsilon, self.delta)
         plans = {
-            release: choose(self.analyses[release], part, self.facts)
+            release: choose(self.analyses[release], part, self.facts, learn=False)
             for release, part in zip(asked, parts, strict=True)
         }
         confidence = float(self.target.confidence)

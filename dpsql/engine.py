@@ -23,7 +23,7 @@ from dpsql.accounting.spend import NOTHING
 from dpsql.accuracy import Search
 from dpsql.analysis.analyse import Analysis, analyse
 from dpsql.analysis.bounds import RELEASED
-from dpsql.analysis.choose import Price, choose
+from dpsql.analysis.choose import Measured, Price, choose
 from dpsql.analysis.verify import verify
 from dpsql.backends import Backend, Exact
 from dpsql.backends.scratch import Scratch
@@ -35,7 +35,7 @@ from dpsql.plan.nodes import Answer, Join, Post, Relation, Release, Values, priv
 from dpsql.plan.steps import Known, needs, releases, resolved, steps
 from dpsql.plan.traces import traces
 from dpsql.policy import Policy
-from dpsql.prepared import Asked, Prepared, PreparedRelease, Request, requested
+from dpsql.prepared import Asked, Prepared, PreparedRelease, Request, mechanisms_of, requested
 from dpsql.pricing import prices
 from dpsql.release import ReleasedTable, release
 from dpsql.result import Receipt, Result
@@ -135,7 +135,8 @@ class Engine:
         asked_for = tuple(analyses)
         parts = prices(asked_for, self.account, agreed.epsilon, agreed.delta)
         prepared = tuple(
-            _measured(analysis, part, public) for analysis, part in zip(analyses.values(), parts, strict=True)
+            _measured(analysis, part, public, learn=not isinstance(wanted.loss, Target))
+            for analysis, part in zip(analyses.values(), parts, strict=True)
         )
         named = {release: f"#released{index}" for index, release in enumerate(asked_for)}
         above = Copies(named) if named else Originals()
@@ -227,7 +228,7 @@ class Engine:
             if isinstance(step, Release):
                 table = self._release(known[step], values)
                 series = _series(table.rows, len(table.columns))
-                ends = [ends_of(known[step].plan, table, end) for end in above.ends.get(step, ())]
+                ends = [ends_of(table.plan, table, end) for end in above.ends.get(step, ())]
                 scratch.fill(above.released[step], [*series, list(range(len(table.rows))), *ends])
                 tables.append(table)
             else:
@@ -270,7 +271,7 @@ class Engine:
     def _release(self, prepared: PreparedRelease, values: Known) -> ReleasedTable:
         plan, statement = prepared.plan, prepared.statement
         if values:
-            statement = emit(resolved(plan.analysis, values), plan.ranked, plan.best)
+            statement = emit(resolved(plan.analysis, values), plan.ranked, plan.best, plan.clamps)
         # What is not charged, because it follows from the policy alone, reads nothing private either.
         exact = Exact([]) if plan.event is None else self.backend.run(statement.sql)
         failed = ""
@@ -294,7 +295,7 @@ class Engine:
         if found is not None:
             places = [part.release for part in prepared.releases]
             parts = [
-                (prepared.releases[at].plan, trace, tables[at])
+                (tables[at].plan, trace, tables[at])
                 for trace in found
                 for at in (places.index(trace.release),)
             ]
@@ -304,14 +305,19 @@ class Engine:
             types=tuple(types[:width]),
             rows=tuple(tuple(row[:width]) for row in rows),
             scales=((None,) * width,) * len(rows) if origins is None else origins.scales(),
-            receipt=self.receipt(prepared, entries),
+            receipt=self.receipt(prepared, entries, [table.plan for table in tables]),
             _interval_of=_unknown if origins is None else origins.interval,
             _bounded=() if origins is None else origins.bounded,
             _counts=() if origins is None else origins.counts,
         )
 
-    def receipt(self, prepared: Prepared, entries: Sequence[Entry]) -> Receipt:
-        """The receipt of a query that was charged as `entries` say, or, without any, explained."""
+    def receipt(
+        self, prepared: Prepared, entries: Sequence[Entry], measured: Sequence[Measured] | None = None
+    ) -> Receipt:
+        """The receipt of a query that was charged as `entries` say, or, without any, explained.
+
+        `measured` are the plans of its releases with all that was chosen on the way.
+        """
         event = prepared.event
         return Receipt(
             query=prepared.asked.sql,
@@ -321,7 +327,11 @@ class Engine:
             neighbors=self.policy.neighbors,
             data_version=self.policy.data_version,
             policy=self.policy.digest(),
-            mechanisms=tuple(prepared.mechanisms),
+            mechanisms=tuple(
+                prepared.mechanisms
+                if measured is None
+                else [mechanism for plan in measured for mechanism in mechanisms_of(plan)]
+            ),
             loss=None if event is None else json.loads(to_json(event)),
             entries=tuple(
                 {
@@ -339,10 +349,10 @@ class Engine:
         )
 
 
-def _measured(analysis: Analysis, price: Price, public: PublicTables) -> PreparedRelease:
-    release, plan = analysis.release, choose(analysis, price, public)
+def _measured(analysis: Analysis, price: Price, public: PublicTables, *, learn: bool) -> PreparedRelease:
+    release, plan = analysis.release, choose(analysis, price, public, learn=learn)
     verify(plan)
-    statement = emit(analysis, plan.ranked, plan.best)
+    statement = emit(analysis, plan.ranked, plan.best, plan.clamps)
     return PreparedRelease(release, private_tables(release.input), plan, statement, price)
 
 

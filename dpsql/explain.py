@@ -10,7 +10,8 @@ from fractions import Fraction
 from dpsql.accuracy import predicted_half_width
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.within import WITHIN
-from dpsql.analysis.choose import Measured, MeasuredBlock, predicted_std
+from dpsql.analysis.choose import Measured, MeasuredBlock, predicted_std, statistic_of
+from dpsql.analysis.clamps import Clamp
 from dpsql.analysis.keys import KeyTosses
 from dpsql.analysis.stability import describe
 from dpsql.engine import Engine
@@ -208,7 +209,12 @@ def _measurements(part: PreparedRelease, confidence: float) -> Iterator[str]:
     elif not plan.blocks and not plan.ranked:
         yield "  nothing: the group keys are public"
     for measured in plan.blocks:
-        yield f"  {measured.block.name}: {_norms(measured)}, {measured.mechanism.describe()} (in steps)"
+        noise = f"{_norms(measured)}, {measured.mechanism.describe()} (in steps)"
+        if measured.clamp is not None:
+            noise = f"clamp learnt; where it is what is expected, {noise}"
+        yield f"  {measured.block.name}: {noise}"
+    for clamp in plan.clamps:
+        yield f"  {_clamp(plan, clamp)}"
     for ranked in plan.ranked:
         yield f"  x{ranked.measure} at rank {float(ranked.rank):g}: {ranked.mechanism.describe()} (in steps of rank)"
     for item in part.release.aggregations:
@@ -221,6 +227,24 @@ def _measurements(part: PreparedRelease, confidence: float) -> Iterator[str]:
             else "the units in a group that is shown half of the time"
         )
         yield f"  not chosen: {candidate.name}, with {ratio:.2f} times {worse}"
+
+
+def _clamp(plan: Measured, clamp: Clamp) -> str:
+    if clamp.total is None:
+        return (
+            f"rows of a unit in a group: at most {clamp.most:,}, declared or derived; "
+            f"learnt, {clamp.mechanism.describe()}, over {len(clamp.grid)} points; expected {clamp.points[0]:,}"
+        )
+    lattice = plan.analysis.measures[clamp.total].lattice
+    step = Fraction(1) if lattice is None else lattice.step
+    ends = " and ".join(_number(sign * clamp.most * step) for sign in clamp.signs)
+    usual = " and ".join(
+        _number(sign * point * step) for sign, point in zip(clamp.signs, clamp.points, strict=True)
+    )
+    return (
+        f"total of x{clamp.total} of a unit in a group: at most {ends}, derived from rows and bounds; "
+        f"learnt, {clamp.mechanism.describe()}, over {len(clamp.grid)} points; expected {usual}"
+    )
 
 
 def _norms(measured: MeasuredBlock) -> str:
@@ -238,7 +262,9 @@ def _expected(plan: Measured, item: Aggregation, confidence: float) -> str:
     half = predicted_half_width(plan, item, confidence)
     if half is None:
         return f"expected 95% half-width about {1.96 * predicted_std(plan, item):,.4g} / number of rows"
-    return f"expected {100 * confidence:.12g}% half-width {half:,.4g}"
+    block, _ = plan.source(statistic_of(plan.analysis, item, AGGREGATES[item.function].moments[0]))
+    learnt = " where the clamp is as expected" * (plan.blocks[block].clamp is not None)
+    return f"expected {100 * confidence:.12g}% half-width {half:,.4g}{learnt}"
 
 
 def _price(engine: Engine, prepared: Prepared) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from dpsql.accounting.events import Composed, Event
 from dpsql.analysis.choose import Measured, Price
+from dpsql.analysis.clamps import Clamp
 from dpsql.analysis.keys import KeyTosses
 from dpsql.errors import LossError, ProgrammingError, QueryRejected
 from dpsql.loss import Amount, amount
@@ -186,30 +187,47 @@ class PreparedRelease:
 
     @property
     def mechanisms(self) -> list[dict[str, Any]]:
-        """What is noised, chosen or tossed for, and how: for receipts and the ledger."""
-        noised: list[dict[str, Any]] = [
-            {
-                "statistic": measured.block.name,
-                "noise": measured.mechanism.describe(),
-                "l1_sensitivity": str(measured.sensitivity.l1),
-                "l2_sensitivity_squared": str(measured.sensitivity.l2_squared),
-                "linf_sensitivity": str(measured.sensitivity.linf),
-                "cells": len(measured.block.cells),
-            }
-            for measured in self.plan.blocks
-        ]
-        if self.plan.best is not None:
-            best = self.plan.best
-            noised.append(
-                {"statistic": f"the {best.top.count} best groups", "noise": best.mechanism.describe()}
-            )
-        noised += [
-            {"statistic": f"x{ranked.measure} at rank {ranked.rank}", "noise": ranked.describe()}
-            for ranked in self.plan.ranked
-        ]
-        if isinstance(self.plan.selection, KeyTosses):
-            noised.append({"statistic": "keys", "noise": self.plan.selection.mechanism.describe()})
-        return noised
+        """What is noised, chosen or tossed for, and how, as far as it is known beforehand."""
+        return mechanisms_of(self.plan)
+
+
+def mechanisms_of(plan: Measured) -> list[dict[str, Any]]:
+    """What is noised, chosen or tossed for, and how: for receipts and the ledger."""
+    noised: list[dict[str, Any]] = [
+        {
+            "statistic": measured.block.name,
+            "noise": measured.mechanism.describe(),
+            "l1_sensitivity": str(measured.sensitivity.l1),
+            "l2_sensitivity_squared": str(measured.sensitivity.l2_squared),
+            "linf_sensitivity": str(measured.sensitivity.linf),
+            "cells": len(measured.block.cells),
+            **({} if measured.clamp is None else {"clamp": _clamp(plan.clamps[measured.clamp])}),
+        }
+        for measured in plan.blocks
+    ]
+    if plan.best is not None:
+        best = plan.best
+        noised.append({"statistic": f"the {best.top.count} best groups", "noise": best.mechanism.describe()})
+    noised += [
+        {"statistic": f"x{ranked.measure} at rank {ranked.rank}", "noise": ranked.describe()}
+        for ranked in plan.ranked
+    ]
+    if isinstance(plan.selection, KeyTosses):
+        noised.append({"statistic": "keys", "noise": plan.selection.mechanism.describe()})
+    return noised
+
+
+def _clamp(clamp: Clamp) -> dict[str, Any]:
+    """What of a unit counts in a group, as it was chosen; before that noise is as is expected of it."""
+    return {
+        "choice": clamp.mechanism.describe(),
+        "of": "a unit's rows" if clamp.total is None else f"a unit's total of x{clamp.total}",
+        "points": len(clamp.grid),
+        "most": str(clamp.most),
+        "chosen": [str(sign * point) for sign, point in zip(clamp.signs, clamp.points, strict=True)]
+        if clamp.chosen
+        else "learnt",
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import cache
 
 from dpsql.accounting.accountants.base import largest_epsilon
 from dpsql.accounting.events import BoundedRange, Pure
@@ -53,6 +54,7 @@ def _price(shares: Sequence[tuple[Account, Fraction]], epsilon: Fraction, delta:
     known = [rho for rho in rhos if rho is not None]
     units = [(account, _units(account, epsilon, share)) for account, share in shares]
 
+    @cache
     def choice(of: Fraction) -> Fraction:
         """The range of a choice that spends that share of each table's part."""
         found = min(

@@ -6,7 +6,7 @@ Everything after `release` is post-processing of public values.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,6 +14,7 @@ from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.blocks import ROWS, UNITS, Statistic
 from dpsql.analysis.choose import KeySelection, Measured, MeasuredBlock, statistic_of
+from dpsql.analysis.clamps import Rungs, clamped, learnt
 from dpsql.analysis.domains import product
 from dpsql.analysis.keys import KeyTosses
 from dpsql.analysis.ranks import Window
@@ -30,28 +31,36 @@ Cells = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class ReleasedTable:
-    """The released table: one row a group, keys before aggregates, and the noisy cells behind it."""
+    """The released table: one row a group, keys before aggregates, and the noisy cells behind it.
+
+    `plan` is what was measured, with the clamps that were chosen and the noise that follows from them.
+    """
 
     columns: tuple[tuple[str, str], ...]
     rows: tuple[tuple[Value, ...], ...]
     cells: tuple[Cells, ...]
+    plan: Measured = field(compare=False)
 
 
 def release(plan: Measured, statement: Statement, exact: Exact, entropy: Entropy) -> ReleasedTable:
-    """Adds the noise, chooses values in order of size, and selects and orders the groups, or chooses the best.
+    """Chooses clamps, adds the noise, chooses values in order of size, and selects and orders the groups.
+
+    Or it chooses the best groups.
 
     Claim: the released table is as private as the plan's event says.
-    Why: each cell of each group gets its own draw, and each value its own choice; the groups are those of
-    public domains, each of them, or have passed the selection; their order is that of the keys, or that in
-    which they were chosen.
+    Why: clamps are chosen first, and the noise is for what they let count; each cell of each group gets its
+    own draw, and each value its own choice; the groups are those of public domains, each of them, or have
+    passed the selection; their order is that of the keys, or that in which they were chosen.
     Source: Dwork, Roth 2014, Theorems 3.6 and 3.16, Proposition 2.1 (post-processing).
     """
     columns = tuple((column.name, column.type.value) for column in released_columns(plan.analysis.release))
     if plan.best is not None:
         keys, scores = _scores(plan.analysis, exact.reveal())
         best = [keys[index] for index in plan.best.choose(scores, entropy)]
-        return ReleasedTable(columns, tuple(best), ((),) * len(best))
+        return ReleasedTable(columns, tuple(best), ((),) * len(best), plan)
     groups = _groups(plan, statement, exact.reveal())
+    if plan.clamps:
+        plan, groups = _with_clamps(plan, groups, entropy)
     noisy = _noised(plan, [group.moments for group in groups], entropy)
     shown = [
         (group, cells)
@@ -71,7 +80,7 @@ def release(plan: Measured, statement: Statement, exact: Exact, entropy: Entropy
     rows = tuple(
         (*group.keys, *_values(plan, cells)) for (group, _), cells in zip(shown, chosen, strict=True)
     )
-    return ReleasedTable(columns, rows, tuple(chosen))
+    return ReleasedTable(columns, rows, tuple(chosen), plan)
 
 
 def _scores(analysis: Analysis, rows: Sequence[tuple[Any, ...]]) -> tuple[tuple[Keys, ...], list[int]]:
@@ -85,10 +94,11 @@ def _scores(analysis: Analysis, rows: Sequence[tuple[Any, ...]]) -> tuple[tuple[
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """A group with its exact moments, and its values near the ranks that are asked for."""
+    """A group with its exact moments, what its units have, and its values near the ranks that are asked for."""
 
     keys: Keys
     moments: Mapping[Statistic, int]
+    rungs: tuple[Rungs, ...]
     windows: tuple[Window, ...]
 
     def __repr__(self) -> str:
@@ -104,15 +114,24 @@ def _groups(plan: Measured, statement: Statement, rows: Sequence[tuple[Any, ...]
         if not analysis.bound.per_unit:
             moments[UNITS] = moments[ROWS]
         keys = tuple(row[: statement.keys])
-        present[keys] = _Group(keys, moments, tuple(map(Window.of, row[first:])))
+        rungs = tuple(map(Rungs.of, row[first : first + statement.ladders]))
+        windows = tuple(map(Window.of, row[first + statement.ladders :]))
+        present[keys] = _Group(keys, moments, rungs, windows)
     if analysis.domains is None:
         return list(present.values())
     nothing = dict.fromkeys((*statement.statistics, UNITS), 0)
-    nowhere = (Window(),) * len(plan.ranked)
+    nobody, nowhere = (Rungs(),) * statement.ladders, (Window(),) * len(plan.ranked)
     known = product(analysis.domains)
     if analysis.selects:
         known = tuple(keys for keys in known if keys in present)
-    return [present.get(keys) or _Group(keys, nothing, nowhere) for keys in known]
+    return [present.get(keys) or _Group(keys, nothing, nobody, nowhere) for keys in known]
+
+
+def _with_clamps(plan: Measured, groups: Sequence[_Group], entropy: Entropy) -> tuple[Measured, list[_Group]]:
+    """The plan with its clamps chosen, and the groups in which units count up to them."""
+    clamps = learnt(plan.clamps, [group.rungs for group in groups], entropy)
+    kept = [replace(group, moments={**group.moments, **clamped(clamps, group.rungs)}) for group in groups]
+    return plan.at(clamps), kept
 
 
 def _whole(value: Any) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 
 import duckdb
 from entropy import RecordingEntropy, SeededEntropy
-from laws.worlds import Statistics, change
+from laws.worlds import Statistics, cells_of, change
 
 import dpsql
 from dpsql.accounting import Budget, open_ledger
@@ -23,7 +23,6 @@ from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
 from dpsql.engine import Asked, Engine, Prepared
 from dpsql.policy import load
-from dpsql.release import _groups
 
 Row = Mapping[str, Any]
 Refused = Callable[..., str]
@@ -145,13 +144,10 @@ def prepared(connection: Connection, sql: str, max_groups: int | None = None) ->
 
 def cells(connection: Connection, plan: Prepared) -> Statistics:
     """The exact cells of each group, which only the noise ever sees."""
-    exact = connection.engine.backend.run(plan.statement.sql).reveal()
-    blocks = [measured.block for measured in plan.plan.blocks]
+    found = cells_of(plan, connection.engine.backend.run(plan.statement.sql))
     return {
-        tuple("NaN" if key != key else key for key in group.keys): tuple(  # noqa: PLR0124  (NaN differs from itself)
-            tuple(cell.exact(group.moments) for cell in block.cells) for block in blocks
-        )
-        for group in _groups(plan.plan, plan.statement, exact)
+        tuple("NaN" if key != key else key for key in group): parts  # noqa: PLR0124  (NaN differs from itself)
+        for group, parts in found.items()
     }
 
 

@@ -17,6 +17,7 @@ from dpsql.analysis.blocks import (
     Block,
     Statistic,
 )
+from dpsql.analysis.clamps import PURE_SHARE, SHARE, Clamp, clamped_sensitivity, clamps_for, rescaled
 from dpsql.analysis.keys import KeyTosses, key_tosses
 from dpsql.analysis.layouts import layouts
 from dpsql.analysis.ranks import Ranked
@@ -40,15 +41,24 @@ _NO_NOISE = 1e-300
 
 @dataclass(frozen=True, slots=True)
 class MeasuredBlock:
-    """A block with its sensitivity and the mechanism that noises each of its cells."""
+    """A block with its sensitivity and the mechanism that noises each of its cells.
+
+    Where it takes one of the plan's clamps these are as for that clamp's points.
+    """
 
     block: Block
     sensitivity: Sensitivity
     mechanism: Mechanism
+    clamp: int | None = None
 
     def std(self, weights: tuple[Fraction, ...]) -> float:
         """The standard deviation of a weighted sum of noisy cells, in steps."""
         return self.mechanism.std * math.sqrt(sum(float(weight) ** 2 for weight in weights))
+
+    def at(self, clamp: Clamp, analysis: Analysis) -> MeasuredBlock:
+        """The block with the same loss, where its clamp has other points."""
+        found = clamped_sensitivity(self.block, clamp, analysis)
+        return replace(self, sensitivity=found, mechanism=rescaled(self.mechanism, self.sensitivity, found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +105,15 @@ class Measured:
     candidates: tuple[Candidate, ...] = ()
     ranked: tuple[Ranked, ...] = ()
     best: Best | None = None
+    clamps: tuple[Clamp, ...] = ()
+
+    def at(self, clamps: tuple[Clamp, ...]) -> Measured:
+        """The plan with other points of its clamps: what they cost, and all losses, stay as they are."""
+        blocks = tuple(
+            measured if measured.clamp is None else measured.at(clamps[measured.clamp], self.analysis)
+            for measured in self.blocks
+        )
+        return replace(self, blocks=blocks, clamps=clamps)
 
     @property
     def threshold(self) -> KeySelection | None:
@@ -144,13 +163,13 @@ class Price:
         return self.epsilon * share if self.choice is None else self.choice(share)
 
 
-def choose(analysis: Analysis, price: Price, facts: PublicFacts) -> Measured:
+def choose(analysis: Analysis, price: Price, facts: PublicFacts, *, learn: bool = True) -> Measured:
     """The measured plan with the least predicted error.
 
     The score of a plan is the mean, over its aggregates, of the log of the predicted standard
     deviation, so that no aggregate counts for more because its numbers are larger. Raises
     QueryRejected with code "delta_required" where keys are not public and no delta is left to select
-    them with.
+    them with. Only if it may `learn` clamps is the error known no better than by what is expected of them.
     """
     if analysis.selects and price.delta <= 0:
         raise QueryRejected(
@@ -175,12 +194,16 @@ def choose(analysis: Analysis, price: Price, facts: PublicFacts) -> Measured:
         share = Fraction(1, max(1, len(blocks) + len(asked)))
         ranked = tuple(_ranked(analysis, measure, rank, price.range(share)) for measure, rank in asked)
         choices = [BoundedRange(price.range(share)) for _ in ranked]
-        for name, measured, noise in _noised(analysis, blocks, price, share):
+        for name, measured, noise, clamps in (
+            *((*fixed, ()) for fixed in _noised(analysis, blocks, price, share)),
+            *(_learnt(analysis, blocks, price, share) if learn else ()),
+        ):
             events = (*noise, *choices)
             event = Composed(events) if len(events) > 1 else events[0]
-            plan = Measured(analysis, measured, None, event, ranked=ranked)
+            plan = Measured(analysis, measured, None, event, ranked=ranked, clamps=clamps)
             score = _score(plan)
-            candidates.append(Candidate(f"{name}: {', '.join(block.name for block in blocks)}", score))
+            parts = ", ".join(block.block.name + " clamped" * (block.clamp is not None) for block in measured)
+            candidates.append(Candidate(f"{name}: {parts}", score))
             if least is None or score < min(known.score for known in candidates[:-1]):
                 least = plan
     if least is None:
@@ -287,6 +310,40 @@ def _pure(block: Block, sensitivity: Sensitivity, epsilon: Fraction) -> Geometri
     if block.joint and len(block.cells) > 1:
         return Cube.calibrate(sensitivity.linf, epsilon, len(block.cells))
     return Geometric.calibrate(sensitivity.l1, epsilon)
+
+
+def _learnt(
+    analysis: Analysis, blocks: tuple[Block, ...], price: Price, share: Fraction
+) -> Iterator[tuple[str, tuple[MeasuredBlock, ...], tuple[Event, ...], tuple[Clamp, ...]]]:
+    """As `_noised`, with clamps learnt for the blocks that can have one.
+
+    Claim: the choices and the noise together cost what `_noised` costs.
+    Why: a block that takes a clamp leaves a part of its share for the choice, whose range costs no more, and
+    the noise costs the rest whatever the choice is, by adaptive composition.
+    Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3 (both adaptive).
+    """
+    if any(block.joint for block in blocks):
+        return  # what is proved of several arguments together is proved of rows that there are
+    spent = share * (PURE_SHARE if price.rho is None else SHARE)
+    clamps, taken = clamps_for(analysis, blocks, price.range, spent)
+    if not clamps:
+        return
+    parts = [share if place is None else share - spent for place in taken]
+    choices = tuple(BoundedRange(clamp.range(analysis)) for clamp in clamps)
+    known = [
+        sensitivity(block, analysis.bound, grouped=analysis.grouped, replace=analysis.replace)
+        if place is None
+        else clamped_sensitivity(block, clamps[place], analysis)
+        for block, place in zip(blocks, taken, strict=True)
+    ]
+    each = list(zip(known, parts, strict=True))
+    geometric = [Geometric.calibrate(found.l1, price.epsilon * part) for found, part in each]
+    noised = tuple(map(MeasuredBlock, blocks, known, geometric, taken))
+    yield Geometric.name, noised, (Pure(price.epsilon * sum(parts)), *choices), clamps
+    if price.rho is not None:
+        gaussian = [DiscreteGaussian.calibrate(found.l2_squared, price.rho * part) for found, part in each]
+        noised = tuple(map(MeasuredBlock, blocks, known, gaussian, taken))
+        yield DiscreteGaussian.name, noised, (Gaussian(price.rho * sum(parts)), *choices), clamps
 
 
 def _zip(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
@@ -20,7 +21,8 @@ from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.best import Best
 from dpsql.analysis.blocks import ROWS, UNITS, Block, Cell, Statistic
-from dpsql.analysis.choose import Measured
+from dpsql.analysis.choose import Measured, MeasuredBlock
+from dpsql.analysis.clamps import Clamp
 from dpsql.analysis.keys import KeyTosses
 from dpsql.analysis.ranks import Ranked
 from dpsql.errors import VerificationError
@@ -42,9 +44,10 @@ def verify(plan: Measured) -> None:
         return
     spent = _spent(plan)
     chosen = sum((_range(part, plan.analysis) for part in plan.ranked), start=Fraction(0))
+    chosen += sum((_sharpness(clamp, plan.analysis) for clamp in plan.clamps), start=Fraction(0))
     charged = _charged(plan.event)
     if chosen > charged["range"]:
-        raise VerificationError("values in order of size are chosen more sharply than is charged")
+        raise VerificationError("values in order of size, or clamps, are chosen more sharply than is charged")
     if spent["pure"] > charged["pure"] or spent["gaussian"] > charged["gaussian"]:
         raise VerificationError("the noise is not enough for the loss that is charged")
     if plan.analysis.selects:
@@ -55,19 +58,8 @@ def _spent(plan: Measured) -> dict[str, Fraction]:
     """What noise and tosses lose, by their kinds."""
     spent = {"pure": Fraction(0), "gaussian": Fraction(0)}
     for measured in plan.blocks:
-        l1, l2_squared, linf = norms(measured.block, plan.analysis)
-        known = measured.sensitivity
-        if l1 > known.l1 or l2_squared > known.l2_squared or linf > known.linf:
-            raise VerificationError(f"the sensitivity of {measured.block.name} is above what was derived")
-        match measured.mechanism:
-            case Geometric(scale=scale):
-                spent["pure"] += l1 / scale
-            case Cube(scale=scale, dimensions=dimensions) if dimensions == len(measured.block.cells):
-                spent["pure"] += linf / scale
-            case DiscreteGaussian(variance=variance):
-                spent["gaussian"] += l2_squared / (2 * variance)
-            case other:
-                raise VerificationError(f"no rule for the noise {other.name}")
+        kind, loss = max(_loss(block, clamp, plan.analysis) for block, clamp in _held(plan, measured))
+        spent[kind] += loss
     if isinstance(plan.selection, KeyTosses):
         spent["pure"] += plan.selection.mechanism.epsilon * _changed(plan.analysis)
     return spent
@@ -86,6 +78,43 @@ def _verify_best(plan: Measured, best: Best) -> None:
         raise VerificationError("the best groups are chosen more sharply than is charged")
 
 
+def _held(plan: Measured, measured: MeasuredBlock) -> Iterator[tuple[MeasuredBlock, Clamp | None]]:
+    """A block as it is, or as it will be with each of the points that its clamp may have."""
+    if measured.clamp is None:
+        yield measured, None
+        return
+    clamp = plan.clamps[measured.clamp]
+    sides = len(clamp.signs)
+    for index in range(len(clamp.grid)):
+        for chosen in {(index, index)[:sides], (index, 0)[:sides], (0, index)[-sides:]}:
+            at = replace(clamp, chosen=chosen)
+            yield measured.at(at, plan.analysis), at
+
+
+def _loss(measured: MeasuredBlock, clamp: Clamp | None, analysis: Analysis) -> tuple[str, Fraction]:
+    """What the noise of a block loses, in the accountant's kind."""
+    l1, l2_squared, linf = norms(measured.block, analysis, clamp)
+    known = measured.sensitivity
+    if l1 > known.l1 or l2_squared > known.l2_squared or linf > known.linf:
+        raise VerificationError(f"the sensitivity of {measured.block.name} is above what was derived")
+    match measured.mechanism:
+        case Geometric(scale=scale):
+            return "pure", l1 / scale
+        case Cube(scale=scale, dimensions=dimensions) if dimensions == len(measured.block.cells):
+            return "pure", linf / scale
+        case DiscreteGaussian(variance=variance):
+            return "gaussian", l2_squared / (2 * variance)
+        case other:
+            raise VerificationError(f"no rule for the noise {other.name}")
+
+
+def _sharpness(clamp: Clamp, analysis: Analysis) -> Fraction:
+    """The range of the choice of a clamp: a unit is in each of its groups above all points, or above none."""
+    came = went = analysis.bound.groups
+    steps = came + (went if analysis.replace else 0)
+    return clamp.mechanism.rate * steps
+
+
 def _range(part: Ranked, analysis: Analysis) -> Fraction:
     """The range of a choice, from what a row below a point and one above it do to its penalty.
 
@@ -99,28 +128,48 @@ def _range(part: Ranked, analysis: Analysis) -> Fraction:
     return part.mechanism.rate * (max(moves) - min(moves)) * times
 
 
-def norms(block: Block, analysis: Analysis) -> tuple[Fraction, Fraction, Fraction]:
-    """The largest change's l1 norm, squared l2 norm and sum over groups of l∞ norms, by trying all extreme rows."""
+def norms(
+    block: Block, analysis: Analysis, clamp: Clamp | None = None
+) -> tuple[Fraction, Fraction, Fraction]:
+    """The largest change's l1 norm, squared l2 norm and sum over groups of l∞ norms, by trying all extreme rows.
+
+    All of a unit's rows in one group are the worst; with a clamp, one group after another filled up to it.
+    """
     if block.joint:
         return _joint_norms(block, analysis)
-    l1, l2_squared = _norms(block, analysis)
+    l1, l2_squared = _norms(block, analysis, clamp)
     return l1, l2_squared, l1
 
 
-def _norms(block: Block, analysis: Analysis) -> tuple[Fraction, Fraction]:
-    times = analysis.bound.groups if block.by_unit else analysis.bound.rows
-    shares = _shares(block.cells, analysis)
+def _norms(block: Block, analysis: Analysis, clamp: Clamp | None) -> tuple[Fraction, Fraction]:
     if block.by_unit:
-        return _unit_norms(times, analysis)
+        return _unit_norms(analysis.bound.groups, analysis)
+    if clamp is not None and clamp.total is not None:
+        top = max(clamp.points)
+        shares: list[Vector] = [(0,)]
+        shares += [(sign * point,) for sign, point in zip(clamp.signs, clamp.points, strict=True)]
+        times = _filled(clamp.most, top, analysis)
+    else:
+        shares = _shares(block.cells, analysis)
+        rows = analysis.bound.rows
+        top = rows if clamp is None else clamp.points[0]
+        times = [top * part for part in _filled(rows, top, analysis)]
     if not analysis.replace:
         changes = [(share, share) for share in shares]
     else:
         changes = [(_minus(a, b), _minus(a, b)) for a, b in itertools.product(shares, repeat=2)]
         if analysis.grouped:  # what is removed and what is added may fall into different groups
             changes += [((*a, *b), (*a, *b)) for a, b in itertools.product(shares, repeat=2)]
-    l1 = max(sum(map(abs, change)) for change, _ in changes) * times
-    l2_squared = max(sum(x * x for x in change) for _, change in changes) * times**2
+    l1 = max(sum(map(abs, change)) for change, _ in changes) * sum(times)
+    l2_squared = max(sum(x * x for x in change) for _, change in changes) * sum(part**2 for part in times)
     return Fraction(l1), Fraction(l2_squared)
+
+
+def _filled(most: int, top: int, analysis: Analysis) -> list[Fraction]:
+    """How far groups are filled, of which each holds `top` and all of them `most`."""
+    full = min(analysis.bound.groups, most // top)
+    rest = [Fraction(most - full * top, top)] if full < analysis.bound.groups else []
+    return [Fraction(1)] * full + rest
 
 
 def _unit_norms(groups: int, analysis: Analysis) -> tuple[Fraction, Fraction]:

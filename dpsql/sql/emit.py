@@ -6,15 +6,17 @@ neighbouring databases.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis, Measure
 from dpsql.analysis.best import Best
 from dpsql.analysis.blocks import ROWS, UNITS, Statistic
+from dpsql.analysis.clamps import Clamp, ladders
 from dpsql.analysis.ranks import Ranked
 from dpsql.sql.bounding import CONTRIBUTION, bounded, ranking
+from dpsql.sql.clamped import COUNTED, rungs
 from dpsql.sql.keys import shown
 from dpsql.sql.lattice_text import point
 from dpsql.sql.ranked import windows
@@ -28,43 +30,51 @@ _NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
 class Statement:
     """Engine SQL whose result has the group keys first, then the `statistics`, in lattice steps.
 
-    After these come windows of values in order of size, as `analysis.ranks` reads them, one for each that
-    is asked for; or the score of each group, of which the best are chosen.
+    After these come as many `ladders` of clamps as there are, as `analysis.clamps` reads them, and windows
+    of values in order of size, as `analysis.ranks` reads them, one for each that is asked for; or the score
+    of each group, of which the best are chosen.
     """
 
     sql: str
     keys: int
     statistics: tuple[Statistic, ...]
+    ladders: int = 0
 
 
-def emit(analysis: Analysis, ranked: Sequence[Ranked] = (), best: Best | None = None) -> Statement:
+def emit(
+    analysis: Analysis, ranked: Sequence[Ranked] = (), best: Best | None = None, clamps: Sequence[Clamp] = ()
+) -> Statement:
     """The one statement that reads private rows for a release.
 
-    Of each `ranked` it has the values near it; where the `best` groups are chosen, it has their scores alone.
+    Of each `ranked` it has the values near it, and of each of the `clamps` what units have; where the `best`
+    groups are chosen, it has their scores alone.
     """
     if best is not None:
         return Statement(scored(analysis, best), len(analysis.release.keys), ())
     keys = [key.name for key in analysis.release.keys]
     sums = tuple(_sums(analysis))
     if analysis.bound.per_unit:
-        body, counts = _per_unit(analysis, keys), {"units": UNITS, "n": ROWS}
+        body, counts = _per_unit(analysis, keys, clamps), {"units": UNITS, "n": ROWS}
     else:
         body, counts = _per_row(analysis, keys), {"n": ROWS}
     values = tuple((Moment.DISTINCT, index) for index, part in enumerate(analysis.measures) if part.distinct)
-    read = [*counts, *_sum_names(analysis)]
+    steps = [f"s{index}" for index in range(len(ladders(clamps)))]
+    read = [*counts, *_sum_names(analysis), *steps]
     if values:
         body = _with_values(analysis, keys, body, read)
-        read += [f"d{index}" for _, index in values]
+        # What is told of clamps stands after all statistics.
+        read = [name for name in (*read, *(f"d{index}" for _, index in values)) if name not in steps]
+        read += steps
     if ranked:
         body = _with_windows(analysis, keys, body, read, ranked)
         read += [f"w{index}" for index in range(len(ranked))]
     texts = shown(analysis)
-    if texts:
+    if texts or (values and steps):
         items = [*(f"{texts.get(key, key)} AS {key}" for key in keys), *read]
         body = f"SELECT {', '.join(items)}\nFROM ({body})"
     if keys:
         body += f"\nORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
-    return Statement(body, len(keys), (*counts.values(), *sums, *values))
+    return Statement(body, len(keys), (*counts.values(), *sums, *values), len(steps))
 
 
 def _sums(analysis: Analysis) -> Iterable[Statistic]:
@@ -99,14 +109,14 @@ def _row_aggregates(analysis: Analysis) -> Iterable[str]:
             yield f"SUM({_point(measure, f'x{index}')}) AS t{index}"
 
 
-def _grouping(keys: list[str], min_frequency: int) -> Iterable[str]:
+def _grouping(keys: Sequence[str], min_frequency: int) -> Iterable[str]:
     if keys:
         yield f"GROUP BY {', '.join(keys)}"
         if min_frequency > 1:
             yield f"HAVING COUNT(*) >= {min_frequency}"
 
 
-def _per_unit(analysis: Analysis, keys: list[str]) -> str:
+def _per_unit(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> str:
     """Rows are first aggregated by unit and group, then bounded, then added up over units."""
     bound = analysis.bound
     contribution = (
@@ -120,7 +130,12 @@ def _per_unit(analysis: Analysis, keys: list[str]) -> str:
     else:
         listed = ", ".join([*_sum_names(analysis), f"LEAST(n, {bound.rows}) AS m"])
         source = f"SELECT {listed} FROM {CONTRIBUTION}"
-    totals = ["COUNT(*) AS units", "SUM(m) AS n", *_unit_aggregates(analysis)]
+    summed = _unit_aggregates(analysis)
+    if clamps:
+        held = ", ".join([*keys, "m", *(f"{text} AS {name}" for name, text in summed)])
+        ctes.append(f"{COUNTED} AS (\n  SELECT {held}\n  FROM ({source})\n  WHERE m > 0\n)")
+        return f"WITH {', '.join(ctes)}\n{_with_ladders(analysis, keys, clamps)}"
+    totals = ["COUNT(*) AS units", "SUM(m) AS n", *(f"SUM({text}) AS {name}" for name, text in summed)]
     return "\n".join(
         [
             f"WITH {', '.join(ctes)}",
@@ -130,6 +145,21 @@ def _per_unit(analysis: Analysis, keys: list[str]) -> str:
             *_grouping(keys, bound.min_frequency),
         ]
     )
+
+
+def _with_ladders(analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp]) -> str:
+    """The groups, small ones too, each with what its units have by the grids of clamps.
+
+    Were a group left out here, one unit more or less in it could move all that its other units have.
+    """
+    names = _sum_names(analysis)
+    totals = ["COUNT(*) AS units", "SUM(m) AS n", *(f"SUM({name}) AS {name}" for name in names)]
+    body = "\n".join([f"SELECT {', '.join([*keys, *totals])}", f"FROM {COUNTED}", *_grouping(keys, 1)])
+    parts = [
+        (f"{{0}}.s{index}", rungs(analysis, keys, clamps[ladder.clamp], ladder, f"s{index}"))
+        for index, ladder in enumerate(ladders(clamps))
+    ]
+    return _beside(keys, body, ["units", "n", *names], parts)
 
 
 def _with_values(analysis: Analysis, keys: Sequence[str], body: str, read: Sequence[str]) -> str:
@@ -193,13 +223,14 @@ def _values(analysis: Analysis, measure: Measure, keys: Sequence[str]) -> str:
     )
 
 
-def _unit_aggregates(analysis: Analysis) -> Iterable[str]:
+def _unit_aggregates(analysis: Analysis) -> Iterator[tuple[str, str]]:
+    """What a unit has in a group, by name: rows with a value, and their total, kept to the rows that count."""
     for index, measure in _summed(analysis):
         count = f"LEAST(c{index}, m)"
-        yield f"SUM({count}) AS c{index}"
+        yield f"c{index}", count
         if measure.lattice is not None:
             low, high = measure.lattice.low, measure.lattice.high
-            yield f"SUM(LEAST(GREATEST(t{index}, {count} * ({low})), {count} * ({high}))) AS t{index}"
+            yield f"t{index}", f"LEAST(GREATEST(t{index}, {count} * ({low})), {count} * ({high}))"
 
 
 def _point(measure: Measure, name: str) -> str:

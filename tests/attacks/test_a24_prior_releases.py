@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 import pytest
 from attacks.naive import Naive, told_apart
+from laws.worlds import cells_of
 from worlds import Refused, Row, assert_within, observed, person, prepared, spent, world
 
 from dpsql.analysis.analyse import Analysis
@@ -20,7 +22,7 @@ from dpsql.connection import Connection
 from dpsql.engine import Engine
 from dpsql.plan.steps import resolved
 from dpsql.prepared import PreparedRelease
-from dpsql.release import ReleasedTable, _groups
+from dpsql.release import ReleasedTable
 from dpsql.sql.emit import emit
 
 BELOW_AVERAGE = "SELECT COUNT(*) FROM people WHERE cost < (SELECT AVG(cost) FROM people)"
@@ -50,13 +52,8 @@ def statements(sent: list[tuple[PreparedRelease, Analysis]]) -> Iterator[None]:
 
 def exact(connection: Connection, part: PreparedRelease, analysis: Analysis) -> Any:
     """The exact cells of each group of a release as it is sent."""
-    statement = emit(analysis)
-    rows = connection.engine.backend.run(statement.sql).reveal()
-    blocks = [measured.block for measured in part.plan.blocks]
-    return {
-        group.keys: tuple(tuple(cell.exact(group.moments) for cell in block.cells) for block in blocks)
-        for group in _groups(part.plan, statement, rows)
-    }
+    statement = emit(analysis, part.plan.ranked, clamps=part.plan.clamps)
+    return cells_of(replace(part, statement=statement), connection.engine.backend.run(statement.sql))
 
 
 def equal_but_one() -> list[Row]:

@@ -25,7 +25,7 @@ from dpsql.release import ReleasedTable
 from dpsql.result import Receipt, Result
 
 COUNTED = "SELECT plan, COUNT(*), AVG(cost) FROM visits GROUP BY plan"
-REFUSED = "SELECT MAX(cost) FROM visits"
+REFUSED = "SELECT MODE(cost) FROM visits"
 PERHAPS = "SELECT COUNT(*) AS rows FROM visits HAVING COUNT(*) > 3"
 Part = Callable[..., Any]
 

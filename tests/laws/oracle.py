@@ -21,7 +21,7 @@ from laws.expressions import DEEPEST, one_of
 from laws.plans import plans, wanted
 from laws.printing import user_sql
 from laws.schema import PUBLIC, UNLINKED, Rules, create, policy
-from laws.worlds import Statistics, cells_of, change, moved
+from laws.worlds import Statistics, apart, cells_of, change, moved
 
 from dpsql.accounting import Ledger, open_ledger
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
@@ -119,7 +119,7 @@ class Bench:
         )
         price = self.price(case.rules, case.epsilon)
         plan = choose(analysis, price, self.facts(case.database.tables))
-        statement = emit(resolved(analysis, case.answers), plan.ranked)
+        statement = emit(resolved(analysis, case.answers), plan.ranked, clamps=plan.clamps)
         return PreparedRelease(release, private_tables(release.input), plan, statement, price)
 
     def price(self, rules: Rules, epsilon: Fraction) -> Price:
@@ -181,12 +181,13 @@ def within(plan: Measured, before: Statistics, after: Statistics) -> None:
         if lost.epsilon > Loss.charged(plan.event).epsilon:
             raise Moved(f"the tosses lose {lost} for {Loss.charged(plan.event)}")
         return
+    lost = sum((_chosen(plan, place, before, after) for place in range(len(plan.clamps))), start=Loss())
     if plan.selection is not None:
+        before, after = (_shown(plan.selection, found) for found in (before, after))
         _appear(plan, plan.selection, before, after)
         _appear(plan, plan.selection, after, before)
         both = before.keys() & after.keys()
         before, after = ({group: found[group] for group in both} for found in (before, after))
-    lost = Loss()
     for place, measured in enumerate(plan.blocks):
         l1, l2_squared, linf = change(before, after, place)
         name, known = measured.block.name, measured.sensitivity
@@ -222,6 +223,17 @@ def _tossed_apart(chosen: KeyTosses, before: Statistics, after: Statistics) -> i
     if sum(moves) > chosen.groups:
         raise Moved(f"{sum(moves)} groups change, not {chosen.groups},")
     return sum(moves)
+
+
+def _chosen(plan: Measured, place: int, before: Statistics, after: Statistics) -> Loss:
+    """What the choice of a clamp loses."""
+    return Loss(range=plan.clamps[place].mechanism.range(apart(before, after, plan, place)))
+
+
+def _shown(chosen: KeySelection, found: Statistics) -> Statistics:
+    """The groups of as many units as must be there, whatever the noise is."""
+    least = chosen.scale * chosen.min_frequency
+    return {keys: parts for keys, parts in found.items() if sum(parts[chosen.block]) >= least}
 
 
 def _appear(plan: Measured, chosen: KeySelection, here: Statistics, there: Statistics) -> None:

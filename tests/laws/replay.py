@@ -29,6 +29,7 @@ from worlds import assert_within
 import dpsql
 from dpsql import engine as dataflow
 from dpsql.analysis.choose import Measured
+from dpsql.analysis.clamps import Clamp, clamped, learnt
 from dpsql.analysis.domains import product
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
@@ -46,10 +47,14 @@ Failure = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Tape:
-    """Recorded draws, each with the noisy cell that it made; `cells` says which of the two comes again."""
+    """Recorded draws, each with the noisy cell that it made; `cells` says which of the two comes again.
+
+    `clamps` are those that each release has chosen.
+    """
 
     cells: bool
     recorded: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    clamps: dict[int, tuple[Clamp, ...]] = field(default_factory=dict)
 
     def draw(self, place: Place, exact: int, fresh: int) -> int:
         """The draw for a cell: `fresh` where it is the first."""
@@ -284,11 +289,19 @@ def _recorded(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
     def recorded(plan: Measured, statement: Statement, exact: Exact, entropy: Entropy) -> ReleasedTable:
         _assert_domain_is_whole(plan, statement, exact)
         number, given, sizes = len(measurements), {}, [0] * len(plan.blocks)
+        counted = [] if plan.best is not None else _groups(plan, statement, exact.reveal())
+        if plan.clamps:
+            rungs = [group.rungs for group in counted]
+            clamps = tape.clamps.setdefault(number, learnt(plan.clamps, rungs, entropy))
+            plan = plan.at(clamps)
+            counted = [
+                replace(group, moments={**group.moments, **clamped(clamps, group.rungs)}) for group in counted
+            ]
         groups = {
             group.keys: _cells(
                 plan, lambda block, at, of=group.moments: plan.blocks[block].block.cells[at].exact(of)
             )
-            for group in ([] if plan.best is not None else _groups(plan, statement, exact.reveal()))
+            for group in counted
         }
         blocks = []
         for block, measured in enumerate(plan.blocks):
@@ -299,9 +312,10 @@ def _recorded(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
             blocks.append(replace(measured, mechanism=taped))  # type: ignore[arg-type]
         chosen = tuple(Lowest(*(getattr(part, item.name) for item in fields(part))) for part in plan.ranked)
         best = plan.best and First(*(getattr(plan.best, item.name) for item in fields(plan.best)))
-        table = release(
-            replace(plan, blocks=tuple(blocks), ranked=chosen, best=best), statement, exact, entropy
-        )
+        held = replace(plan, blocks=tuple(blocks), ranked=chosen, best=best)
+        with mock.patch("dpsql.release._with_clamps", return_value=(held, counted)):
+            table = release(held, statement, exact, entropy)
+        table = replace(table, plan=plan)
         noise = {
             keys: _cells(plan, lambda block, at, of=keys: given.get((number, block, of, at), 0))
             for keys in groups

@@ -6,7 +6,7 @@ import datetime as dt
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import duckdb
 from dpsql.accounting import open_ledger
 from dpsql.analysis.blocks import ROWS, UNITS
 from dpsql.analysis.choose import Measured, MeasuredBlock
+from dpsql.analysis.clamps import clamped, ladders
 from dpsql.analysis.keys import KeyTosses
 from dpsql.analysis.ranks import Window
 from dpsql.backends import Exact
@@ -39,7 +40,10 @@ class Row(NamedTuple):
 
 Database = tuple[Row, ...]
 Statistics = dict[tuple[Value, ...], tuple[Any, ...]]
-"""By group, the exact cells of each block, then the window of each value that is chosen by its rank."""
+"""By group, the exact cells of each block, the window of each value that is chosen by its rank, and ladders.
+
+Where a clamp is learnt the cells are those at the points that are expected, as the plan's noise is.
+"""
 
 INFINITY = float("inf")
 X = (-1.0, 1.5, 4.0, None, math.nan, INFINITY, -INFINITY, 1e308, -7.25)
@@ -143,14 +147,14 @@ def cells_of(prepared: Prepared | PreparedRelease, exact: Exact) -> Statistics:
     blocks = [measured.block for measured in plan.blocks]
     tossed = isinstance(plan.selection, KeyTosses)
     units = UNITS if plan.analysis.bound.per_unit else ROWS
-    return {
-        group.keys: (
-            *(tuple(cell.exact(group.moments) for cell in block.cells) for block in blocks),
-            *([(group.moments[units],)] if tossed else ()),
-            *group.windows,
-        )
-        for group in _groups(prepared.plan, prepared.statement, exact.reveal())
-    }
+    clamps = tuple(replace(clamp, chosen=clamp.expected) for clamp in plan.clamps)
+    found = {}
+    for group in _groups(plan, prepared.statement, exact.reveal()):
+        moments = {**group.moments, **clamped(clamps, group.rungs)}
+        cells = (tuple(cell.exact(moments) for cell in block.cells) for block in blocks)
+        toss = [(moments[units],)] if tossed else []
+        found[group.keys] = (*cells, *toss, *group.windows, *group.rungs)
+    return found
 
 
 def _sql(value: Any) -> str:
@@ -191,6 +195,21 @@ def moved(before: Statistics, after: Statistics, plan: Measured, place: int) -> 
         ours, theirs = ranked.regions(old), ranked.regions(new)
         points = sorted({start for start, size, _ in (*ours, *theirs) if size})
         moves = [_penalty(theirs, point) - _penalty(ours, point) for point in points]
+        total += max(moves) - min(moves)
+    return total
+
+
+def apart(before: Statistics, after: Statistics, plan: Measured, place: int) -> int:
+    """How far apart the penalties of any two points of a clamp move, added up over its sides."""
+    clamp, first = plan.clamps[place], len(plan.blocks) + len(plan.ranked)
+    sides = [at for at, ladder in enumerate(ladders(plan.clamps), first) if ladder.clamp == place]
+    total = 0
+    for side in sides[: len(clamp.signs)]:
+        moves = [
+            sum(found[side].beyond(point, 1) for found in after.values())
+            - sum(found[side].beyond(point, 1) for found in before.values())
+            for point in range(len(clamp.grid))
+        ]
         total += max(moves) - min(moves)
     return total
 

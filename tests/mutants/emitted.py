@@ -210,8 +210,8 @@ FAULTS = (
     Fault(
         "sum-of-a-unit-not-clamped",
         "sql/emit.py",
-        "SUM(LEAST(GREATEST(t{index}, {count} * ({low})), {count} * ({high})))",
-        "SUM(t{index})",
+        "LEAST(GREATEST(t{index}, {count} * ({low})), {count} * ({high}))",
+        "t{index}",
         "rows that do not count are added up all the same",
         f"{_MOVES}[SELECT SUM(x) FROM t []]",
     ),
@@ -259,8 +259,8 @@ FAULTS = (
     Fault(
         "rows-counted-as-units",
         "sql/emit.py",
-        '"COUNT(*) AS units"',
-        '"SUM(m) AS units"',
+        'totals = ["COUNT(*) AS units", "SUM(m) AS n", *(f"SUM({text}) AS {name}" for name, text in summed)]',
+        'totals = ["SUM(m) AS units", "SUM(m) AS n", *(f"SUM({text}) AS {name}" for name, text in summed)]',
         "a unit is as many as it has rows",
         "tests/laws/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived[SELECT COUNT(DISTINCT u) FROM t []]",
     ),

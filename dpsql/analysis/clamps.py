@@ -1,0 +1,293 @@
+"""How much of a unit counts in a group, learnt from the data where it is only derived from other bounds.
+
+A *clamp* is a point of a public grid. What a unit has in a group, in rows or in lattice steps, counts up to
+that point; noise is then as for units that have no more. The point is chosen by the exponential mechanism,
+and is released: the noise is that of a function of what has been released before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import accumulate
+from math import isqrt
+
+from dpsql.aggregates import Moment
+from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.blocks import ROWS, Block, Statistic
+from dpsql.mechanisms import DiscreteGaussian, Entropy, Exponential, Geometric, Mechanism, Sensitivity
+
+SHARE, PURE_SHARE = Fraction(1, 10), Fraction(1, 5)
+"""The part of a statistic's loss that the choice of its clamp spends: a choice costs less than as much noise
+where the accountant charges for its bounded range."""
+EXPONENT = 3
+"""Points weigh by their inverse to this power."""
+OCTAVES = 14
+"""The least point is the most that a unit can have, halved so many times."""
+_EXPECTED = 4
+"""The part of a bound that units are expected to use, where kinds of noise are compared before any is drawn."""
+LEAST_ROWS, LEAST_ADDED = 8, 5
+"""Units with fewer rows than so many have nothing to learn: of counts, and of sums."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clamp:
+    """A clamp on the rows of a unit in a group, or on each side of its total of one measure.
+
+    `total` is the measure of a total; None for rows, which all `measures` share, None among them for rows of
+    any kind. `signs` are the sides that there are of a total. `grid` ends with the most that a unit can have
+    in all its groups. `chosen` are the indices of the points, side by side, empty before the release.
+
+    Claim: the choices of both sides together have a range of `mechanism.rate` times the most groups of a
+    unit, and twice that for `replace`.
+    Why: the penalty of a point is the number of pairs of a unit and a group that have more. One more unit
+    raises those of all points by no more than its groups, none lowers any; and what it has in a group is on
+    one side.
+    Source: McSherry, Talwar 2007, Theorem 6; Dong, Durfee, Rogers 2020, section 3 (range); Durfee 2023,
+    "Unbounded differentially private quantile and maximum estimation", section 5 (clamps for sums).
+    """
+
+    total: int | None
+    measures: tuple[int | None, ...]
+    signs: tuple[int, ...]
+    grid: tuple[int, ...]
+    mechanism: Exponential
+    chosen: tuple[int, ...] = ()
+
+    @property
+    def most(self) -> int:
+        """The most that a unit can have, in rows or in lattice steps, as was derived."""
+        return self.grid[-1]
+
+    @property
+    def points(self) -> tuple[int, ...]:
+        """What a unit has in a group at most on each side: as was chosen, or as is expected beforehand."""
+        return tuple(self.grid[index] for index in self.chosen or self.expected)
+
+    @property
+    def expected(self) -> tuple[int, ...]:
+        """The points that are expected: a quarter of the rows, with values of a quarter of their bounds."""
+        usual = Fraction(self.most, _EXPECTED if self.total is None else _EXPECTED**2)
+        index = next(index for index, point in enumerate(self.grid) if point >= usual)
+        return (index,) * len(self.signs)
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """The weight of each point before any data is seen, above zero: by its inverse to a power."""
+        return tuple(self.most**EXPONENT // point**EXPONENT for point in self.grid)
+
+    def range(self, analysis: Analysis) -> Fraction:
+        """The range of the choices of both sides together."""
+        return self.mechanism.range(step_range(analysis))
+
+    def choose(self, above: Sequence[Sequence[int]], entropy: Entropy) -> Clamp:
+        """The clamp with a point for each side; `above` has for each point how many have more."""
+        chosen = tuple(self.mechanism.choose(self.weights, side, entropy) for side in above)
+        return replace(self, chosen=chosen)
+
+
+def step_range(analysis: Analysis) -> int:
+    """How far a unit moves the penalties of two points apart at most."""
+    return analysis.bound.groups * (2 if analysis.replace else 1)
+
+
+def grid(most: int) -> tuple[int, ...]:
+    """Points up to `most`, four to each doubling, without floats.
+
+    >>> grid(10)
+    (1, 2, 3, 4, 5, 6, 8, 9, 10)
+    """
+    start = max(1, most >> OCTAVES)
+    points = {start, most}
+    power = 1
+    while (point := isqrt(isqrt(power * start**4))) < most:
+        points.add(point)
+        power *= 2
+    return tuple(sorted(points))
+
+
+def clamped_sensitivity(block: Block, clamp: Clamp, analysis: Analysis) -> Sensitivity:
+    """The sensitivity of a block of which no unit has more in a group than the clamp's points.
+
+    Claim: with τ the larger point, times the block's contribution where it is of rows, S the most that a
+    unit has in all groups and G its most groups, the vector of all cells of all groups moves by at most
+    l1 = min(Gτ, S) in l1 norm, and by at most the root of τ·l1 in l2 norm. For `replace` as in
+    `sensitivity`: an ungrouped single cell moves by no more than the distance of the points.
+    Why: in each group the norm of what a unit has is at most τ, and these add up to S at most; a sum of
+    squares of numbers up to τ is at most τ times their sum.
+    Source: Dwork, McSherry, Nissim, Smith 2006, section 3.
+    """
+    rows = clamp.total is None
+    unit = block.contribution if rows else 1
+    top = max(clamp.points) * unit
+    l1 = min(analysis.bound.groups * top, clamp.most * unit)
+    if not analysis.replace:
+        return Sensitivity(Fraction(l1), Fraction(top * l1))
+    if not analysis.grouped and block.range is not None:
+        span = clamp.points[0] * block.range if rows else sum(clamp.points)
+        return Sensitivity(Fraction(span), Fraction(span * span))
+    one_sign = block.nonnegative or (not rows and len(clamp.signs) == 1)
+    return Sensitivity(Fraction(2 * l1), Fraction((2 if one_sign else 4) * top * l1))
+
+
+def rescaled(mechanism: Mechanism, old: Sensitivity, new: Sensitivity) -> Mechanism:
+    """The mechanism that has the same loss for another sensitivity."""
+    match mechanism:
+        case Geometric(scale=scale):
+            return Geometric(scale * new.l1 / old.l1)
+        case DiscreteGaussian(variance=variance):
+            return DiscreteGaussian(variance * new.l2_squared / old.l2_squared)
+        case _:
+            raise TypeError(f"no rule for the noise {mechanism.name}")
+
+
+def clamps_for(
+    analysis: Analysis, blocks: Sequence[Block], range_of: Callable[[Fraction], Fraction], part: Fraction
+) -> tuple[tuple[Clamp, ...], tuple[int | None, ...]]:
+    """The clamps that can be learnt for a layout, and which of them each block takes, None for none.
+
+    A total that is measured alone has its own; all other statistics of rows share one on the rows of a unit.
+    Choices spend that `part` of the price for each block; `range_of` is what a part buys.
+    """
+    rows = analysis.bound.rows if analysis.bound.per_unit else 1
+    taken: list[int | None] = [None] * len(blocks)
+    found: list[Clamp] = []
+    sharing = [place for place, block in enumerate(blocks) if _alone(block) is None and _counts_rows(block)]
+    for place, block in enumerate(blocks):
+        measure = _alone(block)
+        if measure is not None and rows >= LEAST_ADDED:
+            taken[place] = len(found)
+            signs, most = _sides(analysis, measure)
+            mechanism = Exponential.calibrate(step_range(analysis), range_of(part))
+            found.append(Clamp(measure, (measure,), signs, grid(most), mechanism))
+    if sharing and rows >= LEAST_ROWS:
+        for place in sharing:
+            taken[place] = len(found)
+        read = dict.fromkeys(index for place in sharing for _, index in _read(blocks[place]))
+        # Those of one measure are told by themselves, others by rows of any kind.
+        measures = tuple(read) if len(read) == 1 else (None, *(index for index in read if index is not None))
+        mechanism = Exponential.calibrate(step_range(analysis), range_of(part * len(sharing)))
+        found.append(Clamp(None, measures, (1,), grid(rows), mechanism))
+    return tuple(found), tuple(taken)
+
+
+def _sides(analysis: Analysis, measure: int) -> tuple[tuple[int, ...], int]:
+    """The signs that a unit's total can have, and the most that it can be."""
+    lattice = analysis.measures[measure].lattice
+    if lattice is None:
+        raise LookupError("totals have a lattice")
+    ends = {1: max(0, lattice.high), -1: max(0, -lattice.low)}
+    return tuple(sign for sign, end in ends.items() if end), analysis.bound.rows * max(ends.values())
+
+
+def _alone(block: Block) -> int | None:
+    """The measure of which a block is the total, and nothing else."""
+    match block.estimates:
+        case (((Moment.TOTAL, measure), _),):
+            return measure
+        case _:
+            return None
+
+
+def _counts_rows(block: Block) -> bool:
+    return {moment for moment, _ in _read(block)} <= {Moment.ROWS, Moment.COUNT, Moment.TOTAL}
+
+
+def _read(block: Block) -> Iterator[Statistic]:
+    return (statistic for cell in block.cells for statistic, _ in cell.combination)
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """What a group's units have, by the grid of a clamp: the rows of a measure, or a side of its total."""
+
+    clamp: int
+    measure: int | None
+    sign: int
+
+
+def ladders(clamps: Sequence[Clamp]) -> tuple[Ladder, ...]:
+    """All ladders, in order. The penalties of a clamp are read from its first, or of a total from each side."""
+    return tuple(
+        Ladder(place, measure, sign)
+        for place, clamp in enumerate(clamps)
+        for measure in clamp.measures
+        for sign in clamp.signs
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rungs:
+    """Of a group, for each interval of a grid: how many units have an amount there, and totals over these.
+
+    An interval is told by its upper point. The totals are of the amount, and of rows that belong to a
+    measure also of its values and of the mean value of a unit, in whole steps.
+    """
+
+    counted: tuple[tuple[int, ...], ...] = ()
+
+    def __repr__(self) -> str:
+        return "Rungs(…)"  # what is exact shows nowhere
+
+    @classmethod
+    def of(cls, packed: Iterable[Iterable[int | None]] | None) -> Rungs:
+        """From the list that the statement gives."""
+        return cls(
+            tuple(tuple(0 if value is None else int(value) for value in rung) for rung in packed or ())
+        )
+
+    def upto(self, chosen: int, which: int) -> int:
+        """A total over units that have no more than a point."""
+        return sum(rung[which] for rung in self.counted if rung[0] <= chosen)
+
+    def beyond(self, chosen: int, which: int) -> int:
+        """A total over units that have more; their number is the first."""
+        return sum(rung[which] for rung in self.counted if rung[0] > chosen)
+
+
+def learnt(clamps: Sequence[Clamp], groups: Sequence[Sequence[Rungs]], entropy: Entropy) -> tuple[Clamp, ...]:
+    """Chooses the points of all clamps, from the rungs of all groups that there are.
+
+    Groups that will not be shown take part: which these are may hang on a single unit.
+    """
+    read = ladders(clamps)
+    found = []
+    for place, clamp in enumerate(clamps):
+        sides = [index for index, ladder in enumerate(read) if ladder.clamp == place][: len(clamp.signs)]
+        above = [_above(len(clamp.grid), [group[side] for group in groups]) for side in sides]
+        found.append(clamp.choose(above, entropy))
+    return tuple(found)
+
+
+def _above(size: int, parts: Iterable[Rungs]) -> list[int]:
+    """For each of that many points, how many pairs of a unit and a group have more."""
+    at = [0] * (size + 1)
+    for part in parts:
+        for place, units, *_ in part.counted:
+            at[place] += units
+    return list(accumulate(reversed(at[1:])))[::-1]
+
+
+def clamped(clamps: Sequence[Clamp], rungs: Sequence[Rungs]) -> dict[Statistic, int]:
+    """The moments of a group in which each unit counts up to the chosen points.
+
+    Of more rows than count, those that count have the unit's mean value, in whole steps: they are rows that
+    it could have.
+    """
+    found: dict[Statistic, int] = {}
+    for ladder, part in zip(ladders(clamps), rungs, strict=True):
+        clamp = clamps[ladder.clamp]
+        side = clamp.signs.index(ladder.sign)
+        index, point = clamp.chosen[side], clamp.points[side]
+        amount = part.upto(index, 2) + point * part.beyond(index, 1)
+        if clamp.total is not None:
+            statistic = (Moment.TOTAL, clamp.total)
+            found[statistic] = found.get(statistic, 0) + ladder.sign * amount
+        elif ladder.measure is None:
+            found[ROWS] = amount
+        else:
+            found[Moment.COUNT, ladder.measure] = amount
+            values = part.upto(index, 3) + point * part.beyond(index, 4)
+            found[Moment.TOTAL, ladder.measure] = values
+    return found

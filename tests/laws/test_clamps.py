@@ -1,0 +1,266 @@
+"""What a learnt clamp lets count, against all that neighbours and a second computation can say of it.
+
+For every point that may be chosen, neighbours move the clamped statistics by no more than was derived for
+it; they move the penalties of all points the same way, by no more than a unit's groups; and the statistics
+are those that plain Python computes from the rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import pytest
+from laws.worlds import DEFAULT, KEYS, Database, I, Row, World, X, policy
+
+from dpsql.aggregates import Moment
+from dpsql.analysis.blocks import ROWS, Statistic
+from dpsql.analysis.choose import Measured
+from dpsql.analysis.clamps import Clamp, Rungs, clamped, ladders
+from dpsql.engine import Prepared
+from dpsql.release import _groups
+
+Groups = dict[tuple[Any, ...], tuple[Rungs, ...]]
+ROWS_OF_A_UNIT = 8
+
+
+@dataclass(frozen=True)
+class Case:
+    """A query whose clamps are learnt."""
+
+    sql: str
+    rules: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.sql} [{' '.join(f'{name}={value}' for name, value in self.rules.items())}]"
+
+
+_SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
+    (" GROUP BY k", {}),
+    ("", {}),
+    (" GROUP BY k", {"groups": 1}),
+    (" GROUP BY k", {"groups": 2, "domain": False}),
+    ("", {"neighbors": "replace"}),
+    (" GROUP BY k", {"neighbors": "replace"}),
+)
+CASES = [
+    *(
+        Case(f"SELECT {what} FROM t{group}", rules)
+        for what in ("SUM(x)", "COUNT(*)", "COUNT(*), AVG(x)")
+        for group, rules in _SETTINGS
+    ),
+    *(
+        Case(f"SELECT {what} FROM t GROUP BY k")
+        for what in ("SUM(-i)", "COUNT(x)", "COUNT(*), SUM(i), COUNT(x)", "AVG(x)")
+    ),
+]
+
+
+def learning(world: World, sql: str) -> tuple[Prepared, Measured]:
+    """A query, and the plan of all that would answer it whose clamps are learnt and whose error is least."""
+    prepared = world.prepare(sql)
+    if prepared.plan.clamps:
+        return prepared, prepared.plan
+    raise AssertionError(f"no clamp is learnt for {sql}")
+
+
+def rungs(world: World, prepared: Prepared, rows: Database) -> Groups:
+    """What the units of each group have, as the statement gives it."""
+    world.hold(rows)
+    exact = world.engine.backend.run(prepared.statement.sql).reveal()
+    return {group.keys: group.rungs for group in _groups(prepared.plan, prepared.statement, exact)}
+
+
+def points(clamps: Sequence[Clamp]) -> Iterator[tuple[Clamp, ...]]:
+    """Choices for all clamps: each point for all sides, and each beside the least of the other side."""
+    for at in range(max(len(clamp.grid) for clamp in clamps)):
+        for other in (at, 0):
+            yield tuple(
+                replace(
+                    clamp,
+                    chosen=tuple(
+                        min(place, len(clamp.grid) - 1) for place in (at, other)[: len(clamp.signs)]
+                    ),
+                )
+                for clamp in clamps
+            )
+
+
+def cells(plan: Measured, groups: Groups) -> dict[tuple[Any, ...], list[tuple[int, ...]]]:
+    """The cells of the blocks that take a clamp, by group."""
+    held = [measured.block for measured in plan.blocks if measured.clamp is not None]
+    found = {}
+    for keys, parts in groups.items():
+        moments: dict[Statistic, int] = defaultdict(int, clamped(plan.clamps, parts))
+        found[keys] = [tuple(cell.exact(moments) for cell in block.cells) for block in held]
+    return found
+
+
+def penalties(plan: Measured, groups: Groups, place: int) -> list[list[int]]:
+    """The penalties of each point of a clamp, side by side."""
+    clamp = plan.clamps[place]
+    sides = [at for at, ladder in enumerate(ladders(plan.clamps)) if ladder.clamp == place]
+    return [
+        [sum(parts[at].beyond(point, 1) for parts in groups.values()) for point in range(len(clamp.grid))]
+        for at in sides[: len(clamp.signs)]
+    ]
+
+
+@cache
+def moves(sql: str, rules: tuple[tuple[str, Any], ...]) -> tuple[Measured, list[tuple[Groups, Groups]]]:
+    """The plan of a query, and what its statement gives for neighbours."""
+    case = Case(sql, dict(rules))
+    world = World(policy(rows=ROWS_OF_A_UNIT, **case.rules))
+    prepared, plan = learning(world, sql)
+    known: dict[Database, Groups] = {}
+    pairs = list(neighbours(case))
+    for rows in itertools.chain(*pairs):
+        if rows not in known:
+            known[rows] = rungs(world, prepared, rows)
+    return plan, [(known[before], known[after]) for before, after in pairs]
+
+
+def neighbours(case: Case) -> Iterator[tuple[Database, Database]]:
+    """Databases that differ in one unit: with as many rows as count, more, and fewer, alike or not."""
+    dice = random.Random(str(case))
+    others = (DEFAULT._replace(u=2), DEFAULT._replace(u=2, k="B", x=4.0, i=5), DEFAULT._replace(u=3, x=-1.0))
+    every = [Row(1, k, x, i) for k in KEYS for x in X for i in I]
+    shares = [(row,) * (ROWS_OF_A_UNIT + 1) for row in dice.sample(every, 6)]
+    ends = [Row(1, k, x, i) for k in ("A", "B") for x, i in ((4.0, 5), (-1.0, 0), (-1.0, 5))]
+    shares += [(row,) * ROWS_OF_A_UNIT for row in ends]
+    shares += [(*(ends[0],) * 4, *(ends[-1],) * 4), (*(ends[0],) * 4, *(ends[3],) * 4)]
+    shares += [tuple(dice.choices(every, k=size)) for size in (1, 2, 5, 8, 9, 12)]
+    if case.rules.get("neighbors") == "replace":
+        pairs = [*itertools.combinations(shares[-12:], 2)]
+        yield from (((*before, *others), (*after, *others)) for before, after in dice.sample(pairs, 12))
+    else:
+        yield from (((*share, *base), base) for share in shares for base in (others[: dice.randrange(4)],))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_no_neighbour_moves_what_is_clamped_further_than_derived(case: Case) -> None:
+    """Whichever point is chosen: each block is within its l1 and l2 sensitivity, and attains half of it."""
+    plan, pairs = moves(case.sql, tuple(case.rules.items()))
+    worst: dict[tuple[int, int], int] = defaultdict(int)
+    for ours, theirs in pairs:
+        for place, clamps in enumerate(points(plan.clamps)):
+            held = plan.at(clamps)
+            old, new = cells(held, ours), cells(held, theirs)
+            taking = [measured for measured in held.blocks if measured.clamp is not None]
+            for number, measured in enumerate(taking):
+                steps = [
+                    a - b
+                    for keys in {*old, *new}
+                    for a, b in zip(
+                        *(known[keys][number] if keys in known else (0,) * 9 for known in (old, new)),
+                        strict=False,
+                    )
+                ]
+                l1 = sum(map(abs, steps))
+                assert l1 <= measured.sensitivity.l1
+                assert sum(step**2 for step in steps) <= measured.sensitivity.l2_squared
+                worst[place, number] = max(worst[place, number], l1)
+    last = list(points(plan.clamps))[-2]
+    for number, measured in enumerate(block for block in plan.at(last).blocks if block.clamp is not None):
+        most = max(count for (_, which), count in worst.items() if which == number)
+        assert 2 * most >= measured.sensitivity.l1, "the derived sensitivity is more than twice what happens"
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_no_neighbour_moves_penalties_apart_by_more_than_its_groups(case: Case) -> None:
+    """Both sides together: as far as a unit has groups, and twice that where it is replaced; one way otherwise."""
+    plan, pairs = moves(case.sql, tuple(case.rules.items()))
+    groups, replaced = plan.analysis.bound.groups, plan.analysis.replace
+    attained = 0
+    for ours, theirs in pairs:
+        for place in range(len(plan.clamps)):
+            apart = 0
+            for old, new in zip(penalties(plan, ours, place), penalties(plan, theirs, place), strict=True):
+                steps = [a - b for a, b in zip(old, new, strict=True)]
+                assert replaced or min(steps) >= 0
+                apart += max(steps) - min(steps)
+            assert apart <= groups * (2 if replaced else 1)
+            attained = max(attained, apart)
+    assert attained >= (1 if groups == 1 else 2)
+
+
+def naive(rows: Database, plan: Measured) -> dict[str | None, dict[Statistic, int]]:
+    """The clamped statistics of SUM(i), COUNT(x), COUNT(*) by k, from rows that all count."""
+    units: dict[tuple[int, str | None], list[Row]] = defaultdict(list)
+    for row in rows:
+        if row.u is not None:
+            units[row.u, row.k if row.k in ("A", "B") else None].append(row)
+    found: dict[str | None, dict[Statistic, int]] = defaultdict(lambda: defaultdict(int))
+    for (_, key), share in units.items():
+        for clamp in plan.clamps:
+            (point,) = clamp.points
+            if clamp.total is not None:
+                total = sum(min(5, max(0, row.i)) for row in share if row.i is not None)
+                found[key][Moment.TOTAL, clamp.total] += min(total, point)
+                continue
+            found[key][ROWS] += min(len(share), point)
+            there = sum(row.x is not None and row.x == row.x for row in share)
+            for measure in clamp.measures:
+                if measure is not None:
+                    found[key][Moment.COUNT, measure] += min(there, point)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_clamped_is_what_plain_python_computes(seed: int) -> None:
+    """Group by group, at every point, from the same rungs that the statement gives once."""
+    dice = random.Random(seed)
+    rows = [
+        Row(unit, dice.choice(KEYS), dice.choice(X), dice.choice(I))
+        for unit in range(1, 30)
+        for _ in range(dice.randrange(1, ROWS_OF_A_UNIT + 1))
+    ]
+    world = World(policy(rows=ROWS_OF_A_UNIT))
+    prepared, plan = learning(world, "SELECT k, SUM(i), COUNT(x), COUNT(*) FROM t GROUP BY k")
+    given = rungs(world, prepared, tuple(rows))
+    for clamps in points(plan.clamps):
+        held = plan.at(clamps)
+        expected = naive(tuple(rows), held)
+        for (key,), parts in given.items():
+            found = clamped(held.clamps, parts)
+            assert {name: found[name] for name in expected[key]} == expected[key]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_units_with_more_rows_than_count_keep_their_mean(seed: int) -> None:
+    """Of the rows of AVG(x) a unit has as many as the clamp, each with its mean value in whole steps."""
+    dice = random.Random(seed)
+    world = World(policy(rows=ROWS_OF_A_UNIT))
+    prepared, plan = learning(world, "SELECT AVG(i) FROM t")
+    shares = [[dice.choice((0, 1, 4, 5)) for _ in range(dice.randrange(1, 9))] for _ in range(20)]
+    rows = tuple(Row(unit, "A", 1.0, value) for unit, share in enumerate(shares) for value in share)
+    given = rungs(world, prepared, rows)[()]
+    for clamps in points(plan.clamps):
+        (point,) = clamps[0].points
+        found = clamped(clamps, given)
+        assert found[Moment.COUNT, 0] == sum(min(len(share), point) for share in shares)
+        assert found[Moment.TOTAL, 0] == sum(
+            sum(share) if len(share) <= point else point * (sum(share) // len(share)) for share in shares
+        )
+
+
+def test_rungs_depend_on_neither_threads_nor_the_order_of_rows() -> None:
+    """The whole answer of the engine is the same for the same rows."""
+    dice = random.Random(5)
+    rows = [Row(dice.randrange(400), dice.choice(KEYS), dice.choice(X), dice.choice(I)) for _ in range(3000)]
+    world = World(policy(rows=ROWS_OF_A_UNIT))
+    prepared, _ = learning(world, "SELECT k, SUM(x), COUNT(*) FROM t GROUP BY k")
+    answers = []
+    for threads in (1, 4):
+        world.connection.execute(f"SET threads = {threads}")
+        dice.shuffle(rows)
+        answers.append(rungs(world, prepared, tuple(rows)))
+    first, second = (
+        {keys: [part.counted for part in parts] for keys, parts in known.items()} for known in answers
+    )
+    assert first == second
