@@ -23,7 +23,8 @@ from dpsql.accounting.spend import NOTHING
 from dpsql.accuracy import Search
 from dpsql.analysis.analyse import Analysis, analyse
 from dpsql.analysis.bounds import RELEASED
-from dpsql.analysis.choose import Measured, Price, choose
+from dpsql.analysis.choose import Measured, choose
+from dpsql.analysis.price import Price
 from dpsql.analysis.verify import verify
 from dpsql.backends import Backend, Exact
 from dpsql.backends.scratch import Scratch

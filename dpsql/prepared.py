@@ -8,9 +8,10 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 from dpsql.accounting.events import Composed, Event
-from dpsql.analysis.choose import Measured, Price
+from dpsql.analysis.choose import Measured
 from dpsql.analysis.clamps import Clamp
 from dpsql.analysis.keys import KeyTosses
+from dpsql.analysis.price import Price
 from dpsql.errors import LossError, ProgrammingError, QueryRejected
 from dpsql.loss import Amount, amount
 from dpsql.parameters import bound

@@ -15,7 +15,7 @@ from functools import cache
 from dpsql.accounting.accountants.base import largest_epsilon
 from dpsql.accounting.events import BoundedRange, Pure
 from dpsql.accounting.ledger import Account
-from dpsql.analysis.choose import Price
+from dpsql.analysis.price import Price
 from dpsql.errors import QueryRejected
 from dpsql.plan.nodes import Release, private_tables
 

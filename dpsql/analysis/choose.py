@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
@@ -20,6 +20,7 @@ from dpsql.analysis.blocks import (
 from dpsql.analysis.clamps import PURE_SHARE, SHARE, Clamp, clamped_sensitivity, clamps_for, rescaled
 from dpsql.analysis.keys import KeyTosses, key_tosses
 from dpsql.analysis.layouts import layouts
+from dpsql.analysis.price import Price
 from dpsql.analysis.ranks import Ranked
 from dpsql.analysis.sensitivity import sensitivity
 from dpsql.analysis.stability import PublicFacts
@@ -142,25 +143,6 @@ class Measured:
         if chosen is None or chosen.block != block:
             return False
         return weights == tuple(Fraction(at in chosen.cells, chosen.scale) for at in range(len(weights)))
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """What a statement may spend: an ε-DP release, or by noise of Gaussian kind one of `rho`-zCDP.
-
-    Both cost the ledger the same; `rho` is None where the ledger cannot charge Gaussian noise.
-    `delta` is for key selection. `choice` gives the range of a choice that costs a share of it, the share
-    of `epsilon` unless it is said.
-    """
-
-    epsilon: Fraction
-    rho: Fraction | None
-    delta: Fraction
-    choice: Callable[[Fraction], Fraction] | None = field(default=None, compare=False)
-
-    def range(self, share: Fraction) -> Fraction:
-        """The range of a choice that costs this share."""
-        return self.epsilon * share if self.choice is None else self.choice(share)
 
 
 def choose(analysis: Analysis, price: Price, facts: PublicFacts, *, learn: bool = True) -> Measured:

@@ -26,8 +26,9 @@ from laws.worlds import Statistics, apart, cells_of, change, moved
 from dpsql.accounting import Ledger, open_ledger
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.analysis.analyse import analyse
-from dpsql.analysis.choose import KeySelection, Measured, Price, choose
+from dpsql.analysis.choose import KeySelection, Measured, choose
 from dpsql.analysis.keys import KeyTosses
+from dpsql.analysis.price import Price
 from dpsql.analysis.stability import PublicFacts
 from dpsql.analysis.verify import verify
 from dpsql.backends.duckdb import DuckDBBackend

@@ -1,0 +1,26 @@
+"""What a release may spend, in every form that noise and choices take it in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a statement may spend: an ε-DP release, or by noise of Gaussian kind one of `rho`-zCDP.
+
+    Both cost the ledger the same; `rho` is None where the ledger cannot charge Gaussian noise.
+    `delta` is for key selection. `choice` gives the range of a choice that costs a share of it, the share
+    of `epsilon` unless it is said.
+    """
+
+    epsilon: Fraction
+    rho: Fraction | None
+    delta: Fraction
+    choice: Callable[[Fraction], Fraction] | None = field(default=None, compare=False)
+
+    def range(self, share: Fraction) -> Fraction:
+        """The range of a choice that costs this share."""
+        return self.epsilon * share if self.choice is None else self.choice(share)
