@@ -299,8 +299,8 @@ FAULTS = (
     Fault(
         "cube-not-charged-for",
         "analysis/verify.py",
-        'spent["pure"] += linf / scale',
-        'spent["pure"] += 0 * linf / scale',
+        'return "pure", linf / scale',
+        'return "pure", 0 * linf / scale',
         "a cube of any width passes",
         "tests/analysis/test_verify.py::test_a_cube_has_exactly_enough_noise",
     ),
