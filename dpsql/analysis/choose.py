@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.aggregates import AGGREGATES, Moment
+from dpsql.analysis import clamps as clamping
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.best import Best, best
 from dpsql.analysis.blocks import (
@@ -17,12 +18,11 @@ from dpsql.analysis.blocks import (
     Block,
     Statistic,
 )
-from dpsql.analysis.clamps import PURE_SHARE, SHARE, Clamp, clamped_sensitivity, clamps_for, rescaled
+from dpsql.analysis.clamps import Clamp
 from dpsql.analysis.keys import KeyTosses, key_tosses
 from dpsql.analysis.layouts import layouts
 from dpsql.analysis.price import Price
 from dpsql.analysis.ranks import Ranked
-from dpsql.analysis.sensitivity import sensitivity
 from dpsql.analysis.stability import PublicFacts
 from dpsql.errors import QueryRejected
 from dpsql.mechanisms import (
@@ -58,8 +58,10 @@ class MeasuredBlock:
 
     def at(self, clamp: Clamp, analysis: Analysis) -> MeasuredBlock:
         """The block with the same loss, where its clamp has other points."""
-        found = clamped_sensitivity(self.block, clamp, analysis)
-        return replace(self, sensitivity=found, mechanism=rescaled(self.mechanism, self.sensitivity, found))
+        found = clamping.clamped_sensitivity(self.block, clamp, analysis)
+        return replace(
+            self, sensitivity=found, mechanism=clamping.rescaled(self.mechanism, self.sensitivity, found)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,7 @@ def choose(analysis: Analysis, price: Price, facts: PublicFacts, *, learn: bool 
     The score of a plan is the mean, over its aggregates, of the log of the predicted standard
     deviation, so that no aggregate counts for more because its numbers are larger. Raises
     QueryRejected with code "delta_required" where keys are not public and no delta is left to select
-    them with. Only if it may `learn` clamps is the error known no better than by what is expected of them.
+    them with. Errors of clamps, if it may `learn` any, are as is expected.
     """
     if analysis.selects and price.delta <= 0:
         raise QueryRejected(
@@ -272,10 +274,7 @@ def _noised(
     Why: losses of blocks add up, by sequential composition.
     Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3.
     """
-    sensitivities = [
-        sensitivity(block, analysis.bound, grouped=analysis.grouped, replace=analysis.replace)
-        for block in blocks
-    ]
+    sensitivities = clamping.sensitivities(analysis, blocks, (), (None,) * len(blocks))
     if not blocks:
         yield Exponential.name, (), ()
         return
@@ -304,25 +303,17 @@ def _learnt(
     the noise costs the rest whatever the choice is, by adaptive composition.
     Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3 (both adaptive).
     """
-    if any(block.joint for block in blocks):
-        return  # what is proved of several arguments together is proved of rows that there are
-    spent = share * (PURE_SHARE if price.rho is None else SHARE)
-    clamps, taken = clamps_for(analysis, blocks, price.range, spent)
-    if not clamps:
-        return
+    spent = share * (clamping.PURE_SHARE if price.rho is None else clamping.SHARE)
+    clamps, taken = clamping.clamps_for(analysis, blocks, price.range, spent)
     parts = [share if place is None else share - spent for place in taken]
     choices = tuple(BoundedRange(clamp.range(analysis)) for clamp in clamps)
-    known = [
-        sensitivity(block, analysis.bound, grouped=analysis.grouped, replace=analysis.replace)
-        if place is None
-        else clamped_sensitivity(block, clamps[place], analysis)
-        for block, place in zip(blocks, taken, strict=True)
-    ]
+    known = clamping.sensitivities(analysis, blocks, clamps, taken)
     each = list(zip(known, parts, strict=True))
     geometric = [Geometric.calibrate(found.l1, price.epsilon * part) for found, part in each]
     noised = tuple(map(MeasuredBlock, blocks, known, geometric, taken))
-    yield Geometric.name, noised, (Pure(price.epsilon * sum(parts)), *choices), clamps
-    if price.rho is not None:
+    if clamps:
+        yield Geometric.name, noised, (Pure(price.epsilon * sum(parts)), *choices), clamps
+    if clamps and price.rho is not None:
         gaussian = [DiscreteGaussian.calibrate(found.l2_squared, price.rho * part) for found, part in each]
         noised = tuple(map(MeasuredBlock, blocks, known, gaussian, taken))
         yield DiscreteGaussian.name, noised, (Gaussian(price.rho * sum(parts)), *choices), clamps

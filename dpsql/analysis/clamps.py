@@ -16,6 +16,7 @@ from math import isqrt
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.blocks import ROWS, Block, Statistic
+from dpsql.analysis.sensitivity import sensitivity
 from dpsql.mechanisms import DiscreteGaussian, Entropy, Exponential, Geometric, Mechanism, Sensitivity
 
 SHARE, PURE_SHARE = Fraction(1, 10), Fraction(1, 5)
@@ -131,6 +132,18 @@ def clamped_sensitivity(block: Block, clamp: Clamp, analysis: Analysis) -> Sensi
     return Sensitivity(Fraction(2 * l1), Fraction((2 if one_sign else 4) * top * l1))
 
 
+def sensitivities(
+    analysis: Analysis, blocks: Sequence[Block], clamps: Sequence[Clamp], taken: Sequence[int | None]
+) -> list[Sensitivity]:
+    """The sensitivity of each block, of those that have taken a clamp at its points."""
+    return [
+        sensitivity(block, analysis.bound, grouped=analysis.grouped, replace=analysis.replace)
+        if place is None
+        else clamped_sensitivity(block, clamps[place], analysis)
+        for block, place in zip(blocks, taken, strict=True)
+    ]
+
+
 def rescaled(mechanism: Mechanism, old: Sensitivity, new: Sensitivity) -> Mechanism:
     """The mechanism that has the same loss for another sensitivity."""
     match mechanism:
@@ -150,7 +163,9 @@ def clamps_for(
     A total that is measured alone has its own; all other statistics of rows share one on the rows of a unit.
     Choices spend that `part` of the price for each block; `range_of` is what a part buys.
     """
-    rows = analysis.bound.rows if analysis.bound.per_unit else 1
+    # What is proved of several arguments together is proved of rows that there are.
+    able = analysis.bound.per_unit and not any(block.joint for block in blocks)
+    rows = analysis.bound.rows if able else 1
     taken: list[int | None] = [None] * len(blocks)
     found: list[Clamp] = []
     sharing = [place for place, block in enumerate(blocks) if _alone(block) is None and _counts_rows(block)]
