@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from enum import Enum
-from types import FunctionType
 
 from dpsql.plan.expr import Function
 from dpsql.plan.nodes import Post
@@ -22,10 +21,8 @@ def canonical(part: object) -> str:
     if isinstance(part, frozenset):
         return canonical(sorted(part))
     if dataclasses.is_dataclass(part):
-        fields = (canonical(getattr(part, item.name)) for item in dataclasses.fields(part) if item.init)
+        fields = (canonical(getattr(part, item.name)) for item in dataclasses.fields(part) if item.compare)
         return f"({type(part).__name__} {' '.join(fields)})"
-    if isinstance(part, FunctionType):
-        return part.__qualname__  # its text would say where it lies in memory
     return f"{type(part).__name__}:{part!r}"
 
 

@@ -70,10 +70,15 @@ def asked(text: Source, scalars: Scalars, node: exp.AggFunc) -> tuple[str, exp.E
     """The registry's name of a call, its argument, and the share of values below what it asks for."""
     name = RANKED[type(node)]
     entry = AGGREGATES[name]
+    share: exp.Expr | None = None
     if entry.rank is not None:
         (argument,) = text.take(node, "this")
+    else:
+        argument, share = text.take(node, "this", "expression")
+    if argument is None:
+        text.refuse(node, "syntax", f"{entry.signature}: x is missing")
+    if entry.rank is not None:
         return name, argument, entry.rank
-    argument, share = text.take(node, "this", "expression")
     found = scalars.lower(share) if share is not None else None
     value = found.value if isinstance(found, Literal) else None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:

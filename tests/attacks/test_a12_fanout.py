@@ -52,8 +52,10 @@ def test_a_join_that_repeats_a_row_is_bounded_after_the_join(join: str, unit: st
     mine = [person(99, city="Bonn")] * (1 if unit == "row" else 5)
     with joined_by(connection, mine):
         moved = assert_within(plan, before, cells(connection, plan))
-    assert moved == MILLION * (1 if unit == "row" else 2)
-    assert plan.plan.blocks[0].sensitivity.l1 == moved
+    most = MILLION * (1 if unit == "row" else 2)
+    assert plan.plan.analysis.bound.rows == most
+    # As many rows count as the learnt clamp lets, of which there are these.
+    assert most / 8 < moved <= most
 
 
 REPEATED = {
@@ -76,7 +78,9 @@ def test_rows_that_the_query_makes_itself_are_counted(sql: str, unit: str) -> No
     before = cells(connection, plan)
     with joined_by(connection, [person(99)] * (1 if unit == "row" else 5)):
         moved = assert_within(plan, before, cells(connection, plan))
-    assert moved == REPEATED[sql] * (1 if unit == "row" else 2)
+    most = REPEATED[sql] * (1 if unit == "row" else 2)
+    assert plan.plan.analysis.bound.rows == most
+    assert moved == most or plan.plan.clamps
 
 
 def test_groups_that_a_join_makes_are_bounded_too() -> None:

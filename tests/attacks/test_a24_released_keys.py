@@ -91,7 +91,7 @@ def test_a_value_among_public_rows_lets_no_row_count_more_often(condition: str, 
             continue
         ((count,),) = connection.query(sql, epsilon=5_000).rows
         assert count == max(times, kept)
-        bound = prepared(connection, sql).plan.blocks[0].sensitivity.l1
+        bound = prepared(connection, sql).plan.analysis.bound.rows
         assert bound == max(times, kept) * (1 if unit == "row" else 2)
 
 
