@@ -225,10 +225,14 @@ def played(
     parameters: Sequence[Value] = (),
     *,
     cells: bool = False,
+    clamps: dict[int, tuple[Clamp, ...]] | None = None,
     **options: Any,
 ) -> list[Replay]:
-    """One query on several databases, with the same draws or, if `cells`, with the same noisy cells."""
-    tape = Tape(cells)
+    """One query on several databases, with the same draws or, if `cells`, with the same noisy cells.
+
+    The same `clamps` are chosen as before.
+    """
+    tape = Tape(cells, clamps={} if clamps is None else clamps)
     return [player.play(tape, sql, parameters, **options) for player in players]
 
 
