@@ -26,6 +26,8 @@ from dpsql.result import Receipt, Result
 
 COUNTED = "SELECT plan, COUNT(*), AVG(cost) FROM visits GROUP BY plan"
 REFUSED = "SELECT MODE(cost) FROM visits"
+UNITS = "SELECT plan, COUNT(DISTINCT patient_id) FROM visits GROUP BY plan"
+NOBODY = "SELECT plan, NULLIF(COUNT(*), 0) FROM visits GROUP BY plan"
 PERHAPS = "SELECT COUNT(*) AS rows FROM visits HAVING COUNT(*) > 3"
 Part = Callable[..., Any]
 
@@ -105,9 +107,9 @@ def _(budget: Part, self: Connection) -> dict[str, Any]:
     return {**budget(self), "rows": count(self.engine.backend)}
 
 
-@_naive(OBSERVABLE, "draws", noise, "_groups")
+@_naive(OBSERVABLE, "draws", noise, "_groups", UNITS)
 def _(groups: Part, *of: Any) -> list[Any]:
-    return [group for group in groups(*of) if any(group[1].values())]
+    return [group for group in groups(*of) if any(group.moments.values())]
 
 
 @_naive(OBSERVABLE, "words", noise, "_noised")
@@ -125,7 +127,7 @@ def _(release: Part, plan: Any, statement: Any, exact: Exact, entropy: Entropy) 
     return replace(table, rows=rows, cells=cells)
 
 
-@_naive(OBSERVABLE, "types", Engine, "answer")
+@_naive(OBSERVABLE, "types", Engine, "answer", NOBODY)
 def _(answer: Part, self: Engine, prepared: Prepared) -> Result:
     result = answer(self, prepared)
     return replace(result, types=tuple(type(value).__name__ for value in result.rows[-1]))
