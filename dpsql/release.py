@@ -113,8 +113,6 @@ def _groups(plan: Measured, statement: Statement, rows: Sequence[tuple[Any, ...]
         moments = dict(zip(statement.statistics, map(_whole, row[statement.keys : first]), strict=True))
         if not analysis.bound.per_unit:
             moments[UNITS] = moments[ROWS]
-        if analysis.selects and not moments[UNITS]:
-            continue  # values are counted there, but nobody that a selection could go by
         keys = tuple(row[: statement.keys])
         rungs = tuple(map(Rungs.of, row[first : first + statement.ladders]))
         windows = tuple(map(Window.of, row[first + statement.ladders :]))

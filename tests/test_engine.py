@@ -12,7 +12,7 @@ from worlds import close_all, connected, engine_of, person, prepared, spent, wor
 
 import dpsql
 from dpsql import engine
-from dpsql.analysis import choose
+from dpsql.analysis import clamps
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine import Asked, Engine, Prepared
 from dpsql.mechanisms import Sensitivity
@@ -46,14 +46,14 @@ def test_a_plan_with_too_little_noise_is_neither_charged_nor_run(
     budget: dict[str, Any], monkeypatch: pytest.MonkeyPatch, read: list[Any]
 ) -> None:
     """Where the planner slips, the second derivation stops the query before any effect, EXPLAIN too."""
-    right = choose.sensitivity
+    right = clamps.sensitivity
 
     def slipped(*args: Any, **kwargs: Any) -> Sensitivity:
         found = right(*args, **kwargs)
         return Sensitivity(found.l1 / 2, found.l2_squared / 4)
 
     connection = world(person(1), budget=budget)
-    monkeypatch.setattr(choose, "sensitivity", slipped)
+    monkeypatch.setattr(clamps, "sensitivity", slipped)
     for ask in (connection.query, connection.explain):
         with pytest.raises(dpsql.InternalError) as caught:
             ask("SELECT COUNT(*) FROM people")

@@ -68,6 +68,8 @@ def emit(
     if ranked:
         body = _with_windows(analysis, keys, body, read, ranked)
         read += [f"w{index}" for index in range(len(ranked))]
+        # Measure by measure they came, and one measure may be asked for again after another.
+        body = f"SELECT {', '.join([*keys, *read])}\nFROM ({body})"
     texts = shown(analysis)
     if texts or (values and steps):
         items = [*(f"{texts.get(key, key)} AS {key}" for key in keys), *read]

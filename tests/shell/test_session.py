@@ -123,9 +123,11 @@ def test_settings_reach_the_query(session: Session) -> None:
     ask(session, "\\groups 1")
     ask(session, "\\delta 1e-8")
     ask(session, "\\format json")
-    data = json.loads(ask(session, "SELECT region, COUNT(*) AS n FROM visits GROUP BY region;"))
+    data = json.loads(
+        ask(session, "SELECT region, COUNT(DISTINCT patient_id) AS n FROM visits GROUP BY region;")
+    )
     assert data["receipt"]["entries"][0]["delta"] == str(Fraction(1, 10**8))
-    assert data["receipt"]["mechanisms"][0]["l1_sensitivity"] == "10"
+    assert data["receipt"]["mechanisms"][0]["l1_sensitivity"] == "1"
     assert session.state.format is Format.JSON
     assert "as many groups" in ask(session, "\\groups auto")
     assert "error[max_groups]" in fail(session, "\\groups none")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from dpsql.analysis.choose import predicted_std
 from dpsql.engine import Prepared
 from dpsql.result import Result
 
@@ -40,12 +41,16 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """An answer beside the exact one: how many groups each has, how many are in both, and the numbers of these."""
+    """An answer beside the exact one: how many groups each has, how many are in both, and the numbers of these.
+
+    Of what is `clamped` intervals and scales are about a sum in which each unit counts up to a learnt point.
+    """
 
     exact: int
     released: int
     both: int
     cells: tuple[Cell, ...]
+    clamped: bool = False
 
     @property
     def error(self) -> float | None:
@@ -69,7 +74,8 @@ def compare(
         )
         if column not in keys and noisy is not None and groups[group][column] is not None
     ]
-    return Comparison(len(exact), len(result.rows), len(found), tuple(cells))
+    clamped = any("clamp" in each for each in result.receipt.mechanisms)
+    return Comparison(len(exact), len(result.rows), len(found), tuple(cells), clamped)
 
 
 def _group(row: Row, keys: Sequence[int]) -> Row:
@@ -80,10 +86,11 @@ def _plain(value: Any) -> Any:
     return float(value) if isinstance(value, (int, float, Decimal)) else value
 
 
-def noises(prepared: Prepared) -> dict[tuple[int, str], float]:
-    """The standard deviation of each noise behind an answer, in steps of its lattice, by release and statistic."""
+def expected(prepared: Prepared) -> dict[tuple[int, str], float]:
+    """The standard deviation of each aggregate's noise as it is expected, by release."""
     return {
-        (place, measured.block.name): measured.mechanism.std
+        (place, item.name): predicted_std(release.plan, item)
         for place, release in enumerate(prepared.releases)
-        for measured in release.plan.blocks
+        for item in release.release.aggregations
+        if item.rank is None
     }

@@ -12,9 +12,9 @@ PUBLIC = {"customer": frozenset({2, 11, 16}), "supplier": frozenset({13, 22})}
 REFUSED = {
     "customer": {10: "group_by_unit", 18: "group_by_unit"},
     "supplier": {
-        2: "exact_only",
+        2: "group_by",
         4: "private_join",
-        15: "exact_only",
+        15: "group_by",
         20: "group_by",
         21: "private_join",
     },
