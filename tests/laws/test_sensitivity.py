@@ -137,6 +137,7 @@ CASES = [
     Case("SELECT k, COUNT(DISTINCT u) FROM t GROUP BY k", ("k",), {"neighbors": "replace"}),
     # contribution bounds
     Case("SELECT k, COUNT(*), COUNT(DISTINCT u) FROM t GROUP BY k", ("k",), {"rows": 1}),
+    Case("SELECT k, COUNT(DISTINCT u) FROM t GROUP BY k", ("k",), {"domain": False}),
     Case(
         "SELECT k, COUNT(*), COUNT(DISTINCT u) FROM t GROUP BY k",
         ("k",),

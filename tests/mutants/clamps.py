@@ -30,7 +30,7 @@ FAULTS = (
         "learnt(plan.clamps, [group.rungs for group in groups], entropy)",
         "learnt(plan.clamps, [group.rungs for group in groups if group.moments[UNITS] > 4], entropy)",
         "a unit that makes a group large enough moves all that its other units have",
-        "tests/analysis/test_clamps.py::test_a_group_too_small_to_be_shown_takes_part",
+        "tests/analysis/test_clamps.py::test_what_is_in_a_small_group_alone_decides_all_the_same",
     ),
     Fault(
         "one-group-decides",
