@@ -54,8 +54,8 @@ def test_a_join_that_repeats_a_row_is_bounded_after_the_join(join: str, unit: st
         moved = assert_within(plan, before, cells(connection, plan))
     most = MILLION * (1 if unit == "row" else 2)
     assert plan.plan.analysis.bound.rows == most
-    # As many rows count as the learnt clamp lets, of which there are these.
-    assert most / 8 < moved <= most
+    assert plan.plan.clamps  # at the point that is expected, up to which a unit's rows count
+    assert plan.plan.blocks[0].sensitivity.l1 == moved == plan.plan.clamps[0].points[0]
 
 
 REPEATED = {
@@ -80,7 +80,8 @@ def test_rows_that_the_query_makes_itself_are_counted(sql: str, unit: str) -> No
         moved = assert_within(plan, before, cells(connection, plan))
     most = REPEATED[sql] * (1 if unit == "row" else 2)
     assert plan.plan.analysis.bound.rows == most
-    assert moved == most or plan.plan.clamps
+    assert moved == (plan.plan.clamps[0].points[0] if plan.plan.clamps else most)
+    assert moved == plan.plan.blocks[0].sensitivity.l1
 
 
 def test_groups_that_a_join_makes_are_bounded_too() -> None:
