@@ -91,8 +91,10 @@ def test_a_value_among_public_rows_lets_no_row_count_more_often(condition: str, 
             continue
         ((count,),) = connection.query(sql, epsilon=5_000).rows
         assert count == max(times, kept)
-        bound = prepared(connection, sql).plan.analysis.bound.rows
+        plan = prepared(connection, sql).plan
+        bound = plan.analysis.bound.rows
         assert bound == max(times, kept) * (1 if unit == "row" else 2)
+        assert plan.blocks[0].sensitivity.l1 == (plan.clamps[0].points[0] if plan.clamps else bound)
 
 
 def test_a_value_that_changes_after_the_look_up_lets_no_row_count_more_often() -> None:
