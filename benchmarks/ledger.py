@@ -1,80 +1,166 @@
-"""How fast the ledger charges and opens, after short and long histories: `python -m benchmarks.ledger`.
+"""How fast the ledger charges, opens and is verified, after short and long histories: `python -m benchmarks.ledger`.
 
-The history is written straight into the file, for charging 100,000 times takes minutes. The ratio of the
-median charge after the long history to that after the short one should stay near 1. Opening checks every
-entry, so its time grows with the history; a charge checks only what is new.
+The history is inserted in bulk, of rows that are made as a charge makes them, for charging a million times takes an
+hour. A charge is durable when it returns, so that a disk which takes long to write a page durably sets the pace:
+beside the charges of each length stand as many bare writes of a page, each with its fsync, on the same disk. Threads
+of one process that share a ledger share its commits, so that together they charge more often than the disk syncs.
 """
 
 from __future__ import annotations
 
 import argparse
-import sqlite3
+import os
 import statistics
+import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 
-from dpsql.accounting import Budget, Ledger, Pure, open_ledger
-from dpsql.accounting.rows import row_digest
+from sqlalchemy import insert
 
-BUDGETS = {"visits": Budget("zcdp", Fraction(1000), Fraction(1, 10**6))}
-CHARGE = {"visits": Pure(Fraction(1, 1000))}
+from dpsql.accounting import Budget, Pure, open_ledger
+from dpsql.accounting.ledger import AccountKey
+from dpsql.accounting.rows import entry_row, head_of, spend_columns
+from dpsql.accounting.schema import ENTRIES
+from dpsql.accounting.seal import text_digest
+from dpsql.accounting.sql_ledger import SqlLedger
+from dpsql.shell.view import View, table
+
+BUDGETS = {"visits": Budget("zcdp", Fraction(10**6), Fraction(1, 10**6))}
+VISITS, EVENT = AccountKey("visits"), Pure(Fraction(1, 1000))
 QUERY = "SELECT plan, AVG(cost) AS avg_cost FROM visits GROUP BY plan"
+PAGE = b"\0" * 4096
+BATCH = 10_000
+CROWDS = (8, 32)
 
 
-def charge_times(ledger: Ledger, count: int) -> list[float]:
-    """The seconds that each of `count` charges takes."""
-    times = []
-    for _ in range(count):
-        start = time.perf_counter()
-        ledger.charge(CHARGE, analyst="ana", query=QUERY, details={"mechanism": "geometric"})
-        times.append(time.perf_counter() - start)
-    return times
+def opened(path: Path) -> SqlLedger:
+    """The ledger at a path."""
+    ledger = open_ledger(path, BUDGETS)
+    if not isinstance(ledger, SqlLedger):
+        raise TypeError("the ledger is of another kind")
+    return ledger
 
 
-def lengthen(path: Path, count: int) -> None:
-    """Adds `count` entries after the last one, each as it, with its own numbers, total and digest."""
-    connection = sqlite3.connect(path)
-    connection.row_factory = sqlite3.Row
-    row = dict(connection.execute("SELECT * FROM entries ORDER BY id DESC LIMIT 1").fetchone())
-    names = list(row)
-    slots = ", ".join("?" * len(names))
-    rows = []
-    for _ in range(count):
-        row |= {"id": row["id"] + 1, "charge": row["id"] + 1, "number": row["number"] + 1}
-        row["spent_loss"] = str(int(row["spent_loss"]) + int(row["loss"]))
-        row["previous"] = row["digest"]
-        row["digest"] = row_digest(row)
-        rows.append([row[name] for name in names])
-    connection.executemany(f"INSERT INTO entries ({', '.join(names)}) VALUES ({slots})", rows)
-    connection.commit()
-    connection.close()
+def seconds(work: Callable[[], object]) -> float:
+    """How long a piece of work takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def charge(ledger: SqlLedger) -> None:
+    """Charges once."""
+    ledger.charge({"visits": EVENT}, analyst="ana", query=QUERY, details={"mechanism": "geometric"})
+
+
+def lengthen(ledger: SqlLedger, length: int) -> None:
+    """Adds entries up to this length, each as a charge would write it, many in one transaction."""
+    cost = ledger._accounts[VISITS].accountant.cost(EVENT)
+    limit = spend_columns("limit_", ledger._accounts[VISITS].limit)
+    while (missing := length - ledger.head().entries) > 0:
+        with ledger._store.transaction(write=True) as connection:
+            end, standing = ledger._chain.head, ledger._chain.standing(VISITS)
+            spent, count = standing.spent, standing.count
+            rows = []
+            for number in range(count + 1, count + 1 + min(missing, BATCH)):
+                spent += cost
+                common = {
+                    "at": "2026-11-01T12:00:00.000000+00:00",
+                    "analyst": "ana",
+                    "query": QUERY,
+                    "query_digest": text_digest(QUERY),
+                    "details": '{"mechanism":"geometric"}',
+                    "charge": end.entries + 1,
+                }
+                amounts = spend_columns("", cost), spend_columns("spent_", spent), limit
+                budget = {"budget": ledger._budgets[VISITS]}
+                rows.append(
+                    entry_row(common, end, VISITS, number, EVENT, *amounts, budget, seal=ledger._seal)
+                )
+                end = head_of(rows[-1])
+            connection.execute(insert(ENTRIES), rows)
+
+
+def synced(folder: Path) -> float:
+    """The seconds of one durable write of a page at the end of a file."""
+    with (folder / "bare").open("ab") as file:
+
+        def write() -> None:
+            file.write(PAGE)
+            file.flush()
+            os.fsync(file.fileno())
+
+        return seconds(write)
+
+
+def crowded(ledger: SqlLedger, threads: int, charges: int) -> float:
+    """Charges a second of so many threads together, once they have all begun."""
+    each, begun = -(-charges // threads), threading.Barrier(threads + 1)
+
+    def run() -> None:
+        begun.wait()
+        for _ in range(each):
+            charge(ledger)
+
+    crowd = [threading.Thread(target=run) for _ in range(threads)]
+    for thread in crowd:
+        thread.start()
+    begun.wait()
+    return threads * each / seconds(lambda: [thread.join() for thread in crowd])
+
+
+def measured(folder: Path, length: int, charges: int) -> Sequence[str]:
+    """One line: charges a second at this length, bare writes beside them, opening and the whole check."""
+    path = folder / "bench.ledger"
+    with closing(opened(path)) as ledger:
+        lengthen(ledger, length)
+    opening = statistics.median(seconds(lambda: opened(path).close()) for _ in range(3))
+    with closing(opened(path)) as ledger:
+        begun = time.process_time()
+        times = [seconds(lambda: charge(ledger)) for _ in range(charges)]
+        busy = (time.process_time() - begun) / charges
+        bare = [synced(folder) for _ in range(charges)]
+        crowds = [crowded(ledger, threads, max(charges, 20 * threads)) for threads in CROWDS]
+        whole = seconds(ledger.verify)
+    rates = (charges / sum(bare), charges / sum(times), *crowds)
+    return (
+        f"{length:,}",
+        *(f"{rate:,.0f}" for rate in rates),
+        f"{busy * 1000:.2f}",
+        f"{opening * 1000:.0f}",
+        f"{whole:.2f}",
+    )
+
+
+HEADS = (
+    "entries",
+    "bare fsync/s",
+    "charges/s",
+    *(f"of {threads} threads" for threads in CROWDS),
+    "CPU ms/charge",
+    "opening ms",
+    "verify s",
+)
 
 
 def main() -> None:
-    """Prints charges per second after each length of history, and the ratio to the first."""
+    """Prints a line for each length of history."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--charges", type=int, default=300, help="charges to time at each length")
-    parser.add_argument("--history", type=int, default=100_000, help="entries of the longest history")
+    parser.add_argument("--charges", type=int, default=500, help="charges to time at each length")
+    parser.add_argument("--entries", type=int, default=10**6, help="entries of the longest history")
     options = parser.parse_args()
+    lengths = [length for length in (0, 10**4, 10**5, 10**6) if length <= options.entries]
     with tempfile.TemporaryDirectory() as name:
-        path = Path(name) / "bench.ledger"
-        with closing(open_ledger(path, BUDGETS)) as ledger:
-            charge_times(ledger, 20)
-        print(f"{'history':>9} {'charges/s':>10} {'ratio':>6} {'opens in s':>11}")
-        first = None
-        length = 20
-        for history in (0, options.history // 10, options.history):
-            lengthen(path, max(history - length, 0))
-            start = time.perf_counter()
-            with closing(open_ledger(path, BUDGETS)) as ledger:
-                opening = time.perf_counter() - start
-                median = statistics.median(charge_times(ledger, options.charges))
-                length = ledger.head().entries
-            first = first or median
-            print(f"{history:>9,} {1 / median:>10,.0f} {median / first:>6.2f} {opening:>11.3f}")
+        with closing(opened(Path(name) / "bench.ledger")) as ledger:
+            for _ in range(20):
+                charge(ledger)
+        rows = [measured(Path(name), length, options.charges) for length in lengths]
+    print(View.of(sys.stdout).show(table(HEADS, rows, right=range(len(HEADS)))))
 
 
 if __name__ == "__main__":

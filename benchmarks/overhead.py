@@ -148,7 +148,7 @@ def run(case: Case, path: Path, ledger: Path, rounds: int) -> Times:
     with (
         # The same settings: DuckDB then opens the file once, with one pool of threads and of memory.
         duckdb.connect(str(path), read_only=True, config=LOCKED) as plain,
-        dpsql.connect(path, policy=case.policy(), ledger=ledger) as private,
+        dpsql.connect(path, policy=case.policy(), ledger=ledger, replay=False) as private,
     ):
         statement = private.engine.prepare(case.asked(0)).statement.sql
         times = []
@@ -166,7 +166,7 @@ def run(case: Case, path: Path, ledger: Path, rounds: int) -> Times:
 
 def prepare_times(case: Case, path: Path, repeats: int = 50) -> list[float]:
     """Seconds from the text to the SQL for the engine: parse, lower, analyse, choose, verify, emit."""
-    with dpsql.connect(path, policy=case.policy(), ledger=":memory:") as private:
+    with dpsql.connect(path, policy=case.policy(), ledger=":memory:", replay=False) as private:
         return [seconds(partial(private.engine.prepare, case.asked(number))) for number in range(repeats)]
 
 

@@ -21,12 +21,12 @@ from dpsql.connection import (
     ROWID,
     STRING,
     Connection,
-    Cursor,
     apilevel,
     connect,
     paramstyle,
     threadsafety,
 )
+from dpsql.cursor import Cursor
 from dpsql.errors import (
     BackendError,
     BudgetExhausted,

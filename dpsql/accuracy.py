@@ -18,11 +18,13 @@ from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Expr, Released, Scalar, walk
 from dpsql.plan.linear import linear
 from dpsql.plan.nodes import Aggregation, Post, Release, private_tables
-from dpsql.plan.steps import releases
-from dpsql.plan.traces import traces
+from dpsql.plan.steps import needed, releases
+from dpsql.plan.traces import traces, unfiltered
 from dpsql.pricing import prices
-from dpsql.target import Target
+from dpsql.target import Share, Target
 
+FIRST = 1024
+"""The first step to an error that is a part of each value costs one of so many parts of the most."""
 _LEAST = -6
 """The grid begins at this power of ten."""
 _DECADE = 900
@@ -44,11 +46,18 @@ def predicted_half_width(plan: Measured, item: Aggregation, confidence: float) -
     return half if lattice is None or moment is not Moment.TOTAL else half * float(lattice.step)
 
 
+Place = tuple[int, int]
+"""Which part of a UNION ALL of releases, and which column."""
+Allowed = Callable[[Place], Fraction]
+"""The error that values may have, by their place."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Value:
     """A column of the answer: an aggregate of a release, times a factor, plus what does not matter here."""
 
     name: str
+    place: Place
     release: Release
     item: Aggregation
     factor: float
@@ -68,7 +77,8 @@ class _Value:
 class Search:
     """A statement whose loss is looked for: its releases, public facts, who keeps budgets, and what is asked of it.
 
-    `cap` is the policy's for one query, None without one.
+    `refined` says of tables whether a release that reads them may be refined given its noise,
+    and `cap` is the policy's for one query, None without one.
     """
 
     post: Post
@@ -78,6 +88,7 @@ class Search:
     delta: Fraction | None
     target: Target
     cap: Fraction | None
+    refined: Callable[[Sequence[str]], bool]
 
     def least_epsilon(self) -> Fraction:
         """The ε of the public grid that meets the target where the one before it does not.
@@ -90,45 +101,47 @@ class Search:
 
         The grid has three digits, 1.00e-6, 1.01e-6 and so on; the most that can be asked for belongs to it, and its
         least serves where nothing private is read. Raises QueryRejected with code "target_error" where the most is
-        not enough, or no error can be foreseen.
+        not enough, or no error can be foreseen. Of a target that is a part of each value it is the first step's, one
+        of `FIRST` parts of the most: more depends on what that step releases.
         """
         if not self.analyses:
             return _grid(0)
-        values = tuple(self._values())
-        most, whose = self._most()
+        error = self.target.error
+        most, whose = self.most()
+        if isinstance(error, Share):
+            self._require_relative()
+            first = _grid(max(0, bisect_right(_GRID, most / FIRST, key=_grid) - 1))
+            self.errors_at(first)  # refuses what has none that is known
+            return first
+        found = self.within(lambda _: error)
+        if found is None:
+            bought, name = self._widest(tuple(self._values()), most)
+            raise _refused(
+                f"{self.target} takes more than {whose}, ε {float(most):.6g}, which buys ±{bought:.6g} for {name}",
+                "ask for a larger error, or for fewer aggregates in one query",
+            )
+        return found
+
+    def within(self, allowed: Allowed) -> Fraction | None:
+        """The least ε of the grid, or the most, at which values have at most the `allowed` error; None above."""
+        values, (most, _) = tuple(self._values()), self.most()
         top = bisect_right(_GRID, most, key=_grid) - 1
-        if top < 0 or self._error(values, _grid(top)) > self.target.error:
-            bought, name = self._widest(values, most)
-            if bought > self.target.error:
-                raise _refused(
-                    f"{self.target} takes more than {whose}, ε {float(most):.6g}, which buys ±{bought:.6g} for {name}",
-                    "ask for a larger error, or for fewer aggregates in one query",
-                )
-            return most
+        if top < 0 or self._excess(values, _grid(top), allowed) > 1:
+            return most if self._excess(values, most, allowed) <= 1 else None
         start = min(Fraction(1), _grid(top))
-        guess = start * Fraction(self._error(values, start)) / self.target.error
+        guess = start * self._excess(values, start, allowed)
         near = bisect_right(_GRID, guess, key=_grid) - 1
-        return _grid(_first(lambda at: self._error(values, _grid(at)) <= self.target.error, top, near))
+        return _grid(_first(lambda at: self._excess(values, _grid(at), allowed) <= 1, top, near))
 
     def error_at(self, epsilon: Fraction) -> float:
         """The largest error of a value that an ε buys, at the target's confidence."""
-        return self._error(tuple(self._values()), epsilon)
+        return self._widest(tuple(self._values()), epsilon)[0]
 
-    def _error(self, values: Sequence[_Value], epsilon: Fraction) -> float:
-        return self._widest(values, epsilon)[0]
+    def errors_at(self, epsilon: Fraction) -> dict[Place, float]:
+        """The errors of values that an ε buys, by their places."""
+        return {value.place: error for value, error in self._errors(tuple(self._values()), epsilon)}
 
-    def _widest(self, values: Sequence[_Value], epsilon: Fraction) -> tuple[float, str]:
-        """The largest error at a loss, and the value that has it."""
-        asked = tuple(self.analyses)
-        parts = prices(asked, self.account_of, epsilon, self.delta)
-        plans = {
-            release: choose(self.analyses[release], part, self.facts, learn=False)
-            for release, part in zip(asked, parts, strict=True)
-        }
-        confidence = float(self.target.confidence)
-        return max((value.error(plans[value.release], confidence), value.name) for value in values)
-
-    def _most(self) -> tuple[Fraction, str]:
+    def most(self) -> tuple[Fraction, str]:
         """The largest ε that can be asked for, and whose limit that is."""
         tables = dict.fromkeys(name for release in self.analyses for name in private_tables(release.input))
         found = []
@@ -140,6 +153,49 @@ class Search:
             found.append((self.cap, "the policy's cap for one query"))
         return min(found, key=lambda pair: pair[0])
 
+    def _excess(self, values: Sequence[_Value], epsilon: Fraction, allowed: Allowed) -> Fraction:
+        """The largest error over what it is allowed."""
+        return max(Fraction(error) / allowed(value.place) for value, error in self._errors(values, epsilon))
+
+    def _widest(self, values: Sequence[_Value], epsilon: Fraction) -> tuple[float, str]:
+        """The largest error at a loss, and the value that has it."""
+        return max((error, value.name) for value, error in self._errors(values, epsilon))
+
+    def _errors(self, values: Sequence[_Value], epsilon: Fraction) -> Iterator[tuple[_Value, float]]:
+        """The error of each value at a loss."""
+        asked = tuple(self.analyses)
+        parts = prices(asked, self.account_of, epsilon, self.delta, self.refined)
+        plans = {
+            release: choose(self.analyses[release], part, self.facts, learn=False)
+            for release, part in zip(asked, parts, strict=True)
+        }
+        confidence = float(self.target.confidence)
+        for value in values:
+            yield value, value.error(plans[value.release], confidence)
+
+    def _require_relative(self) -> None:
+        """Raises QueryRejected where the values of an answer at one loss tell little of those at another."""
+        hint = "ask for an error in the values' own units, as target_error=50, or with an epsilon"
+        for release, analysis in self.analyses.items():
+            if analysis.domains is None or analysis.selects:
+                raise QueryRejected(
+                    "an error is no part of values where noise decides which groups there are: at a small loss there are none",
+                    code="relative_target",
+                    hint=f"name the groups: JOIN a public table, or let the policy list the values; or {hint}",
+                )
+            if needed(release):
+                raise QueryRejected(
+                    "an error is no part of values that rest on an earlier noisy answer, which each step would change",
+                    code="relative_target",
+                    hint=hint,
+                )
+        if not unfiltered(self.post):
+            raise QueryRejected(
+                "an error is no part of values that a condition or LIMIT may hide: noise decides it",
+                code="relative_target",
+                hint=f"ask for all values, and filter the result; or {hint}",
+            )
+
     def _values(self) -> Iterator[_Value]:
         """The columns of the answer that have noise."""
         found = traces(self.post)
@@ -149,12 +205,12 @@ class Search:
                 "ask for the aggregates themselves, or with an epsilon",
             )
         some = False
-        for trace in found:
+        for branch, trace in enumerate(found):
             items = {item.name: item for item in trace.release.aggregations}
-            for output, expr in zip(self.post.outputs, trace.outputs, strict=True):
+            for column, (output, expr) in enumerate(zip(self.post.outputs, trace.outputs, strict=True)):
                 if _noisy(expr, items):
                     some = True
-                    yield _value(output.name, trace.release, expr, items)
+                    yield _value(output.name, (branch, column), trace.release, expr, items)
         if not some:
             raise _refused("there is no value in the answer whose error is asked for", "ask with an epsilon")
 
@@ -167,14 +223,14 @@ def _noisy(expr: Expr, items: Mapping[str, Aggregation]) -> bool:
     )
 
 
-def _value(name: str, release: Release, expr: Expr, items: Mapping[str, Aggregation]) -> _Value:
+def _value(name: str, place: Place, release: Release, expr: Expr, items: Mapping[str, Aggregation]) -> _Value:
     found = linear(expr)
     if found is None or found.of.name not in items:
         raise _refused(
             f"the error of {name}, which is computed from noisy values, is not known beforehand",
             "ask for the aggregates themselves, or with an epsilon",
         )
-    return _Value(name, release, items[found.of.name], abs(found.factor))
+    return _Value(name, place, release, items[found.of.name], abs(found.factor))
 
 
 def _refused(message: str, hint: str) -> QueryRejected:

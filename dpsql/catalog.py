@@ -200,7 +200,7 @@ def _link(table: policies.Table, unit: policies.Unit) -> tuple[Link | None, str]
 
 
 def _contribution(table: policies.Table, keys: Iterable[str] = ()) -> Contribution:
-    constant = frozenset({fold(table.partition)} if table.partition else ())
+    constant = frozenset(map(fold, table.partition or ()))
     return Contribution(
         table.rows_per_unit or 1,
         table.max_groups,

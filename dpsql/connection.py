@@ -6,26 +6,27 @@ Charges are durable when a query returns, so there is nothing to commit or roll 
 from __future__ import annotations
 
 import getpass
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from dpsql import errors
-from dpsql.errors import InterfaceError, NotSupportedError, ProgrammingError
+from dpsql.cursor import AskedFor, Cursor
+from dpsql.errors import InterfaceError, ProgrammingError
 from dpsql.loss import Amount, amount
 from dpsql.plan.types import Value
 from dpsql.result import Result
+from dpsql.target import Share
 
 if TYPE_CHECKING:
-    import pandas
-    import polars
-    import pyarrow
-
     from dpsql.accounting import BudgetState, Head
     from dpsql.engine import Engine
     from dpsql.explain import Explanation
+    from dpsql.forecast import Forecast
     from dpsql.prepared import Asked, Prepared
+    from dpsql.reservation import Reservation
 
 apilevel = "2.0"
 threadsafety = 1
@@ -60,7 +61,10 @@ def connect(
     analyst: str | None = None,
     epsilon: Amount | None = None,
     anchor: Head | str | Path | None = None,
+    ledger_key: bytes | str | Path | None = None,
     dialect: str = "duckdb",
+    replay: bool = True,
+    reserve: Amount | None = None,
 ) -> Connection:
     """Opens private data for questions.
 
@@ -69,8 +73,12 @@ def connect(
     that remembers what was spent; it defaults to the policy's path with the ending .ledger, and
     ":memory:" forgets at exit. `epsilon` is the loss of a query that names none. `anchor` is a small file,
     on another disk or machine, that holds how far the ledger has come: beside it an older ledger, or none, is
-    refused. It is made with a new ledger and replaced after each charge. `dialect` is that of queries which
-    name none: duckdb, postgres, spark, snowflake, bigquery or tsql.
+    refused. It is made with a new ledger and replaced after each charge. `ledger_key` is a secret of the owner's, or
+    the path of a file that holds it: what the ledger says cannot be changed without it. A new ledger is made with it,
+    and opens with it alone. `dialect` is that of queries which name none: duckdb, postgres, spark, snowflake,
+    bigquery or tsql. `replay=False` asks for new noise, and a new charge, in each query that does not say otherwise:
+    see `Connection.query`. `reserve` is the ε that is reserved of each private table until the connection closes: see
+    `Connection.reserve`.
 
     Raises PolicyError where the policy is wrong or asks for what the database does not have, IntegrityError
     where the ledger was edited (`ledger_tampered`) or is an older one than its anchor knows
@@ -78,7 +86,8 @@ def connect(
     """
     from dpsql.accounting import open_ledger  # the engine and its libraries load when they are needed
     from dpsql.backends.duckdb import DuckDBBackend
-    from dpsql.engine import Engine, budget
+    from dpsql.budgets import budgets
+    from dpsql.engine import Engine
     from dpsql.policy import load
     from dpsql.sql.dialect import require
 
@@ -87,14 +96,21 @@ def connect(
     target = ledger if ledger is not None else _ledger_beside(policy)
     backend = DuckDBBackend(database)
     try:
-        budgets = {name: budget(rules, name) for name in rules.private_tables()}
-        book = open_ledger(target, budgets, anchor=anchor)
-        engine = Engine(rules, backend, book, analyst or _login())
+        who = rules.analyst(analyst or login())
+        book = open_ledger(target, budgets(rules, [who]), anchor=anchor, key=ledger_key)
+        engine = Engine(rules, backend, book, who)
         engine.catalog  # noqa: B018  (the policy is held against the database now, not at the first query)
     except errors.Error:
         backend.close()
         raise
-    return Connection(engine, None if epsilon is None else amount(epsilon), dialect)
+    con = Connection(engine, None if epsilon is None else amount(epsilon), dialect, replay=replay)
+    if reserve is not None:
+        try:
+            con.reserve(epsilon=reserve)
+        except errors.Error:
+            con.close()
+            raise
+    return con
 
 
 def _ledger_beside(policy: Any) -> Path:
@@ -107,22 +123,12 @@ def _ledger_beside(policy: Any) -> Path:
     )
 
 
-def _login() -> str:
+def login() -> str:
+    """The name that the operating system knows the present user by."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
         return "unknown"
-
-
-class AskedFor(TypedDict, total=False):
-    """What a query may be asked for with; see `Connection.query`."""
-
-    epsilon: Amount | None
-    delta: Amount | None
-    max_groups: int | None
-    target_error: Amount | None
-    confidence: Amount | None
-    dialect: str | None
 
 
 class Connection:
@@ -139,10 +145,14 @@ class Connection:
     ProgrammingError = errors.ProgrammingError
     NotSupportedError = errors.NotSupportedError
 
-    def __init__(self, engine: Engine, epsilon: Any = None, dialect: str = "duckdb") -> None:
-        self._engine = engine
+    def __init__(
+        self, engine: Engine, epsilon: Any = None, dialect: str = "duckdb", *, replay: bool = True
+    ) -> None:
+        self._engine = self._asking = engine
+        self._held: Reservation | None = None
         self._epsilon = epsilon
         self._dialect = dialect
+        self._replay = replay
         self._closed = False
 
     @property
@@ -150,7 +160,7 @@ class Connection:
         """The engine behind this connection. Raises InterfaceError once it is closed."""
         if self._closed:
             raise InterfaceError("the connection is closed", hint="dpsql.connect(…) opens another")
-        return self._engine
+        return self._asking
 
     def cursor(self) -> Cursor:
         """A new cursor."""
@@ -169,9 +179,10 @@ class Connection:
         epsilon: Amount | None = None,
         delta: Amount | None = None,
         max_groups: int | None = None,
-        target_error: Amount | None = None,
+        target_error: Amount | Share | None = None,
         confidence: Amount | None = None,
         dialect: str | None = None,
+        replay: bool | None = None,
     ) -> Result:
         """The private answer to a SELECT.
 
@@ -180,15 +191,24 @@ class Connection:
         that the policy does not declare; by default it is spent in proportion to the loss.
         `max_groups` lowers the number of groups of a privacy unit that count. `target_error` asks for an accuracy
         instead of a loss: the query gets the least ε at which the noise of each value is at most that, in its own
-        units, with probability `confidence`, 0.95 unless stated. The query may say all of these itself,
+        units, with probability `confidence`, 0.95 unless stated. As a part of each released value, "5%" up to "50%", it
+        is met in several releases, each charged, together at most what one query may lose; where it cannot be, the last
+        of them is the answer, and `receipt.notices` says so. The query may say all of these itself,
         `SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) …`: that goes before what `connect` was told, and
         is refused beside another value here. `dialect` is that of the text: it is put into DuckDB's SQL, and refused
         where that is not known to mean the same.
+
+        What was released before for the same plan, parameters, loss and data version is answered again, free, whoever
+        asked for it and in whatever words: noise is not drawn anew, so asking often tells no more. What is done with
+        a release, as ORDER BY, HAVING and arithmetic, may differ. `replay=False` asks for a release with noise of its
+        own, and is charged.
 
         Raises QueryRejected for what is not known to be safe and BudgetExhausted where the budget does
         not suffice, both before anything is read or charged; BackendError if the engine fails after
         the charge.
         """
+        from dpsql.relative import answer
+
         asked = self._asked(
             sql,
             parameters,
@@ -198,34 +218,38 @@ class Connection:
             target_error=target_error,
             confidence=confidence,
             dialect=dialect,
+            replay=replay,
         )
         with self.engine.backend.snapshot():
             prepared = self.engine.prepare(asked)
-            return self._explained(prepared).result() if prepared.explain else self.engine.answer(prepared)
+            return self._explained(prepared).result() if prepared.explain else answer(self.engine, prepared)
 
-    def explain(
+    def best(
         self,
         sql: str,
         parameters: Sequence[Value] = (),
         *,
-        epsilon: Amount | None = None,
-        delta: Amount | None = None,
         max_groups: int | None = None,
-        target_error: Amount | None = None,
-        confidence: Amount | None = None,
         dialect: str | None = None,
-    ) -> Explanation:
-        """The plan with its proofs and its price; charges nothing and reads nothing private."""
-        asked = self._asked(
-            sql,
-            parameters,
-            epsilon=epsilon,
-            delta=delta,
-            max_groups=max_groups,
-            target_error=target_error,
-            confidence=confidence,
-            dialect=dialect,
-        )
+    ) -> Result:
+        """The most accurate answer that follows from what was released before, at no charge.
+
+        All releases of the same statistics, whatever their loss, are put together by their inverse variances, and
+        `intervals` are those of what comes out; of what is chosen or shown by its noise, as medians and keys that the
+        policy does not know, there is the first release. Whoever may ask gets it, as `query` does.
+
+        Raises QueryRejected with code "nothing_released" where nothing was.
+        """
+        asked = self._asked(sql, parameters, max_groups=max_groups, dialect=dialect, replay=False)
+        with self.engine.backend.snapshot():
+            return self.engine.best(asked)
+
+    def explain(self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[AskedFor]) -> Explanation:
+        """The plan with its proofs and its price; charges nothing and reads nothing private.
+
+        The arguments are those of `query`.
+        """
+        asked = self._asked(sql, parameters, **options)
         with self.engine.backend.snapshot():
             return self._explained(self.engine.prepare(asked))
 
@@ -234,9 +258,89 @@ class Connection:
 
         return Explanation.of(self.engine, prepared)
 
-    def budget(self) -> dict[str, BudgetState]:
-        """Where the budget of each private table stands."""
-        return {state.table: state for state in self.engine.ledger.states()}
+    @overload
+    def budget(self) -> dict[str, BudgetState]: ...
+
+    @overload
+    def budget(
+        self, plan: str | Sequence[str], *, epsilon: Amount | None = None, dialect: str | None = None
+    ) -> Forecast: ...
+
+    def budget(
+        self,
+        plan: str | Sequence[str] | None = None,
+        *,
+        epsilon: Amount | None = None,
+        dialect: str | None = None,
+    ) -> dict[str, BudgetState] | Forecast:
+        """Where the budget of each private table stands, and, as "<table> for <analyst>", what its analyst may spend.
+
+        With a `plan` it says what the plan's queries would cost; `epsilon` is the loss of those that say none
+        themselves. Nothing private is read and nothing is charged. Raises QueryRejected for a query that would be
+        refused.
+        """
+        if plan is not None and self._held is not None:
+            raise ProgrammingError(
+                "a forecast is of whole budgets, and this session spends from what it has reserved",
+                code="slice_forecast",
+                hint="forecast before con.reserve(…); con.explain(sql) says what one query costs",
+            )
+        if plan is None:
+            return {state.name: state for state in self.engine.ledger.states()}
+        from dpsql.forecast import Forecast
+
+        texts = [plan] if isinstance(plan, str) else plan
+        asked = [self._asked(sql, (), dialect=dialect) for sql in texts]
+        if epsilon is not None:
+            loss = amount(epsilon)
+            asked = [replace(query, default=loss) for query in asked]
+        with self.engine.backend.snapshot():
+            return Forecast.of(self.engine, [self.engine.prepare(query) for query in asked])
+
+    def reserve(
+        self, *, epsilon: Amount, delta: Amount | None = None, tables: Iterable[str] | None = None
+    ) -> Reservation:
+        """Reserves a slice of the budget of each private table, or of those named, for this connection's queries.
+
+        It is charged at once and whole, durably, as one query with that `epsilon` and `delta` on the whole table would
+        be; δ is by default what goes with such a query. Until the reservation ends, all that this connection asks is
+        charged to the slice, and refused where it does not suffice; others cannot spend it. A `with` ends it, and so do
+        `Reservation.close` and `close`: what is not spent is given back then. It ends by itself, without anything given
+        back, where a budget begins anew. A policy's cap is for each query, within a slice too.
+
+        Raises BudgetExhausted, with nothing reserved, where a budget does not suffice; ProgrammingError, `slice_held`
+        while another reservation is open, `slice_table` for what is no private table.
+        """
+        from dpsql.reservation import reserved
+
+        loss, share = amount(epsilon), None if delta is None else amount(delta, "delta")
+        self._require_none_held()
+        return self._hold(reserved(self.engine, self._let_go, loss, share, tables))
+
+    def resume(self, number: int) -> Reservation:
+        """Takes up a reservation of the same analyst that is still open, by its number, as after a crash.
+
+        Raises ProgrammingError where there is none (`slice_closed`).
+        """
+        from dpsql.reservation import resumed
+
+        self._require_none_held()
+        return self._hold(resumed(self.engine, self._let_go, number))
+
+    def _require_none_held(self) -> None:
+        if self._held is not None:
+            raise ProgrammingError(
+                f"this connection has reserved a slice already: number {self._held.number}",
+                code="slice_held",
+                hint="close that first; or open another connection",
+            )
+
+    def _hold(self, held: Reservation) -> Reservation:
+        self._held, self._asking = held, replace(self._engine, within=held.number)
+        return held
+
+    def _let_go(self) -> None:
+        self._held, self._asking = None, self._engine
 
     def commit(self) -> None:
         """Does nothing: a charge is durable before its answer is seen."""
@@ -247,11 +351,15 @@ class Connection:
         self.engine  # noqa: B018
 
     def close(self) -> None:
-        """Closes the database and the ledger; the budget stays in the ledger's file."""
+        """Gives back what is reserved, and closes the database and the ledger; the budget stays in the ledger's file."""
         if not self._closed:
             self._closed = True
-            self._engine.backend.close()
-            self._engine.ledger.close()
+            try:
+                if self._held is not None:
+                    self._held.close()
+            finally:
+                self._engine.backend.close()
+                self._engine.ledger.close()
 
     def __enter__(self) -> Self:
         return self
@@ -261,124 +369,19 @@ class Connection:
     ) -> None:
         self.close()
 
-    def _asked(self, sql: str, parameters: Sequence[Value], **options: Any) -> Asked:
+    def _asked(self, sql: str, parameters: Sequence[Value], **options: Unpack[AskedFor]) -> Asked:
         from dpsql.prepared import Asked
 
         self.engine  # noqa: B018  (refuses a closed connection)
         return Asked.of(
             sql,
             parameters,
-            **options | {"dialect": options["dialect"] or self._dialect},
+            epsilon=options.get("epsilon"),
+            delta=options.get("delta"),
+            max_groups=options.get("max_groups"),
+            target_error=options.get("target_error"),
+            confidence=options.get("confidence"),
+            dialect=options.get("dialect") or self._dialect,
+            replay=self._replay if (replay := options.get("replay")) is None else replay,
             default=self._epsilon,
         )
-
-
-class Cursor:
-    """A PEP 249 cursor over one answer at a time."""
-
-    arraysize = 1
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self._result: Result | None = None
-        self._next = 0
-        self._closed = False
-
-    def execute(self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[AskedFor]) -> Self:
-        """Answers a query; see `Connection.query`."""
-        self._open()
-        self._result = None
-        self._result = self.connection.query(sql, parameters, **options)
-        self._next = 0
-        return self
-
-    def executemany(self, sql: str, parameters: Sequence[Sequence[Value]]) -> None:
-        """Always refused: each run would be charged for itself."""
-        raise NotSupportedError(
-            "executemany is for writing, and dpsql only reads",
-            code="executemany",
-            hint="call execute for each set of parameters; every answer is charged",
-        )
-
-    def callproc(self, name: str, parameters: Sequence[Value] = ()) -> None:
-        """Always refused: there are no stored procedures."""
-        raise NotSupportedError("there are no stored procedures", code="callproc")
-
-    @property
-    def result(self) -> Result:
-        """The answer with its intervals and receipt. Raises InterfaceError before `execute`."""
-        self._open()
-        if self._result is None:
-            raise InterfaceError("no query has been answered on this cursor", hint="call execute first")
-        return self._result
-
-    @property
-    def description(self) -> tuple[tuple[str, str, None, None, None, None, bool], ...] | None:
-        """Name and engine type of each column, in PEP 249's sevenfold shape; None before `execute`."""
-        if self._result is None:
-            return None
-        columns = zip(self._result.columns, self._result.types, strict=True)
-        return tuple((name, kind, None, None, None, None, True) for name, kind in columns)
-
-    @property
-    def rowcount(self) -> int:
-        """The number of rows of the answer, or -1 before `execute`."""
-        return -1 if self._result is None else len(self._result)
-
-    def fetchone(self) -> tuple[Value, ...] | None:
-        """The next row, or None."""
-        rows = self.fetchmany(1)
-        return rows[0] if rows else None
-
-    def fetchmany(self, size: int | None = None) -> list[tuple[Value, ...]]:
-        """The next `size` rows, by default `arraysize`."""
-        wanted = self.arraysize if size is None else size
-        if wanted < 0:
-            raise ProgrammingError("size is not negative", code="size")
-        rows = list(self.result.rows[self._next : self._next + wanted])
-        self._next += len(rows)
-        return rows
-
-    def fetchall(self) -> list[tuple[Value, ...]]:
-        """All rows that are left."""
-        return self.fetchmany(len(self.result))
-
-    def df(self, *, intervals: bool = False, confidence: float = 0.95) -> pandas.DataFrame:
-        """The whole answer as a pandas DataFrame, with `intervals` their ends beside the values."""
-        return self.result.df(intervals=intervals, confidence=confidence)
-
-    def pl(self, *, intervals: bool = False, confidence: float = 0.95) -> polars.DataFrame:
-        """The whole answer as a polars DataFrame, with `intervals` their ends beside the values."""
-        return self.result.pl(intervals=intervals, confidence=confidence)
-
-    def to_arrow_table(self, *, intervals: bool = False, confidence: float = 0.95) -> pyarrow.Table:
-        """The whole answer as an Arrow table, with `intervals` their ends beside the values."""
-        return self.result.to_arrow_table(intervals=intervals, confidence=confidence)
-
-    def setinputsizes(self, sizes: Sequence[Any]) -> None:
-        """Does nothing, as PEP 249 allows."""
-
-    def setoutputsize(self, size: int, column: int | None = None) -> None:
-        """Does nothing, as PEP 249 allows."""
-
-    def close(self) -> None:
-        """Makes the cursor unusable."""
-        self._closed = True
-        self._result = None
-
-    def __iter__(self) -> Iterator[tuple[Value, ...]]:
-        while (row := self.fetchone()) is not None:
-            yield row
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _open(self) -> None:
-        if self._closed:
-            raise InterfaceError("the cursor is closed")
-        self.connection.engine  # noqa: B018  (refuses a closed connection)

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dpsql.accounting import Quote
 from dpsql.accuracy import predicted_half_width
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.within import WITHIN
 from dpsql.analysis.choose import Measured, MeasuredBlock, predicted_std, statistic_of
 from dpsql.analysis.clamps import Clamp
+from dpsql.analysis.confine import worded
 from dpsql.analysis.keys import KeyTosses
 from dpsql.analysis.stability import describe
 from dpsql.engine import Engine
@@ -30,11 +32,13 @@ from dpsql.plan.nodes import (
     SetOperation,
     Values,
     inputs,
+    private_scans,
 )
 from dpsql.plan.steps import steps
-from dpsql.plan.tables import Scan
+from dpsql.plan.tables import Scan, UnitKind
 from dpsql.plan.words import ordered, phrase
 from dpsql.prepared import Prepared, PreparedRelease
+from dpsql.relative import STEPS
 from dpsql.result import Receipt, Result
 from dpsql.target import CONFIDENCE
 
@@ -70,11 +74,11 @@ def _lines(engine: Engine, prepared: Prepared) -> Iterator[str]:
     for scalar in (step for step in steps(prepared.post) if isinstance(step, Scalar)):
         yield f"First {scalar}"
         yield from _post(engine, prepared, scalar.post, "  ")
-    for number, release in enumerate(prepared.releases, 1):
+    for number, (release, shown) in enumerate(zip(prepared.releases, prepared.shown, strict=True), 1):
         several = len(prepared.releases) > 1
         yield ""
         yield f"Measured{f' in release {number}' * several}"
-        yield from _measurements(release, _confidence(prepared))
+        yield from _measurements(release, shown, _confidence(prepared))
     for number, release in enumerate(prepared.releases, 1):
         yield ""
         yield f"SQL sent to the engine{f' for release {number}' * (len(prepared.releases) > 1)}"
@@ -121,6 +125,9 @@ def _release(engine: Engine, prepared: Prepared, released: Release, indent: str)
         enforced += f" in at most {_many(bound.groups, 'group')}"
         enforced += ", enforced" if bound.limited else ""
     yield f"{indent}   │  contribution: {enforced}; neighbours: {engine.policy.neighbors}"
+    for scan in private_scans(analysis.release.input):
+        if scan.confined:
+            yield f"{indent}   │  part: {_confined(scan, engine.policy.privacy_unit)}"
     for index, key in enumerate(released.keys):
         yield f"{indent}   │  key {phrase(key.expr)}: {_domain(part, index)}"
     for index, measure in enumerate(analysis.measures):
@@ -128,6 +135,15 @@ def _release(engine: Engine, prepared: Prepared, released: Release, indent: str)
         grid = "" if lattice is None else f", summed in steps of {_number(lattice.step)}"
         yield f"{indent}   │  x{index} = {phrase(measure.expr)} in {measure.interval}{grid}"
     yield from _tree(engine, prepared, released.input, indent + "      ")
+
+
+def _confined(scan: Scan, unit: str) -> str:
+    """What is read of a table, and whose rows do not count for it."""
+    read = f"of {scan.table} {' and '.join(map(str, scan.confined))} alone is read"
+    if scan.unit.kind is not UnitKind.COLUMN:
+        return read
+    names = " and of ".join(side.column.name for side in scan.confined)
+    return f"{read}; a {unit} with several values of {names}, or none, does not count"
 
 
 def _domain(part: PreparedRelease, index: int) -> str:
@@ -196,7 +212,7 @@ def _confidence(prepared: Prepared) -> float:
     return float(CONFIDENCE if target is None else target.confidence)
 
 
-def _measurements(part: PreparedRelease, confidence: float) -> Iterator[str]:
+def _measurements(part: PreparedRelease, shown: Measured, confidence: float) -> Iterator[str]:
     plan = part.plan
     if plan.best is not None:
         chosen, (item,) = plan.best, part.release.aggregations
@@ -208,17 +224,13 @@ def _measurements(part: PreparedRelease, confidence: float) -> Iterator[str]:
         yield f"  which groups are shown: {plan.selection.mechanism.describe()}"
     elif not plan.blocks and not plan.ranked:
         yield "  nothing: the group keys are public"
-    for measured in plan.blocks:
-        noise = f"{_norms(measured)}, {measured.mechanism.describe()} (in steps)"
-        if measured.clamp is not None:
-            noise = f"clamp learnt; where it is what is expected, {noise}"
-        yield f"  {measured.block.name}: {noise}"
+    yield from _blocks(plan, shown)
     for clamp in plan.clamps:
         yield f"  {_clamp(plan, clamp)}"
     for ranked in plan.ranked:
         yield f"  x{ranked.measure} at rank {float(ranked.rank):g}: {ranked.mechanism.describe()} (in steps of rank)"
     for item in part.release.aggregations:
-        yield f"  {_call(item)}: {_expected(plan, item, confidence)}"
+        yield f"  {_call(item)}: {_expected(shown, item, confidence)}"
     for candidate in plan.candidates[1:]:
         ratio = math.exp(min(candidate.score - plan.candidates[0].score, 700.0))  # still a float
         worse = (
@@ -227,6 +239,18 @@ def _measurements(part: PreparedRelease, confidence: float) -> Iterator[str]:
             else "the units in a group that is shown half of the time"
         )
         yield f"  not chosen: {candidate.name}, with {ratio:.2f} times {worse}"
+
+
+def _blocks(plan: Measured, shown: Measured) -> Iterator[str]:
+    """What is noised together, and whether it is made to agree with other releases after that."""
+    for measured, after in zip(plan.blocks, shown.blocks, strict=True):
+        noise = f"{_norms(measured)}, {measured.mechanism.describe()} (in steps)"
+        if measured.clamp is not None:
+            noise = f"clamp learnt; where it is what is expected, {noise}"
+        agrees = "; then totals are made to agree with their parts by least squares, free" * (
+            measured != after
+        )
+        yield f"  {measured.block.name}: {noise}{agrees}"
 
 
 def _clamp(plan: Measured, clamp: Clamp) -> str:
@@ -269,20 +293,51 @@ def _expected(plan: Measured, item: Aggregation, confidence: float) -> str:
 
 def _price(engine: Engine, prepared: Prepared) -> Iterator[str]:
     yield "Price"
-    if not prepared.charges:
+    several = len(prepared.releases) > 1
+    for number, part in enumerate(prepared.releases, 1):
+        if part.recalled is not None:
+            what = f"release {number}" if several else "the release"
+            yield f"  {what} was made before (ledger entry {', '.join(map(str, part.recalled.entries))}): replayed free"
+        if part.refinement is not None:
+            what = f"release {number}" if several else "the release"
+            yield (
+                f"  {what} refines one that was made before (ledger entry {part.refinement.entry}): "
+                "charged the difference"
+            )
+    if not prepared.bills:
         yield "  nothing"
         return
-    if prepared.terms.target is not None:
-        yield f"  asked for {prepared.terms.target}: ε = {float(prepared.terms.epsilon):g} is the least that keeps to it"
+    yield from _asked(engine, prepared)
     for quote in engine.quote(prepared):
         account = engine.account(quote.table)
         unit = account.accountant.symbol
         loss, left = float(quote.spend.loss_fraction), float(quote.left.loss_fraction)
         verdict = "" if quote.fits else "; REFUSED: the budget does not suffice"
         yield (
-            f"  {quote.table}: {unit} = {loss:.4g} and δ = {float(quote.spend.delta_fraction):.3g}, "
+            f"  {_part(prepared, quote)}: {unit} = {loss:.4g} and δ = {float(quote.spend.delta_fraction):.3g}, "
             f"as for ε = {float(prepared.terms.epsilon):g}; left {unit} = {left:.4g}{verdict}"
         )
+
+
+def _asked(engine: Engine, prepared: Prepared) -> Iterator[str]:
+    """The accuracy that was asked for, and what of its price is known before anything is released."""
+    target, epsilon = prepared.terms.target, float(prepared.terms.epsilon)
+    if target is None:
+        return
+    if target.share is None:
+        yield f"  asked for {target}: ε = {epsilon:g} is the least that keeps to it"
+        return
+    most, whose = engine.search(prepared, target).most()
+    yield f"  asked for {target}: what that takes follows from released values, and is not known before"
+    yield f"  first step: ε = {epsilon:g}, where nothing was released before; at most {STEPS} steps"
+    yield f"  all steps together: at most as for ε = {float(most):g}, {whose}; less where the target is met or out of reach"
+
+
+def _part(prepared: Prepared, quote: Quote) -> str:
+    """The account that is charged, and the part of its table in words."""
+    name = f"{quote.table} for {quote.analyst}" if quote.analyst else quote.table
+    part = worded(quote.box, [part.plan.analysis.release for part in prepared.releases])
+    return f"{name}, {part} alone" if part else name
 
 
 def _many(count: int, what: str) -> str:

@@ -1,8 +1,8 @@
-"""How a loss is asked for: numbers from a program to exact fractions."""
+"""How a loss is asked for and shown: numbers from a program to exact fractions, and fractions as short text."""
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
 from dpsql.errors import LossError
@@ -46,3 +46,16 @@ def _fraction(value: Amount) -> Fraction | None:
     if not decimal.is_finite() or abs(decimal.adjusted()) > MOST_DIGITS:
         return None
     return Fraction(decimal)
+
+
+def rounded(value: Fraction, digits: int = 3, *, up: bool = False) -> str:
+    """At most so many significant digits, rounded down, or up.
+
+    >>> rounded(Fraction(2719, 1000)), rounded(Fraction(2711, 1000), up=True), rounded(Fraction(1, 10**8))
+    ('2.71', '2.72', '1e-8')
+    """
+    context = Context(prec=digits, rounding=ROUND_CEILING if up else ROUND_FLOOR)
+    number = context.divide(Decimal(value.numerator), Decimal(value.denominator)).normalize(context)
+    if -4 <= number.adjusted() <= 6:
+        return format(number, "f")
+    return format(number, "e").replace("e+", "e")

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypeVar
 
 from dpsql.accounting.events import Composed, Event
+from dpsql.accounting.ledger import Bill
+from dpsql.accounting.parts import Box
+from dpsql.analysis.agreement import agreed, agreements
 from dpsql.analysis.choose import Measured
 from dpsql.analysis.clamps import Clamp
+from dpsql.analysis.confine import boxes
 from dpsql.analysis.keys import KeyTosses
 from dpsql.analysis.price import Price
 from dpsql.errors import LossError, ProgrammingError, QueryRejected
 from dpsql.loss import Amount, amount
 from dpsql.parameters import bound
 from dpsql.plan.nodes import Post, Release, released_columns
+from dpsql.plan.steps import Known, resolved, together
 from dpsql.plan.types import Value
+from dpsql.recall.refining import Beside, Coupled
+from dpsql.release import ReleasedTable
 from dpsql.sql.dialect import DUCKDB
-from dpsql.sql.emit import Statement
+from dpsql.sql.emit import Statement, emit
 from dpsql.sql.options import Options
 from dpsql.sql.post import ORDINAL, Copies, Originals
-from dpsql.target import CONFIDENCE, Target, confidence_amount, error_amount
+from dpsql.target import CONFIDENCE, Error, Share, Target, confidence_amount, error_amount
 
-Number = TypeVar("Number", Fraction, int)
+_Said = TypeVar("_Said")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +38,7 @@ class Asked:
     """A query as it is asked: its text, parameters, loss or accuracy, and own contribution bound.
 
     `default` is the loss of a query that is asked with none, nor with an accuracy, and says none itself. `dialect`
-    is that of the text.
+    is that of the text. `replay` says that what was released before may be answered again.
     """
 
     sql: str
@@ -41,8 +48,9 @@ class Asked:
     max_groups: int | None = None
     default: Fraction | None = None
     dialect: str = DUCKDB
-    target_error: Fraction | None = None
+    target_error: Error | None = None
     confidence: Fraction | None = None
+    replay: bool = True
 
     @classmethod
     def of(
@@ -53,19 +61,22 @@ class Asked:
         epsilon: Amount | None,
         delta: Amount | None,
         max_groups: int | None,
-        target_error: Amount | None,
+        target_error: Amount | Share | None,
         confidence: Amount | None,
         dialect: str,
         default: Fraction | None,
+        replay: bool = True,
     ) -> Asked:
         """A query as a program asks it.
 
         Raises LossError for a number that is no loss, delta or accuracy, ProgrammingError for a text, parameter or
-        bound that is none, QueryRejected for an accuracy relative to the answer.
+        bound that is none.
         """
         if not isinstance(sql, str):
             raise ProgrammingError(f"a query is text, not {type(sql).__name__}", code="query_type")
         loss = None if epsilon is None else amount(epsilon)
+        if type(replay) is not bool:
+            raise ProgrammingError("replay is True or False", code="replay")
         if max_groups is not None and (type(max_groups) is not int or max_groups < 1):
             raise ProgrammingError("max_groups is a whole number from 1", code="max_groups")
         part = None if delta is None else amount(delta, "delta")
@@ -81,6 +92,7 @@ class Asked:
             dialect,
             None if target_error is None else error_amount(target_error),
             None if confidence is None else confidence_amount(confidence),
+            replay,
         )
 
 
@@ -95,6 +107,11 @@ class Terms:
     delta: Fraction | None
     max_groups: int | None
     target: Target | None = None
+
+    @property
+    def promised(self) -> bool:
+        """Whether an error was promised beforehand, which is that of the noise of one release."""
+        return self.target is not None and self.target.share is None
 
     def targeted(self) -> dict[str, str] | None:
         """The target and the loss that was found for it, for a receipt."""
@@ -160,7 +177,7 @@ def _loss(asked: Asked, options: Options) -> Fraction | Target:
     return epsilon
 
 
-def _agreed(name: str, called: Number | None, written: Number | None) -> Number | None:
+def _agreed(name: str, called: _Said, written: _Said) -> _Said:
     if called is not None and written is not None and called != written:
         raise QueryRejected(
             f"the query says one {name}, and the call says another",
@@ -171,14 +188,60 @@ def _agreed(name: str, called: Number | None, written: Number | None) -> Number 
 
 
 @dataclass(frozen=True, slots=True)
+class Recalled:
+    """A release that was made before, or several put together: the table, and the first ledger entry of each charge."""
+
+    table: ReleasedTable
+    entries: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refinement:
+    """How a release is made from one that was made before with more noise; `number` is that of the ledger.
+
+    That one is in `table`, and was paid for by `entry`, as `paid` says with all that it refines itself.
+    """
+
+    number: int
+    entry: int
+    table: ReleasedTable
+    law: Coupled | Beside
+    paid: Event
+
+    def whole(self, event: Event) -> Event:
+        """What both have cost; `event` is that of a release at the whole price."""
+        return event if isinstance(self.law, Coupled) else Composed((self.paid, self.law.event))
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedRelease:
-    """One release of a statement: what is measured of which tables, and what it may spend."""
+    """One release of a statement: what is measured of which tables, and what it may spend.
+
+    `recalled` is the release that was made before and is answered again, `refinement` how it is made from an earlier
+    one; both are None where it is made anew.
+    """
 
     release: Release
     tables: tuple[str, ...]
     plan: Measured
     statement: Statement
     price: Price
+    recalled: Recalled | None = None
+    refinement: Refinement | None = None
+
+    @property
+    def event(self) -> Event | None:
+        """What is charged: nothing for what was charged before."""
+        if self.recalled is not None:
+            return None
+        return self.plan.event if self.refinement is None else self.refinement.law.event
+
+    def statement_with(self, values: Known) -> Statement:
+        """The statement in which values of earlier answers stand."""
+        if not values:
+            return self.statement
+        plan = self.plan
+        return emit(resolved(plan.analysis, values), plan.ranked, plan.best, plan.clamps)
 
     @property
     def columns(self) -> list[tuple[str, str]]:
@@ -236,7 +299,8 @@ class Prepared:
     """All that is decided about a query before anything is charged or any private row is read.
 
     `releases` are in the order in which they are answered; there are none where the query reads
-    nothing private. `post_sql` is what is done with them, over the tables that `above` names.
+    nothing private. `post_sql` is what is done with them, over the tables that `above` names. `known` are the
+    values of queries over what was released before.
     """
 
     asked: Asked
@@ -246,6 +310,7 @@ class Prepared:
     releases: tuple[PreparedRelease, ...]
     above: Copies | Originals
     post_sql: str
+    known: Known = field(default_factory=dict, hash=False)
 
     @property
     def only(self) -> PreparedRelease:
@@ -279,18 +344,38 @@ class Prepared:
         return [mechanism for release in self.releases for mechanism in release.mechanisms]
 
     @property
-    def event(self) -> Event | None:
-        """Everything that is released, as one event."""
-        return _composed([release.plan.event for release in self.releases])
+    def shown(self) -> list[Measured]:
+        """The plans of what is shown of each release: where totals agree with their parts, with the noise after that."""
+        last = together(self.post)
+        plans = {part.release: part.plan for part in self.releases}
+        read = [plans[release] for release in last]
+        return list((plans | dict(zip(last, agreed(read, agreements(read)), strict=True))).values())
 
     @property
-    def charges(self) -> dict[str, Event]:
-        """What each table is charged; nothing for one of which public keys alone are asked."""
-        events = {
-            table: _composed([release.plan.event for release in self.releases if table in release.tables])
-            for table in self.tables
-        }
-        return {table: event for table, event in events.items() if event is not None}
+    def replayed(self) -> tuple[int, ...]:
+        """The ledger's entries that paid for what is answered again."""
+        found = [part.recalled.entries for part in self.releases if part.recalled is not None]
+        return tuple(dict.fromkeys(entry for entries in found for entry in entries))
+
+    @property
+    def refines(self) -> tuple[Refinement, ...]:
+        """Those that were made before with more noise, and are refined."""
+        return tuple(part.refinement for part in self.releases if part.refinement is not None)
+
+    @property
+    def event(self) -> Event | None:
+        """Everything that is released now, as one event."""
+        return _composed([release.event for release in self.releases])
+
+    @property
+    def bills(self) -> tuple[Bill, ...]:
+        """What is charged to each part of a table: the releases that read one and the same part together."""
+        read: dict[tuple[str, Box], list[Event | None]] = {}
+        for release in self.releases:
+            for table, box in boxes(release.plan.analysis.release).items():
+                read.setdefault((table, box), []).append(release.event)
+        events = ((table, _composed(parts), box) for (table, box), parts in read.items())
+        return tuple(Bill(table, event, box) for table, event, box in events if event is not None)
 
 
 def _composed(events: Sequence[Event | None]) -> Event | None:

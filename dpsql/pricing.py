@@ -9,6 +9,7 @@ Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3 (compositio
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
@@ -25,8 +26,11 @@ def prices(
     account_of: Callable[[str], Account],
     epsilon: Fraction,
     delta: Fraction | None,
+    refined: Callable[[Sequence[str]], bool],
 ) -> list[Price]:
     """The price of each release; `delta` is what was asked for, None for a share like the loss's.
+
+    `refined` says of the tables that a release reads whether it may be refined given its noise.
 
     A release has a share for each of its aggregates: at equal scores of all aggregates, the least
     mean of the logs of their errors. Raises QueryRejected with code "epsilon_small" where a share is
@@ -40,7 +44,10 @@ def prices(
     }
     accounts = {table: account_of(table) for table in totals}
     return [
-        _price([(accounts[table], Fraction(weight, totals[table])) for table in read], epsilon, delta)
+        replace(
+            _price([(accounts[table], Fraction(weight, totals[table])) for table in read], epsilon, delta),
+            refined=refined(read),
+        )
         for weight, read in zip(weights, tables, strict=True)
     ]
 
@@ -79,6 +86,11 @@ def _epsilon(account: Account, epsilon: Fraction, share: Fraction) -> Fraction:
 def _units(account: Account, epsilon: Fraction, share: Fraction) -> int:
     """That share of what a release at the loss spends, in units."""
     return int(account.accountant.cost(Pure(epsilon)).loss * share)
+
+
+def proportional_delta(account: Account, epsilon: Fraction) -> Fraction:
+    """The δ that a query on that account's table spends with that loss where it asks for none."""
+    return _short(_delta(account, epsilon))
 
 
 def _delta(account: Account, epsilon: Fraction) -> Fraction:

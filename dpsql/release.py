@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis.analyse import Analysis
@@ -19,6 +19,7 @@ from dpsql.analysis.domains import product
 from dpsql.analysis.keys import KeyTosses
 from dpsql.analysis.ranks import Window
 from dpsql.backends import Exact
+from dpsql.errors import InternalError
 from dpsql.mechanisms import Entropy
 from dpsql.plan.nodes import Aggregation, released_columns
 from dpsql.plan.types import Value
@@ -53,11 +54,10 @@ def release(plan: Measured, statement: Statement, exact: Exact, entropy: Entropy
     passed the selection; their order is that of the keys, or that in which they were chosen.
     Source: Dwork, Roth 2014, Theorems 3.6 and 3.16, Proposition 2.1 (post-processing).
     """
-    columns = tuple((column.name, column.type.value) for column in released_columns(plan.analysis.release))
     if plan.best is not None:
         keys, scores = _scores(plan.analysis, exact.reveal())
         best = [keys[index] for index in plan.best.choose(scores, entropy)]
-        return ReleasedTable(columns, tuple(best), ((),) * len(best), plan)
+        return table_of(plan, best, ((),) * len(best))
     groups = _groups(plan, statement, exact.reveal())
     if plan.clamps:
         plan, groups = _with_clamps(plan, groups, entropy)
@@ -77,10 +77,46 @@ def release(plan: Measured, statement: Statement, exact: Exact, entropy: Entropy
         )
         for group, cells in shown
     ]
-    rows = tuple(
-        (*group.keys, *_values(plan, cells)) for (group, _), cells in zip(shown, chosen, strict=True)
-    )
-    return ReleasedTable(columns, rows, tuple(chosen), plan)
+    return table_of(plan, [group.keys for group, _ in shown], chosen)
+
+
+class Refining(Protocol):
+    """How cells that were released are refined, block by block."""
+
+    def cells(self, block: int, exact: Sequence[int], before: Sequence[int], entropy: Entropy) -> list[int]:
+        """The refined cells of a block in all groups, from the exact ones and those that were released."""
+        ...
+
+
+def refined(
+    plan: Measured, measured: tuple[Statement, Exact], before: ReleasedTable, law: Refining, entropy: Entropy
+) -> ReleasedTable:
+    """The released table of the same groups with less noise; `measured` are a statement and what it gave.
+
+    Claim: both tables together are as private as the law says.
+    Why: the exact cells are those of the first release, and each is refined for itself.
+    """
+    statement, exact = measured
+    groups = _groups(plan, statement, exact.reveal())
+    keys = [group.keys for group in groups]
+    if keys != [row[: statement.keys] for row in before.rows]:
+        raise InternalError("a release is refined for the groups that it has", code="release")
+    columns: list[list[tuple[int, ...]]] = []
+    for place, part in enumerate(plan.blocks):
+        cells = part.block.cells
+        true = [cell.exact(group.moments) for group in groups for cell in cells]
+        old = [cell for row in before.cells for cell in row[place]]
+        drawn = iter(law.cells(place, true, old, entropy))
+        columns.append([tuple(next(drawn) for _ in cells) for _ in groups])
+    return table_of(plan, keys, [tuple(column[index] for column in columns) for index in range(len(groups))])
+
+
+def table_of(plan: Measured, keys: Sequence[Keys], cells: Sequence[Cells]) -> ReleasedTable:
+    """The released table that follows from what was released: its keys and its noisy cells, row by row."""
+    columns = tuple((column.name, column.type.value) for column in released_columns(plan.analysis.release))
+    values = [() if plan.best is not None else _values(plan, found) for found in cells]
+    rows = tuple((*key, *value) for key, value in zip(keys, values, strict=True))
+    return ReleasedTable(columns, rows, tuple(cells), plan)
 
 
 def _scores(analysis: Analysis, rows: Sequence[tuple[Any, ...]]) -> tuple[tuple[Keys, ...], list[int]]:

@@ -36,7 +36,9 @@ class Receipt:
 
     `plan` is the digest of the plan, `mechanisms` says what was noised and how, `loss` is the event as
     the accountant saw it, `entries` are the ledger's. `target` is the accuracy that was asked for, with the ε that
-    was found for it; None where the loss was asked for.
+    was found for it; None where the loss was asked for. `replayed` are the ids of the ledger's entries that paid, at
+    an earlier time, for what was answered again, `refined` those that paid for what was answered with less noise.
+    `notices` say what of the question the answer falls short of.
     """
 
     query: str
@@ -51,6 +53,9 @@ class Receipt:
     entries: tuple[dict[str, Any], ...]
     versions: dict[str, str]
     target: dict[str, str] | None = None
+    replayed: tuple[int, ...] = ()
+    refined: tuple[int, ...] = ()
+    notices: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The receipt as JSON-serialisable data."""
@@ -81,6 +86,7 @@ class Result:
     _interval_of: IntervalOf = field(repr=False, compare=False)
     _bounded: tuple[bool, ...] = field(default=(), repr=False, compare=False)
     _counts: tuple[bool, ...] = field(default=(), repr=False, compare=False)
+    _branches: tuple[int, ...] = field(default=(), repr=False, compare=False)
 
     def intervals(self, confidence: float = 0.95) -> tuple[tuple[Ends, ...], ...]:
         """For each cell, an interval that holds the value without noise with that probability.
@@ -96,6 +102,11 @@ class Result:
             tuple(self._interval_of(row, column, confidence) for column in range(len(self.columns)))
             for row in range(len(self.rows))
         )
+
+    @property
+    def branches(self) -> tuple[int, ...]:
+        """For each row, which part of a UNION ALL of releases it comes from; empty where rows have no one origin."""
+        return self._branches
 
     def _beside(self, confidence: float) -> Result:
         """The answer with both ends of its interval after each column that has intervals."""
@@ -162,6 +173,7 @@ class Result:
             "DATE": pyarrow.date32(),
             "TIMESTAMP": pyarrow.timestamp("us"),
         }
+        types |= {f"{kind}[]": pyarrow.list_(of) for kind, of in types.items()}
         arrays = [
             pyarrow.array(values, types.get(kind))
             for values, kind in zip(self._series(), self.types, strict=True)
@@ -206,10 +218,7 @@ class Result:
     def __str__(self) -> str:
         cells = self.texts()
         numbers = [kind in ("BIGINT", "DOUBLE", "HUGEINT") for kind in self.types]
-        widths = [max(map(len, column)) for column in zip(self.columns, *cells, strict=True)]
-        lines = [_line(self.columns, widths, numbers), "─" * (sum(widths) + 2 * (len(widths) - 1))]
-        lines += [_line(row, widths, numbers) for row in cells]
-        return "\n".join(lines)
+        return "\n".join([*aligned(self.columns, cells, numbers), *self.receipt.notices])
 
     def _repr_html_(self) -> str:
         import html
@@ -219,7 +228,8 @@ class Result:
             "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
             for row in self.texts()
         )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        notices = "".join(f"<p>{html.escape(notice)}</p>" for notice in self.receipt.notices)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notices}"
 
 
 def _nothing(_row: int, _column: int, _confidence: float) -> None:
@@ -249,6 +259,20 @@ def text(value: Value, scale: float | None = None) -> str:
         return f"{value:,.6g}" if abs(value) < 1e6 else f"{value:,.1f}"
     decimals = min(12, max(0, 1 - math.floor(math.log10(scale))))
     return f"{value:,.{decimals}f}"
+
+
+def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[bool]) -> list[str]:
+    r"""A table as lines of text with a rule under its heads, columns of `numbers` to the right.
+
+    >>> print(*aligned(("table", "ε"), [("visits", "1"), ("beds", "10")], (False, True)), sep="\n")
+    table    ε
+    ──────────
+    visits   1
+    beds    10
+    """
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    rule = "─" * (sum(widths) + 2 * (len(widths) - 1))
+    return [_line(heads, widths, numbers), rule, *(_line(row, widths, numbers) for row in rows)]
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) -> str:

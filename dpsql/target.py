@@ -5,46 +5,70 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.errors import LossError, QueryRejected
+from dpsql.errors import LossError
 from dpsql.loss import Amount, amount
 
 CONFIDENCE = Fraction(19, 20)
 """That of a target which names none."""
 _MOST = 1 - Fraction(1, 10**9)
+_LARGEST = Fraction(1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """An error that is a part of each released value, whatever its sign.
+
+    >>> str(Share(Fraction(1, 20)))
+    '5%'
+    """
+
+    of: Fraction
+
+    def __str__(self) -> str:
+        return f"{float(100 * self.of):.12g}%"
+
+
+Error = Fraction | Share
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """For each value of an answer: with probability `confidence` its noise is at most `error`.
 
-    >>> str(Target(Fraction(50), Fraction(19, 20)))
-    '±50 in 95% of answers'
+    >>> str(Target(Fraction(50), Fraction(19, 20))), str(Target(Share(Fraction(1, 50))))
+    ('±50 in 95% of answers', '±2% of each value in 95% of answers')
     """
 
-    error: Fraction
+    error: Error
     confidence: Fraction = CONFIDENCE
 
+    @property
+    def share(self) -> Share | None:
+        """The part of each value that its error may be, where that is what was asked for."""
+        return self.error if isinstance(self.error, Share) else None
+
     def __str__(self) -> str:
-        return f"±{float(self.error):g} in {float(100 * self.confidence):.12g}% of answers"
+        of = f"{self.error} of each value" if isinstance(self.error, Share) else f"{float(self.error):g}"
+        return f"±{of} in {float(100 * self.confidence):.12g}% of answers"
 
 
-def error_amount(value: Amount) -> Fraction:
-    """The exact error that was written. Raises LossError unless it is a finite number above zero.
+def error_amount(value: Amount | Share) -> Error:
+    """The exact error that was written, or the part of each value, as "5%".
 
-    A part of the answer, as "5%", is refused: QueryRejected with code "relative_target".
+    Raises LossError unless it is a finite number above zero, and a part unless it is at most a half, beyond which a
+    value tells little more than its sign.
+
+    >>> error_amount(50), error_amount("5%")
+    (Fraction(50, 1), Share(of=Fraction(1, 20)))
     """
+    if isinstance(value, Share):
+        return value
     if isinstance(value, str) and value.rstrip().endswith("%"):
-        raise relative_target()
+        share = amount(value.rstrip()[:-1].strip(), "target_error") / 100
+        if share > _LARGEST:
+            raise LossError("a target error is at most 50% of the values", hint='target_error="5%"')
+        return Share(share)
     return amount(value, "target_error")
-
-
-def relative_target() -> QueryRejected:
-    """The refusal of an error that is a part of the answer."""
-    return QueryRejected(
-        "an error cannot be asked for as a part of the answer: what it costs would depend on the answer",
-        code="relative_target",
-        hint="ask for a small epsilon first, then for an error in the value's own units: target_error=50",
-    )
 
 
 def confidence_amount(value: Amount) -> Fraction:

@@ -87,8 +87,8 @@ def test_every_table_that_is_read_is_charged() -> None:
     connection = world(person(1), setup=setup, tables={"visits": visits})
     for number, tables in enumerate(("people AS p JOIN visits AS v", "visits AS v JOIN people AS p"), 1):
         query = prepared(connection, f"SELECT COUNT(*) FROM {tables} ON p.id = v.id")
-        assert set(query.charges) == {"people", "visits"}
-        assert len(set(query.charges.values())) == 1
+        assert {bill.table for bill in query.bills} == {"people", "visits"}
+        assert len({bill.event for bill in query.bills}) == 1
         connection.query(query.asked.sql)
         assert {name: state.queries for name, state in connection.budget().items()} == {
             "people": number,

@@ -63,7 +63,7 @@ class Remembering:
 @contextmanager
 def engine(path: Path, question: Question) -> Iterator[Engine]:
     """dpsql's engine over the file, which scans it once for each statement."""
-    with dpsql.connect(path, policy=rules(question), ledger=":memory:") as connection:
+    with dpsql.connect(path, policy=rules(question), ledger=":memory:", replay=False) as connection:
         inner = connection.engine
         yield replace(inner, backend=Remembering(inner.backend, inner.backend.name, inner.backend.version))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dpsql.accounting.durable import replace_file
 from dpsql.accounting.ledger import Head
+from dpsql.accounting.rows import START
 from dpsql.errors import IntegrityError, OperationalError
 
 _MOST_BYTES = 200
@@ -58,3 +59,8 @@ def _explained(path: str | Path) -> Iterator[None]:
             code="anchor_unavailable",
             hint="check that its directory is there, and that this user may write it",
         ) from None
+
+
+def kept_head(anchor: Anchor | None) -> Head:
+    """The head that an anchor keeps; START without one."""
+    return (None if anchor is None else anchor.head()) or START

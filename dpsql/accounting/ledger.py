@@ -7,15 +7,17 @@ alone, so neighbouring databases leave the same bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from dpsql.accounting.accountants import Accountant, accountant_named
 from dpsql.accounting.budget import Budget
 from dpsql.accounting.events import Event
+from dpsql.accounting.kept import KeptRelease, NewRelease
+from dpsql.accounting.parts import WHOLE, Box
 from dpsql.accounting.spend import Spend
 from dpsql.errors import IntegrityError
 
@@ -28,9 +30,36 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+class Bill(NamedTuple):
+    """What is to be charged: an event, to the part of a table that its release reads."""
+
+    table: str
+    event: Event
+    box: Box = WHOLE
+
+
+class AccountKey(NamedTuple):
+    """Whose an account is: a table's, or, with an `analyst`, that analyst's at the table.
+
+    >>> str(AccountKey("visits")), str(AccountKey("visits", "ana"))
+    ('table visits', 'table visits for analyst ana')
+    """
+
+    table: str
+    analyst: str = ""
+
+    @property
+    def name(self) -> str:
+        """Whose account it is: the table's name, or "<table> for <analyst>"."""
+        return f"{self.table} for {self.analyst}" if self.analyst else self.table
+
+    def __str__(self) -> str:
+        return f"table {self.table}" + (f" for analyst {self.analyst}" if self.analyst else "")
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A table's budget, the accountant that keeps it, and the limit that follows."""
+    """An account's budget, the accountant that keeps it, and the limit that follows."""
 
     budget: Budget
     accountant: Accountant
@@ -45,22 +74,33 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One charge to one table, as the ledger keeps it for ever.
+    """One charge to one account, as the ledger keeps it for ever.
 
-    `charge` is the id of the first entry of the same charge, `number` counts the table's charges from 1,
-    `spent` is the table's total after this one, `budget` is the digest of the table's budget, `digest`
-    covers every other field and the `previous` entry's digest.
+    The account is that of `table` and `account_analyst` (empty: the table's own); `analyst` is who asked. `charge`
+    is the id of the first entry of the same charge, `number` counts the account's entries from 1, `kind` says what
+    the entry does (see below), `period` is that of a budget which renews, `box` the part of the table that the query
+    kept to (None: all of it), `slice` the number of the slice that the entry makes, spends from or ends. `spent` is the account's total after this one, `budget` is the digest of the account's
+    budget, `digest` covers every other field and the `previous` entry's digest.
+
+    A "charge" adds its spend to the total, and so does a "reserve", whose spend is then a slice's; a "draw" is charged
+    to a slice, so that the total stays; a "return" takes from the total what its slice has not spent; a "reset" begins
+    the account anew. The last has its reason in the details, and only a charge and a draw have an event.
     """
 
     id: int
     charge: int
     at: datetime
     table: str
+    account_analyst: str
     number: int
+    kind: str
+    period: str
+    box: str | None
+    slice: int | None
     analyst: str
     query: str
     query_digest: str
-    event: Event
+    event: Event | None
     spend: Spend
     spent: Spend
     limit: Spend
@@ -98,25 +138,37 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """What a charge would do to one table: its cost, what is left before it, whether it fits."""
+    """What a charge would do to one account: its cost, what is left of the part before it, whether it fits.
+
+    Of a charge within a `slice`, what is left is the slice's.
+    """
 
     table: str
     spend: Spend
     left: Spend
+    analyst: str = ""
+    box: Box = WHOLE
+    slice: int | None = None
+
+    @property
+    def key(self) -> AccountKey:
+        """Whose account it is."""
+        return AccountKey(self.table, self.analyst)
 
     @property
     def fits(self) -> bool:
-        """Whether the table can bear the cost."""
+        """Whether the account can bear the cost."""
         return self.spend.within(self.left)
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetState:
-    """Where a table's budget stands.
+    """Where an account's budget stands: a table's, or that of one `analyst` at it.
 
-    `queries` counts its charges, `remaining_epsilon` is the ε of the largest single ε-DP query that still
-    fits (rounded down), `spent_epsilon` the ε that the spend amounts to (rounded up). The two need not
-    add to `epsilon`: only under `pure` do epsilons add.
+    `spent` is the largest over its parts, with all that is reserved. `queries` counts its entries, `remaining_epsilon` is the ε of the largest
+    single ε-DP query that still fits the whole table (rounded down), `spent_epsilon` the ε that the spend amounts to
+    (rounded up). The two need not add to `epsilon`: only under `pure` do epsilons add. Of a budget that renews this is
+    about its `period`.
     """
 
     table: str
@@ -128,6 +180,40 @@ class BudgetState:
     queries: int
     remaining_epsilon: Fraction
     spent_epsilon: Fraction
+    analyst: str = ""
+    renewal: str | None = None
+    period: str = ""
+
+    @property
+    def key(self) -> AccountKey:
+        """Whose account it is."""
+        return AccountKey(self.table, self.analyst)
+
+    @property
+    def name(self) -> str:
+        """Whose budget it is, in words: the table's name, or "<table> for <analyst>"."""
+        return self.key.name
+
+
+@dataclass(frozen=True, slots=True)
+class SliceState:
+    """An open slice of an account: who holds it, how much it is, and how much of it is left."""
+
+    number: int
+    key: AccountKey
+    holder: str
+    limit: Spend
+    left: Spend
+
+
+Charges: TypeAlias = Mapping[str, Event] | Sequence[Bill]
+"""Events by the tables to which they are charged as a whole, or bills."""
+
+
+def bills(charges: Charges) -> list[Bill]:
+    """The bills, in the order in which they are charged."""
+    listed = [Bill(*item) for item in charges.items()] if isinstance(charges, Mapping) else list(charges)
+    return sorted(listed, key=lambda bill: (bill.table, str(bill.box)))
 
 
 class Ledger(Protocol):
@@ -135,21 +221,62 @@ class Ledger(Protocol):
 
     def charge(
         self,
-        charges: Mapping[str, Event],
+        charges: Charges,
         *,
         analyst: str,
         query: str,
         details: Mapping[str, Any] | None = None,
+        refines: Sequence[int] = (),
+        within: int | None = None,
     ) -> tuple[Entry, ...]:
-        """Commits one entry a table, in the tables' order, and returns them: all or none.
+        """Commits one entry for each account and part, in the order of their keys, and returns them: all or none.
 
-        When it returns, the entries outlive a crash. Raises BudgetExhausted, and writes nothing, if any
-        table's budget would be passed.
+        The accounts are those of the tables, and of the `analyst` at them where the policy gives any. When it
+        returns, the entries outlive a crash. Raises BudgetExhausted, and writes nothing, if any budget would be
+        passed on any part. `refines` are the numbers of kept releases of which these pay the refinement:
+        OperationalError (`release_refined`), and nothing is written, where one has been refined already.
+
+        `within` is the number of a slice of that analyst's, to which all of it is charged instead: BudgetExhausted if
+        the slice would be passed, OperationalError (`slice_closed`) where it holds nothing of an account.
         """
         ...
 
-    def dry_run(self, charges: Mapping[str, Event]) -> tuple[Quote, ...]:
-        """What `charge` would do now, one quote a table; writes nothing."""
+    def reserve(
+        self, charges: Charges, *, analyst: str, details: Mapping[str, Any] | None = None
+    ) -> tuple[Entry, ...]:
+        """Charges the same accounts as `charge` would, for a slice that the analyst may spend from after that.
+
+        All or none; the slice's number is the first entry's id. It ends with `give_back`, and in an account which
+        begins anew, by its period or a `reset`. BudgetExhausted, and nothing is written, where a budget would be
+        passed; ProgrammingError (`slice_part`) for a part of a table.
+        """
+        ...
+
+    def give_back(self, number: int, *, by: str) -> tuple[Entry, ...]:
+        """Ends a slice, and takes what it has not spent from what its accounts count as spent.
+
+        Returns one entry for each account where it is open: none where it has ended already.
+        """
+        ...
+
+    def slices(self) -> tuple[SliceState, ...]:
+        """The slices that are open in the accounts of the policy, in the order of their numbers and accounts."""
+        ...
+
+    def reset(self, table: str, *, by: str, reason: str, analyst: str = "") -> Entry:
+        """Begins the account of a table anew, or that of an analyst at it, and keeps who did it and why.
+
+        For owners alone: what is guaranteed from then on comes on top of what was guaranteed before. Raises
+        PolicyError (`no_budget`) where there is no such account, ProgrammingError without a reason.
+        """
+        ...
+
+    def dry_run(self, charges: Charges, *, analyst: str = "", within: int | None = None) -> tuple[Quote, ...]:
+        """What `charge` would do now, one quote an entry; writes nothing."""
+        ...
+
+    def after(self, charges: Charges, *, analyst: str = "") -> tuple[BudgetState, ...]:
+        """Where the accounts would stand after these charges, whether they fit or not; writes nothing."""
         ...
 
     def state(self, table: str) -> BudgetState:
@@ -164,8 +291,24 @@ class Ledger(Protocol):
         """The entries (of one table; the last `limit`), oldest first."""
         ...
 
+    def keep(self, releases: Sequence[NewRelease], entry: Entry) -> None:
+        """Keeps releases durably, all or none; `entry` is the first of those that paid for them."""
+        ...
+
+    def kept(self, statistic: str) -> tuple[KeptRelease, ...]:
+        """The releases of a statistic that are kept, oldest first; IntegrityError for one that was changed."""
+        ...
+
     def head(self) -> Head:
         """Where the ledger ends now."""
+        ...
+
+    def verify(self) -> Head:
+        """Checks every entry from the first to the last, and returns where they end.
+
+        Raises IntegrityError (`ledger_tampered`) with the number of the first entry that is not what dpsql wrote.
+        Takes time in proportion to the entries.
+        """
         ...
 
     def close(self) -> None:

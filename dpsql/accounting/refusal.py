@@ -5,32 +5,42 @@ from __future__ import annotations
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 
-from dpsql.accounting.ledger import Account, Quote
+from dpsql.accounting.ledger import Account, Head, Quote
+from dpsql.accounting.parts import WHOLE
 from dpsql.accounting.spend import NOTHING, Spend
-from dpsql.errors import BudgetExhausted
+from dpsql.accounting.steps import CHARGE, RESERVE
+from dpsql.errors import BudgetExhausted, IntegrityError
 
 
-def exhausted(account: Account, quote: Quote) -> BudgetExhausted:
-    """The error for a quote that does not fit: what was asked and what is left, as ε and as δ.
+def exhausted(account: Account, quote: Quote, kind: str = CHARGE) -> BudgetExhausted:
+    """The error for a quote that does not fit: what was asked, by an entry of a kind, and what is left, as ε and as δ.
 
     The ε asked is that of the ε-DP query with the same cost; the ε left is rounded down.
     """
+    whole = " of {}".format if quote.slice is None else "".format
+    asks = "the slice" if kind == RESERVE else "the query"
+    keys = asks if kind == RESERVE else "choosing group keys"
     if quote.spend.loss > quote.left.loss:
         asked = account.accountant.remaining_epsilon(NOTHING, quote.spend)
         left = account.accountant.remaining_epsilon(NOTHING, quote.left)
         asked_text, left_text = _told_apart(asked, left)
         return BudgetExhausted(
-            f"the query asks for epsilon {asked_text} of table {quote.table}, where epsilon {left_text}"
-            f" is left of {_text(account.budget.epsilon, 6, ROUND_FLOOR)}",
+            f"{asks} asks for epsilon {asked_text} of {_whose(quote)}, where epsilon {left_text}"
+            f" is left{whole(_text(account.budget.epsilon, 6, ROUND_FLOOR))}",
             hint="nothing was charged; ask for less epsilon" if quote.left.loss else "nothing was charged",
         )
     asked_text, left_text = _told_apart(quote.spend.delta_fraction, quote.left.delta_fraction)
     return BudgetExhausted(
-        f"choosing group keys asks for delta {asked_text} of table {quote.table}, where delta {left_text}"
-        f" is left of {_text(Fraction(account.limit.delta, Spend.UNIT), 6, ROUND_FLOOR)}",
+        f"{keys} asks for delta {asked_text} of {_whose(quote)}, where delta {left_text}"
+        f" is left{whole(_text(Fraction(account.limit.delta, Spend.UNIT), 6, ROUND_FLOOR))}",
         code="delta_exhausted",
         hint="nothing was charged; group by columns whose values the policy declares",
     )
+
+
+def _whose(quote: Quote) -> str:
+    of_slice = "" if quote.slice is None else f"slice {quote.slice} of "
+    return f"{'' if quote.box == WHOLE else 'a part of '}{of_slice}{quote.key}"
 
 
 def _told_apart(asked: Fraction, left: Fraction) -> tuple[str, str]:
@@ -46,3 +56,12 @@ def _text(value: Fraction, digits: int, rounding: str) -> str:
     context = Context(prec=digits, rounding=rounding)
     rounded = context.divide(Decimal(value.numerator), Decimal(value.denominator)).normalize(context)
     return str(rounded).lower() if abs(rounded.adjusted()) > 6 else format(rounded, "f")
+
+
+def rolled_back(where: str, head: Head) -> IntegrityError:
+    """The error for a ledger that does not hold a head that it had."""
+    return IntegrityError(
+        f"the ledger {where} no longer holds entry {head.entries} as it was: an older or another one took its place",
+        code="ledger_rolled_back",
+        hint="put the newest copy back: this one has forgotten what was spent since",
+    )

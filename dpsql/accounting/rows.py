@@ -1,8 +1,7 @@
-"""Budgets and entries as rows of text, and back; the digest that chains the entries."""
+"""Accounts and entries as rows of text, and back."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -11,70 +10,49 @@ from fractions import Fraction
 from typing import Any
 
 from dpsql.accounting.budget import Budget
-from dpsql.accounting.events import from_json
-from dpsql.accounting.ledger import Account, Entry
+from dpsql.accounting.events import Event, from_json, to_json
+from dpsql.accounting.ledger import Account, AccountKey, Entry, Head
+from dpsql.accounting.seal import UNSAID, Row, Seal, canonical, text_digest
 from dpsql.accounting.spend import Spend
-from dpsql.errors import IntegrityError, LossError, ProgrammingError
+from dpsql.accounting.steps import RELEASED
+from dpsql.errors import IntegrityError, LossError
 
-Row = Mapping[str, Any]
 _WHOLE = re.compile(r"0|[1-9][0-9]{0,1999}")
 _RATIO = re.compile(r"(0|[1-9][0-9]{0,1999})/([1-9][0-9]{0,1999})")
 
 _RESTORE = "restore the newest backup, and find out who can write the ledger"
-_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 FIRST_PREVIOUS = "0" * 64
+START = Head(0, FIRST_PREVIOUS)
 
 
-def canonical(value: Mapping[str, Any]) -> str:
-    """The value as JSON text, the same for equal values; ProgrammingError if JSON cannot hold it."""
-    try:
-        return _JSON.encode(value)
-    except (TypeError, ValueError, RecursionError):
-        raise ProgrammingError("an entry's details must be JSON", code="ledger_details") from None
+def account_of(row: Row) -> AccountKey:
+    """Whose row it is."""
+    return AccountKey(row["table_name"], row["account_analyst"])
 
 
-def text_digest(text: str) -> str:
-    """The SHA-256 of the text's UTF-8 bytes, in hex; ProgrammingError if it has none."""
-    try:
-        return hashlib.sha256(text.encode()).hexdigest()
-    except UnicodeEncodeError:
-        raise ProgrammingError("the text holds a lone surrogate", code="text") from None
-
-
-def row_digest(row: Row) -> str:
-    """The digest of an entry's or a budget's row: all of its columns but `digest`."""
-    return text_digest(canonical({name: value for name, value in row.items() if name != "digest"}))
-
-
-def is_intact(row: Row) -> bool:
-    """Whether the row matches its digest."""
-    try:
-        return bool(row_digest(row) == row["digest"])
-    except ProgrammingError:
-        return False
-
-
-def budget_row(table: str, account: Account) -> dict[str, Any]:
-    """The row that keeps a table's budget and limit."""
+def account_row(key: AccountKey, account: Account, seal: Seal) -> dict[str, Any]:
+    """The row that keeps an account's budget and limit."""
     budget, limit = account.budget, account.limit
     row = {
-        "table_name": table,
+        "table_name": key.table,
+        "account_analyst": key.analyst,
         "accountant": budget.accountant,
         "epsilon": _ratio_text(budget.epsilon),
         "delta": _ratio_text(budget.delta),
         "selection": None if budget.selection is None else _ratio_text(budget.selection),
         "limit_loss": str(limit.loss),
         "limit_delta": str(limit.delta),
+        "renewal": budget.renewal,
     }
-    return row | {"digest": row_digest(row)}
+    return row | {"digest": seal.digest(row)}
 
 
-def stored_budget(row: Row) -> Budget:
+def stored_budget(row: Row, seal: Seal) -> Budget:
     """The budget of a row; IntegrityError if it is not one that dpsql wrote."""
-    if not is_intact(row):
+    if not seal.holds(row):
         raise IntegrityError(
-            f"the budget of table {row['table_name']} in the ledger was changed",
+            f"the budget of {account_of(row)} in the ledger was changed",
             code="ledger_tampered",
             hint=_RESTORE,
         )
@@ -85,9 +63,61 @@ def stored_budget(row: Row) -> Budget:
             _ratio(row["epsilon"]),
             _ratio(row["delta"]),
             None if selection is None else _ratio(selection),
+            row["renewal"],
         )
     except LossError:
         raise _corrupt("budget") from None
+
+
+def entry_columns(
+    at: datetime, analyst: str, query: str, details: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The columns that all entries of a charge share."""
+    text_digest(analyst)
+    return {
+        "at": at.isoformat(timespec="microseconds"),
+        "analyst": analyst,
+        "query": query,
+        "query_digest": text_digest(query),
+        "details": canonical(dict(details or {})),
+    }
+
+
+def entry_row(
+    common: Row,
+    after: Head,
+    key: AccountKey,
+    number: int,
+    event: Event | None,
+    *amounts: Mapping[str, str | None],
+    seal: Seal,
+) -> dict[str, Any]:
+    """The row of the entry after `after`, the account's `number`-th.
+
+    `common` has the columns that all entries of a charge share; `amounts` are columns of `spend_columns`.
+    """
+    row: dict[str, Any] = {name: value for name, value in UNSAID.items() if name != "renewal"}
+    row |= common
+    row |= {
+        "id": after.entries + 1,
+        "previous": after.digest,
+        "number": number,
+        "event": "" if event is None else to_json(event),
+    }
+    row |= {"table_name": key.table, "account_analyst": key.analyst}
+    for columns in amounts:
+        row |= columns
+    return row | {"digest": seal.digest(row)}
+
+
+def head_of(row: Row) -> Head:
+    """The head of a ledger that ends with this entry."""
+    return Head(row["id"], row["digest"])
+
+
+def spend_columns(prefix: str, spend: Spend) -> dict[str, str]:
+    """The two columns that keep an amount."""
+    return {f"{prefix}loss": str(spend.loss), f"{prefix}delta": str(spend.delta)}
 
 
 def stored_spend(loss: object, delta: object) -> Spend:
@@ -95,21 +125,31 @@ def stored_spend(loss: object, delta: object) -> Spend:
     return Spend(_whole(loss), _whole(delta))
 
 
-def stored_entry(row: Row) -> Entry:
+def stored_entry(row: Row, seal: Seal) -> Entry:
     """The entry of a row; IntegrityError if it is not one that dpsql wrote."""
-    if not is_intact(row):
+    if not seal.holds(row):
         raise tampered(row["id"], "was changed")
+    return entry_of(row)
+
+
+def entry_of(row: Row) -> Entry:
+    """The entry of a row whose digest is known to be its own."""
     try:
         return Entry(
             id=int(row["id"]),
             charge=int(row["charge"]),
             at=datetime.fromisoformat(row["at"]),
             table=str(row["table_name"]),
+            account_analyst=str(row["account_analyst"]),
             number=int(row["number"]),
+            kind=str(row["kind"]),
+            period=str(row["period"]),
+            box=None if row["box"] is None else str(row["box"]),
+            slice=None if row["slice"] is None else int(row["slice"]),
             analyst=str(row["analyst"]),
             query=str(row["query"]),
             query_digest=str(row["query_digest"]),
-            event=from_json(row["event"]),
+            event=from_json(row["event"]) if row["event"] or row["kind"] in RELEASED else None,
             spend=stored_spend(row["loss"], row["delta"]),
             spent=stored_spend(row["spent_loss"], row["spent_delta"]),
             limit=stored_spend(row["limit_loss"], row["limit_delta"]),

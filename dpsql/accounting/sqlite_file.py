@@ -11,7 +11,7 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -29,8 +29,8 @@ Identity: TypeAlias = tuple[tuple[int, int] | None, ...]
 """The device and inode of the file, of its write-ahead log and of that log's index; None where there is none."""
 
 
-class Store:
-    """The database in the file at `path`, or in memory if that is None.
+class SqliteStore:
+    """A `Store`: the database in the file at `path`, or in memory if that is None.
 
     Its file is never made here, so a deleted ledger is not a fresh budget. When the path names another
     file than the one that was opened, the kept connection is closed and that file is opened.
@@ -38,26 +38,61 @@ class Store:
 
     def __init__(self, path: Path | None) -> None:
         self.where = MEMORY if path is None else str(path)
+        self.patience: float = BUSY_SECONDS
         self._path = path
+        self._owner = os.getpid() if path is None else None
         self._opened: tuple[int, Identity] | None = None
         self._engine = create_engine("sqlite://", creator=self._open, poolclass=StaticPool)
 
+    def held(self) -> AbstractContextManager[None]:
+        """As `Store.held`: the lock that all use of SQLite here holds, and that a fork waits for."""
+        return in_use()
+
     @contextmanager
     def connected(self) -> Iterator[Connection]:
-        """The connection outside any transaction, every failure as a dpsql error."""
+        """As `Store.connected`."""
         with in_use(), explained(self.where):
             self._make_ready()
             with self._engine.connect() as connection:
                 yield connection
 
     @contextmanager
-    def transaction(self, mode: str) -> Iterator[Connection]:
-        """A transaction, committed durably on leaving; `mode` is IMMEDIATE (to write) or DEFERRED."""
+    def transaction(self, *, write: bool) -> Iterator[Connection]:
+        """As `Store.transaction`: a writer has SQLite's write lock from the start."""
         with in_use(), explained(self.where):
             self._make_ready()
             with self._engine.begin() as connection:
-                connection.exec_driver_sql(f"BEGIN {mode}")
+                connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN DEFERRED")
                 yield connection
+
+    def settle(self, connection: Connection) -> None:
+        """As `Store.settle`: a write-ahead log, so that readers never wait for a writer."""
+        mode = connection.exec_driver_sql("PRAGMA journal_mode = WAL").scalar_one()
+        if mode not in ("wal", "memory"):
+            raise OperationalError(
+                f"the ledger {self.where} lies on a file system without shared memory",
+                code="ledger_unavailable",
+                hint="keep the ledger on a local disk",
+            )
+
+    def is_empty(self, connection: Connection) -> bool:
+        """As `Store.is_empty`."""
+        return not connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1").all()
+
+    def columns(self, connection: Connection, table: str) -> frozenset[str]:
+        """As `Store.columns`."""
+        found = connection.exec_driver_sql("SELECT name FROM pragma_table_info(?)", (table,))
+        return frozenset(map(str, found.scalars()))
+
+    def require_owner(self) -> None:
+        """As `Store.require_owner`: one in memory belongs to the process that made it."""
+        if self._owner not in (None, os.getpid()):
+            # The child's copy would spend the parent's budget a second time.
+            raise OperationalError(
+                "a ledger in memory belongs to the process that made it",
+                code="ledger_forked",
+                hint="keep the ledger in a file",
+            )
 
     def close(self) -> None:
         """Closes the connection; the last one of a file brings its write-ahead log into it."""
@@ -78,7 +113,7 @@ class Store:
 
     def _make_ready(self) -> None:
         _close_abandoned()
-        if not all(store.is_mine() for store in tuple(_OPEN)):
+        if any(store.is_copied() for store in tuple(_OPEN)):
             # SQLite would believe that this process holds the locks of the one that it was copied from.
             raise OperationalError(
                 "the process was forked behind Python's back while a ledger was open",
@@ -91,6 +126,11 @@ class Store:
     def is_mine(self) -> bool:
         """Whether this process opened the connection that is kept."""
         return self._opened is not None and self._opened[0] == os.getpid()
+
+    def is_copied(self) -> bool:
+        """Whether another process opened the connection that is kept; not one that is closed meanwhile."""
+        opened = self._opened
+        return opened is not None and opened[0] != os.getpid()
 
     def _open(self) -> sqlite3.Connection:
         # The file is looked at before it is opened: one that is replaced in between is opened again later.
@@ -118,8 +158,8 @@ class Store:
 
 _IN_USE = threading.RLock()
 # Those in memory stay with the process that made them. The garbage collector may take others away at any time.
-_OPEN: set[Store] = set()
-_ABANDONED: deque[Store] = deque()
+_OPEN: set[SqliteStore] = set()
+_ABANDONED: deque[SqliteStore] = deque()
 
 
 @contextmanager

@@ -68,12 +68,39 @@ class Block:
             statistic == UNITS for cell in self.cells for statistic, _ in cell.combination
         )
 
+    @property
+    def by_value(self) -> bool:
+        """Whether it counts distinct values: a unit's may lie in more groups than those that its rows count in."""
+        return any(moment is Moment.DISTINCT for cell in self.cells for (moment, _), _ in cell.combination)
+
     def serving(self, statistic: Statistic, like: Statistic) -> Block:
         """The same block, which serves a statistic by what it serves another with."""
         weights = self.weights(like)
         if weights is None or self.weights(statistic) is not None:
             return self
         return replace(self, estimates=(*self.estimates, (statistic, weights)))
+
+    def scaled(self, by: int) -> Block:
+        """The same block on a lattice with so many times as many steps."""
+        cells = tuple(
+            replace(
+                cell, combination=tuple((statistic, weight * by) for statistic, weight in cell.combination)
+            )
+            for cell in self.cells
+        )
+        estimates = tuple(
+            (statistic, tuple(weight * Fraction(1, by) for weight in weights))
+            for statistic, weights in self.estimates
+        )
+        return replace(
+            self,
+            cells=cells,
+            estimates=estimates,
+            contribution=self.contribution * by,
+            range=None if self.range is None else self.range * by,
+            extents=tuple(extent * by for extent in self.extents),
+            unit_extent=self.unit_extent * by,
+        )
 
     def weights(self, statistic: Statistic) -> tuple[Fraction, ...] | None:
         """How a statistic is estimated from the cells, or None if it cannot be."""

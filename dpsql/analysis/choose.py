@@ -12,18 +12,14 @@ from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis import clamps as clamping
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.best import Best, best
-from dpsql.analysis.blocks import (
-    ROWS,
-    UNITS,
-    Block,
-    Statistic,
-)
+from dpsql.analysis.blocks import ROWS, UNITS, Block, Statistic
 from dpsql.analysis.clamps import Clamp
 from dpsql.analysis.keys import KeyTosses, key_tosses
 from dpsql.analysis.layouts import layouts
 from dpsql.analysis.price import Price
 from dpsql.analysis.ranks import Ranked
 from dpsql.analysis.stability import PublicFacts
+from dpsql.analysis.stairs import stairs
 from dpsql.errors import QueryRejected
 from dpsql.mechanisms import (
     Cube,
@@ -33,6 +29,7 @@ from dpsql.mechanisms import (
     Mechanism,
     PartitionSelection,
     Sensitivity,
+    Staircase,
 )
 from dpsql.plan.nodes import Aggregation
 
@@ -56,12 +53,18 @@ class MeasuredBlock:
         """The standard deviation of a weighted sum of noisy cells, in steps."""
         return self.mechanism.std * math.sqrt(sum(float(weight) ** 2 for weight in weights))
 
+    def finer(self, law: Mechanism, by: int) -> MeasuredBlock:
+        """The block on a lattice with so many times as many steps, for what was computed of released cells."""
+        old = self.sensitivity
+        sensitivity = Sensitivity(old.l1 * by, old.l2_squared * by * by, old.linf * by)
+        return MeasuredBlock(self.block.scaled(by), sensitivity, law, self.clamp)
+
     def at(self, clamp: Clamp, analysis: Analysis) -> MeasuredBlock:
         """The block with the same loss, where its clamp has other points."""
         found = clamping.clamped_sensitivity(self.block, clamp, analysis)
-        return replace(
-            self, sensitivity=found, mechanism=clamping.rescaled(self.mechanism, self.sensitivity, found)
-        )
+        moved = clamping.moves_of(self.block, clamp, analysis)
+        noise = clamping.rescaled(self.mechanism, self.sensitivity, found, moved)
+        return replace(self, sensitivity=found, mechanism=noise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +188,7 @@ def choose(analysis: Analysis, price: Price, facts: PublicFacts, *, learn: bool 
             events = (*noise, *choices)
             event = Composed(events) if len(events) > 1 else events[0]
             plan = Measured(analysis, measured, None, event, ranked=ranked, clamps=clamps)
-            score = _score(plan)
+            score = mean_error(plan)
             parts = ", ".join(block.block.name + " clamped" * (block.clamp is not None) for block in measured)
             candidates.append(Candidate(f"{name}: {parts}", score))
             if least is None or score < min(known.score for known in candidates[:-1]):
@@ -270,7 +273,8 @@ def _noised(
 
     Claim: with l1 sensitivity Δ_b and scale Δ_b k/ε for each of k blocks the release is ε-DP; with l2
     sensitivity Δ_b and σ_b² = Δ_b² k/2ρ it is ρ-zCDP. A joint block takes a cube in place of l1 noise,
-    for its l∞ sensitivity.
+    for its l∞ sensitivity; one of a single cell may take a staircase, as `stairs` says, unless the release
+    may be refined, which is for geometric noise.
     Why: losses of blocks add up, by sequential composition.
     Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3.
     """
@@ -282,6 +286,10 @@ def _noised(
     pure = [_pure(*pair, price.epsilon * share) for pair in zip(blocks, sensitivities, strict=True)]
     name = next((noise.name for noise in pure if isinstance(noise, Cube)), Geometric.name)
     yield name, _zip(blocks, sensitivities, pure), (Pure(price.epsilon * part),)
+    if not price.refined or analysis.selects or _asked_ranks(analysis):
+        stepped = stairs(analysis, pure, [(block, None, price.epsilon * share) for block in blocks])
+        if stepped is not None:
+            yield Staircase.name, _zip(blocks, sensitivities, stepped), (Pure(price.epsilon * part),)
     if price.rho is not None:
         gaussian = [DiscreteGaussian.calibrate(each.l2_squared, price.rho * share) for each in sensitivities]
         yield DiscreteGaussian.name, _zip(blocks, sensitivities, gaussian), (Gaussian(price.rho * part),)
@@ -305,15 +313,21 @@ def _learnt(
     """
     spent = share * (clamping.PURE_SHARE if price.rho is None else clamping.SHARE)
     clamps, taken = clamping.clamps_for(analysis, blocks, price.range, spent)
+    if not clamps:
+        return
     parts = [share if place is None else share - spent for place in taken]
     choices = tuple(BoundedRange(clamp.range(analysis)) for clamp in clamps)
     known = clamping.sensitivities(analysis, blocks, clamps, taken)
     each = list(zip(known, parts, strict=True))
     geometric = [Geometric.calibrate(found.l1, price.epsilon * part) for found, part in each]
-    noised = tuple(map(MeasuredBlock, blocks, known, geometric, taken))
-    if clamps:
-        yield Geometric.name, noised, (Pure(price.epsilon * sum(parts)), *choices), clamps
-    if clamps and price.rho is not None:
+    points = [None if place is None else clamps[place] for place in taken]
+    losses = [price.epsilon * part for part in parts]
+    stepped = stairs(analysis, geometric, list(zip(blocks, points, losses, strict=True)))
+    for name, noises in ((Geometric.name, geometric), (Staircase.name, stepped)):
+        if noises is not None:
+            noised = tuple(map(MeasuredBlock, blocks, known, noises, taken))
+            yield name, noised, (Pure(price.epsilon * sum(parts)), *choices), clamps
+    if price.rho is not None:
         gaussian = [DiscreteGaussian.calibrate(found.l2_squared, price.rho * part) for found, part in each]
         noised = tuple(map(MeasuredBlock, blocks, known, gaussian, taken))
         yield DiscreteGaussian.name, noised, (Gaussian(price.rho * sum(parts)), *choices), clamps
@@ -325,7 +339,8 @@ def _zip(
     return tuple(map(MeasuredBlock, blocks, sensitivities, mechanisms))
 
 
-def _score(plan: Measured) -> float:
+def mean_error(plan: Measured) -> float:
+    """The mean log of the predicted errors of what a plan releases."""
     # A value at a rank is chosen alike whatever noise the others have.
     errors = [predicted_std(plan, item) for item in plan.analysis.release.aggregations if item.rank is None]
     if plan.analysis.selects:

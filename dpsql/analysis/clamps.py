@@ -16,8 +16,16 @@ from math import isqrt
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.blocks import ROWS, Block, Statistic
-from dpsql.analysis.sensitivity import sensitivity
-from dpsql.mechanisms import DiscreteGaussian, Entropy, Exponential, Geometric, Mechanism, Sensitivity
+from dpsql.analysis.sensitivity import Moves, moves, sensitivity
+from dpsql.mechanisms import (
+    DiscreteGaussian,
+    Entropy,
+    Exponential,
+    Geometric,
+    Mechanism,
+    Sensitivity,
+    Staircase,
+)
 
 SHARE, PURE_SHARE = Fraction(1, 10), Fraction(1, 5)
 """The part of a statistic's loss that the choice of its clamp spends: a choice costs less than as much noise
@@ -132,6 +140,22 @@ def clamped_sensitivity(block: Block, clamp: Clamp, analysis: Analysis) -> Sensi
     return Sensitivity(Fraction(2 * l1), Fraction((2 if one_sign else 4) * top * l1))
 
 
+def moves_of(block: Block, clamp: Clamp | None, analysis: Analysis) -> Moves | None:
+    """What a unit changes in a block of one cell, with a clamp where no unit has more in a group than its points.
+
+    What a unit has in a group is at most the larger point, on that point's side, and is at most both points
+    away from what another may have; of rows it is at most as many times what one puts in.
+    """
+    grouped, replaced = analysis.grouped, analysis.replace
+    moved = moves(block, analysis.bound, grouped=grouped, replace=replaced)
+    if clamp is None or moved is None:
+        return moved
+    share, span = max(clamp.points), sum(clamp.points)
+    if clamp.total is None:
+        share, span = share * block.contribution, clamp.points[0] * (block.range or 2 * block.contribution)
+    return Moves.of(share, span, analysis.bound, grouped=grouped, replace=replaced)
+
+
 def sensitivities(
     analysis: Analysis, blocks: Sequence[Block], clamps: Sequence[Clamp], taken: Sequence[int | None]
 ) -> list[Sensitivity]:
@@ -144,13 +168,15 @@ def sensitivities(
     ]
 
 
-def rescaled(mechanism: Mechanism, old: Sensitivity, new: Sensitivity) -> Mechanism:
-    """The mechanism that has the same loss for another sensitivity."""
+def rescaled(mechanism: Mechanism, old: Sensitivity, new: Sensitivity, moved: Moves | None) -> Mechanism:
+    """The mechanism that has the same loss for another sensitivity, and other moves of as many cells."""
     match mechanism:
         case Geometric(scale=scale):
             return Geometric(scale * new.l1 / old.l1)
         case DiscreteGaussian(variance=variance):
             return DiscreteGaussian(variance * new.l2_squared / old.l2_squared)
+        case Staircase(loss=loss) if moved is not None:
+            return Staircase.calibrate(moved.cell, moved.cells, moved.cells * loss)
         case _:
             raise TypeError(f"no rule for the noise {mechanism.name}")
 

@@ -14,7 +14,9 @@ from fractions import Fraction
 from functools import lru_cache
 from math import prod
 
-from dpsql.mechanisms import Cube, DiscreteGaussian, Mechanism
+from dpsql.analysis.projected import spread_of
+from dpsql.mechanisms import Cube, Mechanism, Merged, Projected
+from dpsql.mechanisms.projected import is_normal
 
 _APART = Decimal("1e-9")
 _NOTHING = 1e-100
@@ -26,7 +28,8 @@ def half_width(mechanism: Mechanism, weights: Sequence[Fraction], confidence: fl
     """t, in steps, such that |Σ weight · noise| is at most t with probability `confidence`.
 
     Exact for one weight; for more the normal law serves Gaussian noise, that of the cube its own, and the law
-    of a sum of Laplace variables the rest. It depends on its arguments alone, as all that EXPLAIN shows must.
+    of a sum of Laplace variables the rest. Of releases that were merged, too: a mean of several noises has thinner
+    tails than one Laplace variable of its variance. It depends on its arguments alone, as all that EXPLAIN shows must.
     """
     return _half_width(
         mechanism, tuple(sorted((abs(weight) for weight in weights if weight), reverse=True)), confidence
@@ -37,12 +40,14 @@ def half_width(mechanism: Mechanism, weights: Sequence[Fraction], confidence: fl
 def _half_width(mechanism: Mechanism, sizes: tuple[Fraction, ...], confidence: float) -> float:
     if not sizes:
         return 0.0
-    if len(sizes) == 1:
+    if len(sizes) == 1 and not isinstance(mechanism, Merged | Projected):
         return float(sizes[0]) * mechanism.half_width(confidence)
-    if isinstance(mechanism, DiscreteGaussian):
+    if is_normal(mechanism):
         return _normal(confidence) * mechanism.std * math.sqrt(sum(float(size) ** 2 for size in sizes))
     if isinstance(mechanism, Cube):
         return _cube(mechanism, confidence)([float(size) for size in sizes])
+    if isinstance(mechanism, Projected):
+        return spread_of(mechanism, confidence)([float(size) for size in sizes])
     return _summed(mechanism.std, sizes, confidence)
 
 
@@ -101,11 +106,20 @@ def ratio_interval(
 
 def _spread(mechanism: Mechanism, confidence: float) -> Callable[[Sequence[float]], float]:
     """The bound on |Σ weight · noise| at a confidence, of Gaussian noise or a cube, as a function of weights."""
-    if isinstance(mechanism, Cube):
-        spread = _cube(mechanism, confidence)
+    if not is_normal(mechanism):
+        spread = _not_normal(mechanism, confidence)
         return lambda weights: spread(sorted(filter(None, weights), reverse=True))
     z = _normal(confidence) * mechanism.std
     return lambda weights: z * math.hypot(*weights) + sum(weights) / 2
+
+
+def _not_normal(mechanism: Mechanism, confidence: float) -> Callable[[Sequence[float]], float]:
+    """The same, of a cube or of what was adjusted, for sizes that fall."""
+    if isinstance(mechanism, Cube):
+        return _cube(mechanism, confidence)
+    if isinstance(mechanism, Projected):
+        return spread_of(mechanism, confidence)
+    raise TypeError(f"values of several arguments have no {mechanism.name} noise")
 
 
 def _cube(mechanism: Cube, confidence: float) -> Callable[[Sequence[float]], float]:
@@ -175,9 +189,12 @@ def _edge(kept: Callable[[float], bool], inside: float, outside: float) -> float
 
 def _two_sided(mechanism: Mechanism, confidence: float) -> Callable[[float, float], float]:
     """The bound on |a·noise + b·noise'| at a confidence, as a function of a and b."""
-    if isinstance(mechanism, DiscreteGaussian):
+    if is_normal(mechanism):
         z = _normal(confidence) * mechanism.std
         return lambda a, b: z * math.hypot(a, b) + 0.5
+    if isinstance(mechanism, Projected):
+        spread = spread_of(mechanism, confidence)
+        return lambda a, b: spread([max(a, b), min(a, b)])
     scale = mechanism.std / math.sqrt(2)
     return lambda a, b: _two_laplace(scale * max(a, b), scale * min(a, b), 1 - confidence) + 0.5
 

@@ -13,13 +13,15 @@ class Price:
 
     Both cost the ledger the same; `rho` is None where the ledger cannot charge Gaussian noise.
     `delta` is for key selection. `choice` gives the range of a choice that costs a share of it, the share
-    of `epsilon` unless it is said.
+    of `epsilon` unless it is said. `refined` says that less noise may be drawn later given what is released
+    now, which a coupling is known for in geometric noise alone.
     """
 
     epsilon: Fraction
     rho: Fraction | None
     delta: Fraction
     choice: Callable[[Fraction], Fraction] | None = field(default=None, compare=False)
+    refined: bool = False
 
     def range(self, share: Fraction) -> Fraction:
         """The range of a choice that costs this share."""

@@ -9,13 +9,14 @@ Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from typing import Any
 
 from dpsql.analysis.bounds import conditions, conjuncts, interval
 from dpsql.analysis.domains import MAX_DERIVED, Domain
 from dpsql.analysis.stability import PublicFacts
-from dpsql.plan.expr import Call, Column, Expr, Order, Released, Scalar, columns, walk
+from dpsql.plan.expr import Column, Expr, Order, Released, Scalar, columns, substituted, walk
 from dpsql.plan.interval import Interval, position
 from dpsql.plan.nodes import (
     Filter,
@@ -36,25 +37,36 @@ from dpsql.plan.nodes import (
 from dpsql.plan.steps import needs
 from dpsql.plan.types import Type
 
-_LISTED = frozenset({Type.VARCHAR, Type.INTEGER})
-"""Types whose values the engine and Python show in one way."""
+_LISTED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DOUBLE})
+"""Types whose values the engine and Python show in one way, but for what `_grouped` says."""
 
 
 def looked_up_values(expr: Expr, relation: Relation, facts: PublicFacts) -> Domain | None:
     """Every value of a key over public columns, NULL last; None where it is over others, or there are too many."""
     traced = _traced(expr, relation)
-    if traced is None or expr.type not in _LISTED:
+    if traced is None:
         return None
     expr, relation = traced
+    # A stored day lies within Python's calendar; a computed one may not.
+    if expr.type not in _LISTED and not (expr.type.temporal and isinstance(expr, Column)):
+        return None
     rows = _public_part(relation, {column.source for column in columns(expr)})
     if rows is None:
         return None
     query = Post(rows, (Output("k", expr),), limit=MAX_DERIVED + 1, distinct=True)
-    values = [value for (value,) in facts.rows(query)]
-    if len(values) > MAX_DERIVED:
+    found = [value for (value,) in facts.rows(query)]
+    if len(found) > MAX_DERIVED:
         return None
+    values = {_grouped(value) for value in found}
     known = sorted(value for value in values if value is not None)
     return (*known, None) if None in values else tuple(known)
+
+
+def _grouped(value: Any) -> Any:
+    """A value as the key of its group: -0.0 is 0.0, and NaN NULL."""
+    if not isinstance(value, float):
+        return value
+    return None if math.isnan(value) else value + 0.0
 
 
 def tied(release: Release, index: int) -> bool:
@@ -116,7 +128,7 @@ def _traced(expr: Expr, relation: Relation) -> tuple[Expr, Relation] | None:
         items = _items(found[0])
         if len(read) > 1 or not all(column in items for column in columns(expr)):
             return None
-        expr, relation = _substituted(expr, items), _input(found[0])
+        expr, relation = substituted(expr, items), _input(found[0])
 
 
 def _within(expr: Expr, relation: Relation, inner: Relation) -> Expr:
@@ -125,7 +137,7 @@ def _within(expr: Expr, relation: Relation, inner: Relation) -> Expr:
         found = [source for source in sources(relation) if source.alias in _aliases(expr)]
         if len(found) != 1 or not all(column in _items(found[0]) for column in columns(expr)):
             return expr
-        expr, relation = _substituted(expr, _items(found[0])), _input(found[0])
+        expr, relation = substituted(expr, _items(found[0])), _input(found[0])
     return expr
 
 
@@ -144,16 +156,6 @@ def _input(source: Source) -> Relation:
     if not isinstance(source, (Project, Grouped)):
         raise TypeError("it is no derived table")
     return source.input
-
-
-def _substituted(expr: Expr, items: Mapping[Column, Expr]) -> Expr:
-    match expr:
-        case Column():
-            return items[expr]
-        case Call():
-            return replace(expr, arguments=tuple(_substituted(part, items) for part in expr.arguments))
-        case _:
-            return expr
 
 
 def _public_part(relation: Relation, wanted: set[str]) -> Relation | None:

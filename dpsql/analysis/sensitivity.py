@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.analysis.blocks import Block
 from dpsql.analysis.stability import Bound
 from dpsql.mechanisms import Sensitivity
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """What one privacy unit changes, where that is one cell of a group after another.
+
+    The change of all cells of all groups is a sum of at most `cells` moves, each of one cell by at most `cell`
+    lattice steps.
+    """
+
+    cell: int
+    cells: int
+
+    @classmethod
+    def of(cls, share: int, span: int | None, bound: Bound, *, grouped: bool, replace: bool) -> Moves:
+        """The moves where a unit puts at most `share` into a cell, and what it may put in spans `span`.
+
+        Claim: adding or removing one unit is G moves of one cell by at most `share`, where G is the most groups
+        of a unit; for `replace` there are twice as many, or without groups one by at most `span`.
+        Why: a unit is in at most G groups, each of which has one such cell. Who is replaced is removed and then
+        added, and without groups both are moves of the same cell.
+        Source: Dwork, McSherry, Nissim, Smith 2006, section 3; Dwork, Roth 2014, Theorem 2.2 (moves in a row).
+        """
+        if replace and not grouped and span is not None:
+            return cls(span, 1)
+        return cls(share, bound.groups * (2 if replace else 1))
 
 
 def sensitivity(block: Block, bound: Bound, *, grouped: bool, replace: bool) -> Sensitivity:
@@ -58,3 +85,16 @@ def _joint(block: Block, bound: Bound, *, replace: bool) -> Sensitivity:
     linf = max((h - 1) * max(unit, largest) + max(unit, r * largest) for h, r in by_groups)
     times = 2 if replace else 1
     return Sensitivity(Fraction(times * l1), Fraction(times**2 * l2_squared), Fraction(times * linf))
+
+
+def moves(block: Block, bound: Bound, *, grouped: bool, replace: bool) -> Moves | None:
+    """What a unit changes in a block of one cell; None for others, among whose cells what it moves is shared.
+
+    A unit's at most R rows put at most R times the block's contribution into a cell; it is counted once. Nor are
+    there moves known of distinct values in groups, of which a unit's R may each lie in a group of its own.
+    """
+    if block.joint or len(block.cells) != 1 or (block.by_value and grouped):
+        return None
+    times = 1 if block.by_unit else bound.rows
+    span = None if block.range is None else times * block.range
+    return Moves.of(times * block.contribution, span, bound, grouped=grouped, replace=replace)

@@ -166,7 +166,7 @@ def bound(release: Release, domain_size: int | None, facts: PublicFacts) -> Boun
             hint="join on a key that is unique in the public table, or lower rows_per_unit",
         )
     proven = min(rows, domain_size or rows) if release.keys else 1
-    constant = 1 if _constant_keys(release) else None
+    constant = 1 if constant_keys(release) else None
     declared = [scan.contribution for scan in tables if scan.contribution is not None]
     groups = [known.groups for known in declared]
     stated = min(filter(None, (constant, *groups, release.max_groups)), default=proven)
@@ -190,7 +190,7 @@ def _computed(relation: Relation) -> bool:
             return any(map(_computed, inputs(relation)))
 
 
-def _constant_keys(release: Release) -> bool:
+def constant_keys(release: Release) -> bool:
     """Whether all rows of a unit go to one group, by what the owner has declared.
 
     The declaration is not trusted: the engine lets one group of each unit count.

@@ -26,7 +26,7 @@ from dpsql.analysis.clamps import Clamp
 from dpsql.analysis.keys import KeyTosses
 from dpsql.analysis.ranks import Ranked
 from dpsql.errors import VerificationError
-from dpsql.mechanisms import Cube, DiscreteGaussian, Exponential, Geometric
+from dpsql.mechanisms import Cube, DiscreteGaussian, Exponential, Geometric, Staircase
 from dpsql.mechanisms.coin import exp_bounds
 
 Vector = tuple[int, ...]
@@ -102,6 +102,8 @@ def _loss(measured: MeasuredBlock, clamp: Clamp | None, analysis: Analysis) -> t
             return "pure", l1 / scale
         case Cube(scale=scale, dimensions=dimensions) if dimensions == len(measured.block.cells):
             return "pure", linf / scale
+        case Staircase(loss=loss, width=width):
+            return "pure", _most_stairs(measured.block, analysis, clamp, width) * loss
         case DiscreteGaussian(variance=variance):
             return "gaussian", l2_squared / (2 * variance)
         case other:
@@ -163,6 +165,37 @@ def _norms(block: Block, analysis: Analysis, clamp: Clamp | None) -> tuple[Fract
     l1 = max(sum(map(abs, change)) for change, _ in changes) * sum(times)
     l2_squared = max(sum(x * x for x in change) for _, change in changes) * sum(part**2 for part in times)
     return Fraction(l1), Fraction(l2_squared)
+
+
+def _most_stairs(block: Block, analysis: Analysis, clamp: Clamp | None, width: int) -> int:
+    """How many stairs a unit moves cells by, at most, each cell by whole stairs: not less where several share a move.
+
+    Each of the unit's groups may have the most that a cell can: that is more than all together may have, so it is
+    only tight for few groups. A replaced unit has its own groups and those of the one that comes.
+    """
+    if block.joint or len(block.cells) != 1:
+        raise VerificationError(f"{block.name} has several cells, which no staircase is for")
+    if block.by_unit:
+        shares: list[Vector] = [(0,), (1,)]
+        times = 1
+    elif clamp is not None and clamp.total is not None:
+        shares = [(0,)]
+        shares += [(sign * point,) for sign, point in zip(clamp.signs, clamp.points, strict=True)]
+        times = 1
+    else:
+        shares = _shares(block.cells, analysis)
+        times = analysis.bound.rows if clamp is None else clamp.points[0]
+
+    def stairs(moves: Iterator[int]) -> int:
+        return max(-(-times * abs(move) // width) for move in moves)
+
+    if analysis.replace and not analysis.grouped:
+        return stairs(a - b for (a,), (b,) in itertools.product(shares, repeat=2))
+    people = 2 if analysis.replace else 1
+    if block.by_value and analysis.grouped:
+        # Each of a unit's values may be in a group of its own.
+        return people * analysis.bound.rows * -(-block.contribution // width)
+    return people * analysis.bound.groups * stairs(share for (share,) in shares)
 
 
 def _filled(most: int, top: int, analysis: Analysis) -> list[Fraction]:

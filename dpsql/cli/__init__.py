@@ -1,4 +1,4 @@
-"""The command line: `dpsql shell`, `query`, `explain`, `check`, `init`, `budget`, `account`, `demo`."""
+"""The command line: `dpsql shell`, `query`, `explain`, `check`, `init`, `budget`, and what app.py lists besides."""
 
 from __future__ import annotations
 

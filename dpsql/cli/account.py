@@ -172,7 +172,7 @@ def _read(path: Path) -> list[Event]:
 
 
 def _table(charges: tuple[Charge, ...], delta: str) -> Table:
-    from dpsql.shell.costs import rounded
+    from dpsql.loss import rounded
     from dpsql.shell.view import table
 
     heads = ("accountant", "charged", "in", "δ charged", f"ε at δ {delta}", "")

@@ -12,8 +12,12 @@ from dpsql.cli.budget import budget
 from dpsql.cli.check import check
 from dpsql.cli.demo import demo
 from dpsql.cli.explain import explain
+from dpsql.cli.give_back import give_back
 from dpsql.cli.init import init
+from dpsql.cli.ledger import ledger
 from dpsql.cli.query import query
+from dpsql.cli.receipt import receipt
+from dpsql.cli.reset import reset
 from dpsql.cli.shell import shell
 
 app = typer.Typer(
@@ -28,6 +32,10 @@ app = typer.Typer(
 )
 for command in (shell, query, explain, check, init, budget, account, demo):
     app.command()(command)
+ledger.command()(reset)
+ledger.command("return")(give_back)
+app.add_typer(ledger, name="ledger", context_settings={"help_option_names": ["-h", "--help"]})
+app.add_typer(receipt, name="receipt", context_settings={"help_option_names": ["-h", "--help"]})
 
 
 def _version(wanted: bool) -> None:

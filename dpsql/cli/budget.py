@@ -3,34 +3,48 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpsql.cli.options import LedgerFile
+from dpsql.cli.options import LedgerFile, LedgerKey
 
 if TYPE_CHECKING:
-    from dpsql.accounting import Budget, Entry
-    from dpsql.policy import Policy
+    from dpsql.accounting import Entry
+    from dpsql.accounting.ledger import SliceState
 
 Rules = Annotated[Path, typer.Option("--policy", "-p", help="The owner's policy.", show_default=False)]
 Entries = Annotated[int, typer.Option(min=0, help="Also show the last so many charges.")]
 
 
-def budget(policy: Rules, ledger: LedgerFile = None, entries: Entries = 0) -> None:
+_MOST_RESETS = 100
+
+
+def budget(
+    policy: Rules, ledger: LedgerFile = None, entries: Entries = 0, ledger_key: LedgerKey = None
+) -> None:
     """Show what is spent, and what is left of the budget."""
     from dpsql.accounting import open_ledger
+    from dpsql.accounting.opening import is_url
+    from dpsql.budgets import budgets
     from dpsql.policy import load
     from dpsql.shell.costs import budget_table
     from dpsql.shell.view import View
 
-    rules, path, view = load(policy), ledger or policy.with_suffix(".ledger"), View.of(sys.stdout)
+    rules, path, view = load(policy), ledger or str(policy.with_suffix(".ledger")), View.of(sys.stdout)
     # A ledger that is not there yet is not made by looking at it.
-    known = path.is_file()
-    book = open_ledger(path if known else ":memory:", _budgets(rules))
+    known = is_url(path) or Path(path).is_file()
+    book = open_ledger(path if known else ":memory:", budgets(rules, rules.analysts), key=ledger_key)
     try:
         print(view.show(budget_table(book.states())))
+        for state in book.slices():
+            print(_slice(state))
+        if known:
+            for entry in _resets(path, ledger_key):
+                print(_reset(entry))
         if not known:
             print(f"nothing was asked yet: there is no {path}")
         if entries:
@@ -39,13 +53,30 @@ def budget(policy: Rules, ledger: LedgerFile = None, entries: Entries = 0) -> No
         book.close()
 
 
-def _budgets(rules: Policy) -> dict[str, Budget]:
-    from dpsql import accounting
+def _slice(state: SliceState) -> str:
+    from dpsql.loss import rounded
+    from dpsql.shell.view import printable
 
-    specs = {name: rules.budget_of(name) for name in rules.private_tables()}
-    return {
-        name: accounting.Budget(spec.accountant, spec.epsilon, spec.delta) for name, spec in specs.items()
-    }
+    part = Fraction(100 * state.left.loss, state.limit.loss)
+    whose = f"slice {state.number} of {printable(state.key.name)}"
+    return f"{whose} is reserved by {printable(state.holder)}: {rounded(part)}% of it is left"
+
+
+def _resets(path: str, key: Path | None) -> list[Entry]:
+    """The entries by which budgets were begun anew."""
+    from dpsql.accounting.history import History
+    from dpsql.accounting.key import ledger_key
+
+    with closing(History.open(path, ledger_key(key))) as history:
+        return history.last(_MOST_RESETS, kind="reset")
+
+
+def _reset(entry: Entry) -> str:
+    from dpsql.shell.view import printable
+
+    when, why = entry.at.strftime("%Y-%m-%d"), printable(str(entry.details.get("reason", "")))
+    whose = f"{entry.table} for {entry.account_analyst}" if entry.account_analyst else entry.table
+    return f"{printable(whose)} was begun anew on {when} by {printable(entry.analyst)}: {why}"
 
 
 def _line(entry: Entry) -> str:

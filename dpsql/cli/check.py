@@ -1,38 +1,160 @@
-"""`dpsql check`."""
+"""`dpsql check`: a policy, and what planned queries would cost under it."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
 
 import typer
+
+from dpsql.cli.options import Analyst, Dialect, Epsilon, LedgerFile, LedgerKey, needed
+from dpsql.errors import Error, ProgrammingError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from dpsql.catalog import Schema
-    from dpsql.policy import Policy
+    from dpsql.connection import Connection
+    from dpsql.policy import Column, Policy
 
-PolicyArgument = Annotated[Path, typer.Argument(help="The policy to check.", show_default=False)]
-AgainstDatabase = Annotated[
-    Path | None,
+Files = Annotated[
+    list[Path],
     typer.Argument(
-        help="A DuckDB file to hold the policy against. No value in it is read.", show_default=False
+        metavar="FILES...",
+        help="The policy to check; a DuckDB file to hold it against, of which no value is read; queries to plan, in"
+        " files that end in .sql.",
+        show_default=False,
     ),
+]
+PolicyFile = Annotated[
+    Path | None,
+    typer.Option("--policy", "-p", help="The policy, if it is not the first file.", show_default=False),
 ]
 
 
-def check(policy: PolicyArgument, database: AgainstDatabase = None) -> None:
-    """Say what a policy allows, or what is wrong with it.
+def check(
+    files: Files,
+    *,
+    policy: PolicyFile = None,
+    ledger: LedgerFile = None,
+    ledger_key: LedgerKey = None,
+    analyst: Analyst = None,
+    epsilon: Epsilon = None,
+    dialect: Dialect = "duckdb",
+) -> None:
+    """Say what a policy allows, or what is wrong with it; or what planned queries would cost.
 
-    With a database, every declared table and column must be in it, with the declared type.
+    With a database, every declared table and column must be in it, with the declared type. Queries are
+    priced one by one and jointly against what the ledger has left; nothing is charged. They need the
+    database only for what they read of public tables. The exit code is 1 if a query would be refused, or
+    if the budget does not hold them all.
     """
+    from dpsql.accounting.opening import is_url
     from dpsql.policy import load
+
+    queries = [file for file in files if file.suffix.lower() == ".sql"]
+    others = [file for file in files if file not in queries]
+    if policy is None and others:
+        policy = others.pop(0)
+    if policy is None or len(others) > 1:
+        raise ProgrammingError(
+            "which policy?" if policy is None else "a policy is held against one database",
+            code="argument",
+            hint="dpsql check queries/*.sql --policy hie.yaml, or dpsql check hie.yaml hie.duckdb",
+        )
+    rules, database = load(policy), next(iter(others), None)
+    if not queries:
+        _summed_up(policy, rules, database)
+        return
+    texts = [planned for file in queries for planned in _texts(file)]
+    kept = ledger or str(policy.with_suffix(".ledger"))
+    # A ledger that is not there yet is not made by planning.
+    book = kept if is_url(kept) or Path(kept).is_file() else ":memory:"
+    with _stand_in(
+        rules, database, dialect, ledger=book, ledger_key=ledger_key, analyst=analyst
+    ) as connection:
+        good = [query for query in texts if _is_answered(connection, query, epsilon, dialect)]
+        forecast = connection.budget([query.sql for query in good], epsilon=epsilon)
+    if good:
+        print(forecast)
+    if len(good) < len(texts):
+        print(f"{len(good)} of {len(texts)} queries would be answered", file=sys.stderr)
+        if database is None and len(rules.private_tables()) < len(rules.tables):
+            print(
+                "public tables were left out: name the database for queries that read them", file=sys.stderr
+            )
+    if len(good) < len(texts) or not forecast.fits:
+        raise typer.Exit(1)
+
+
+class _Kept(TypedDict):
+    """Whose budget a plan is held against."""
+
+    ledger: str
+    ledger_key: Path | None
+    analyst: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A query of a file, `number` from 1."""
+
+    file: Path
+    number: int
+    sql: str
+
+
+def _texts(file: Path) -> Iterator[_Text]:
+    from dpsql.shell.statements import blank, split
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise ProgrammingError(
+            f"{file} cannot be read as text", code="query_file", hint="check that it is there, in UTF-8"
+        ) from None
+    cut = split(text)
+    statements = [*cut.statements, *([] if blank(cut.rest) else [cut.rest.strip()])]
+    for number, sql in enumerate(statements, 1):
+        yield _Text(file, number, sql)
+
+
+def _is_answered(connection: Connection, query: _Text, epsilon: Fraction | None, dialect: str) -> bool:
+    """Whether a query would be answered; what is wrong with it goes to standard error."""
+    from dpsql.shell.failures import message, styled
     from dpsql.shell.view import View
 
-    rules = load(policy)
+    try:
+        needed(epsilon, None, query.sql, dialect)
+        connection.budget([query.sql], epsilon=epsilon)
+    except Error as error:
+        said = View.of(sys.stderr).show(styled(message(error)))
+        print(f"{query.file}, query {query.number}:", said, sep="\n", file=sys.stderr)
+        return False
+    return True
+
+
+def _stand_in(rules: Policy, database: Path | None, dialect: str, **kept: Unpack[_Kept]) -> Connection:
+    """A connection to the database, or to empty tables as the policy declares them."""
+    import dpsql
+
+    if database is not None:
+        return dpsql.connect(str(database), policy=rules, dialect=dialect, **kept)
+    from dpsql.backends.empty import empty_database
+    from dpsql.policy.names import NameMap
+
+    private = {name: rules.tables[name] for name in rules.private_tables()}
+    rules = rules.model_copy(update={"tables": NameMap(private)})
+    return dpsql.connect(empty_database(rules), policy=rules, dialect=dialect, **kept)
+
+
+def _summed_up(policy: Path, rules: Policy, database: Path | None) -> None:
+    from dpsql.shell.view import View
+
     schema = None if database is None else _schema(database)
     if schema is not None:
         from dpsql import catalog
@@ -65,6 +187,7 @@ def _summary(rules: Policy) -> Iterator[RenderableType]:
     yield f"privacy unit: {rules.privacy_unit}; neighbours: {rules.neighbors}"
     if rules.max_epsilon is not None:
         yield f"a query may ask for ε {float(rules.max_epsilon):g} at most"
+    yield from _warnings(rules)
     yield ""
     rows = []
     for name, found in rules.tables.items():
@@ -82,6 +205,29 @@ def _summary(rules: Policy) -> Iterator[RenderableType]:
         for column, spec in found.columns.items()
     ]
     yield table(("column", "type", "bounds or values", "notes"), columns)
+
+
+def _warnings(rules: Policy) -> Iterator[str]:
+    """What an owner may not expect of the budgets."""
+    for name in rules.private_tables():
+        spec, table = rules.budget_of(name), rules.tables[name]
+        if spec.renew is not None:
+            yield (
+                f"{name}: the budget begins anew ({spec.renew}), so what is guaranteed is ε {float(spec.epsilon):g} in each"
+                " period; over n periods it is n times that"
+            )
+        if table.partition and rules.neighbors == "replace":
+            yield f"{name}: one who is replaced may change parts, so no part is charged for itself"
+        for column in table.partition or ():
+            declared = table.columns[column]
+            if declared.type != "boolean" and declared.values is None and not _whole(declared):
+                yield f"{name}.{column}: neither values nor whole bounds are declared, so its parts are not charged for themselves"
+    if rules.analysts or rules.per_analyst is not None:
+        yield "analysts' own budgets bound each of them alone; what they learn together is bounded by the tables' budgets"
+
+
+def _whole(column: Column) -> bool:
+    return column.bounds is not None and column.type in ("integer", "date", "timestamp")
 
 
 def _undeclared(rules: Policy, schema: Schema) -> Iterator[str]:

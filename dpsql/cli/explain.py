@@ -9,7 +9,9 @@ from dpsql.cli.options import (
     Delta,
     Dialect,
     Epsilon,
+    Fresh,
     LedgerFile,
+    LedgerKey,
     MaxGroups,
     PolicyFile,
     Sql,
@@ -26,6 +28,7 @@ def explain(
     *,
     policy: PolicyFile = None,
     ledger: LedgerFile = None,
+    ledger_key: LedgerKey = None,
     analyst: Analyst = None,
     epsilon: Epsilon = None,
     delta: Delta = None,
@@ -33,6 +36,7 @@ def explain(
     target_error: TargetError = None,
     confidence: Confidence = None,
     dialect: Dialect = "duckdb",
+    fresh: Fresh = False,
 ) -> None:
     """Show the plan of a query and what it would cost.
 
@@ -41,7 +45,7 @@ def explain(
     """
     text = text_of(sql)
     needed(epsilon, target_error, text, dialect)
-    with opened(database, policy, ledger, analyst) as connection:
+    with opened(database, policy, ledger, analyst, ledger_key, fresh=fresh) as connection:
         explanation = connection.explain(
             text,
             epsilon=epsilon,

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from dpsql.errors import LossError, ProgrammingError, QueryRejected
+from dpsql.errors import LossError, ProgrammingError
 from dpsql.loss import amount
 from dpsql.target import CONFIDENCE, Target, confidence_amount, error_amount
 
 if TYPE_CHECKING:
     from dpsql.connection import Connection
+
+_Number = TypeVar("_Number")
 
 
 def _epsilon(text: str) -> Fraction:
@@ -29,18 +31,19 @@ def _amount(text: str, name: str) -> Fraction:
     return _read(lambda: amount(text, name))
 
 
-def _target_error(text: str) -> Fraction:
-    return _read(lambda: error_amount(text))
+def _target_error(text: str) -> str:
+    _read(lambda: error_amount(text))
+    return text
 
 
 def _confidence(text: str) -> Fraction:
     return _read(lambda: confidence_amount(text))
 
 
-def _read(number: Callable[[], Fraction]) -> Fraction:
+def _read(number: Callable[[], _Number]) -> _Number:
     try:
         return number()
-    except (LossError, QueryRejected) as error:
+    except LossError as error:
         raise typer.BadParameter(error.message) from None
 
 
@@ -55,11 +58,21 @@ PolicyFile = Annotated[
     ),
 ]
 LedgerFile = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--ledger",
         "-l",
-        help="The file that remembers what was spent. [default: the policy's name with the ending .ledger]",
+        metavar="FILE|URL",
+        help="What remembers what was spent: a file, or postgresql://user@host/name. [default: the policy's name with the ending .ledger]",
+        show_default=False,
+    ),
+]
+LedgerKey = Annotated[
+    Path | None,
+    typer.Option(
+        "--ledger-key",
+        envvar="DPSQL_LEDGER_KEY_FILE",
+        help="The file with the key that the ledger was, or is to be, made with.",
         show_default=False,
     ),
 ]
@@ -79,11 +92,12 @@ Epsilon = Annotated[
     ),
 ]
 TargetError = Annotated[
-    Fraction | None,
+    str | None,
     typer.Option(
         parser=_target_error,
-        metavar="NUMBER",
-        help="Instead of epsilon: the largest error of a value, which finds the least epsilon that keeps to it.",
+        metavar="NUMBER|PERCENT%",
+        help="Instead of epsilon: the largest error of a value, which finds the least epsilon that keeps to it; "
+        "as 5% of the value itself, in steps.",
         show_default=False,
     ),
 ]
@@ -116,6 +130,19 @@ Dialect = Annotated[
         help="The SQL of the query: duckdb, postgres, spark, snowflake, bigquery or tsql.",
     ),
 ]
+Fresh = Annotated[
+    bool,
+    typer.Option("--fresh", help="Ask for new noise, charged, also where the same was released before."),
+]
+Reserve = Annotated[
+    Fraction | None,
+    typer.Option(
+        parser=_epsilon,
+        metavar="NUMBER",
+        help="Reserve this ε of each private table until the session ends.",
+        show_default=False,
+    ),
+]
 Sql = Annotated[
     str, typer.Argument(help="The query, or - to read it from standard input.", show_default=False)
 ]
@@ -135,16 +162,31 @@ def policy_of(database: Path, policy: Path | None) -> Path:
     return beside
 
 
-def opened(database: Path, policy: Path | None, ledger: Path | None, analyst: str | None) -> Connection:
-    """A connection to the database under its policy."""
+def opened(
+    database: Path,
+    policy: Path | None,
+    ledger: str | None,
+    analyst: str | None,
+    ledger_key: Path | None,
+    *,
+    fresh: bool = False,
+    reserve: Fraction | None = None,
+) -> Connection:
+    """A connection to the database under its policy; `fresh` asks for new noise in every query, `reserve` is reserved."""
     import dpsql
 
-    return dpsql.connect(str(database), policy=policy_of(database, policy), ledger=ledger, analyst=analyst)
+    return dpsql.connect(
+        str(database),
+        policy=policy_of(database, policy),
+        ledger=ledger,
+        analyst=analyst,
+        ledger_key=ledger_key,
+        replay=not fresh,
+        reserve=reserve,
+    )
 
 
-def needed(
-    epsilon: Fraction | None, target_error: Fraction | None, sql: str, dialect: str
-) -> Fraction | None:
+def needed(epsilon: Fraction | None, target_error: str | None, sql: str, dialect: str) -> Fraction | None:
     """The loss that the option gives, or the query itself; None for an accuracy.
 
     Raises ProgrammingError if there is neither.
@@ -162,7 +204,7 @@ def needed(
 
 
 def target_of(
-    epsilon: Fraction | None, target_error: Fraction | None, confidence: Fraction | None
+    epsilon: Fraction | None, target_error: str | None, confidence: Fraction | None
 ) -> Target | None:
     """The accuracy that options give, None without one. Raises ProgrammingError beside a loss."""
     if target_error is None and confidence is None:
@@ -173,7 +215,7 @@ def target_of(
             code="ambiguous",
             hint="--epsilon 0.1, or --target-error 50 --confidence 0.95",
         )
-    return Target(target_error, CONFIDENCE if confidence is None else confidence)
+    return Target(error_amount(target_error), CONFIDENCE if confidence is None else confidence)
 
 
 def text_of(sql: str) -> str:

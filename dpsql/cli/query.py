@@ -14,7 +14,9 @@ from dpsql.cli.options import (
     Delta,
     Dialect,
     Epsilon,
+    Fresh,
     LedgerFile,
+    LedgerKey,
     MaxGroups,
     PolicyFile,
     Sql,
@@ -23,7 +25,7 @@ from dpsql.cli.options import (
     opened,
     text_of,
 )
-from dpsql.connection import AskedFor
+from dpsql.cursor import AskedFor
 from dpsql.shell.answers import Format
 
 Style = Annotated[Format, typer.Option("--format", "-f", help="How the answer is written.")]
@@ -35,6 +37,7 @@ def query(
     *,
     policy: PolicyFile = None,
     ledger: LedgerFile = None,
+    ledger_key: LedgerKey = None,
     analyst: Analyst = None,
     epsilon: Epsilon = None,
     delta: Delta = None,
@@ -42,9 +45,10 @@ def query(
     target_error: TargetError = None,
     confidence: Confidence = None,
     dialect: Dialect = "duckdb",
+    fresh: Fresh = False,
     style: Style = Format.TABLE,
 ) -> None:
-    """Answer one SELECT, and charge the budget for it.
+    """Answer one SELECT, and charge the budget for it unless the same was answered before.
 
     The answer goes to standard output, with the 95% interval of each noisy value. What it cost follows
     a table; for the other formats it goes to standard error.
@@ -56,7 +60,7 @@ def query(
 
     text = text_of(sql)
     loss = needed(epsilon, target_error, text, dialect)
-    with opened(database, policy, ledger, analyst) as connection:
+    with opened(database, policy, ledger, analyst, ledger_key, fresh=fresh) as connection:
         terms: AskedFor = {
             "epsilon": epsilon,
             "delta": delta,

@@ -15,9 +15,12 @@ from dpsql.cli.options import (
     Delta,
     Dialect,
     Epsilon,
+    Fresh,
     LedgerFile,
+    LedgerKey,
     MaxGroups,
     PolicyFile,
+    Reserve,
     TargetError,
     opened,
     policy_of,
@@ -33,6 +36,7 @@ def shell(
     *,
     policy: PolicyFile = None,
     ledger: LedgerFile = None,
+    ledger_key: LedgerKey = None,
     analyst: Analyst = None,
     epsilon: Epsilon = None,
     delta: Delta = None,
@@ -40,6 +44,8 @@ def shell(
     target_error: TargetError = None,
     confidence: Confidence = None,
     dialect: Dialect = "duckdb",
+    fresh: Fresh = False,
+    reserve: Reserve = None,
 ) -> None:
     """Ask one question after another.
 
@@ -53,7 +59,7 @@ def shell(
 
     require(dialect)
     target = target_of(epsilon, target_error, confidence)
-    with opened(database, policy, ledger, analyst) as connection:
+    with opened(database, policy, ledger, analyst, ledger_key, fresh=fresh, reserve=reserve) as connection:
         state = State(
             connection, View.of(sys.stdout), epsilon, delta, max_groups, dialect=dialect, target=target
         )

@@ -26,7 +26,7 @@ it current. Everything else is refused.
 - *Why no row fails*: a row for which the engine would raise an error gives NULL, since an error would tell of the row.
 - What is not a number (NaN) is counted as NULL.
 """
-_KINDS = tuple(kind for kind in Type if kind is not Type.NULL)
+_KINDS = tuple(kind for kind in Type if kind not in (Type.NULL, Type.LIST))
 _GROUPS = {
     frozenset(_KINDS): "any",
     frozenset({Type.INTEGER, Type.DOUBLE}): "number",

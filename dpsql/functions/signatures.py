@@ -13,7 +13,7 @@ INTEGER = (Type.INTEGER,)
 TEMPORAL = (Type.DATE, Type.TIMESTAMP)
 TEXT = (Type.VARCHAR,)
 TRUTH = (Type.BOOLEAN,)
-ANY = tuple(Type)
+ANY = tuple(kind for kind in Type if kind is not Type.LIST)
 
 
 def numeric(types: tuple[Type, ...]) -> Type | None:

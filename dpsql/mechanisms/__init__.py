@@ -12,10 +12,13 @@ from dpsql.mechanisms.cube import Cube
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.mechanisms.gaussian import DiscreteGaussian
 from dpsql.mechanisms.geometric import Geometric
+from dpsql.mechanisms.merged import Merged
 from dpsql.mechanisms.partition_selection import PartitionSelection
+from dpsql.mechanisms.projected import Projected
 from dpsql.mechanisms.selection import Exponential, PermuteAndFlip
+from dpsql.mechanisms.staircase import Staircase
 
-MECHANISMS: tuple[type[Mechanism], ...] = (Geometric, DiscreteGaussian, Cube)
+MECHANISMS: tuple[type[Mechanism], ...] = (Geometric, DiscreteGaussian, Cube, Staircase)
 
 __all__ = [
     "MECHANISMS",
@@ -25,8 +28,11 @@ __all__ = [
     "Exponential",
     "Geometric",
     "Mechanism",
+    "Merged",
     "PartitionSelection",
     "PermuteAndFlip",
+    "Projected",
     "Sensitivity",
+    "Staircase",
     "SystemEntropy",
 ]

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
-from functools import lru_cache
 
 from dpsql.mechanisms.entropy import Entropy
+from dpsql.mechanisms.memo import for_one_release
 
 _WORD = 64
 
@@ -47,7 +47,7 @@ class Coin:
         return self.settle(0, 0, entropy)
 
 
-@lru_cache(maxsize=4096)
+@for_one_release
 def _threshold(exponent: Fraction, as_odds: bool, bits: int) -> int:
     """floor(p * 2**bits), from bounds on exp(-exponent) that tighten until both give one integer.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Context, Decimal, localcontext
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
@@ -13,10 +13,10 @@ from typing import ClassVar
 
 from dpsql.errors import InternalError
 from dpsql.mechanisms.base import Mechanism, calibrated, positive_loss
+from dpsql.mechanisms.digits import digits, exp
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.sampler import centrals, cube
 
-_PLACES = 50
 _UP = 1 + Decimal(10) ** -30
 MOST_DIMENSIONS = 64
 """More coordinates than this are noised in several cubes, or otherwise."""
@@ -92,8 +92,8 @@ class Cube(Mechanism):
                 wider, (*ours, 0, 0), (0, *ours, 0), (0, 0, *ours), strict=True
             )
         ]
-        with localcontext(_context(self.scale)):
-            ratio = _exp(-1 / self.scale)
+        with localcontext(digits(self.scale)):
+            ratio = exp(-1 / self.scale)
             found = _polynomial(spread, ratio) / (12 * _polynomial(ours, ratio) * (1 - ratio) ** 2)
             return float(found)
 
@@ -113,7 +113,7 @@ class Cube(Mechanism):
             return 1.0
         k = self.dimensions
         distance = max(threshold, 1 - threshold) if terms == 1 else -(-threshold // terms)
-        with localcontext(_context(self.scale)):
+        with localcontext(digits(self.scale)):
             moments = _moments(self.scale, k)
             power = k if terms > 1 else k - 1
             shares = [math.comb(power, j) * (2 * distance) ** (power - j) for j in range(power + 1)]
@@ -122,7 +122,7 @@ class Cube(Mechanism):
             else:
                 halves = ((moments[j + 1] + moments[j]) / 2 for j in range(k))
                 total = sum((share * half for share, half in zip(shares, halves, strict=True)), Decimal(0))
-            total *= _exp(-distance / self.scale) / moments[k]
+            total *= exp(-distance / self.scale) / moments[k]
             upper = (total if terms > 1 or threshold == distance else 1 - total) * _UP
         return min(1.0, math.nextafter(float(upper), math.inf))
 
@@ -142,8 +142,8 @@ def _moments(scale: Fraction, most: int) -> tuple[Decimal, ...]:
     Why: such a sum is the polynomial with the coefficients `centrals(j)` at a, over (1-a)**(j+1).
     Source: Brenti 1994, "q-Eulerian polynomials arising from Coxeter groups", Theorem 3.4.
     """
-    with localcontext(_context(scale)):
-        ratio = _exp(-1 / scale)
+    with localcontext(digits(scale)):
+        ratio = exp(-1 / scale)
         powers = accumulate([1 - ratio] * (most + 1), lambda x, y: x * y)
         return tuple(_polynomial(centrals(j), ratio) / power for j, power in enumerate(powers))
 
@@ -153,13 +153,3 @@ def _polynomial(coefficients: Sequence[int], at: Decimal) -> Decimal:
     for coefficient in reversed(coefficients):
         total = total * at + coefficient
     return total
-
-
-def _context(scale: Fraction) -> Context:
-    """Digits enough to leave `_PLACES` of them after the cancellation in 1 - exp(-1/scale)."""
-    return Context(prec=_PLACES + len(str(math.ceil(scale))))
-
-
-def _exp(exponent: Fraction) -> Decimal:
-    """exp(exponent), rounded in the current context."""
-    return (Decimal(exponent.numerator) / Decimal(exponent.denominator)).exp()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import Context, Decimal, localcontext
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar
 
 from dpsql.mechanisms.base import Mechanism, calibrated, positive_loss
+from dpsql.mechanisms.digits import digits, exp
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.sampler import two_sided_geometric
 
-_PLACES = 50
 _UP = 1 + Decimal(10) ** -30
 
 
@@ -78,13 +78,13 @@ class Geometric(Mechanism):
         """
         distance = max(threshold, 1 - threshold)
         weights = _mixture(self.scale, terms)
-        with localcontext(_context(self.scale)):
-            complement = 1 - _exp(-1 / self.scale)
+        with localcontext(digits(self.scale)):
+            complement = 1 - exp(-1 / self.scale)
             term, total = Decimal(1), Decimal(0)
             for index, weight in enumerate(weights):
                 total += weight * term
                 term *= (distance + index) * complement / (index + 1)
-            total *= _exp(-distance / self.scale)
+            total *= exp(-distance / self.scale)
             upper = (total if threshold == distance else 1 - total) * _UP
         return min(1.0, math.nextafter(float(upper), math.inf))
 
@@ -105,8 +105,8 @@ def _mixture(scale: Fraction, terms: int) -> tuple[Decimal, ...]:
     G(x) = ((1-ux)/(1-vx))**n. From (1-vx) * G'(x) = n * a*a * v * G(x)/(1-ux), where h_k are the
     coefficients of G(x)/(1-ux), follows a recurrence without a subtraction.
     """
-    with localcontext(_context(scale)):
-        ratio = _exp(-1 / scale)
+    with localcontext(digits(scale)):
+        ratio = exp(-1 / scale)
         u, v = 1 - ratio, 1 / (1 + ratio)
         g = h = v**terms
         total, totals = g, [g]
@@ -116,13 +116,3 @@ def _mixture(scale: Fraction, terms: int) -> tuple[Decimal, ...]:
             total += g
             totals.append(total)
     return tuple(reversed(totals))
-
-
-def _context(scale: Fraction) -> Context:
-    """Digits enough to leave `_PLACES` of them after the cancellation in 1 - exp(-1/scale)."""
-    return Context(prec=_PLACES + len(str(math.ceil(scale))))
-
-
-def _exp(exponent: Fraction) -> Decimal:
-    """exp(exponent), rounded in the current context."""
-    return (Decimal(exponent.numerator) / Decimal(exponent.denominator)).exp()

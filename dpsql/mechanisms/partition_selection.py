@@ -11,6 +11,7 @@ from dpsql.errors import LossError
 from dpsql.mechanisms.base import calibrated, first
 from dpsql.mechanisms.coin import exp_bounds
 from dpsql.mechanisms.entropy import Entropy
+from dpsql.mechanisms.memo import for_one_release
 
 _WORD = 64
 Bounds = tuple[Fraction, Fraction]
@@ -91,7 +92,7 @@ class PartitionSelection:
         return max(Fraction(0), min(low, Fraction(1))), min(high, Fraction(1))
 
 
-@lru_cache(maxsize=1 << 16)
+@for_one_release
 def _threshold(rule: PartitionSelection, units: int, bits: int) -> int:
     """floor(p(units) * 2**bits), exactly.
 

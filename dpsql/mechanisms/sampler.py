@@ -26,6 +26,7 @@ __all__ = [
     "centrals",
     "cube",
     "discrete_gaussian",
+    "staircase",
     "two_sided_geometric",
 ]
 
@@ -108,6 +109,71 @@ def cube(scale: Fraction, dimensions: int, vectors: int, entropy: Entropy) -> In
     below = _below(widths, entropy).reshape(vectors, dimensions)
     found: Integers = below - radii[:, np.newaxis]
     return found
+
+
+def staircase(loss: Fraction, width: int, inner: int, size: int, entropy: Entropy) -> Integers:
+    """`size` independent integers k with probability proportional to b**⌊(|k| + width - inner) / width⌋.
+
+    Returns shape `(size,)`, with the types of `two_sided_geometric`. b = exp(-loss), `loss` any rational
+    > 0; 1 <= `inner` <= `width` are in lattice steps.
+
+    Claim: the law is exact for every rational loss.
+    Why: write a magnitude as i·width + u with 0 <= u < width. Its weight is b**i times 1 where u < inner,
+    and b else: so i is geometric of ratio b, and u, independent of it, lies beyond `inner` with odds
+    b·(width - inner) : inner, and is uniform on its side. With a fair sign each number but 0 then has half of
+    the chance of its magnitude; a 0 with a minus sign is drawn anew.
+    Source: Geng, Kairouz, Oh, Viswanath 2015, Algorithm 1, for the continuous law.
+    """
+    kept: list[NDArray[Any]] = [np.empty(0, np.int64)]
+    missing = size
+    while missing > 0:
+        tried = min(missing, _BLOCK) + 8
+        magnitudes = _stairs(loss, width, inner, tried, entropy)
+        negative = (entropy.words(tried) & np.uint64(1)).astype(np.bool_)
+        drawn = np.where(negative, -magnitudes, magnitudes)[~negative | (magnitudes != 0)]
+        kept.append(drawn[:missing])
+        missing -= len(kept[-1])
+    return np.concatenate(kept)
+
+
+def _stairs(loss: Fraction, width: int, inner: int, size: int, entropy: Entropy) -> Integers:
+    """Magnitudes of `staircase` as they are before the sign."""
+    signed = two_sided_geometric(1 / loss, size, entropy)
+    rows = np.where(signed < 0, ~signed, signed)
+    roomy = rows.dtype == np.int64 and (int(rows.max(initial=0)) + 1) * width < _ROOMY
+    kind = np.int64 if roomy else object
+    beyond = np.zeros(size, np.bool_) if inner == width else _beyond(loss, width, inner, size, entropy)
+    starts, lengths = (np.array(pair, kind) for pair in ((0, inner), (inner, width - inner)))
+    sides = beyond.astype(np.int64)
+    found: Integers = rows.astype(kind) * width + starts[sides] + _below(lengths[sides], entropy)
+    return found
+
+
+def _beyond(loss: Fraction, width: int, inner: int, size: int, entropy: Entropy) -> NDArray[np.bool_]:
+    """Coins with odds b·(width - inner) : inner, b = exp(-loss); a word that agrees with them is carried on."""
+    words = entropy.words(size)
+    threshold = _beyond_threshold(loss, width, inner, 64)
+    found = words < np.uint64(threshold)
+    for tie in np.flatnonzero(words == np.uint64(threshold)):
+        prefix, bits = int(words[tie]), 64
+        while prefix == (known := _beyond_threshold(loss, width, inner, bits)):
+            prefix = prefix << 64 | int(entropy.words(1)[0])
+            bits += 64
+        found[tie] = prefix < known
+    return found
+
+
+@lru_cache(maxsize=256)
+def _beyond_threshold(loss: Fraction, width: int, inner: int, bits: int) -> int:
+    """floor(p * 2**bits), exactly, for the probability p of those odds, which is transcendental, as b is."""
+    places = bits // 3 + 40
+    while True:
+        unit: int = 10**places
+        weights = [b * (width - inner) for b in exp_bounds(loss, places)]
+        ends = [(outer << bits) // (inner * unit + outer) for outer in weights]
+        if ends[0] == ends[1]:
+            return ends[0]
+        places *= 2
 
 
 @lru_cache(maxsize=128)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from itertools import accumulate
 from typing import ClassVar
 
 from dpsql.mechanisms.base import calibrated
 from dpsql.mechanisms.coin import Coin, exp_bounds
 from dpsql.mechanisms.entropy import Entropy
+from dpsql.mechanisms.memo import for_one_release
 
 _WORD = 64
 
@@ -157,7 +157,7 @@ def _cumulated(values: Iterable[int]) -> list[int]:
     return list(accumulate(values, initial=0))
 
 
-@lru_cache(maxsize=1 << 16)
+@for_one_release
 def _bounds(rate: Fraction, step: int, places: int) -> tuple[int, int]:
     """Integers around exp(-rate * step) * 10**places; both are exact where nothing is lost."""
     return (10**places, 10**places) if step == 0 else exp_bounds(rate * step, places)

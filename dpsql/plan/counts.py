@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dpsql.plan.expr import Column, Released
-from dpsql.plan.nodes import Answer, Filter, Grouped, Project, Release, Source
+from dpsql.plan.nodes import Answer, Filter, Grouped, Project, Release, Source, Values
 
 
 def is_unique(answer: Source, columns: Iterable[Column]) -> bool:
@@ -26,9 +26,8 @@ def is_single(source: Source) -> bool:
     match source:
         case Answer(post=post):
             whole = isinstance(post.source, Release) and not post.source.keys
-            return (
-                post.limit in (0, 1) or whole or (isinstance(post.source, Project) and is_single(post.source))
-            )
+            below = isinstance(post.source, (Project, Values)) and is_single(post.source)
+            return post.limit in (0, 1) or whole or below
         case (
             Project(input=Grouped() | Project() as rows)
             | Project(input=Filter(input=Grouped() | Project() as rows))
@@ -36,5 +35,7 @@ def is_single(source: Source) -> bool:
             return is_single(rows)
         case Grouped():
             return not source.keys
+        case Values():
+            return len(source.rows) <= 1
         case _:
             return False

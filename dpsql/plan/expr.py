@@ -6,8 +6,8 @@ visitor serves them all: the entry knows the result's type, its interval and how
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -253,6 +253,17 @@ def walk(expr: Expr) -> Iterator[Expr]:
 def columns(expr: Expr) -> Iterator[Column]:
     """The columns that an expression reads."""
     return (part for part in walk(expr) if isinstance(part, Column))
+
+
+def substituted(expr: Expr, items: Mapping[Column, Expr]) -> Expr:
+    """An expression over rows with `items` in the place of its columns, each of which is among them."""
+    match expr:
+        case Column():
+            return items[expr]
+        case Call():
+            return replace(expr, arguments=tuple(substituted(part, items) for part in expr.arguments))
+        case _:
+            return expr
 
 
 def windowed(expr: Expr) -> bool:

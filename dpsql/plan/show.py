@@ -8,6 +8,7 @@ from enum import Enum
 
 from dpsql.plan.expr import Function
 from dpsql.plan.nodes import Post
+from dpsql.plan.parts import COMPARED
 
 
 def canonical(part: object) -> str:
@@ -21,7 +22,7 @@ def canonical(part: object) -> str:
     if isinstance(part, frozenset):
         return canonical(sorted(part))
     if dataclasses.is_dataclass(part):
-        fields = (canonical(getattr(part, item.name)) for item in dataclasses.fields(part) if item.compare)
+        fields = [canonical(getattr(part, name)) for name in COMPARED[type(part)]]
         return f"({type(part).__name__} {' '.join(fields)})"
     return f"{type(part).__name__}:{part!r}"
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from dpsql.plan.expr import Expr, Function, Scalar
 from dpsql.plan.nodes import Answer, Post, Relation, Release, Values
+from dpsql.plan.parts import MADE_OF
 
 Part = TypeVar("Part")
 Step = Release | Scalar | Answer
@@ -37,25 +38,41 @@ def releases(post: Post) -> tuple[Release, ...]:
     return tuple(step for step in steps(post) if isinstance(step, Release))
 
 
+def together(post: Post) -> tuple[Release, ...]:
+    """The releases that only the statement itself reads: no query whose value stands in it comes after them."""
+    found = steps(post)
+    last = max((place for place, step in enumerate(found) if not isinstance(step, Release)), default=-1)
+    return tuple(step for step in found[last + 1 :] if isinstance(step, Release))
+
+
+def needed(release: Release) -> tuple[Scalar | Answer, ...]:
+    """The queries whose values stand in a release, each once and after what it needs."""
+    found: dict[Step, None] = {}
+    for part in _children(release):
+        _find(part, found, below=True)
+    return tuple(step for step in found if not isinstance(step, Release))
+
+
 def _find(part: object, found: dict[Step, None], *, below: bool) -> None:
     """`below` says that the part lies below the release boundary."""
+    children = _children(part)
+    if not children:
+        return
     step = part if isinstance(part, (Release, Scalar)) or (below and isinstance(part, Answer)) else None
     if step in found:
         return
     inside = isinstance(part, Release) or (below and not isinstance(part, (Scalar, Answer)))
-    for child in _children(part):
+    for child in children:
         _find(child, found, below=inside)
     if step is not None:
         found[step] = None
 
 
-def _children(part: object) -> Iterator[object]:
+def _children(part: object) -> Sequence[object]:
     if isinstance(part, tuple):
-        yield from part
-    elif dataclasses.is_dataclass(part) and not isinstance(part, Function):
-        for item in dataclasses.fields(part):
-            if item.init:
-                yield getattr(part, item.name)
+        return part
+    names = MADE_OF[type(part)]
+    return () if not names or isinstance(part, Function) else [getattr(part, name) for name in names]
 
 
 def resolved(part: Part, values: Known, *, within_releases: bool = True) -> Part:
@@ -79,7 +96,7 @@ class _Resolution:
             return part
         if isinstance(part, tuple):
             return tuple(map(self.of, part))
-        if not dataclasses.is_dataclass(part) or isinstance(part, (Function, type)):
+        if isinstance(part, Function) or not MADE_OF[type(part)]:
             return part
         known = self.done.get(id(part))
         if known is None:
@@ -88,7 +105,7 @@ class _Resolution:
         return known[1]
 
     def _rebuilt(self, part: Any) -> Any:
-        before = {item.name: getattr(part, item.name) for item in dataclasses.fields(part) if item.init}
+        before = {name: getattr(part, name) for name in MADE_OF[type(part)]}
         after = {name: self.of(value) for name, value in before.items()}
         changed = {
             name: value

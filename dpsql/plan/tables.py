@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from dpsql.plan.expr import Column
+from dpsql.plan.types import Value
 
 
 class UnitKind(Enum):
@@ -66,13 +67,31 @@ class Contribution:
 
 
 @dataclass(frozen=True, slots=True)
+class Confined:
+    """Of a scan, the rows whose `column` lies in one of the closed `ranges` of values, never NULL.
+
+    `places` are the same ranges as numbers in the `dimension`, which is named by how the column is declared.
+    """
+
+    column: Column
+    ranges: tuple[tuple[Value, Value], ...]
+    dimension: str
+    places: tuple[tuple[int | None, int | None], ...]
+
+    def __str__(self) -> str:
+        texts = (f"{low}" if low == high else f"{low} to {high}" for low, high in self.ranges)
+        return f"{self.column.name} {', '.join(texts)}"
+
+
+@dataclass(frozen=True, slots=True)
 class Scan:
-    """Reads the table `table`, known in the query as `alias`."""
+    """Reads the table `table`, known in the query as `alias`, where it is `confined`, of units that lie in one part."""
 
     table: str
     alias: str
     unit: Unit
     contribution: Contribution | None = None
+    confined: tuple[Confined, ...] = ()
 
     def __post_init__(self) -> None:
         if self.unit.private != (self.contribution is not None):

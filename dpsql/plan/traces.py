@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dpsql.plan.expr import Call, Column, Expr
-from dpsql.plan.nodes import Answer, Filter, Post, Project, Relation, Release, SetKind, SetOperation
+from dpsql.plan.nodes import Answer, Filter, Post, Project, Relation, Release, SetKind, SetOperation, inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,22 @@ def traces(post: Post) -> tuple[Trace, ...] | None:
 def branches(relation: Relation) -> int:
     """How many branches the rows of a traced relation come from."""
     return len(_below(relation) or ())
+
+
+def unfiltered(post: Post) -> bool:
+    """Whether each row of the releases is in an answer that has traces."""
+    hides = post.having is not None or post.qualify is not None or post.limit is not None or post.offset
+    return not hides and (isinstance(post.source, Release) or _unfiltered(post.source))
+
+
+def _unfiltered(relation: Relation) -> bool:
+    match relation:
+        case Answer():
+            return unfiltered(relation.post)
+        case Filter():
+            return False
+        case _:
+            return all(map(_unfiltered, inputs(relation)))
 
 
 _Branches = tuple[tuple[Release, Mapping[Expr, Expr]], ...]

@@ -20,6 +20,7 @@ class Type(Enum):
     DATE = "DATE"
     TIMESTAMP = "TIMESTAMP"
     BOOLEAN = "BOOLEAN"
+    LIST = "LIST"  # of released values, which are shown and not computed with
     NULL = "NULL"
 
     @property
@@ -72,6 +73,8 @@ def common(types: tuple[Type, ...]) -> Type | None:
     True
     """
     known = set(types) - {Type.NULL}
+    if Type.LIST in known:
+        return None
     if not known:
         return Type.NULL
     if len(known) == 1:

@@ -6,7 +6,7 @@ list every problem of a file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.policy.fields import CONVERTING
@@ -17,7 +17,16 @@ from dpsql.policy.problem import Problem, did_you_mean
 if TYPE_CHECKING:
     from dpsql.policy.models import BudgetSpec, Table
 
-_OF_PRIVATE = ("unit", "link", "rows_per_unit", "partition", "max_groups", "min_frequency", "budget")
+_OF_PRIVATE = (
+    "unit",
+    "link",
+    "rows_per_unit",
+    "partition",
+    "max_groups",
+    "max_epsilon",
+    "min_frequency",
+    "budget",
+)
 _ROWS_PER_UNIT = "the most rows of one privacy unit that count (the engine leaves out the rest), such as 20"
 
 
@@ -33,16 +42,19 @@ def table_problems(given: Mapping[str, object]) -> list[Problem]:
         ]
     problems = _unit_problems(given) if public is False else []
     columns = given.get("columns", {})
-    partition = given.get("partition")
-    if (
-        isinstance(partition, str)
-        and isinstance(columns, Mapping)
-        and declared(partition, map(str, columns)) is None
-    ):
-        words = f"no column {partition} is declared in this table"
-        hint = did_you_mean(partition, map(str, columns)) or "declare it under columns"
-        problems.append(Problem(("partition",), "unknown_column", words, hint))
+    if isinstance(columns, Mapping):
+        problems += _partition_problems(given.get("partition"), [*map(str, columns)])
     return problems
+
+
+def _partition_problems(partition: object, columns: Sequence[str]) -> Iterator[Problem]:
+    listed = isinstance(partition, (list, tuple))
+    names: Sequence[object] = partition if isinstance(partition, (list, tuple)) else [partition]
+    for place, name in enumerate(names):
+        if isinstance(name, str) and declared(name, columns) is None:
+            words = f"no column {name} is declared in this table"
+            hint = did_you_mean(name, columns) or "declare it under columns"
+            yield Problem(("partition", place) if listed else ("partition",), "unknown_column", words, hint)
 
 
 def _unit_problems(given: Mapping[str, object]) -> list[Problem]:

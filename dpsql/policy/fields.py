@@ -19,13 +19,14 @@ from pydantic_core import CoreSchema, core_schema
 
 from dpsql.policy.domain import MOST_VALUES, Bound, Value, bounds_of, values_of
 from dpsql.policy.exact import exact
-from dpsql.policy.names import name_problem
+from dpsql.policy.names import fold, name_problem
 from dpsql.policy.problem import refusal
 
 Accountant = Literal["pure", "basic", "zcdp", "gdp"]
 CONVERTING = ("zcdp", "gdp")
 """The accountants whose losses are turned into (ε, δ), for which they need some δ."""
 Neighbors = Literal["add_remove", "replace"]
+Renewal = Literal["daily", "weekly", "monthly", "yearly"]
 Json = dict[str, Any]
 
 
@@ -67,6 +68,22 @@ def _column_name(name: str) -> str:
     if wrong:
         raise refusal("bad_name", wrong)
     return name
+
+
+def _partition(value: object, _: ValidationInfo) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
+        raise refusal("partition_shape", "must be the name of a column, or a list of such names")
+    columns = tuple(map(_column_name, names))
+    if len(set(map(fold, columns))) < len(columns):
+        raise refusal("partition_repeated", "names a column twice", hint="keep one of them")
+    return columns
+
+
+def _as_name(columns: tuple[str, ...]) -> object:
+    return columns[0] if len(columns) == 1 else list(columns)
 
 
 def _reference(text: str) -> str:
@@ -114,6 +131,10 @@ _NAME: Json = {"type": "string", "minLength": 1}
 AS_DICT = PlainSerializer(dict)
 Epsilon = Annotated[Fraction, _Form(_epsilon, str, _POSITIVE)]
 Delta = Annotated[Fraction, _Form(_delta, str, _BELOW_ONE)]
+Partition = Annotated[
+    tuple[str, ...] | None,
+    _Form(_partition, _as_name, {"anyOf": [_NAME, {"type": "array", "minItems": 1, "items": _NAME}]}),
+]
 ColumnName = Annotated[str, AfterValidator(_column_name), WithJsonSchema(_NAME)]
 Reference = Annotated[str, AfterValidator(_reference), WithJsonSchema({**_NAME, "pattern": r"^[^.]+\..+$"})]
 Bounds = Annotated[tuple[Bound, Bound] | None, _Form(_bounds, _as_list, _PAIR)]

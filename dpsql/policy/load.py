@@ -48,7 +48,7 @@ def load(source: str | PathLike[str] | Mapping[str, object] | Policy) -> Policy:
 
 def _dumped(policy: Policy) -> object:
     try:
-        return policy.model_dump(warnings=False)
+        return policy.model_dump(warnings=False, exclude_unset=True)
     except (AttributeError, TypeError, ValueError):  # only after model_construct or model_copy
         raise PolicyError("policy: this Policy was built without validation", code="policy_source") from None
 

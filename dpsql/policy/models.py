@@ -39,7 +39,9 @@ from dpsql.policy.fields import (
     Delta,
     Epsilon,
     Neighbors,
+    Partition,
     Reference,
+    Renewal,
     Values,
     Version,
     as_dict,
@@ -79,6 +81,11 @@ class BudgetSpec(_Model):
         description="How losses add up: pure, basic, zcdp or gdp. Default: zcdp when delta is above 0, else pure.",
     )
 
+    renew: Renewal | None = Field(
+        default=None,
+        description="daily, weekly, monthly or yearly: the budget begins anew, and the guarantee is one for each period. Default: never.",
+    )
+
     @model_validator(mode="after")
     def _has_delta(self) -> BudgetSpec:
         if self.accountant in CONVERTING and not self.delta:
@@ -94,6 +101,15 @@ class BudgetOverride(_Model):
     epsilon: Epsilon | None = Field(default=None, description="Total epsilon of this table, above 0.")
     delta: Delta | None = Field(default=None, description="Total delta of this table.")
     accountant: Accountant | None = Field(default=None, description="The accountant of this table.")
+    renew: Renewal | None = Field(default=None, description="When the budget of this table begins anew.")
+
+
+class AnalystBudget(_Model):
+    """The most that one analyst may lose of each table's budget; None is the table's."""
+
+    epsilon: Epsilon = Field(description="Total epsilon of the analyst at each table, above 0.")
+    delta: Delta | None = Field(default=None, description="Total delta of the analyst at each table.")
+    renew: Renewal | None = Field(default=None, description="When the analyst's budget begins anew.")
 
 
 class Column(_Model):
@@ -194,12 +210,15 @@ class Table(_Model):
         le=10**9,
         description="Most rows of one unit that count, enforced. Required unless unit is `row`.",
     )
-    partition: ColumnName | None = Field(
+    partition: Partition = Field(
         default=None,
-        description="A declared column that is constant for a unit: its values compose in parallel.",
+        description="Declared columns that are constant for a unit: their values compose in parallel.",
     )
     max_groups: int | None = Field(
         default=None, ge=1, description="Most GROUP BY groups of a unit that count."
+    )
+    max_epsilon: Epsilon | None = Field(
+        default=None, description="The most epsilon that one query of this table may cost."
     )
     min_frequency: int = Field(default=1, ge=1, description="Fewest distinct units behind a released group.")
     budget: BudgetOverride | None = Field(default=None, description="Overrides parts of the policy's budget.")
@@ -226,6 +245,10 @@ class Table(_Model):
         )
 
 
+def _analysts(named: Mapping[str, AnalystBudget]) -> NameMap[AnalystBudget]:
+    return _checked(named, "analyst", dots=True)
+
+
 class Policy(_Model):
     """Whom the data protects, how much may be lost, and what analysts may touch."""
 
@@ -240,6 +263,15 @@ class Policy(_Model):
     )
     data_version: Version = Field(default="1", description="Changed by the owner when the data changes.")
     max_epsilon: Epsilon | None = Field(default=None, description="The most epsilon that one query may cost.")
+    per_analyst: AnalystBudget | None = Field(
+        default=None, description="What each analyst who is not listed may spend of each table's budget."
+    )
+    analysts: Annotated[
+        Mapping[str, AnalystBudget], BeforeValidator(as_dict), AfterValidator(_analysts), AS_DICT
+    ] = Field(
+        default_factory=lambda: NameMap({}),
+        description="What these analysts may spend of each table's budget.",
+    )
 
     @field_validator("version", mode="before")
     @classmethod
@@ -289,6 +321,21 @@ class Policy(_Model):
         own = self._private(name).budget
         given = {} if own is None else {key: value for key, value in own if value is not None}
         return BudgetSpec.model_validate({**dict(self.budget), **given})
+
+    def budget_of_analyst(self, name: str, analyst: str) -> BudgetSpec | None:
+        """What an analyst may spend of a private table's budget, None for all of it; PolicyError as `budget_of`."""
+        given = self.analysts.get(analyst, self.per_analyst)
+        own = self.budget_of(name)
+        if given is None:
+            return None
+        delta = own.delta if given.delta is None else given.delta
+        return BudgetSpec(
+            epsilon=given.epsilon, delta=delta, accountant=own.accountant, renew=given.renew or own.renew
+        )
+
+    def analyst(self, name: str) -> str:
+        """An analyst's name as it is listed, where it is, whatever its case; as it is given elsewhere."""
+        return declared(name, self.analysts) or name
 
     def unit_of(self, name: str) -> Unit:
         """Where the privacy unit of a private table is found. Raises PolicyError for other tables."""

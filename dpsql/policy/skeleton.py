@@ -38,6 +38,10 @@ data_version: "1"
 # The most epsilon that one query may cost.
 # max_epsilon: 1
 
+# What each analyst may spend of each table's budget, and what those may who are named.
+# per_analyst: {{epsilon: 0.5}}
+# analysts: {{ana: {{epsilon: 1}}}}
+
 # A table or column that is not listed does not exist for analysts: delete what they do not need.
 # Each table has one of
 #   unit: <column>   the column with the id of the privacy unit
@@ -48,7 +52,8 @@ data_version: "1"
 #   rows_per_unit    most rows of one unit that count; the engine enforces it (required unless unit is row)
 #   max_groups       most GROUP BY groups of one unit that count
 #   min_frequency    fewest distinct units behind a group that is shown (above 1 needs a delta)
-#   partition        a column that is constant for a unit, such as a site
+#   partition        columns that are constant for a unit, such as a site: questions about one part cost it alone
+#   max_epsilon      the most epsilon that one query of this table may cost
 #   budget           epsilon, delta or accountant of this table alone
 # Each column has a type, and may have
 #   bounds: [lowest, highest]   numbers, dates, timestamps; without bounds it is never summed

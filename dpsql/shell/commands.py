@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpsql.errors import ProgrammingError
-from dpsql.loss import amount
+from dpsql.loss import amount, rounded
 from dpsql.shell import costs, describe
 from dpsql.shell.answers import Format
 from dpsql.shell.state import Reply, State
@@ -98,7 +98,7 @@ def _epsilon(state: State, text: str) -> Reply:
         return _target(state, "")
     if state.epsilon is None:
         return Reply("no epsilon is set: \\epsilon 0.1 sets it")
-    return Reply(f"a query is asked for with ε {costs.rounded(state.epsilon, 6)}")
+    return Reply(f"a query is asked for with ε {rounded(state.epsilon, 6)}")
 
 
 def _target(state: State, text: str) -> Reply:
@@ -108,7 +108,8 @@ def _target(state: State, text: str) -> Reply:
         state.target = None if error.lower() == "off" else Target(error_amount(error), often)
     if state.target is None:
         return Reply("no accuracy is asked for: \\target 50 asks for ±50 in 95% of answers")
-    return Reply(f"a query is asked for with {state.target}, at the least ε that keeps to it")
+    how = "at the least ε that keeps to it" if state.target.share is None else "in steps until it is met"
+    return Reply(f"a query is asked for with {state.target}, {how}")
 
 
 def _delta(state: State, text: str) -> Reply:
@@ -116,7 +117,7 @@ def _delta(state: State, text: str) -> Reply:
         state.delta = None if text.lower() == "auto" else amount(text, "delta")
     if state.delta is None:
         return Reply("δ for choosing group keys is spent in proportion to ε")
-    return Reply(f"a query that chooses group keys spends δ {costs.rounded(state.delta, 6)} on it")
+    return Reply(f"a query that chooses group keys spends δ {rounded(state.delta, 6)} on it")
 
 
 def _groups(state: State, text: str) -> Reply:
@@ -169,7 +170,7 @@ COMMANDS = (
     Command(("budget",), "", "what is spent and what is left, table by table", _budget),
     Command(("explain",), "SELECT …", "the plan of a query, what is proved of it, and its price", explain),
     Command(("epsilon",), "[ε]", "the loss that each query is asked for with", _epsilon),
-    Command(("target",), "[ERROR [CONFIDENCE]|off]", "the largest error that a value may have, instead of a loss", _target),
+    Command(("target",), "[ERROR [CONFIDENCE]|off]", "the largest error of a value, as 50 or 5%, instead of a loss", _target),
     Command(("delta",), "[δ|auto]", "what a query spends on choosing group keys", _delta),
     Command(("groups",), "[N|auto]", "the most groups of one privacy unit that count", _groups),
     Command(("format",), "[FORMAT]", "how answers are written: table, csv, json or markdown", _format),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpsql.accounting.accountants import accountant_named
+from dpsql.loss import rounded
 from dpsql.shell.view import table
 
 if TYPE_CHECKING:
@@ -17,19 +17,6 @@ if TYPE_CHECKING:
     from dpsql.result import Receipt
 
 
-def rounded(value: Fraction, digits: int = 3, *, up: bool = False) -> str:
-    """At most so many significant digits, rounded down, or up.
-
-    >>> rounded(Fraction(2719, 1000)), rounded(Fraction(2711, 1000), up=True), rounded(Fraction(1, 10**8))
-    ('2.71', '2.72', '1e-8')
-    """
-    context = Context(prec=digits, rounding=ROUND_CEILING if up else ROUND_FLOOR)
-    number = context.divide(Decimal(value.numerator), Decimal(value.denominator)).normalize(context)
-    if -4 <= number.adjusted() <= 6:
-        return format(number, "f")
-    return format(number, "e").replace("e+", "e")
-
-
 def percent_left(state: BudgetState) -> int:
     """The part of the budget's loss that is left, in whole percent, rounded down."""
     left = max(state.limit.loss - state.spent.loss, 0)
@@ -37,30 +24,43 @@ def percent_left(state: BudgetState) -> int:
 
 
 def charged(receipt: Receipt, epsilon: Fraction | None, states: Iterable[BudgetState]) -> str:
-    """One line a table: what the answer was charged, what is left.
+    """One line a table: what the answer was charged, what is left; and what was answered again.
 
     `epsilon` is the loss that was asked for; a receipt with an accuracy holds the one that was found for it.
     """
     if receipt.target is not None:
         epsilon = Fraction(receipt.target["epsilon"])
-    known = {state.table: state for state in states}
-    lines = []
-    for entry in receipt.entries:
-        state = known.get(entry["table"])
+    known = {(state.table, state.analyst): state for state in states}
+    lines = list(receipt.notices)
+    for account, entries in _by_account(receipt).items():
+        state = known.get(account)
         if state is None:
             continue
-        loss, delta = Fraction(entry["loss"]), Fraction(entry["delta"])
+        loss = sum((Fraction(entry["loss"]) for entry in entries), Fraction(0))
+        delta = sum((Fraction(entry["delta"]) for entry in entries), Fraction(0))
         symbol = accountant_named(state.accountant).symbol
         parts = [] if symbol == "ε" or epsilon is None else [f"{symbol} {rounded(loss, up=True)}"]
         parts += [f"δ {rounded(delta, up=True)}"] if delta else []
         price = rounded(loss if epsilon is None or symbol == "ε" else epsilon, 6, up=True)
+        parts += [f"in {len(entries)} steps"] if receipt.target is not None and len(entries) > 1 else []
         more = f" ({', '.join(parts)})" if parts else ""
-        lines.append(f"charged to {state.table}: ε {price}{more}; {left(state)}")
-    if lines:
-        return "\n".join(lines)
-    if receipt.loss is None:
-        return "nothing was charged: the answer follows from the policy"
-    return "nothing was charged: an earlier answer to the same question"
+        if "slice" in entries[0]:
+            lines.append(f"charged to slice {entries[0]['slice']} of {state.name}: ε {price}{more}")
+        else:
+            lines.append(f"charged to {state.name}: ε {price}{more}; {left(state)}")
+    if receipt.replayed:
+        paid = ", ".join(map(str, receipt.replayed))
+        free = "the rest is free" if receipt.entries else "nothing was charged"
+        lines.append(f"{free}: an earlier answer to the same question, ledger entry {paid}")
+    return "\n".join(lines) or "nothing was charged: the answer follows from the policy"
+
+
+def _by_account(receipt: Receipt) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """The entries of each table and analyst's account: several where a query was answered in steps."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for entry in receipt.entries:
+        found.setdefault((entry["table"], entry.get("account", "")), []).append(entry)
+    return found
 
 
 def left(state: BudgetState) -> str:
@@ -77,7 +77,7 @@ def budget_table(states: Iterable[BudgetState]) -> Table:
     heads = ("table", "accountant", "ε", "δ", "queries", "spent ε", "left", "next query ε ≤")
     rows = [
         (
-            state.table,
+            f"{state.name}, {state.renewal} ({state.period})" if state.renewal else state.name,
             state.accountant,
             rounded(state.epsilon, 6),
             rounded(state.delta, 6),

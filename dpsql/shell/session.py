@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from dpsql.errors import Error, ProgrammingError
+from dpsql.loss import rounded
 from dpsql.shell import answers, commands, costs
 from dpsql.shell.failures import message, styled, unforeseen
 from dpsql.shell.state import Reply, State
@@ -25,15 +26,16 @@ class Session:
         self.state = state
 
     def prompt(self) -> str:
-        """The prompt: the table charged last, or the one with the least left, and what that is."""
+        """The prompt: of the table charged last, or of all, the budget with the least left, and what that is."""
         try:
             states = self.state.connection.budget()
         except Error:
             states = {}
         if not states:
             return "dpsql> "
-        shown = states.get(self.state.table or "") or min(states.values(), key=costs.percent_left)
-        return f"dpsql({shown.table} ε {costs.rounded(shown.remaining_epsilon)} left)> "
+        last = [state for state in states.values() if state.table == self.state.table]
+        shown = min(last or states.values(), key=costs.percent_left)
+        return f"dpsql({shown.name} ε {rounded(shown.remaining_epsilon)} left)> "
 
     def replies(self, entry: str) -> Iterator[Reply]:
         """The reply to each statement or command of an entry, in order; none after one that quits."""

@@ -98,6 +98,7 @@ def _source(
         post = release(inner, query, relation, keys)
         counts = [item.function.startswith("count") for item in post.release.aggregations]
         (output,) = post.outputs
+        inner.context.check_outputs(query, post.outputs)
         _check_count(inner, query, counts, alone=isinstance(output.expr, Released))
         shown = [Output(key.name, Released(key.name, key.expr.type)) for key in post.release.keys]
         return answer(replace(post, outputs=(*shown, output)), alias), any(counts)

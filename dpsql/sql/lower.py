@@ -19,7 +19,7 @@ from dpsql.analysis.bounds import conditions
 from dpsql.analysis.stability import PublicFacts
 from dpsql.catalog import Catalog
 from dpsql.errors import DataError
-from dpsql.plan.expr import Column, Expr, Released
+from dpsql.plan.expr import Column, Expr, Released, Scalar
 from dpsql.plan.nodes import (
     Aggregation,
     Key,
@@ -40,6 +40,10 @@ from dpsql.sql.derived import answer, common_tables, facts_of, put_together, set
 from dpsql.sql.ends import asked_of, asks_for_ends, end_of, which_end
 from dpsql.sql.grouping import Grouping, aggregates
 from dpsql.sql.grouping_sets import Sets, grouping_sets
+from dpsql.sql.instead import unsupported
+from dpsql.sql.mean_moment import mean_moment
+from dpsql.sql.modes import mode
+from dpsql.sql.own_unit import check_unit
 from dpsql.sql.parse import Statement
 from dpsql.sql.per_unit import Groups, Plain, Selected, derived, distinct_of, rows_of, selected
 from dpsql.sql.quantiles import RANKED, asked
@@ -91,30 +95,10 @@ def lower(
         post = _set_post(common_tables(context, node), node)
     else:
         scope, chosen = _select(context, node, outermost=True)
-        _check_unit(scope, statement.options.unit)
+        check_unit(scope, statement.options.unit)
         post = chosen if isinstance(chosen, Post) else chosen.post()
     _check_unread(context)
     return post
-
-
-def _check_unit(scope: Scope, node: exp.Column | None) -> None:
-    """Refuses a privacy unit that is not the one which the policy protects."""
-    if node is None:
-        return
-    column = scope.column(node)
-    if not column.facts.is_unit:
-        units = {
-            item.name
-            for table in scope.tables.values()
-            for item in table.columns.values()
-            if item.facts.is_unit
-        }
-        scope.source.refuse(
-            node,
-            "column",
-            f"{column.name} is not the privacy unit, which the policy declares",
-            f"it is {' or '.join(sorted(units))}" if units else "leave privacy_unit_column out",
-        )
 
 
 def _check_unread(context: Context) -> None:
@@ -140,8 +124,7 @@ def _derive(context: Context, node: exp.Expr, alias: str, names: Sequence[str]) 
     if type(node) is not exp.Select:
         context.source.refuse(node, "subquery", "a derived table is a SELECT, or several put together")
     scope, chosen = _select(context, node)
-    for name in (output.name for output in chosen.outputs):
-        context.check_name(node, name)
+    context.check_outputs(node, chosen.outputs)
     source = answer(chosen, alias) if isinstance(chosen, Post) else derived(scope, node, chosen, alias)
     return context.renamed(node, source, names)
 
@@ -173,8 +156,7 @@ def _sets_post(scope: Scope, node: exp.Select, relation: Relation, sets: Sets) -
     for keys in sets:
         post = _over(scope, node, relation).of_set(keys, every)
         names = [output.name for output in post.outputs]
-        for name in names:
-            context.check_name(node, name)
+        context.check_outputs(node, post.outputs)
         source = answer(post, context.fresh(node))
         together = (
             source
@@ -244,6 +226,7 @@ class _Releasing(Grouping):
     """The outermost SELECT, on its way over the release boundary."""
 
     aggregations: list[Aggregation] = field(default_factory=list)
+    modes: list[Scalar] = field(default_factory=list)
 
     def plan(self) -> Post:
         """The release with what is done with it."""
@@ -261,7 +244,12 @@ class _Releasing(Grouping):
         having, qualify = self.having(), self.qualify()
         order = self.order(outputs)
         limit, offset = self.count("limit"), self.count("offset") or 0
-        post = Post(self._release(), tuple(outputs), having, order, limit, offset, distinct, qualify)
+        source: Release | Relation
+        if self.modes and not self.aggregations and not self.keys:
+            source = self.scope.tables[self.scope.nothing(self.select)].relation
+        else:
+            source = self._release()
+        post = Post(source, tuple(outputs), having, order, limit, offset, distinct, qualify)
         return chosen(post, self.scope.context.facts)
 
     @property
@@ -303,14 +291,22 @@ class _Releasing(Grouping):
 
     def aggregate(self, node: exp.AggFunc) -> Expr:
         """An aggregate of the released table, or what is computed of several."""
+        if type(node) is exp.Mode:
+            self.modes.append(mode(node, self))
+            return self.modes[-1]
         if type(node) in RANKED:
-            function, value, rank = asked(self.source, self.scope.scalars, node)
-            if type(value) is exp.Distinct:
+            ranks = asked(self.source, self.scope.scalars, node)
+            if type(ranks.argument) is exp.Distinct:
                 self.source.refuse(node, "distinct", f"{node.sql_name()}(DISTINCT …) is not supported")
-            return self._released(node, function, self.argument(value), rank)
+            value = self.argument(ranks.argument)
+            return ranks.value([self._released(node, ranks.function, value, rank) for rank in ranks.shares])
         spread = SPREADS.get(type(node))
         if spread is None:
-            return self._released(node, *self._parts(node))
+            function, argument = self._parts(node)
+            if function == "avg" and argument is not None and argument.type.temporal:
+                released, known = partial(self._released, node), conditions(self.input)
+                return mean_moment(node, self.scope.scalars, released, known, argument)
+            return self._released(node, function, argument)
         width, build = spread
         nodes = [part for part in self.source.take(node, "this", "expression") if part is not None]
         if any(type(part) is exp.Distinct for part in nodes):
@@ -374,10 +370,7 @@ class _Releasing(Grouping):
             )
         named = _NAMED.get(type(node))
         if named is None:
-            known = ", ".join(entry.signature for entry in AGGREGATES.values())
-            self.source.refuse(
-                node, "aggregate", f"{node.sql_name()} is not supported yet", f"there are: {known}"
-            )
+            unsupported(self.source, node, AGGREGATES.values())
         (argument,) = self.source.take(node, "this")
         if type(argument) is exp.Distinct:
             self.source.refuse(node, "distinct", f"{node.sql_name()}(DISTINCT …) is not supported")

@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any, NoReturn, TypeVar
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
@@ -18,10 +19,11 @@ from sqlglot.tokenizer_core import Token, TokenType
 from dpsql.errors import LossError, QueryRejected
 from dpsql.loss import amount
 from dpsql.sql.refuse import Source
-from dpsql.target import confidence_amount, relative_target
+from dpsql.target import Error, confidence_amount, error_amount
 
 _SETS = {TokenType.UNION, TokenType.INTERSECT, TokenType.EXCEPT}
 _WRITTEN = re.compile(r"\S")
+_Read = TypeVar("_Read")
 _HINT = "as in SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) COUNT(*) FROM …"
 
 
@@ -35,7 +37,7 @@ class Options:
     epsilon: Fraction | None = None
     delta: Fraction | None = None
     max_groups: int | None = None
-    target_error: Fraction | None = None
+    target_error: Error | None = None
     confidence: Fraction | None = None
     unit: exp.Column | None = None
 
@@ -114,18 +116,23 @@ class _Clause:
     def loss(self, name: str, read: Callable[[str], Fraction] | None = None) -> Fraction:
         """A number above zero, as `read` takes it."""
         word, text = self._number(name)
+        return self._read(word, text, partial(amount, name=name) if read is None else read)
+
+    def error(self) -> Error:
+        """An error in the values' own units, or a text: a part of each value, as '5%'."""
+        if not self._is(TokenType.STRING):
+            return self.loss("target_error")
+        word = self._next(TokenType.STRING, "a part of the values")
+        if not word.text.rstrip().endswith("%"):
+            self._refuse(word, "constant", "target_error is a number, or a part of each value", "'5%'")
+        return self._read(word, word.text, error_amount)
+
+    def _read(self, word: Token, text: str, read: Callable[[str], _Read]) -> _Read:
         try:
-            return amount(text, name) if read is None else read(text)
+            return read(text)
         except LossError as error:
             problem = error.message
         self._refuse(word, "constant", problem)
-
-    def error(self) -> Fraction:
-        """An error in the values' own units; as a part of the answer it would be a text."""
-        if self._is(TokenType.STRING):
-            refusal = relative_target()
-            self._refuse(self.tokens[self.place], refusal.code, refusal.message, refusal.hint)
-        return self.loss("target_error")
 
     def delta(self) -> Fraction:
         """A probability above zero."""

@@ -43,6 +43,8 @@ _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
 _JOINS = {TokenType.JOIN, TokenType.STRAIGHT_JOIN}
 _CONDITIONS = {TokenType.ON, TokenType.USING}
+_QUANTILES = {"QUANTILE", "QUANTILE_CONT", "QUANTILE_DISC"}
+_BRACKETS = {TokenType.L_BRACKET, TokenType.L_BRACE}
 _STARTS = {TokenType.SELECT, TokenType.FROM, TokenType.WITH, TokenType.L_PAREN}
 
 
@@ -238,10 +240,12 @@ def _check(source: Source, tokens: Sequence[Token], dialect: Dialect) -> None:
             text=source.text,
         )
     for place, (token, following) in enumerate(itertools.pairwise(tokens)):
-        _check_pair(source, token, following)
+        before = tokens[place - 1].token_type if place else None
+        _check_pair(source, before, token, following)
         if following.token_type is TokenType.STRING and _names_table(tokens[max(place - 2, 0) : place + 1]):
             _refuse_token(source, following, "table", "FROM takes the name of a declared table")
     _check_joins(tokens)
+    _check_quantiles(source, tokens)
     depth = negations = 0
     for token in tokens:
         depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
@@ -277,13 +281,33 @@ def _check_joins(tokens: Sequence[Token]) -> None:
         before = kind
 
 
-def _check_pair(source: Source, token: Token, following: Token) -> None:
-    """Refuses what the parser would take for something else than the engine does."""
+def _check_pair(source: Source, before: TokenType | None, token: Token, following: Token) -> None:
+    """Refuses what the parser would take for something else than the engine does.
+
+    A bracket after a comma or a parenthesis begins a list; elsewhere it would take a part of a value.
+    """
     kind = token.token_type
-    if (kind is TokenType.NOT and token.text == "!") or kind in (TokenType.L_BRACKET, TokenType.L_BRACE):
+    listed = kind is TokenType.L_BRACKET and before in (TokenType.COMMA, TokenType.L_PAREN)
+    if (kind is TokenType.NOT and token.text == "!") or (kind in _BRACKETS and not listed):
         _refuse_token(source, token, "syntax", f"{token.text} has no meaning here")
     if following.token_type is TokenType.L_PAREN and kind is TokenType.IDENTIFIER:
         _refuse_token(source, token, "function", f"the function {token.text} is not known to be safe")
+
+
+def _check_quantiles(source: Source, tokens: Sequence[Token]) -> None:
+    """Refuses a third argument of a quantile, which the parser would leave out in silence."""
+    for place, (token, following) in enumerate(itertools.pairwise(tokens)):
+        if token.text.upper() not in _QUANTILES or following.token_type is not TokenType.L_PAREN:
+            continue
+        depth = commas = 0
+        for inner, after in itertools.pairwise(tokens[place + 1 :]):
+            depth += (inner.token_type in _OPENING) - (inner.token_type in _CLOSING)
+            last = after.token_type is TokenType.R_PAREN  # such a comma may stand before the end
+            commas += depth == 1 and inner.token_type is TokenType.COMMA and not last
+            if depth == 0 or commas > 1:
+                break
+        if commas > 1:
+            _refuse_token(source, token, "syntax", f"{token.text.upper()} takes a value and its share")
 
 
 def _names_table(tokens: Sequence[Token]) -> bool:

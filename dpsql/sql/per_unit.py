@@ -20,6 +20,7 @@ from dpsql.policy import fold
 from dpsql.sql.aggregate_filter import counted_if
 from dpsql.sql.derived import answer, check_identified, facts_of, output_columns, project
 from dpsql.sql.grouping import MAX_OUTPUTS, Grouping, aggregates
+from dpsql.sql.instead import unsupported
 from dpsql.sql.joins import filtered
 from dpsql.sql.matching import apart
 from dpsql.sql.quantiles import RANKED
@@ -252,10 +253,7 @@ class Groups(Grouping):
                 else "MIN, MAX and AVG are computed of any rows",
             )
         if named is None:
-            known = ", ".join(entry.signature for entry in WITHIN.values())
-            self.source.refuse(
-                node, "aggregate", f"{node.sql_name()} is not supported yet", f"there are: {known}"
-            )
+            unsupported(self.source, node, WITHIN.values())
         (argument,) = self.source.take(node, "this")
         if argument is None:
             self.source.refuse(node, "syntax", f"{node.sql_name()} takes one argument")

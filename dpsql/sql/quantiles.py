@@ -1,14 +1,17 @@
-"""Calls of MEDIAN, MIN, MAX and quantiles: which value in order of size they ask for."""
+"""Calls of MEDIAN, MIN, MAX and quantiles: which values in order of size they ask for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 from sqlglot import exp
 
 from dpsql.aggregates import AGGREGATES
-from dpsql.plan.expr import Literal
+from dpsql.functions import FUNCTIONS
+from dpsql.plan.expr import Call, Expr, Function, Literal
+from dpsql.plan.types import Type
 from dpsql.sql.refuse import Source
 from dpsql.sql.scalars import Scalars
 
@@ -35,6 +38,11 @@ NAMES = (
 
 _MOST = 10**6
 """Shares are told apart to a millionth."""
+MOST_SHARES = 100
+"""Most values that one call lists."""
+_LIST = Function(
+    "list", "[x, …]", lambda _: Type.LIST, "[{args}]", "no value is computed", example=("[6, 7]", "[6, 7]")
+)
 
 
 def plain(text: Source, node: exp.AggFunc | exp.WithinGroup) -> exp.AggFunc:
@@ -60,14 +68,45 @@ def plain(text: Source, node: exp.AggFunc | exp.WithinGroup) -> exp.AggFunc:
         text.refuse(node, "aggregate", "the share alone stands in the call, the column after ORDER BY")
     # NULL values are no values, wherever they come.
     argument, descending, _ = text.take(items[0], "this", "desc", "nulls_first")
-    if descending:
-        share = exp.Sub(this=exp.Literal.number(1), expression=exp.Paren(this=share))
+    if descending and type(share) is exp.Array:
+        (shares,) = text.take(share, "expressions")
+        share = exp.Array(expressions=[*map(_rest, shares)])
+    elif descending:
+        share = _rest(share)
     built: exp.AggFunc = type(call)(this=argument, expression=share)
     return built
 
 
-def asked(text: Source, scalars: Scalars, node: exp.AggFunc) -> tuple[str, exp.Expr, Fraction]:
-    """The registry's name of a call, its argument, and the share of values below what it asks for."""
+def _rest(share: exp.Expr) -> exp.Expr:
+    return exp.Sub(this=exp.Literal.number(1), expression=exp.Paren(this=share))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The registry's name of a call, its argument, and the shares of values below what it asks for.
+
+    It gives one value, or `listed` a list of them.
+    """
+
+    function: str
+    argument: exp.Expr
+    shares: tuple[Fraction, ...]
+    listed: bool = False
+
+    def value(self, found: Sequence[Expr]) -> Expr:
+        """What the call gives, of the values at its shares: between two days lies a moment, as in DuckDB."""
+        between = AGGREGATES[self.function].result_type(Type.INTEGER) is Type.DOUBLE
+        shown = [
+            Call(FUNCTIONS["cast_timestamp"], (value,), Type.TIMESTAMP)
+            if between and value.type is Type.DATE
+            else value
+            for value in found
+        ]
+        return Call(_LIST, tuple(shown), Type.LIST) if self.listed else shown[0]
+
+
+def asked(text: Source, scalars: Scalars, node: exp.AggFunc) -> Asked:
+    """What a call asks for."""
     name = RANKED[type(node)]
     entry = AGGREGATES[name]
     share: exp.Expr | None = None
@@ -78,14 +117,24 @@ def asked(text: Source, scalars: Scalars, node: exp.AggFunc) -> tuple[str, exp.E
     if argument is None:
         text.refuse(node, "syntax", f"{entry.signature}: x is missing")
     if entry.rank is not None:
-        return name, argument, entry.rank
+        return Asked(name, argument, (entry.rank,))
+    if type(share) is not exp.Array:
+        return Asked(name, argument, (_share(text, scalars, node, share),))
+    (items,) = text.take(share, "expressions")
+    if not 0 < len(items) <= MOST_SHARES:
+        text.refuse(share, "constant", f"{entry.signature}: from 1 to {MOST_SHARES} shares in a list")
+    return Asked(name, argument, tuple(_share(text, scalars, node, item) for item in items), listed=True)
+
+
+def _share(text: Source, scalars: Scalars, node: exp.AggFunc, share: exp.Expr | None) -> Fraction:
     found = scalars.lower(share) if share is not None else None
     value = found.value if isinstance(found, Literal) else None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        entry = AGGREGATES[RANKED[type(node)]]
         text.refuse(
             node,
             "constant",
             f"{entry.signature}: q is a constant from 0 to 1",
             f"{entry.call('x', Fraction(1, 2))}",
         )
-    return name, argument, Fraction(str(value)).limit_denominator(_MOST)
+    return Fraction(str(value)).limit_denominator(_MOST)

@@ -37,6 +37,7 @@ from dpsql.plan.tables import Link, Scan
 from dpsql.plan.types import Type, Value, common
 from dpsql.sql import keys
 from dpsql.sql.clean import clean, widened
+from dpsql.sql.confined import within as within_parts
 from dpsql.sql.scalar_text import cast, column, constant, identifier, measured, write
 from dpsql.sql.within import exactly, within
 
@@ -205,10 +206,10 @@ class _Block:
             return self.above.table(scan, tuple(read.values()))
         items = [f"{clean(part)} AS {identifier(part.name)}" for part in read.values()]
         items += self.places.get(scan.alias, ())
-        if not (self.units and scan.unit.known):
-            return _select(items, identifier(scan.table), ())
         unit, source = _owned(scan)
-        return _select([*items, f"{unit} AS {UNIT}"], source, ())
+        if not (self.units and scan.unit.known):
+            return _select(items, identifier(scan.table), within_parts(scan, unit, source))
+        return _select([*items, f"{unit} AS {UNIT}"], source, within_parts(scan, unit, source))
 
     def _matching(self, relation: Matching) -> str:
         on = [write(relation.on)]

@@ -72,7 +72,7 @@ def write(expr: Expr) -> str:
         case Released():
             return identifier(expr.name)
         case Literal():
-            return constant(expr.value)
+            return cast("NULL", expr.type) if expr.value is None else constant(expr.value)
         case Scalar():
             # Its value takes this place before the text is sent: until then it is only looked at.
             return f"{cast('NULL', expr.type)} /* {expr} */"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -77,6 +77,18 @@ class Context:
             self.source.refuse(
                 node, "reserved_name", f"the name {name} begins with #, which is reserved", "use another"
             )
+
+    def check_outputs(self, node: exp.Expr, outputs: Iterable[nodes.Output]) -> None:
+        """Refuses outputs that cannot be columns of a derived table: of reserved names, and lists."""
+        for output in outputs:
+            self.check_name(node, output.name)
+            if output.expr.type is Type.LIST:
+                self.source.refuse(
+                    node,
+                    "list",
+                    "a list of values is an output of the outermost SELECT alone",
+                    "ask for each value by itself, QUANTILE_CONT(x, 0.25) AS low: together they cost the same",
+                )
 
     def renamed(self, node: exp.Expr, source: nodes.Source, names: Sequence[str]) -> nodes.Source:
         """The derived source with its first columns known by other names."""

@@ -9,7 +9,7 @@ from dpsql.analysis.analyse import analyse
 from dpsql.analysis.best import SCORES
 from dpsql.analysis.stability import PublicFacts
 from dpsql.plan.expr import Expr, Released, walk
-from dpsql.plan.nodes import Post
+from dpsql.plan.nodes import Post, Release
 from dpsql.plan.top import Top
 
 MOST = 100
@@ -21,7 +21,9 @@ def chosen(post: Post, facts: PublicFacts) -> Post:
 
     It has public keys, shows nothing but them, and orders by one aggregate that is a sum over units.
     """
-    release = post.release
+    if not isinstance(post.source, Release):
+        return post
+    release = post.source
     if len(release.aggregations) != 1 or not release.keys or len(post.order) != 1 or not post.limit:
         return post
     (item,), (order,) = release.aggregations, post.order

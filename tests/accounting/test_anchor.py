@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.accounting import Anchor, Budget, Head, Ledger, Pure, open_ledger
-from dpsql.accounting.chain import START
+from dpsql.accounting.rows import START
 from dpsql.errors import BudgetExhausted, Error, IntegrityError, OperationalError
 
 # The test runner's own threads are idle.

@@ -19,7 +19,8 @@ import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.pool import Pool
 
-from dpsql.accounting import Budget, Ledger, Pure, open_ledger
+from dpsql.accounting import Budget, Ledger, Pure, open_ledger, sqlite_file
+from dpsql.accounting.sqlite_file import SqliteStore
 from dpsql.errors import BudgetExhausted, OperationalError
 
 # The test runner's own threads are idle.
@@ -167,6 +168,15 @@ def test_a_fork_that_python_does_not_see_is_refused(tmp_path: Path) -> None:
                 os._exit(1)
         assert ended_well(child)
         assert charge(ledger) == 2
+
+
+def test_a_ledger_that_is_closed_meanwhile_is_no_fork(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The garbage collector may close one while another looks at all that are open."""
+    monkeypatch.setattr(sqlite_file, "_OPEN", {*sqlite_file._OPEN, SqliteStore(tmp_path / "closed.ledger")})
+    with closing(open_ledger(tmp_path / "a.ledger", BUDGETS)) as ledger:
+        assert charge(ledger) == 1
 
 
 @pytest.mark.parametrize("beside", ["", "-wal", "-shm"])

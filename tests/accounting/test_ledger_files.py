@@ -172,7 +172,7 @@ def test_impossible_places_are_named(tmp_path: Path) -> None:
     assert refused("").code == "not_a_ledger"
     assert refused("a\0b").code == "ledger_unavailable"
     with pytest.raises(NotSupportedError):
-        open_ledger("postgresql://host/ledger", BUDGETS)
+        open_ledger("mysql://host/ledger", BUDGETS)
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -202,7 +202,7 @@ def test_a_ledger_of_another_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.ledger"
     open_ledger(path, BUDGETS)
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE meta SET value = '3' WHERE key = 'schema'")
+        connection.execute("UPDATE meta SET value = '99' WHERE key = 'schema'")
     connection.close()
     assert refused(path).code == "ledger_version"
 
@@ -219,10 +219,10 @@ def test_a_ledger_of_another_version_is_refused(tmp_path: Path) -> None:
         "UPDATE entries SET query = x'ff'",
         "UPDATE entries SET digest = ''",
         "DROP TABLE entries",
-        "UPDATE budgets SET limit_loss = limit_loss || '0'",
-        "UPDATE budgets SET epsilon = 'much'",
-        "UPDATE budgets SET epsilon = '0/1'",
-        "UPDATE budgets SET delta = '1/0'",
+        "UPDATE accounts SET limit_loss = limit_loss || '0'",
+        "UPDATE accounts SET epsilon = 'much'",
+        "UPDATE accounts SET epsilon = '0/1'",
+        "UPDATE accounts SET delta = '1/0'",
         "UPDATE entries SET event = '{}'",
         "UPDATE entries SET at = 'then'",
         "UPDATE entries SET details = '['",

@@ -61,7 +61,7 @@ def study(rows: int = 40, units: int = 2000, **rules: Any) -> Connection:
         "neighbors": rules.pop("neighbors", "add_remove"),
         "tables": {"t": table | rules},
     }
-    return dpsql.connect(database, policy=policy, ledger=":memory:")
+    return dpsql.connect(database, policy=policy, ledger=":memory:", replay=False)
 
 
 def planned(sql: str, epsilon: int = 1, **rules: Any) -> Measured:

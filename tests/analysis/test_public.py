@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -31,12 +34,13 @@ RULES: dict[str, Any] = {
     },
 }
 ITEMS = "(1, 'pen', 'a', 2.5), (2, 'Pen', 'b', 7.25), (3, NULL, 'b', -1.0), (4, 'ink', 'c', NULL)"
+ODD = "(1, 'nan'::DOUBLE, DATE '2024-01-31'), (2, 'inf', 'infinity'), (3, -0.0, '0044-03-15 (BC)'), (4, 0.0, '9999-12-31')"
 PUBLIC = (
     f"CREATE TABLE items AS SELECT * FROM (VALUES {ITEMS}) AS v(id, name, kind, price)",
     "ALTER TABLE items ALTER name TYPE VARCHAR COLLATE nocase",
     "CREATE TABLE kinds AS SELECT * FROM (VALUES ('a', 'blue'), ('b', 'red'), ('c', NULL)) AS v(kind, colour)",
     f"CREATE TABLE many AS SELECT i AS id, 'n' || i AS name FROM range({MAX_DERIVED + 1}) AS r(i)",
-    "CREATE TABLE odd AS SELECT * FROM (VALUES (1, 'nan'::DOUBLE), (2, 'inf'::DOUBLE)) AS v(id, x)",
+    f"CREATE TABLE odd AS SELECT * FROM (VALUES {ODD}) AS v(id, x, day)",
     "CREATE TABLE nothing (id INTEGER, name VARCHAR, x DOUBLE)",
 )
 SALES = "CREATE TABLE sales AS SELECT i // 2 AS person, i % {most} AS item, 's' || i % 2 AS shop FROM range(200) AS r(i)"
@@ -80,7 +84,11 @@ KEYS: list[tuple[str, list[set[Any]] | None]] = [
     ("SELECT name, COUNT(*) FROM sales JOIN many ON item = id GROUP BY name", None),
     (f"SELECT name || shop AS k, COUNT(*) {ON} GROUP BY k", None),
     (f"SELECT name, shop, COUNT(*) {ON} GROUP BY ALL", None),
-    (f"SELECT price, COUNT(*) {ON} GROUP BY price", None),
+    (f"SELECT price, COUNT(*) {ON} GROUP BY price", [{2.5, 7.25, -1.0, None}]),
+    (f"SELECT price * 2 AS p, COUNT(*) {ON} WHERE price > 0 GROUP BY p", [{5.0, 14.5}]),
+    ("SELECT x, COUNT(*) FROM sales JOIN odd ON item = id GROUP BY x", [{math.inf, 0.0, None}]),
+    ("SELECT day, COUNT(*) FROM sales JOIN odd ON item = id GROUP BY day", [{dt.date(2024, 1, 31), dt.date.max, None}]),
+    ("SELECT day + 1 AS d, COUNT(*) FROM sales JOIN odd ON item = id GROUP BY d", None),
     (f"SELECT name, kind, COUNT(*) {ON} GROUP BY ALL", None),
     (f"SELECT name, item, COUNT(*) {ON} GROUP BY ALL", None),
     (f"SELECT n, i, COUNT(*) FROM (SELECT person, name AS n, item AS i {ON}) GROUP BY ALL", None),
@@ -112,16 +120,22 @@ def test_keys_over_public_columns_are_public(
     assert domains is None or all(len(set(values)) == len(values) for values in domains)
 
 
+def read(row: tuple[Any, ...]) -> str:
+    """The keys of a group, decimals as DOUBLE and texts without their case."""
+    return str([float(key) if isinstance(key, Decimal) else key for key in row[:-1]]).casefold()
+
+
 @pytest.mark.parametrize(
-    "sql", [sql for sql, expected in KEYS if expected and all(expected) and "AVG" not in sql]
+    "sql",
+    [sql for sql, expected in KEYS if expected and all(expected) and "AVG" not in sql and "odd" not in sql],
 )
 def test_no_key_is_left_out(sql: str) -> None:
     """Every group that DuckDB finds is among those that are shown; its collation puts Pen and pen into one."""
     with study(5) as connection, duckdb.connect() as plain:
         for statement in (*PUBLIC, SALES.format(most=5)):
             plain.execute(statement)
-        shown = {str(row[:-1]).casefold() for row in connection.query(sql).rows}
-        exact = {str(row[:-1]).casefold() for row in plain.execute(sql).fetchall()}
+        shown = {read(row) for row in connection.query(sql).rows}
+        exact = {read(row) for row in plain.execute(sql).fetchall()}
         assert exact
         assert exact <= shown
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from attacks.edits import six_entries
 from worlds import Refused, Row, close_all, person, spent, world
 
 import dpsql
@@ -29,6 +31,20 @@ def town() -> Connection:
 def rows() -> list[Row]:
     """Ten ordinary people, to add one to."""
     return [person(who, age=20 + who, cost=who * 2.5, city=("Bonn", "Kiel")[who % 2]) for who in range(10)]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The file of a ledger of six entries."""
+    return six_entries(tmp_path_factory.mktemp("written") / "a.ledger")
+
+
+@pytest.fixture
+def path(written: bytes, tmp_path: Path) -> Path:
+    """A copy of that ledger, closed, to be edited."""
+    where = tmp_path / "a.ledger"
+    where.write_bytes(written)
+    return where
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""A1, differencing and averaging: every draw is charged, so no average knows more than the budget buys."""
+"""A1, differencing and averaging: the same asked again is one answer, and every new draw is charged.
+
+So no average knows more than the budget buys.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ IDS = ["pure", "zcdp"]
 
 
 def scales(connection: Connection, sql: str, epsilon: Any) -> list[float]:
-    """The standard deviations of the noise in the one row of an answer."""
-    (row,) = connection.query(sql, epsilon=epsilon).scales
+    """The standard deviations of the noise in the one row of an answer with noise of its own."""
+    (row,) = connection.query(sql, epsilon=epsilon, replay=False).scales
     return [scale for scale in row if scale is not None]
 
 
@@ -59,9 +62,25 @@ def test_differencing_tells_one_person_where_noise_repeats(rows: list[Row]) -> N
     assert told_apart(difference, world(*rows), world(*rows, person(99)))
 
 
+@pytest.mark.parametrize("budget", BUDGETS, ids=IDS)
+def test_the_same_asked_a_thousand_times_is_one_answer(budget: dict[str, Any], rows: list[Row]) -> None:
+    """In whatever words it is asked, no word of entropy is drawn again and nothing is charged again."""
+    connection = world(*rows, budget=budget)
+    first = connection.query(COUNT, epsilon=0.5)
+    drawn, charged = words_drawn(connection), connection.engine.ledger.head()
+    words = (
+        COUNT,
+        "select count(*) as n from people p",
+        f"SELECT n FROM ({COUNT.replace('*)', '*) AS n')}) AS t",
+    )
+    heard = {connection.query(words[time % 3], epsilon=0.5).rows for time in range(TIMES // 10)}
+    assert heard == {first.rows}
+    assert (words_drawn(connection), connection.engine.ledger.head()) == (drawn, charged)
+
+
 @pytest.mark.parametrize(("budget", "times"), [(BUDGETS[0], TIMES), (BUDGETS[1], 150)], ids=IDS)
 def test_the_budget_ends_the_averaging(budget: dict[str, Any], times: int, rows: list[Row]) -> None:
-    """Of 1,000 equal queries (150 under zcdp) each that is answered is charged, and the others are refused for good.
+    """Of 1,000 equal queries (150 under zcdp) for new noise each answer is charged, the others are refused for good.
 
     All answers together are no more precise than one with the whole budget, and the noise of their mean is
     wider than one person.
@@ -133,7 +152,7 @@ def test_totals_with_and_without_one_person_are_two_answers(budget: dict[str, An
     drawn = [words_drawn(connection)]
     outcomes = []
     for sql in (COUNT, WITHOUT, COUNT):
-        outcomes.append(observed(connection, sql, epsilon=Fraction(1, 4)))
+        outcomes.append(observed(connection, sql, epsilon=Fraction(1, 4), replay=False))
         drawn.append(words_drawn(connection))
     noise = [answer[0][0] - exact for (_, answer), exact in zip(outcomes, (11, 10, 11), strict=True)]
     assert spent(connection) == 3
@@ -142,8 +161,9 @@ def test_totals_with_and_without_one_person_are_two_answers(budget: dict[str, An
 
 
 def test_no_face_answers_without_a_charge(rows: list[Row]) -> None:
-    """A cursor, a result, a prepared plan, the shell: each answer of each face is an entry of the ledger."""
+    """A cursor, a result, a prepared plan, the shell: each new answer of each face is an entry of the ledger."""
     connection = world(*rows)
+    connection._replay = False
     connection.query(COUNT, epsilon=1)
     connection.execute(COUNT, epsilon=1).fetchall()
     cursor = connection.cursor()

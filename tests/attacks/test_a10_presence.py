@@ -35,7 +35,7 @@ def test_an_ungrouped_aggregate_is_one_row(unit: str) -> None:
         for sql in NOBODY:
             before = spent(connection)
             asked = sql.replace("COUNT(DISTINCT id)", "COUNT(*)") if unit == "row" else sql
-            assert len(connection.query(asked)) == 1
+            assert len(connection.query(asked, replay=False)) == 1
             assert spent(connection) == before + 1
 
 
@@ -51,7 +51,7 @@ def test_known_keys_are_all_there_in_their_own_order(
     seen = []
     for people in ([], [person(1)], [*reversed(rows), person(99, city="Ulm")]):
         hold(connection, people)
-        seen.append([row[:width] for row in connection.query(sql)])
+        seen.append([row[:width] for row in connection.query(sql, replay=False)])
     assert seen[0] == seen[1] == seen[2]
     assert len(seen[0]) == groups
 

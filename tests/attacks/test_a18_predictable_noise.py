@@ -14,7 +14,15 @@ from attacks.naive import Naive
 from worlds import person, world
 
 import dpsql.mechanisms
-from dpsql.mechanisms import Cube, DiscreteGaussian, Entropy, Geometric, Mechanism, SystemEntropy
+from dpsql.mechanisms import (
+    Cube,
+    DiscreteGaussian,
+    Entropy,
+    Geometric,
+    Mechanism,
+    Staircase,
+    SystemEntropy,
+)
 from tests.entropy import SeededEntropy
 
 ROOT = Path(dpsql.mechanisms.__file__).parents[1]
@@ -25,6 +33,7 @@ MECHANISMS: list[Mechanism] = [
     Geometric(Fraction(2**31)),
     DiscreteGaussian(Fraction(2**62)),
     Cube(Fraction(2**31), 2),
+    Staircase(Fraction(2), 2**31, 2**29),
 ]
 
 

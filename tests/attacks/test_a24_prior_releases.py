@@ -92,7 +92,7 @@ def test_all_releases_are_charged_at_the_price_that_was_asked_for(sql: str, rows
     assert len(plan.releases) == 2
     connection.query(sql, epsilon=1)
     (entry,) = connection.engine.ledger.entries()
-    assert entry.spend == accountant.cost(plan.charges["people"])
+    assert [entry.spend] == [accountant.cost(bill.event) for bill in plan.bills]
     connection.query("SELECT COUNT(*) FROM people", epsilon=1)
     _, single = connection.engine.ledger.entries()
     assert 0 < entry.spend.loss <= single.spend.loss

@@ -42,7 +42,7 @@ SCALARS = [
 """Calls over private rows, with none to four arguments of each type, and over released values."""
 AGGREGATED = [
     f"SELECT {{}}({arguments}) FROM visits"
-    for arguments in ("", "*", "cost", "note", "DISTINCT patient_id", "age, cost", "age, 0.5, 2")
+    for arguments in ("", "*", "cost", "note", "DISTINCT patient_id", "age, cost", "age, 0.5", "age, 0.5, 2")
 ]
 AGGREGATED.append("SELECT {}(cost) FILTER (WHERE urgent) FROM visits")
 OPERATORS = [

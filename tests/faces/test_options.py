@@ -26,7 +26,7 @@ def con() -> Iterator[dpsql.Connection]:
 
 def charged(connection: dpsql.Connection, sql: str, **options: Any) -> list[tuple[str, str]]:
     """What the ledger was charged for a query, loss and delta."""
-    entries = connection.query(sql, **options).receipt.entries
+    entries = connection.query(sql, **options, replay=False).receipt.entries
     return [(entry["loss"], entry["delta"]) for entry in entries]
 
 
@@ -98,9 +98,9 @@ def test_in_the_shell_the_clause_goes_before_its_settings(con: dpsql.Connection)
     """The session's ε, δ and groups are for queries that say nothing themselves; what is charged is shown."""
     session = Session(State(con, epsilon=Fraction(1, 4), delta=Fraction(1, 10**8), max_groups=2))
     clause = CLAUSE.format("epsilon = 0.5, delta = 1e-9, max_groups_contributed = 1")
-    (reply,) = session.replies(f"{clause} {COUNT};")
-    assert "ε 0.5 " in reply.text
     (reply,) = session.replies(f"EXPLAIN {clause} {COUNT};")
     assert "as for ε = 0.5" in reply.text
+    (reply,) = session.replies(f"{clause} {COUNT};")
+    assert "ε 0.5 " in reply.text
     (reply,) = session.replies(f"SELECT {COUNT};")
     assert "ε 0.25 " in reply.text

@@ -30,6 +30,11 @@ ANSWERED = {
             SELECT patient, SUM(cost + (SELECT COUNT(*) FROM visits GROUP BY plan HAVING COUNT(*) < 0 LIMIT 1)) AS s
             FROM visits GROUP BY patient)
     """,
+    "a text that is not there, among values of a person": """
+        SELECT COUNT(*), COUNT(DISTINCT s) FROM (
+            SELECT patient, MAX((SELECT CASE WHEN COUNT(*) < 0 THEN 'a' END FROM visits)) AS s
+            FROM visits GROUP BY patient)
+    """,
     "joined": """
         SELECT a.plan, a.n, b.people
         FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan) AS a
@@ -139,7 +144,7 @@ def test_all_releases_together_cost_what_was_asked_for(con: dpsql.Connection, ca
     """
     prepared = con.engine.prepare(Asked(ANSWERED[case], epsilon=Fraction(1, 2)))
     most = 0.0
-    for table, event in prepared.charges.items():
+    for table, event, _ in prepared.bills:
         accountant = con.engine.account(table).accountant
         asked, spent = accountant.cost(Pure(Fraction(1, 2))), accountant.cost(event)
         assert spent.loss <= asked.loss + len(prepared.releases)  # each cost is rounded up to a whole unit

@@ -78,7 +78,9 @@ def test_the_least_loss_is_found(con: dpsql.Connection, name: str, confidence: f
     assert _grid(at) == found
     kept, before = (halves(con, sql, _grid(index), confidence) for index in (at, at - 1))
     assert kept
-    assert max(kept) <= error * (1 + 1e-9) < max(before)
+    assert max(kept) <= error * (1 + 1e-9)
+    # Totals and parts agree in the end, and are nearer to the truth than was promised of each.
+    assert max(before) > error or name == "grouping sets"
 
 
 @pytest.mark.parametrize("name", REACHABLE)
@@ -88,7 +90,7 @@ def test_it_is_charged_as_that_loss(con: dpsql.Connection, name: str) -> None:
     told = con.explain(sql, target_error=error)
     epsilon = told.prepared.terms.epsilon
     receipt = con.query(sql, target_error=error).receipt
-    same = con.query(sql, epsilon=epsilon).receipt
+    same = con.query(sql, epsilon=epsilon, replay=False).receipt
     assert [(entry["loss"], entry["delta"]) for entry in receipt.entries] == [
         (entry["loss"], entry["delta"]) for entry in same.entries
     ]
@@ -211,14 +213,6 @@ def test_the_clause_says_it_as_a_call_does(con: dpsql.Connection) -> None:
     assert con.cursor().execute(sql).result.receipt.target == con.execute(sql).result.receipt.target
 
 
-@pytest.mark.parametrize("target", ["5%", " 5 % ", "0.1%"])
-def test_an_error_relative_to_the_answer_is_refused(con: dpsql.Connection, target: str) -> None:
-    """What it costs would depend on the answer."""
-    with pytest.raises(dpsql.QueryRejected) as caught:
-        con.query(COUNT, target_error=target)
-    assert caught.value.code == "relative_target"
-
-
 @pytest.mark.parametrize("confidence", [1, 2, "0.9999999999", 95])
 def test_a_confidence_lies_between_0_and_1(con: dpsql.Connection, confidence: Any) -> None:
     """No noise keeps to a finite error always."""
@@ -297,7 +291,7 @@ def test_in_the_shell(con: dpsql.Connection) -> None:
     assert reply.text == "a query is asked for with ε 0.125"
     (reply,) = session.replies(f"EXPLAIN {COUNT};")
     assert "as for ε = 0.125;" in reply.text
-    for wrong in ("\\target 5%", "\\target x", "\\target 5 95", "\\target 0"):
+    for wrong in ("\\target 51%", "\\target x", "\\target 5 95", "\\target 0"):
         (reply,) = session.replies(wrong)
         assert reply.failed
     assert session.state.target is None

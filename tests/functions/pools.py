@@ -28,7 +28,7 @@ from dpsql.sql.calls import meant
 from dpsql.sql.refuse import Source
 from dpsql.sql.scalar_text import write
 
-KINDS = tuple(kind for kind in Type if kind is not Type.NULL)
+KINDS = tuple(kind for kind in Type if kind not in (Type.NULL, Type.LIST))
 NASTY: Mapping[Type, tuple[str | None, ...]] = {
     Type.INTEGER: (
         "0", "1", "-1", "2", "3", "-3", "7", "10", "12", "29", "33", "63", "64", "100", "2024", "-44", "10000",

@@ -26,7 +26,7 @@ from dpsql.sql.refuse import Source
 from dpsql.sql.scalars import Scalars
 
 T = TypeVar("T")
-KINDS = tuple(kind for kind in Type if kind is not Type.NULL)
+KINDS = tuple(kind for kind in Type if kind not in (Type.NULL, Type.LIST))
 DEEPEST = 2
 """How deep calls nest in an ordinary search."""
 CONSTANTS: dict[Type, tuple[Value, ...]] = {

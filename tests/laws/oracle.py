@@ -21,8 +21,9 @@ from laws.expressions import DEEPEST, one_of
 from laws.plans import plans, wanted
 from laws.printing import user_sql
 from laws.schema import PUBLIC, UNLINKED, Rules, create, policy
-from laws.worlds import Statistics, apart, cells_of, change, moved
+from laws.worlds import Statistics, apart, cells_of, change, moved, stairs
 
+from dpsql.above import known
 from dpsql.accounting import Ledger, open_ledger
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.analysis.analyse import analyse
@@ -32,9 +33,9 @@ from dpsql.analysis.price import Price
 from dpsql.analysis.stability import PublicFacts
 from dpsql.analysis.verify import verify
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.engine import Engine, PublicTables, _known, budget
+from dpsql.engine import Engine, PublicTables, budget
 from dpsql.errors import BackendError
-from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, Mechanism
+from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, Mechanism, Staircase
 from dpsql.plan.expr import Expr, Literal, Scalar
 from dpsql.plan.nodes import Answer, Join, Post, Release, Values, private_tables
 from dpsql.plan.steps import resolved, steps
@@ -198,12 +199,19 @@ def within(plan: Measured, before: Statistics, after: Statistics) -> None:
             raise Moved(f"{name} moves by √{l2_squared} in l2 norm, not by √{known.l2_squared},")
         if linf > known.linf:
             raise Moved(f"{name} moves by {linf} in l∞ norm, not by {known.linf},")
-        lost += Loss.of(measured.mechanism, l1, l2_squared, linf)
+        lost += _noised(measured.mechanism, before, after, place)
     for place, ranked in enumerate(plan.ranked):
         lost += Loss(range=ranked.mechanism.range(moved(before, after, plan, place)))
     price = Loss.charged(plan.event)
     if lost.epsilon > price.epsilon or lost.rho > price.rho or lost.range > price.range:
         raise Moved(f"the noise loses {lost} for {price}")
+
+
+def _noised(mechanism: Mechanism, before: Statistics, after: Statistics, place: int) -> Loss:
+    """What a mechanism loses on what a block's cells do."""
+    if isinstance(mechanism, Staircase):
+        return Loss(epsilon=stairs(before, after, place, mechanism.width) * mechanism.loss)
+    return Loss.of(mechanism, *change(before, after, place))
 
 
 def _tossed_apart(chosen: KeyTosses, before: Statistics, after: Statistics) -> int:
@@ -338,11 +346,11 @@ def cases(draw: st.DrawFn, bench: Bench, featured: str | None = None, deepest: i
 def answered(draw: st.DrawFn, answer: Answer | Scalar) -> Values | Literal:
     """What an earlier release may have answered: any groups, each once, with any numbers of rows."""
     if isinstance(answer, Scalar):
-        return _known(answer, [(draw(one_of(_ANSWERED[answer.type])),)])
+        return known(answer, [(draw(one_of(_ANSWERED[answer.type])),)])
     *keys, _ = answer.columns
     key = st.tuples(*(one_of(_ANSWERED[column.type]) for column in keys))
     rows = draw(st.lists(st.tuples(key, one_of((3, 0, -1))), max_size=4, unique_by=lambda row: row[0]))
-    return _known(answer, [(*values, number) for values, number in rows])
+    return known(answer, [(*values, number) for values, number in rows])
 
 
 _ANSWERED: dict[Type, tuple[Value, ...]] = {

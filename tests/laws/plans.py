@@ -46,6 +46,7 @@ _DEPTHS = one_of((0, 1, 1, 2))
 _KEYS = one_of((0, 1, 1, 2))
 _AGGREGATIONS = one_of((1, 1, 2, 3, 0))
 _OF_ROWS = tuple(name for name, entry in AGGREGATES.items() if Moment.UNITS not in entry.moments)
+_SHOWN_OTHERWISE = {("median", Type.DATE), ("quantile_cont", Type.DATE)}
 _BOUNDED = {Moment.TOTAL, Moment.RANKED}
 """What is asked of expressions that have bounds alone."""
 _RANKS = one_of((Fraction(1, 2), Fraction(9, 10), Fraction(0), Fraction(1), Fraction(1, 4)))
@@ -144,8 +145,10 @@ class _Plans:
         entry = AGGREGATES[name]
         if entry.result_type(None) is not None:
             return None
-        kind = drawn.kind([kind for kind in KINDS if entry.result_type(kind) is not None])
-        fitting = [expr for expr in earlier if entry.result_type(expr.type) is not None]
+        # What is chosen between days is shown as a moment: it is no column of the release then.
+        kinds = [kind for kind in KINDS if entry.result_type(kind) and (name, kind) not in _SHOWN_OTHERWISE]
+        kind = drawn.kind(kinds)
+        fitting = [expr for expr in earlier if expr.type in kinds]
         again = bool(fitting) and self.draw(HALF)
         expr = fitting[0] if again else drawn.expression(kind)
         if _BOUNDED & {*entry.moments}:

@@ -33,7 +33,8 @@ from dpsql.analysis.clamps import Clamp, clamped, learnt
 from dpsql.analysis.domains import product
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.connection import Connection, Cursor
+from dpsql.connection import Connection
+from dpsql.cursor import Cursor
 from dpsql.mechanisms import Entropy, Mechanism
 from dpsql.plan.show import canonical
 from dpsql.plan.types import Value
@@ -186,6 +187,7 @@ class Player:
         overheard = Overheard(backend._connection)
         backend._connection = overheard  # type: ignore[assignment]
         self.sent = overheard.sent
+        self.connection._replay = False  # each query is played with the draws that the tape has
 
     def play(self, tape: Tape, sql: str, parameters: Sequence[Value] = (), **options: Any) -> Replay:
         """Explains and asks a query; what the tape knows is drawn again."""

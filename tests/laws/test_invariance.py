@@ -136,7 +136,8 @@ def hold(variant: Variant, sql: str, parameters: Sequence[Value] = ()) -> list[R
     """Asserts both laws of one query: with the same noisy cells among everybody, the same draws among nobody."""
     replays: list[Replay] = []
     clamps: dict[int, tuple[Clamp, ...]] = {}
-    loss = LOSS if stated(sql).epsilon is None else {}
+    options = stated(sql)
+    loss = LOSS if options.epsilon is None and options.target_error is None else {}
     for full in (True, False):
         players = standing(variant, *SPECIAL, full=full)
         replays += passed(played(players, sql, parameters, cells=full, clamps=clamps, **loss))
@@ -161,7 +162,9 @@ def in_turn(*sequences: Sequence[Any]) -> list[tuple[Any, ...]]:
 def test_accepted(fixture: Fixture, variant: Variant) -> None:
     """Among everybody and among nobody, a unit with many special rows changes released values alone."""
     first, *_ = hold(variant, fixture.query, fixture.parameters)
-    assert not first.observed.error or variant.unit == "row"
+    # A row has no unit's id, and nobody may choose among groups of which rare ones are hidden.
+    hidden = "min_frequency" in dict(variant.rules) and "MODE(" in fixture.query
+    assert not first.observed.error or variant.unit == "row" or hidden
 
 
 @pytest.mark.parametrize(("fixture", "variant"), in_turn(refused()), ids=str)

@@ -132,6 +132,7 @@ CASES = [
         tight=False,
     ),
     Case("SELECT AVG(x), AVG(i), COUNT(*) FROM t", ("x", "i")),
+    *(Case("SELECT k, AVG(d) FROM t GROUP BY k", ("k", "d"), unit) for unit in ({}, _ROW, _REPLACE)),
     Case("SELECT COUNT(DISTINCT u) FROM t", ("k",)),
     Case("SELECT k, COUNT(DISTINCT u) FROM t GROUP BY k", ("k",)),
     Case("SELECT k, COUNT(DISTINCT u) FROM t GROUP BY k", ("k",), {"neighbors": "replace"}),
@@ -223,7 +224,7 @@ def hold_to_the_law(case: Case, most: int) -> None:
 def test_the_choice_of_groups_depends_on_the_unit_alone(unit: str) -> None:
     """Which of its groups count for a unit does not change when another unit comes or goes."""
     world = World(policy(unit=unit, domain=False))
-    prepared = world.prepare("SELECT w, SUM(x) FROM t JOIN p ON t.k = p.k GROUP BY w", max_groups=1)
+    prepared = world.prepare("SELECT w + i AS g, SUM(x) FROM t JOIN p ON t.k = p.k GROUP BY g", max_groups=1)
     # Neighbouring rows differ, so that a choice by row number would show.
     others = tuple(DEFAULT._replace(u=number, x=4.0 if number % 2 else -1.0) for number in range(2, 42))
     worst = largest(world, prepared, [((DEFAULT, *others), others)])

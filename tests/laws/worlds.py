@@ -186,6 +186,17 @@ def change(before: Statistics, after: Statistics, block: int) -> tuple[int, int,
     return l1, l2_squared, linf
 
 
+def stairs(before: Statistics, after: Statistics, block: int, width: int) -> int:
+    """How many stairs of that width all cells of one block move by, each by whole stairs."""
+    total = 0
+    for group in {*before, *after}:
+        old, new = (known.get(group) for known in (before, after))
+        nothing = (0,) * len((old or new or ((),))[block])
+        pairs = zip(old[block] if old else nothing, new[block] if new else nothing, strict=True)
+        total += sum(-(-abs(a - b) // width) for a, b in pairs)
+    return total
+
+
 def moved(before: Statistics, after: Statistics, plan: Measured, place: int) -> int:
     """How far apart one choice's penalties of any two points move, added up over all groups."""
     ranked, index = plan.ranked[place], len(plan.blocks) + place

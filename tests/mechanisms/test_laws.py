@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dpsql.errors import DataError, InternalError, LossError
-from dpsql.mechanisms import MECHANISMS, Cube, DiscreteGaussian, Geometric, Mechanism, Sensitivity
+from dpsql.mechanisms import MECHANISMS, Cube, DiscreteGaussian, Geometric, Mechanism, Sensitivity, Staircase
 from tests.entropy import SeededEntropy
 
 INDEPENDENT: list[Mechanism] = [
@@ -23,9 +23,14 @@ INDEPENDENT: list[Mechanism] = [
 EXAMPLES: list[Mechanism] = [
     *INDEPENDENT,
     *(Cube(Fraction(scale), k) for scale, k in (("3/10", 2), ("1", 1), ("7/2", 2), ("3", 5), ("20", 10))),
+    *(
+        Staircase(Fraction(loss), width, inner)
+        for loss, width, inner in (("1/4", 3, 2), ("1", 1, 1), ("3", 20, 6), ("2", 7, 7), ("6", 40, 1))
+    ),
 ]
 WIDE_INDEPENDENT: list[Mechanism] = [Geometric(Fraction(2**40, 3)), DiscreteGaussian(Fraction(2**80, 9))]
 WIDE: list[Mechanism] = [*WIDE_INDEPENDENT, Cube(Fraction(2**40, 3), 5), Cube(Fraction(2**70), 2)]
+WIDE += [Staircase(Fraction(2), 2**40, 2**38), Staircase(Fraction(1, 2**70), 2**70, 1)]
 
 
 def law(mechanism: Mechanism, terms: int = 1) -> tuple[NDArray[np.float64], int]:
@@ -43,6 +48,9 @@ def law(mechanism: Mechanism, terms: int = 1) -> tuple[NDArray[np.float64], int]
                 (mechanism.dimensions - 1) * np.log(2 * radii + 1) - radii / float(mechanism.scale)
             )
             weights = np.cumsum(given[::-1])[::-1][np.abs(k).astype(int)]
+        case Staircase():
+            stairs = np.array([_stair(mechanism, abs(place)) for place in range(-reach, reach + 1)])
+            weights = np.exp(-float(mechanism.loss) * stairs)
         case _:
             raise AssertionError(mechanism.name)
     single = weights / weights.sum()
@@ -50,6 +58,14 @@ def law(mechanism: Mechanism, terms: int = 1) -> tuple[NDArray[np.float64], int]
     for _ in range(terms - 1):
         total = np.convolve(total, single)
     return total, len(total) // 2
+
+
+def _stair(noise: Staircase, magnitude: int) -> int:
+    """How many stairs lie below a magnitude: one by one."""
+    stair, end = 0, noise.inner
+    while magnitude >= end:
+        stair, end = stair + 1, end + noise.width
+    return stair
 
 
 def tail(probabilities: NDArray[np.float64], zero: int, threshold: int) -> float:
@@ -199,13 +215,19 @@ def test_senseless_questions_are_refused(mechanism: Mechanism) -> None:
 def test_parameters_are_positive_fractions() -> None:
     """A float, zero or negative parameter is a bug; a loss of zero or one absurdly small is refused."""
     for wrong in (Fraction(0), Fraction(-1), 1.5, 3, float("nan")):
-        for mechanism in (Geometric, DiscreteGaussian, partial(Cube, dimensions=3)):
+        for mechanism in (
+            Geometric,
+            DiscreteGaussian,
+            partial(Cube, dimensions=3),
+            partial(Staircase, width=3, inner=2),
+        ):
             with pytest.raises(InternalError):
                 mechanism(wrong)  # type: ignore[arg-type]
         for calibrate in (
             Geometric.calibrate,
             DiscreteGaussian.calibrate,
             partial(Cube.calibrate, dimensions=3),
+            lambda cell, loss: Staircase.calibrate(int(cell), 1, loss),
         ):
             with pytest.raises(LossError):
                 calibrate(Fraction(1), wrong if wrong != 3 else Fraction(0))  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric
+from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, Staircase
 
 
 @pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(3), Fraction(40)])
@@ -59,3 +59,4 @@ def test_calibration_is_exact() -> None:
         assert Geometric.calibrate(Fraction(5), loss).epsilon(Fraction(5)) == loss
         assert DiscreteGaussian.calibrate(Fraction(5), loss).rho(Fraction(5)) == loss
         assert Cube.calibrate(Fraction(5), loss, 3).epsilon(Fraction(5)) == loss
+        assert Staircase.calibrate(5, 3, loss).epsilon(5, 3) == loss

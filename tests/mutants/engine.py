@@ -28,8 +28,8 @@ FAULTS = (
         "charged-after-the-rows-are-processed",
         "engine.py",
         "            entries = self._charge(prepared)\n"
-        "            tables, values = self._released(scratch, prepared, prepared.above)\n",
-        "            tables, values = self._released(scratch, prepared, prepared.above)\n"
+        "            tables, values = self._released(above, prepared)\n",
+        "            tables, values = self._released(above, prepared)\n"
         "            entries = self._charge(prepared)\n",
         "a query whose rows are sorted is charged only when they have been read",
         "tests/attacks/test_a06_engine_errors.py::test_what_is_post_processed_is_charged_before_it_is_read",
@@ -66,24 +66,24 @@ FAULTS = (
     Fault(
         "selection-not-charged",
         "engine.py",
-        "            prepared.charges, analyst",
-        "            {t: getattr(e, 'events', [e])[0] for t, e in prepared.charges.items()}, analyst",
+        "                prepared.bills,\n                analyst",
+        "                {b.table: getattr(b.event, 'events', [b.event])[0] for b in prepared.bills},\n                analyst",
         "the ledger hears of the noise and not of delta",
         "tests/attacks/test_a23_options.py::test_a_delta_of_one_or_more_buys_nothing",
     ),
     Fault(
         "only-the-first-release-charged",
         "prepared.py",
-        "for release in self.releases if table in release.tables]",
-        "for release in self.releases[:1] if table in release.tables]",
+        "for release in self.releases:\n            for table, box in boxes(",
+        "for release in self.releases[:1]:\n            for table, box in boxes(",
         "of several releases of a statement one is paid for",
         "tests/faces/test_several_releases.py::test_all_releases_together_cost_what_was_asked_for",
     ),
     Fault(
         "only-the-first-table-charged",
-        "engine.py",
-        "private_tables(release.input), plan",
-        "private_tables(release.input)[:1], plan",
+        "analysis/confine.py",
+        "for table, found in read.items()}",
+        "for table, found in [*read.items()][:1]}",
         "of two private tables that are read one is charged",
         "tests/test_engine.py::test_every_table_that_is_read_is_charged",
     ),
@@ -123,8 +123,8 @@ FAULTS = (
     Fault(
         "data-in-the-ledger",
         "engine.py",
-        '"data_version": self.policy.data_version,\n            "mechanisms"',
-        '"data_version": str(self.backend.run(prepared.statement.sql).reveal()),\n            "mechanisms"',
+        '"policy": self.policy.digest(),\n            "mechanisms"',
+        '"policy": str(self.backend.run(prepared.statement.sql).reveal()),\n            "mechanisms"',
         "an entry holds an exact value",
         "tests/attacks/test_a14_budget_as_output.py::test_everything_but_the_rows_is_equal[one more]",
     ),

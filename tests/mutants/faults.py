@@ -2,10 +2,44 @@
 
 from __future__ import annotations
 
-from . import accounting, analysis, asking, clamps, emitted, engine, ledger, noise, policy, sql, units
+from . import (
+    accounting,
+    agreement,
+    analysis,
+    asking,
+    clamps,
+    emitted,
+    engine,
+    ledger,
+    noise,
+    parts,
+    policy,
+    replays,
+    slices,
+    sql,
+    stairs,
+    units,
+)
 
 FAULTS = tuple(
     fault
-    for package in (sql, asking, units, emitted, analysis, clamps, noise, accounting, ledger, engine, policy)
+    for package in (
+        sql,
+        asking,
+        units,
+        emitted,
+        analysis,
+        agreement,
+        clamps,
+        noise,
+        stairs,
+        accounting,
+        ledger,
+        parts,
+        engine,
+        policy,
+        replays,
+        slices,
+    )
     for fault in package.FAULTS
 )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -20,7 +22,10 @@ from .fault import Fault, StaleError
 COPIED = ("dpsql", "tests", "grammars", "pyproject.toml")
 SECONDS = 120
 """A test that takes longer hangs."""
-_PYTEST = ("-m", "pytest", "-q", "-rf", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-seed=0")
+_PYTEST = (
+    *("-q", "-rf", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-seed=0"),
+    *("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"),
+)
 _FAILED = 1
 """What pytest exits with when tests ran and some failed; errors of collection and usage have other codes."""
 _SPOILT = re.compile(r"(Syntax|Name|Import|ModuleNotFound|Attribute|UnboundLocal)Error\b")
@@ -64,12 +69,14 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """A copy of the project that one fault at a time is planted in."""
+    """A copy of the project that one fault at a time is planted in; `warm` runs its tests."""
 
     root: Path
+    warm: subprocess.Popen[str]
 
     @classmethod
-    def copied(cls, project: Path, root: Path) -> Workshop:
+    @contextmanager
+    def copied(cls, project: Path, root: Path) -> Iterator[Workshop]:
         """A fresh copy of what the tests need. Raises AssertionError if tests would not import it."""
         for name in COPIED:
             source = project / name
@@ -77,16 +84,38 @@ class Workshop:
                 shutil.copytree(source, root / name)
             elif source.exists():
                 shutil.copy2(source, root / name)
-        workshop = cls(root)
-        found = workshop._python("-c", "import dpsql; print(dpsql.__file__)").stdout.strip()
-        if Path(found).resolve().parents[1] != root.resolve():
-            raise AssertionError(f"the tests would try {found}, not the copy in {root}")
-        return workshop
+        kept = {name: value for name, value in os.environ.items() if name not in _UNSET}
+        process = subprocess.Popen(
+            [sys.executable, Path("tests", "mutants", "warm.py")],
+            cwd=root,
+            # Threads of numpy's would not live on in what is forked.
+            env=kept | {"COLUMNS": "1000", "PYTHONIOENCODING": "utf-8", "OPENBLAS_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        )
+        with process:
+            workshop = cls(root, process)
+            found = json.loads(workshop._asked({"where": "dpsql"}))
+            if Path(found).resolve().parents[1] != root.resolve():
+                raise AssertionError(f"the tests would try {found}, not the copy in {root}")
+            yield workshop
 
-    def run(self, tests: Iterable[str], *options: str, seconds: float | None = None) -> Run:
-        """Runs tests by their node ids; subprocess.TimeoutExpired after that many seconds."""
-        done = self._python(*_PYTEST, *options, *tests, seconds=seconds)
-        return Run(done.returncode, done.stdout + done.stderr)
+    def run(self, tests: Iterable[str], *options: str, seconds: int = 0) -> Run:
+        """Runs tests by their node ids; TimeoutError after that many seconds, unless they are 0."""
+        output = self.root / "output.txt"
+        asked = {"arguments": [*_PYTEST, *options, *tests], "output": str(output), "seconds": seconds}
+        code = int(self._asked(asked))
+        if code == -signal.SIGALRM:
+            raise TimeoutError
+        return Run(code, output.read_text(encoding="utf-8", errors="replace"))
+
+    def _asked(self, request: dict[str, object]) -> str:
+        if self.warm.stdin is None or self.warm.stdout is None:
+            raise TypeError("the process has pipes")
+        print(json.dumps(request), file=self.warm.stdin, flush=True)
+        return self.warm.stdout.readline()
 
     def tried(self, fault: Fault) -> Trial:
         """Plants a fault, runs its test and takes the fault out."""
@@ -100,7 +129,7 @@ class Workshop:
                 run = self.run([fault.test], "-x", seconds=SECONDS)
         except StaleError as error:
             return Verdict.STALE, str(error)
-        except subprocess.TimeoutExpired:
+        except TimeoutError:
             return Verdict.SPOILT, f"no end within {SECONDS} seconds"
         if run.code == 0:
             return Verdict.SURVIVED, "the test passes"
@@ -123,19 +152,6 @@ class Workshop:
         path.write_text(text, encoding="utf-8")
         # Bytecode is matched by time and size, and both texts may be of one second and one size.
         Path(importlib.util.cache_from_source(path)).unlink(missing_ok=True)
-
-    def _python(self, *arguments: str, seconds: float | None = None) -> subprocess.CompletedProcess[str]:
-        kept = {name: value for name, value in os.environ.items() if name not in _UNSET}
-        return subprocess.run(
-            [sys.executable, *arguments],
-            cwd=self.root,
-            env=kept | {"COLUMNS": "1000", "PYTHONIOENCODING": "utf-8"},
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=seconds,
-            check=False,
-        )
 
 
 _UNSET = frozenset({"PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"})

@@ -156,7 +156,7 @@ FAULTS = (
     ),
     Fault(
         "public-rows-looked-up-without-values",
-        "engine.py",
+        "lookups.py",
         "right = resolved(join.right, self._values(join.right))",
         "right = join.right",
         "public rows that a subquery decides over are looked up as if its value was NULL",

@@ -143,6 +143,8 @@ def test_a_model_is_held_to_the_rules_again() -> None:
     """A Policy passes through unchanged; a copy changed behind pydantic's back is refused."""
     policy = load(GOOD)
     assert load(policy) == policy
+    # What the owner has not said is not said by loading it again: a data version, above all.
+    assert load(policy).model_fields_set == policy.model_fields_set
     assert refused(policy.model_copy(update={"max_epsilon": Fraction(-1)})).code == "epsilon_range"
     assert refused(policy.model_copy(update={"privacy_unit": "TODO"})).code == "todo"
     refused(policy.model_copy(update={"tables": {"t": Table.model_construct(unit="row", rows_per_unit=5)}}))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.accounting import BudgetState, Spend
+from dpsql.loss import rounded
 from dpsql.result import Receipt
-from dpsql.shell.costs import charged, percent_left, rounded
+from dpsql.shell.costs import charged, percent_left
 
 UNIT = Spend.UNIT
 
@@ -54,4 +56,10 @@ def test_a_charge_names_table_loss_and_rest() -> None:
 def test_a_free_answer_says_why() -> None:
     """Nothing charged is said, and whether the policy or an earlier answer made it free."""
     assert "the policy" in charged(receipt(None), Fraction(1), [])
-    assert "earlier answer" in charged(receipt("1/8"), Fraction(1), [])
+    earlier = replace(receipt(None), replayed=(3,))
+    told = "nothing was charged: an earlier answer to the same question, ledger entry 3"
+    assert charged(earlier, Fraction(1), []) == told
+    part = replace(receipt("1/8", {"table": "visits", "loss": "1/8", "delta": "0"}), replayed=(3, 5))
+    lines = charged(part, Fraction(1, 8), [state("pure", UNIT // 8, UNIT)]).splitlines()
+    assert lines[0].startswith("charged to visits: ")
+    assert lines[1] == "the rest is free: an earlier answer to the same question, ledger entry 3, 5"

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 from small_study import SECRET
 
+import dpsql
 from dpsql.accounting import Spend
 from dpsql.shell.answers import Format
 from dpsql.shell.commands import COMMANDS
 from dpsql.shell.session import Session, parts, unfinished
+from dpsql.shell.state import State
 from dpsql.shell.view import View
 
 COUNT = "SELECT COUNT(*) FROM visits"
@@ -44,6 +47,21 @@ def test_a_query_is_answered_and_its_price_told(session: Session) -> None:
     assert len(row.split()) == 2
     assert cost.startswith("charged to visits: ε 1 (ρ 0.463); ")
     assert spent(session).loss > 0
+
+
+def test_an_analyst_s_own_budget_is_shown(study: tuple[Path, Path]) -> None:
+    """Where it has less left than the table's, the prompt is about it; prices and the list of budgets name both."""
+    database, policy = study
+    rules = policy.read_text(encoding="utf-8") + "analysts: {ana: {epsilon: 3}}\n"
+    with dpsql.connect(str(database), policy=rules, ledger=":memory:", analyst="ana") as connection:
+        session = Session(State(connection, epsilon=Fraction(1, 4)))
+        costs = ask(session, f"{COUNT};").splitlines()[-2:]
+        assert [line.partition(":")[0] for line in costs] == [
+            "charged to visits",
+            "charged to visits for ana",
+        ]
+        assert session.prompt().startswith("dpsql(visits for ana ε ")
+        assert "visits for ana" in ask(session, "\\budget")
 
 
 def test_several_statements_are_answered_in_order(session: Session) -> None:

@@ -33,6 +33,8 @@ MEANING = frozenset(
         "group_by",
         "group_by_unit",
         "join",
+        "list",
+        "mode",
         "nested_aggregate",
         "no_aggregate",
         "ordinal",

@@ -58,18 +58,29 @@ def test_answers_as_duckdb_does(
     connection: Connection, plain: duckdb.DuckDBPyConnection, fixture: Fixture
 ) -> None:
     """Without noise the answer is DuckDB's, but where a fixture says why it is not."""
-    ours = [tuple(row) for row in connection.query(fixture.query, fixture.parameters).rows]
     try:
         theirs = plain.execute(fixture.query, list(fixture.parameters)).fetchall()
     except duckdb.Error:
         theirs = []
+    if fixture.field("unlike duckdb") is None:
+        ours = _answer(connection, fixture)
+        assert _alike(ours, theirs, fixture), (ours, theirs)
+    else:
+        # What is chosen at random near the exact answer is the exact answer now and then.
+        assert any(not _alike(_answer(connection, fixture), theirs, fixture) for _ in range(5)), theirs
+
+
+def _answer(connection: Connection, fixture: Fixture) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in connection.query(fixture.query, fixture.parameters, replay=False).rows]
+
+
+def _alike(ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]], fixture: Fixture) -> bool:
     if "ORDER BY" not in fixture.query:
         ours, theirs = sorted(ours, key=str), sorted(theirs, key=str)
-    alike = len(ours) == len(theirs) and all(map(_alike, ours, theirs))
-    assert alike == (fixture.field("unlike duckdb") is None), (ours, theirs)
+    return len(ours) == len(theirs) and all(map(_equal_rows, ours, theirs))
 
 
-def _alike(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> bool:
+def _equal_rows(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> bool:
     return len(ours) == len(theirs) and all(map(_equal, ours, theirs))
 
 

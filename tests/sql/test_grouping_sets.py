@@ -42,7 +42,7 @@ def test_sets_are_what_their_union_is(connection: Connection, query: str) -> Non
     plans = [prepare(connection, text) for text in (query, AS_UNION[query])]
     ours, theirs = ([(part.release, part.price, part.statement) for part in plan.releases] for plan in plans)
     assert ours == theirs
-    assert plans[0].charges == plans[1].charges
+    assert plans[0].bills == plans[1].bills
     rows = [connection.query(text).rows for text in (query, AS_UNION[query])]
     assert rows[0] == rows[1]
 

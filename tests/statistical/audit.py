@@ -102,7 +102,7 @@ def opened(case: Case) -> Connection:
         "budget": {"epsilon": 1000, "delta": 0.5, "accountant": case.accountant},
         "tables": {"t": {**case.table, "columns": columns}},
     }
-    return dpsql.connect(database, policy=policy, ledger=":memory:")
+    return dpsql.connect(database, policy=policy, ledger=":memory:", replay=False)
 
 
 def ask(connection: Connection, case: Case) -> Result:

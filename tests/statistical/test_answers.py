@@ -12,10 +12,15 @@ from fractions import Fraction
 import duckdb
 import numpy as np
 import pytest
-from statistical.test_samplers import FALSE_ALARM, gaussian_p_value, geometric_p_value
+from statistical.test_samplers import (
+    FALSE_ALARM,
+    gaussian_p_value,
+    geometric_p_value,
+    staircase_p_value,
+)
 
 import dpsql
-from dpsql.mechanisms import DiscreteGaussian, Geometric
+from dpsql.mechanisms import DiscreteGaussian, Geometric, Staircase
 
 GROUPS = 1000
 QUERIES = 10
@@ -38,7 +43,7 @@ def connection(accountant: str, rows: int = 1) -> dpsql.Connection:
         "budget": {"epsilon": 100_000, "delta": 1e-6, "accountant": accountant},
         "tables": {"t": {"unit": "row", "columns": columns}},
     }
-    return dpsql.connect(database, policy=policy, ledger=":memory:", epsilon=1)
+    return dpsql.connect(database, policy=policy, ledger=":memory:", epsilon=1, replay=False)
 
 
 @pytest.mark.parametrize("scale", [0.5, 1.0])
@@ -63,6 +68,33 @@ def test_count_noise_follows_its_law(
         assert p_value(measured.mechanism, noise) < FALSE_ALARM
     else:
         assert p_value(measured.mechanism, noise) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("epsilon", [3, 2])
+def test_staircase_noise_follows_its_law(epsilon: int) -> None:
+    """SUM less the true sum has the announced law, and of another loss it has not; both kinds of ends hold it."""
+    sql = "SELECT g, SUM(y), DP_INTERVAL_LOW(SUM(y)), DP_INTERVAL_HIGH(SUM(y)) FROM t GROUP BY g"
+    with connection("pure", rows=20) as con:
+        plan = con.explain(sql, epsilon=epsilon).prepared.plan
+        results = [con.query(sql, epsilon=epsilon) for _ in range(QUERIES)]
+        (said,) = {str(each["noise"]) for result in results for each in result.receipt.mechanisms}
+    (measured,) = plan.blocks
+    stairs = measured.mechanism
+    assert isinstance(stairs, Staircase)
+    assert said == stairs.describe()
+    (measure,) = plan.analysis.measures
+    assert measure.lattice is not None
+    step = measure.lattice.step
+    rows = [row for result in results for row in result.rows]
+    noise = np.array([(row[1] - 40) / step for row in rows], dtype=np.int64)
+    p_values = [
+        staircase_p_value(loss, stairs.width, stairs.inner, noise) for loss in (stairs.loss, stairs.loss / 2)
+    ]
+    assert p_values[0] > FALSE_ALARM > p_values[1]
+    held = [row[2] <= 40 <= row[3] for row in rows]
+    assert held == [low <= 40 <= high for result in results for _, (low, high), *_ in result.intervals(0.95)]
+    exact = 1 - 2 * stairs.tail_up(stairs.half_width(0.95) + 1)
+    assert abs(sum(held) / len(held) - exact) < 6.5 * math.sqrt(exact * (1 - exact) / len(held))
 
 
 @pytest.mark.parametrize("accountant", ["pure", "zcdp"])

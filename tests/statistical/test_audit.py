@@ -39,7 +39,7 @@ from statistical.audit_cases import ALONE, CASES
 import dpsql
 from dpsql.connection import Connection
 from dpsql.engine import Asked
-from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, SystemEntropy
+from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, Staircase, SystemEntropy
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.release import release
 
@@ -68,7 +68,7 @@ def audit(request: pytest.FixtureRequest) -> Iterator[Audit]:
 
 def plant(monkeypatch: pytest.MonkeyPatch, factor: Fraction) -> None:
     """Draws are those of a mechanism with `factor` times the scale."""
-    honest = Geometric.draw, DiscreteGaussian.draw, Cube.draw
+    honest = Geometric.draw, DiscreteGaussian.draw, Cube.draw, Staircase.draw
 
     def geometric(self: Geometric, size: int, entropy: Entropy) -> list[int]:
         return honest[0](replace(self, scale=self.scale * factor), size, entropy)
@@ -79,7 +79,11 @@ def plant(monkeypatch: pytest.MonkeyPatch, factor: Fraction) -> None:
     def cube(self: Cube, size: int, entropy: Entropy) -> list[int]:
         return honest[2](replace(self, scale=self.scale * factor), size, entropy)
 
+    def staircase(self: Staircase, size: int, entropy: Entropy) -> list[int]:
+        return honest[3](replace(self, loss=self.loss / factor), size, entropy)
+
     monkeypatch.setattr(Cube, "draw", cube)
+    monkeypatch.setattr(Staircase, "draw", staircase)
     monkeypatch.setattr(Geometric, "draw", geometric)
     monkeypatch.setattr(DiscreteGaussian, "draw", discrete_gaussian)
 
@@ -122,7 +126,7 @@ def alone(*values: float, neighbors: str) -> Connection:
         "budget": budget,
         "tables": {"t": table},
     }
-    return dpsql.connect(database, policy=policy, ledger=":memory:")
+    return dpsql.connect(database, policy=policy, ledger=":memory:", replay=False)
 
 
 def released(connection: Connection, runs: int) -> Floats:
@@ -161,6 +165,13 @@ def geometric_event(epsilon: float, steps: int, numbers: int) -> list[tuple[floa
     return [(tail(-j) ** numbers, tail(steps - j) ** numbers) for j in range(steps)]
 
 
+def staircase_event(epsilon: float, steps: int) -> list[tuple[float, float]]:
+    """As `geometric_event` for one number, with the stairs that are best at ε, but lower."""
+    stairs = Staircase.calibrate(steps, 1, Fraction(epsilon))
+    noise = replace(stairs, loss=stairs.loss / TOO_NARROW)
+    return [(noise.tail_up(j - steps), noise.tail_up(j)) for j in range(steps + 1)]
+
+
 def gaussian_event(rho: float, steps: int, numbers: int) -> list[tuple[float, float]]:
     """Probabilities on D and on D′ that the numbers' sum passes a bound."""
     law = gaussian(numbers * steps**2 / (2 * rho), numbers)
@@ -176,6 +187,8 @@ SHAPES = {
     "a count": (2.0, 0.0, geometric_event(2 * FACTOR, 1, 1)),
     "a count of five rows": (2.0, 0.0, geometric_event(2 * FACTOR, 5, 1)),
     "a sum": (2.0, 0.0, geometric_event(2 * FACTOR, 1000, 1)),
+    "a count of five rows by stairs": (2.0, 0.0, staircase_event(2, 5)),
+    "a sum by stairs": (2.0, 0.0, staircase_event(2, 1000)),
     "two counts": (2.5, 0.0, geometric_event(2.5 * FACTOR, 1, 2)),
 }
 RHO = 2 * math.tanh(1)

@@ -18,7 +18,7 @@ from scipy.special import chdtrc, ndtr, ndtri
 from dpsql.mechanisms import sampler
 from dpsql.mechanisms.coin import Coin
 from dpsql.mechanisms.entropy import SystemEntropy
-from dpsql.mechanisms.sampler import Integers, cube, discrete_gaussian, two_sided_geometric
+from dpsql.mechanisms.sampler import Integers, cube, discrete_gaussian, staircase, two_sided_geometric
 
 DRAWS = 10**6
 FALSE_ALARM = 1e-9
@@ -130,6 +130,46 @@ def cube_p_value(scale: Fraction, dimensions: int, draws: Integers) -> float:
 def test_cube_law(scale: Fraction, dimensions: int) -> None:
     """10**6 vectors follow the exact law: each one near zero, and the norms of those beyond."""
     assert cube_p_value(scale, dimensions, cube(scale, dimensions, DRAWS, SystemEntropy())) > FALSE_ALARM
+
+
+def staircase_p_value(loss: Fraction, width: int, inner: int, draws: Integers) -> float:
+    """With a cell for each number near zero, or for each of up to 400 parts of the stairs, signs apart."""
+    reach = int(width * (3 + 40 / float(loss)))
+    stairs = (np.abs(np.arange(-reach, reach + 1)) + width - inner) // width
+    law = np.exp(-float(loss) * stairs)
+    above = np.append(np.cumsum(law[::-1])[::-1], 0.0) / law.sum()
+    spread = np.arange(-12 * width, 12 * width, max(1, width // 50)) + inner
+    return binned_p_value(
+        draws,
+        spread.astype(np.float64),
+        lambda t: above[np.clip(t + reach, 0, 2 * reach + 1).astype(np.int64)],
+    )
+
+
+STAIRCASES = [
+    (Fraction(1), 1, 1),
+    (Fraction(3), 2, 1),
+    (Fraction(1, 2), 5, 3),
+    (Fraction(2), 40, 13),
+    (Fraction(5, 3), 6, 6),
+    (Fraction(6), 1000, 99),
+]
+
+
+@pytest.mark.parametrize(("loss", "width", "inner"), STAIRCASES)
+def test_staircase_law(loss: Fraction, width: int, inner: int) -> None:
+    """10**6 draws follow the exact law; half of what is not zero has a minus sign."""
+    draws = staircase(loss, width, inner, DRAWS, SystemEntropy())
+    assert staircase_p_value(loss, width, inner, draws) > FALSE_ALARM
+
+
+@pytest.mark.parametrize(
+    ("loss", "width", "inner"), [(Fraction(2), 40, 14), (Fraction(2), 41, 13), (Fraction(41, 20), 40, 13)]
+)
+def test_another_staircase_is_noticed(loss: Fraction, width: int, inner: int) -> None:
+    """Draws whose first stair, whose width or whose loss is a little another fail the test above."""
+    draws = staircase(loss, width, inner, DRAWS, SystemEntropy())
+    assert staircase_p_value(Fraction(2), 40, 13, draws) < FALSE_ALARM
 
 
 @pytest.mark.parametrize("shift", [-1, 1])

@@ -83,7 +83,7 @@ def runs(
         },
     }
     (exact,) = data.execute(f"SELECT {shape} FROM t WHERE g = 0").fetchone() or (0.0,)
-    with dpsql.connect(data, policy=policy, ledger=":memory:") as con:
+    with dpsql.connect(data, policy=policy, ledger=":memory:", replay=False) as con:
         for _ in range(queries):
             result = con.query(f"SELECT {shape} FROM t GROUP BY g", epsilon=epsilon)
             for (value,), (ends,) in zip(result.rows, result.intervals(CONFIDENCE), strict=True):

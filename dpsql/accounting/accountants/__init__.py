@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from dpsql.accounting.accountants.base import Accountant
 from dpsql.accounting.accountants.basic import BasicAccountant
 from dpsql.accounting.accountants.gdp import GdpAccountant
@@ -14,8 +16,9 @@ _REGISTRY: tuple[type[Accountant], ...] = (PureAccountant, BasicAccountant, Zcdp
 ACCOUNTANTS: dict[str, type[Accountant]] = {accountant.name: accountant for accountant in _REGISTRY}
 
 
+@cache
 def accountant_named(name: str) -> Accountant:
-    """The accountant of that name; PolicyError (`accountant_unknown`) if there is none.
+    """The accountant of that name, one for all as it holds no state; PolicyError (`accountant_unknown`) if there is none.
 
     >>> accountant_named("pure").name
     'pure'

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from decimal import Context, Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import ClassVar, Protocol
 
-from dpsql.accounting.events import BoundedRange, Event, Pure
+from dpsql.accounting.events import BoundedRange, Event, Gaussian, Pure
 from dpsql.accounting.spend import NOTHING, Spend
 from dpsql.errors import NotSupportedError, PolicyError
 
@@ -29,6 +30,8 @@ class Accountant(Protocol):
     name: ClassVar[str]
     symbol: ClassVar[str]
     """The letter of the loss that it sums."""
+    by_path: ClassVar[bool]
+    """Whether the sum bounds the loss of each outcome, so that a refined release may be charged the difference."""
 
     def limit(self, epsilon: Fraction, delta: Fraction, selection: Fraction | None = None) -> Spend:
         """The most that may be spent so that everything together is (epsilon, delta)-DP, rounded down.
@@ -94,8 +97,9 @@ def not_charged(name: str, event: object) -> NotSupportedError:
     )
 
 
+@lru_cache(maxsize=1024)
 def largest_epsilon(
-    cost: Callable[[Event], Spend], left: int, kind: type[Pure | BoundedRange] = Pure
+    cost: Callable[[Event], Spend], left: int, kind: type[Pure | BoundedRange | Gaussian] = Pure
 ) -> Fraction:
     """The largest ε in whole units whose event of that kind costs at most `left` units of loss.
 

@@ -47,6 +47,7 @@ class GdpAccountant:
 
     name: ClassVar[str] = "gdp"
     symbol: ClassVar[str] = "μ²"
+    by_path: ClassVar[bool] = False
 
     def limit(self, epsilon: Fraction, delta: Fraction, selection: Fraction | None = None) -> Spend:
         """The largest μ² that converts to (epsilon, δ_conversion), and δ_selection.

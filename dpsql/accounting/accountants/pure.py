@@ -31,6 +31,7 @@ class PureAccountant:
 
     name: ClassVar[str] = "pure"
     symbol: ClassVar[str] = "ε"
+    by_path: ClassVar[bool] = True
 
     def limit(self, epsilon: Fraction, delta: Fraction, selection: Fraction | None = None) -> Spend:
         """The limit is the budget itself; all of delta is for selection unless a share is stated."""

@@ -44,6 +44,7 @@ class ZcdpAccountant:
 
     name: ClassVar[str] = "zcdp"
     symbol: ClassVar[str] = "ρ"
+    by_path: ClassVar[bool] = False
 
     def limit(self, epsilon: Fraction, delta: Fraction, selection: Fraction | None = None) -> Spend:
         """The largest ρ that converts to (epsilon, δ_conversion), and δ_selection.
@@ -86,6 +87,7 @@ class ZcdpAccountant:
         return largest_epsilon(self.cost, max(limit.loss - spend.loss, 0))
 
 
+@lru_cache(maxsize=1024)
 def _of_pure(epsilon: Fraction) -> Fraction:
     """ε·tanh(ε/2), rounded up."""
     power = exp_minus_down(epsilon)

@@ -1,0 +1,91 @@
+"""What is done above the release boundary: a scratch engine that holds a statement's released tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpsql.agreeing import agreeing
+from dpsql.analysis.bounds import RELEASED
+from dpsql.backends import Backend
+from dpsql.backends.scratch import Scratch
+from dpsql.plan.expr import Literal, Scalar
+from dpsql.plan.nodes import Answer, Post, Release, Values
+from dpsql.plan.steps import Known, resolved, together
+from dpsql.prepared import Prepared, PreparedRelease
+from dpsql.release import ReleasedTable
+from dpsql.sql.post import Copies, emit_copy, emit_post
+from dpsql.uncertainty import ends_of
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """A scratch engine with the tables that `copies` names: released ones, and public ones read beside them."""
+
+    scratch: Scratch
+    copies: Copies
+    backend: Backend
+
+    def furnish(self, parts: Sequence[PreparedRelease]) -> None:
+        """Makes the empty released tables, and copies of the public tables."""
+        for part in parts:
+            ends = [(end.name, end.type.value) for end in self.copies.ends.get(part.release, ())]
+            self.scratch.create(self.copies.released[part.release], [*part.columns, *ends])
+        for table, read in self.copies.columns.items():
+            columns = list(read.values())
+            rows, _ = self.backend.public_rows(emit_copy(table, columns))
+            self.scratch.create(
+                table, [(column.name, column.type.value) for column in columns] or [("#", "BIGINT")]
+            )
+            self.scratch.fill(table, _series(rows, len(columns)) if columns else [[1] * len(rows)])
+
+    def hold(self, release: Release, table: ReleasedTable) -> None:
+        """Puts a released table in its place."""
+        ends = [ends_of(table.plan, table, end) for end in self.copies.ends.get(release, ())]
+        series = _series(table.rows, len(table.columns))
+        self.scratch.fill(self.copies.released[release], [*series, list(range(len(table.rows))), *ends])
+
+    def agreed(self, prepared: Prepared, tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
+        """Puts the tables that the statement alone reads in their places, totals agreeing with their parts; all tables."""
+        last = together(prepared.post)
+        shown = dict(zip((part.release for part in prepared.releases), tables, strict=True))
+        shown |= zip(last, agreeing([shown[release] for release in last]), strict=True)
+        for release in last:
+            self.hold(release, shown[release])
+        return list(shown.values())
+
+    def found(self, step: Scalar | Answer, values: Known) -> Literal | Values:
+        """What a query over the tables gives, as constants."""
+        query = resolved(step.post, values, within_releases=False)
+        rows, _ = self.scratch.query(emit_post(query, self.copies))
+        return known(step, rows)
+
+    def rows(self, post: Post, values: Known) -> tuple[list[tuple[Any, ...]], list[str]]:
+        """The rows of the statement, with their origins, and the engine types."""
+        query = resolved(post, values, within_releases=False)
+        return self.scratch.query(emit_post(query, self.copies, traced=True))
+
+
+def known(step: Scalar | Answer, rows: Sequence[tuple[Any, ...]]) -> Literal | Values:
+    """What a query has given, as constants: of a scalar query its value, NULL where it has no row."""
+    cleaned = tuple(tuple(map(_tame, row)) for row in rows)
+    if isinstance(step, Answer):
+        return Values(cleaned, step.alias, step.columns)
+    return Literal(cleaned[0][0] if cleaned else None, step.type)
+
+
+def _series(rows: Sequence[tuple[Any, ...]], width: int) -> list[Sequence[Any]]:
+    """Rows as columns."""
+    return list(zip(*rows, strict=True)) if rows else [()] * width
+
+
+def _tame(value: Any) -> Any:
+    """A released value as a constant among private rows: finite, and as small as it is taken to be.
+
+    What is not is NULL: were it moved to the nearest such number, two keys could become one.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return None if type(value) is int and abs(value) > RELEASED else value

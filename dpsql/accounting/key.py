@@ -1,0 +1,43 @@
+"""The owner's key, under which a ledger's digests cannot be made by others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dpsql.errors import OperationalError, ProgrammingError
+
+_LEAST = 16  # bytes: 128 bits, if they are random
+_MOST = 1024
+
+
+def ledger_key(source: bytes | str | Path | None) -> bytes | None:
+    r"""The key that bytes are, or that the file at a path holds, without a line's end; None without one.
+
+    A text is always a path, so that no key stands in a command line or a program. Raises OperationalError where the
+    file cannot be read, ProgrammingError for a key of less than 16 or more than 1024 bytes.
+
+    >>> ledger_key(b"0123456789abcdef\n")
+    b'0123456789abcdef'
+    """
+    if source is None:
+        return None
+    key = (source if isinstance(source, bytes) else _read(source)).rstrip(b"\r\n")
+    if not _LEAST <= len(key) <= _MOST:
+        raise ProgrammingError(
+            f"a ledger's key has {_LEAST} to {_MOST} bytes",
+            code="ledger_key",
+            hint="make one, once, with: openssl rand -hex 32 > ledger.key",
+        )
+    return key
+
+
+def _read(path: str | Path) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(_MOST + 3)
+    except (OSError, ValueError):
+        raise OperationalError(
+            f"the ledger's key {path} cannot be read",
+            code="ledger_key",
+            hint="give the path of the file that holds it, to a user who may read it",
+        ) from None

@@ -1,0 +1,194 @@
+"""The ledger in a database: one writer at a time, each charge durable when it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from dpsql.accounting.due import Due, Planned, account_at, due_of, quoted
+from dpsql.accounting.kept import KeptRelease, NewRelease
+from dpsql.accounting.ledger import (
+    AccountKey,
+    BudgetState,
+    Charges,
+    Entry,
+    Head,
+    Quote,
+    SliceState,
+)
+from dpsql.accounting.parts import WHOLE
+from dpsql.accounting.refusal import exhausted
+from dpsql.accounting.releases import keep_releases, kept_releases
+from dpsql.accounting.rows import entry_columns, head_of, spend_columns, stored_entry
+from dpsql.accounting.schema import ENTRIES
+from dpsql.accounting.sql_book import SqlBook
+from dpsql.accounting.sql_tables import NEWEST_FIRST, entry_rows
+from dpsql.accounting.state import slice_states, state_of
+from dpsql.accounting.steps import CHARGE, DRAW, RELEASED, RESERVE, RESET, RETURN, Step, stepped
+from dpsql.accounting.verification import walked
+from dpsql.errors import ProgrammingError
+
+
+class SqlLedger(SqlBook):
+    """A `Ledger` in one database; see `SqlBook` for who may share it. `verify` checks all entries."""
+
+    def charge(
+        self,
+        charges: Charges,
+        *,
+        analyst: str,
+        query: str,
+        details: Mapping[str, Any] | None = None,
+        refines: Sequence[int] = (),
+        within: int | None = None,
+    ) -> tuple[Entry, ...]:
+        """As `Ledger.charge`; PolicyError (`no_budget`) for a table without a budget."""
+        due = due_of(charges, analyst, self._accounts)
+        return self._charged(due, _spending(analyst, within), query, details, refines)
+
+    def reserve(
+        self, charges: Charges, *, analyst: str, details: Mapping[str, Any] | None = None
+    ) -> tuple[Entry, ...]:
+        """As `Ledger.reserve`."""
+        due = due_of(charges, analyst, self._accounts)
+        if any(part.bill.box != WHOLE for part in due) or len({part.key for part in due}) < len(due):
+            raise ProgrammingError("a slice is of whole tables, each once", code="slice_part")
+        return self._charged(due, Step(RESERVE, who=analyst), "", details)
+
+    def give_back(self, number: int, *, by: str) -> tuple[Entry, ...]:
+        """As `Ledger.give_back`."""
+        now = self._clock().astimezone(UTC)
+        common = entry_columns(now, by, "", {})
+
+        def rows() -> list[dict[str, Any]]:
+            end, found = self._chain.head, list[dict[str, Any]]()
+            shared = {**common, "charge": end.entries + 1, "kind": RETURN, "slice": number}
+            for key in self._accounts:
+                before = self._standing(key, now)
+                if number in before.slices:
+                    rest = before.slices[number].left()
+                    after = stepped(before, Step(RETURN, rest, slice=number, who=by))
+                    found.append(self._row(shared | spend_columns("", rest), end, key, None, after))
+                    end = head_of(found[-1])
+            return found
+
+        return self._appended(rows)
+
+    def reset(self, table: str, *, by: str, reason: str, analyst: str = "") -> Entry:
+        """As `Ledger.reset`."""
+        key = AccountKey(table, analyst)
+        account_at(key, self._accounts)
+        if not reason.strip():
+            raise ProgrammingError("a reset is for a reason", code="reset_reason", hint="say why")
+        now, step = self._clock().astimezone(UTC), Step(RESET)
+        common = entry_columns(now, by, "", {"reason": reason}) | spend_columns("", step.spend)
+
+        def rows() -> list[dict[str, Any]]:
+            end, standing = self._chain.head, stepped(self._standing(key, now), step)
+            return [self._row({**common, "charge": end.entries + 1, "kind": RESET}, end, key, None, standing)]
+
+        (entry,) = self._appended(rows)
+        return entry
+
+    def dry_run(self, charges: Charges, *, analyst: str = "", within: int | None = None) -> tuple[Quote, ...]:
+        """As `Ledger.dry_run`."""
+        due, kind = due_of(charges, analyst, self._accounts), _spending(analyst, within)
+        with self._transaction(write=False):
+            return tuple(planned.quote for planned in self._quoted(due, kind, self._clock()))
+
+    def after(self, charges: Charges, *, analyst: str = "") -> tuple[BudgetState, ...]:
+        """As `Ledger.after`."""
+        due, kind = due_of(charges, analyst, self._accounts), _spending(analyst, None)
+        with self._transaction(write=False):
+            plan = self._quoted(due, kind, self._clock())
+            found = {planned.quote.key: planned.standing for planned in plan}
+        return tuple(state_of(key, self._accounts[key], standing) for key, standing in found.items())
+
+    def state(self, table: str) -> BudgetState:
+        """As `Ledger.state`; PolicyError (`no_budget`) for a table without a budget."""
+        key = AccountKey(table)
+        account = account_at(key, self._accounts)
+        with self._transaction(write=False):
+            return state_of(key, account, self._standing(key))
+
+    def states(self) -> tuple[BudgetState, ...]:
+        """As `Ledger.states`, all at one moment."""
+        with self._transaction(write=False):
+            return tuple(
+                state_of(key, account, self._standing(key)) for key, account in self._accounts.items()
+            )
+
+    def slices(self) -> tuple[SliceState, ...]:
+        """As `Ledger.slices`, all at one moment."""
+        with self._transaction(write=False):
+            return slice_states({key: self._standing(key) for key in self._accounts})
+
+    def entries(self, table: str | None = None, limit: int | None = None) -> tuple[Entry, ...]:
+        """As `Ledger.entries`."""
+        wanted = NEWEST_FIRST if table is None else NEWEST_FIRST.where(ENTRIES.c.table_name == table)
+        wanted = wanted if limit is None else wanted.limit(max(limit, 0))
+        with self._transaction(write=False) as connection:
+            rows = list(entry_rows(connection, wanted))
+        return tuple(stored_entry(row, self._seal) for row in reversed(rows))
+
+    def keep(self, releases: Sequence[NewRelease], entry: Entry) -> None:
+        """As `Ledger.keep`."""
+        if releases:
+            with self._transaction(write=True) as connection:
+                keep_releases(connection, self._seal, releases, entry.id, entry.digest)
+
+    def kept(self, statistic: str) -> tuple[KeptRelease, ...]:
+        """As `Ledger.kept`."""
+        with self._transaction(write=False) as connection:
+            return tuple(kept_releases(connection, self._seal, statistic))
+
+    def head(self) -> Head:
+        """As `Ledger.head`."""
+        with self._transaction(write=False):
+            return self._chain.head
+
+    def verify(self) -> Head:
+        """As `Ledger.verify`; what is added meanwhile is checked too."""
+        self._require_usable()
+        walked(self._store, self._seal)
+        return self.head()
+
+    def _quoted(self, due: Sequence[Due], kind: Step, now: datetime) -> Iterator[Planned]:
+        return quoted(due, kind, self._accounts, lambda key: self._standing(key, now))
+
+    def _charged(
+        self,
+        due: Sequence[Due],
+        kind: Step,
+        query: str,
+        details: Mapping[str, Any] | None,
+        refines: Sequence[int] = (),
+    ) -> tuple[Entry, ...]:
+        """The entries of steps of that kind, each of which fits; a slice that is made has the first one's number."""
+        if not due:
+            return ()
+        now = self._clock().astimezone(UTC)
+        common = entry_columns(now, kind.who, query, details)
+
+        def rows() -> list[dict[str, Any]]:
+            end, found = self._chain.head, list[dict[str, Any]]()
+            wanted = kind._replace(slice=end.entries + 1) if kind.kind == RESERVE else kind
+            shared = {**common, "charge": end.entries + 1, "kind": kind.kind, "slice": wanted.slice}
+            for planned in self._quoted(due, wanted, now):
+                bill, quote = planned.bill, planned.quote
+                if not quote.fits:
+                    raise exhausted(self._accounts[quote.key], quote, kind.kind)
+                box = None if bill.box == WHOLE else str(bill.box)
+                columns = {**shared, **spend_columns("", quote.spend), "box": box}
+                event = bill.event if kind.kind in RELEASED else None
+                found.append(self._row(columns, end, quote.key, event, planned.standing))
+                end = head_of(found[-1])
+            return found
+
+        return self._appended(rows, refines)
+
+
+def _spending(analyst: str, within: int | None) -> Step:
+    """The kind of a charge: to a slice of the analyst's, or to the accounts themselves."""
+    return Step(CHARGE if within is None else DRAW, slice=within, who=analyst)

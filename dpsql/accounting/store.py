@@ -1,0 +1,62 @@
+"""What a ledger asks of the database that it is kept in."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from sqlalchemy import Connection
+
+UNKNOWN = "ledger_unknown"
+"""The code of the error of a commit that may have landed or not."""
+
+
+class Store(Protocol):
+    """One database, as one `SqlLedger` uses it. Every failure is raised as a dpsql error.
+
+    `where` names it in errors. A store survives a fork and the loss of its connection, or says in an error that
+    nothing was charged, or that it cannot be known.
+    """
+
+    where: str
+    patience: float
+
+    def held(self) -> AbstractContextManager[None]:
+        """Keeps this process's other threads and its forks out for a while."""
+        ...
+
+    def connected(self) -> AbstractContextManager[Connection]:
+        """The connection, outside any transaction."""
+        ...
+
+    def transaction(self, *, write: bool) -> AbstractContextManager[Connection]:
+        """A transaction that is committed durably on leaving, or undone by an exception.
+
+        To `write` is to have the ledger alone: what is read then, no other writer changes before the commit. A
+        commit of which nobody knows whether it landed is an OperationalError of the code `UNKNOWN`.
+        """
+        ...
+
+    def settle(self, connection: Connection) -> None:
+        """Sets what is set once for a database that is known to be a ledger, or empty."""
+        ...
+
+    def is_empty(self, connection: Connection) -> bool:
+        """Whether there is nothing in the database yet."""
+        ...
+
+    def columns(self, connection: Connection, table: str) -> frozenset[str]:
+        """The names of a table's columns; none if there is no such table."""
+        ...
+
+    def require_owner(self) -> None:
+        """Raises OperationalError (`ledger_forked`) where a fork may not use the ledger of its parent."""
+        ...
+
+    def close(self) -> None:
+        """Ends all use of the database."""
+        ...
+
+    def abandon(self) -> None:
+        """As `close`, but never waits: for the garbage collector, which may run inside any other code."""
+        ...

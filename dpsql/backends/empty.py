@@ -1,0 +1,64 @@
+"""The private tables that a policy declares, without a row: enough to plan queries on."""
+
+from __future__ import annotations
+
+import duckdb
+
+from dpsql.policy import Policy, fold
+
+_TYPES = {
+    "integer": "BIGINT",
+    "double": "DOUBLE",
+    "varchar": "VARCHAR",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP",
+    "boolean": "BOOLEAN",
+}
+_ID = "BIGINT"
+"""What an id is taken for whose type no declared column tells: that ids are equal is all that is asked of them."""
+
+
+def empty_database(policy: Policy) -> duckdb.DuckDBPyConnection:
+    """An open database in memory with every private table of `policy`, empty."""
+    connection = duckdb.connect()
+    ids = _ids(policy)
+    for name in policy.private_tables():
+        columns = {
+            fold(column): (column, _TYPES[spec.type]) for column, spec in policy.tables[name].columns.items()
+        }
+        for (table, column), kind in ids.items():
+            if table == fold(name):
+                columns.setdefault(fold(column), (column, kind))
+        listed = ", ".join(f"{_quoted(column)} {kind}" for column, kind in columns.values())
+        connection.execute(f"CREATE TABLE {_quoted(name)} ({listed})")
+    return connection
+
+
+def _ids(policy: Policy) -> dict[tuple[str, str], str]:
+    """The columns that say whose a row is, with their types: what is linked has one type."""
+    links = [
+        ((fold(name), spec.link.column), (fold(spec.link.table), spec.link.key))
+        for name in policy.private_tables()
+        for spec in (policy.tables[name],)
+        if spec.link is not None
+    ]
+    units = [
+        (fold(name), column)
+        for name in policy.private_tables()
+        if (column := policy.unit_of(name).column) is not None
+    ]
+    kinds = {place: _declared(policy, place) for place in (*units, *(end for link in links for end in link))}
+    for _ in links:  # a type travels along a chain of links in as many steps as there are links
+        for ours, theirs in links:
+            kinds[ours] = kinds[theirs] = kinds[ours] or kinds[theirs]
+    return {place: kind or _ID for place, kind in kinds.items()}
+
+
+def _declared(policy: Policy, place: tuple[str, str]) -> str | None:
+    table, column = place
+    spec = policy.tables[table].columns.get(column)
+    return None if spec is None else _TYPES[spec.type]
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,154 @@
+"""The PEP 249 cursor: one answer at a time, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, Unpack
+
+from dpsql.errors import InterfaceError, NotSupportedError, ProgrammingError
+from dpsql.loss import Amount
+from dpsql.plan.types import Value
+from dpsql.result import Result
+from dpsql.target import Share
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+
+
+class AskedFor(TypedDict, total=False):
+    """What a query may be asked for with; see `Connection.query`."""
+
+    epsilon: Amount | None
+    delta: Amount | None
+    max_groups: int | None
+    target_error: Amount | Share | None
+    confidence: Amount | None
+    dialect: str | None
+    replay: bool | None
+
+
+class Asking(Protocol):
+    """What a cursor needs of a connection."""
+
+    @property
+    def engine(self) -> Any:
+        """The engine; InterfaceError once the connection is closed."""
+        ...
+
+    def query(self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[AskedFor]) -> Result:
+        """The private answer to a SELECT."""
+        ...
+
+
+class Cursor:
+    """A PEP 249 cursor over one answer at a time."""
+
+    arraysize = 1
+
+    def __init__(self, connection: Asking) -> None:
+        self.connection = connection
+        self._result: Result | None = None
+        self._next = 0
+        self._closed = False
+
+    def execute(self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[AskedFor]) -> Self:
+        """Answers a query; see `Connection.query`."""
+        self._open()
+        self._result = None
+        self._result = self.connection.query(sql, parameters, **options)
+        self._next = 0
+        return self
+
+    def executemany(self, sql: str, parameters: Sequence[Sequence[Value]]) -> None:
+        """Always refused: each run would be charged for itself."""
+        raise NotSupportedError(
+            "executemany is for writing, and dpsql only reads",
+            code="executemany",
+            hint="call execute for each set of parameters; every answer is charged",
+        )
+
+    def callproc(self, name: str, parameters: Sequence[Value] = ()) -> None:
+        """Always refused: there are no stored procedures."""
+        raise NotSupportedError("there are no stored procedures", code="callproc")
+
+    @property
+    def result(self) -> Result:
+        """The answer with its intervals and receipt. Raises InterfaceError before `execute`."""
+        self._open()
+        if self._result is None:
+            raise InterfaceError("no query has been answered on this cursor", hint="call execute first")
+        return self._result
+
+    @property
+    def description(self) -> tuple[tuple[str, str, None, None, None, None, bool], ...] | None:
+        """Name and engine type of each column, in PEP 249's sevenfold shape; None before `execute`."""
+        if self._result is None:
+            return None
+        columns = zip(self._result.columns, self._result.types, strict=True)
+        return tuple((name, kind, None, None, None, None, True) for name, kind in columns)
+
+    @property
+    def rowcount(self) -> int:
+        """The number of rows of the answer, or -1 before `execute`."""
+        return -1 if self._result is None else len(self._result)
+
+    def fetchone(self) -> tuple[Value, ...] | None:
+        """The next row, or None."""
+        rows = self.fetchmany(1)
+        return rows[0] if rows else None
+
+    def fetchmany(self, size: int | None = None) -> list[tuple[Value, ...]]:
+        """The next `size` rows, by default `arraysize`."""
+        wanted = self.arraysize if size is None else size
+        if wanted < 0:
+            raise ProgrammingError("size is not negative", code="size")
+        rows = list(self.result.rows[self._next : self._next + wanted])
+        self._next += len(rows)
+        return rows
+
+    def fetchall(self) -> list[tuple[Value, ...]]:
+        """All rows that are left."""
+        return self.fetchmany(len(self.result))
+
+    def df(self, *, intervals: bool = False, confidence: float = 0.95) -> pandas.DataFrame:
+        """The whole answer as a pandas DataFrame, with `intervals` their ends beside the values."""
+        return self.result.df(intervals=intervals, confidence=confidence)
+
+    def pl(self, *, intervals: bool = False, confidence: float = 0.95) -> polars.DataFrame:
+        """The whole answer as a polars DataFrame, with `intervals` their ends beside the values."""
+        return self.result.pl(intervals=intervals, confidence=confidence)
+
+    def to_arrow_table(self, *, intervals: bool = False, confidence: float = 0.95) -> pyarrow.Table:
+        """The whole answer as an Arrow table, with `intervals` their ends beside the values."""
+        return self.result.to_arrow_table(intervals=intervals, confidence=confidence)
+
+    def setinputsizes(self, sizes: Sequence[Any]) -> None:
+        """Does nothing, as PEP 249 allows."""
+
+    def setoutputsize(self, size: int, column: int | None = None) -> None:
+        """Does nothing, as PEP 249 allows."""
+
+    def close(self) -> None:
+        """Makes the cursor unusable."""
+        self._closed = True
+        self._result = None
+
+    def __iter__(self) -> Iterator[tuple[Value, ...]]:
+        while (row := self.fetchone()) is not None:
+            yield row
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        if self._closed:
+            raise InterfaceError("the cursor is closed")
+        self.connection.engine  # noqa: B018  (refuses a closed connection)

@@ -1,0 +1,131 @@
+"""Less noise in place of more: the law that two-sided geometric noise has, given what was there before."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate
+
+from dpsql.errors import InternalError
+from dpsql.mechanisms.coin import exp_bounds
+from dpsql.mechanisms.entropy import Entropy
+from dpsql.mechanisms.memo import for_one_release
+from dpsql.mechanisms.sampler import two_sided_geometric
+
+_WORD = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Coupling:
+    """Two-sided geometric noise of the scale `old`, and of the smaller scale `new` for the same exact value.
+
+    InternalError unless 0 < new < old.
+
+    Claim: let V1 be noise of the law Geometric(old), and V2 drawn by `refine` from V1. Then V2 has the law
+    Geometric(new), and V1 - V2 is independent of V2. So V1 added to exact integers X is a post-processing of V2
+    added to them: a release of X + V1 followed by one of X + V2, drawn once, costs what X + V2 costs alone.
+    Why: write a = exp(-1/old), b = exp(-1/new), b < a, and D(r) = |1 - r·e^it|² = 1 + r² - 2r·cos t, so that the
+    characteristic function of ratio r is (1-r)²/D(r). Taking cos t from D(a) gives
+    D(b) = (b/a)·D(a) + (a-b)(1-ab)/a, and the quotient of the characteristic functions of V1 and V2 is
+
+        (1-a)²·D(b) / ((1-b)²·D(a)) = w + (1-w)·(1-a)²/D(a),   w = (1-a)²·b / ((1-b)²·a), 0 < w < 1,
+
+    that of a W which is 0 with chance w, and else of the law of V1. So V1 = V2 + W with W independent of V2 has
+    the law of V1, and `refine` draws from the law of V2 given V1 = v: by Bayes the chance of y is in proportion to
+    b^|y|·(w·[y = v] + (1-w)·(1-a)/(1+a)·a^|v-y|). For v >= 0, with β = b/a and γ = ab, it adds up over
+    four parts, of which the chances are, over 1-b²,
+
+        y = v by W = 0: β^(v+1)·(1-a²),    y < 0: γ·(1-β),    y > v: β^v·γ·(1-β),    0..v: (1-γ)·(1-β^(v+1)).
+
+    Below 0 and beyond v the distance is geometric of ratio γ; within 0..v, y is geometric of ratio β taken modulo
+    v+1. For v < 0 signs are turned, as both laws are symmetric.
+    Source: Koufogiannis, Han, Pappas 2016, "Gradual release of sensitive data under differential privacy",
+    Theorem 5 (the continuous law); the discrete law is derived above.
+
+    >>> law = Coupling(Fraction(10), Fraction(5))
+    >>> round(law.chances(0)[0] / 2**64, 6)  # of V1 = 0: it is kept about half of the time
+    0.49751
+    """
+
+    old: Fraction
+    new: Fraction
+
+    def __post_init__(self) -> None:
+        if not 0 < self.new < self.old:
+            raise InternalError(f"noise of scale {self.old} is not refined to scale {self.new}")
+
+    def refine(self, noise: Sequence[int], entropy: Entropy) -> list[int]:
+        """For each V1 a draw of V2, independent of the others."""
+        parts = [
+            self._part(abs(old), int(word), entropy)
+            for old, word in zip(noise, entropy.words(len(noise)), strict=True)
+        ]
+        near = _magnitudes(1 / (1 / self.new - 1 / self.old), len(noise), entropy)
+        far = _magnitudes(1 / (1 / self.new + 1 / self.old), len(noise), entropy)
+        return [
+            self._placed(old, part, inner, outer)
+            for old, part, inner, outer in zip(noise, parts, near, far, strict=True)
+        ]
+
+    def chances(self, distance: int, bits: int = _WORD) -> tuple[int, ...]:
+        """floor(c · 2**bits) for the chances c, added up, of the first three parts, where |V1| is `distance`.
+
+        Bounds on the chances tighten until both have one floor. They do in the end: the chances are rational
+        functions of e to a rational power, none of them constant, and so are transcendental (Lindemann).
+        """
+        return _cumulated(self, distance, bits)
+
+    def _part(self, distance: int, prefix: int, entropy: Entropy) -> int:
+        """Which of the four parts: a uniform number is compared with their chances, carried on where it must."""
+        bits = _WORD
+        while prefix in (known := self.chances(distance, bits)):
+            prefix = prefix << _WORD | int(entropy.words(1)[0])
+            bits += _WORD
+        return bisect_right(known, prefix)
+
+    @staticmethod
+    def _placed(old: int, part: int, inner: int, outer: int) -> int:
+        distance = abs(old)
+        place = (distance, -1 - outer, distance + 1 + outer, inner % (distance + 1))[part]
+        return place if old >= 0 else -place
+
+
+def _magnitudes(scale: Fraction, size: int, entropy: Entropy) -> list[int]:
+    """Independent geometric magnitudes 0, 1, … of ratio exp(-1/scale)."""
+    signed: list[int] = two_sided_geometric(scale, size, entropy).tolist()
+    return [~draw if draw < 0 else draw for draw in signed]
+
+
+@for_one_release
+def _cumulated(law: Coupling, distance: int, bits: int) -> tuple[int, ...]:
+    places = bits // 3 + 40
+    while True:
+        floors = [_floors(law, distance, bits, places, upper=upper) for upper in (False, True)]
+        if floors[0] == floors[1]:
+            return floors[0]
+        places *= 2
+
+
+def _floors(law: Coupling, distance: int, bits: int, places: int, *, upper: bool) -> tuple[int, ...]:
+    """The floors of lower or upper bounds on the chances; each factor below is bounded on its own."""
+    unit: int = 10**places
+    rate, more = 1 / law.old, 1 / law.new - 1 / law.old
+
+    def power(exponent: Fraction, *, high: bool) -> int:
+        return exp_bounds(exponent, places)[high]
+
+    def rest(exponent: Fraction, *, high: bool) -> int:
+        return unit - power(exponent, high=not high)
+
+    both = rate + 1 / law.new
+    parts = (
+        power(more * (distance + 1), high=upper) * rest(2 * rate, high=upper) * unit,
+        power(both, high=upper) * rest(more, high=upper) * unit,
+        power(more * distance, high=upper) * power(both, high=upper) * rest(more, high=upper),
+    )
+    whole = rest(2 / law.new, high=not upper) * unit * unit
+    if whole <= 0 or min(parts) < 0:
+        return (-1 - upper,)  # nothing is known yet
+    return tuple((part << bits) // whole for part in accumulate(parts))

@@ -1,0 +1,25 @@
+"""What is worked out of exact values, such as a count's chance to be shown: remembered for one release, then forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import ParamSpec, TypeVar, cast
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_MOST = 1 << 16
+_CLEAR: list[Callable[[], None]] = []
+
+
+def for_one_release(function: Callable[P, R]) -> Callable[P, R]:
+    """Remembers results by their arguments until `forget`."""
+    remembered = lru_cache(maxsize=_MOST)(function)
+    _CLEAR.append(remembered.cache_clear)
+    return cast(Callable[P, R], remembered)
+
+
+def forget() -> None:
+    """Forgets all that is remembered."""
+    for clear in _CLEAR:
+        clear()

@@ -1,0 +1,73 @@
+"""The noise of several releases of one value that are put together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dpsql.errors import InternalError
+from dpsql.mechanisms.base import Mechanism
+from dpsql.mechanisms.entropy import Entropy
+from dpsql.mechanisms.gaussian import DiscreteGaussian
+
+
+@dataclass(frozen=True, slots=True)
+class Merged(Mechanism):
+    """The law of Σ n·V over independent noises V, each with a whole weight n above 0, in steps of 1/Σ n.
+
+    It protects nothing: noisy values are put together after they were released, and cost nothing more.
+    InternalError without parts, or for a weight below 1.
+
+    >>> from fractions import Fraction
+    >>> from dpsql.mechanisms import Geometric
+    >>> twice = Merged(((1, Geometric(Fraction(10))), (1, Geometric(Fraction(10)))))
+    >>> twice.whole, round(twice.std / twice.whole / Geometric(Fraction(10)).std, 3)
+    (2, 0.707)
+    """
+
+    name: ClassVar[str] = "merged"
+
+    parts: tuple[tuple[int, Mechanism], ...]
+
+    def __post_init__(self) -> None:
+        if not self.parts or min(weight for weight, _ in self.parts) < 1:
+            raise InternalError("what is merged has weights from 1")
+
+    @property
+    def whole(self) -> int:
+        """The sum of the weights."""
+        return sum(weight for weight, _ in self.parts)
+
+    @property
+    def normal(self) -> bool:
+        """Whether all of it is Gaussian noise."""
+        return all(isinstance(noise, DiscreteGaussian) for _, noise in self.parts)
+
+    def draw(self, size: int, entropy: Entropy) -> list[int]:
+        """`size` independent draws from the exact law."""
+        drawn = [[weight * each for each in noise.draw(size, entropy)] for weight, noise in self.parts]
+        return [sum(each) for each in zip(*drawn, strict=True)]
+
+    def variance_float(self) -> float:
+        """The variance in squared steps of 1/Σ n, rounded to nearest."""
+        return math.fsum(float(weight) ** 2 * noise.variance_float() for weight, noise in self.parts)
+
+    def sum_tail_up(self, terms: int, threshold: int) -> float:
+        """An upper bound on the probability that `terms` >= 1 independent draws sum to >= `threshold`."""
+        return tail_by_variance(terms * self.variance_float(), threshold)
+
+    def describe(self) -> str:
+        """The law in words."""
+        noises = "; ".join(f"{weight / self.whole:.3g} of {noise.describe()}" for weight, noise in self.parts)
+        return f"{self.name}: {noises}"
+
+
+def tail_by_variance(variance: float, threshold: int) -> float:
+    """An upper bound on the probability that a noise with this variance is >= `threshold`.
+
+    Source: Cantelli 1910, the one-sided inequality of Chebyshev.
+    """
+    if threshold < 1:
+        return 1.0
+    return min(1.0, variance / (variance + float(threshold) ** 2) * (1 + 1e-12))

@@ -1,0 +1,77 @@
+"""Several releases of one statistic, put together: each cell is their mean, weighted by inverse variance.
+
+Claim: it costs nothing, and its noise is no more than that of the best of them.
+Why: it is a function of what was released and of the public laws of its noise. Of independent noises the mean with
+weights in proportion to 1/variance has the least variance; weights are rounded to a 65,536th part, which adds less
+than a thousandth. Of a chain of refinements the end alone is taken: what came before is that with more noise.
+Source: Dwork, Roth 2014, Proposition 2.1 (post-processing); Cochran 1937, "Problems arising in the analysis of a series
+of similar experiments" (weights).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dpsql.analysis.choose import Measured
+from dpsql.mechanisms import Cube, Mechanism, Merged
+from dpsql.mechanisms.projected import steps_of
+from dpsql.release import ReleasedTable, table_of
+
+_WEIGHTS = 2**16
+_LEAST = 1e-300
+
+
+def mergeable(plan: Measured) -> bool:
+    """Whether releases of a plan have the same groups and cells, each with noise of its own."""
+    alone = plan.selection is None and not plan.ranked and plan.best is None and not plan.clamps
+    return alone and not any(isinstance(measured.mechanism, Cube) for measured in plan.blocks)
+
+
+def merged(tables: Sequence[ReleasedTable]) -> ReleasedTable:
+    """The table of the means; `tables` are independent, mergeable releases of one statistic."""
+    first, *more = tables
+    if not more:
+        return first
+    blocks, columns = [], []
+    for place, measured in enumerate(first.plan.blocks):
+        noises = [table.plan.blocks[place].mechanism for table in tables]
+        weights = _weights(noises)
+        law = Merged(
+            tuple(
+                (weight * each, part)
+                for weight, noise in zip(weights, noises, strict=True)
+                for each, part in parts_of(noise)
+            )
+        )
+        blocks.append(measured.finer(law, law.whole // steps_of(measured.mechanism)))
+        rows = zip(*(table.cells for table in tables), strict=True)
+        columns.append(
+            [
+                tuple(
+                    sum(weight * cell for weight, cell in zip(weights, cells, strict=True))
+                    for cells in zip(*(row[place] for row in group), strict=True)
+                )
+                for group in rows
+            ]
+        )
+    plan = replace(first.plan, blocks=tuple(blocks))
+    keys = [row[: len(plan.analysis.release.keys)] for row in first.rows]
+    return table_of(plan, keys, list(zip(*columns, strict=True)) if columns else first.cells)
+
+
+def parts_of(noise: Mechanism) -> tuple[tuple[int, Mechanism], ...]:
+    """What a noise is put together from, with weights; a noise that is not merged is its own part."""
+    return noise.parts if isinstance(noise, Merged) else ((1, noise),)
+
+
+def _weights(noises: Sequence[Mechanism]) -> list[int]:
+    """For the cells of each, which may lie on lattices of their own, what they count in the mean."""
+    common = math.lcm(*map(steps_of, noises))
+    precisions = [float(steps_of(noise)) ** 2 / max(noise.variance_float(), _LEAST) for noise in noises]
+    top = max(precisions)
+    return [
+        max(1, round(_WEIGHTS * precision / top)) * (common // steps_of(noise))
+        for noise, precision in zip(noises, precisions, strict=True)
+    ]

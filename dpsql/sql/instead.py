@@ -1,0 +1,40 @@
+"""Aggregates that there are not, and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NoReturn
+
+from sqlglot import exp
+
+from dpsql.aggregates.base import Aggregate
+from dpsql.aggregates.within import ExactAggregate
+from dpsql.sql.refuse import Source
+
+_LISTED = "values of rows are never released; how often each occurs is: SELECT x, COUNT(*) … GROUP BY x"
+_BEST = (
+    "the best group is chosen by SELECT k … GROUP BY k ORDER BY SUM(x) DESC LIMIT 1, at no noise on any SUM"
+)
+_INSTEAD: Mapping[type[exp.Expr], str] = {
+    exp.Mode: "the value that occurs most is chosen by SELECT x … GROUP BY x ORDER BY COUNT(*) DESC LIMIT 1",
+    exp.ArgMax: _BEST,
+    exp.ArgMin: _BEST.replace("DESC", "ASC"),
+    exp.ApproxQuantile: "QUANTILE_CONT(x, q)",
+    exp.ApproxDistinct: "COUNT(DISTINCT x)",
+    exp.GroupConcat: _LISTED,
+    exp.ArrayAgg: _LISTED,
+    exp.AnyValue: _LISTED,
+    exp.First: _LISTED,
+    exp.Last: _LISTED,
+}
+
+
+def unsupported(source: Source, node: exp.Expr, entries: Iterable[Aggregate | ExactAggregate]) -> NoReturn:
+    """Refuses an aggregate that is none of `entries`, with what to write in its place."""
+    known = ", ".join(entry.signature for entry in entries)
+    source.refuse(
+        node,
+        "mode" if type(node) is exp.Mode else "aggregate",
+        f"{node.sql_name() if isinstance(node, exp.Func) else node.key.upper()} is not supported yet",
+        _INSTEAD.get(type(node), f"there are: {known}"),
+    )

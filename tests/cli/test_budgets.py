@@ -1,0 +1,106 @@
+"""Owners see from the command line what their budgets promise, and begin one anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+from cli.conftest import Run
+
+POLICY = """version: 1
+privacy_unit: visit
+neighbors: {neighbors}
+budget: {{epsilon: 1, renew: monthly}}
+per_analyst: {{epsilon: 0.5}}
+tables:
+  v:
+    unit: row
+    partition: [day, cost]
+    columns:
+      day: {{type: date, bounds: [2024-01-01, 2024-12-31]}}
+      cost: {{type: double, bounds: [0, 9]}}
+"""
+
+
+@pytest.fixture
+def visits(tmp_path: Path) -> Path:
+    """A database of a hundred visits, its policy beside it."""
+    path = tmp_path / "v.duckdb"
+    with duckdb.connect(path) as database:
+        database.execute(
+            "CREATE TABLE v AS SELECT DATE '2024-01-01' + CAST(range AS INTEGER) AS day, 1.5 AS cost FROM range(100)"
+        )
+    path.with_suffix(".yaml").write_text(POLICY.format(neighbors="add_remove"))
+    return path
+
+
+def test_check_says_what_weakens_a_budget_and_which_parts_there_are(run: Run, visits: Path) -> None:
+    """Renewal, analysts' budgets and partitions that cannot be charged for themselves are told to the owner."""
+    policy = visits.with_suffix(".yaml")
+    said = run("check", policy).out
+    assert (
+        "v: the budget begins anew (monthly), so what is guaranteed is ε 1 in each period; over n periods it is n times that"
+        in said
+    )
+    assert (
+        "analysts' own budgets bound each of them alone; what they learn together is bounded by the tables' budgets"
+        in said
+    )
+    assert (
+        "v.cost: neither values nor whole bounds are declared, so its parts are not charged for themselves"
+        in said
+    )
+    assert "v.day:" not in said
+    policy.write_text(POLICY.format(neighbors="replace"))
+    assert (
+        "v: one who is replaced may change parts, so no part is charged for itself"
+        in run("check", policy).out
+    )
+
+
+def test_a_budget_is_begun_anew_and_that_is_shown(run: Run, visits: Path) -> None:
+    """`ledger reset` keeps who and why; `budget` says so whenever it is asked, and what is left."""
+    policy, ledger = visits.with_suffix(".yaml"), visits.with_suffix(".ledger")
+    month = "SELECT COUNT(*) AS n FROM v WHERE date_trunc('month', day) = DATE '2024-0{}-01'"
+    for number in (1, 2, 3):
+        ran = run("query", visits, month.format(number), "-e", "0.5", "--analyst", "ana")
+        assert "charged to v: ε 0.5; 50% left, at most ε 0.5 in one query" in ran.out
+        assert "charged to v for ana: ε 0.5; 0% left" in ran.out
+    price = "v for ana, day 2024-01-01 to 2024-01-31 alone: ε = 0.5 and δ = 0, as for ε = 0.5; left ε = 0; REFUSED"
+    assert price in run("explain", visits, month.format(1), "-e", "0.5", "--analyst", "ana", "--fresh").out
+    for analyst, whose in (([], "v"), (["--analyst", "ana"], "v for ana")):
+        ran = run(
+            "ledger",
+            "reset",
+            ledger,
+            "-p",
+            policy,
+            "--table",
+            "V",
+            "--reason",
+            "a second\nwave",
+            "--by",
+            "olga",
+            *analyst,
+        )
+        assert f"the budget of {whose} begins anew: entry" in ran.out
+        assert "what is guaranteed from now on adds to what was before" in ran.out
+    assert run("query", visits, month.format(1), "-e", "0.5", "--analyst", "ana").code == 0
+    shown = run("budget", "-p", policy).out
+    assert "v, monthly (" in shown
+    assert "v was begun anew on " in shown
+    assert "v for ana was begun anew on " in shown
+    assert " by olga: a second" in shown
+    assert run("ledger", "verify", ledger).code == 0
+
+
+def test_resets_that_cannot_be_are_refused(run: Run, visits: Path) -> None:
+    """No ledger, no such table, no reason: an error, and no new ledger."""
+    policy, ledger = visits.with_suffix(".yaml"), visits.with_suffix(".ledger")
+    asked = ("ledger", "reset", ledger, "-p", policy)
+    assert "there is no ledger" in run(*asked, "--table", "v", "--reason", "why").err
+    assert not ledger.exists()
+    assert run("query", visits, "SELECT COUNT(*) FROM v", "-e", "0.5").code == 0
+    assert "error[no_budget]" in run(*asked, "--table", "w", "--reason", "why").err
+    assert "error[reset_reason]" in run(*asked, "--table", "v", "--reason", " ").err

@@ -1,0 +1,129 @@
+"""`dpsql check`: what a policy allows, and what planned queries would cost under it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli.conftest import Run
+
+QUERIES = """\
+-- every month; a comment
+SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan;
+SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 1) AVG(cost) FROM visits
+"""
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> Path:
+    """A file of two queries."""
+    file = tmp_path / "monthly.sql"
+    file.write_text(QUERIES, encoding="utf-8")
+    return file
+
+
+def test_check_sums_up_a_policy(run: Run, study: Path) -> None:
+    """A valid policy is summed up; with the database, what it leaves out is named."""
+    policy = study.with_suffix(".yaml")
+    alone = run("check", policy)
+    assert (alone.code, alone.err) == (0, "")
+    assert "visits.cost" in alone.out
+    assert "[0, 1000]" in alone.out
+    held = run("check", policy, study)
+    assert "every table and column" in held.out
+    assert held.out.splitlines()[-1].endswith(": visits.undeclared, wages")
+
+
+def test_check_refuses_with_the_line(run: Run, study: Path) -> None:
+    """A wrong policy is an error with file and line, and exit code 1."""
+    policy = study.with_suffix(".yaml")
+    policy.write_text(policy.read_text(encoding="utf-8").replace("[0, 1000]", "[1000, 0]"), encoding="utf-8")
+    ran = run("check", policy)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("error[bounds_inverted]: ")
+    assert f"{policy}, line 12" in ran.err
+    assert "^" in ran.err
+
+
+def test_check_against_another_database(run: Run, study: Path) -> None:
+    """A declared column that the database lacks is an error."""
+    policy = study.with_suffix(".yaml")
+    policy.write_text(policy.read_text(encoding="utf-8").replace("cost:", "price:"), encoding="utf-8")
+    assert run("check", policy).code == 0
+    ran = run("check", policy, study)
+    assert (ran.code, "error[column_missing]" in ran.err) == (1, True)
+
+
+@pytest.mark.parametrize("with_database", [False, True])
+def test_check_prices_planned_queries(run: Run, study: Path, planned: Path, *, with_database: bool) -> None:
+    """Each query and all of them, with the database and without it; nothing is charged or made."""
+    policy = study.with_suffix(".yaml")
+    ran = run("check", planned, "--policy", policy, "-e", "0.1", *([study] if with_database else []))
+    assert (ran.code, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    assert lines[2].startswith("1  SELECT plan, COUNT(*) AS n FROM visits GROUP BY")
+    assert lines[3].startswith("2  SELECT WITH DIFFERENTIAL_PRIVACY")
+    assert lines[-1].endswith("fits")
+    assert run("check", planned, policy, "-e", "0.1").out == ran.out
+    assert not study.with_suffix(".ledger").exists()
+
+
+def test_check_prices_against_what_is_left(run: Run, study: Path, planned: Path) -> None:
+    """A plan that the ledger no longer bears has exit code 1."""
+    policy = study.with_suffix(".yaml")
+    assert run("query", study, "SELECT COUNT(*) FROM visits", "-e", "18.6").code == 0
+    ran = run("check", planned, "--policy", policy, "-e", "0.1")
+    assert (ran.code, ran.err) == (1, "")
+    assert ran.out.splitlines()[-1].endswith("does not fit")
+
+
+def test_check_plans_for_an_analyst(run: Run, study: Path, planned: Path) -> None:
+    """Where analysts have budgets of their own, the plan is held against that of the one who is named."""
+    policy = study.with_suffix(".yaml")
+    rules = policy.read_text(encoding="utf-8")
+    policy.write_text(f"{rules}\nanalysts: {{ana: {{epsilon: 3}}}}\n", encoding="utf-8")
+    ran = run("check", planned, "--policy", policy, "-e", "0.1", "--analyst", "ana")
+    assert ran.out.splitlines()[-1].startswith("visits for ana ")
+    assert ran.code == int("does not fit" in ran.out)
+
+
+def test_check_names_the_query_that_is_refused(run: Run, study: Path, planned: Path) -> None:
+    """A refusal names file and query; the others are priced all the same, and the exit code is 1."""
+    wrong = planned.with_name("wrong.sql")
+    wrong.write_text("SELECT COUNT(*) FROM visits; SELECT SUM(price) FROM visits;", encoding="utf-8")
+    ran = run("check", planned, wrong, "--policy", study.with_suffix(".yaml"), "-e", "0.1")
+    assert ran.code == 1
+    assert f"{wrong}, query 2:\nerror[column]: there is no column price" in ran.err
+    assert "3 of 4 queries would be answered" in ran.err
+    assert ran.out.splitlines()[4].startswith("3  SELECT COUNT(*) FROM visits")
+    without = run("check", planned, "--policy", study.with_suffix(".yaml"))
+    assert "error[epsilon_missing]" in without.err
+    assert "--epsilon 0.1" in without.err
+
+
+def test_check_without_public_tables(run: Run, study: Path, planned: Path) -> None:
+    """What a public table holds decides what a join costs, so such a query needs the database."""
+    planned.write_text("SELECT COUNT(*) FROM visits JOIN regions ON region = id", encoding="utf-8")
+    policy = study.with_suffix(".yaml")
+    alone = run("check", planned, "--policy", policy, "-e", "0.1")
+    assert (alone.code, alone.out) == (1, "")
+    assert "name the database for queries that read them" in alone.err
+    assert run("check", planned, "--policy", policy, study, "-e", "0.1").code == 0
+
+
+@pytest.mark.parametrize(
+    ("files", "code"), [(["no.sql"], "argument"), (["a.yaml", "b.db", "c.db"], "argument")]
+)
+def test_check_says_which_files_it_takes(run: Run, files: list[str], code: str) -> None:
+    """Queries without a policy, or a policy with two databases."""
+    ran = run("check", *files)
+    assert (ran.code, f"error[{code}]" in ran.err) == (1, True)
+
+
+def test_check_of_a_file_that_is_no_text(run: Run, study: Path, tmp_path: Path) -> None:
+    """A missing file, or one in another encoding."""
+    binary = tmp_path / "latin.sql"
+    binary.write_bytes(b"SELECT '\xe9'")
+    for file in (binary, tmp_path / "missing.sql"):
+        ran = run("check", file, "--policy", study.with_suffix(".yaml"))
+        assert (ran.code, "error[query_file]" in ran.err) == (1, True)

@@ -1,0 +1,124 @@
+"""What an analyst sees of totals that agree with their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from clinic import POLICY, database
+from entropy import SeededEntropy
+
+import dpsql
+
+ROLLUP = (
+    "SELECT plan, days, COUNT(*) AS n, SUM(cost) AS s FROM visits WHERE days IN (0, 1, 2, 3) "
+    "GROUP BY ROLLUP (plan, days)"
+)
+CUBE = "SELECT plan, days, COUNT(*) AS n FROM visits WHERE days IN (0, 1, 2, 3) GROUP BY CUBE (plan, days)"
+
+
+def opened(accountant: str = "zcdp", **changed: Any) -> dpsql.Connection:
+    """The clinic."""
+    budget = {"epsilon": 90, "delta": 1e-6, "accountant": accountant}
+    visits = POLICY["tables"]["visits"] | changed
+    policy = POLICY | {"budget": budget, "tables": POLICY["tables"] | {"visits": visits}}
+    return dpsql.connect(database(), policy=policy, ledger=":memory:", epsilon=1)
+
+
+@pytest.fixture(params=["pure", "zcdp"])
+def con(request: pytest.FixtureRequest) -> Iterator[dpsql.Connection]:
+    """The clinic under either kind of noise."""
+    with opened(request.param) as connection:
+        yield connection
+
+
+def test_totals_are_sums(con: dpsql.Connection) -> None:
+    """Whole numbers to the last digit and still whole, other numbers but for the last digits of a DOUBLE."""
+    for _ in range(5):
+        rows = con.query(ROLLUP, replay=False).rows
+        for place, exactly in ((2, True), (3, False)):
+            (total,) = (row[place] for row in rows if row[0] is None)
+            plans = [row[place] for row in rows if row[0] is not None and row[1] is None]
+            parts = [row[place] for row in rows if row[1] is not None]
+            for found in (sum(plans), sum(parts)):
+                assert found == total if exactly else found == pytest.approx(total, rel=1e-12)
+        assert all(type(row[2]) is int for row in rows)
+
+
+def test_every_total_of_a_cube_is_a_sum(con: dpsql.Connection) -> None:
+    """By either key, and of all."""
+    rows = con.query(CUBE).rows
+    cells = {row[:2]: row[2] for row in rows}
+    plans, days = ({key[at] for key in cells} - {None} for at in (0, 1))
+    for plan in plans:
+        assert cells[plan, None] == sum(cells[plan, day] for day in days)
+    for day in days:
+        assert cells[None, day] == sum(cells[plan, day] for plan in plans)
+    assert cells[None, None] == sum(cells[plan, None] for plan in plans)
+
+
+def test_all_that_is_done_with_them_sees_them(con: dpsql.Connection) -> None:
+    """Arithmetic, HAVING, ORDER BY and ends of intervals are of the values that are shown."""
+    rows = con.query(
+        "SELECT plan, COUNT(*) AS n, COUNT(*) + 1 AS more, SUM(cost) / COUNT(*) AS mean, SUM(cost) AS s, "
+        "DP_INTERVAL_LOW(COUNT(*)) AS low, DP_INTERVAL_HIGH(COUNT(*)) AS high "
+        "FROM visits GROUP BY ROLLUP (plan) HAVING COUNT(*) > 0 ORDER BY n DESC"
+    )
+    shown = [row[1] for row in rows]
+    assert shown == sorted(shown, reverse=True)
+    for row, ends in zip(rows.rows, rows.intervals(0.95), strict=True):
+        _, n, more, mean, s, low, high = row
+        assert more == n + 1
+        assert mean == pytest.approx(s / n)
+        assert (low, high) == pytest.approx(ends[1])
+        assert low <= n <= high
+
+
+def test_explain_tells_the_error_beforehand(con: dpsql.Connection) -> None:
+    """The half-width that EXPLAIN expects is that of the answer, and less than without parts."""
+    told = str(con.explain(ROLLUP))
+    assert told.count("then totals are made to agree with their parts by least squares, free") == 3
+    wide = con.query(ROLLUP).intervals(0.95)
+    halves = [(ends[2][1] - ends[2][0]) / 2 for ends in wide if ends[2]]
+    for half in (halves[0], halves[-1]):
+        assert f"COUNT(*): expected 95% half-width {half:,.4g}" in told
+
+
+def test_the_receipt_has_what_was_released(con: dpsql.Connection) -> None:
+    """Noise is told as it was charged, before anything is adjusted."""
+    receipt = con.query(ROLLUP).receipt
+    assert receipt.mechanisms == con.explain(ROLLUP).receipt.mechanisms
+    assert not any("projected" in str(each) for each in receipt.mechanisms)
+
+
+def test_asked_again_it_is_the_same(con: dpsql.Connection) -> None:
+    """The stored releases are adjusted in the same way; a total asked alone is what was released."""
+    first = con.query(ROLLUP)
+    entries = len(con.engine.ledger.entries())
+    again = con.query(ROLLUP + " ORDER BY plan, days")
+    assert sorted(map(str, first.rows)) == sorted(map(str, again.rows))
+    assert sorted(map(str, con.best(ROLLUP).rows)) == sorted(map(str, first.rows))
+    assert len(con.engine.ledger.entries()) == entries
+
+
+def test_more_is_put_together_by_best(con: dpsql.Connection) -> None:
+    """Of several answers the mean is adjusted, and its noise is less."""
+    first, _ = (con.query(CUBE, replay=False) for _ in range(2))
+    best = con.best(CUBE)
+    assert best.scales[0][2] == pytest.approx(first.scales[0][2] / 2**0.5, rel=0.01)
+    cells = {row[:2]: row[2] for row in best.rows}
+    assert cells[None, None] == sum(cells[key] for key in cells if None not in key)
+
+
+def test_what_contradicts_stays() -> None:
+    """Where units have more rows than was declared, sums of groups and of all leave out different rows."""
+    with opened("pure", rows_per_unit=1) as connection:
+        object.__setattr__(connection.engine, "entropy", SeededEntropy(1))
+        sql = "SELECT days, SUM(cost) AS s FROM visits WHERE days < 4 GROUP BY ROLLUP (days)"
+        assert "least squares" in str(connection.explain(sql, epsilon=2))
+        result = connection.query(sql, epsilon=2)
+        alone = connection.query("SELECT SUM(cost) AS s FROM visits WHERE days < 4", epsilon=2, replay=False)
+        *_, (_, total) = result.rows
+        assert total == pytest.approx(alone.rows[0][0], rel=0.2)
+        assert sum(row[1] for row in result.rows[:-1]) < 0.9 * total

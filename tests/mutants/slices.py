@@ -1,0 +1,132 @@
+"""Faults of slices: reserved without being charged, spent by others or beyond, given back twice or whole."""
+
+from __future__ import annotations
+
+from .fault import Fault
+
+_SLICES = "tests/accounting/test_slices.py"
+_FORGED = "tests/attacks/test_a17_slices.py::test_forged_slices_do_not_add_up"
+_FACE = "tests/faces/test_reservations.py"
+
+FAULTS = (
+    Fault(
+        "slices-given-back-whole",
+        "accounting/slices.py",
+        "        spent = self.parts.most(box)\n",
+        "        spent = self.parts.most(box) if box != WHOLE else Spend(0, 0)\n",
+        "what was spent within a slice is given back with the rest",
+        f"{_SLICES}::test_a_slice_is_charged_whole_spent_from_and_given_back",
+    ),
+    Fault(
+        "slices-not-charged",
+        "accounting/steps.py",
+        "    return replace(before, parts=before.parts.charged(WHOLE, step.spend), slices=slices)",
+        "    return replace(before, slices=slices)",
+        "a slice is reserved of what others spend too",
+        f"{_SLICES}::test_a_slice_is_charged_whole_spent_from_and_given_back",
+    ),
+    Fault(
+        "slices-stay-open",
+        "accounting/steps.py",
+        "    return replace(before, parts=parts, slices=rest)",
+        "    return replace(before, parts=parts)",
+        "a slice is spent from, and given back, again after its end",
+        f"{_SLICES}::test_a_slice_is_charged_whole_spent_from_and_given_back",
+    ),
+    Fault(
+        "slices-spent-without-counting",
+        "accounting/steps.py",
+        "slices={**before.slices, number: held.drawn(step.box, step.spend)}",
+        "slices={**before.slices, number: held.drawn(step.box, NOTHING)}",
+        "any number of queries spend the same slice",
+        f"{_SLICES}::test_a_slice_is_as_much_as_one_query_of_its_epsilon",
+    ),
+    Fault(
+        "slices-outlive-their-period",
+        "accounting/standing.py",
+        "replace(self, parts=Parts(), period=period, slices={})",
+        "replace(self, parts=Parts(), period=period)",
+        "what was reserved of the last period is spent in this one, on top of its budget",
+        f"{_SLICES}::test_a_slice_ends_with_its_period_and_with_a_reset",
+    ),
+    Fault(
+        "slices-outlive-a-reset",
+        "accounting/steps.py",
+        "return replace(before, parts=Parts(), slices={})",
+        "return replace(before, parts=Parts())",
+        "what was reserved before a reset is spent after it, on top of the budget",
+        f"{_SLICES}::test_a_slice_ends_with_its_period_and_with_a_reset",
+    ),
+    Fault(
+        "slices-of-anybody",
+        "accounting/due.py",
+        "if held is None or held.holder != step.who:",
+        "if held is None:",
+        "whoever knows a slice's number spends it",
+        f"{_SLICES}::test_slices_are_of_tables_and_of_analysts_at_once",
+    ),
+    Fault(
+        "slices-held-against-the-table",
+        "accounting/due.py",
+        "left = _held(before, kind, key).left(bill.box)",
+        "left = _held(before, kind, key).left(bill.box) + before.left(accounts[key].limit, bill.box)",
+        "a session spends what it has not reserved, uncounted",
+        f"{_SLICES}::test_a_slice_is_charged_whole_spent_from_and_given_back",
+    ),
+    Fault(
+        "slices-passed-in-the-chain",
+        "accounting/chain.py",
+        "if any(not each.keeps for each in standing.slices.values()):",
+        "if False:",
+        "a chain with a slice that was spent twice is verified",
+        _FORGED,
+    ),
+    Fault(
+        "returns-not-added-up",
+        "accounting/steps.py",
+        "    _require(step.spend == held.left() and step.box == WHOLE)\n",
+        "",
+        "a chain that gives back more than was left is verified",
+        _FORGED,
+    ),
+    Fault(
+        "draws-of-anybody-in-the-chain",
+        "accounting/steps.py",
+        "    _require(held.holder == step.who)\n",
+        "",
+        "a chain in which another spends a slice is verified",
+        _FORGED,
+    ),
+    Fault(
+        "kept-slices-believed",
+        "accounting/chain.py",
+        '(parts_digest(parts), slices_digest(slices)) == (row["parts"], row["slices"])',
+        'parts_digest(parts) == row["parts"]',
+        "whoever edits what is kept of a slice spends it again",
+        f"{_SLICES}::test_long_ledgers_take_their_slices_as_they_are_kept",
+    ),
+    Fault(
+        "slices-not-verified",
+        "accounting/verification.py",
+        "if stored_slices(connection, key) != standing.slices:",
+        "if False:",
+        "what is kept of the slices is never held against the entries",
+        f"{_SLICES}::test_long_ledgers_take_their_slices_as_they_are_kept",
+    ),
+    Fault(
+        "queries-beside-the-slice",
+        "engine.py",
+        "                within=self.within,\n",
+        "",
+        "a session with a slice is charged to the table",
+        f"{_FACE}::test_queries_spend_from_the_slice_and_the_rest_is_given_back",
+    ),
+    Fault(
+        "slices-left-at-the-close",
+        "connection.py",
+        "                    self._held.close()\n",
+        "                    pass\n",
+        "a session that ends keeps what it has not spent",
+        f"{_FACE}::test_closing_gives_back_and_a_crash_does_not",
+    ),
+)

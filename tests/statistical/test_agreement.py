@@ -1,0 +1,138 @@
+"""Totals and parts that agree: nearer to the truth than before, with intervals that hold as often as they say.
+
+The entropy is the operating system's; a sound engine fails one of these tests with probability 1e-6 or less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+import duckdb
+import numpy as np
+import pytest
+
+import dpsql
+from dpsql.agreeing import agreeing
+from dpsql.mechanisms import SystemEntropy
+from dpsql.plan.expr import Released
+from dpsql.release import ReleasedTable, release
+from dpsql.simulation import simulated_intervals
+from dpsql.uncertainty import intervals_of
+
+RUNS, CONFIDENCE, SLACK = 120, 0.95, 5.0
+"""Releases of each statement; standard errors that a measured share may stray."""
+
+SETS = {
+    "a rollup": "ROLLUP (a, b)",
+    "a cube": "CUBE (a, b)",
+    "sets": "GROUPING SETS (a, b)",
+}
+CALLS = "COUNT(*) AS n, SUM(x) AS s, AVG(x) AS m"
+
+
+@pytest.fixture(params=["pure", "zcdp"])
+def con(request: pytest.FixtureRequest) -> Iterator[dpsql.Connection]:
+    """3,000 rows in six groups of different sizes, under either kind of noise."""
+    data = duckdb.connect()
+    data.execute(
+        """CREATE TABLE t AS SELECT CASE WHEN r % 5 < 3 THEN 0 ELSE 1 END AS a, r // 5 % 3 AS b,
+                (r * 37 % 64) / 64 + 0.25 AS x FROM range(3000) AS t(r)"""
+    )
+    columns = {
+        "a": {"type": "integer", "values": [0, 1], "nullable": False},
+        "b": {"type": "integer", "values": [0, 1, 2], "nullable": False},
+        "x": {"type": "double", "bounds": [0, 2], "nullable": False},
+    }
+    policy = {
+        "version": 1,
+        "privacy_unit": "row",
+        "budget": {"epsilon": 100, "delta": 1e-6, "accountant": request.param},
+        "tables": {"t": {"unit": "row", "columns": columns}},
+    }
+    with dpsql.connect(data, policy=policy, ledger=":memory:") as opened:
+        yield opened
+
+
+def releases(
+    con: dpsql.Connection, sql: str, runs: int
+) -> Iterator[tuple[list[ReleasedTable], list[ReleasedTable]]]:
+    """Tables as they are released, and as they are shown, again and again."""
+    parts = con.explain(sql, epsilon=Fraction(1, 2)).prepared.releases
+    exact = [con.engine.backend.run(part.statement.sql) for part in parts]
+    for _ in range(runs):
+        tables = [
+            release(part.plan, part.statement, rows, SystemEntropy())
+            for part, rows in zip(parts, exact, strict=True)
+        ]
+        yield tables, agreeing(tables)
+
+
+def truths(con: dpsql.Connection, sql: str, columns: int) -> list[list[tuple[float, ...]]]:
+    """The exact aggregates of each release, group by group."""
+    loud = con.explain(sql, epsilon=50).prepared
+    found = []
+    for part in loud.releases:
+        by = [key.expr.name for key in part.release.keys]  # type: ignore[union-attr]
+        grouping = f"GROUP BY {', '.join(by)} ORDER BY {', '.join(by)}" if by else ""
+        rows, _ = con.engine.backend.public_rows(f"SELECT COUNT(*), SUM(x), AVG(x) FROM t {grouping}")
+        found.append([tuple(float(each) for each in row[:columns]) for row in rows])
+    return found
+
+
+def held(pairs: Sequence[tuple[float, float] | None], exact: Sequence[float]) -> list[bool]:
+    """Whether intervals hold the exact values."""
+    return [ends is not None and ends[0] <= true <= ends[1] for ends, true in zip(pairs, exact, strict=True)]
+
+
+@pytest.mark.parametrize("sets", SETS.values(), ids=SETS)
+def test_intervals_hold_as_often_as_they_say(con: dpsql.Connection, sets: str) -> None:
+    """Counts, sums, means and what is computed of them, group by group and in totals."""
+    sql = f"SELECT a, b, {CALLS}, SUM(x) / COUNT(*) AS q FROM t GROUP BY {sets}"
+    exact = truths(con, sql, 3)
+    hits: dict[tuple[int, str], list[bool]] = {}
+    for number, (_, shown) in enumerate(releases(con, sql, RUNS)):
+        for place, (table, known) in enumerate(zip(shown, exact, strict=True)):
+            rows = range(len(table.rows))
+            for at, item in enumerate(table.plan.analysis.release.aggregations):
+                found = intervals_of(table.plan, table, item, rows, CONFIDENCE)
+                hits.setdefault((place, item.function), []).extend(held(found, [row[at] for row in known]))
+            if number % 4 == 0:
+                count, total = (
+                    Released(item.name, item.type) for item in table.plan.analysis.release.aggregations[:2]
+                )
+                ratio = dpsql.functions.call("multiply", count, total)
+                found = simulated_intervals(table.plan, table, ratio, rows, CONFIDENCE)
+                hits.setdefault((place, "product"), []).extend(
+                    held(found, [row[0] * row[1] for row in known])
+                )
+    for (_, what), found in hits.items():
+        # The groups of one run share their noise: as if there were one.
+        runs = RUNS // 4 if what == "product" else RUNS
+        assert np.mean(found) > CONFIDENCE - SLACK * math.sqrt(CONFIDENCE * (1 - CONFIDENCE) / runs)
+
+
+@pytest.mark.parametrize("sets", SETS.values(), ids=SETS)
+def test_errors_are_as_large_as_is_said_and_smaller_than_before(con: dpsql.Connection, sets: str) -> None:
+    """The mean squared error of each value is that which its law says, and the estimates have no bias."""
+    sql = f"SELECT a, b, SUM(x) AS s FROM t GROUP BY {sets}"
+    exact = truths(con, sql, 2)
+    errors: dict[tuple[int, int], list[float]] = {}
+    before: dict[tuple[int, int], list[float]] = {}
+    for tables, shown in releases(con, sql, 4 * RUNS):
+        for place, known in enumerate(exact):
+            for group, (_, true) in enumerate(known):
+                errors.setdefault((place, group), []).append(shown[place].rows[group][-1] - true)  # type: ignore[operator]
+                before.setdefault((place, group), []).append(tables[place].rows[group][-1] - true)  # type: ignore[operator]
+    said = con.explain(sql, epsilon=Fraction(1, 2)).prepared.shown
+    for (place, _), found in errors.items():
+        (measured,) = said[place].blocks
+        step = said[place].analysis.measures[0].lattice.step  # type: ignore[union-attr]
+        std = measured.std(measured.block.estimates[0][1]) * float(step)
+        # The fourth moment of a sum of Laplace variables is at most six times the square of its second.
+        assert np.mean(np.square(found)) == pytest.approx(std**2, rel=SLACK * math.sqrt(5 / (4 * RUNS)))
+        assert abs(np.mean(found)) < SLACK * std / math.sqrt(4 * RUNS)
+    assert np.mean([np.square(each) for each in errors.values()]) < np.mean(
+        [np.square(each) for each in before.values()]
+    )
