@@ -40,6 +40,16 @@ def exp_minus_down(value: Fraction) -> Fraction:
     return Fraction(context.next_minus(context.exp(-decimal_up(value))))
 
 
+def exp_minus_up(value: Fraction) -> Fraction:
+    """A rational at least e^-value, for `value` of 0 or more.
+
+    >>> 0 <= exp_minus_up(Fraction(0)) - 1 < Fraction(1, 10**60)
+    True
+    """
+    context = _context()
+    return Fraction(context.next_plus(context.exp(-decimal_down(min(value, Fraction(_FAR))))))
+
+
 def ln_down(value: Fraction) -> Fraction:
     """A rational at most ln(value), for `value` above 0."""
     context = _context()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -98,6 +99,8 @@ def account(  # noqa: PLR0917  (typer calls it by keyword)
     For example: dpsql account --pure 0.1x16 --gaussian 10x4 --delta 1e-7
     """
     from dpsql.accounting import compare
+    from dpsql.accounting.renyi import fixed_epsilon
+    from dpsql.loss import rounded
     from dpsql.shell.view import View
 
     asked = _option(_chance, "--delta", delta)
@@ -106,6 +109,9 @@ def account(  # noqa: PLR0917  (typer calls it by keyword)
         raise typer.BadParameter("name at least one release, such as --pure 0.1x16")
     charges = compare(releases, asked)
     print(View.of(sys.stdout).show(_table(charges, delta)))
+    with suppress(LossError):  # no δ is left, as the table says
+        least = rounded(fixed_epsilon(releases, asked), 4, up=True)
+        print(f"\nε {least} if the list is fixed before the first answer (the best of all Rényi orders)")
     if plot is not None:
         from dpsql.accounting.comparison import running
         from dpsql.accounting.picture import draw_running

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpsql.accounting.composition import Kept, advanced, group, parallel, sequential
+from dpsql.accounting.events import Approximate, BoundedRange, Composed, Event, Gaussian, Pure
+from dpsql.accounting.renyi import fixed_epsilon
 from dpsql.errors import LossError
 
 EPSILON = st.fractions(min_value=Fraction(1, 50), max_value=2)
@@ -46,6 +48,35 @@ def test_advanced_composition_of_few(kept: list[Kept], slack: Fraction) -> None:
     epsilon, delta = advanced(kept, slack)
     assert together(releases(kept), epsilon) <= float(delta) * (1 + 1e-9) + 1e-15
     assert epsilon <= sequential(kept).epsilon
+
+
+@settings(max_examples=40)
+@given(st.lists(st.builds(Kept, EPSILON, CHANCE | st.just(Fraction(0))), min_size=1, max_size=4), CHANCE)
+def test_a_fixed_list_by_its_curves(kept: list[Kept], spare: Fraction) -> None:
+    """The most telling releases keep what is claimed of a fixed list, which is never more ε than the sum."""
+    events: list[Event] = [Approximate(e, d) if d else Pure(e) for e, d in kept]
+    delta = sum((d for _, d in kept), spare) / 5
+    if delta <= sum(d for _, d in kept):
+        with pytest.raises(LossError):
+            fixed_epsilon(events, delta)
+        return
+    epsilon = fixed_epsilon(events, delta)
+    assert together(releases(kept), epsilon) <= float(delta) * (1 + 1e-9)
+    assert epsilon <= sequential(kept).epsilon
+
+
+@settings(max_examples=40)
+@given(EPSILON, st.integers(1, 40))
+def test_a_choice_is_kept_to_its_range(epsilon: Fraction, count: int) -> None:
+    """Choices of bounded range keep no more than as many ε-DP releases, nor more than Gaussian ones of ρ = ε²/8."""
+    delta = Fraction(1, 10**6)
+    choices, pure, noise = (
+        fixed_epsilon([event] * count, delta)
+        for event in (BoundedRange(epsilon), Pure(epsilon), Gaussian(epsilon * epsilon / 8))
+    )
+    assert choices <= pure
+    assert choices <= noise * (1 + Fraction(1, 10**5))
+    assert fixed_epsilon([Composed((BoundedRange(epsilon),) * count)], delta) == choices
 
 
 @pytest.mark.parametrize(("each", "count"), [("1/100", 2945), ("1/10", 300), ("1/2", 50), ("1", 10)])

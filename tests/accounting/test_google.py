@@ -11,6 +11,7 @@ from dp_accounting import NeighboringRelation, pld, rdp
 
 from dpsql.accounting import Charge, compare
 from dpsql.accounting.events import Event, Gaussian, Pure
+from dpsql.accounting.renyi import fixed_epsilon
 
 DELTA = Fraction(1, 10**6)
 GRID = 1 + 1e-3  # what its discretised losses are off by
@@ -60,19 +61,42 @@ def test_pure_releases_against_google(each: str, count: int) -> None:
 
 @pytest.mark.parametrize(
     ("each", "count", "looser"),
-    [("1/100", 3000, 1.01), ("1/50", 500, 1.01), ("1/10", 200, 1.02), ("1/4", 100, 1.05)],
+    [("1/100", 3000, 1.01), ("1/50", 500, 1.01), ("1/10", 200, 1.02), ("1/4", 100, 1.05), ("3", 10, 2.2)],
 )
 def test_one_number_against_the_whole_curve(each: str, count: int, looser: float) -> None:
     """Told that the releases are randomised responses, its RDP accountant follows their whole Rényi curve.
 
-    A ledger's ρ is the line that touches that curve at its start: within 1% for small losses, further off for large.
+    So does `fixed_epsilon`, at more orders. A ledger's ρ is the line that touches that curve at its start, which is
+    within 1% for small losses, and further off for large.
     """
-    loss = float(Fraction(each))
+    loss, releases = float(Fraction(each)), [Pure(Fraction(each))] * count
     honest = dp_accounting.RandomizedResponseDpEvent(2 / (1 + math.exp(loss)), 2)
-    asked = rdp.RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
-    curve = asked.compose(honest, count).get_epsilon(float(DELTA))
-    assert curve <= epsilon(compared([Pure(Fraction(each))] * count)["zcdp"]) * GRID
-    assert epsilon(compared([Pure(Fraction(each))] * count)["zcdp"]) <= curve * looser
+    relation = NeighboringRelation.REPLACE_ONE
+    curve = rdp.RdpAccountant(neighboring_relation=relation).compose(honest, count).get_epsilon(float(DELTA))
+    tight = pld.PLDAccountant(neighboring_relation=relation).compose(honest, count).get_epsilon(float(DELTA))
+    assert tight <= float(fixed_epsilon(releases, DELTA)) * GRID
+    assert curve * 0.99 <= float(fixed_epsilon(releases, DELTA)) <= curve * 1.001
+    assert curve <= epsilon(compared(releases)["zcdp"]) * GRID
+    assert epsilon(compared(releases)["zcdp"]) <= curve * looser
+
+
+@pytest.mark.parametrize(("noise", "pure"), [(10, "1/10"), (40, "1/3"), (4, "1")])
+def test_a_fixed_list_against_google(noise: int, pure: str) -> None:
+    """Gaussian noise and randomised responses together: what its RDP accountant says, not below its PLD accountant."""
+    loss = float(Fraction(pure))
+    releases = [Gaussian(Fraction(1, 2 * noise * noise))] * 20 + [Pure(Fraction(pure))] * 30
+    honest = dp_accounting.RandomizedResponseDpEvent(2 / (1 + math.exp(loss)), 2)
+    relation = NeighboringRelation.REPLACE_ONE
+    curve, tight = (
+        kind(neighboring_relation=relation)
+        .compose(dp_accounting.GaussianDpEvent(moved * noise), 20)
+        .compose(honest, 30)
+        .get_epsilon(float(DELTA))
+        # Where one unit is replaced, the latter takes it to move a count by 2.
+        for kind, moved in ((rdp.RdpAccountant, 1), (pld.PLDAccountant, 2))
+    )
+    assert tight <= float(fixed_epsilon(releases, DELTA)) * GRID
+    assert float(fixed_epsilon(releases, DELTA)) <= curve * 1.001
 
 
 def test_mixed_releases_against_google() -> None:

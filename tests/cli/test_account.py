@@ -18,12 +18,13 @@ README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
 def rows(text: str) -> dict[str, list[str]]:
     """The cells of each accountant's line."""
-    return {line.split()[0]: line.split()[1:] for line in text.splitlines()[2:] if line.split()}
+    table, _, _ = text.partition("\n\n")
+    return {line.split()[0]: line.split()[1:] for line in table.splitlines()[2:]}
 
 
 def test_the_readme_shows_what_is_printed(run: Run) -> None:
     """The example in the README, to the letter."""
-    shown = re.search(r"(?m)^\$ dpsql account (.*)\n((?:.+\n)+?)```", README)
+    shown = re.search(r"(?m)^\$ dpsql account (.*)\n((?:.*\n)+?)```", README)
     assert shown is not None
     ran = run("account", *shown[1].split())
     assert (ran.code, ran.err) == (0, "")

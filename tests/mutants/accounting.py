@@ -118,6 +118,22 @@ FAULTS = (
         "tests/accounting/test_composition.py::test_group_privacy_is_attained_and_capped",
     ),
     Fault(
+        "own-delta-converts-besides",
+        "accounting/renyi.py",
+        "left = delta - sum((_own(event) * count for event, count in counts.items()), Fraction(0))",
+        "left = delta",
+        "the δ of releases themselves is taken for the conversion too",
+        "tests/accounting/test_composition.py::test_a_fixed_list_by_its_curves",
+    ),
+    Fault(
+        "renyi-order-off-by-one",
+        "accounting/renyi.py",
+        "exp_minus_up((2 * x + 1) * epsilon)",
+        "exp_minus_up((2 * x + 3) * epsilon)",
+        "the curve of randomised response is read at another order",
+        "tests/accounting/test_google.py::test_one_number_against_the_whole_curve",
+    ),
+    Fault(
         "delta-compared-twice",
         "accounting/comparison.py",
         "delta, spend.delta_fraction)",
