@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # Machines are shared and noisy: no test may fail because it was slow.
 settings.register_profile("dpsql", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "faults", settings.get_profile("dpsql"), phases=[Phase.explicit, Phase.generate]
+)  # of a planted fault any failure will do, small or large
 settings.load_profile("dpsql")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import NoReturn
 
 from sqlglot import exp
@@ -62,13 +63,18 @@ def unknown(source: Source, node: exp.Expr, name: str) -> NoReturn:
     reason, hint = REFUSED.get(name, (None, None))
     if reason is not None:
         source.refuse(node, "function", f"the function {name} is not possible here: {reason}", hint)
-    close = difflib.get_close_matches(name, CALLS, 1)
+    close = _closest(name)
     source.refuse(
         node,
         "function",
         f"the function {name} is not known to be safe",
-        f"did you mean {overloads(close[0])[0].signature}?" if close else None,
+        f"did you mean {overloads(close)[0].signature}?" if close else None,
     )
+
+
+@lru_cache(maxsize=64)
+def _closest(name: str) -> str | None:
+    return next(iter(difflib.get_close_matches(name, CALLS, 1)), None)
 
 
 def _as_text(argument: Expr) -> Expr:

@@ -241,8 +241,12 @@ def _chosen(plan: Measured, place: int, before: Statistics, after: Statistics) -
 
 def _shown(chosen: KeySelection, found: Statistics) -> Statistics:
     """The groups of as many units as must be there, whatever the noise is."""
-    least = chosen.scale * chosen.min_frequency
-    return {keys: parts for keys, parts in found.items() if sum(parts[chosen.block]) >= least}
+    return {keys: parts for keys, parts in found.items() if _units(chosen, parts) >= chosen.min_frequency}
+
+
+def _units(chosen: KeySelection, parts: tuple[tuple[int, ...], ...]) -> Fraction:
+    """How many units a group is shown for."""
+    return Fraction(sum(parts[chosen.block][at] for at in chosen.cells), chosen.scale)
 
 
 def _appear(plan: Measured, chosen: KeySelection, here: Statistics, there: Statistics) -> None:
@@ -251,7 +255,7 @@ def _appear(plan: Measured, chosen: KeySelection, here: Statistics, there: Stati
     if len(groups) > plan.analysis.bound.groups:
         raise Moved(f"{len(groups)} groups appear, not {plan.analysis.bound.groups},")
     for group in groups:
-        units = Fraction(sum(here[group][chosen.block][at] for at in chosen.cells), chosen.scale)
+        units = _units(chosen, here[group])
         if units != chosen.min_frequency:
             raise Moved(f"the group {group} appears with {units} units, not {chosen.min_frequency},")
 

@@ -23,7 +23,7 @@ COPIED = ("dpsql", "tests", "grammars", "pyproject.toml")
 SECONDS = 120
 """A test that takes longer hangs."""
 _PYTEST = (
-    *("-q", "-rf", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-seed=0"),
+    *("-q", "-rf", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--hypothesis-profile=faults"),
     *("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"),
 )
 _FAILED = 1

@@ -50,7 +50,7 @@ class Asker:
         Any error but dpsql.Error escapes, and so does one that says that dpsql contradicts itself or
         that the engine failed: expressions over private rows are total.
         """
-        given = [5] * min(text.count("?"), 10_000) if parameters is None else parameters
+        given = parameters_of(text) if parameters is None else parameters
         codes = [code for face in (self.explained, self.answered) for code in face(text, given)]
         assert len(codes) != 1, "one face answers, the other refuses"
         assert len({*codes}) <= 1, codes
@@ -69,6 +69,11 @@ class Asker:
             self.charged += len(self.connection.query(text, parameters).receipt.entries)
         except dpsql.Error as error:
             yield told(error)
+
+
+def parameters_of(text: str) -> list[int]:
+    """A number for each parameter of a text."""
+    return [5] * min(text.count("?"), 10_000)
 
 
 def told(error: dpsql.Error) -> str:
@@ -188,11 +193,12 @@ GIGABYTES, SECONDS = 3, 300
 PROGRAM = """
 import json
 from sql.study import study
-from sql.test_fuzzing import LARGEST, Asker
+from sql.test_fuzzing import LARGEST, Asker, parameters_of
 with study() as connection:
     asker = Asker(connection)
     for name, (shape, size) in LARGEST.items():
-        print(json.dumps([name, asker.outcome(shape(size))]), flush=True)
+        text = shape(size)
+        print(json.dumps([name, next(asker.answered(text, parameters_of(text)), None)]), flush=True)
 """
 
 
