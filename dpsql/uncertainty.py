@@ -14,7 +14,7 @@ from dpsql.analysis.shown import Shown
 from dpsql.mechanisms import Mechanism
 from dpsql.plan.expr import Expr, Released
 from dpsql.plan.linear import linear
-from dpsql.plan.nodes import Aggregation
+from dpsql.plan.nodes import Aggregation, Release
 from dpsql.plan.traces import Trace
 from dpsql.release import Cells, ReleasedTable, estimate
 from dpsql.result import Ends
@@ -45,7 +45,7 @@ class Uncertainty:
 
     def _scales(self, column: int) -> tuple[float | None, ...]:
         found = linear(self.trace.outputs[column])
-        item = None if found is None else self._aggregation(found.of)
+        item = _aggregation(self.trace.release, None if found is None else found.of)
         if found is None or item is None or item.rank is not None:
             return (None,) * len(self.origin)
         std = predicted_std(self.plan, item) * abs(found.factor)
@@ -61,7 +61,7 @@ class Uncertainty:
         None where nothing in it is noisy, or there is no law.
         """
         found = linear(self.trace.outputs[column])
-        item = None if found is None else self._aggregation(found.of)
+        item = _aggregation(self.trace.release, None if found is None else found.of)
         if found is None or item is None:
             return self._simulations(self.trace.outputs[column], confidence)[row]
         ends = self._of_aggregates(item, found.of, confidence)[row]
@@ -73,7 +73,7 @@ class Uncertainty:
     def bounded(self, column: int) -> bool:
         """Whether a column has intervals, as its expression says."""
         found = linear(self.trace.outputs[column])
-        item = None if found is None else self._aggregation(found.of)
+        item = _aggregation(self.trace.release, None if found is None else found.of)
         if item is None:
             return simulable(self.plan, self.trace.outputs[column])
         return item.rank is None
@@ -81,7 +81,7 @@ class Uncertainty:
     def counts(self, column: int) -> bool:
         """Whether a column is a noisy count as it is."""
         expr = self.trace.outputs[column]
-        item = self._aggregation(expr) if isinstance(expr, Released) else None
+        item = _aggregation(self.trace.release, expr)
         return item is not None and AGGREGATES[item.function].moments[0] in _COUNTS
 
     def _of_aggregates(self, item: Aggregation, column: Released, confidence: float) -> list[Ends]:
@@ -96,10 +96,6 @@ class Uncertainty:
             found = simulated_intervals(self.plan, self.table, expr, self.origin, confidence)
             self._known[expr, confidence] = found
         return self._known[expr, confidence]
-
-    def _aggregation(self, column: Released) -> Aggregation | None:
-        named = (item for item in self.trace.release.aggregations if item.name == column.name)
-        return next(named, None)
 
 
 def intervals_of(
@@ -138,7 +134,9 @@ def _interval(plan: Measured, item: Aggregation, cells: Cells, confidence: float
 
 
 def ends_of(plan: Measured, table: ReleasedTable, column: Released) -> list[float | None]:
-    """The end of an aggregate's 95% confidence interval that a column of the released table holds, row by row.
+    """The end of a 95% confidence interval that a column of the released table holds, row by row.
+
+    NULL where there is none: where nothing in it is noisy, or there is no law.
 
     Claim: it costs nothing.
     Why: it is a function of the noisy cells and of the public law of their noise.
@@ -146,10 +144,20 @@ def ends_of(plan: Measured, table: ReleasedTable, column: Released) -> list[floa
     """
     if column.end_of is None:
         raise ValueError("only an end of an interval is made after the release")
-    name, which = column.end_of
-    (item,) = (item for item in plan.analysis.release.aggregations if item.name == name)
-    found = intervals_of(plan, table, item, range(len(table.rows)), CONFIDENCE)
+    of, which = column.end_of
+    rows = range(len(table.rows))
+    item = _aggregation(plan.analysis.release, of)
+    if item is None:
+        found = simulated_intervals(plan, table, of, rows, CONFIDENCE)
+    else:
+        found = intervals_of(plan, table, item, rows, CONFIDENCE)
     return [None if ends is None else ends[which == "high"] for ends in found]
+
+
+def _aggregation(release: Release, expr: Expr | None) -> Aggregation | None:
+    """The aggregate that an expression is, alone."""
+    name = expr.name if isinstance(expr, Released) else None
+    return next((item for item in release.aggregations if item.name == name), None)
 
 
 def _step(entry: Aggregate, measure: Measure | None) -> float:

@@ -83,11 +83,13 @@ class Literal:
 class Released:
     """A column of the released table, by its name there: public from the release on.
 
-    Beside each aggregate there may be the two ends of its 95% confidence interval.
+    Beside each aggregate, and each expression over aggregates of one row, there may be the two ends of its 95% confidence
+    interval: `end_of` says of what such a column is an end, and which, "low" or "high". The name alone tells columns apart.
     """
 
     name: str
     type: Type
+    end_of: tuple[Expr, str] | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.name
@@ -98,13 +100,7 @@ class Released:
         >>> Released("a0", Type.INTEGER).end("low")
         Released(name='a0#low', type=<Type.DOUBLE: 'DOUBLE'>)
         """
-        return Released(f"{self.name}#{which}", Type.DOUBLE)
-
-    @property
-    def end_of(self) -> tuple[str, str] | None:
-        """The aggregate of which this column is an end, and which; None where it is another column."""
-        name, _, which = self.name.partition("#")
-        return (name, which) if which in ("low", "high") else None
+        return Released(f"{self.name}#{which}", Type.DOUBLE, (self, which))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -48,8 +48,8 @@ def phrase(expr: Expr, names: Mapping[str, str] | None = None) -> str:
 def _released(expr: Released, names: Mapping[str, str]) -> str:
     if expr.end_of is None:
         return names.get(expr.name, expr.name)
-    aggregate, which = expr.end_of
-    return f"DP_INTERVAL_{which.upper()}({names.get(aggregate, aggregate)})"
+    of, which = expr.end_of
+    return f"DP_INTERVAL_{which.upper()}({phrase(of, names)})"
 
 
 def _constant(expr: Literal) -> str:

@@ -1,12 +1,13 @@
-"""DP_INTERVAL_LOW(x) and DP_INTERVAL_HIGH(x): the ends of the 95% confidence interval of a released aggregate x.
+"""DP_INTERVAL_LOW(x) and DP_INTERVAL_HIGH(x): the ends of the 95% confidence interval of a released x.
 
-It may have a factor and a shift, such as 2 * COUNT(*) + 1.
+It is an aggregate, or what is computed of aggregates and keys of one row, such as SUM(cost) / COUNT(*).
 
 They are columns that stand beside x wherever x can be named: in the SELECT that releases it, and above it.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn
@@ -14,13 +15,15 @@ from typing import NoReturn
 from sqlglot import exp
 
 from dpsql.functions import call
-from dpsql.plan.expr import Call, Column, Expr, Facts, Released
+from dpsql.plan.expr import Call, Column, Expr, Facts, Literal, Released, walk
 from dpsql.plan.linear import linear
 from dpsql.plan.nodes import Aggregation, Answer, Output, Release, Source
+from dpsql.plan.show import canonical
 from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.sql.refuse import Source as Text
 
+_DIGITS = 16
 NAMES: Mapping[str, str] = {"dp_interval_low": "low", "dp_interval_high": "high"}
 
 
@@ -47,7 +50,7 @@ def asked_of(text: Text, node: exp.Expr) -> exp.Expr:
 
 
 def with_ends(source: Source) -> Source:
-    """The source with both ends beside each of its columns that is a noisy aggregate, a factor and a shift aside.
+    """The source with both ends beside each of its columns that is noisy.
 
     Where rows were made distinct, an end is no function of the row. Names that begin with # are no user's.
     """
@@ -66,18 +69,31 @@ def with_ends(source: Source) -> Source:
 
 
 def end_of(expr: Expr, which: str, aggregates: Sequence[Aggregation]) -> Expr | None:
-    """An end of the interval of a noisy aggregate with a factor and a shift, where an expression is that.
+    """An end of the interval of what is computed of noisy aggregates and keys of one row; None for all else.
 
-    Claim: it is that end of the interval of the expression.
-    Why: x -> a x + b carries an interval that holds x to one that holds a x + b, its ends in turn if a < 0.
-    Source: Moore 1966, "Interval Analysis".
+    Claim: of an aggregate with a factor and a shift it is that end of its interval; else a column for the end of an
+    interval that is simulated. Either costs nothing.
+    Why: x -> a x + b carries an interval that holds x to one that holds a x + b, its ends in turn if a < 0; both are
+    functions of noisy cells and of the public law of their noise.
+    Source: Moore 1966, "Interval Analysis"; Dwork, Roth 2014, Proposition 2.1 (post-processing).
     """
-    found = linear(expr)
     known = {item.name for item in aggregates if item.rank is None}
-    if found is None or found.of.name not in known:
+    found = linear(expr)
+    if found is not None:
+        if found.of.name not in known:
+            return None
+        turned = {"low": "high", "high": "low"}[which] if found.factor < 0 else which
+        return _with_end(expr, found.of.end(turned))
+    parts = list(walk(expr))
+    ranked = {item.name for item in aggregates if item.rank is not None}
+    read = [part for part in parts if isinstance(part, Released)]
+    plain = all(isinstance(part, (Call, Literal, Released)) for part in parts)
+    if not expr.type.numeric or not plain or any(part.name in ranked or part.end_of for part in read):
         return None
-    turned = {"low": "high", "high": "low"}[which] if found.factor < 0 else which
-    return _with_end(expr, found.of.end(turned))
+    if not any(part.name in known for part in read):
+        return None
+    name = hashlib.sha256(canonical(expr).encode()).hexdigest()[:_DIGITS]
+    return Released(f"{name}#{which}", Type.DOUBLE, (expr, which))
 
 
 def _with_end(expr: Expr, end: Released) -> Expr | None:
@@ -94,11 +110,11 @@ def end_column(column: Column, which: str) -> Column:
 
 
 def refuse(text: Text, node: exp.Expr) -> NoReturn:
-    """Refuses an interval of what is no noisy aggregate, a factor and a shift aside."""
+    """Refuses an interval of what is not noisy, or of a noise without a law."""
     name = str(node.args.get("this")).upper()
     text.refuse(
         node,
         "type",
-        f"{name} takes a noisy aggregate across privacy units, or its alias, with a factor and a shift at most",
-        f"write {name}(COUNT(*)), or SELECT COUNT(*) AS n, {name}(n); Result.intervals() knows others, such as ratios",
+        f"{name} takes what is computed of noisy sums, counts and means of one row, or its alias",
+        f"write {name}(COUNT(*)), or SELECT SUM(x) / COUNT(*) AS r, {name}(r); values in order, as MEDIAN, have no law",
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from worlds import Row, close_all, person, spent, words_drawn, world
 
+import dpsql
 from dpsql.uncertainty import CONFIDENCE
 
 AGGREGATES = {
@@ -76,6 +77,64 @@ def test_a_factor_and_a_shift_carry_the_ends_along(expression: str, above: bool)
     for (value, low, high), (found, *_) in zip(result.rows, result.intervals(CONFIDENCE), strict=True):
         assert (low, high) == pytest.approx(found)
         assert value is None or low < value < high  # type: ignore[operator]
+
+
+COMPUTED = {
+    "a ratio": "SUM(cost) / COUNT(*)",
+    "a share": "100.0 * COUNT_IF(member) / COUNT(*)",
+    "a difference": "SUM(cost) - 2 * SUM(age)",
+    "a deviation": "STDDEV(cost)",
+    "beside a key": "SUM(cost) / LENGTH(city)",
+    "a choice": "GREATEST(SUM(cost), 30 * COUNT(*))",
+}
+
+
+@pytest.mark.parametrize("above", [False, True], ids=["beside it", "above it"])
+@pytest.mark.parametrize("accountant", BUDGETS)
+@pytest.mark.parametrize("expression", COMPUTED.values(), ids=COMPUTED)
+def test_what_is_computed_of_a_row_has_the_ends_of_the_result(
+    expression: str, accountant: str, above: bool
+) -> None:
+    """The simulated ends are those that the result has for the same cell, at the price of the values alone."""
+    released = f"SELECT city, {expression} AS x FROM people GROUP BY city"
+    ends = "DP_INTERVAL_LOW(x) AS low, DP_INTERVAL_HIGH(x) AS high"
+    sql = (
+        f"SELECT x, {ends} FROM ({released}) ORDER BY city"
+        if above
+        else f"SELECT {expression} AS x, DP_INTERVAL_LOW(x), DP_INTERVAL_HIGH({expression}) FROM people GROUP BY city"
+    )
+    plain, bounded = (world(*PEOPLE, budget=BUDGETS[accountant]) for _ in range(2))
+    result = bounded.query(sql)
+    shown = 0
+    for (value, *found), (known, *_) in zip(result.rows, result.intervals(CONFIDENCE), strict=True):
+        assert tuple(found) == (known or (None, None))
+        if known is not None:
+            shown += 1
+            assert found[0] <= value <= found[1]  # type: ignore[operator]
+    assert shown >= 2
+    plain.query(released)
+    assert words_drawn(plain) == words_drawn(bounded)
+    assert spent(plain) == spent(bounded) == 1
+
+
+def test_what_has_no_law_has_no_ends() -> None:
+    """Text, values in order and several rows are refused before a charge; what has no law where it stands is NULL."""
+    connection = world(*PEOPLE)
+    for asked in (
+        "DP_INTERVAL_LOW(MEDIAN(cost) / COUNT(*))",
+        "DP_INTERVAL_LOW(CAST(COUNT(*) AS VARCHAR))",
+        "DP_INTERVAL_LOW(DP_INTERVAL_LOW(COUNT(*)) + COUNT(*))",
+        "DP_INTERVAL_LOW(COUNT(*) > 5)",
+        "DP_INTERVAL_LOW(LENGTH(city))",
+        "DP_INTERVAL_LOW(1 + 2)",
+    ):
+        with pytest.raises(dpsql.QueryRejected):
+            connection.query(f"SELECT city, {asked} FROM people GROUP BY city")
+    assert spent(connection) == 0
+    many = "GREATEST(COUNT(*), SUM(age), SUM(cost), AVG(age), AVG(cost))"
+    result = connection.query(f"SELECT {many} AS x, DP_INTERVAL_LOW(x) FROM people")
+    assert result.rows[0][1] is None
+    assert result.intervals()[0] == (None, None)
 
 
 def test_they_cost_and_draw_nothing() -> None:
