@@ -142,7 +142,7 @@ def _confined(scan: Scan, unit: str) -> str:
     read = f"of {scan.table} {' and '.join(map(str, scan.confined))} alone is read"
     if scan.unit.kind is not UnitKind.COLUMN:
         return read
-    names = " and of ".join(side.column.name for side in scan.confined)
+    names = " and of ".join(side.name for side in scan.confined)
     return f"{read}; a {unit} with several values of {names}, or none, does not count"
 
 

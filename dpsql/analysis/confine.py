@@ -3,9 +3,9 @@
 Claim: a scan that is confined here loses no row that counts, and all that the release reads of its table lies
 in the box that is charged.
 Why: a condition that every row above a scan must meet is met by no row of the scan outside of the ranges that
-are found for a column, NULL among them. Only the answer rests on that: the scan itself leaves out what lies
-outside of its ranges, and rows of units that do not lie in one part (`sql.rows`), so that what is charged is
-what is read, whatever the conditions mean.
+are found for a column, NULL among them; where units of a joined table lie, all of their rows do (`inherit`).
+Only the answer rests on that: the scan itself leaves out what lies outside of its ranges, and rows of units
+that do not lie in one part (`sql.rows`), so that what is charged is what is read, whatever the conditions mean.
 Source: McSherry 2009, "Privacy integrated queries", Theorem 4 (parallel composition).
 """
 
@@ -15,8 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 
-from dpsql.accounting.parts import WHOLE, Box, Ranges
+from dpsql.accounting.parts import WHOLE, Box
 from dpsql.analysis.dimension import Dimension
+from dpsql.analysis.inherit import inherited, seen_from
+from dpsql.analysis.sides import at, confined_to
 from dpsql.analysis.where import where
 from dpsql.plan.expr import Call, Column, Expr, columns, substituted
 from dpsql.plan.nodes import (
@@ -36,29 +38,35 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Confined, Scan, UnitKind
 from dpsql.policy import fold
 
-MOST_RANGES = 16
-"""Most ranges of a column; what has more is charged and read from the first to the last."""
-
 Said = tuple[Expr, ...]
 """Conditions that each row must meet to count."""
 
 
 def confined(release: Release) -> Release:
     """The release with each scan confined to the parts of its table that can count."""
-    return replace(release, input=_relation(release.input, ()))
+    return replace(release, input=inherited(_relation(release.input, ())))
 
 
 def boxes(release: Release) -> dict[str, Box]:
-    """What the release reads of each private table: all scans of one together, owners of links as a whole."""
+    """What the release reads of each private table: all scans of one together, owners of links as a whole.
+
+    So are rolls that a scan looks at, where it is confined itself.
+    """
     relation = release.input
     read: dict[str, list[Box]] = {table: [] for table in private_tables(relation)}
     for scan in private_scans(relation):
-        read[scan.table].append(Box.of({side.dimension: side.places for side in scan.confined}))
+        read[scan.table].append(_box(scan.confined))
+        for table in {side.roll.table for side in scan.confined if side.roll is not None}:
+            read[table].append(_box(seen_from(table, scan)))
         link = scan.unit.link
         while link is not None:
             read[link.owner.table].append(WHOLE)
             link = link.owner.unit.link
     return {table: reduce(Box.hull, found) for table, found in read.items()}
+
+
+def _box(sides: Iterable[Confined]) -> Box:
+    return Box.of({side.dimension: side.places for side in sides})
 
 
 def worded(box: Box, read: Iterable[Release]) -> str:
@@ -67,22 +75,12 @@ def worded(box: Box, read: Iterable[Release]) -> str:
     Ranges are of values as the policy declares them, which are public.
     """
     lines = {
-        side.dimension: side.column
+        side.dimension: side
         for release in read
         for scan in private_scans(release.input)
         for side in scan.confined
     }
-    return " and ".join(
-        str(_side(Dimension.of(lines[name]), places)) for name, places in box.sides if name in lines
-    )
-
-
-def _side(line: Dimension | None, places: Ranges) -> Confined:
-    if line is None:
-        raise TypeError("a column without places confines nothing")
-    # All places of a column lie on its line, which has two ends.
-    ranges = tuple((line.value(low), line.value(high)) for low, high in places if None not in (low, high))  # type: ignore[arg-type]
-    return Confined(line.column, ranges, line.name, places)
+    return " and ".join(str(at(lines[name], places)) for name, places in box.sides if name in lines)
 
 
 def _relation(relation: Relation, said: Said) -> Relation:
@@ -166,8 +164,4 @@ def _confined(column: Column, said: Said) -> Confined | None:
     places = None if line is None else where(said, line)
     if line is None or places is None or places == ((line.low, line.high),):
         return None
-    # Where nothing can count, one place is read: that some box is charged keeps the rest simple.
-    places = places or ((line.low, line.low),)
-    if len(places) > MOST_RANGES:
-        places = ((places[0][0], places[-1][1]),)
-    return _side(line, places)
+    return confined_to(line, places)

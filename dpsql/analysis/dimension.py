@@ -12,19 +12,24 @@ from hashlib import sha256
 from dpsql.accounting.parts import Ranges
 from dpsql.plan.expr import Column
 from dpsql.plan.interval import position, timestamp_at
+from dpsql.plan.tables import Roll
 from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
 
 _DENSE = frozenset({Type.INTEGER, Type.DATE, Type.TIMESTAMP})
 """Types whose values lie at whole positions."""
 _DIGITS = 32
+_NAME = re.compile(
+    r'(.+) ([A-Z]+) (bounds -?\d+ -?\d+|values [0-9a-f]+)(?: of ("(?:[^"\\]|\\.)*"))?', re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
     """The places 0, 1, … of the `values` of a column's public domain, or else those from `low` to `high`.
 
-    Its `name` says how the column is declared: declared anew, it is another line.
+    Its `name` says how the column is declared: declared anew, it is another line. The same line in the account of
+    another table, whose units lie where `roll` says, has a name that ends in that table's.
     """
 
     column: Column
@@ -32,6 +37,14 @@ class Dimension:
     low: int
     high: int
     values: tuple[Value, ...] | None
+
+    def named(self, roll: Roll | None) -> str:
+        """The name in an account: that of its own table, or that of another, where the column is a roll's.
+
+        No two lines share one: the first ends in a digit or letter, the second in a quoted text, which holds no quote
+        without a backslash before it.
+        """
+        return self.name if roll is None else f"{self.name} of {json.dumps(fold(roll.table))}"
 
     @classmethod
     def of(cls, column: Column) -> Dimension | None:
@@ -70,9 +83,12 @@ def told(name: str, ranges: Ranges) -> str:
     'day 2024-01-01 to 2024-01-31'
     >>> told("ward VARCHAR values 5f2c", ((0, 0), (2, 3)))
     'ward (listed value) 1, 3 to 4'
+    >>> told('ward VARCHAR values 5f2c of "patients"', ((0, 0),))
+    'patients.ward (listed value) 1'
     """
-    named = re.fullmatch(r"(.+) ([A-Z]+) (bounds -?\d+ -?\d+|values [0-9a-f]+)", name, re.DOTALL)
-    column, kind, what = named.groups() if named else (name, "", "")
+    named = _NAME.fullmatch(name)
+    column, kind, what, roll = named.groups() if named else (name, "", "", None)
+    column = column if roll is None else f"{json.loads(roll)}.{column}"
     listed = what.startswith("values")
 
     def value(place: int | None) -> str:

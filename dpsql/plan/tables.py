@@ -67,20 +67,35 @@ class Contribution:
 
 
 @dataclass(frozen=True, slots=True)
+class Roll:
+    """A private table that says of its units, whose ids are in `unit`, where they lie."""
+
+    table: str
+    unit: Column
+
+
+@dataclass(frozen=True, slots=True)
 class Confined:
     """Of a scan, the rows whose `column` lies in one of the closed `ranges` of values, never NULL.
 
     `places` are the same ranges as numbers in the `dimension`, which is named by how the column is declared.
+    Where `column` is one of a `roll`, another table than the scan's, rows of units that lie there by that table.
     """
 
     column: Column
     ranges: tuple[tuple[Value, Value], ...]
     dimension: str
     places: tuple[tuple[int | None, int | None], ...]
+    roll: Roll | None = None
+
+    @property
+    def name(self) -> str:
+        """The column in words, with its table where that is not the scan's."""
+        return self.column.name if self.roll is None else f"{self.roll.table}.{self.column.name}"
 
     def __str__(self) -> str:
         texts = (f"{low}" if low == high else f"{low} to {high}" for low, high in self.ranges)
-        return f"{self.column.name} {', '.join(texts)}"
+        return f"{self.name} {', '.join(texts)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,12 @@ def widened(column: Column) -> str:
     return _widened(_raw(column), column.facts)
 
 
+def unit_id(unit: Column) -> str:
+    """A unit's id, of a type that two tables' ids can be compared in without any failing to convert."""
+    whole = unit.type is Type.INTEGER and unit.facts.engine_type != UNTYPED
+    return identifier(unit.name) if whole else widened(unit)
+
+
 def _raw(column: Column) -> str:
     raw = identifier(column.name)
     untyped = column.facts.engine_type == UNTYPED and column.facts.type is Type.INTEGER

@@ -16,7 +16,6 @@ from typing import Protocol
 
 from dpsql.analysis import bounds
 from dpsql.analysis.analyse import Analysis, Measure
-from dpsql.backends.frames import UNTYPED
 from dpsql.plan.expr import Column, Expr, columns
 from dpsql.plan.nodes import (
     Answer,
@@ -36,7 +35,7 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Link, Scan
 from dpsql.plan.types import Type, Value, common
 from dpsql.sql import keys
-from dpsql.sql.clean import clean, widened
+from dpsql.sql.clean import clean, unit_id, widened
 from dpsql.sql.confined import within as within_parts
 from dpsql.sql.scalar_text import cast, column, constant, identifier, measured, write
 from dpsql.sql.within import exactly, within
@@ -299,14 +298,8 @@ def _owned(scan: Scan) -> tuple[str, str]:
             f"{identifier(scan.table)} JOIN {_owner(link)} ON {widened(link.column)} = {OWNER}.{KEY}",
         )
     if scan.unit.column is not None:
-        return _id(scan.unit.column), identifier(scan.table)
+        return unit_id(scan.unit.column), identifier(scan.table)
     return "ROW_NUMBER() OVER ()", identifier(scan.table)
-
-
-def _id(unit: Column) -> str:
-    """A unit's id, of a type that two tables' ids can be compared in without any failing to convert."""
-    whole = unit.type is Type.INTEGER and unit.facts.engine_type != UNTYPED
-    return identifier(unit.name) if whole else widened(unit)
 
 
 def _owner(link: Link) -> str:

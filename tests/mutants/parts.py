@@ -7,6 +7,9 @@ from .fault import Fault
 _LAW = "tests/laws/test_parts.py::test_what_is_charged_to_a_part_reads_no_unit_outside_of_it"
 _PLACES = "tests/accounting/test_parts.py::test_each_place_has_spent_what_was_charged_to_boxes_around_it"
 _LEDGER = "tests/accounting/test_ledger_parts.py"
+_JOINED = "tests/laws/test_inherited_parts.py"
+_STRAY = f"{_JOINED}::test_units_outside_of_an_inherited_part_change_nothing"
+_LOST = f"{_JOINED}::test_a_scan_that_inherits_a_part_loses_no_row_that_counts"
 
 FAULTS = (
     Fault(
@@ -136,5 +139,93 @@ FAULTS = (
         'step = Step(row["kind"].replace("gift", "charge"), spend, box',
         "an entry of a kind that nobody knows is followed",
         f"{_LEDGER}::test_entries_of_unknown_kinds_are_refused",
+    ),
+    Fault(
+        "inherited-parts-read-whole",
+        "sql/confined.py",
+        "for roll in dict.fromkeys(side.roll for side in scan.confined if",
+        "for roll in dict.fromkeys(side.roll for side in scan.confined[:0] if",
+        "a table is charged where a joined one says that units lie, and all of it is read",
+        _STRAY,
+    ),
+    Fault(
+        "units-of-two-inherited-parts-read",
+        "sql/confined.py",
+        'for text in (_constant(side), f"BOOL_AND({_inside(side)})")',
+        'for text in (f"BOOL_OR({_inside(side)})",)',
+        "a unit with several values in another table is read in the part of each",
+        _STRAY,
+    ),
+    Fault(
+        "inherited-parts-read-anywhere",
+        "sql/confined.py",
+        'for text in (_constant(side), f"BOOL_AND({_inside(side)})")',
+        "for text in (_constant(side),)",
+        "a unit of another part of another table is read",
+        _STRAY,
+    ),
+    Fault(
+        "left-joins-need-a-partner",
+        "analysis/inherit.py",
+        "case Join(kind=JoinKind.INNER) | Matching(anti=False)",
+        "case Join() | Matching(anti=False)",
+        "rows that a LEFT JOIN keeps without a partner are not read",
+        _LOST,
+    ),
+    Fault(
+        "not-exists-needs-a-match",
+        "analysis/inherit.py",
+        "case Join(kind=JoinKind.INNER) | Matching(anti=False)",
+        "case Join(kind=JoinKind.INNER) | Matching()",
+        "NOT EXISTS reads those alone whom it leaves out",
+        _LOST,
+    ),
+    Fault(
+        "except-needs-both",
+        "analysis/inherit.py",
+        "SetOperation(kind=SetKind.INTERSECT):",
+        "SetOperation(kind=SetKind.INTERSECT | SetKind.EXCEPT):",
+        "EXCEPT reads those alone whom it leaves out",
+        _LOST,
+    ),
+    Fault(
+        "unions-need-both",
+        "analysis/inherit.py",
+        "case SetOperation(kind=SetKind.UNION | SetKind.UNION_ALL):",
+        "case SetOperation(kind=SetKind.UNION):",
+        "what one side of UNION ALL says confines the other, too",
+        _LOST,
+    ),
+    Fault(
+        "unions-lie-where-their-left-side-does",
+        "analysis/inherit.py",
+        "either(side, right[name]) for name, side in left.items() if name in right",
+        "side for name, side in left.items() if name in right",
+        "units that are on the right side of a union alone are not read",
+        _LOST,
+    ),
+    Fault(
+        "inherited-parts-are-the-table-s-own",
+        "analysis/dimension.py",
+        'return self.name if roll is None else f"{self.name} of {json.dumps(fold(roll.table))}"',
+        "return self.name",
+        "somebody who lies elsewhere by another table has a second budget there",
+        f"{_JOINED}::test_a_column_of_another_table_is_another_dimension",
+    ),
+    Fault(
+        "rolls-are-read-free",
+        "analysis/confine.py",
+        "            read[table].append(_box(seen_from(table, scan)))\n",
+        "            pass\n",
+        "units whose rows decide what is read of another table are not charged in their own",
+        f"{_JOINED}::test_rolls_are_charged_where_they_are_read",
+    ),
+    Fault(
+        "units-of-links-have-their-own-part",
+        "analysis/inherit.py",
+        "if scan.unit.kind is not UnitKind.COLUMN or not scan.unit.known:",
+        "if scan.unit.kind is not UnitKind.COLUMN:",
+        "rows whose unit the scan does not know are looked for among ids that they do not have",
+        f"{_JOINED}::test_links_lead_to_parts_only_where_the_scan_follows_them",
     ),
 )
