@@ -119,8 +119,10 @@ def _places(unit: str, who: Any) -> set[tuple[int | None, int | None]]:
 def _outside(unit: str, boxes: Mapping[str, Box], who: Any) -> bool:
     """Whether a unit does not lie, in each dimension of the visits' box, at one place that is in it."""
     lying = list(zip(*_places(unit, who), strict=True))
+    plans = {{"A": 0, "B": 1}[plan] for unit, plan in _PEOPLE if unit == who}
     for name, side in boxes["visits"].sides:
-        places = set(lying[0 if name.startswith("region") else 1])
+        by_people = name.endswith(' of "people"')
+        places: set[int | None] = {*plans} if by_people else set(lying[0 if name.startswith("region") else 1])
         inside = [
             place is not None and any(low <= place <= high for low, high in side)  # type: ignore[operator]
             for place in places

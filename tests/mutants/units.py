@@ -60,7 +60,7 @@ FAULTS = (
     ),
     Fault(
         "ids-clamped-before-they-are-told-apart",
-        "sql/rows.py",
+        "sql/clean.py",
         "return identifier(unit.name) if whole else widened(unit)",
         "return clean(unit)",
         "people whose ids are beyond the bounds are one unit",
