@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from dpsql.plan.expr import Call, Column, Expr
+from dpsql.plan.expr import Call, Column, Expr, Facts
 from dpsql.plan.nodes import Answer, Grouped, Project, SetOperation, Values
 from dpsql.plan.parts import COMPARED
 from dpsql.plan.show import canonical
@@ -53,10 +53,12 @@ def _fields(part: object) -> Iterator[object]:
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Text:
     names: dict[str, str]
+    facts: dict[int, str] = dataclasses.field(default_factory=dict)
+    """What is said of a column, by its identity: many mentions share it, and the plan keeps it."""
 
     def of(self, part: object) -> str:
         if isinstance(part, Column):
-            return f"(Column {self._named(part.source)} {canonical(part.name)} {canonical(part.facts)})"
+            return f"(Column {self._named(part.source)} {canonical(part.name)} {self._facts(part.facts)})"
         if isinstance(part, Call):
             return self._call(part)
         if isinstance(part, tuple):
@@ -69,6 +71,11 @@ class _Text:
             ]
             return f"({type(part).__name__} {' '.join(fields)})"
         return canonical(part)
+
+    def _facts(self, facts: Facts) -> str:
+        if id(facts) not in self.facts:
+            self.facts[id(facts)] = canonical(facts)
+        return self.facts[id(facts)]
 
     def _named(self, source: str) -> str:
         # A source that nothing in the plan makes keeps its name.

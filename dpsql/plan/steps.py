@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from dpsql.plan.expr import Expr, Function, Scalar
+from dpsql.plan.expr import Column, Expr, Function, Literal, Released, Scalar
 from dpsql.plan.nodes import Answer, Post, Relation, Release, Values
 from dpsql.plan.parts import MADE_OF
 
 Part = TypeVar("Part")
 Step = Release | Scalar | Answer
+_LEAVES = (Function, Column, Literal, Released)
 Known = Mapping[Scalar | Answer, Expr | Values]
 """The values of scalar queries, and the rows of answers that are read with private rows."""
 
@@ -55,24 +56,25 @@ def needed(release: Release) -> tuple[Scalar | Answer, ...]:
 
 def _find(part: object, found: dict[Step, None], *, below: bool) -> None:
     """`below` says that the part lies below the release boundary."""
-    children = _children(part)
-    if not children:
-        return
     step = part if isinstance(part, (Release, Scalar)) or (below and isinstance(part, Answer)) else None
     if step in found:
         return
     inside = isinstance(part, Release) or (below and not isinstance(part, (Scalar, Answer)))
-    for child in children:
+    for child in _children(part):
         _find(child, found, below=inside)
     if step is not None:
         found[step] = None
 
 
 def _children(part: object) -> Sequence[object]:
+    """What a part is made of, less what no step is in."""
     if isinstance(part, tuple):
         return part
-    names = MADE_OF[type(part)]
-    return () if not names or isinstance(part, Function) else [getattr(part, name) for name in names]
+    return [
+        child
+        for child in [getattr(part, name) for name in MADE_OF[type(part)]]
+        if type(child) is tuple or (MADE_OF[type(child)] and not isinstance(child, _LEAVES))
+    ]
 
 
 def resolved(part: Part, values: Known, *, within_releases: bool = True) -> Part:
