@@ -26,7 +26,7 @@ FORGIVEN = {
     "a sign before a star, or before LIMIT's number": r"[+] ?\*|\b(LIMIT|OFFSET) [+]",
     "IF without ELSE, IFNULL of one or many": r"\b(IF|IFNULL) ?\(",
     "ALL before the argument of any function": r"\w ?\( ?ALL\b",
-    "a comma after the last table, key or sort": r",\s*(WHERE|GROUP|HAVING|ORDER|LIMIT|OFFSET|;|$)",
+    "a comma after the last table, key or sort": r",\s*(WHERE|GROUP|HAVING|WINDOW|QUALIFY|ORDER|LIMIT|OFFSET|UNION|EXCEPT|INTERSECT|\)|;|$)",
     "a comma after the last output where FROM comes first": r"^(EXPLAIN )?FROM\b.*SELECT\b.*, ",
     "a part or unit of time in other quotes, or in none": r"\b(EXTRACT|DATE_?TRUNC) ?\(",
     "any length of text, or none": r"\b(VARCHAR|CHAR|TEXT|STRING|BPCHAR) ?\(",
