@@ -44,7 +44,10 @@ UNTRACED = {
 
 @pytest.mark.parametrize("sql", TRACED.values(), ids=TRACED)
 def test_the_interval_is_that_of_the_value(con: dpsql.Connection, sql: str) -> None:
-    """Each noisy cell has the middle of its interval as its value, counts being rounded, and a scale that fits its width."""
+    """Each noisy cell has the middle of its interval as its value, and a scale that fits its width.
+
+    Counts are whole numbers less than one from it, so that totals are the sums of their parts; one is doubled.
+    """
     result = con.query(sql, epsilon=0.5)
     noisy = 0
     assert len(result) > 1
@@ -56,7 +59,7 @@ def test_the_interval_is_that_of_the_value(con: dpsql.Connection, sql: str) -> N
             noisy += 1
             assert isinstance(value, (int, float))
             assert scale is not None
-            assert sum(ends) / 2 == pytest.approx(value, abs=1.01)
+            assert sum(ends) / 2 == pytest.approx(value, abs=2)
             assert 1.5 * scale < (ends[1] - ends[0]) / 2 < 2.5 * scale
     assert noisy >= len(result)
 

@@ -93,7 +93,7 @@ def asker() -> Iterator[Asker]:
         assert len(connection.engine.ledger.entries()) == asked.charged
 
 
-@settings(FAST, max_examples=300)
+@settings(FAST, max_examples=150)
 @given(st.text() | st.binary().map(lambda octets: octets.decode("utf-8", "surrogateescape")))
 def test_any_text(asker: Asker, text: str) -> None:
     """No text at all breaks the reading of queries, alone or within one."""
@@ -103,7 +103,7 @@ def test_any_text(asker: Asker, text: str) -> None:
     asker.outcome(f'SELECT COUNT(*) AS "{text}" FROM visits')
 
 
-@settings(FAST, max_examples=1500)
+@settings(FAST, max_examples=1000)
 @given(damaged())
 def test_any_damage(asker: Asker, text: str) -> None:
     """A fixture with bits flipped, words put in, left out, swapped or repeated, or its end cut off."""
