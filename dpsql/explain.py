@@ -201,9 +201,7 @@ def _columns(items: Sequence[Expr], named: Sequence[Column]) -> str:
 def _aggregated(relation: Grouped) -> str:
     texts = []
     for item, name in zip(relation.aggregates, relation.columns[len(relation.keys) :], strict=True):
-        signature = WITHIN[item.function].signature
-        shown = signature if item.argument is None else signature.replace("x", phrase(item.argument))
-        texts.append(f"{shown} AS {name}")
+        texts.append(f"{WITHIN[item.function].call(*map(phrase, item.arguments))} AS {name}")
     return ", ".join(texts) or "nothing"
 
 

@@ -3,12 +3,13 @@
 Claim: the value depends on these rows alone, whatever their order and whatever other rows there are,
 and lies in the interval, to which the engine clamps it.
 Why: counts and sums are of integers, real values being added up on their lattice; the least and the
-greatest are some row's.
+greatest are some row's, and of several rows that are best by y the one that is shown is least or greatest by x.
 Source: Mironov 2012, "On significance of the least significant bits for differential privacy".
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -21,10 +22,10 @@ from dpsql.plan.types import Type
 class ExactAggregate:
     """An entry of the registry `WITHIN`.
 
-    `result` gives the type for the argument's, or None where it refuses that. `interval` maps the
+    `result` gives the type for the (first) argument's, or None where it refuses that. `interval` maps the
     argument's interval and the most rows of a group to the value's. `sql` is a template over the
     argument; `adds` says that it sums values up, which for real ones takes bounds, and `nullable` that
-    it is NULL where there is no value.
+    it is NULL where there is no value. `by` says that it takes y besides, by which a row is chosen.
     """
 
     name: str
@@ -34,6 +35,16 @@ class ExactAggregate:
     sql: str
     adds: bool = False
     nullable: bool = True
+    by: bool = False
+
+    def call(self, *arguments: str) -> str:
+        """How it is written of these arguments.
+
+        >>> WITHIN["arg_max"].call("plan", "n")
+        'ARG_MAX(plan, n)'
+        """
+        names = dict(zip("xy", arguments, strict=False))
+        return re.sub(r"\b[xy]\b", lambda found: names.get(found[0], found[0]), self.signature)
 
 
 def _whole(_: Type | None) -> Type:
@@ -76,6 +87,17 @@ _ENTRIES = (
     ExactAggregate("avg", "AVG(x)", _real, _one, "SUM({0}) / COUNT({0})", adds=True),
     ExactAggregate("min", "MIN(x)", _ordered, _one, "MIN({0})"),
     ExactAggregate("max", "MAX(x)", _ordered, _one, "MAX({0})"),
+    *(
+        ExactAggregate(
+            name,
+            f"{name.upper()}(x, y)",
+            _ordered,
+            _one,
+            f"{name.upper()}({{0}}, ROW({{1}}, {{0}})) FILTER (WHERE {{1}} IS NOT NULL)",
+            by=True,
+        )
+        for name in ("arg_min", "arg_max")
+    ),
 )
 
 WITHIN = MappingProxyType({entry.name: entry for entry in _ENTRIES})

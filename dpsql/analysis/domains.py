@@ -32,11 +32,13 @@ EXACT = 2**53
 """Whole numbers up to here are DOUBLE too, so that arithmetic on them is the same in either type."""
 
 Domain = tuple[Value, ...]
-Listed = Mapping[Expr, Domain]
-"""The values that conditions list of expressions, NULL never among them."""
+Listed = Mapping[Expr, Domain | None]
+"""The values that conditions list of expressions, NULL never among them; None for any but NULL."""
 
 _LISTED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DATE})
 """Types whose values are equal only if they are the same: 0.0 and -0.0 are not."""
+_PRESENT = frozenset({Type.VARCHAR, Type.INTEGER, Type.BOOLEAN})
+"""Types of which no value but NULL has the key NULL: NaN has, and a day that is in no calendar."""
 
 
 def domain(expr: Expr, known: Known, stated: Listed | None = None) -> Domain | None:
@@ -45,19 +47,20 @@ def domain(expr: Expr, known: Known, stated: Listed | None = None) -> Domain | N
     `known` and `stated` are what conditions say of it.
     """
     values = _values(expr, known)
-    named = (stated or {}).get(expr)
+    stated = stated or {}
+    named = stated.get(expr)
     if named is not None and values is None:
         return tuple(sorted(named))  # type: ignore[type-var]  # all are of one type
     if values is None:
         return None
     distinct = tuple(dict.fromkeys(value for value in values if value is not None))
-    if named is not None:
-        return tuple(value for value in distinct if value in named)
+    if expr in stated:
+        return tuple(value for value in distinct if named is None or value in named)
     return (*distinct, None) if nullable(expr) or None in values else distinct
 
 
 def listed(relation: Relation) -> Listed:
-    """The values that the filters of a relation leave to expressions: x = c, x IN (c, …), and ANDs and ORs of them."""
+    """What the filters of a relation leave to expressions: x = c, x IN (c, …), x IS NOT NULL, ANDs and ORs of them."""
     match relation:
         case Filter():
             return _both(listed(relation.input), _lists(relation.predicate))
@@ -83,8 +86,18 @@ def _lists(predicate: Expr) -> Listed:
             if isinstance(first, Literal) and len(others) == 1:
                 first, others = others[0], [first]
             return _one_of(first, others)
+        case "not":
+            return _present(predicate.arguments[0])
         case _:
             return {}
+
+
+def _present(expr: Expr) -> Listed:
+    """What there is where an expression is false: a value, where that is IS NULL."""
+    if not isinstance(expr, Call) or expr.function.name != "is_null":
+        return {}
+    (argument,) = expr.arguments
+    return {argument: None} if argument.type in _PRESENT else {}
 
 
 def _one_of(expr: Expr, others: Sequence[Expr]) -> Listed:
@@ -96,15 +109,22 @@ def _one_of(expr: Expr, others: Sequence[Expr]) -> Listed:
 
 
 def _both(left: Listed, right: Listed) -> Listed:
-    shared = {
-        expr: tuple(value for value in left[expr] if value in right[expr])
-        for expr in left.keys() & right.keys()
-    }
+    shared = {expr: _in_both(left[expr], right[expr]) for expr in left.keys() & right.keys()}
     return {**left, **right, **shared}
 
 
+def _in_both(ours: Domain | None, theirs: Domain | None) -> Domain | None:
+    if ours is None or theirs is None:
+        return theirs if ours is None else ours
+    return tuple(value for value in ours if value in theirs)
+
+
 def _either(left: Listed, right: Listed) -> Listed:
-    return {expr: tuple(dict.fromkeys((*left[expr], *right[expr]))) for expr in left.keys() & right.keys()}
+    return {expr: _in_either(left[expr], right[expr]) for expr in left.keys() & right.keys()}
+
+
+def _in_either(ours: Domain | None, theirs: Domain | None) -> Domain | None:
+    return None if ours is None or theirs is None else tuple(dict.fromkeys((*ours, *theirs)))
 
 
 def product(domains: tuple[Domain, ...]) -> tuple[tuple[Value, ...], ...]:

@@ -36,10 +36,19 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """An exact aggregate over the rows of one group of one unit, by its name in the registry."""
+    """An exact aggregate over the rows of one group of one unit, by its name in the registry.
+
+    `by` is what a row is chosen by, where it is the argument of one row.
+    """
 
     function: str
     argument: Expr | None
+    by: Expr | None = None
+
+    @property
+    def arguments(self) -> tuple[Expr, ...]:
+        """All that it reads."""
+        return tuple(expr for expr in (self.argument, self.by) if expr is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +64,7 @@ class Grouped:
     def __post_init__(self) -> None:
         _check_columns(self.alias, self.columns, len(self.keys) + len(self.aggregates))
         _check_names(self.columns)
-        _check_rows((*self.keys, *(item.argument for item in self.aggregates if item.argument is not None)))
+        _check_rows((*self.keys, *(expr for item in self.aggregates for expr in item.arguments)))
 
 
 class SetKind(Enum):

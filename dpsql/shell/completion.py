@@ -11,6 +11,7 @@ from prompt_toolkit.document import Document
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.over import OVER
+from dpsql.aggregates.within import WITHIN
 from dpsql.catalog import Catalog
 from dpsql.functions import FUNCTIONS
 from dpsql.policy import fold
@@ -61,7 +62,7 @@ class Vocabulary:
 
 def functions() -> tuple[str, ...]:
     """The calls of the registries, as `NAME(`; operators and CASE are no calls."""
-    entries = (*AGGREGATES.values(), *OVER.values(), *FUNCTIONS.values())
+    entries = (*AGGREGATES.values(), *WITHIN.values(), *OVER.values(), *FUNCTIONS.values())
     signatures = [*(entry.signature for entry in entries), *(f"{name}(" for name in COMPUTED)]
     named = [found[0] for text in signatures if (found := re.match(r"[A-Z_0-9]+\(", text))]
     ends = (f"{name.upper()}(" for name in ENDS)

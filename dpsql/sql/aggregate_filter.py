@@ -15,7 +15,7 @@ from dpsql.sql.spread import SPREADS
 if TYPE_CHECKING:
     from dpsql.sql.grouping import Grouping
 
-_FILTERED = (exp.Count, exp.Sum, exp.Avg, *RANKED, *SPREADS)
+_FILTERED = (exp.Count, exp.Sum, exp.Avg, exp.ArgMin, exp.ArgMax, *RANKED, *SPREADS)
 
 
 def filtered(grouping: Grouping, node: exp.Filter) -> exp.AggFunc:

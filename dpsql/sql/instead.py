@@ -13,12 +13,11 @@ from dpsql.sql.refuse import Source
 
 _LISTED = "values of rows are never released; how often each occurs is: SELECT x, COUNT(*) … GROUP BY x"
 _BEST = (
-    "the best group is chosen by SELECT k … GROUP BY k ORDER BY SUM(x) DESC LIMIT 1, at no noise on any SUM"
+    "choose the best group: SELECT {0}(k, s) FROM (SELECT k, SUM(x) AS s … GROUP BY k), "
+    "or SELECT k … GROUP BY k ORDER BY SUM(x) {1} LIMIT 1"
 )
 _INSTEAD: Mapping[type[exp.Expr], str] = {
     exp.Mode: "the value that occurs most is chosen by SELECT x … GROUP BY x ORDER BY COUNT(*) DESC LIMIT 1",
-    exp.ArgMax: _BEST,
-    exp.ArgMin: _BEST.replace("DESC", "ASC"),
     exp.ApproxQuantile: "QUANTILE_CONT(x, q)",
     exp.ApproxDistinct: "COUNT(DISTINCT x)",
     exp.GroupConcat: _LISTED,
@@ -32,9 +31,13 @@ _INSTEAD: Mapping[type[exp.Expr], str] = {
 def unsupported(source: Source, node: exp.Expr, entries: Iterable[Aggregate | ExactAggregate]) -> NoReturn:
     """Refuses an aggregate that is none of `entries`, with what to write in its place."""
     known = ", ".join(entry.signature for entry in entries)
+    name = node.sql_name() if isinstance(node, exp.Func) else node.key.upper()
+    if isinstance(node, (exp.ArgMax, exp.ArgMin)):
+        best = _BEST.format(name, "DESC" if isinstance(node, exp.ArgMax) else "ASC")
+        source.refuse(node, "exact_only", f"{name} across privacy units would show one row's value", best)
     source.refuse(
         node,
         "mode" if type(node) is exp.Mode else "aggregate",
-        f"{node.sql_name() if isinstance(node, exp.Func) else node.key.upper()} is not supported yet",
+        f"{name} is not supported yet",
         _INSTEAD.get(type(node), f"there are: {known}"),
     )

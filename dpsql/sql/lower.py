@@ -22,6 +22,7 @@ from dpsql.errors import DataError
 from dpsql.plan.expr import Column, Expr, Released, Scalar
 from dpsql.plan.nodes import (
     Aggregation,
+    Grouped,
     Key,
     Output,
     Post,
@@ -50,7 +51,7 @@ from dpsql.sql.quantiles import RANKED, asked
 from dpsql.sql.refuse import Source as Text
 from dpsql.sql.scope import Context, Scope, named
 from dpsql.sql.spread import SPREADS, Spread
-from dpsql.sql.tops import chosen
+from dpsql.sql.tops import best, chosen
 
 _SELECT = (
     "with_",
@@ -97,6 +98,8 @@ def lower(
         scope, chosen = _select(context, node, outermost=True)
         check_unit(scope, statement.options.unit)
         post = chosen if isinstance(chosen, Post) else chosen.post()
+        if isinstance(post.source, Grouped):
+            post = best(post, scope.tables[scope.nothing(node)].relation, facts)
     _check_unread(context)
     return post
 

@@ -28,7 +28,14 @@ from dpsql.sql.scalars import Scalars
 from dpsql.sql.scope import Scope
 from dpsql.sql.spread import SPREADS
 
-_NAMED = {exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max"}
+_NAMED = {
+    exp.Sum: "sum",
+    exp.Avg: "avg",
+    exp.Min: "min",
+    exp.Max: "max",
+    exp.ArgMin: "arg_min",
+    exp.ArgMax: "arg_max",
+}
 
 
 def rows_of(scope: Scope, select: exp.Select) -> Relation:
@@ -204,14 +211,13 @@ class Groups(Grouping):
 
     def aggregate(self, node: exp.AggFunc) -> Column:
         """An aggregate of the groups."""
-        function, argument = self._parts(node)
+        function, argument, by = self._parts(node)
         entry = WITHIN[function]
         result = entry.result(None if argument is None else argument.type)
-        if result is None:
-            self.source.refuse(
-                node, "type", f"{entry.signature} does not take {argument.type if argument else ''}"
-            )
-        item = Within(function, argument)
+        item = Within(function, argument, by)
+        if result is None or (by is not None and by.type is Type.NULL):
+            given = ", ".join(str(expr.type) for expr in item.arguments)
+            self.source.refuse(node, "type", f"{entry.signature} does not take {given}")
         if item not in self.aggregated:
             around = interval(argument, conditions(self.input)) if argument is not None else None
             unbounded = around is not None and not around.within(MAX_MAGNITUDE)
@@ -231,17 +237,18 @@ class Groups(Grouping):
             self.facts.append(Facts(result, "", ends, nullable=entry.nullable))
         return self._column(self.aggregated.index(item))
 
-    def _parts(self, node: exp.AggFunc) -> tuple[str, Expr | None]:
+    def _parts(self, node: exp.AggFunc) -> tuple[str, Expr | None, Expr | None]:
+        """The name of an aggregate, its argument, and what a row is chosen by."""
         if type(node) is exp.Count:
             (argument,) = self.source.take(node, "this", big_int=(True,))
             if type(argument) is exp.Distinct:
                 (items,) = self.source.take(argument, "expressions")
                 if len(items) != 1:
                     self.source.refuse(node, "distinct", "COUNT(DISTINCT …) takes one column")
-                return "count_distinct", self.argument(items[0])
-            return self.counted(argument)
+                return "count_distinct", self.argument(items[0]), None
+            return *self.counted(argument), None
         if type(node) is exp.CountIf:
-            return "count", self.argument(counted_if(self.source, node))
+            return "count", self.argument(counted_if(self.source, node)), None
         named = _NAMED.get(type(node))
         if named is None and type(node) in (*SPREADS, *RANKED):
             self.source.refuse(
@@ -254,9 +261,18 @@ class Groups(Grouping):
             )
         if named is None:
             unsupported(self.source, node, WITHIN.values())
-        (argument,) = self.source.take(node, "this")
-        if argument is None:
-            self.source.refuse(node, "syntax", f"{node.sql_name()} takes one argument")
-        if type(argument) is exp.Distinct:
+        wanted = ("this", "expression") if WITHIN[named].by else ("this",)
+        if WITHIN[named].by and node.args.get("count") is not None:
+            self.source.refuse(
+                node,
+                "aggregate",
+                f"{WITHIN[named].signature} is of one row; there is no list of several",
+                "of what is released or public: SELECT x … ORDER BY y DESC LIMIT n",
+            )
+        arguments = self.source.take(node, *wanted)
+        if any(argument is None for argument in arguments):
+            self.source.refuse(node, "syntax", f"{WITHIN[named].signature}: an argument is missing")
+        if any(type(argument) is exp.Distinct for argument in arguments):
             self.source.refuse(node, "distinct", f"{node.sql_name()}(DISTINCT …) is not supported")
-        return named, self.argument(argument)
+        lowered = [self.argument(argument) for argument in arguments]
+        return named, lowered[0], lowered[1] if WITHIN[named].by else None

@@ -233,7 +233,7 @@ class _Block:
         )
 
     def _grouped(self, source: Grouped, *, units: bool) -> str:
-        arguments = [item.argument for item in source.aggregates if item.argument is not None]
+        arguments = [expr for item in source.aggregates for expr in item.arguments]
         named = list(source.columns)
         items = _named([keys.grouped(key) for key in source.keys], named)
         pairs = zip(source.aggregates, named[len(items) :], strict=True)

@@ -29,17 +29,20 @@ def within(item: Within, named: Column, known: Known) -> str:
         around = interval(item.argument, known)
         # Of a released value that is NULL no bounds are known; a value lies within those of a sum of it.
         text = _added(entry.sql, item.argument, around if around.bounded else named.facts.interval)
-    elif item.argument.type is Type.DOUBLE:
-        text = entry.sql.format(f"({measured(item.argument)} + 0)")  # one sign for zero
     else:
-        text = entry.sql.format(measured(item.argument))
+        text = entry.sql.format(*map(_one_zero, item.arguments))
     return _clamped(text, named) if named.type.numeric else text
 
 
 def exactly(item: Within, named: Column) -> str:
     """The aggregate of public rows, of the type of the column as which it is known."""
-    argument = () if item.argument is None else (write(item.argument),)
-    return f"TRY_CAST({WITHIN[item.function].sql.format(*argument)} AS {named.type.value})"
+    return f"TRY_CAST({WITHIN[item.function].sql.format(*map(write, item.arguments))} AS {named.type.value})"
+
+
+def _one_zero(argument: Expr) -> str:
+    """A value, where it is zero of one sign."""
+    text = measured(argument)
+    return f"({text} + 0)" if argument.type is Type.DOUBLE else text
 
 
 def _added(template: str, argument: Expr, around: Interval) -> str:

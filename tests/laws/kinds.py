@@ -144,7 +144,7 @@ def _matched(matching: Matching) -> Iterator[str]:
 
 def _grouped(groups: Grouped) -> Iterator[str]:
     yield from (f"within {item.function}" for item in groups.aggregates)
-    if any(map(_valued, (*groups.keys, *(item.argument for item in groups.aggregates)))):
+    if any(map(_valued, (*groups.keys, *(expr for item in groups.aggregates for expr in item.arguments)))):
         yield "value in groups"
 
 

@@ -232,7 +232,7 @@ def _expressions(relation: Relation) -> Iterator[Expr | None]:
             yield from relation.items
         case Grouped():
             yield from relation.keys
-            yield from (item.argument for item in relation.aggregates)
+            yield from (expr for item in relation.aggregates for expr in item.arguments)
         case _:
             pass
     for part in inputs(relation):

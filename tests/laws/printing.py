@@ -193,7 +193,7 @@ def _grouped(relation: Relation) -> tuple[Expr | None, Grouped | None]:
 
 def _within(groups: Grouped) -> Names:
     texts = [scalar(key) for key in groups.keys]
-    texts += [_aggregate(WITHIN[item.function].signature, item.argument) for item in groups.aggregates]
+    texts += [WITHIN[item.function].call(*map(scalar, item.arguments)) for item in groups.aggregates]
     return dict(zip(groups.columns, texts, strict=True)).get
 
 

@@ -272,12 +272,16 @@ class Relations:
                 entry, argument = (entry, drawn.one(fitting)) if fitting else (WITHIN["count_rows"], None)
             if entry.adds and argument is not None and argument.type is Type.DOUBLE and is_private(relation):
                 argument = self.bounded(argument, relation)
+        by = None
+        if entry.by:
+            by = drawn.expression(drawn.kind())
+            by = drawn.one(drawn.columns) if isinstance(by, Literal) else by
         result = entry.result(None if argument is None else argument.type)
         ends = ANYWHERE
         if is_private(relation):
             around = ANYWHERE if argument is None else interval(argument, conditions(relation))
             ends = entry.interval(around, most_rows(relation, self.facts))
-        return Within(entry.name, argument), Facts(result or Type.NULL, "", ends, nullable=entry.nullable)
+        return Within(entry.name, argument, by), Facts(result or Type.NULL, "", ends, nullable=entry.nullable)
 
     def _set(self, alias: str, depth: int, *, private: bool) -> Project | SetOperation:
         """Two queries put together by position."""
@@ -285,7 +289,8 @@ class Relations:
 
         def side(_: Context, __: exp.Expr, name: str, ___: Sequence[str]) -> Source:
             if depth >= 0 and not wanted and self.draw(HALF):
-                first = self._derived(name, depth - 1, private=private)
+                again = depth > 0 and self.draw(SELDOM)
+                first = (self._set if again else self._derived)(name, depth - 1, private=private)
                 wanted[:] = first.columns
                 return first
             relation, read = self.block(depth, private=private)

@@ -14,6 +14,11 @@ from dpsql.accounting import BoundedRange, Composed, Pure
 from dpsql.release import _scores
 
 ASKED = ["SUM(x)", "SUM(i)", "COUNT(*)", "COUNT(x)", "COUNT(DISTINCT u)", "SUM(x + 3)"]
+WHOLE = {
+    "MODE": "SELECT MODE(k) FROM t",
+    "ARG_MIN": "SELECT ARG_MIN(k, n) FROM (SELECT k, COUNT(*) AS n, SUM(x) AS s FROM t GROUP BY k)",
+}
+"""Queries that choose in other words."""
 RULES = [
     {"unit": "row"},
     {"rows": 2},
@@ -28,14 +33,13 @@ AUCTION = (
 
 
 @pytest.mark.parametrize("rules", RULES, ids=str)
-@pytest.mark.parametrize("score", [*ASKED, "MODE"])
+@pytest.mark.parametrize("score", [*ASKED, *WHOLE])
 def test_a_unit_moves_scores_apart_as_derived(score: str, rules: dict[str, object]) -> None:
     """Over neighbours, by no more than is charged, and at the worst as far, but for rounding."""
     if score == "COUNT(DISTINCT u)" and rules.get("unit") == "row":
         score = "COUNT(*)"
     sql = f"SELECT k FROM t GROUP BY k ORDER BY {score} DESC LIMIT 1"
-    if score == "MODE":
-        sql = "SELECT MODE(k) FROM t"
+    sql = WHOLE.get(score, sql)
     asked = Case(sql, tuple(name for name in ("k", "x", "i") if name in score.lower() or name == "k"), rules)
     world = World(policy(**asked.rules))
     (release,) = world.prepare(sql).releases

@@ -38,8 +38,10 @@ LISTS = (
     " WHERE (s = 'a' AND i = 0 OR s IN ('B', '') AND i = 5 OR s = 'zzz') AND s <> 'a'",
     " WHERE (UPPER(s) = 'B' AND d = DATE '2024-02-29' OR UPPER(s) IN ('A', 'ZZZ')) AND d IS NOT NULL",
     " WHERE i = 0 AND i = 5 AND s IN ('a', NULL)",
+    " WHERE k IS NOT NULL AND i IS NOT NULL AND x IS NOT NULL AND d IS NOT NULL AND (x > 1) IS NOT NULL",
+    " WHERE (k IS NOT NULL OR k = 'A') AND (i IS NOT NULL OR k IS NULL) AND k IS NOT NULL IS NOT NULL",
 )
-"""Conditions that list values of keys, of all rows or of some."""
+"""Conditions that list values of keys, or leave NULL out, of all rows or of some."""
 KEY_EXPRESSIONS = (
     "k",
     "x > 1",
@@ -70,6 +72,9 @@ LISTED_KEYS = (
     ("UPPER(s)", LISTS[5], {"A", "B", "ZZZ"}),
     ("k", LISTS[1], {"A", "B"}),
     ("i", LISTS[6], set()),
+    ("k", LISTS[7], {"A", "B"}),
+    ("k", LISTS[8], {"A", "B"}),
+    ("x > 1", LISTS[7], {False, True}),
 )
 
 
@@ -130,7 +135,7 @@ def test_keys_lie_in_their_domain(world: World, key: str, where: str) -> None:
 
 
 @pytest.mark.parametrize(("key", "where", "expected"), LISTED_KEYS)
-def test_listed_keys_are_public(world: World, key: str, where: str, expected: set[str]) -> None:
+def test_listed_keys_are_public(world: World, key: str, where: str, expected: set[object]) -> None:
     """Values that a condition lists are a domain, which holds every key that can occur."""
     release = world.prepare(f"SELECT COUNT(*) FROM t{where} GROUP BY {key}").post.release
     expr = release.keys[0].expr

@@ -91,10 +91,18 @@ FAULTS = (
     Fault(
         "one-side-of-or-lists-for-both",
         "analysis/domains.py",
-        "return {expr: tuple(dict.fromkeys((*left[expr], *right[expr]))) for expr in left.keys() & right.keys()}",
+        "return {expr: _in_either(left[expr], right[expr]) for expr in left.keys() & right.keys()}",
         "return {**left, **right}",
         "a key that one side of an OR lists is taken to have no other values",
         "tests/laws/test_bounds.py::test_keys_lie_in_their_domain",
+    ),
+    Fault(
+        "no-null-on-one-side-of-or",
+        "analysis/domains.py",
+        "return None if ours is None or theirs is None else tuple(",
+        "return theirs or ours if ours is None or theirs is None else tuple(",
+        "a key that is not NULL on one side of an OR is taken to be what the other lists",
+        "tests/laws/test_bounds.py::test_listed_keys_are_public",
     ),
     Fault(
         "query-raises-the-group-limit",

@@ -196,16 +196,12 @@ def _substituted(expr: Expr, meant: Mapping[Column, str]) -> Expr:
 
 
 def _aggregate(item: Within) -> str:
-    return _called(WITHIN[item.function].signature, item.argument)
+    return WITHIN[item.function].call(*map(phrase, item.arguments))
 
 
 def _call(item: Aggregation) -> str:
     entry = AGGREGATES[item.function]
     return entry.signature if item.argument is None else entry.call(phrase(item.argument), item.rank)
-
-
-def _called(signature: str, argument: Expr | None) -> str:
-    return signature if argument is None else signature.replace("x", phrase(argument))
 
 
 def _item(text: str, name: Column) -> str:

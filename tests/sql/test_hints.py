@@ -18,7 +18,7 @@ WORDS = {
     "SELECT patient_id, COUNT(*) FROM visits": ("patient_id is neither", "COUNT(DISTINCT patient_id)"),
     "SELECT MODE(note) FROM visits": ("among values that are public", "ORDER BY COUNT(*) DESC LIMIT 1"),
     "SELECT plan, MODE(region) FROM visits GROUP BY plan": ("MODE is of all rows", "GROUP BY k, x"),
-    "SELECT ARG_MAX(plan, cost) FROM visits": ("ARG_MAX is not supported", "ORDER BY SUM(x) DESC LIMIT 1"),
+    "SELECT ARG_MAX(plan, cost) FROM visits": ("would show one row's value", "ORDER BY SUM(x) DESC LIMIT 1"),
     "SELECT STRING_AGG(plan) FROM visits": ("is not supported", "SELECT x, COUNT(*) … GROUP BY x"),
     "SELECT HISTOGRAM(age) FROM visits": ("histogram is not possible", "FLOOR(x / 10) * 10 AS bin"),
     "SELECT SUM(weight * 2 + 1) FROM visits": ("((weight * 2) + 1) has no bounds", "LEAST"),
