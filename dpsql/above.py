@@ -69,7 +69,7 @@ class Above:
 
 
 def known(step: Scalar | Answer, rows: Sequence[tuple[Any, ...]]) -> Literal | Values:
-    """What a query has given, as constants: of a scalar query its value, NULL where it has no row."""
+    """What a query has given, as constants: of a scalar query its value, NULL where it has no row; of a map the pairs."""
     cleaned = tuple(tuple(map(_tame, row)) for row in rows)
     if isinstance(step, Answer):
         return Values(cleaned, step.alias, step.columns)
@@ -88,4 +88,6 @@ def _tame(value: Any) -> Any:
     """
     if isinstance(value, float) and not math.isfinite(value):
         return None
+    if isinstance(value, dict):
+        return tuple(value.items())
     return None if type(value) is int and abs(value) > RELEASED else value

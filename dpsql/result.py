@@ -174,8 +174,12 @@ class Result:
             "TIMESTAMP": pyarrow.timestamp("us"),
         }
         types |= {f"{kind}[]": pyarrow.list_(of) for kind, of in types.items()}
+        types |= {f"MAP({kind}, BIGINT)": pyarrow.map_(of, pyarrow.int64()) for kind, of in types.items()}
         arrays = [
-            pyarrow.array(values, types.get(kind))
+            pyarrow.array(
+                [list(value.items()) if isinstance(value, dict) else value for value in values],
+                types.get(kind),
+            )
             for values, kind in zip(self._series(), self.types, strict=True)
         ]
         return pyarrow.Table.from_arrays(arrays, names=list(self.columns))
@@ -198,7 +202,7 @@ class Result:
         counts = self._counts or (False,) * len(self.columns)
         return tuple(
             tuple(
-                0 if count and isinstance(value, int) and value < 0 else value
+                _displayed(value) if count or isinstance(value, dict) else value
                 for value, count in zip(row, counts, strict=True)
             )
             for row in self.rows
@@ -236,19 +240,28 @@ def _nothing(_row: int, _column: int, _confidence: float) -> None:
     """The interval of what is an end of one itself."""
 
 
+def _displayed(value: Any) -> Any:
+    """A count, or a map of counts, of which none is below zero."""
+    if isinstance(value, dict):
+        return {key: _displayed(count) for key, count in value.items()}
+    return 0 if isinstance(value, int) and value < 0 else value
+
+
 def _is_short(column: Sequence[Value]) -> bool:
     """Whether a column holds whole numbers of at most four digits, which are read without separators."""
     return all(value is None or (type(value) is int and abs(value) < 10_000) for value in column)
 
 
-def text(value: Value, scale: float | None = None) -> str:
+def text(value: Any, scale: float | None = None) -> str:
     """A value for people; a number's digits below its noise are left out.
 
-    >>> text(1234.5678, 3.2), text(0.123456, 0.004), text(None)
-    ('1,234.6', '0.1235', 'NULL')
+    >>> text(1234.5678, 3.2), text(0.123456, 0.004), text(None), text({10: 1234, 20: 5})
+    ('1,234.6', '0.1235', 'NULL', '{10: 1,234, 20: 5}')
     """
     if value is None:
         return "NULL"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {text(count)}' for key, count in value.items())}}}"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
     if isinstance(value, int):

@@ -20,7 +20,7 @@ class Type(Enum):
     DATE = "DATE"
     TIMESTAMP = "TIMESTAMP"
     BOOLEAN = "BOOLEAN"
-    LIST = "LIST"  # of released values, which are shown and not computed with
+    LIST = "LIST"  # or map, of released values, which are shown and not computed with
     NULL = "NULL"
 
     @property
@@ -39,6 +39,8 @@ class Type(Enum):
 
 Value = int | float | str | bool | dt.date | dt.datetime | None
 """A value of one of the types: what literals, domains and released cells hold."""
+Pairs = tuple[tuple[Value, Value], ...]
+"""A map of released values as a literal of the plan holds it."""
 
 
 def type_of(value: Value) -> Type:

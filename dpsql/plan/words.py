@@ -74,6 +74,8 @@ def _call(expr: Call, names: Mapping[str, str] | None) -> str:
     if name == "in":
         shown = parts[1:] if len(parts) <= 9 else [*parts[1:8], f"… {len(parts) - 8} more"]
         return f"({parts[0]} IN ({', '.join(shown)}))"
+    if name == "map":
+        return f"MAP {{{': '.join(parts)}, …}}"
     if name == "is_null":
         return f"({parts[0]} IS NULL)"
     if name == "not":

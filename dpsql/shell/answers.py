@@ -141,8 +141,12 @@ def _csv(result: Result) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(names)
-    writer.writerows([_plain(cell) for cell in row] for row in rows)
+    writer.writerows([_in_csv(_plain(cell)) for cell in row] for row in rows)
     return out.getvalue().rstrip("\n")
+
+
+def _in_csv(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
 
 
 def _json(result: Result) -> str:
@@ -186,7 +190,9 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON and CSV hold it; what is no finite number is null."""
+    """A value as JSON and CSV hold it; what is no finite number is null. The keys of a map are texts."""
+    if isinstance(value, dict):
+        return {str(key): _plain(count) for key, count in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value.isoformat() if isinstance(value, dt.date) else value

@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from dpsql.plan.expr import Column
 from dpsql.plan.nodes import is_private
+from dpsql.sql.dialect import Histogram
 from dpsql.sql.quantiles import RANKED, plain
 from dpsql.sql.refuse import Source
 from dpsql.sql.spread import SPREADS
@@ -15,7 +16,7 @@ from dpsql.sql.spread import SPREADS
 if TYPE_CHECKING:
     from dpsql.sql.grouping import Grouping
 
-_FILTERED = (exp.Count, exp.Sum, exp.Avg, exp.ArgMin, exp.ArgMax, *RANKED, *SPREADS)
+_FILTERED = (exp.Count, exp.Sum, exp.Avg, exp.ArgMin, exp.ArgMax, Histogram, *RANKED, *SPREADS)
 
 
 def filtered(grouping: Grouping, node: exp.Filter) -> exp.AggFunc:

@@ -35,11 +35,17 @@ _AGGREGATES = {
 _OWN_SYNTAX = {"CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM", "TRY_CAST"}
 
 
+class Histogram(exp.Expression, exp.AggFunc):
+    """HISTOGRAM(x, [b1, b2, …]), for which the parser has no node."""
+
+    arg_types = {"this": False, "expression": False}  # noqa: RUF012  (so the parser declares it)
+
+
 class Parser(DuckDBParser):
     """DuckDB's parser, which knows aggregates and what has a syntax of its own, and no other function."""
 
-    FUNCTIONS = {  # noqa: RUF012  (so the parser declares it)
-        name: build for name, build in DuckDBParser.FUNCTIONS.items() if name in _AGGREGATES
+    FUNCTIONS = {name: build for name, build in DuckDBParser.FUNCTIONS.items() if name in _AGGREGATES} | {
+        "HISTOGRAM": Histogram.from_arg_list
     }
     FUNCTION_PARSERS = {  # noqa: RUF012
         name: parse

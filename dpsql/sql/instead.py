@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from dpsql.aggregates.base import Aggregate
 from dpsql.aggregates.within import ExactAggregate
+from dpsql.sql.dialect import Histogram
 from dpsql.sql.refuse import Source
 
 _LISTED = "values of rows are never released; how often each occurs is: SELECT x, COUNT(*) … GROUP BY x"
@@ -35,6 +36,9 @@ def unsupported(source: Source, node: exp.Expr, entries: Iterable[Aggregate | Ex
     if isinstance(node, (exp.ArgMax, exp.ArgMin)):
         best = _BEST.format(name, "DESC" if isinstance(node, exp.ArgMax) else "ASC")
         source.refuse(node, "exact_only", f"{name} across privacy units would show one row's value", best)
+    if isinstance(node, Histogram):
+        rows = "count them: SELECT bin, COUNT(*) … GROUP BY bin"
+        source.refuse(node, "released_only", "HISTOGRAM is computed across units alone", rows)
     source.refuse(
         node,
         "mode" if type(node) is exp.Mode else "aggregate",

@@ -19,7 +19,7 @@ from dpsql.analysis.bounds import conditions
 from dpsql.analysis.stability import PublicFacts
 from dpsql.catalog import Catalog
 from dpsql.errors import DataError
-from dpsql.plan.expr import Column, Expr, Released, Scalar
+from dpsql.plan.expr import Column, Expr, Released
 from dpsql.plan.nodes import (
     Aggregation,
     Grouped,
@@ -38,9 +38,11 @@ from dpsql.policy import fold
 from dpsql.sql.aggregate_filter import counted_if
 from dpsql.sql.correlated import correlated
 from dpsql.sql.derived import answer, common_tables, facts_of, put_together, set_operation, values
+from dpsql.sql.dialect import Histogram
 from dpsql.sql.ends import asked_of, asks_for_ends, end_of, which_end
 from dpsql.sql.grouping import Grouping, aggregates
 from dpsql.sql.grouping_sets import Sets, grouping_sets
+from dpsql.sql.histograms import histogram
 from dpsql.sql.instead import unsupported
 from dpsql.sql.mean_moment import mean_moment
 from dpsql.sql.modes import mode
@@ -229,7 +231,7 @@ class _Releasing(Grouping):
     """The outermost SELECT, on its way over the release boundary."""
 
     aggregations: list[Aggregation] = field(default_factory=list)
-    modes: list[Scalar] = field(default_factory=list)
+    modes: list[Expr] = field(default_factory=list)
 
     def plan(self) -> Post:
         """The release with what is done with it."""
@@ -296,6 +298,9 @@ class _Releasing(Grouping):
         """An aggregate of the released table, or what is computed of several."""
         if type(node) is exp.Mode:
             self.modes.append(mode(node, self))
+            return self.modes[-1]
+        if type(node) is Histogram:
+            self.modes.append(histogram(node, self))
             return self.modes[-1]
         if type(node) in RANKED:
             ranks = asked(self.source, self.scope.scalars, node)

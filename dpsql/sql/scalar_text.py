@@ -7,12 +7,13 @@ constants and other written expressions, so no text of the user's reaches the en
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Callable, Iterator
 
 from dpsql.aggregates.over import OVER
 from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal, Order, Released, Scalar, Windowed
-from dpsql.plan.types import Type, Value
+from dpsql.plan.types import Pairs, Type, Value
 from dpsql.plan.words import frame_text
 
 NAN = "CAST('NaN' AS DOUBLE)"
@@ -29,7 +30,7 @@ def identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def constant(value: Value) -> str:
+def constant(value: Value | Pairs) -> str:
     """A constant of exactly the engine type that its plan type stands for.
 
     >>> constant(3), constant(0.5), constant("it's")
@@ -42,12 +43,16 @@ def constant(value: Value) -> str:
             return "TRUE" if value else "FALSE"
         case int():
             return f"CAST({value} AS BIGINT)"
+        case float() if math.isinf(value):
+            return f"CAST('{value}' AS DOUBLE)"
         case float():
             text = repr(value)
             text = text if "e" in text else f"{text}e0"
             return f"({text})" if value < 0 else text
         case str():
             return "'" + value.replace("'", "''") + "'"
+        case tuple():
+            return f"MAP_FROM_ENTRIES([{', '.join(f'({constant(key)}, {constant(n)})' for key, n in value)}])"
         case dt.datetime():
             return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
         case dt.date():
@@ -55,8 +60,8 @@ def constant(value: Value) -> str:
 
 
 def cast(text: str, kind: Type) -> str:
-    """The SQL of a value as one of a type; what is always NULL has none."""
-    return text if kind is Type.NULL else f"CAST({text} AS {kind.value})"
+    """The SQL of a value as one of a type; what is always NULL has none, and a list says its own."""
+    return text if kind in (Type.NULL, Type.LIST) else f"CAST({text} AS {kind.value})"
 
 
 def column(name: Column) -> str:

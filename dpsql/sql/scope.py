@@ -86,8 +86,9 @@ class Context:
                 self.source.refuse(
                     node,
                     "list",
-                    "a list of values is an output of the outermost SELECT alone",
-                    "ask for each value by itself, QUANTILE_CONT(x, 0.25) AS low: together they cost the same",
+                    "a list or map of values is an output of the outermost SELECT alone",
+                    "ask for each value by itself, QUANTILE_CONT(x, 0.25) AS low, which together cost the same; "
+                    "or for each bin as a row, SELECT bin, COUNT(*) … GROUP BY bin",
                 )
 
     def renamed(self, node: exp.Expr, source: nodes.Source, names: Sequence[str]) -> nodes.Source:

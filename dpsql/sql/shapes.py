@@ -114,7 +114,6 @@ REFUSED: Mapping[str, tuple[str, str | None]] = {
         (_LIST, "write SPLIT_PART(s, 'separator', 1)"),
     ),
     "regexp_extract_all": (_LIST, "write REGEXP_EXTRACT(s, 'pattern', group)"),
-    "histogram": (_LIST, "write SELECT FLOOR(x / 10) * 10 AS bin, COUNT(*) … GROUP BY bin, a row for each bin"),
     "fmod": ("a number would be written out twice at each level", "write x % y"),
     "fdiv": ("a number would be written out twice at each level", "write FLOOR(x / y)"),
     "divide": ("it means // and not /", "write x // y"),

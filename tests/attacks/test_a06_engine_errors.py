@@ -150,7 +150,7 @@ def test_an_open_transaction_of_the_owner_is_left_as_it_is() -> None:
     database.execute("BEGIN; DELETE FROM people")
     assert len(connection.query(SQL)) == 1
     with pytest.raises(dpsql.QueryRejected):
-        connection.query("SELECT HISTOGRAM(age) FROM people")
+        connection.query("SELECT HISTOGRAM(cost) FROM people")
     assert database.execute("SELECT COUNT(*) FROM people").fetchone() == (0,)
     database.execute("ROLLBACK")
     assert database.execute("SELECT COUNT(*) FROM people").fetchone() == (1,)

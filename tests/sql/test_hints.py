@@ -20,7 +20,8 @@ WORDS = {
     "SELECT plan, MODE(region) FROM visits GROUP BY plan": ("MODE is of all rows", "GROUP BY k, x"),
     "SELECT ARG_MAX(plan, cost) FROM visits": ("would show one row's value", "ORDER BY SUM(x) DESC LIMIT 1"),
     "SELECT STRING_AGG(plan) FROM visits": ("is not supported", "SELECT x, COUNT(*) … GROUP BY x"),
-    "SELECT HISTOGRAM(age) FROM visits": ("histogram is not possible", "FLOOR(x / 10) * 10 AS bin"),
+    "SELECT HISTOGRAM(cost) FROM visits": ("values, that are public", "name bins, HISTOGRAM(x, [10, 20])"),
+    "SELECT plan, HISTOGRAM(cost, [9]) FROM visits GROUP BY plan": ("is of all rows", "GROUP BY k, bin"),
     "SELECT SUM(weight * 2 + 1) FROM visits": ("((weight * 2) + 1) has no bounds", "LEAST"),
 }
 

@@ -1,0 +1,138 @@
+"""HISTOGRAM(x, [b1, b2, …]) and HISTOGRAM(x) of all units: how many rows each bin has, as one map.
+
+Claim: it is the plan of SELECT bin, COUNT(*) … GROUP BY bin over bins that are all public, without NULLs, as private as
+that, and charged as one release of the statement.
+Why: what is made here is that query's release, which all that follows analyses, prices and verifies like any other;
+the map that is put together of its rows stands in the statement as a scalar subquery's value does.
+Source: Dwork, McSherry, Nissim, Smith 2006, section 3.2 (histograms).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from sqlglot import exp
+
+from dpsql.analysis.analyse import analyse
+from dpsql.analysis.bounds import conditions, interval
+from dpsql.plan.expr import Call, Column, Expr, Function, Literal, Released, Scalar
+from dpsql.plan.interval import position
+from dpsql.plan.nodes import Aggregation, Key, Output, Post, Release
+from dpsql.plan.types import Type, Value
+from dpsql.sql.constants import moment
+from dpsql.sql.dialect import Histogram
+from dpsql.sql.grouping import Grouping
+from dpsql.sql.joins import filtered
+
+MOST_BINS = 300
+GREATEST: dict[Type, Value] = {
+    Type.INTEGER: 2**63 - 1,
+    Type.DOUBLE: math.inf,
+    Type.DATE: dt.date.max,
+    Type.TIMESTAMP: dt.datetime.max,  # noqa: DTZ901  (SQL timestamps have no zone)
+}
+"""What the bin above all boundaries is called, as in DuckDB."""
+_MAP = Function(
+    "map",
+    "MAP {x: n, …}",
+    lambda _: Type.LIST,
+    "MAP(LIST({0} ORDER BY {0}), LIST({1} ORDER BY {0}))",
+    "no value is computed, and no key comes twice",
+)
+"""All rows of a released table, as one value: it is the one output of a query over one."""
+_GROUPED = "count them: SELECT k, bin, COUNT(*) … GROUP BY k, bin"
+
+
+def histogram(node: Histogram, over: Grouping) -> Scalar:
+    """The map of a HISTOGRAM over the rows of a SELECT.
+
+    Raises QueryRejected beside group keys, for bins that are no increasing constants of the argument's type, without
+    bins for values that are not public, and where rare ones are hidden.
+    """
+    text, scalars = over.source, over.scope.scalars
+    argument, bins = text.take(node, "this", "expression")
+    if argument is None:
+        text.refuse(node, "syntax", "HISTOGRAM(x, [b1, b2, …]): x is missing")
+    if type(argument) is exp.Distinct:
+        text.refuse(node, "distinct", "HISTOGRAM(DISTINCT …) is not supported")
+    if argument.find(exp.Query):
+        text.refuse(
+            argument, "subquery", "HISTOGRAM takes one column or expression, without a subquery", _GROUPED
+        )
+    value = over.argument(argument)
+    if over.keys or over.select.args.get("group"):
+        text.refuse(node, "group_by", "HISTOGRAM is of all rows, and not of each group", _GROUPED)
+    there = scalars.call(argument, "not", scalars.call(argument, "is_null", value))
+    if value.type is Type.DOUBLE:
+        number = scalars.call(argument, "not", scalars.call(argument, "isnan", value))
+        there = scalars.call(argument, "and", there, number)
+    ends = None if bins is None else [*_ends(over, node, bins, value)]
+    key = Key("k0", value if ends is None else _bin(over, node, value, ends))
+    rows = Aggregation("a0", "count_rows", None, Type.INTEGER)
+    release = Release(filtered(over.input, [there]), (key,), (rows,), over.scope.context.max_groups)
+    analysis = None if value.type is Type.NULL else analyse(release, over.scope.context.facts, replace=False)
+    domains = None if analysis is None or analysis.selects else analysis.domains
+    if not 0 < len([value for value in (domains or ((),))[0] if value is not None]) <= MOST_BINS + 1:
+        text.refuse(
+            node,
+            "group_by",
+            f"HISTOGRAM is of bins, or at most {MOST_BINS} values, that are public, none of them hidden for being rare",
+            "name bins, HISTOGRAM(x, [10, 20]); or let the policy list the values; or SELECT x, COUNT(*) … GROUP BY x",
+        )
+    shown = Call(_MAP, (Released(key.name, key.expr.type), Released(rows.name, rows.type)), Type.LIST)
+    # Of a computed day the domain may hold NULL, which is no key of a map.
+    keyed = scalars.call(node, "not", scalars.call(node, "is_null", Released(key.name, key.expr.type)))
+    return Scalar(Post(release, (Output("histogram", shown),), having=keyed), Type.LIST)
+
+
+def _bin(over: Grouping, node: exp.Expr, value: Expr, ends: Sequence[Value]) -> Expr:
+    """The end of a row's bin: the first that the value does not pass."""
+    scalars, parts = over.scope.scalars, []
+    # Of one bin too: a constant is no key.
+    for end in (Literal(end, value.type) for end in ends[:-1] or ends):
+        parts += [scalars.call(node, "le", value, end), end]
+    return scalars.call(node, "case", *parts, Literal(ends[-1], value.type))
+
+
+def _ends(over: Grouping, node: Histogram, bins: exp.Expr, value: Expr) -> Iterator[Value]:
+    """The upper ends of all bins: those of the query, and the greatest value of the type if one may lie above."""
+    text = over.source
+    if value.type not in GREATEST:
+        text.refuse(node, "type", f"HISTOGRAM has bins of numbers, dates and moments, not of {value.type}")
+    items = text.take(bins, "expressions")[0] if type(bins) is exp.Array else ()
+    if not items:
+        text.refuse(node, "syntax", "HISTOGRAM takes a list of constants", "HISTOGRAM(x, [10, 20])")
+    if len(items) > MOST_BINS:
+        text.refuse(node, "too_long", f"HISTOGRAM takes at most {MOST_BINS} bins")
+    ends = [_end(over, item, value.type) for item in items]
+    places = [position(end) for end in ends]
+    above = position(GREATEST[value.type])
+    ordered = all(a is not None and b is not None and a < b for a, b in pairwise(places))
+    if not ordered or places[-1] is None or (above is not None and not places[-1] < above):
+        text.refuse(bins, "constant", "the bins' ends are finite, and each is greater than the one before")
+    yield from ends
+    most = interval(value, conditions(over.input)).high
+    exact = value.type is not Type.DOUBLE or (isinstance(value, Column) and value.facts.stored)
+    if not exact or most is None or most > places[-1]:
+        yield GREATEST[value.type]
+
+
+def _end(over: Grouping, node: exp.Expr, kind: Type) -> Value:
+    """The end of a bin as a value of the type."""
+    found = over.scope.scalars.lower(node)
+    value = found.value if isinstance(found, Literal) else None
+    if kind.temporal and isinstance(value, str):
+        return moment(over.source, node, kind, value).value
+    if kind is Type.TIMESTAMP and type(value) is dt.date:
+        return dt.datetime.combine(value, dt.time())
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind is Type.DOUBLE and number:
+        return float(value) + 0.0  # type: ignore[arg-type]  # one sign for zero
+    if kind is Type.INTEGER and number and math.isfinite(value) and value == int(value):  # type: ignore[arg-type]
+        return int(value)  # type: ignore[arg-type]
+    if type(value) is not (dt.date if kind is Type.DATE else dt.datetime):
+        over.source.refuse(node, "constant", f"the end of a bin is a constant {kind} here")
+    return value
