@@ -126,6 +126,16 @@ def test_json_holds_rows_and_receipt() -> None:
     assert data["receipt"]["query"] == "q"
 
 
+def test_a_map_is_written_with_its_keys_as_texts() -> None:
+    """A table shows no count below zero; JSON, and a cell of CSV, hold an object with the counts as they are."""
+    answer = result({"h": "MAP(DATE, BIGINT)"}, [({dt.date(2024, 1, 2): 1234, dt.date.max: -3},)])
+    assert written(answer, Format.TABLE, View()).splitlines()[-1] == "{2024-01-02: 1,234, 9999-12-31: 0}"
+    counts = {"2024-01-02": 1234, "9999-12-31": -3}
+    assert json.loads(written(answer, Format.JSON, View()))["rows"] == [{"h": counts}]
+    _, (cell,) = csv.reader(io.StringIO(written(answer, Format.CSV, View())))
+    assert json.loads(cell) == counts
+
+
 def test_equal_names_are_numbered() -> None:
     """No column is lost to another of its name."""
     answer = Result(
