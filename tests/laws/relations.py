@@ -246,7 +246,8 @@ class Relations:
         keys: list[Expr] = [drawn.one(identifying)] if identifying else []
         if not keys or self.draw(HALF):
             key = drawn.expression(drawn.kind())
-            keys.append(key if any(columns(key)) and key not in keys else drawn.one(read))
+            key = key if any(columns(key)) else drawn.one(read)
+            keys += [key] if key not in keys else []
         if private and not identifying:
             return project(relation, alias, [("c0", keys[0])])
         name = self.context.fresh(exp.null())
