@@ -24,8 +24,8 @@ FAULTS = (
     Fault(
         "functions-of-other-dialects-pass",
         "sql/dialect.py",
-        "for name, build in DuckDBParser.FUNCTIONS.items() if name in _AGGREGATES\n",
-        "for name, build in DuckDBParser.FUNCTIONS.items()\n",
+        "for name, build in DuckDBParser.FUNCTIONS.items() if name in _AGGREGATES}",
+        "for name, build in DuckDBParser.FUNCTIONS.items()}",
         "the parser rewrites a call before its arguments are read",
         "tests/sql/test_fixtures.py::test_meaning[functions_text: Numbers, dates and booleans are joined as text]",
     ),
