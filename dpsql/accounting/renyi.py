@@ -15,10 +15,10 @@ from dpsql.accounting.enclosure import exp_minus_down, exp_minus_up, ln_down, ln
 from dpsql.accounting.events import Approximate, BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.errors import LossError, NotSupportedError
 
-_SMALLEST, _LARGEST = -16.0, 24.0
+_SMALLEST, _STEP, _PLACES = -16.0, 0.125, 321
 """Logarithms of α-1 between which the best order is looked for."""
-_COARSE, _STEPS = 80, 16
-"""Places that are tried, and thirds that are cut off around the best: the curve is flat where it is lowest."""
+_FINER = 5
+"""How often it is looked for nearer by."""
 
 
 def fixed_epsilon(events: Iterable[Event], delta: Fraction) -> Fraction:
@@ -51,7 +51,7 @@ def fixed_epsilon(events: Iterable[Event], delta: Fraction) -> Fraction:
         curve = sum((count * _divergence(event, x) for event, count in counts.items()), Fraction(0))
         return curve + ln_up(x) - (ln_down(left) + (1 + x) * ln_down(1 + x)) / x
 
-    best = max(epsilon_by(_lowest(epsilon_by)), Fraction(0))
+    best = max(_least(epsilon_by), Fraction(0))
     return best if simple is None else min(best, simple)
 
 
@@ -103,15 +103,11 @@ def _of_response(epsilon: Fraction, x: Fraction) -> Fraction:
     return min(epsilon, epsilon + ln_up(ratio) / x)
 
 
-def _lowest(of: Callable[[float], Fraction]) -> float:
-    """About where a function of few valleys is lowest."""
-    places = [_SMALLEST + (_LARGEST - _SMALLEST) * step / _COARSE for step in range(_COARSE + 1)]
-    middle = min(places, key=of)
-    low, high = middle - 1, middle + 1
-    for _ in range(_STEPS):
-        third = (high - low) / 3
-        if of(low + third) <= of(high - third):
-            high -= third
-        else:
-            low += third
-    return (low + high) / 2
+def _least(of: Callable[[float], Fraction]) -> Fraction:
+    """About the least value of a function of few valleys, and no less than it."""
+    step, places = _STEP, [_SMALLEST + _STEP * place for place in range(_PLACES)]
+    values = {place: of(place) for place in places}
+    for _ in range(_FINER):
+        middle, step = min(values, key=values.__getitem__), step / 5
+        values |= {near: of(near) for near in (middle + step * place for place in (-4, -2, 2, 4))}
+    return min(values.values())
