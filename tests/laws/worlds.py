@@ -113,7 +113,7 @@ class World:
     _seen: dict[tuple[str, Database], Statistics] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.connection = duckdb.connect()
+        self.connection = duckdb.connect(config={"threads": 1})
         columns = ", ".join(filter(None, (_TYPES, self.extra)))
         self.connection.execute(f"CREATE TABLE t ({columns}); {_PUBLIC}")
         rules = load(self.rules)

@@ -238,7 +238,7 @@ FAULTS = (
         "return self.grouped and (self.domains is None or self.bound.min_frequency > 1)",
         "return self.grouped and self.domains is None",
         "a declared key is shown however few units have it",
-        "tests/attacks/test_a11_secret_keys.py::test_a_small_department_is_never_shown",
+        "tests/attacks/test_a21_small_groups.py::test_below_the_minimum_frequency_nothing_is_shown",
     ),
     Fault(
         "null-is-no-key",

@@ -261,4 +261,12 @@ FAULTS = (
         "a short text keeps the parser busy for years",
         "tests/sql/test_fixtures.py::test_refusal[refused_length: Joins whose conditions are not said]",
     ),
+    Fault(
+        "simulated-ends-less-certain",
+        "uncertainty.py",
+        "simulated_intervals(plan, table, of, rows, CONFIDENCE)",
+        "simulated_intervals(plan, table, of, rows, 0.5)",
+        "ends of ratios in SQL hold half of the time",
+        "tests/sql/test_interval_ends.py::test_what_is_computed_of_a_row_has_the_ends_of_the_result",
+    ),
 )
