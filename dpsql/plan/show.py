@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from enum import Enum
-from functools import lru_cache
 
 from dpsql.plan.expr import Function
 from dpsql.plan.nodes import Post
@@ -29,7 +28,6 @@ def canonical(part: object) -> str:
     return f"{kind.__name__}:{part!r}"
 
 
-@lru_cache(maxsize=4)
 def digest(post: Post) -> str:
     """The SHA-256 of a plan, in hexadecimal."""
     return hashlib.sha256(canonical(post).encode()).hexdigest()

@@ -242,6 +242,16 @@ def asked(connection: Connection, sql: str, values: str = "[]") -> Prepared:
     return prepare(connection, sql, eval(values)[: sql.count("?")])
 
 
+@pytest.mark.parametrize(("one", "other"), [("[0.0]", "[-0.0]"), ("[2.0]", "[2]")])
+def test_a_digest_is_of_the_plan_alone(visits: Connection, one: str, other: str) -> None:
+    """Plans with constants that Python takes for equal have digests of their own, whichever is asked first."""
+    first, second, again = (
+        digest(asked(visits, "SELECT COUNT(*) / ? AS n FROM visits", values).post)
+        for values in (one, other, one)
+    )
+    assert first == again != second
+
+
 @pytest.mark.parametrize(("one", "other", "values"), pairs(SPELLINGS))
 def test_spellings(visits: Connection, one: str, other: str, values: str) -> None:
     """Two spellings of a query are one plan with one digest and one statement; their texts are not."""
