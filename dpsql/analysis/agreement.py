@@ -32,7 +32,6 @@ from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.blocks import Block
 from dpsql.analysis.choose import Measured
 from dpsql.analysis.domains import Domain
-from dpsql.analysis.stability import constant_keys
 from dpsql.mechanisms import Mechanism, Projected
 from dpsql.mechanisms.projected import steps_of
 from dpsql.plan.expr import Expr
@@ -206,7 +205,7 @@ def _adds(analysis: Analysis, block: Block) -> bool:
     if not moments:
         return False  # what was kept for more than is read now does not say what its cells are
     bound = analysis.bound
-    whole = not bound.limited or constant_keys(analysis.release)
+    whole = not bound.limited or bound.constant
     if Moment.UNITS in moments and bound.groups > 1:
         return False
     return moments <= _ADDED | {Moment.UNITS} and (whole or moments == {Moment.UNITS})

@@ -61,13 +61,15 @@ class Bound:
     """What one privacy unit can contribute to a release, as the engine enforces it.
 
     At most `rows` rows in all, in at most `groups` groups. `limited` says that the number of groups
-    has to be enforced for itself, because neither the rows nor the keys bound it as tightly.
+    has to be enforced for itself, because neither the rows nor the keys bound it as tightly;
+    `constant`, that all rows of a unit are in one group, by what the owner has declared.
     `per_unit` is false where each row is a unit of its own, so that nothing needs to be enforced.
     """
 
     rows: int
     groups: int
     limited: bool
+    constant: bool
     per_unit: bool
     min_frequency: int
 
@@ -166,14 +168,15 @@ def bound(release: Release, domain_size: int | None, facts: PublicFacts) -> Boun
             hint="join on a key that is unique in the public table, or lower rows_per_unit",
         )
     proven = min(rows, domain_size or rows) if release.keys else 1
-    constant = 1 if constant_keys(release) else None
+    constant = constant_keys(release, facts)
     declared = [scan.contribution for scan in tables if scan.contribution is not None]
     groups = [known.groups for known in declared]
-    stated = min(filter(None, (constant, *groups, release.max_groups)), default=proven)
+    stated = min(filter(None, (int(constant), *groups, release.max_groups)), default=proven)
     return Bound(
         rows=rows,
         groups=min(proven, stated),
         limited=stated < proven,
+        constant=constant,
         per_unit=rows > 1
         or _computed(release.input)
         or any(scan.unit.kind is UnitKind.COLUMN for scan in tables),
@@ -190,21 +193,48 @@ def _computed(relation: Relation) -> bool:
             return any(map(_computed, inputs(relation)))
 
 
-def constant_keys(release: Release) -> bool:
+def constant_keys(release: Release, facts: PublicFacts) -> bool:
     """Whether all rows of a unit go to one group, by what the owner has declared.
 
     The declaration is not trusted: the engine lets one group of each unit count.
     """
-    constant = {
+    alone = _constant(release.input, facts)
+    declared = {
         scan.alias: scan.contribution.constant
         for scan in sources(release.input)
         if isinstance(scan, Scan) and scan.contribution is not None
     }
     return all(
-        column.facts.is_unit or fold(column.name) in constant.get(column.source, ())
+        column.facts.is_unit or column.source in alone or fold(column.name) in declared.get(column.source, ())
         for key in release.keys
         for column in columns(key.expr)
     )
+
+
+def _constant(relation: Relation, facts: PublicFacts) -> frozenset[str]:
+    """The sources whose columns are the same in all rows of a unit, if its tables keep to their bounds.
+
+    These are such as have one row of a unit, and public ones of which that finds one row. A private source that a
+    LEFT JOIN may find for some rows of a unit alone is none of them.
+    """
+    match relation:
+        case Filter() | Matching():
+            return _constant(relation.input, facts)
+        case Join(left=left, right=right):
+            found = _constant(left, facts)
+            asked = (*(ours for ours, _ in relation.on), *(() if relation.also is None else (relation.also,)))
+            if is_private(right):
+                alone = relation.kind is JoinKind.INNER and most_rows(right, facts) == 1
+            else:
+                read = {column.source for expr in asked for column in columns(expr)}
+                alone = read <= found | {right.alias} and (
+                    is_answered(right) or facts.multiplicity(relation) <= 1
+                )
+            return found | {right.alias} if alone else found
+        case Scan() | Grouped() | Project() | SetOperation() if is_private(relation):
+            return frozenset({relation.alias} if most_rows(relation, facts) == 1 else ())
+        case _:
+            return frozenset()
 
 
 def describe(relation: Relation, facts: PublicFacts) -> str:

@@ -11,6 +11,9 @@ from laws.worlds import World, policy
 import dpsql
 from dpsql.analysis.stability import Bound
 
+_COUNTED = "t JOIN (SELECT u, COUNT(*) AS n FROM t GROUP BY u) AS c ON t.u = c.u"
+_NAMES = "(VALUES (1, 'one'), (2, 'two')) AS l(m, name)"
+
 
 def bound(sql: str, max_groups: int | None = None, **rules: Any) -> Bound:
     """The contribution bound of a query over the tiny schema."""
@@ -45,6 +48,40 @@ def bound(sql: str, max_groups: int | None = None, **rules: Any) -> Bound:
         ("SELECT COUNT(*) FROM (SELECT DISTINCT u, k FROM t)", {"rows": 20}, 3, 1, False),
         ("SELECT COUNT(*) FROM t JOIN p ON t.k = p.k", {"rows": 3}, 6, 1, False),
         ("SELECT COUNT(*) FROM t JOIN p a ON t.k = a.k JOIN p b ON t.k = b.k", {"rows": 1}, 4, 1, False),
+        # what one row of a unit says, and what is looked up for that, is one key of the unit
+        ("SELECT COUNT(*) FROM t JOIN p ON t.k = p.k GROUP BY t.k", {"rows": 1}, 2, 1, True),
+        ("SELECT COUNT(*) FROM t JOIN p ON t.k = p.k GROUP BY p.w", {"rows": 1}, 2, 2, False),
+        (f"SELECT COUNT(*) FROM {_COUNTED} GROUP BY c.n", {"rows": 5}, 5, 1, True),
+        (f"SELECT COUNT(*) FROM {_COUNTED} GROUP BY c.n, k", {"rows": 5}, 5, 5, False),
+        (
+            f"SELECT COUNT(*) FROM {_COUNTED} JOIN {_NAMES} ON c.n = l.m GROUP BY name",
+            {"rows": 5},
+            5,
+            1,
+            True,
+        ),
+        (
+            f"SELECT COUNT(*) FROM {_COUNTED} LEFT JOIN {_NAMES} ON c.n = l.m GROUP BY name",
+            {"rows": 5},
+            5,
+            1,
+            True,
+        ),
+        (f"SELECT COUNT(*) FROM {_COUNTED} JOIN {_NAMES} ON i = l.m GROUP BY name", {"rows": 5}, 5, 2, False),
+        (
+            f"SELECT COUNT(*) FROM {_COUNTED} LEFT JOIN {_NAMES} ON c.n = l.m AND i > 2 GROUP BY name",
+            {"rows": 5},
+            5,
+            5,
+            False,
+        ),
+        (
+            f"SELECT COUNT(*) FROM {_COUNTED.replace('JOIN', 'LEFT JOIN')} GROUP BY c.n",
+            {"rows": 5},
+            5,
+            5,
+            False,
+        ),
     ],
 )
 def test_bounds(sql: str, rules: dict[str, Any], rows: int, groups: int, limited: bool) -> None:

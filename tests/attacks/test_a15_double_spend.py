@@ -70,10 +70,11 @@ def finish(crowd: Sequence[BaseProcess]) -> None:
 def test_sixteen_processes_spend_exactly_the_budget(tmp_path: Path, *, inherited: bool) -> None:
     """Forked copies of one ledger, and a fresh ledger in each process, admit 32 charges of 1/32 together."""
     path, budgets = tmp_path / "a.ledger", {"visits": PURE}
-    ledger = open_ledger(path, budgets)
+    ledger, meet = open_ledger(path, budgets), FORK.Barrier(PROCESSES)
 
     def worker(number: int) -> int:
         mine = ledger if inherited else open_ledger(path, budgets)
+        meet.wait(HANGS)  # or else the first may be done before the last has begun
         return spend_all(mine, {"visits": Pure(Fraction(1, 32))}, f"analyst {number}")
 
     assert sum(race(worker)) == 32

@@ -153,6 +153,16 @@ CASES = [
     ),
     Case("SELECT k, COUNT(*) FROM t GROUP BY k", ("k",), {"rows": 3, "groups": 2}, max_groups=1, tight=False),
     Case("SELECT k, SUM(x), COUNT(DISTINCT u) FROM t GROUP BY k", ("k", "x"), {"partition": True}),
+    # a key that is one for a unit
+    *(
+        Case(
+            f"SELECT n, {what} FROM t JOIN (SELECT u, MAX(i) AS n FROM t GROUP BY u) AS c ON t.u = c.u GROUP BY n",
+            ("i", "x"),
+            {"rows": 3},
+            tight=False,
+        )
+        for what in ("COUNT(*)", "SUM(x), COUNT(DISTINCT t.u)")
+    ),
     # values, beside rows that count otherwise
     Case("SELECT k, COUNT(DISTINCT x), SUM(x) FROM t GROUP BY k", ("k", "x")),
     Case("SELECT k, COUNT(DISTINCT s), COUNT(*) FROM t GROUP BY k", ("k", "s"), {"domain": False}),

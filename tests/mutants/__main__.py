@@ -58,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         trials = tried(copies, faults)
     console.print(told(trials))
     bad = [trial for trial in trials if trial.verdict is not Verdict.CAUGHT]
+    for trial in bad:  # again, where the end of a long output is all that is kept
+        console.print(f"{trial.fault.name} {trial.verdict.value}: {trial.said}", markup=False)
     console.print(f"{len(trials)} faults, {len(bad)} not caught, {time.monotonic() - begun:.0f} s")
     return 1 if bad else 0
 

@@ -88,8 +88,7 @@ class Workshop:
         process = subprocess.Popen(
             [sys.executable, Path("tests", "mutants", "warm.py")],
             cwd=root,
-            # Threads of numpy's would not live on in what is forked.
-            env=kept | {"COLUMNS": "1000", "PYTHONIOENCODING": "utf-8", "OPENBLAS_NUM_THREADS": "1"},
+            env=kept | _SET,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -156,6 +155,12 @@ class Workshop:
 
 _UNSET = frozenset({"PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"})
 """What would lead the tests elsewhere, or make each of them compile the project anew."""
+_SET = {
+    "COLUMNS": "1000",
+    "PYTHONIOENCODING": "utf-8",
+    "PYTHONHASHSEED": "0",  # sets in one order each time
+    "OPENBLAS_NUM_THREADS": "1",  # threads would not live on in what is forked
+}
 
 
 def shares(tests: Sequence[str], number: int) -> list[list[str]]:
