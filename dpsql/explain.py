@@ -155,7 +155,8 @@ def _domain(part: PreparedRelease, index: int) -> str:
         return f"{known}, all released"
     if isinstance(chosen, KeyTosses):
         return f"{known}; a group of {_many(chosen.half, 'unit')} is shown half of the time, a smaller one less often"
-    return f"{known}; a group is shown if its noisy count is at least {math.ceil(chosen.count)}"
+    learnt = " where the clamp is as expected" * (part.plan.blocks[chosen.block].clamp is not None)
+    return f"{known}; a group is shown if its noisy count is at least {math.ceil(chosen.count)}{learnt}"
 
 
 def _tree(engine: Engine, prepared: Prepared, relation: Relation, indent: str) -> Iterator[str]:
@@ -254,7 +255,7 @@ def _blocks(plan: Measured, shown: Measured) -> Iterator[str]:
 def _clamp(plan: Measured, clamp: Clamp) -> str:
     if clamp.total is None:
         return (
-            f"rows of a unit in a group: at most {clamp.most:,}, declared or derived; "
+            f"{clamp.amount.value}: at most {clamp.most:,}, declared or derived; "
             f"learnt, {clamp.mechanism.describe()}, over {len(clamp.grid)} points; expected {clamp.points[0]:,}"
         )
     lattice = plan.analysis.measures[clamp.total].lattice

@@ -282,10 +282,11 @@ def mechanisms_of(plan: Measured) -> list[dict[str, Any]]:
 
 
 def _clamp(clamp: Clamp) -> dict[str, Any]:
-    """What of a unit counts in a group, as it was chosen; before that noise is as is expected of it."""
+    """What of a unit counts, as it was chosen; before that noise is as is expected of it."""
     return {
         "choice": clamp.mechanism.describe(),
-        "of": "a unit's rows" if clamp.total is None else f"a unit's total of x{clamp.total}",
+        "of": f"a unit's {clamp.amount.name.lower()}"
+        + ("" if clamp.total is None else f" of x{clamp.total}"),
         "points": len(clamp.grid),
         "most": str(clamp.most),
         "chosen": [str(sign * point) for sign, point in zip(clamp.signs, clamp.points, strict=True)]

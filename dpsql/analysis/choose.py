@@ -14,7 +14,7 @@ from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.best import Best, best
 from dpsql.analysis.blocks import ROWS, UNITS, Block, Statistic
 from dpsql.analysis.clamps import Clamp
-from dpsql.analysis.keys import KeyTosses, key_tosses
+from dpsql.analysis.keys import KeySelection, KeyTosses, key_tosses
 from dpsql.analysis.layouts import layouts
 from dpsql.analysis.price import Price
 from dpsql.analysis.ranks import Ranked
@@ -68,31 +68,6 @@ class MeasuredBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class KeySelection:
-    """Which groups are shown: those where these noisy cells of a block add up to `threshold` or more.
-
-    A unit of the count is `scale` steps; a group of fewer than `min_frequency` units is never shown.
-    """
-
-    block: int
-    cells: tuple[int, ...]
-    scale: int
-    threshold: int
-    delta: Fraction
-    min_frequency: int
-
-    @property
-    def count(self) -> Fraction:
-        """The threshold as a number of units or rows."""
-        return Fraction(self.threshold, self.scale)
-
-    @property
-    def half(self) -> int:
-        """The fewest units of a group that is shown half of the time or more."""
-        return max(self.min_frequency, math.ceil(self.count))
-
-
-@dataclass(frozen=True, slots=True)
 class Candidate:
     """A way to answer that costs the same: `score` is the mean log of the predicted errors."""
 
@@ -119,7 +94,16 @@ class Measured:
             measured if measured.clamp is None else measured.at(clamps[measured.clamp], self.analysis)
             for measured in self.blocks
         )
-        return replace(self, blocks=blocks, clamps=clamps)
+        held = replace(self, blocks=blocks, clamps=clamps)
+        chosen = self.threshold
+        if chosen is None or self.blocks[chosen.block].clamp is None:
+            return held
+        return replace(held, selection=chosen.at(blocks[chosen.block].mechanism, held.groups(chosen.block)))
+
+    def groups(self, block: int) -> int:
+        """The most groups that one unit counts in, in the statistics of a block."""
+        place = self.blocks[block].clamp
+        return self.analysis.bound.groups if place is None else self.clamps[place].groups(self.analysis)
 
     @property
     def threshold(self) -> KeySelection | None:
@@ -378,7 +362,8 @@ def _with_selection(
     most δ/G, so any of the at most G groups of that unit with probability at most δ.
     Why: below `min_frequency` units a group is never shown, and at exactly as many its noise must make
     up the rest of the threshold; a union bound over the groups does the rest. What is shown besides
-    is as close as the noise makes it, given that δ is far below the loss of the counts themselves.
+    is as close as the noise makes it, given that δ is far below the loss of the counts themselves. Where
+    the groups of a unit are clamped, G is what was chosen: in a group beyond those it is no unit at all.
     Source: Korolova, Kenthapadi, Mishra, Ntoulas 2009, section 4; Desfontaines et al. 2022, section 5.
     """
     analysis = plan.analysis
@@ -389,9 +374,8 @@ def _with_selection(
     index, weights = plan.source(_selecting(analysis))
     cells = tuple(at for at, weight in enumerate(weights) if weight)
     scale = int(1 / weights[cells[0]])
-    surplus = plan.blocks[index].mechanism.sum_threshold(len(cells), delta / analysis.bound.groups)
-    threshold = scale * analysis.bound.min_frequency + surplus
-    chosen = KeySelection(index, cells, scale, threshold, delta, analysis.bound.min_frequency)
+    chosen = KeySelection(index, cells, scale, 0, delta, analysis.bound.min_frequency)
+    chosen = chosen.at(plan.blocks[index].mechanism, plan.groups(index))
     noise = plan.event.events if isinstance(plan.event, Composed) else (plan.event,)
     event = Composed((*noise, Selection(delta)))
     return replace(plan, selection=chosen, event=event, candidates=candidates)

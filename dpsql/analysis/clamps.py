@@ -1,7 +1,7 @@
 """How much of a unit counts in a group, learnt from the data where it is only derived from other bounds.
 
 A *clamp* is a point of a public grid. What a unit has in a group, in rows or in lattice steps, counts up to
-that point; noise is then as for units that have no more. The point is chosen by the exponential mechanism,
+that point, or it counts in so many groups; noise is then as for units that have no more. The point is chosen by the exponential mechanism,
 and is released: the noise is that of a function of what has been released before.
 """
 
@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from fractions import Fraction
 from itertools import accumulate
 from math import isqrt
 
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
-from dpsql.analysis.blocks import ROWS, Block, Statistic
+from dpsql.analysis.blocks import ROWS, UNITS, Block, Statistic
 from dpsql.analysis.sensitivity import Moves, moves, sensitivity
+from dpsql.analysis.stability import Bound
 from dpsql.mechanisms import (
     DiscreteGaussian,
     Entropy,
@@ -36,33 +38,47 @@ OCTAVES = 14
 """The least point is the most that a unit can have, halved so many times."""
 _EXPECTED = 4
 """The part of a bound that units are expected to use, where kinds of noise are compared before any is drawn."""
-LEAST_ROWS, LEAST_ADDED = 8, 5
-"""Units with fewer rows than so many have nothing to learn: of counts, and of sums."""
+LEAST_ROWS, LEAST_ADDED, LEAST_GROUPS = 8, 5, 8
+"""Units with fewer rows, or groups, than so many have nothing to learn: of counts, of sums, and of counts of units."""
+
+
+class Amount(Enum):
+    """What of a unit is clamped: its rows in a group, its total of a measure in a group, or its groups."""
+
+    ROWS = "rows of a unit in a group"
+    TOTAL = "total of a unit in a group"
+    GROUPS = "groups of a unit"
 
 
 @dataclass(frozen=True, slots=True)
 class Clamp:
-    """A clamp on the rows of a unit in a group, or on each side of its total of one measure.
+    """A clamp on the rows of a unit in a group, on each side of its total of one measure, or on its groups.
 
-    `total` is the measure of a total; None for rows, which all `measures` share, None among them for rows of
-    any kind. `signs` are the sides that there are of a total. `grid` ends with the most that a unit can have
-    in all its groups. `chosen` are the indices of the points, side by side, empty before the release.
+    `measures` is that of a total; for rows those which share the clamp, None among them for rows of any kind;
+    None alone for groups. `signs` are the sides that there are of a total. `grid` ends with the most that a
+    unit can have in all its groups. `chosen` are the indices of the points, side by side, empty before the
+    release.
 
     Claim: the choices of both sides together have a range of `mechanism.rate` times the most groups of a
-    unit, and twice that for `replace`.
-    Why: the penalty of a point is the number of pairs of a unit and a group that have more. One more unit
-    raises those of all points by no more than its groups, none lowers any; and what it has in a group is on
-    one side.
+    unit, or of it alone for a clamp on groups, and twice that for `replace`.
+    Why: the penalty of a point is the number of pairs of a unit and a group that have more, or of units that
+    are in more groups. One more unit raises those of all points by no more than its groups, or by one; none
+    lowers any; and what it has in a group is on one side.
     Source: McSherry, Talwar 2007, Theorem 6; Dong, Durfee, Rogers 2020, section 3 (range); Durfee 2023,
     "Unbounded differentially private quantile and maximum estimation", section 5 (clamps for sums).
     """
 
-    total: int | None
+    amount: Amount
     measures: tuple[int | None, ...]
     signs: tuple[int, ...]
     grid: tuple[int, ...]
     mechanism: Exponential
     chosen: tuple[int, ...] = ()
+
+    @property
+    def total(self) -> int | None:
+        """The measure of a total, None for what is no total."""
+        return self.measures[0] if self.amount is Amount.TOTAL else None
 
     @property
     def most(self) -> int:
@@ -76,8 +92,8 @@ class Clamp:
 
     @property
     def expected(self) -> tuple[int, ...]:
-        """The points that are expected: a quarter of the rows, with values of a quarter of their bounds."""
-        usual = Fraction(self.most, _EXPECTED if self.total is None else _EXPECTED**2)
+        """The points that are expected: a quarter of the rows or groups, with values of a quarter of their bounds."""
+        usual = Fraction(self.most, _EXPECTED**2 if self.amount is Amount.TOTAL else _EXPECTED)
         index = next(index for index, point in enumerate(self.grid) if point >= usual)
         return (index,) * len(self.signs)
 
@@ -88,7 +104,11 @@ class Clamp:
 
     def range(self, analysis: Analysis) -> Fraction:
         """The range of the choices of both sides together."""
-        return self.mechanism.range(step_range(analysis))
+        return self.mechanism.range(step_range(analysis, self.amount))
+
+    def groups(self, analysis: Analysis) -> int:
+        """The most groups that a unit counts in."""
+        return self.points[0] if self.amount is Amount.GROUPS else analysis.bound.groups
 
     def choose(self, above: Sequence[Sequence[int]], entropy: Entropy) -> Clamp:
         """The clamp with a point for each side; `above` has for each point how many have more."""
@@ -96,9 +116,14 @@ class Clamp:
         return replace(self, chosen=chosen)
 
 
-def step_range(analysis: Analysis) -> int:
+def step_range(analysis: Analysis, amount: Amount) -> int:
     """How far a unit moves the penalties of two points apart at most."""
-    return analysis.bound.groups * (2 if analysis.replace else 1)
+    return (1 if amount is Amount.GROUPS else analysis.bound.groups) * (2 if analysis.replace else 1)
+
+
+def held(analysis: Analysis, clamp: Clamp) -> Bound:
+    """The bound of a unit that is in no more groups than a clamp on these says."""
+    return replace(analysis.bound, groups=clamp.groups(analysis))
 
 
 def grid(most: int) -> tuple[int, ...]:
@@ -124,10 +149,12 @@ def clamped_sensitivity(block: Block, clamp: Clamp, analysis: Analysis) -> Sensi
     l1 = min(Gτ, S) in l1 norm, and by at most the root of τ·l1 in l2 norm. For `replace` as in
     `sensitivity`: an ungrouped single cell moves by no more than the distance of the points.
     Why: in each group the norm of what a unit has is at most τ, and these add up to S at most; a sum of
-    squares of numbers up to τ is at most τ times their sum.
+    squares of numbers up to τ is at most τ times their sum. A unit of fewer groups is one of a smaller bound.
     Source: Dwork, McSherry, Nissim, Smith 2006, section 3.
     """
-    rows = clamp.total is None
+    if clamp.amount is Amount.GROUPS:
+        return sensitivity(block, held(analysis, clamp), grouped=analysis.grouped, replace=analysis.replace)
+    rows = clamp.amount is Amount.ROWS
     unit = block.contribution if rows else 1
     top = max(clamp.points) * unit
     l1 = min(analysis.bound.groups * top, clamp.most * unit)
@@ -147,11 +174,13 @@ def moves_of(block: Block, clamp: Clamp | None, analysis: Analysis) -> Moves | N
     away from what another may have; of rows it is at most as many times what one puts in.
     """
     grouped, replaced = analysis.grouped, analysis.replace
+    if clamp is not None and clamp.amount is Amount.GROUPS:
+        return moves(block, held(analysis, clamp), grouped=grouped, replace=replaced)
     moved = moves(block, analysis.bound, grouped=grouped, replace=replaced)
     if clamp is None or moved is None:
         return moved
     share, span = max(clamp.points), sum(clamp.points)
-    if clamp.total is None:
+    if clamp.amount is Amount.ROWS:
         share, span = share * block.contribution, clamp.points[0] * (block.range or 2 * block.contribution)
     return Moves.of(share, span, analysis.bound, grouped=grouped, replace=replaced)
 
@@ -186,12 +215,21 @@ def clamps_for(
 ) -> tuple[tuple[Clamp, ...], tuple[int | None, ...]]:
     """The clamps that can be learnt for a layout, and which of them each block takes, None for none.
 
-    A total that is measured alone has its own; all other statistics of rows share one on the rows of a unit.
-    Choices spend that `part` of the price for each block; `range_of` is what a part buys.
+    A total that is measured alone has its own; all other statistics of rows share one on the rows of a unit, and
+    counts of units one on its groups. Choices spend that `part` of the price for each block; `range_of` is what a part buys.
     """
     # What is proved of several arguments together is proved of rows that there are.
     able = analysis.bound.per_unit and not any(block.joint for block in blocks)
     rows = analysis.bound.rows if able else 1
+
+    def made(
+        amount: Amount, measures: tuple[int | None, ...], signs: tuple[int, ...], most: int, blocks: int
+    ) -> Clamp:
+        steps = step_range(analysis, amount)
+        return Clamp(
+            amount, measures, signs, grid(most), Exponential.calibrate(steps, range_of(part * blocks))
+        )
+
     taken: list[int | None] = [None] * len(blocks)
     found: list[Clamp] = []
     sharing = [place for place, block in enumerate(blocks) if _alone(block) is None and _counts_rows(block)]
@@ -200,16 +238,20 @@ def clamps_for(
         if measure is not None and rows >= LEAST_ADDED:
             taken[place] = len(found)
             signs, most = _sides(analysis, measure)
-            mechanism = Exponential.calibrate(step_range(analysis), range_of(part))
-            found.append(Clamp(measure, (measure,), signs, grid(most), mechanism))
+            found.append(made(Amount.TOTAL, (measure,), signs, most, 1))
     if sharing and rows >= LEAST_ROWS:
         for place in sharing:
             taken[place] = len(found)
         read = dict.fromkeys(index for place in sharing for _, index in _read(blocks[place]))
         # Those of one measure are told by themselves, others by rows of any kind.
         measures = tuple(read) if len(read) == 1 else (None, *(index for index in read if index is not None))
-        mechanism = Exponential.calibrate(step_range(analysis), range_of(part * len(sharing)))
-        found.append(Clamp(None, measures, (1,), grid(rows), mechanism))
+        found.append(made(Amount.ROWS, measures, (1,), rows, len(sharing)))
+    people = [place for place, block in enumerate(blocks) if block.by_unit]
+    groups = analysis.bound.groups if able and analysis.grouped else 1
+    if people and groups >= LEAST_GROUPS:
+        for place in people:
+            taken[place] = len(found)
+        found.append(made(Amount.GROUPS, (None,), (1,), groups, len(people)))
     return tuple(found), tuple(taken)
 
 
@@ -241,7 +283,7 @@ def _read(block: Block) -> Iterator[Statistic]:
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """What a group's units have, by the grid of a clamp: the rows of a measure, or a side of its total."""
+    """What a group's units have, by the grid of a clamp: the rows of a measure, a side of its total, or their groups."""
 
     clamp: int
     measure: int | None
@@ -263,7 +305,8 @@ class Rungs:
     """Of a group, for each interval of a grid: how many units have an amount there, and totals over these.
 
     An interval is told by its upper point. The totals are of the amount, and of rows that belong to a
-    measure also of its values and of the mean value of a unit, in whole steps.
+    measure also of its values and of the mean value of a unit, in whole steps. Of groups, the amount is the
+    place that a unit's group has among its groups, and the total is of places that begin an interval.
     """
 
     counted: tuple[tuple[int, ...], ...] = ()
@@ -296,7 +339,8 @@ def learnt(clamps: Sequence[Clamp], groups: Sequence[Sequence[Rungs]], entropy: 
     found = []
     for place, clamp in enumerate(clamps):
         sides = [index for index, ladder in enumerate(read) if ladder.clamp == place][: len(clamp.signs)]
-        above = [_above(len(clamp.grid), [group[side] for group in groups]) for side in sides]
+        tell = _passing if clamp.amount is Amount.GROUPS else _above
+        above = [tell(len(clamp.grid), [group[side] for group in groups]) for side in sides]
         found.append(clamp.choose(above, entropy))
     return tuple(found)
 
@@ -310,6 +354,15 @@ def _above(size: int, parts: Iterable[Rungs]) -> list[int]:
     return list(accumulate(reversed(at[1:])))[::-1]
 
 
+def _passing(size: int, parts: Iterable[Rungs]) -> list[int]:
+    """For each of that many points, how many units have more groups: each has one group in the place after it."""
+    at = [0] * (size + 1)
+    for part in parts:
+        for place, _, first in part.counted:
+            at[place] += first
+    return at[1:]
+
+
 def clamped(clamps: Sequence[Clamp], rungs: Sequence[Rungs]) -> dict[Statistic, int]:
     """The moments of a group in which each unit counts up to the chosen points.
 
@@ -321,6 +374,9 @@ def clamped(clamps: Sequence[Clamp], rungs: Sequence[Rungs]) -> dict[Statistic, 
         clamp = clamps[ladder.clamp]
         side = clamp.signs.index(ladder.sign)
         index, point = clamp.chosen[side], clamp.points[side]
+        if clamp.amount is Amount.GROUPS:
+            found[UNITS] = part.upto(index, 1)
+            continue
         amount = part.upto(index, 2) + point * part.beyond(index, 1)
         if clamp.total is not None:
             statistic = (Moment.TOTAL, clamp.total)

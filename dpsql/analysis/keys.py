@@ -1,13 +1,44 @@
-"""Which groups are shown where nothing but their keys is asked for, each by a toss of its own."""
+"""Which groups are shown where keys are not public: by their noisy counts, or each by a toss of its own."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.accounting.events import Composed, Event, Pure, Selection
 from dpsql.analysis.analyse import Analysis
-from dpsql.mechanisms import Entropy, PartitionSelection
+from dpsql.mechanisms import Entropy, Mechanism, PartitionSelection
+
+
+@dataclass(frozen=True, slots=True)
+class KeySelection:
+    """Which groups are shown: those where these noisy cells of a block add up to `threshold` or more.
+
+    A unit of the count is `scale` steps; a group of fewer than `min_frequency` units is never shown.
+    """
+
+    block: int
+    cells: tuple[int, ...]
+    scale: int
+    threshold: int
+    delta: Fraction
+    min_frequency: int
+
+    @property
+    def count(self) -> Fraction:
+        """The threshold as a number of units or rows."""
+        return Fraction(self.threshold, self.scale)
+
+    @property
+    def half(self) -> int:
+        """The fewest units of a group that is shown half of the time or more."""
+        return max(self.min_frequency, math.ceil(self.count))
+
+    def at(self, mechanism: Mechanism, groups: int) -> KeySelection:
+        """The threshold for cells with that noise, of units that are in so many groups."""
+        surplus = mechanism.sum_threshold(len(self.cells), self.delta / groups)
+        return replace(self, threshold=self.scale * self.min_frequency + surplus)
 
 
 @dataclass(frozen=True, slots=True)

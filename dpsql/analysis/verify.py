@@ -22,7 +22,7 @@ from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.best import Best
 from dpsql.analysis.blocks import ROWS, UNITS, Block, Cell, Statistic
 from dpsql.analysis.choose import Measured, MeasuredBlock
-from dpsql.analysis.clamps import Clamp
+from dpsql.analysis.clamps import Amount, Clamp
 from dpsql.analysis.keys import KeyTosses
 from dpsql.analysis.ranks import Ranked
 from dpsql.errors import VerificationError
@@ -83,12 +83,24 @@ def _held(plan: Measured, measured: MeasuredBlock) -> Iterator[tuple[MeasuredBlo
     if measured.clamp is None:
         yield measured, None
         return
-    clamp = plan.clamps[measured.clamp]
+    for clamp in _points(plan.clamps[measured.clamp]):
+        yield measured.at(clamp, plan.analysis), clamp
+
+
+def _each(plan: Measured, measured: MeasuredBlock) -> Iterator[Measured]:
+    """The plan as it is, or as it will be with each of the points that a block's clamp may have."""
+    if measured.clamp is None:
+        yield plan
+        return
+    for clamp in _points(plan.clamps[measured.clamp]):
+        yield plan.at(tuple(clamp if at == measured.clamp else one for at, one in enumerate(plan.clamps)))
+
+
+def _points(clamp: Clamp) -> Iterator[Clamp]:
     sides = len(clamp.signs)
     for index in range(len(clamp.grid)):
         for chosen in {(index, index)[:sides], (index, 0)[:sides], (0, index)[-sides:]}:
-            at = replace(clamp, chosen=chosen)
-            yield measured.at(at, plan.analysis), at
+            yield replace(clamp, chosen=chosen)
 
 
 def _loss(measured: MeasuredBlock, clamp: Clamp | None, analysis: Analysis) -> tuple[str, Fraction]:
@@ -111,8 +123,11 @@ def _loss(measured: MeasuredBlock, clamp: Clamp | None, analysis: Analysis) -> t
 
 
 def _sharpness(clamp: Clamp, analysis: Analysis) -> Fraction:
-    """The range of the choice of a clamp: a unit is in each of its groups above all points, or above none."""
-    came = went = analysis.bound.groups
+    """The range of the choice of a clamp: a unit is in each of its groups above all points, or above none.
+
+    Of a clamp on groups, the unit itself is.
+    """
+    came = went = 1 if clamp.amount is Amount.GROUPS else analysis.bound.groups
     steps = came + (went if analysis.replace else 0)
     return clamp.mechanism.rate * steps
 
@@ -145,7 +160,7 @@ def norms(
 
 def _norms(block: Block, analysis: Analysis, clamp: Clamp | None) -> tuple[Fraction, Fraction]:
     if block.by_unit:
-        return _unit_norms(analysis.bound.groups, analysis)
+        return _unit_norms(analysis.bound.groups if clamp is None else clamp.points[0], analysis)
     if clamp is not None and clamp.total is not None:
         top = max(clamp.points)
         shares: list[Vector] = [(0,)]
@@ -195,7 +210,8 @@ def _most_stairs(block: Block, analysis: Analysis, clamp: Clamp | None, width: i
     if block.by_value and analysis.grouped:
         # Each of a unit's values may be in a group of its own.
         return people * analysis.bound.rows * -(-block.contribution // width)
-    return people * analysis.bound.groups * stairs(share for (share,) in shares)
+    groups = clamp.points[0] if clamp is not None and block.by_unit else analysis.bound.groups
+    return people * groups * stairs(share for (share,) in shares)
 
 
 def _filled(most: int, top: int, analysis: Analysis) -> list[Fraction]:
@@ -301,19 +317,22 @@ def _verify_selection(plan: Measured, delta: Fraction) -> None:
     if isinstance(chosen, KeyTosses):
         _verify_tosses(plan.analysis, chosen, delta)
         return
-    measured = plan.blocks[chosen.block]
-    bound = plan.analysis.bound
+    measured, bound = plan.blocks[chosen.block], plan.analysis.bound
     # The cells must count units, or rows where a unit has one; then one more unit adds one `scale`.
     weights = measured.block.weights(UNITS if bound.per_unit and bound.rows > 1 else ROWS)
     scaled = tuple(Fraction(at in chosen.cells, chosen.scale) for at in range(len(measured.block.cells)))
     if weights != scaled:
         raise VerificationError("the selection does not count privacy units")
     alone = chosen.scale * max(bound.min_frequency, 1)
-    leak = (
-        Fraction(measured.mechanism.sum_tail_up(len(chosen.cells), chosen.threshold - alone)) * bound.groups
-    )
-    if leak > delta or chosen.min_frequency < bound.min_frequency:
-        raise VerificationError("a lone unit's key is shown more often than delta allows")
+    for held in _each(plan, measured):
+        noise, threshold = held.blocks[chosen.block].mechanism, held.threshold
+        clamp = None if measured.clamp is None else held.clamps[measured.clamp]
+        groups = bound.groups if clamp is None else clamp.points[0]
+        above = 0 if threshold is None else threshold.threshold - alone
+        if Fraction(noise.sum_tail_up(len(chosen.cells), above)) * groups > delta:
+            raise VerificationError("a lone unit's key is shown more often than delta allows")
+    if chosen.min_frequency < bound.min_frequency:
+        raise VerificationError("a key is shown of fewer units than the policy says")
 
 
 def _changed(analysis: Analysis) -> int:

@@ -32,14 +32,19 @@ def _excess(bound: Bound) -> str:
 
 def _ranked(analysis: Analysis, keys: Sequence[str]) -> str:
     """The groups of these units, in an order that depends on the unit's own rows alone."""
+    return (
+        f"SELECT *, ROW_NUMBER() OVER w AS place, SUM(n) OVER w AS upto FROM {CONTRIBUTION} SEMI JOIN {EXCESS} USING (u)\n"
+        f"  WINDOW w AS ({in_order(analysis, keys)} ROWS UNBOUNDED PRECEDING)"
+    )
+
+
+def in_order(analysis: Analysis, keys: Sequence[str]) -> str:
+    """The window over a unit's groups in the order in which these count."""
     by_column = private_scans(analysis.release.input)[0].unit.kind is UnitKind.COLUMN
     # Hashed twice: one hash of several values keeps traces of each, and would favour some keys.
     # A row's number is no property of the row: other rows' would change if one were removed.
     seed = ", ".join(["u", *keys] if by_column else keys)
-    return (
-        f"SELECT *, ROW_NUMBER() OVER w AS place, SUM(n) OVER w AS upto FROM {CONTRIBUTION} SEMI JOIN {EXCESS} USING (u)\n"
-        f"  WINDOW w AS (PARTITION BY u ORDER BY HASH(HASH({seed})), {', '.join(keys)} ROWS UNBOUNDED PRECEDING)"
-    )
+    return f"PARTITION BY u ORDER BY HASH(HASH({seed})), {', '.join(keys)}"
 
 
 def bounded(bound: Bound, kept: str) -> str:

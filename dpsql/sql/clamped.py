@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpsql.analysis.analyse import Analysis
-from dpsql.analysis.clamps import Clamp, Ladder
+from dpsql.analysis.clamps import Amount, Clamp, Ladder
 
 COUNTED = '"#counted"'
-"""The common table expression with one row for each pair: the keys, its rows `m`, and `c0`, `t0` and so on."""
+"""The common table expression with one row for each pair: the keys, its rows `m`, and `c0`, `t0` and so on.
+
+Where a clamp is of groups, also `g`, the place of the group among those of the unit."""
 
 
 def rungs(analysis: Analysis, keys: Sequence[str], clamp: Clamp, ladder: Ladder, name: str) -> str:
@@ -23,10 +25,10 @@ def rungs(analysis: Analysis, keys: Sequence[str], clamp: Clamp, ladder: Ladder,
 
     A rung is the index of its point, how many pairs there are, and the totals that `Rungs` tells of.
     """
-    amount, also = _amounts(analysis, clamp, ladder)
+    amount, summed = _amounts(analysis, clamp, ladder)
     place = f"{_rung(amount, clamp.grid)} AS b"
-    sums = ", ".join(f"SUM({text}) AS s{index}" for index, text in enumerate((amount, *also)))
-    found = ", ".join(f"s{index}" for index in range(1 + len(also)))
+    sums = ", ".join(f"SUM({text}) AS s{index}" for index, text in enumerate(summed))
+    found = ", ".join(f"s{index}" for index in range(len(summed)))
     by = ", ".join(keys)
     grouped = f"SELECT {', '.join([*keys, place, 'COUNT(*) AS n', sums])} FROM {COUNTED}\n  GROUP BY {', '.join([*keys, 'b'])}"
     listed = f"LIST([b::HUGEINT, n::HUGEINT, {found}] ORDER BY b) AS {name}"
@@ -34,17 +36,21 @@ def rungs(analysis: Analysis, keys: Sequence[str], clamp: Clamp, ladder: Ladder,
 
 
 def _amounts(analysis: Analysis, clamp: Clamp, ladder: Ladder) -> tuple[str, tuple[str, ...]]:
-    """What is compared with the grid, and what else is added up, as whole numbers."""
+    """What is compared with the grid, and what is added up, as whole numbers."""
+    if clamp.amount is Amount.GROUPS:
+        first = ", ".join(str(point + 1) for point in (0, *clamp.grid[:-1]))
+        return "g", (f"CAST(g IN ({first}) AS INTEGER)",)
     if clamp.total is not None:
         side = f"COALESCE(t{clamp.total}, 0)"
-        return f"GREATEST({'-' * (ladder.sign < 0)}{side}, 0)", ()
+        amount = f"GREATEST({'-' * (ladder.sign < 0)}{side}, 0)"
+        return amount, (amount,)
     if ladder.measure is None:
-        return "m", ()
+        return "m", ("m",)
     count = f"c{ladder.measure}"
     if analysis.measures[ladder.measure].lattice is None:
-        return count, ("0", "0")
+        return count, (count, "0", "0")
     total = f"COALESCE(t{ladder.measure}, 0)"
-    return count, (total, f"{total} // GREATEST({count}, 1)")
+    return count, (count, total, f"{total} // GREATEST({count}, 1)")
 
 
 def _rung(amount: str, grid: Sequence[int], first: int = 0) -> str:

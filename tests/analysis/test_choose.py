@@ -12,8 +12,8 @@ from laws.worlds import World, policy
 import dpsql
 from dpsql.accounting import Composed, Pure, Selection
 from dpsql.aggregates import AGGREGATES, Moment
-from dpsql.analysis.choose import KeySelection, predicted_std, statistic_of
-from dpsql.analysis.keys import KeyTosses
+from dpsql.analysis.choose import predicted_std, statistic_of
+from dpsql.analysis.keys import KeySelection, KeyTosses
 from dpsql.mechanisms import DiscreteGaussian, Geometric, PartitionSelection, SystemEntropy
 from tests.entropy import ScriptedEntropy
 

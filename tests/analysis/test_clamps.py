@@ -19,7 +19,8 @@ from dpsql.accounting import Budget, Composed
 from dpsql.accounting.events import BoundedRange, Pure
 from dpsql.accounting.ledger import Account
 from dpsql.analysis.choose import Measured
-from dpsql.analysis.clamps import EXPONENT, OCTAVES, Clamp, Rungs, clamped, grid, learnt
+from dpsql.analysis.clamps import EXPONENT, OCTAVES, Amount, Clamp, Rungs, clamped, grid, learnt
+from dpsql.analysis.keys import KeySelection
 from dpsql.analysis.verify import verify
 from dpsql.connection import Connection
 from dpsql.engine import Asked
@@ -36,7 +37,7 @@ def study(rows: int = 40, units: int = 2000, **rules: Any) -> Connection:
     """A thousand times as much is allowed as there is: each unit has up to 5 rows in 3 groups, `y` up to 10."""
     database = duckdb.connect(config={"threads": 1})
     database.execute(
-        "CREATE TABLE t AS SELECT u, (u + r) % 3 AS k, (u * 7 + r) % 11 AS y, (u * 7 + r) % 21 - 10 AS z "
+        "CREATE TABLE t AS SELECT u, (u + r) % 3 AS k, (u * 7 + r) % 11 AS y, (u * 7 + r) % 21 - 10 AS z, (u + r) % 20 AS w "
         f"FROM range({units}) a(u), range(5) b(r) WHERE r <= u % 5"
     )
     table = {
@@ -44,6 +45,7 @@ def study(rows: int = 40, units: int = 2000, **rules: Any) -> Connection:
         "rows_per_unit": rows,
         "columns": {
             "k": {"type": "integer", "values": [0, 1, 2], "nullable": False},
+            "w": {"type": "integer", "values": list(range(20)), "nullable": False},
             "y": {"type": "integer", "bounds": [0, 10_000]},
             "z": {"type": "integer", "bounds": [-10_000, 10_000]},
         },
@@ -64,10 +66,10 @@ def study(rows: int = 40, units: int = 2000, **rules: Any) -> Connection:
     return dpsql.connect(database, policy=policy, ledger=":memory:", replay=False)
 
 
-def planned(sql: str, epsilon: int = 1, **rules: Any) -> Measured:
+def planned(sql: str, epsilon: int = 1, delta: Fraction | None = None, **rules: Any) -> Measured:
     """What is measured for a query."""
     with study(**rules) as connection:
-        return connection.engine.prepare(Asked(sql, epsilon=Fraction(epsilon))).plan
+        return connection.engine.prepare(Asked(sql, epsilon=Fraction(epsilon), delta=delta)).plan
 
 
 @given(mosts)
@@ -85,7 +87,7 @@ def test_a_grid_has_four_points_to_a_doubling(most: int) -> None:
 def test_points_weigh_by_their_inverse_to_the_third_power(most: int) -> None:
     """As whole numbers, none of them zero."""
     assert EXPONENT == 3
-    clamp = Clamp(0, (0,), (1,), grid(most), Exponential(Fraction(1)))
+    clamp = Clamp(Amount.TOTAL, (0,), (1,), grid(most), Exponential(Fraction(1)))
     for point, weight in zip(clamp.grid, clamp.weights, strict=True):
         assert weight >= 1
         assert weight * point**3 <= most**3 < (weight + 1) * point**3
@@ -104,7 +106,7 @@ def test_the_engine_finds_the_least_point_that_is_no_less(most: int, data: st.Da
 
 def test_all_groups_take_part_in_the_choice() -> None:
     """Where the choice is sharp nothing is cut off, in whichever group it is."""
-    clamp = Clamp(0, (0,), (1,), grid(1000), Exponential(Fraction(10**6)))
+    clamp = Clamp(Amount.TOTAL, (0,), (1,), grid(1000), Exponential(Fraction(10**6)))
     small, large = Rungs.of([[0, 5, 5]]), Rungs.of([[0, 1, 1], [20, 2, 60]])
     for groups in ([(small,), (large,)], [(large,), (small,)]):
         (chosen,) = learnt((clamp,), groups, SeededEntropy(1))
@@ -117,7 +119,12 @@ def test_all_groups_take_part_in_the_choice() -> None:
 @every_accountant
 @every_relation
 @pytest.mark.parametrize(
-    "sql", ["SELECT SUM(y) FROM t", "SELECT k, SUM(z), COUNT(*), AVG(y) FROM t GROUP BY k"]
+    "sql",
+    [
+        "SELECT SUM(y) FROM t",
+        "SELECT k, SUM(z), COUNT(*), AVG(y) FROM t GROUP BY k",
+        "SELECT w, COUNT(DISTINCT u), SUM(z) FROM t GROUP BY w",
+    ],
 )
 def test_choices_and_noise_cost_what_was_asked(accountant: str, neighbors: str, sql: str) -> None:
     """All together no more than a release at the loss, and of it the choices a part."""
@@ -135,13 +142,18 @@ def test_choices_and_noise_cost_what_was_asked(accountant: str, neighbors: str, 
 @every_accountant
 @every_relation
 @pytest.mark.parametrize(
-    "sql", ["SELECT k, SUM(z) FROM t GROUP BY k", "SELECT k, COUNT(*), AVG(y) FROM t GROUP BY k"]
+    ("sql", "groups"),
+    [
+        ("SELECT k, SUM(z) FROM t GROUP BY k", 2),
+        ("SELECT k, COUNT(*), AVG(y) FROM t GROUP BY k", 2),
+        ("SELECT w, COUNT(DISTINCT u) FROM t GROUP BY w", 9),
+    ],
 )
 def test_verification_refuses_what_is_sharper_or_less_noisy(
-    accountant: str, neighbors: str, sql: str
+    accountant: str, neighbors: str, sql: str, groups: int
 ) -> None:
     """A sharper choice, less noise, or either left out of the charge does not pass."""
-    plan = planned(sql, accountant=accountant, neighbors=neighbors, max_groups=2)
+    plan = planned(sql, accountant=accountant, neighbors=neighbors, max_groups=groups)
     verify(plan)
     assert isinstance(plan.event, Composed)
     (clamp, *rest) = plan.clamps
@@ -180,13 +192,33 @@ def test_verification_refuses_what_is_sharper_or_less_noisy(
         ({"rows": 8}, "SELECT AVG(y) FROM t", 1),
         ({"rows": 8}, "SELECT SUM(y), SUM(z), COUNT(*) FROM t", 3),
         ({"rows": 40}, "SELECT COUNT(DISTINCT u), COUNT(DISTINCT y) FROM t", 0),
+        ({"rows": 8}, "SELECT w, COUNT(DISTINCT u) FROM t GROUP BY w", 1),
+        ({"rows": 7}, "SELECT w, COUNT(DISTINCT u) FROM t GROUP BY w", 0),
+        ({"rows": 40, "max_groups": 7}, "SELECT w, COUNT(DISTINCT u) FROM t GROUP BY w", 0),
+        ({"rows": 40}, "SELECT k, COUNT(DISTINCT u) FROM t GROUP BY k", 0),
     ],
 )
 def test_clamps_are_learnt_where_units_may_have_many_rows(
     rules: dict[str, int], sql: str, expected: int
 ) -> None:
-    """By the query and the policy alone: of sums from 5 rows of a unit, of rows from 8."""
+    """By the query and the policy alone: of sums from 5 rows of a unit, of rows and groups from 8."""
     assert len(planned(sql, **rules).clamps) == expected
+
+
+def test_the_threshold_follows_the_groups_that_are_chosen() -> None:
+    """At each point a key of one unit is shown at most with the probability that delta leaves each of its groups."""
+    plan = planned("SELECT y, COUNT(DISTINCT u) FROM t GROUP BY y", delta=Fraction(1, 10**9))
+    (clamp,) = plan.clamps
+    thresholds = []
+    for chosen in range(len(clamp.grid)):
+        held = plan.at((dataclasses.replace(clamp, chosen=(chosen,)),))
+        assert isinstance(held.selection, KeySelection)
+        above = held.selection.threshold - held.selection.scale
+        leak = held.blocks[held.selection.block].mechanism.sum_tail_up(1, above) * clamp.grid[chosen]
+        assert leak <= held.selection.delta <= Fraction(1, 10**9)
+        thresholds.append(held.selection.threshold)
+    assert thresholds == sorted(set(thresholds))
+    assert 5 * thresholds[0] < thresholds[-1]
 
 
 def test_nothing_is_learnt_where_an_accuracy_is_asked_for() -> None:

@@ -45,7 +45,9 @@ def test_a_lone_unit_s_keys_together_take_no_more_than_the_delta(groups: int, ac
         block = query.plan.blocks[chosen.block]
         alone = chosen.threshold - chosen.scale
         shown = Fraction(block.mechanism.sum_tail_up(len(chosen.cells), alone))
-        assert Fraction(9, 10) * chosen.delta <= shown * groups <= chosen.delta == Fraction(1, 10**6)
+        most = query.plan.groups(chosen.block)  # as is expected, where they are learnt
+        assert most == groups or block.clamp is not None
+        assert Fraction(9, 10) * chosen.delta <= shown * most <= chosen.delta == Fraction(1, 10**6)
 
 
 @pytest.mark.parametrize("accountant", ["pure", "zcdp"])

@@ -21,7 +21,7 @@ from laws.worlds import DEFAULT, KEYS, Database, I, Row, World, X, policy
 from dpsql.aggregates import Moment
 from dpsql.analysis.blocks import ROWS, Statistic
 from dpsql.analysis.choose import Measured
-from dpsql.analysis.clamps import Clamp, Rungs, clamped, ladders
+from dpsql.analysis.clamps import Amount, Clamp, Rungs, _passing, clamped, ladders
 from dpsql.engine import Prepared
 from dpsql.release import _groups
 
@@ -57,6 +57,12 @@ CASES = [
     *(
         Case(f"SELECT {what} FROM t GROUP BY k")
         for what in ("SUM(-i)", "COUNT(x)", "COUNT(*), SUM(i), COUNT(x)", "AVG(x)")
+    ),
+    # units in many groups
+    *(
+        Case(f"SELECT k, i, {what} FROM t GROUP BY k, i", rules)
+        for what in ("COUNT(DISTINCT u)", "COUNT(DISTINCT u), COUNT(*), SUM(x)")
+        for rules in ({}, {"neighbors": "replace"}, {"domain": False})
     ),
 ]
 
@@ -105,6 +111,8 @@ def penalties(plan: Measured, groups: Groups, place: int) -> list[list[int]]:
     """The penalties of each point of a clamp, side by side."""
     clamp = plan.clamps[place]
     sides = [at for at, ladder in enumerate(ladders(plan.clamps)) if ladder.clamp == place]
+    if clamp.amount is Amount.GROUPS:
+        return [_passing(len(clamp.grid), [parts[at] for parts in groups.values()]) for at in sides]
     return [
         [sum(parts[at].beyond(point, 1) for parts in groups.values()) for point in range(len(clamp.grid))]
         for at in sides[: len(clamp.signs)]
@@ -135,11 +143,16 @@ def neighbours(case: Case) -> Iterator[tuple[Database, Database]]:
     shares += [(row,) * ROWS_OF_A_UNIT for row in ends]
     shares += [(*(ends[0],) * 4, *(ends[-1],) * 4), (*(ends[0],) * 4, *(ends[3],) * 4)]
     shares += [tuple(dice.choices(every, k=size)) for size in (1, 2, 5, 8, 9, 12)]
+    places = [Row(1, k, 1.0, i) for k, i in itertools.product(KEYS, I)]
+    wide = [tuple(places[:ROWS_OF_A_UNIT]), tuple(places[-ROWS_OF_A_UNIT:])]
     if case.rules.get("neighbors") == "replace":
         pairs = [*itertools.combinations(shares[-12:], 2)]
+        yield ((*wide[0], *others), (*wide[1], *others))
         yield from (((*before, *others), (*after, *others)) for before, after in dice.sample(pairs, 12))
     else:
-        yield from (((*share, *base), base) for share in shares for base in (others[: dice.randrange(4)],))
+        yield from (
+            ((*share, *base), base) for share in (*shares, *wide) for base in (others[: dice.randrange(4)],)
+        )
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -173,20 +186,24 @@ def test_no_neighbour_moves_what_is_clamped_further_than_derived(case: Case) -> 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_no_neighbour_moves_penalties_apart_by_more_than_its_groups(case: Case) -> None:
-    """Both sides together: as far as a unit has groups, and twice that where it is replaced; one way otherwise."""
+    """Both sides together: as far as a unit has groups, and twice that where it is replaced; one way otherwise.
+
+    How many groups a unit has is one penalty for each unit.
+    """
     plan, pairs = moves(case.sql, tuple(case.rules.items()))
     groups, replaced = plan.analysis.bound.groups, plan.analysis.replace
-    attained = 0
-    for ours, theirs in pairs:
-        for place in range(len(plan.clamps)):
+    for place, clamp in enumerate(plan.clamps):
+        most = 1 if clamp.amount is Amount.GROUPS else groups
+        attained = 0
+        for ours, theirs in pairs:
             apart = 0
             for old, new in zip(penalties(plan, ours, place), penalties(plan, theirs, place), strict=True):
                 steps = [a - b for a, b in zip(old, new, strict=True)]
                 assert replaced or min(steps) >= 0
                 apart += max(steps) - min(steps)
-            assert apart <= groups * (2 if replaced else 1)
+            assert apart <= most * (2 if replaced else 1)
             attained = max(attained, apart)
-    assert attained >= (1 if groups == 1 else 2)
+        assert attained >= (1 if most == 1 else 2)
 
 
 def naive(rows: Database, plan: Measured) -> dict[str | None, dict[Statistic, int]]:
@@ -247,6 +264,49 @@ def test_units_with_more_rows_than_count_keep_their_mean(seed: int) -> None:
         assert found[Moment.TOTAL, 0] == sum(
             sum(share) if len(share) <= point else point * (sum(share) // len(share)) for share in shares
         )
+
+
+@pytest.mark.parametrize("rules", [{}, {"groups": 10}], ids=str)
+def test_units_count_in_as_many_groups_as_were_chosen(rules: dict[str, Any]) -> None:
+    """Of each unit, whether it is kept to its bounds or not; penalties are units with more."""
+    dice = random.Random(7)
+    rows = [
+        DEFAULT._replace(u=unit, s=str(dice.randrange(20)))
+        for unit in range(40)
+        for _ in range(dice.randrange(1, 25))
+    ]
+    world = World(policy(rows=12, **rules))
+    prepared, plan = learning(world, "SELECT s, COUNT(DISTINCT u) FROM t GROUP BY s")
+    given = rungs(world, prepared, tuple(rows))
+    # No point is below what any unit has of the last one.
+    everywhere = prepared.plan.at(
+        tuple(replace(clamp, chosen=(len(clamp.grid) - 1,)) for clamp in plan.clamps)
+    )
+    of_units = [
+        sum(found[0][0] for found in cells(everywhere, rungs(world, prepared, tuple(share))).values())
+        for share in (tuple(row for row in rows if row.u == unit) for unit in range(40))
+    ]
+    assert max(of_units) >= 8
+    ((above,),) = (penalties(plan, given, place) for place in range(len(plan.clamps)))
+    for clamps, passed in zip(list(points(plan.clamps))[::2], above, strict=True):
+        (point,) = clamps[0].points
+        counted = cells(plan.at(clamps), given)
+        assert sum(found[0][0] for found in counted.values()) == sum(
+            min(number, point) for number in of_units
+        )
+        assert passed == sum(number > point for number in of_units)
+
+
+def test_no_group_is_favoured() -> None:
+    """Which groups count is another choice for each unit: of units in ten groups all, each group keeps some."""
+    rows = tuple(DEFAULT._replace(u=unit, s=str(key)) for unit in range(200) for key in range(10))
+    world = World(policy(rows=10))
+    prepared, plan = learning(world, "SELECT s, COUNT(DISTINCT u) FROM t GROUP BY s")
+    given = rungs(world, prepared, rows)
+    kept = plan.at(tuple(replace(clamp, chosen=(0,)) for clamp in plan.clamps))
+    counts = [found[0][0] for found in cells(kept, given).values()]
+    assert sum(counts) == 200
+    assert min(counts) >= 5
 
 
 def test_rungs_depend_on_neither_threads_nor_the_order_of_rows() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .fault import Fault
 
 _COMPUTED = "tests/laws/test_clamps.py::test_what_is_clamped_is_what_plain_python_computes[0]"
+_LAW = "tests/laws/test_clamps.py::test_no_neighbour_moves_what_is_clamped_further_than_derived"
 _REFUSED = "tests/analysis/test_clamps.py::test_verification_refuses_what_is_sharper_or_less_noisy"
 
 FAULTS = (
@@ -46,12 +47,12 @@ FAULTS = (
         "l1 = min(analysis.bound.groups * top, clamp.most * unit)",
         "l1 = min(top, clamp.most * unit)",
         "a unit is taken to be in one group alone",
-        "tests/laws/test_clamps.py::test_no_neighbour_moves_what_is_clamped_further_than_derived[SELECT SUM(x) FROM t GROUP BY k []]",
+        f"{_LAW}[SELECT SUM(x) FROM t GROUP BY k []]",
     ),
     Fault(
         "choice-sharper-by-groups",
         "analysis/clamps.py",
-        "return analysis.bound.groups * (2 if analysis.replace else 1)",
+        "return (1 if amount is Amount.GROUPS else analysis.bound.groups) * (2 if analysis.replace else 1)",
         "return 2 if analysis.replace else 1",
         "a unit in several groups moves penalties further than is charged",
         _REFUSED,
@@ -59,8 +60,8 @@ FAULTS = (
     Fault(
         "replaced-units-choose-as-added-ones",
         "analysis/clamps.py",
-        "return analysis.bound.groups * (2 if analysis.replace else 1)",
-        "return analysis.bound.groups",
+        "return (1 if amount is Amount.GROUPS else analysis.bound.groups) * (2 if analysis.replace else 1)",
+        "return 1 if amount is Amount.GROUPS else analysis.bound.groups",
         "a unit that takes another's place moves penalties twice as far as is charged",
         _REFUSED,
     ),
@@ -111,5 +112,45 @@ FAULTS = (
         "chosen += 0",
         "a choice of a clamp that is sharper than is charged passes",
         _REFUSED,
+    ),
+    Fault(
+        "groups-beyond-the-clamp-count",
+        "analysis/clamps.py",
+        "found[UNITS] = part.upto(index, 1)",
+        "found[UNITS] = part.upto(len(clamp.grid), 1)",
+        "a unit counts in all its groups, with noise for some",
+        f"{_LAW}[SELECT k, i, COUNT(DISTINCT u) FROM t GROUP BY k, i []]",
+    ),
+    Fault(
+        "groups-clamp-not-derived",
+        "analysis/clamps.py",
+        "return replace(analysis.bound, groups=clamp.groups(analysis))",
+        "return replace(analysis.bound, groups=1)",
+        "the noise is for units of one group",
+        _REFUSED,
+    ),
+    Fault(
+        "units-told-a-point-too-late",
+        "analysis/clamps.py",
+        "return at[1:]",
+        "return at[:-1]",
+        "the penalty of a point is that of the one before it",
+        "tests/laws/test_clamps.py::test_units_count_in_as_many_groups_as_were_chosen",
+    ),
+    Fault(
+        "places-in-the-order-of-keys",
+        "sql/bounding.py",
+        """f"PARTITION BY u ORDER BY HASH(HASH({seed})), {', '.join(keys)}\"""",
+        """f"PARTITION BY u ORDER BY {', '.join(keys)}\"""",
+        "the same groups are left out of all units",
+        "tests/laws/test_clamps.py::test_no_group_is_favoured",
+    ),
+    Fault(
+        "threshold-of-the-groups-that-were-expected",
+        "analysis/choose.py",
+        "selection=chosen.at(blocks[chosen.block].mechanism, held.groups(chosen.block))",
+        "selection=chosen",
+        "where units count in more groups than was expected, the key of one is shown more often than delta allows",
+        "tests/analysis/test_clamps.py::test_the_threshold_follows_the_groups_that_are_chosen",
     ),
 )

@@ -181,8 +181,8 @@ FAULTS = (
     Fault(
         "group-limit-of-one-table",
         "analysis/stability.py",
-        "(constant, *groups, release.max_groups)",
-        "(constant, groups[-1], release.max_groups)",
+        "(int(constant), *groups, release.max_groups)",
+        "(int(constant), groups[-1], release.max_groups)",
         "of two tables' rules the last named holds",
         "tests/sql/test_units.py::test_the_strictest_rules_of_the_tables_hold",
     ),
