@@ -205,10 +205,9 @@ def _adds(analysis: Analysis, block: Block) -> bool:
     if not moments:
         return False  # what was kept for more than is read now does not say what its cells are
     bound = analysis.bound
-    whole = not bound.limited or bound.constant
     if Moment.UNITS in moments and bound.groups > 1:
         return False
-    return moments <= _ADDED | {Moment.UNITS} and (whole or moments == {Moment.UNITS})
+    return moments <= _ADDED | {Moment.UNITS} and (bound.whole or moments == {Moment.UNITS})
 
 
 def _what(plan: Measured, index: int) -> object:

@@ -84,27 +84,34 @@ class Analysis:
 def analyse(release: Release, facts: PublicFacts, *, replace: bool) -> Analysis:
     """Derives the analysis. Raises QueryRejected where something aggregated has no bounds."""
     known = conditions(release.input)
-    keys = _domains(release, known, facts)
-    size = None if keys is None else prod(map(len, keys))
+    each, every = _domains(release, known, facts)
+    sizes = [None if values is None else len(values) for values in each]
     wanted: dict[Expr, set[Moment]] = {}
     for item in release.aggregations:
         if item.argument is not None:
             wanted.setdefault(item.argument, set()).update(AGGREGATES[item.function].moments)
     measures = tuple(_measure(expr, release.input, known, facts, moments) for expr, moments in wanted.items())
-    return Analysis(release, bound(release, size, facts), measures, keys, replace)
+    contribution = bound(release, sizes, facts, public=every is not None)
+    return Analysis(release, contribution, measures, every, replace)
 
 
-def _domains(release: Release, known: Known, facts: PublicFacts) -> tuple[Domain, ...] | None:
-    found: list[Domain] = []
+def _domains(
+    release: Release, known: Known, facts: PublicFacts
+) -> tuple[list[Domain | None], tuple[Domain, ...] | None]:
+    """The values of each key, None where they are not known; and all of them, if every combination can be released."""
     listed, most = domains.listed(release.input), domains.MAX_GROUPS
+    found: list[Domain | None] = []
+    every: tuple[Domain, ...] | None = ()
     for index, key in enumerate(release.keys):
         values = domains.domain(key.expr, known, listed)
-        if values is None and not tied(release, index):
+        if values is None and every is not None and not tied(release, index):
             values, most = looked_up_values(key.expr, release.input, facts), domains.MAX_DERIVED
-        if values is None or prod(map(len, found)) * len(values) > most:
-            return None
         found.append(values)
-    return tuple(found)
+        if values is None or every is None or prod(map(len, every)) * len(values) > most:
+            every = None
+        else:
+            every = (*every, values)
+    return found, every
 
 
 def _measure(

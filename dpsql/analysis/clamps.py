@@ -57,7 +57,7 @@ class Clamp:
     `measures` is that of a total; for rows those which share the clamp, None among them for rows of any kind;
     None alone for groups. `signs` are the sides that there are of a total. `grid` ends with the most that a
     unit can have in all its groups. `chosen` are the indices of the points, side by side, empty before the
-    release.
+    release; `expected` is the one that noise is for until then.
 
     Claim: the choices of both sides together have a range of `mechanism.rate` times the most groups of a
     unit, or of it alone for a clamp on groups, and twice that for `replace`.
@@ -73,6 +73,7 @@ class Clamp:
     signs: tuple[int, ...]
     grid: tuple[int, ...]
     mechanism: Exponential
+    expected: int = 0
     chosen: tuple[int, ...] = ()
 
     @property
@@ -88,14 +89,7 @@ class Clamp:
     @property
     def points(self) -> tuple[int, ...]:
         """What a unit has in a group at most on each side: as was chosen, or as is expected beforehand."""
-        return tuple(self.grid[index] for index in self.chosen or self.expected)
-
-    @property
-    def expected(self) -> tuple[int, ...]:
-        """The points that are expected: a quarter of the rows or groups, with values of a quarter of their bounds."""
-        usual = Fraction(self.most, _EXPECTED**2 if self.amount is Amount.TOTAL else _EXPECTED)
-        index = next(index for index, point in enumerate(self.grid) if point >= usual)
-        return (index,) * len(self.signs)
+        return tuple(self.grid[index] for index in self.chosen or (self.expected,) * len(self.signs))
 
     @property
     def weights(self) -> tuple[int, ...]:
@@ -226,9 +220,10 @@ def clamps_for(
         amount: Amount, measures: tuple[int | None, ...], signs: tuple[int, ...], most: int, blocks: int
     ) -> Clamp:
         steps = step_range(analysis, amount)
-        return Clamp(
-            amount, measures, signs, grid(most), Exponential.calibrate(steps, range_of(part * blocks))
-        )
+        mechanism, points = Exponential.calibrate(steps, range_of(part * blocks)), grid(most)
+        usual = _usual(analysis, amount, most)
+        expected = next(at for at, point in enumerate(points) if point >= usual)
+        return Clamp(amount, measures, signs, points, mechanism, expected)
 
     taken: list[int | None] = [None] * len(blocks)
     found: list[Clamp] = []
@@ -253,6 +248,13 @@ def clamps_for(
             taken[place] = len(found)
         found.append(made(Amount.GROUPS, (None,), (1,), groups, len(people)))
     return tuple(found), tuple(taken)
+
+
+def _usual(analysis: Analysis, amount: Amount, most: int) -> Fraction:
+    """What a unit is expected to have: a quarter of its groups, and of its rows, with values of a quarter of their bounds."""
+    part = _EXPECTED**2 if amount is Amount.TOTAL else _EXPECTED
+    among = Fraction(1) if amount is Amount.GROUPS else Fraction(analysis.bound.groups, _EXPECTED)
+    return most / (part * max(among, Fraction(1)))
 
 
 def _sides(analysis: Analysis, measure: int) -> tuple[tuple[int, ...], int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Protocol
 
 from dpsql.analysis.bounds import conditions
@@ -62,14 +63,14 @@ class Bound:
 
     At most `rows` rows in all, in at most `groups` groups. `limited` says that the number of groups
     has to be enforced for itself, because neither the rows nor the keys bound it as tightly;
-    `constant`, that all rows of a unit are in one group, by what the owner has declared.
+    `whole`, that this leaves out no group of a unit that keeps to what the owner has declared.
     `per_unit` is false where each row is a unit of its own, so that nothing needs to be enforced.
     """
 
     rows: int
     groups: int
     limited: bool
-    constant: bool
+    whole: bool
     per_unit: bool
     min_frequency: int
 
@@ -150,13 +151,16 @@ def unique(column: Column, relation: Relation) -> bool:
             return False
 
 
-def bound(release: Release, domain_size: int | None, facts: PublicFacts) -> Bound:
-    """The contribution bound of a release.
+def bound(release: Release, sizes: Sequence[int | None], facts: PublicFacts, *, public: bool) -> Bound:
+    """The contribution bound of a release, with as many values of each key, None where that is not known.
+
+    Where they are `public`, no other group is released.
 
     Claim: after the engine has enforced it, one unit has at most `rows` rows that count, in at most
     `groups` groups.
     Why: a unit's groups are ranked by its own rows alone, and the rows and groups beyond the bounds are
-    left out in the same statement that aggregates. `groups` never needs to pass the number of rows or of keys.
+    left out in the same statement that aggregates. `groups` never needs to pass the number of rows or of keys,
+    nor that of the keys which may differ among the rows of a unit.
     Source: Wilson et al. 2020, "Differentially private SQL with bounded user contribution", section 3.
     """
     tables = private_scans(release.input)
@@ -167,21 +171,28 @@ def bound(release: Release, domain_size: int | None, facts: PublicFacts) -> Boun
             code="fanout",
             hint="join on a key that is unique in the public table, or lower rows_per_unit",
         )
-    proven = min(rows, domain_size or rows) if release.keys else 1
-    constant = constant_keys(release, facts)
+    proven = min(rows, _times(sizes) or rows) if public else rows
+    apart = [size for size, one in zip(sizes, constant_keys(release, facts), strict=True) if not one]
+    natural = min(proven, _times(apart) or rows)
     declared = [scan.contribution for scan in tables if scan.contribution is not None]
     groups = [known.groups for known in declared]
-    stated = min(filter(None, (int(constant), *groups, release.max_groups)), default=proven)
+    stated = min(filter(None, (*groups, release.max_groups, natural)))
     return Bound(
         rows=rows,
         groups=min(proven, stated),
         limited=stated < proven,
-        constant=constant,
+        whole=stated == natural,
         per_unit=rows > 1
         or _computed(release.input)
         or any(scan.unit.kind is UnitKind.COLUMN for scan in tables),
         min_frequency=max(known.min_frequency for known in declared),
     )
+
+
+def _times(sizes: Sequence[int | None]) -> int | None:
+    """How many combinations there are, None if that is not known."""
+    known = [size for size in sizes if size is not None]
+    return prod(known) if len(known) == len(sizes) else None
 
 
 def _computed(relation: Relation) -> bool:
@@ -193,48 +204,51 @@ def _computed(relation: Relation) -> bool:
             return any(map(_computed, inputs(relation)))
 
 
-def constant_keys(release: Release, facts: PublicFacts) -> bool:
-    """Whether all rows of a unit go to one group, by what the owner has declared.
+def constant_keys(release: Release, facts: PublicFacts) -> list[bool]:
+    """Of each key whether it is the same for all rows of a unit, by what the owner has declared.
 
-    The declaration is not trusted: the engine lets one group of each unit count.
+    The declaration is not trusted: the engine lets no more groups of each unit count.
     """
-    alone = _constant(release.input, facts)
-    declared = {
-        scan.alias: scan.contribution.constant
-        for scan in sources(release.input)
-        if isinstance(scan, Scan) and scan.contribution is not None
-    }
-    return all(
-        column.facts.is_unit or column.source in alone or fold(column.name) in declared.get(column.source, ())
-        for key in release.keys
-        for column in columns(key.expr)
-    )
+    return [_constant(key.expr, release.input, facts) for key in release.keys]
 
 
-def _constant(relation: Relation, facts: PublicFacts) -> frozenset[str]:
-    """The sources whose columns are the same in all rows of a unit, if its tables keep to their bounds.
+def _constant(expr: Expr, relation: Relation, facts: PublicFacts) -> bool:
+    """Whether an expression has one value in all rows of a unit, if its tables keep to their bounds.
 
-    These are such as have one row of a unit, and public ones of which that finds one row. A private source that a
-    LEFT JOIN may find for some rows of a unit alone is none of them.
+    So have columns of what has one row of a unit, those that the owner says it of, and those of public rows that are
+    found by such columns alone, if at most one is.
     """
+    return all(_one_value(column, relation, facts) for column in columns(expr))
+
+
+def _one_value(column: Column, relation: Relation, facts: PublicFacts) -> bool:
     match relation:
         case Filter() | Matching():
-            return _constant(relation.input, facts)
+            return _one_value(column, relation.input, facts)
+        case Join(left=left, right=right) if column.source != right.alias:
+            return _one_value(column, left, facts)
         case Join(left=left, right=right):
-            found = _constant(left, facts)
-            asked = (*(ours for ours, _ in relation.on), *(() if relation.also is None else (relation.also,)))
+            asked = [ours for ours, _ in relation.on] + ([] if relation.also is None else [relation.also])
+            alike = all(
+                one.source == right.alias or _one_value(one, left, facts)
+                for expr in asked
+                for one in columns(expr)
+            )
             if is_private(right):
-                alone = relation.kind is JoinKind.INNER and most_rows(right, facts) == 1
-            else:
-                read = {column.source for expr in asked for column in columns(expr)}
-                alone = read <= found | {right.alias} and (
-                    is_answered(right) or facts.multiplicity(relation) <= 1
-                )
-            return found | {right.alias} if alone else found
-        case Scan() | Grouped() | Project() | SetOperation() if is_private(relation):
-            return frozenset({relation.alias} if most_rows(relation, facts) == 1 else ())
+                # A LEFT JOIN that finds no row for some rows of a unit has NULL for these.
+                found = relation.kind is JoinKind.INNER or (alike and relation.also is None)
+                return found and _one_value(column, right, facts)
+            return alike and (is_answered(right) or facts.multiplicity(relation) <= 1)
+        case _ if column.facts.is_unit or most_rows(relation, facts) == 1:
+            return True
+        case Scan(contribution=Contribution(constant=constant)):
+            return fold(column.name) in constant
+        case Project() | Grouped():
+            place = [known.name for known in relation.columns].index(column.name)
+            items = relation.items if isinstance(relation, Project) else relation.keys
+            return place < len(items) and _constant(items[place], relation.input, facts)
         case _:
-            return frozenset()
+            return False
 
 
 def describe(relation: Relation, facts: PublicFacts) -> str:

@@ -147,7 +147,7 @@ def cells_of(prepared: Prepared | PreparedRelease, exact: Exact) -> Statistics:
     blocks = [measured.block for measured in plan.blocks]
     tossed = isinstance(plan.selection, KeyTosses)
     units = UNITS if plan.analysis.bound.per_unit else ROWS
-    clamps = tuple(replace(clamp, chosen=clamp.expected) for clamp in plan.clamps)
+    clamps = tuple(replace(clamp, chosen=(clamp.expected,) * len(clamp.signs)) for clamp in plan.clamps)
     found = {}
     for group in _groups(plan, prepared.statement, exact.reveal()):
         moments = {**group.moments, **clamped(clamps, group.rungs)}

@@ -181,8 +181,8 @@ FAULTS = (
     Fault(
         "group-limit-of-one-table",
         "analysis/stability.py",
-        "(int(constant), *groups, release.max_groups)",
-        "(int(constant), groups[-1], release.max_groups)",
+        "(*groups, release.max_groups, natural)",
+        "(groups[-1], release.max_groups, natural)",
         "of two tables' rules the last named holds",
         "tests/sql/test_units.py::test_the_strictest_rules_of_the_tables_hold",
     ),
