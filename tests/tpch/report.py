@@ -116,14 +116,15 @@ def _line(cells: Sequence[str]) -> str:
 
 _FOOT = """
 ## What the errors come from
-The noise is that of the bounds: nobody may be seen in an answer, so it must hide the largest customer or supplier that
-the policy allows, 160 line items of up to 105,000 each, or 700. It is the same for a query that selects few rows.
+Nobody may be seen in an answer, so the noise must hide the largest customer or supplier that counts. The policy allows 160
+line items of up to 105,000 each, or 700; what counts of one in a group is learnt, for a part of the loss, and is far less.
 
-- **Totals of few rows** (Q5, Q7, Q8, Q9, Q17, Q19, Q21) are small beside what one unit could add. A narrower policy, or
-  clamping in the query (`LEAST(l_extendedprice, 50000)`, COUNT(DISTINCT unit) for COUNT(*)), is what helps.
-- **Q9 of suppliers**: nothing tells that a supplier offers a part once, so 700 items by 80 offers count, as 56,000 rows.
+- **Totals of few rows** (Q5, Q7, Q8, Q9, Q19, Q20, Q21) are the sums of a few large units, of which noise must hide each.
+  Larger groups, or COUNT(DISTINCT unit) for COUNT(*), are what helps.
+- **Q9 of suppliers**: nothing tells that a supplier offers a part once, so 700 items by 80 offers may count, as 56,000
+  rows; but a supplier has one nation, so that it is in seven groups at most, one for each year.
 - **Q17** compares each item with the noisy average of its part, for which few items are there: where the average of a
-  part is not released, its items are left out.
+  part is not released, its items are left out. An error of 100% is that of no items at all.
 - **Averages, shares and counts of units** (Q1, Q4, Q13, Q22, most rewrites) are good at ε = 1.
 - **What is withheld** is by order, part or supplier: too few units are in one group to be shown. At any ε, a group of one
   customer is shown with a probability of at most δ; larger groups are, once the noise of a count is below their size.
