@@ -18,7 +18,7 @@ from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.blocks import ROWS, UNITS, Block, Statistic
 from dpsql.analysis.sensitivity import Moves, moves, sensitivity
-from dpsql.analysis.stability import Bound
+from dpsql.analysis.stability import Bound, as_declared
 from dpsql.mechanisms import (
     DiscreteGaussian,
     Entropy,
@@ -210,7 +210,7 @@ def clamps_for(
     """The clamps that can be learnt for a layout, and which of them each block takes, None for none.
 
     A total that is measured alone has its own; all other statistics of rows share one on the rows of a unit, and
-    counts of units one on its groups. Choices spend that `part` of the price for each block; `range_of` is what a part buys.
+    counts of units one on its groups. Nothing is learnt of rows that are as many as is declared. Choices spend that `part` of the price for each block; `range_of` is what a part buys.
     """
     # What is proved of several arguments together is proved of rows that there are.
     able = analysis.bound.per_unit and not any(block.joint for block in blocks)
@@ -227,7 +227,10 @@ def clamps_for(
 
     taken: list[int | None] = [None] * len(blocks)
     found: list[Clamp] = []
-    sharing = [place for place, block in enumerate(blocks) if _alone(block) is None and _counts_rows(block)]
+    stated = {ROWS} if as_declared(analysis.release, rows) else None
+    sharing = [
+        place for place, block in enumerate(blocks) if _counts_rows(block) and set(_read(block)) != stated
+    ]
     for place, block in enumerate(blocks):
         measure = _alone(block)
         if measure is not None and rows >= LEAST_ADDED:
@@ -276,7 +279,8 @@ def _alone(block: Block) -> int | None:
 
 
 def _counts_rows(block: Block) -> bool:
-    return {moment for moment, _ in _read(block)} <= {Moment.ROWS, Moment.COUNT, Moment.TOTAL}
+    moments = {moment for moment, _ in _read(block)}
+    return _alone(block) is None and moments <= {Moment.ROWS, Moment.COUNT, Moment.TOTAL}
 
 
 def _read(block: Block) -> Iterator[Statistic]:

@@ -251,6 +251,24 @@ def _one_value(column: Column, relation: Relation, facts: PublicFacts) -> bool:
             return False
 
 
+def as_declared(release: Release, rows: int) -> bool:
+    """Whether so many rows of a unit in a group are what the owner says of a table, of which all are read."""
+    declared = [
+        scan.contribution.rows for scan in private_scans(release.input) if scan.contribution is not None
+    ]
+    return not release.keys and rows in declared and _whole(release.input)
+
+
+def _whole(relation: Relation) -> bool:
+    match relation:
+        case Join():
+            return relation.also is None and _whole(relation.left) and _whole(relation.right)
+        case Project():
+            return not relation.distinct and _whole(relation.input)
+        case _:
+            return isinstance(relation, Scan)
+
+
 def describe(relation: Relation, facts: PublicFacts) -> str:
     """The stability of one node, in words for EXPLAIN."""
     if not is_private(relation):

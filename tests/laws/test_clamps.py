@@ -40,12 +40,14 @@ class Case:
         return f"{self.sql} [{' '.join(f'{name}={value}' for name, value in self.rules.items())}]"
 
 
+_ALL = " WHERE u > 0"
+"""A condition that all rows keep to: how many a unit has is then not what is declared."""
 _SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
     (" GROUP BY k", {}),
-    ("", {}),
+    (_ALL, {}),
     (" GROUP BY k", {"groups": 1}),
     (" GROUP BY k", {"groups": 2, "domain": False}),
-    ("", {"neighbors": "replace"}),
+    (_ALL, {"neighbors": "replace"}),
     (" GROUP BY k", {"neighbors": "replace"}),
 )
 CASES = [
