@@ -295,8 +295,10 @@ def _learnt(
     the noise costs the rest whatever the choice is, by adaptive composition.
     Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3 (both adaptive).
     """
-    spent = share * (clamping.PURE_SHARE if price.rho is None else clamping.SHARE)
-    clamps, taken = clamping.clamps_for(analysis, blocks, price.range, spent)
+    pure = price.rho is None
+    spent = share * (clamping.PURE_SHARE if pure else clamping.SHARE)
+    exponent = clamping.PURE_EXPONENT if pure else clamping.EXPONENT
+    clamps, taken = clamping.clamps_for(analysis, blocks, price.range, spent, exponent)
     if not clamps:
         return
     parts = [share if place is None else share - spent for place in taken]

@@ -32,8 +32,8 @@ from dpsql.mechanisms import (
 SHARE, PURE_SHARE = Fraction(1, 10), Fraction(1, 5)
 """The part of a statistic's loss that the choice of its clamp spends: a choice costs less than as much noise
 where the accountant charges for its bounded range."""
-EXPONENT = 3
-"""Points weigh by their inverse to this power."""
+EXPONENT, PURE_EXPONENT = 3, 2
+"""Points weigh by their inverse to this power: to a lower one where the same loss buys a blunter choice."""
 OCTAVES = 14
 """The least point is the most that a unit can have, halved so many times."""
 _EXPECTED = 4
@@ -73,6 +73,7 @@ class Clamp:
     signs: tuple[int, ...]
     grid: tuple[int, ...]
     mechanism: Exponential
+    exponent: int = EXPONENT
     expected: int = 0
     chosen: tuple[int, ...] = ()
 
@@ -94,7 +95,7 @@ class Clamp:
     @property
     def weights(self) -> tuple[int, ...]:
         """The weight of each point before any data is seen, above zero: by its inverse to a power."""
-        return tuple(self.most**EXPONENT // point**EXPONENT for point in self.grid)
+        return tuple(self.most**self.exponent // point**self.exponent for point in self.grid)
 
     def range(self, analysis: Analysis) -> Fraction:
         """The range of the choices of both sides together."""
@@ -205,7 +206,11 @@ def rescaled(mechanism: Mechanism, old: Sensitivity, new: Sensitivity, moved: Mo
 
 
 def clamps_for(
-    analysis: Analysis, blocks: Sequence[Block], range_of: Callable[[Fraction], Fraction], part: Fraction
+    analysis: Analysis,
+    blocks: Sequence[Block],
+    range_of: Callable[[Fraction], Fraction],
+    part: Fraction,
+    exponent: int,
 ) -> tuple[tuple[Clamp, ...], tuple[int | None, ...]]:
     """The clamps that can be learnt for a layout, and which of them each block takes, None for none.
 
@@ -223,7 +228,7 @@ def clamps_for(
         mechanism, points = Exponential.calibrate(steps, range_of(part * blocks)), grid(most)
         usual = _usual(analysis, amount, most)
         expected = next(at for at, point in enumerate(points) if point >= usual)
-        return Clamp(amount, measures, signs, points, mechanism, expected)
+        return Clamp(amount, measures, signs, points, mechanism, exponent, expected)
 
     taken: list[int | None] = [None] * len(blocks)
     found: list[Clamp] = []

@@ -19,7 +19,17 @@ from dpsql.accounting import Budget, Composed
 from dpsql.accounting.events import BoundedRange, Pure
 from dpsql.accounting.ledger import Account
 from dpsql.analysis.choose import Measured
-from dpsql.analysis.clamps import EXPONENT, OCTAVES, Amount, Clamp, Rungs, clamped, grid, learnt
+from dpsql.analysis.clamps import (
+    EXPONENT,
+    OCTAVES,
+    PURE_EXPONENT,
+    Amount,
+    Clamp,
+    Rungs,
+    clamped,
+    grid,
+    learnt,
+)
 from dpsql.analysis.keys import KeySelection
 from dpsql.analysis.verify import verify
 from dpsql.connection import Connection
@@ -84,13 +94,14 @@ def test_a_grid_has_four_points_to_a_doubling(most: int) -> None:
 
 
 @given(mosts)
-def test_points_weigh_by_their_inverse_to_the_third_power(most: int) -> None:
-    """As whole numbers, none of them zero."""
-    assert EXPONENT == 3
-    clamp = Clamp(Amount.TOTAL, (0,), (1,), grid(most), Exponential(Fraction(1)))
-    for point, weight in zip(clamp.grid, clamp.weights, strict=True):
-        assert weight >= 1
-        assert weight * point**3 <= most**3 < (weight + 1) * point**3
+def test_points_weigh_by_their_inverse_to_a_power(most: int) -> None:
+    """As whole numbers, none of them zero; to the second power where losses are pure."""
+    for power, told in ((EXPONENT, ()), (PURE_EXPONENT, (PURE_EXPONENT,))):
+        clamp = Clamp(Amount.TOTAL, (0,), (1,), grid(most), Exponential(Fraction(1)), *told)
+        for point, weight in zip(clamp.grid, clamp.weights, strict=True):
+            assert weight >= 1
+            assert weight * point**power <= most**power < (weight + 1) * point**power
+    assert (EXPONENT, PURE_EXPONENT) == (3, 2)
 
 
 @given(mosts, st.data())
@@ -134,6 +145,7 @@ def test_choices_and_noise_cost_what_was_asked(accountant: str, neighbors: str, 
     account = Account.of(Budget(accountant, Fraction(10**6), Fraction(1, 10**6)))
     cost = account.accountant.cost
     assert cost(plan.event).loss <= cost(Pure(Fraction(1))).loss
+    assert {clamp.exponent for clamp in plan.clamps} == {PURE_EXPONENT if accountant == "pure" else EXPONENT}
     ranges = [event.epsilon for event in plan.event.events if isinstance(event, BoundedRange)]
     assert ranges == [clamp.range(plan.analysis) for clamp in plan.clamps]
     assert 10 * cost(plan.event).loss >= 9 * cost(Pure(Fraction(1))).loss
