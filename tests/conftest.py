@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import os
+
 from hypothesis import HealthCheck, Phase, settings
 
 # Machines are shared and noisy: no test may fail because it was slow.
@@ -10,3 +13,6 @@ settings.register_profile(
     "faults", settings.get_profile("dpsql"), phases=[Phase.explicit, Phase.generate]
 )  # of a planted fault any failure will do, small or large
 settings.load_profile("dpsql")
+
+# What a fork inherits is not its to collect: engines in it would wait for threads that only the parent has, or crash.
+os.register_at_fork(after_in_child=gc.freeze)
