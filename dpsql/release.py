@@ -14,10 +14,10 @@ from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.blocks import ROWS, UNITS, Statistic
 from dpsql.analysis.choose import Measured, MeasuredBlock, statistic_of
-from dpsql.analysis.clamps import Rungs, clamped, learnt
 from dpsql.analysis.domains import product
 from dpsql.analysis.keys import KeySelection, KeyTosses
 from dpsql.analysis.ranks import Window
+from dpsql.analysis.rungs import Rungs, clamped, learnt
 from dpsql.backends import Exact
 from dpsql.errors import InternalError
 from dpsql.mechanisms import Entropy

@@ -7,16 +7,15 @@ and is released: the noise is that of a function of what has been released befor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
-from itertools import accumulate
 from math import isqrt
 
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
-from dpsql.analysis.blocks import ROWS, UNITS, Block, Statistic
+from dpsql.analysis.blocks import ROWS, Block, Statistic
 from dpsql.analysis.sensitivity import Moves, moves, sensitivity
 from dpsql.analysis.stability import Bound, as_declared
 from dpsql.mechanisms import (
@@ -290,112 +289,3 @@ def _counts_rows(block: Block) -> bool:
 
 def _read(block: Block) -> Iterator[Statistic]:
     return (statistic for cell in block.cells for statistic, _ in cell.combination)
-
-
-@dataclass(frozen=True, slots=True)
-class Ladder:
-    """What a group's units have, by the grid of a clamp: the rows of a measure, a side of its total, or their groups."""
-
-    clamp: int
-    measure: int | None
-    sign: int
-
-
-def ladders(clamps: Sequence[Clamp]) -> tuple[Ladder, ...]:
-    """All ladders, in order. The penalties of a clamp are read from its first, or of a total from each side."""
-    return tuple(
-        Ladder(place, measure, sign)
-        for place, clamp in enumerate(clamps)
-        for measure in clamp.measures
-        for sign in clamp.signs
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Rungs:
-    """Of a group, for each interval of a grid: how many units have an amount there, and totals over these.
-
-    An interval is told by its upper point. The totals are of the amount, and of rows that belong to a
-    measure also of its values and of the mean value of a unit, in whole steps. Of groups, the amount is the
-    place that a unit's group has among its groups, and the total is of places that begin an interval.
-    """
-
-    counted: tuple[tuple[int, ...], ...] = ()
-
-    def __repr__(self) -> str:
-        return "Rungs(…)"  # what is exact shows nowhere
-
-    @classmethod
-    def of(cls, packed: Iterable[Iterable[int | None]] | None) -> Rungs:
-        """From the list that the statement gives."""
-        return cls(
-            tuple(tuple(0 if value is None else int(value) for value in rung) for rung in packed or ())
-        )
-
-    def upto(self, chosen: int, which: int) -> int:
-        """A total over units that have no more than a point."""
-        return sum(rung[which] for rung in self.counted if rung[0] <= chosen)
-
-    def beyond(self, chosen: int, which: int) -> int:
-        """A total over units that have more; their number is the first."""
-        return sum(rung[which] for rung in self.counted if rung[0] > chosen)
-
-
-def learnt(clamps: Sequence[Clamp], groups: Sequence[Sequence[Rungs]], entropy: Entropy) -> tuple[Clamp, ...]:
-    """Chooses the points of all clamps, from the rungs of all groups that there are.
-
-    Groups that will not be shown take part: which these are may hang on a single unit.
-    """
-    read = ladders(clamps)
-    found = []
-    for place, clamp in enumerate(clamps):
-        sides = [index for index, ladder in enumerate(read) if ladder.clamp == place][: len(clamp.signs)]
-        tell = _passing if clamp.amount is Amount.GROUPS else _above
-        above = [tell(len(clamp.grid), [group[side] for group in groups]) for side in sides]
-        found.append(clamp.choose(above, entropy))
-    return tuple(found)
-
-
-def _above(size: int, parts: Iterable[Rungs]) -> list[int]:
-    """For each of that many points, how many pairs of a unit and a group have more."""
-    at = [0] * (size + 1)
-    for part in parts:
-        for place, units, *_ in part.counted:
-            at[place] += units
-    return list(accumulate(reversed(at[1:])))[::-1]
-
-
-def _passing(size: int, parts: Iterable[Rungs]) -> list[int]:
-    """For each of that many points, how many units have more groups: each has one group in the place after it."""
-    at = [0] * (size + 1)
-    for part in parts:
-        for place, _, first in part.counted:
-            at[place] += first
-    return at[1:]
-
-
-def clamped(clamps: Sequence[Clamp], rungs: Sequence[Rungs]) -> dict[Statistic, int]:
-    """The moments of a group in which each unit counts up to the chosen points.
-
-    Of more rows than count, those that count have the unit's mean value, in whole steps: they are rows that
-    it could have.
-    """
-    found: dict[Statistic, int] = {}
-    for ladder, part in zip(ladders(clamps), rungs, strict=True):
-        clamp = clamps[ladder.clamp]
-        side = clamp.signs.index(ladder.sign)
-        index, point = clamp.chosen[side], clamp.points[side]
-        if clamp.amount is Amount.GROUPS:
-            found[UNITS] = part.upto(index, 1)
-            continue
-        amount = part.upto(index, 2) + point * part.beyond(index, 1)
-        if clamp.total is not None:
-            statistic = (Moment.TOTAL, clamp.total)
-            found[statistic] = found.get(statistic, 0) + ladder.sign * amount
-        elif ladder.measure is None:
-            found[ROWS] = amount
-        else:
-            found[Moment.COUNT, ladder.measure] = amount
-            values = part.upto(index, 3) + point * part.beyond(index, 4)
-            found[Moment.TOTAL, ladder.measure] = values
-    return found

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpsql.analysis.analyse import Analysis
-from dpsql.analysis.clamps import Amount, Clamp, Ladder
+from dpsql.analysis.clamps import Amount, Clamp
+from dpsql.analysis.rungs import Ladder
 
 COUNTED = '"#counted"'
 """The common table expression with one row for each pair: the keys, its rows `m`, and `c0`, `t0` and so on.

@@ -13,8 +13,9 @@ from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis, Measure
 from dpsql.analysis.best import Best
 from dpsql.analysis.blocks import ROWS, UNITS, Statistic
-from dpsql.analysis.clamps import Amount, Clamp, ladders
+from dpsql.analysis.clamps import Amount, Clamp
 from dpsql.analysis.ranks import Ranked
+from dpsql.analysis.rungs import ladders
 from dpsql.sql.bounding import CONTRIBUTION, bounded, in_order, ranking
 from dpsql.sql.clamped import COUNTED, rungs
 from dpsql.sql.keys import shown
@@ -30,7 +31,7 @@ _NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
 class Statement:
     """Engine SQL whose result has the group keys first, then the `statistics`, in lattice steps.
 
-    After these come as many `ladders` of clamps as there are, as `analysis.clamps` reads them, and windows
+    After these come as many `ladders` of clamps as there are, as `analysis.rungs` reads them, and windows
     of values in order of size, as `analysis.ranks` reads them, one for each that is asked for; or the score
     of each group, of which the best are chosen.
     """

@@ -19,18 +19,9 @@ from dpsql.accounting import Budget, Composed
 from dpsql.accounting.events import BoundedRange, Pure
 from dpsql.accounting.ledger import Account
 from dpsql.analysis.choose import Measured
-from dpsql.analysis.clamps import (
-    EXPONENT,
-    OCTAVES,
-    PURE_EXPONENT,
-    Amount,
-    Clamp,
-    Rungs,
-    clamped,
-    grid,
-    learnt,
-)
+from dpsql.analysis.clamps import EXPONENT, OCTAVES, PURE_EXPONENT, Amount, Clamp, grid
 from dpsql.analysis.keys import KeySelection
+from dpsql.analysis.rungs import Rungs, clamped, learnt
 from dpsql.analysis.verify import verify
 from dpsql.connection import Connection
 from dpsql.engine import Asked

@@ -29,8 +29,9 @@ from worlds import assert_within
 import dpsql
 from dpsql import engine as dataflow
 from dpsql.analysis.choose import Measured
-from dpsql.analysis.clamps import Clamp, clamped, learnt
+from dpsql.analysis.clamps import Clamp
 from dpsql.analysis.domains import product
+from dpsql.analysis.rungs import clamped, learnt
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection

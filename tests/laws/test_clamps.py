@@ -21,7 +21,8 @@ from laws.worlds import DEFAULT, KEYS, Database, I, Row, World, X, policy
 from dpsql.aggregates import Moment
 from dpsql.analysis.blocks import ROWS, Statistic
 from dpsql.analysis.choose import Measured
-from dpsql.analysis.clamps import Amount, Clamp, Rungs, _passing, clamped, ladders
+from dpsql.analysis.clamps import Amount, Clamp
+from dpsql.analysis.rungs import Rungs, _passing, clamped, ladders
 from dpsql.engine import Prepared
 from dpsql.release import _groups
 

@@ -15,9 +15,9 @@ import duckdb
 from dpsql.accounting import open_ledger
 from dpsql.analysis.blocks import ROWS, UNITS
 from dpsql.analysis.choose import Measured, MeasuredBlock
-from dpsql.analysis.clamps import clamped, ladders
 from dpsql.analysis.keys import KeyTosses
 from dpsql.analysis.ranks import Window
+from dpsql.analysis.rungs import clamped, ladders
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine import Asked, Engine, Prepared, budget

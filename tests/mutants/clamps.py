@@ -35,7 +35,7 @@ FAULTS = (
     ),
     Fault(
         "one-group-decides",
-        "analysis/clamps.py",
+        "analysis/rungs.py",
         "[group[side] for group in groups]",
         "[group[side] for group in groups[:1]]",
         "the clamp is chosen by what units have in the first group",
@@ -91,7 +91,7 @@ FAULTS = (
     ),
     Fault(
         "beyond-the-clamp-counts-nothing",
-        "analysis/clamps.py",
+        "analysis/rungs.py",
         "amount = part.upto(index, 2) + point * part.beyond(index, 1)",
         "amount = part.upto(index, 2)",
         "units with more than the clamp do not count at all",
@@ -115,7 +115,7 @@ FAULTS = (
     ),
     Fault(
         "groups-beyond-the-clamp-count",
-        "analysis/clamps.py",
+        "analysis/rungs.py",
         "found[UNITS] = part.upto(index, 1)",
         "found[UNITS] = part.upto(len(clamp.grid), 1)",
         "a unit counts in all its groups, with noise for some",
@@ -131,7 +131,7 @@ FAULTS = (
     ),
     Fault(
         "units-told-a-point-too-late",
-        "analysis/clamps.py",
+        "analysis/rungs.py",
         "return at[1:]",
         "return at[:-1]",
         "the penalty of a point is that of the one before it",
