@@ -1,8 +1,8 @@
 """How much of a unit counts in a group, learnt from the data where it is only derived from other bounds.
 
 A *clamp* is a point of a public grid. What a unit has in a group, in rows or in lattice steps, counts up to
-that point, or it counts in so many groups; noise is then as for units that have no more. The point is chosen by the exponential mechanism,
-and is released: the noise is that of a function of what has been released before.
+that point, or it counts in so many groups; noise is then as for units that have no more. The point is chosen by
+the exponential mechanism, and is released: the noise is that of a function of what has been released before.
 """
 
 from __future__ import annotations

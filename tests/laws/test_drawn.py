@@ -18,8 +18,9 @@ from laws.databases import Tables, holding, neighbours
 from laws.oracle import Bench, Case, cases
 from laws.printing import user_sql
 from laws.profiles import DEEP
-from laws.replay import Player, Tape, assert_neighbours, assert_same
+from laws.replay import Player, assert_neighbours, assert_same
 from laws.schema import Rules, policy
+from laws.tape import Tape
 from worlds import close_all, connected
 
 BENCH = Bench()

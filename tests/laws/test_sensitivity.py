@@ -153,7 +153,13 @@ CASES = [
     ),
     Case("SELECT k, COUNT(*) FROM t GROUP BY k", ("k",), {"rows": 3, "groups": 2}, max_groups=1, tight=False),
     Case("SELECT k, SUM(x), COUNT(DISTINCT u) FROM t GROUP BY k", ("k", "x"), {"partition": True}),
-    # a key that is one for a unit
+    # a key that is one for a unit, or that data which break the declaration have several of
+    Case(
+        "SELECT t.k, COUNT(DISTINCT u), COUNT(*) FROM t LEFT JOIN p ON t.k = p.k GROUP BY t.k",
+        ("k",),
+        {"rows": 1},
+        tight=False,
+    ),
     *(
         Case(
             f"SELECT n, {what} FROM t JOIN (SELECT u, MAX(i) AS n FROM t GROUP BY u) AS c ON t.u = c.u GROUP BY n",
