@@ -12,7 +12,8 @@ from dpsql.accounting.spend import NOTHING
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis import intervals
 from dpsql.analysis.analyse import Analysis
-from dpsql.analysis.choose import Measured, choose, statistic_of
+from dpsql.analysis.choose import choose, statistic_of
+from dpsql.analysis.measured import Measured
 from dpsql.analysis.stability import PublicFacts
 from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Expr, Released, Scalar, walk

@@ -14,7 +14,8 @@ from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.aggregates.base import number
 from dpsql.analysis.agreement import Agreement, Axes, Member, agreed, agreements
 from dpsql.analysis.blocks import Statistic
-from dpsql.analysis.choose import Measured, statistic_of
+from dpsql.analysis.choose import statistic_of
+from dpsql.analysis.measured import Measured
 from dpsql.mechanisms.projected import steps_of
 from dpsql.plan.types import Type
 from dpsql.release import Cells, ReleasedTable, table_of

@@ -22,8 +22,9 @@ from dpsql.accounting.ledger import Account
 from dpsql.accounting.spend import NOTHING
 from dpsql.accuracy import Search
 from dpsql.analysis.analyse import Analysis, analyse
-from dpsql.analysis.choose import Measured, choose
+from dpsql.analysis.choose import choose
 from dpsql.analysis.confine import confined
+from dpsql.analysis.measured import Measured
 from dpsql.analysis.price import Price
 from dpsql.analysis.verify import verify
 from dpsql.backends import Backend, Exact

@@ -11,10 +11,11 @@ from dpsql.accounting import Quote
 from dpsql.accuracy import predicted_half_width
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.within import WITHIN
-from dpsql.analysis.choose import Measured, MeasuredBlock, predicted_std, statistic_of
+from dpsql.analysis.choose import predicted_std, statistic_of
 from dpsql.analysis.clamps import Clamp
 from dpsql.analysis.confine import worded
 from dpsql.analysis.keys import KeyTosses
+from dpsql.analysis.measured import Measured, MeasuredBlock
 from dpsql.analysis.stability import describe
 from dpsql.engine import Engine
 from dpsql.plan.expr import Column, Expr, Scalar
@@ -255,7 +256,7 @@ def _blocks(plan: Measured, shown: Measured) -> Iterator[str]:
 def _clamp(plan: Measured, clamp: Clamp) -> str:
     if clamp.total is None:
         return (
-            f"{clamp.amount.value}: at most {clamp.most:,}, declared or derived; "
+            f"{clamp.of}: at most {clamp.most:,}, declared or derived; "
             f"learnt, {clamp.mechanism.describe()}, over {len(clamp.grid)} points; expected {clamp.points[0]:,}"
         )
     lattice = plan.analysis.measures[clamp.total].lattice
@@ -265,7 +266,7 @@ def _clamp(plan: Measured, clamp: Clamp) -> str:
         _number(sign * point * step) for sign, point in zip(clamp.signs, clamp.points, strict=True)
     )
     return (
-        f"total of x{clamp.total} of a unit in a group: at most {ends}, derived from rows and bounds; "
+        f"{clamp.of}: at most {ends}, derived from rows and bounds; "
         f"learnt, {clamp.mechanism.describe()}, over {len(clamp.grid)} points; expected {usual}"
     )
 

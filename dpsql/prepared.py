@@ -11,10 +11,10 @@ from dpsql.accounting.events import Composed, Event
 from dpsql.accounting.ledger import Bill
 from dpsql.accounting.parts import Box
 from dpsql.analysis.agreement import agreed, agreements
-from dpsql.analysis.choose import Measured
 from dpsql.analysis.clamps import Clamp
 from dpsql.analysis.confine import boxes
 from dpsql.analysis.keys import KeyTosses
+from dpsql.analysis.measured import Measured
 from dpsql.analysis.price import Price
 from dpsql.errors import LossError, ProgrammingError, QueryRejected
 from dpsql.loss import Amount, amount
@@ -285,8 +285,7 @@ def _clamp(clamp: Clamp) -> dict[str, Any]:
     """What of a unit counts, as it was chosen; before that noise is as is expected of it."""
     return {
         "choice": clamp.mechanism.describe(),
-        "of": f"a unit's {clamp.amount.name.lower()}"
-        + ("" if clamp.total is None else f" of x{clamp.total}"),
+        "of": clamp.of,
         "points": len(clamp.grid),
         "most": str(clamp.most),
         "chosen": [str(sign * point) for sign, point in zip(clamp.signs, clamp.points, strict=True)]

@@ -13,9 +13,10 @@ from typing import Any, Protocol
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.blocks import ROWS, UNITS, Statistic
-from dpsql.analysis.choose import Measured, MeasuredBlock, statistic_of
+from dpsql.analysis.choose import statistic_of
 from dpsql.analysis.domains import product
 from dpsql.analysis.keys import KeySelection, KeyTosses
+from dpsql.analysis.measured import Measured, MeasuredBlock
 from dpsql.analysis.ranks import Window
 from dpsql.analysis.rungs import Rungs, clamped, learnt
 from dpsql.backends import Exact

@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis.bounds import interval
-from dpsql.analysis.choose import Measured, MeasuredBlock, statistic_of
+from dpsql.analysis.choose import statistic_of
+from dpsql.analysis.measured import Measured, MeasuredBlock
 from dpsql.analysis.shown import Shown
 from dpsql.backends.scratch import Scratch
 from dpsql.errors import OperationalError

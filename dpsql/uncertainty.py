@@ -9,7 +9,8 @@ from fractions import Fraction
 from dpsql.aggregates import AGGREGATES, Aggregate, Moment
 from dpsql.analysis import intervals
 from dpsql.analysis.analyse import Measure
-from dpsql.analysis.choose import Measured, predicted_std, statistic_of
+from dpsql.analysis.choose import predicted_std, statistic_of
+from dpsql.analysis.measured import Measured
 from dpsql.analysis.shown import Shown
 from dpsql.mechanisms import Mechanism
 from dpsql.plan.expr import Expr, Released

@@ -10,7 +10,7 @@ import pytest
 from entropy import SeededEntropy
 from worlds import Row, cells, close_all, person, prepared, world
 
-from dpsql.analysis.choose import Measured
+from dpsql.analysis.measured import Measured
 from dpsql.backends import Exact
 from dpsql.engine import Prepared
 from dpsql.mechanisms import Entropy, Mechanism

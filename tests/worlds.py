@@ -19,7 +19,7 @@ from laws.worlds import Statistics, cells_of, change
 
 import dpsql
 from dpsql.accounting import Budget, open_ledger
-from dpsql.analysis.choose import Measured
+from dpsql.analysis.measured import Measured
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
 from dpsql.engine import Asked, Engine, Prepared

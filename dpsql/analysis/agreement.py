@@ -30,8 +30,8 @@ from math import prod
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.blocks import Block
-from dpsql.analysis.choose import Measured
 from dpsql.analysis.domains import Domain
+from dpsql.analysis.measured import Measured
 from dpsql.mechanisms import Mechanism, Projected
 from dpsql.mechanisms.projected import steps_of
 from dpsql.plan.expr import Expr

@@ -44,7 +44,8 @@ class Block:
     unit in a group for the block of UNITS), `range` the distance between the extremes of a single
     cell's share (None for more cells), and `nonnegative` whether shares never have a minus sign. Of
     a joint block, `extents` are what one row moves each of the cells by that rows move, `unit_extent`
-    what a unit moves the last cell by in each of its groups, where that counts units.
+    what a unit moves the last cell by in each of its groups, where that counts units. Where cells of rows are `filled`
+    up for units, that is what a unit puts into the cells of each of its groups, in l1 norm.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Block:
     nonnegative: bool
     extents: tuple[int, ...] = ()
     unit_extent: int = 0
+    filled: int = 0
 
     @property
     def joint(self) -> bool:
@@ -64,7 +66,7 @@ class Block:
     @property
     def by_unit(self) -> bool:
         """Whether it counts units rather than rows."""
-        return not self.joint and any(
+        return not (self.joint or self.filled) and any(
             statistic == UNITS for cell in self.cells for statistic, _ in cell.combination
         )
 
@@ -100,7 +102,13 @@ class Block:
             range=None if self.range is None else self.range * by,
             extents=tuple(extent * by for extent in self.extents),
             unit_extent=self.unit_extent * by,
+            filled=self.filled * by,
         )
+
+    def told_in(self, parts: int) -> Block:
+        """The same block, of moments that are told in so many parts of a row or of a lattice step."""
+        scaled = self.scaled(parts)
+        return replace(scaled, cells=self.cells)
 
     def weights(self, statistic: Statistic) -> tuple[Fraction, ...] | None:
         """How a statistic is estimated from the cells, or None if it cannot be."""
@@ -203,6 +211,28 @@ def partition_block(measure: int, lattice: Lattice, *, with_rows: bool) -> Block
         weights = [(statistic, (*known, Fraction(0))) for statistic, known in weights]
         weights.append((ROWS, (one, one, one)))
     return Block(f"partition of x{measure}", tuple(cells), tuple(weights), width, None, nonnegative=True)
+
+
+def filled_block(block: Block, rows: int) -> Block:
+    """The cells of a block that counts rows, and one for the rows that each unit has less than `rows` in a group.
+
+    Claim: a unit contributes exactly R times the block's contribution, in l1 norm, to each group it counts in, R being
+    the most rows of a unit; no cell is below zero.
+    Why: each of its rows in the group contributes the block's contribution, as the number of rows is the sum of all
+    cells by that; each row that it has less than R contributes as much to the cell of these.
+    Source: Kulesza, Suresh, Wang 2024, section 3, of rows that there are and values up to the bound.
+    """
+    known = block.weights(ROWS)
+    if known is None or not block.nonnegative or any(weight * block.contribution != 1 for weight in known):
+        raise LookupError("what is filled up counts rows by all of its cells")
+    most, none = rows * block.contribution, Fraction(0)
+    lacking = Cell("rows that units have less", ((UNITS, most), (ROWS, -block.contribution)))
+    estimates = (
+        *((statistic, (*weights, none)) for statistic, weights in block.estimates),
+        (UNITS, (Fraction(1, most),) * (len(known) + 1)),
+    )
+    cells = (*block.cells, lacking)
+    return Block(f"{block.name}, and units", cells, estimates, most, None, nonnegative=True, filled=most)
 
 
 def _single(

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis import clamps as clamping
 from dpsql.analysis.analyse import Analysis
-from dpsql.analysis.best import Best, best
+from dpsql.analysis.best import best
 from dpsql.analysis.blocks import ROWS, UNITS, Block, Statistic
 from dpsql.analysis.clamps import Clamp
-from dpsql.analysis.keys import KeySelection, KeyTosses, key_tosses
+from dpsql.analysis.keys import KeySelection, key_tosses
 from dpsql.analysis.layouts import layouts
+from dpsql.analysis.measured import Candidate, Measured, MeasuredBlock
 from dpsql.analysis.price import Price
 from dpsql.analysis.ranks import Ranked
 from dpsql.analysis.stability import PublicFacts
@@ -35,103 +36,6 @@ from dpsql.plan.nodes import Aggregation
 
 _NO_NOISE = 1e-300
 """Stands for a noise of zero where logarithms are taken."""
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredBlock:
-    """A block with its sensitivity and the mechanism that noises each of its cells.
-
-    Where it takes one of the plan's clamps these are as for that clamp's points.
-    """
-
-    block: Block
-    sensitivity: Sensitivity
-    mechanism: Mechanism
-    clamp: int | None = None
-
-    def std(self, weights: tuple[Fraction, ...]) -> float:
-        """The standard deviation of a weighted sum of noisy cells, in steps."""
-        return self.mechanism.std * math.sqrt(sum(float(weight) ** 2 for weight in weights))
-
-    def finer(self, law: Mechanism, by: int) -> MeasuredBlock:
-        """The block on a lattice with so many times as many steps, for what was computed of released cells."""
-        old = self.sensitivity
-        sensitivity = Sensitivity(old.l1 * by, old.l2_squared * by * by, old.linf * by)
-        return MeasuredBlock(self.block.scaled(by), sensitivity, law, self.clamp)
-
-    def at(self, clamp: Clamp, analysis: Analysis) -> MeasuredBlock:
-        """The block with the same loss, where its clamp has other points."""
-        found = clamping.clamped_sensitivity(self.block, clamp, analysis)
-        moved = clamping.moves_of(self.block, clamp, analysis)
-        noise = clamping.rescaled(self.mechanism, self.sensitivity, found, moved)
-        return replace(self, sensitivity=found, mechanism=noise)
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A way to answer that costs the same: `score` is the mean log of the predicted errors."""
-
-    name: str
-    score: float
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """The measured plan: what will be noised, how, and what it costs."""
-
-    analysis: Analysis
-    blocks: tuple[MeasuredBlock, ...]
-    selection: KeySelection | KeyTosses | None
-    event: Event | None
-    candidates: tuple[Candidate, ...] = ()
-    ranked: tuple[Ranked, ...] = ()
-    best: Best | None = None
-    clamps: tuple[Clamp, ...] = ()
-
-    def at(self, clamps: tuple[Clamp, ...]) -> Measured:
-        """The plan with other points of its clamps: what they cost, and all losses, stay as they are."""
-        blocks = tuple(
-            measured if measured.clamp is None else measured.at(clamps[measured.clamp], self.analysis)
-            for measured in self.blocks
-        )
-        held = replace(self, blocks=blocks, clamps=clamps)
-        chosen = self.threshold
-        if chosen is None or self.blocks[chosen.block].clamp is None:
-            return held
-        return replace(held, selection=chosen.at(blocks[chosen.block].mechanism, held.groups(chosen.block)))
-
-    def groups(self, block: int) -> int:
-        """The most groups that one unit counts in, in the statistics of a block."""
-        place = self.blocks[block].clamp
-        return self.analysis.bound.groups if place is None else self.clamps[place].groups(self.analysis)
-
-    @property
-    def threshold(self) -> KeySelection | None:
-        """What a noisy count must reach for a group to be shown, where that decides."""
-        return self.selection if isinstance(self.selection, KeySelection) else None
-
-    def place(self, item: Aggregation) -> int | None:
-        """Which of `ranked` an aggregate is, None for one that is no value in order of size."""
-        measure = self.analysis.measure(item)
-        found = (
-            at for at, part in enumerate(self.ranked) if (part.measure, part.rank) == (measure, item.rank)
-        )
-        return next(found, None)
-
-    def source(self, statistic: Statistic) -> tuple[int, tuple[Fraction, ...]]:
-        """The block that serves a statistic, and the weights of its cells."""
-        for index, measured in enumerate(self.blocks):
-            weights = measured.block.weights(statistic)
-            if weights is not None:
-                return index, weights
-        raise LookupError(f"no block serves {statistic}")
-
-    def decides(self, block: int, weights: tuple[Fraction, ...]) -> bool:
-        """Whether a weighted sum of a block's cells is what was compared before a group was shown."""
-        chosen = self.threshold
-        if chosen is None or chosen.block != block:
-            return False
-        return weights == tuple(Fraction(at in chosen.cells, chosen.scale) for at in range(len(weights)))
 
 
 def choose(analysis: Analysis, price: Price, facts: PublicFacts, *, learn: bool = True) -> Measured:
@@ -167,7 +71,12 @@ def choose(analysis: Analysis, price: Price, facts: PublicFacts, *, learn: bool 
         choices = [BoundedRange(price.range(share)) for _ in ranked]
         for name, measured, noise, clamps in (
             *((*fixed, ()) for fixed in _noised(analysis, blocks, price, share)),
-            *(_learnt(analysis, blocks, price, share) if learn else ()),
+            *(
+                found
+                for whole in _ways(analysis, price)
+                if learn
+                for found in _learnt(analysis, blocks, price, share, whole=whole)
+            ),
         ):
             events = (*noise, *choices)
             event = Composed(events) if len(events) > 1 else events[0]
@@ -285,8 +194,18 @@ def _pure(block: Block, sensitivity: Sensitivity, epsilon: Fraction) -> Geometri
     return Geometric.calibrate(sensitivity.l1, epsilon)
 
 
+def _ways(analysis: Analysis, price: Price) -> tuple[bool, ...]:
+    """Whether clamps are on what a unit has in all its groups: where it has several, and noise is for the l1 norm.
+
+    There its groups together never have more than as many times the most of one; in the l2 norm they may.
+    """
+    if not analysis.grouped or analysis.bound.groups == 1:
+        return (False,)
+    return (True,) if price.rho is None else (True, False)
+
+
 def _learnt(
-    analysis: Analysis, blocks: tuple[Block, ...], price: Price, share: Fraction
+    analysis: Analysis, blocks: tuple[Block, ...], price: Price, share: Fraction, *, whole: bool
 ) -> Iterator[tuple[str, tuple[MeasuredBlock, ...], tuple[Event, ...], tuple[Clamp, ...]]]:
     """As `_noised`, with clamps learnt for the blocks that can have one.
 
@@ -298,9 +217,13 @@ def _learnt(
     pure = price.rho is None
     spent = share * (clamping.PURE_SHARE if pure else clamping.SHARE)
     exponent = clamping.PURE_EXPONENT if pure else clamping.EXPONENT
-    clamps, taken = clamping.clamps_for(analysis, blocks, price.range, spent, exponent)
+    clamps, taken = clamping.clamps_for(analysis, blocks, price.range, spent, exponent, whole=whole)
     if not clamps:
         return
+    blocks = tuple(
+        block if place is None else block.told_in(clamps[place].fine)
+        for block, place in zip(blocks, taken, strict=True)
+    )
     parts = [share if place is None else share - spent for place in taken]
     choices = tuple(BoundedRange(clamp.range(analysis)) for clamp in clamps)
     known = clamping.sensitivities(analysis, blocks, clamps, taken)

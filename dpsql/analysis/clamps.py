@@ -1,8 +1,9 @@
 """How much of a unit counts in a group, learnt from the data where it is only derived from other bounds.
 
-A *clamp* is a point of a public grid. What a unit has in a group, in rows or in lattice steps, counts up to
-that point, or it counts in so many groups; noise is then as for units that have no more. The point is chosen by
-the exponential mechanism, and is released: the noise is that of a function of what has been released before.
+A *clamp* is a point of a public grid. What a unit has in a group, or in all of its groups together, in rows or
+in lattice steps, counts up to that point, or it counts in so many groups; noise is then as for units that have no
+more. The point is chosen by the exponential mechanism, and is released: the noise is that of a function of what has
+been released before.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from math import isqrt
 
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
-from dpsql.analysis.blocks import ROWS, Block, Statistic
+from dpsql.analysis.blocks import Block, Statistic
 from dpsql.analysis.sensitivity import Moves, moves, sensitivity
 from dpsql.analysis.stability import Bound, as_declared
 from dpsql.mechanisms import (
@@ -39,14 +40,16 @@ _EXPECTED = 4
 """The part of a bound that units are expected to use, where kinds of noise are compared before any is drawn."""
 LEAST_ROWS, LEAST_ADDED, LEAST_GROUPS = 8, 5, 8
 """Units with fewer rows, or groups, than so many have nothing to learn: of counts, of sums, and of counts of units."""
+PARTS = 2**16
+"""What a unit with more than a point has in all its groups is told group by group in so many parts of the point."""
 
 
 class Amount(Enum):
-    """What of a unit is clamped: its rows in a group, its total of a measure in a group, or its groups."""
+    """What of a unit is clamped: its rows, its total of a measure, or its groups."""
 
-    ROWS = "rows of a unit in a group"
-    TOTAL = "total of a unit in a group"
-    GROUPS = "groups of a unit"
+    ROWS = "rows"
+    TOTAL = "total"
+    GROUPS = "groups"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +57,17 @@ class Clamp:
     """A clamp on the rows of a unit in a group, on each side of its total of one measure, or on its groups.
 
     `measures` is that of a total; for rows those which share the clamp, None among them for rows of any kind;
-    None alone for groups. `signs` are the sides that there are of a total. `grid` ends with the most that a
-    unit can have in all its groups. `chosen` are the indices of the points, side by side, empty before the
+    None alone for groups. `signs` are the sides that there are of a total. `whole` says that rows, or a total, are
+    those of all of a unit's groups together: a unit with more has that much less in each. `grid` ends with the most
+    that a unit can have in all its groups. `chosen` are the indices of the points, side by side, empty before the
     release; `expected` is the one that noise is for until then.
 
     Claim: the choices of both sides together have a range of `mechanism.rate` times the most groups of a
-    unit, or of it alone for a clamp on groups, and twice that for `replace`.
+    unit, or of it alone for a clamp on groups, or once for each side for one on all groups together; and twice
+    that for `replace`.
     Why: the penalty of a point is the number of pairs of a unit and a group that have more, or of units that
-    are in more groups. One more unit raises those of all points by no more than its groups, or by one; none
-    lowers any; and what it has in a group is on one side.
+    are in more groups, or that have more in all of them. One more unit raises those of all points by no more than
+    its groups, or by one; none lowers any; and what it has in a group is on one side.
     Source: McSherry, Talwar 2007, Theorem 6; Dong, Durfee, Rogers 2020, section 3 (range); Durfee 2023,
     "Unbounded differentially private quantile and maximum estimation", section 5 (clamps for sums).
     """
@@ -75,6 +80,7 @@ class Clamp:
     exponent: int = EXPONENT
     expected: int = 0
     chosen: tuple[int, ...] = ()
+    whole: bool = False
 
     @property
     def total(self) -> int | None:
@@ -85,6 +91,18 @@ class Clamp:
     def most(self) -> int:
         """The most that a unit can have, in rows or in lattice steps, as was derived."""
         return self.grid[-1]
+
+    @property
+    def fine(self) -> int:
+        """The parts of a row, or of a lattice step, in which it is told what counts."""
+        return PARTS if self.whole else 1
+
+    @property
+    def of(self) -> str:
+        """What is clamped, in words."""
+        measure = "" if self.total is None else f" of x{self.total}"
+        where = "" if self.amount is Amount.GROUPS else " in all its groups" if self.whole else " in a group"
+        return f"{self.amount.value}{measure} of a unit{where}"
 
     @property
     def points(self) -> tuple[int, ...]:
@@ -98,7 +116,7 @@ class Clamp:
 
     def range(self, analysis: Analysis) -> Fraction:
         """The range of the choices of both sides together."""
-        return self.mechanism.range(step_range(analysis, self.amount))
+        return self.mechanism.range(step_range(analysis, self.amount, len(self.signs) if self.whole else 0))
 
     def groups(self, analysis: Analysis) -> int:
         """The most groups that a unit counts in."""
@@ -110,9 +128,15 @@ class Clamp:
         return replace(self, chosen=chosen)
 
 
-def step_range(analysis: Analysis, amount: Amount) -> int:
-    """How far a unit moves the penalties of two points apart at most."""
-    return (1 if amount is Amount.GROUPS else analysis.bound.groups) * (2 if analysis.replace else 1)
+def step_range(analysis: Analysis, amount: Amount, sides: int) -> int:
+    """How far a unit moves the penalties of two points apart at most, of all sides together.
+
+    `sides` are those on which all its groups are told as one, 0 where each is told by itself.
+    """
+    people = 2 if analysis.replace else 1
+    if amount is Amount.GROUPS:
+        return people
+    return people * (sides or analysis.bound.groups)
 
 
 def held(analysis: Analysis, clamp: Clamp) -> Bound:
@@ -140,18 +164,22 @@ def clamped_sensitivity(block: Block, clamp: Clamp, analysis: Analysis) -> Sensi
 
     Claim: with τ the larger point, times the block's contribution where it is of rows, S the most that a
     unit has in all groups and G its most groups, the vector of all cells of all groups moves by at most
-    l1 = min(Gτ, S) in l1 norm, and by at most the root of τ·l1 in l2 norm. For `replace` as in
-    `sensitivity`: an ungrouped single cell moves by no more than the distance of the points.
+    l1 = min(Gτ, S) in l1 norm, and by at most the root of τ·l1 in l2 norm; where all groups are clamped as one, by
+    the sum of the points of all sides in both. For `replace` as in `sensitivity`: an ungrouped single cell moves by
+    no more than the distance of the points.
     Why: in each group the norm of what a unit has is at most τ, and these add up to S at most; a sum of
-    squares of numbers up to τ is at most τ times their sum. A unit of fewer groups is one of a smaller bound.
+    squares of numbers up to τ is at most τ times their sum. Parts of a point, rounded down, add up to the point at
+    most; and the l2 norm is never above the l1 norm. A unit of fewer groups is one of a smaller bound.
     Source: Dwork, McSherry, Nissim, Smith 2006, section 3.
     """
     if clamp.amount is Amount.GROUPS:
         return sensitivity(block, held(analysis, clamp), grouped=analysis.grouped, replace=analysis.replace)
     rows = clamp.amount is Amount.ROWS
-    unit = block.contribution if rows else 1
+    unit = block.contribution if rows else clamp.fine
     top = max(clamp.points) * unit
     l1 = min(analysis.bound.groups * top, clamp.most * unit)
+    if clamp.whole:
+        top = l1 = min(sum(clamp.points), clamp.most) * unit
     if not analysis.replace:
         return Sensitivity(Fraction(l1), Fraction(top * l1))
     if not analysis.grouped and block.range is not None:
@@ -210,31 +238,35 @@ def clamps_for(
     range_of: Callable[[Fraction], Fraction],
     part: Fraction,
     exponent: int,
+    *,
+    whole: bool,
 ) -> tuple[tuple[Clamp, ...], tuple[int | None, ...]]:
     """The clamps that can be learnt for a layout, and which of them each block takes, None for none.
 
     A total that is measured alone has its own; all other statistics of rows share one on the rows of a unit, and
-    counts of units one on its groups. Nothing is learnt of rows that are as many as is declared. Choices spend that `part` of the price for each block; `range_of` is what a part buys.
+    counts of units one on its groups. Nothing is learnt of rows that are as many as is declared. Rows and totals are
+    those of a group, or of the `whole` of a unit's groups. Choices spend that `part` of the price for each block;
+    `range_of` is what a part buys.
     """
-    # What is proved of several arguments together is proved of rows that there are.
-    able = analysis.bound.per_unit and not any(block.joint for block in blocks)
+    # What is proved of several arguments, or of rows and units, together is proved of rows that there are.
+    able = analysis.bound.per_unit and not any(block.joint or block.filled for block in blocks)
     rows = analysis.bound.rows if able else 1
 
     def made(
         amount: Amount, measures: tuple[int | None, ...], signs: tuple[int, ...], most: int, blocks: int
     ) -> Clamp:
-        steps = step_range(analysis, amount)
+        together = whole and amount is not Amount.GROUPS
+        steps = step_range(analysis, amount, len(signs) if together else 0)
         mechanism, points = Exponential.calibrate(steps, range_of(part * blocks)), grid(most)
-        usual = _usual(analysis, amount, most)
+        usual = _usual(analysis, amount, most, stated=stated, whole=together)
         expected = next(at for at, point in enumerate(points) if point >= usual)
-        return Clamp(amount, measures, signs, points, mechanism, exponent, expected)
+        return Clamp(amount, measures, signs, points, mechanism, exponent, expected, whole=together)
 
     taken: list[int | None] = [None] * len(blocks)
     found: list[Clamp] = []
-    stated = {ROWS} if as_declared(analysis.release, rows) else None
-    sharing = [
-        place for place, block in enumerate(blocks) if _counts_rows(block) and set(_read(block)) != stated
-    ]
+    stated = as_declared(analysis.release, rows)
+    learns = not stated or (analysis.bound.groups > 1 and not whole)
+    sharing = [place for place, block in enumerate(blocks) if learns and _counts_rows(block)]
     for place, block in enumerate(blocks):
         measure = _alone(block)
         if measure is not None and rows >= LEAST_ADDED:
@@ -257,10 +289,15 @@ def clamps_for(
     return tuple(found), tuple(taken)
 
 
-def _usual(analysis: Analysis, amount: Amount, most: int) -> Fraction:
-    """What a unit is expected to have: a quarter of its groups, and of its rows, with values of a quarter of their bounds."""
-    part = _EXPECTED**2 if amount is Amount.TOTAL else _EXPECTED
-    among = Fraction(1) if amount is Amount.GROUPS else Fraction(analysis.bound.groups, _EXPECTED)
+def _usual(analysis: Analysis, amount: Amount, most: int, *, stated: bool, whole: bool) -> Fraction:
+    """What a unit is expected to have: a quarter of its groups, and of its rows, with values of a quarter of their bounds.
+
+    Rows of which it is `stated` how many a unit has are expected all.
+    """
+    part = 1 if stated and amount is not Amount.GROUPS else _EXPECTED
+    part *= _EXPECTED if amount is Amount.TOTAL else 1
+    by_group = not whole and amount is not Amount.GROUPS
+    among = Fraction(analysis.bound.groups, _EXPECTED) if by_group else Fraction(1)
     return most / (part * max(among, Fraction(1)))
 
 

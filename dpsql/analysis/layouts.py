@@ -13,6 +13,7 @@ from dpsql.analysis.blocks import (
     Statistic,
     count_block,
     distinct_block,
+    filled_block,
     partition_block,
     presence_block,
     rows_block,
@@ -27,29 +28,38 @@ def layouts(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[tu
     """Every way to serve the needed statistics: block by block, or joint.
 
     COUNT(*) is measured alone, or carried by one of the measures. Where one row of a unit counts, units
-    are rows.
+    are rows; otherwise they are measured alone, or fill up what counts the rows.
     """
     if UNITS in wanted and analysis.bound.rows == 1:
         wanted = {**wanted, ROWS: None}
     distinct = [distinct_block(index) for index, measure in enumerate(analysis.measures) if measure.distinct]
     units = [units_block()] if UNITS in wanted and analysis.bound.rows > 1 else []
+    fewest = len(analysis.measures) + 1
+    for blocks in _apart(analysis, wanted):
+        fewest = min(fewest, len(blocks))
+        yield tuple(_implying(analysis, (*blocks, *distinct, *units)))
+    of_rows = {Moment.ROWS, Moment.COUNT, Moment.TOTAL}.intersection(moment for moment, _ in wanted)
+    for blocks in _apart(analysis, {**wanted, ROWS: None}) if units and of_rows else ():
+        most = analysis.bound.rows
+        filled = (block if block.weights(ROWS) is None else filled_block(block, most) for block in blocks)
+        yield (*filled, *distinct)
+    for block in joint_blocks(analysis, wanted):
+        if fewest + bool(block.unit_extent) > 1:
+            yield (block, *distinct, *([] if block.unit_extent else units))
+
+
+def _apart(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[list[Block]]:
+    """A block for each measure, and one for COUNT(*) or a measure that carries it."""
     carriers: list[int | None] = [None]
     if ROWS in wanted:
         carriers += [index for index in range(len(analysis.measures)) if _carries(analysis, index)]
-    fewest = len(analysis.measures) + 1
     for carrier in carriers:
         blocks = [
             _measure_block(analysis, index, wanted, with_rows=index == carrier)
             for index, measure in enumerate(analysis.measures)
             if measure.rows
         ]
-        if ROWS in wanted and carrier is None:
-            blocks.append(rows_block())
-        fewest = min(fewest, len(blocks))
-        yield tuple(_implying(analysis, (*blocks, *distinct, *units)))
-    for block in joint_blocks(analysis, wanted):
-        if fewest + bool(block.unit_extent) > 1:
-            yield (block, *distinct, *([] if block.unit_extent else units))
+        yield blocks + [rows_block()] * (ROWS in wanted and carrier is None)
 
 
 def _implying(analysis: Analysis, blocks: Sequence[Block]) -> Iterator[Block]:

@@ -38,6 +38,10 @@ class Rungs:
     An interval is told by its upper point. The totals are of the amount, and of rows that belong to a
     measure also of its values and of the mean value of a unit, in whole steps. Of groups, the amount is the
     place that a unit's group has among its groups, and the total is of places that begin an interval.
+
+    Where a unit's groups are told as one, the interval is that of all its groups together; in place of the number of
+    units stand the parts that they have in this group of what they have, mean values count as many times, and the
+    last is the number of those whose first group this is.
     """
 
     counted: tuple[tuple[int, ...], ...] = ()
@@ -57,7 +61,7 @@ class Rungs:
         return sum(rung[which] for rung in self.counted if rung[0] <= chosen)
 
     def beyond(self, chosen: int, which: int) -> int:
-        """A total over units that have more; their number is the first."""
+        """A total over units that have more; their number, or their parts, is the first."""
         return sum(rung[which] for rung in self.counted if rung[0] > chosen)
 
 
@@ -70,18 +74,24 @@ def learnt(clamps: Sequence[Clamp], groups: Sequence[Sequence[Rungs]], entropy: 
     found = []
     for place, clamp in enumerate(clamps):
         sides = [index for index, ladder in enumerate(read) if ladder.clamp == place][: len(clamp.signs)]
-        tell = _passing if clamp.amount is Amount.GROUPS else _above
-        above = [tell(len(clamp.grid), [group[side] for group in groups]) for side in sides]
+        above = [penalties(clamp, [group[side] for group in groups]) for side in sides]
         found.append(clamp.choose(above, entropy))
     return tuple(found)
 
 
-def _above(size: int, parts: Iterable[Rungs]) -> list[int]:
-    """For each of that many points, how many pairs of a unit and a group have more."""
+def penalties(clamp: Clamp, parts: Iterable[Rungs]) -> list[int]:
+    """For each point of a side of a clamp, how many have more: pairs of a unit and a group, or units."""
+    if clamp.amount is Amount.GROUPS:
+        return _passing(len(clamp.grid), parts)
+    return _above(len(clamp.grid), parts, -1 if clamp.whole else 1)
+
+
+def _above(size: int, parts: Iterable[Rungs], which: int) -> list[int]:
+    """For each of that many points, a total over all that have more."""
     at = [0] * (size + 1)
     for part in parts:
-        for place, units, *_ in part.counted:
-            at[place] += units
+        for rung in part.counted:
+            at[rung[0]] += rung[which]
     return list(accumulate(reversed(at[1:])))[::-1]
 
 
@@ -95,7 +105,7 @@ def _passing(size: int, parts: Iterable[Rungs]) -> list[int]:
 
 
 def clamped(clamps: Sequence[Clamp], rungs: Sequence[Rungs]) -> dict[Statistic, int]:
-    """The moments of a group in which each unit counts up to the chosen points.
+    """The moments of a group in which each unit counts up to the chosen points, in the parts of their clamps.
 
     Of more rows than count, those that count have the unit's mean value, in whole steps: they are rows that
     it could have.
@@ -108,7 +118,7 @@ def clamped(clamps: Sequence[Clamp], rungs: Sequence[Rungs]) -> dict[Statistic, 
         if clamp.amount is Amount.GROUPS:
             found[UNITS] = part.upto(index, 1)
             continue
-        amount = part.upto(index, 2) + point * part.beyond(index, 1)
+        amount = clamp.fine * part.upto(index, 2) + point * part.beyond(index, 1)
         if clamp.total is not None:
             statistic = (Moment.TOTAL, clamp.total)
             found[statistic] = found.get(statistic, 0) + ladder.sign * amount
@@ -116,6 +126,6 @@ def clamped(clamps: Sequence[Clamp], rungs: Sequence[Rungs]) -> dict[Statistic, 
             found[ROWS] = amount
         else:
             found[Moment.COUNT, ladder.measure] = amount
-            values = part.upto(index, 3) + point * part.beyond(index, 4)
+            values = clamp.fine * part.upto(index, 3) + point * part.beyond(index, 4)
             found[Moment.TOTAL, ladder.measure] = values
     return found

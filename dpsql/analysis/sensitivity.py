@@ -41,7 +41,8 @@ def sensitivity(block: Block, bound: Bound, *, grouped: bool, replace: bool) -> 
 
     Claim: adding or removing one unit moves the vector of all cells of all groups by at most
     R·c in l1 and in l2 norm, where R is the most rows of a unit that count and c the block's
-    contribution; the count of units by G in l1 and √G in l2, where G is the most groups of a unit.
+    contribution; the count of units by G in l1 and √G in l2, where G is the most groups of a unit, and rows that
+    are filled up for units by as many times what that comes to.
     For `replace` the l1 norm doubles, and the squared l2 norm doubles where no share is negative and
     quadruples else. An ungrouped single cell moves by no more than the range of a unit's share. Of a
     joint block see `_joint`.
@@ -51,8 +52,9 @@ def sensitivity(block: Block, bound: Bound, *, grouped: bool, replace: bool) -> 
     """
     if block.joint:
         return _joint(block, bound, replace=replace)
-    if block.by_unit:
-        l1, l2_squared, span = bound.groups, bound.groups, block.range
+    if block.by_unit or block.filled:
+        each = block.filled or 1
+        l1, l2_squared, span = bound.groups * each, bound.groups * each**2, block.range
     else:
         l1 = bound.rows * block.contribution
         l2_squared = l1 * l1

@@ -14,8 +14,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.analysis.choose import Measured
 from dpsql.analysis.keys import KeySelection
+from dpsql.analysis.measured import Measured
 from dpsql.mechanisms import Mechanism
 
 _NEARLY, _WIDE, _GRID = 0.999, 0.9999, 100

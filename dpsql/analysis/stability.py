@@ -252,11 +252,11 @@ def _one_value(column: Column, relation: Relation, facts: PublicFacts) -> bool:
 
 
 def as_declared(release: Release, rows: int) -> bool:
-    """Whether so many rows of a unit in a group are what the owner says of a table, of which all are read."""
+    """Whether so many rows of a unit are what the owner says of a table, of which all are read."""
     declared = [
         scan.contribution.rows for scan in private_scans(release.input) if scan.contribution is not None
     ]
-    return not release.keys and rows in declared and _whole(release.input)
+    return rows in declared and _whole(release.input)
 
 
 def _whole(relation: Relation) -> bool:

@@ -21,9 +21,9 @@ from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.best import Best
 from dpsql.analysis.blocks import ROWS, UNITS, Block, Cell, Statistic
-from dpsql.analysis.choose import Measured, MeasuredBlock
 from dpsql.analysis.clamps import Amount, Clamp
 from dpsql.analysis.keys import KeyTosses
+from dpsql.analysis.measured import Measured, MeasuredBlock
 from dpsql.analysis.ranks import Ranked
 from dpsql.errors import VerificationError
 from dpsql.mechanisms import Cube, DiscreteGaussian, Exponential, Geometric, Staircase
@@ -125,9 +125,12 @@ def _loss(measured: MeasuredBlock, clamp: Clamp | None, analysis: Analysis) -> t
 def _sharpness(clamp: Clamp, analysis: Analysis) -> Fraction:
     """The range of the choice of a clamp: a unit is in each of its groups above all points, or above none.
 
-    Of a clamp on groups, the unit itself is.
+    Of a clamp on groups, the unit itself is; of one on all its groups together, it is on each side.
     """
-    came = went = 1 if clamp.amount is Amount.GROUPS else analysis.bound.groups
+    if clamp.amount is Amount.GROUPS:
+        came = went = 1
+    else:
+        came = went = len(clamp.signs) if clamp.whole else analysis.bound.groups
     steps = came + (went if analysis.replace else 0)
     return clamp.mechanism.rate * steps
 
@@ -150,7 +153,8 @@ def norms(
 ) -> tuple[Fraction, Fraction, Fraction]:
     """The largest change's l1 norm, squared l2 norm and sum over groups of l∞ norms, by trying all extreme rows.
 
-    All of a unit's rows in one group are the worst; with a clamp, one group after another filled up to it.
+    All of a unit's rows in one group are the worst; with a clamp, one group after another filled up to it, or each
+    side of it in a group of its own.
     """
     if block.joint:
         return _joint_norms(block, analysis)
@@ -159,11 +163,16 @@ def norms(
 
 
 def _norms(block: Block, analysis: Analysis, clamp: Clamp | None) -> tuple[Fraction, Fraction]:
+    read = {statistic for cell in block.cells for statistic, _ in cell.combination}
+    if UNITS in read and len(read) > 1:
+        return _filled_norms(block, analysis)
     if block.by_unit:
         return _unit_norms(analysis.bound.groups if clamp is None else clamp.points[0], analysis)
-    if clamp is not None and clamp.total is not None:
+    if clamp is not None and clamp.whole:
+        shares, times = _whole_shares(block, analysis, clamp), [Fraction(clamp.fine)]
+    elif clamp is not None and clamp.total is not None:
         top = max(clamp.points)
-        shares: list[Vector] = [(0,)]
+        shares = [(0,)]
         shares += [(sign * point,) for sign, point in zip(clamp.signs, clamp.points, strict=True)]
         times = _filled(clamp.most, top, analysis)
     else:
@@ -171,15 +180,47 @@ def _norms(block: Block, analysis: Analysis, clamp: Clamp | None) -> tuple[Fract
         rows = analysis.bound.rows
         top = rows if clamp is None else clamp.points[0]
         times = [top * part for part in _filled(rows, top, analysis)]
-    if not analysis.replace:
-        changes = [(share, share) for share in shares]
-    else:
-        changes = [(_minus(a, b), _minus(a, b)) for a, b in itertools.product(shares, repeat=2)]
+    l1, l2_squared = _farthest(shares, analysis)
+    return l1 * sum(times), l2_squared * sum(part**2 for part in times)
+
+
+def _farthest(shares: Sequence[Vector], analysis: Analysis) -> tuple[Fraction, Fraction]:
+    """The largest l1 norm and squared l2 norm of one share, or where units are replaced of what two differ by."""
+    changes = list(shares)
+    if analysis.replace:
+        changes = [_minus(a, b) for a, b in itertools.product(shares, repeat=2)]
         if analysis.grouped:  # what is removed and what is added may fall into different groups
-            changes += [((*a, *b), (*a, *b)) for a, b in itertools.product(shares, repeat=2)]
-    l1 = max(sum(map(abs, change)) for change, _ in changes) * sum(times)
-    l2_squared = max(sum(x * x for x in change) for _, change in changes) * sum(part**2 for part in times)
-    return Fraction(l1), Fraction(l2_squared)
+            changes += [(*a, *b) for a, b in itertools.product(shares, repeat=2)]
+    l1 = max(sum(map(abs, change)) for change in changes)
+    return Fraction(l1), Fraction(max(sum(x * x for x in change) for change in changes))
+
+
+def _filled_norms(block: Block, analysis: Analysis) -> tuple[Fraction, Fraction]:
+    """A unit of one row, or of as many as count, in each of its groups: between these a norm is no larger."""
+    rows = _extreme_rows(block.cells, analysis)
+    shares = [
+        tuple(
+            cell.exact({name: n if name == UNITS else n * times for name, n in row.items()})
+            for cell in block.cells
+        )
+        for row in rows
+        for times in (1, analysis.bound.rows)
+    ]
+    l1, l2_squared = _farthest(shares, analysis)
+    groups = analysis.bound.groups if analysis.grouped else 1
+    return l1 * groups, l2_squared * groups
+
+
+def _whole_shares(block: Block, analysis: Analysis, clamp: Clamp) -> list[Vector]:
+    """What a unit may put into cells: all that it has in one group, or each side of a total in one of two groups."""
+    if clamp.total is None:
+        rows = clamp.points[0]
+        return [tuple(rows * x for x in share) for share in _shares(block.cells, analysis)]
+    if len(clamp.signs) == 1:
+        return [(0,), (clamp.signs[0] * clamp.points[0],)]
+    above, below = clamp.points
+    ends = [(min(above, clamp.most - below), -below), (above, -min(below, clamp.most - above))]
+    return [(0, 0), *ends, *(end[::-1] for end in ends)]
 
 
 def _most_stairs(block: Block, analysis: Analysis, clamp: Clamp | None, width: int) -> int:

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpsql.accounting.events import Event, from_json, to_json
-from dpsql.analysis.choose import Measured
+from dpsql.analysis.measured import Measured
 from dpsql.errors import IntegrityError
 from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, Mechanism, Merged, Staircase
 from dpsql.plan.types import Value

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from dpsql.analysis.choose import Measured
+from dpsql.analysis.measured import Measured
 from dpsql.plan.equal import equal_text
 from dpsql.plan.steps import Known, resolved
 from dpsql.policy import Policy

@@ -17,7 +17,8 @@ from typing import Any
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.blocks import Block, Cell, Statistic
-from dpsql.analysis.choose import Measured, MeasuredBlock, needed, statistic_of
+from dpsql.analysis.choose import needed, statistic_of
+from dpsql.analysis.measured import Measured, MeasuredBlock
 from dpsql.mechanisms import Geometric, Sensitivity
 from dpsql.plan.equal import equal_text
 from dpsql.plan.steps import Known, resolved

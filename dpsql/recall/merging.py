@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpsql.analysis.choose import Measured
+from dpsql.analysis.measured import Measured
 from dpsql.mechanisms import Cube, Mechanism, Merged
 from dpsql.mechanisms.projected import steps_of
 from dpsql.release import ReleasedTable, table_of

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from dpsql.accounting.accountants.base import largest_epsilon
 from dpsql.accounting.events import Event, Gaussian, Pure
 from dpsql.accounting.spend import Spend
-from dpsql.analysis.choose import Measured
+from dpsql.analysis.measured import Measured
 from dpsql.mechanisms import Cube, DiscreteGaussian, Entropy, Geometric
 from dpsql.mechanisms.coupling import Coupling
 from dpsql.mechanisms.projected import steps_of

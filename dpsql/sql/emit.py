@@ -13,11 +13,11 @@ from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis, Measure
 from dpsql.analysis.best import Best
 from dpsql.analysis.blocks import ROWS, UNITS, Statistic
-from dpsql.analysis.clamps import Amount, Clamp
+from dpsql.analysis.clamps import Clamp
 from dpsql.analysis.ranks import Ranked
 from dpsql.analysis.rungs import ladders
-from dpsql.sql.bounding import CONTRIBUTION, bounded, in_order, ranking
-from dpsql.sql.clamped import COUNTED, rungs
+from dpsql.sql.bounding import CONTRIBUTION, bounded, ranking
+from dpsql.sql.clamped import COUNTED, counted, placed, rungs
 from dpsql.sql.keys import shown
 from dpsql.sql.lattice_text import point
 from dpsql.sql.ranked import windows
@@ -127,21 +127,16 @@ def _per_unit(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> s
         f"  FROM ({rows(analysis)})\n  GROUP BY {', '.join(['u', *keys])}"
     )
     ctes = [f"{CONTRIBUTION} AS (\n  {contribution}\n)"]
-    placed = [
-        f"ROW_NUMBER() OVER ({in_order(analysis, keys)}) AS g"
-        for clamp in clamps
-        if clamp.amount is Amount.GROUPS
-    ]
     if keys:
         ctes += ranking(analysis, bound, keys)
-        source = bounded(bound, ", ".join([*(["u"] if placed else []), *keys, *_sum_names(analysis)]))
+        source = bounded(bound, ", ".join([*(["u"] if placed(clamps) else []), *keys, *_sum_names(analysis)]))
     else:
         listed = ", ".join([*_sum_names(analysis), f"LEAST(n, {bound.rows}) AS m"])
         source = f"SELECT {listed} FROM {CONTRIBUTION}"
     summed = _unit_aggregates(analysis)
     if clamps:
-        held = ", ".join([*keys, "m", *(f"{text} AS {name}" for name, text in summed), *placed])
-        ctes.append(f"{COUNTED} AS (\n  SELECT {held}\n  FROM ({source})\n  WHERE m > 0\n)")
+        held = [f"{text} AS {name}" for name, text in summed]
+        ctes.append(counted(analysis, keys, clamps, source, held))
         return f"WITH {', '.join(ctes)}\n{_with_ladders(analysis, keys, clamps)}"
     totals = ["COUNT(*) AS units", "SUM(m) AS n", *(f"SUM({text}) AS {name}" for name, text in summed)]
     return "\n".join(

@@ -56,12 +56,37 @@ def test_what_is_measured(aggregates: str, expected: list[str] | None) -> None:
             ["joint: rows, x0 beside rows, x1 beside rows", "values of x2"],
         ),
         ("SUM(x - 1.5), SUM(i - 2.5)", ["joint: total of x0, total of x1"]),
-        ("COUNT(DISTINCT u), COUNT(*)", ["joint: rows, units"]),
     ],
 )
 def test_what_a_cube_measures(aggregates: str, expected: list[str]) -> None:
     """Sums are taken about their middle if that is another place than zero; values are counted apart."""
     assert blocks(f"SELECT {aggregates} FROM t", accountant="pure") == expected
+
+
+@pytest.mark.parametrize(
+    ("sql", "groups", "expected"),
+    [
+        ("SELECT COUNT(DISTINCT u), COUNT(*) FROM t", None, ["rows, and units"]),
+        ("SELECT k, COUNT(*) FROM t GROUP BY k", 2, ["rows, and units"]),
+        ("SELECT k, COUNT(*), SUM(x) FROM t GROUP BY k", 1, ["partition of x0, and units"]),
+        ("SELECT k, COUNT(*), AVG(i), COUNT(x) FROM t GROUP BY k", 1, None),
+        ("SELECT k, COUNT(*) FROM t GROUP BY k", 5, ["joint: rows, units"]),
+    ],
+)
+def test_rows_that_units_have_less_count_the_units(
+    sql: str, groups: int | None, expected: list[str] | None
+) -> None:
+    """In one group, or few, what decides which of them are shown takes nothing of the loss of the counts of rows."""
+    plan = World(policy(rows=5, groups=groups, domain=False, accountant="pure")).prepare(sql).plan
+    names = [measured.block.name for measured in plan.blocks]
+    if expected is None:
+        assert all(len(measured.block.cells) > 1 for measured in plan.blocks)
+        return
+    assert names == expected
+    for measured in plan.blocks:
+        if measured.block.filled:
+            assert isinstance(measured.mechanism, Geometric)
+            assert measured.mechanism.scale == measured.block.filled * (groups or 1)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from analysis.test_clamps import planned
 from laws.worlds import DEFAULT, Row, World, policy, stairs
 
 from dpsql.accounting.events import Composed, Event, Pure
-from dpsql.analysis.choose import Measured
 from dpsql.analysis.clamps import moves_of
+from dpsql.analysis.measured import Measured
 from dpsql.analysis.sensitivity import Moves
 from dpsql.analysis.verify import verify
 from dpsql.engine import Asked

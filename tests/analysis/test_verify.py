@@ -11,8 +11,8 @@ from laws.worlds import World, derived, policy
 
 from dpsql.accounting import BoundedRange, Composed, Gaussian, Pure, Selection
 from dpsql.analysis.blocks import Cell
-from dpsql.analysis.choose import Measured
 from dpsql.analysis.keys import KeyTosses
+from dpsql.analysis.measured import Measured
 from dpsql.analysis.verify import norms, verify
 from dpsql.errors import VerificationError
 from dpsql.mechanisms import (

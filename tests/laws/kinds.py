@@ -10,7 +10,7 @@ from laws.plans import expressions
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.within import WITHIN
-from dpsql.analysis.choose import Measured
+from dpsql.analysis.measured import Measured
 from dpsql.mechanisms import MECHANISMS
 from dpsql.plan.expr import Expr, Released, Scalar, Windowed, walk
 from dpsql.plan.nodes import (

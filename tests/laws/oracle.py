@@ -27,8 +27,9 @@ from dpsql.above import known
 from dpsql.accounting import Ledger, open_ledger
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.analysis.analyse import analyse
-from dpsql.analysis.choose import Measured, choose
+from dpsql.analysis.choose import choose
 from dpsql.analysis.keys import KeySelection, KeyTosses
+from dpsql.analysis.measured import Measured
 from dpsql.analysis.price import Price
 from dpsql.analysis.stability import PublicFacts
 from dpsql.analysis.verify import verify

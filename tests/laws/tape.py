@@ -11,9 +11,9 @@ from unittest import mock
 from laws.still import First, Lowest
 
 from dpsql import engine as dataflow
-from dpsql.analysis.choose import Measured
 from dpsql.analysis.clamps import Clamp
 from dpsql.analysis.domains import product
+from dpsql.analysis.measured import Measured
 from dpsql.analysis.rungs import clamped, learnt
 from dpsql.backends import Exact
 from dpsql.mechanisms import Entropy, Mechanism

@@ -19,10 +19,11 @@ import pytest
 from laws.worlds import DEFAULT, KEYS, Database, I, Row, World, X, policy
 
 from dpsql.aggregates import Moment
+from dpsql.analysis import rungs as told
 from dpsql.analysis.blocks import ROWS, Statistic
-from dpsql.analysis.choose import Measured
 from dpsql.analysis.clamps import Amount, Clamp
-from dpsql.analysis.rungs import Rungs, _passing, clamped, ladders
+from dpsql.analysis.measured import Measured
+from dpsql.analysis.rungs import Rungs, clamped, ladders
 from dpsql.engine import Prepared
 from dpsql.release import _groups
 
@@ -32,24 +33,27 @@ ROWS_OF_A_UNIT = 8
 
 @dataclass(frozen=True)
 class Case:
-    """A query whose clamps are learnt."""
+    """A query whose clamps are learnt: of all groups of a unit together, or each group by itself."""
 
     sql: str
     rules: dict[str, Any] = field(default_factory=dict)
+    by_group: bool = False
 
     def __str__(self) -> str:
-        return f"{self.sql} [{' '.join(f'{name}={value}' for name, value in self.rules.items())}]"
+        told = " ".join(f"{name}={value}" for name, value in self.rules.items())
+        return f"{self.sql} [{told}]{' by group' * self.by_group}"
 
 
 _ALL = " WHERE u > 0"
 """A condition that all rows keep to: how many a unit has is then not what is declared."""
+_BY_K = f"{_ALL} GROUP BY k"
 _SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
-    (" GROUP BY k", {}),
+    (_BY_K, {}),
     (_ALL, {}),
-    (" GROUP BY k", {"groups": 1}),
-    (" GROUP BY k", {"groups": 2, "domain": False}),
+    (_BY_K, {"groups": 1}),
+    (_BY_K, {"groups": 2, "domain": False}),
     (_ALL, {"neighbors": "replace"}),
-    (" GROUP BY k", {"neighbors": "replace"}),
+    (_BY_K, {"neighbors": "replace"}),
 )
 CASES = [
     *(
@@ -58,24 +62,34 @@ CASES = [
         for group, rules in _SETTINGS
     ),
     *(
-        Case(f"SELECT {what} FROM t GROUP BY k")
+        Case(f"SELECT {what} FROM t{_BY_K}", by_group=by_group)
         for what in ("SUM(-i)", "COUNT(x)", "COUNT(*), SUM(i), COUNT(x)", "AVG(x)")
+        for by_group in (False, True)
+    ),
+    *(
+        Case(f"SELECT {what} FROM t{_BY_K}", rules, by_group=True)
+        for what in ("SUM(x)", "COUNT(*)", "COUNT(*), AVG(x)")
+        for rules in ({}, {"neighbors": "replace"})
     ),
     # units in many groups
     *(
-        Case(f"SELECT k, i, {what} FROM t GROUP BY k, i", rules)
+        Case(f"SELECT k, i, {what} FROM t{_BY_K}, i", rules)
         for what in ("COUNT(DISTINCT u)", "COUNT(DISTINCT u), COUNT(*), SUM(x)")
         for rules in ({}, {"neighbors": "replace"}, {"domain": False})
     ),
 ]
 
 
-def learning(world: World, sql: str) -> tuple[Prepared, Measured]:
+def learning(world: World, sql: str, *, by_group: bool = False) -> tuple[Prepared, Measured]:
     """A query, and the plan of all that would answer it whose clamps are learnt and whose error is least."""
-    prepared = world.prepare(sql)
-    if prepared.plan.clamps:
-        return prepared, prepared.plan
-    raise AssertionError(f"no clamp is learnt for {sql}")
+    with pytest.MonkeyPatch.context() as patch:
+        if by_group:
+            patch.setattr("dpsql.analysis.choose._ways", lambda *_: (False,))
+        prepared = world.prepare(sql)
+    clamps = prepared.plan.clamps
+    assert clamps, f"no clamp is learnt for {sql}"
+    assert not (by_group and any(clamp.whole for clamp in clamps))
+    return prepared, prepared.plan
 
 
 def rungs(world: World, prepared: Prepared, rows: Database) -> Groups:
@@ -114,20 +128,19 @@ def penalties(plan: Measured, groups: Groups, place: int) -> list[list[int]]:
     """The penalties of each point of a clamp, side by side."""
     clamp = plan.clamps[place]
     sides = [at for at, ladder in enumerate(ladders(plan.clamps)) if ladder.clamp == place]
-    if clamp.amount is Amount.GROUPS:
-        return [_passing(len(clamp.grid), [parts[at] for parts in groups.values()]) for at in sides]
     return [
-        [sum(parts[at].beyond(point, 1) for parts in groups.values()) for point in range(len(clamp.grid))]
-        for at in sides[: len(clamp.signs)]
+        told.penalties(clamp, [parts[at] for parts in groups.values()]) for at in sides[: len(clamp.signs)]
     ]
 
 
 @cache
-def moves(sql: str, rules: tuple[tuple[str, Any], ...]) -> tuple[Measured, list[tuple[Groups, Groups]]]:
+def moves(
+    sql: str, rules: tuple[tuple[str, Any], ...], by_group: bool
+) -> tuple[Measured, list[tuple[Groups, Groups]]]:
     """The plan of a query, and what its statement gives for neighbours."""
-    case = Case(sql, dict(rules))
+    case = Case(sql, dict(rules), by_group)
     world = World(policy(rows=ROWS_OF_A_UNIT, **case.rules))
-    prepared, plan = learning(world, sql)
+    prepared, plan = learning(world, sql, by_group=by_group)
     known: dict[Database, Groups] = {}
     pairs = list(neighbours(case))
     for rows in itertools.chain(*pairs):
@@ -161,7 +174,7 @@ def neighbours(case: Case) -> Iterator[tuple[Database, Database]]:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_no_neighbour_moves_what_is_clamped_further_than_derived(case: Case) -> None:
     """Whichever point is chosen: each block is within its l1 and l2 sensitivity, and attains half of it."""
-    plan, pairs = moves(case.sql, tuple(case.rules.items()))
+    plan, pairs = moves(case.sql, tuple(case.rules.items()), case.by_group)
     worst: dict[tuple[int, int], int] = defaultdict(int)
     for ours, theirs in pairs:
         for place, clamps in enumerate(points(plan.clamps)):
@@ -191,12 +204,12 @@ def test_no_neighbour_moves_what_is_clamped_further_than_derived(case: Case) -> 
 def test_no_neighbour_moves_penalties_apart_by_more_than_its_groups(case: Case) -> None:
     """Both sides together: as far as a unit has groups, and twice that where it is replaced; one way otherwise.
 
-    How many groups a unit has is one penalty for each unit.
+    How many groups a unit has is one penalty for each unit, and so is each side of what it has in all of them.
     """
-    plan, pairs = moves(case.sql, tuple(case.rules.items()))
+    plan, pairs = moves(case.sql, tuple(case.rules.items()), case.by_group)
     groups, replaced = plan.analysis.bound.groups, plan.analysis.replace
     for place, clamp in enumerate(plan.clamps):
-        most = 1 if clamp.amount is Amount.GROUPS else groups
+        most = 1 if clamp.amount is Amount.GROUPS else len(clamp.signs) if clamp.whole else groups
         attained = 0
         for ours, theirs in pairs:
             apart = 0
@@ -210,29 +223,42 @@ def test_no_neighbour_moves_penalties_apart_by_more_than_its_groups(case: Case) 
 
 
 def naive(rows: Database, plan: Measured) -> dict[str | None, dict[Statistic, int]]:
-    """The clamped statistics of SUM(i), COUNT(x), COUNT(*) by k, from rows that all count."""
-    units: dict[tuple[int, str | None], list[Row]] = defaultdict(list)
+    """The clamped statistics of SUM(i), COUNT(x), COUNT(*), AVG(x) by k, from rows that all count."""
+    units: dict[int, dict[str | None, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if row.u is not None:
-            units[row.u, row.k if row.k in ("A", "B") else None].append(row)
+            units[row.u][row.k if row.k in ("A", "B") else None].append(row)
     found: dict[str | None, dict[Statistic, int]] = defaultdict(lambda: defaultdict(int))
-    for (_, key), share in units.items():
-        for clamp in plan.clamps:
-            (point,) = clamp.points
-            if clamp.total is not None:
-                total = sum(min(5, max(0, row.i)) for row in share if row.i is not None)
-                found[key][Moment.TOTAL, clamp.total] += min(total, point)
-                continue
-            found[key][ROWS] += min(len(share), point)
-            there = sum(row.x is not None and row.x == row.x for row in share)
-            for measure in clamp.measures:
-                if measure is not None:
-                    found[key][Moment.COUNT, measure] += min(there, point)
+    for groups in units.values():
+        for (key, share), clamp in itertools.product(groups.items(), plan.clamps):
+            told: list[Statistic] = [(Moment.TOTAL, clamp.total)]
+            if clamp.total is None:
+                told = [ROWS, *((Moment.COUNT, measure) for measure in clamp.measures if measure is not None)]
+            for statistic in told:
+                most = sum(_has(rows, told[0]) for rows in groups.values())
+                has = _has(share, statistic)
+                found[key][statistic] += _counts(clamp, has, most if clamp.whole else has)
     return found
 
 
+def _counts(clamp: Clamp, has: int, most: int) -> int:
+    """What counts of so much in a group, of a unit that has so much where the clamp looks."""
+    (point,) = clamp.points
+    return clamp.fine * has if most <= point else point * (clamp.fine * has // most)
+
+
+def _has(share: Sequence[Row], of: Statistic) -> int:
+    """What a unit has in a group: of i its total, of x the rows with a value, of nothing all rows."""
+    if of == ROWS:
+        return len(share)
+    if of[0] is Moment.TOTAL:
+        return sum(min(5, max(0, row.i)) for row in share if row.i is not None)
+    return sum(row.x is not None and row.x == row.x for row in share)
+
+
+@pytest.mark.parametrize("by_group", [False, True], ids=["whole", "by group"])
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_clamped_is_what_plain_python_computes(seed: int) -> None:
+def test_what_is_clamped_is_what_plain_python_computes(seed: int, by_group: bool) -> None:
     """Group by group, at every point, from the same rungs that the statement gives once."""
     dice = random.Random(seed)
     rows = [
@@ -241,7 +267,8 @@ def test_what_is_clamped_is_what_plain_python_computes(seed: int) -> None:
         for _ in range(dice.randrange(1, ROWS_OF_A_UNIT + 1))
     ]
     world = World(policy(rows=ROWS_OF_A_UNIT))
-    prepared, plan = learning(world, "SELECT k, SUM(i), COUNT(x), COUNT(*) FROM t GROUP BY k")
+    sql = f"SELECT k, SUM(i), COUNT(x), COUNT(*) FROM t{_BY_K}"
+    prepared, plan = learning(world, sql, by_group=by_group)
     given = rungs(world, prepared, tuple(rows))
     for clamps in points(plan.clamps):
         held = plan.at(clamps)
@@ -251,22 +278,42 @@ def test_what_is_clamped_is_what_plain_python_computes(seed: int) -> None:
             assert {name: found[name] for name in expected[key]} == expected[key]
 
 
+@pytest.mark.parametrize("group", ["", " GROUP BY k"])
 @pytest.mark.parametrize("seed", range(2))
-def test_units_with_more_rows_than_count_keep_their_mean(seed: int) -> None:
-    """Of the rows of AVG(x) a unit has as many as the clamp, each with its mean value in whole steps."""
+def test_units_with_more_rows_than_count_keep_their_mean(seed: int, group: str) -> None:
+    """Of the rows of AVG(x) a unit has as many as the clamp, each with its mean value in whole steps.
+
+    In its groups it has as many of these as it has of its rows, in whole parts.
+    """
     dice = random.Random(seed)
     world = World(policy(rows=ROWS_OF_A_UNIT))
-    prepared, plan = learning(world, "SELECT AVG(i) FROM t")
-    shares = [[dice.choice((0, 1, 4, 5)) for _ in range(dice.randrange(1, 9))] for _ in range(20)]
-    rows = tuple(Row(unit, "A", 1.0, value) for unit, share in enumerate(shares) for value in share)
-    given = rungs(world, prepared, rows)[()]
-    for clamps in points(plan.clamps):
-        (point,) = clamps[0].points
-        found = clamped(clamps, given)
-        assert found[Moment.COUNT, 0] == sum(min(len(share), point) for share in shares)
-        assert found[Moment.TOTAL, 0] == sum(
-            sum(share) if len(share) <= point else point * (sum(share) // len(share)) for share in shares
-        )
+    prepared, plan = learning(world, f"SELECT AVG(i) FROM t{_ALL}{group}")
+    shares = [
+        {key: [dice.choice((0, 1, 4, 5)) for _ in range(dice.randrange(1, 5))] for key in ("A", "B")}
+        for _ in range(20)
+    ]
+    rows = tuple(
+        Row(unit, key, 1.0, value)
+        for unit, share in enumerate(shares, 1)
+        for key, values in share.items()
+        for value in values
+    )
+    for keys, given in rungs(world, prepared, rows).items():
+        if keys == (None,):
+            continue
+        for clamps in points(plan.clamps):
+            (clamp,) = clamps
+            (point,) = clamp.points
+            count = total = 0
+            for share in shares:
+                values = share[keys[0]] if keys else [*share["A"], *share["B"]]
+                rows_of_it = len(share["A"]) + len(share["B"])
+                counted = _counts(clamp, len(values), rows_of_it)
+                count += counted
+                kept = rows_of_it <= point
+                total += clamp.fine * sum(values) if kept else counted * (sum(values) // len(values))
+            found = clamped(clamps, given)
+            assert (found[Moment.COUNT, 0], found[Moment.TOTAL, 0]) == (count, total)
 
 
 @pytest.mark.parametrize("rules", [{}, {"groups": 10}], ids=str)
@@ -317,7 +364,7 @@ def test_rungs_depend_on_neither_threads_nor_the_order_of_rows() -> None:
     dice = random.Random(5)
     rows = [Row(dice.randrange(400), dice.choice(KEYS), dice.choice(X), dice.choice(I)) for _ in range(3000)]
     world = World(policy(rows=ROWS_OF_A_UNIT))
-    prepared, _ = learning(world, "SELECT k, SUM(x), COUNT(*) FROM t GROUP BY k")
+    prepared, _ = learning(world, f"SELECT k, SUM(x), COUNT(*) FROM t{_BY_K}")
     answers = []
     for threads in (1, 4):
         world.connection.execute(f"SET threads = {threads}")

@@ -153,6 +153,18 @@ CASES = [
     ),
     Case("SELECT k, COUNT(*) FROM t GROUP BY k", ("k",), {"rows": 3, "groups": 2}, max_groups=1, tight=False),
     Case("SELECT k, SUM(x), COUNT(DISTINCT u) FROM t GROUP BY k", ("k", "x"), {"partition": True}),
+    # rows that fill up what units count
+    Case("SELECT COUNT(*), COUNT(DISTINCT u) FROM t", ("k",), {"rows": 3, "accountant": "pure"}),
+    *(
+        Case(
+            f"SELECT k, {what} FROM t GROUP BY k",
+            ("k", "x"),
+            {"rows": 3, "groups": groups, "domain": False, "accountant": "pure", **neighbours},
+            tight=groups == 1,
+        )
+        for what, groups in (("COUNT(*), SUM(x)", 1), ("COUNT(*)", 2))
+        for neighbours in ({}, _REPLACE)
+    ),
     # a key that is one for a unit, or that data which break the declaration have several of
     Case(
         "SELECT t.k, COUNT(DISTINCT u), COUNT(*) FROM t LEFT JOIN p ON t.k = p.k GROUP BY t.k",

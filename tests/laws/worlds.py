@@ -14,10 +14,10 @@ import duckdb
 
 from dpsql.accounting import open_ledger
 from dpsql.analysis.blocks import ROWS, UNITS
-from dpsql.analysis.choose import Measured, MeasuredBlock
 from dpsql.analysis.keys import KeyTosses
+from dpsql.analysis.measured import Measured, MeasuredBlock
 from dpsql.analysis.ranks import Window
-from dpsql.analysis.rungs import clamped, ladders
+from dpsql.analysis.rungs import clamped, ladders, penalties
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine import Asked, Engine, Prepared, budget
@@ -216,11 +216,8 @@ def apart(before: Statistics, after: Statistics, plan: Measured, place: int) -> 
     sides = [at for at, ladder in enumerate(ladders(plan.clamps), first) if ladder.clamp == place]
     total = 0
     for side in sides[: len(clamp.signs)]:
-        moves = [
-            sum(found[side].beyond(point, 1) for found in after.values())
-            - sum(found[side].beyond(point, 1) for found in before.values())
-            for point in range(len(clamp.grid))
-        ]
+        old, new = (penalties(clamp, [found[side] for found in known.values()]) for known in (before, after))
+        moves = [b - a for a, b in zip(old, new, strict=True)]
         total += max(moves) - min(moves)
     return total
 

@@ -6,6 +6,8 @@ from .fault import Fault
 
 _AGREE = "tests/analysis/test_verify.py::test_both_derivations_agree"
 
+_FILLED = "tests/laws/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived"
+
 FAULTS = (
     Fault(
         "scores-move-one-way",
@@ -164,8 +166,8 @@ FAULTS = (
     Fault(
         "units-move-one-group",
         "analysis/sensitivity.py",
-        "l1, l2_squared, span = bound.groups, bound.groups, block.range",
-        "l1, l2_squared, span = 1, 1, block.range",
+        "l1, l2_squared, span = bound.groups * each, bound.groups * each**2, block.range",
+        "l1, l2_squared, span = each, each**2, block.range",
         "a unit that counts in many groups moves one",
         f"{_AGREE}[SELECT k, COUNT(DISTINCT u) FROM t GROUP BY k []]",
     ),
@@ -360,5 +362,21 @@ FAULTS = (
         "* groups > 1:",
         "a threshold that shows a lone unit's key too often passes",
         "tests/analysis/test_verify.py::test_a_threshold_that_is_too_low_is_refused",
+    ),
+    Fault(
+        "filled-rows-of-one-row",
+        "analysis/blocks.py",
+        "nonnegative=True, filled=most)",
+        "nonnegative=True, filled=block.contribution)",
+        "a unit moves the cells by as much as a row is said to",
+        f"{_FILLED}[SELECT k, COUNT(*) FROM t GROUP BY k [rows=3 groups=2 domain=False accountant=pure]]",
+    ),
+    Fault(
+        "filled-to-less-than-the-rows-that-count",
+        "analysis/blocks.py",
+        "most, none = rows * block.contribution, Fraction(0)",
+        "most, none = (rows - 1) * block.contribution, Fraction(0)",
+        "a unit of as many rows as count moves the cells by more than is said",
+        f"{_FILLED}[SELECT k, COUNT(*), SUM(x) FROM t GROUP BY k [rows=3 groups=1 domain=False accountant=pure]]",
     ),
 )

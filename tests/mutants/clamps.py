@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_COMPUTED = "tests/laws/test_clamps.py::test_what_is_clamped_is_what_plain_python_computes[0]"
+_COMPUTED = "tests/laws/test_clamps.py::test_what_is_clamped_is_what_plain_python_computes[0-by group]"
 _LAW = "tests/laws/test_clamps.py::test_no_neighbour_moves_what_is_clamped_further_than_derived"
 _REFUSED = "tests/analysis/test_clamps.py::test_verification_refuses_what_is_sharper_or_less_noisy"
 
@@ -20,8 +20,8 @@ FAULTS = (
     Fault(
         "one-side-of-a-total-alone",
         "sql/clamped.py",
-        "'-' * (ladder.sign < 0)",
-        "'-' * (ladder.sign < -1)",
+        "'-' * (sign < 0)",
+        "'-' * (sign < -1)",
         "what is below zero is counted as what is above",
         "tests/analysis/test_clamps.py::test_noise_follows_the_choice",
     ),
@@ -47,21 +47,21 @@ FAULTS = (
         "l1 = min(analysis.bound.groups * top, clamp.most * unit)",
         "l1 = min(top, clamp.most * unit)",
         "a unit is taken to be in one group alone",
-        f"{_LAW}[SELECT SUM(x) FROM t GROUP BY k []]",
+        f"{_LAW}[SELECT SUM(x) FROM t WHERE u > 0 GROUP BY k [] by group]",
     ),
     Fault(
         "choice-sharper-by-groups",
         "analysis/clamps.py",
-        "return (1 if amount is Amount.GROUPS else analysis.bound.groups) * (2 if analysis.replace else 1)",
-        "return 2 if analysis.replace else 1",
+        "return people * (sides or analysis.bound.groups)",
+        "return people * (sides or 1)",
         "a unit in several groups moves penalties further than is charged",
         _REFUSED,
     ),
     Fault(
         "replaced-units-choose-as-added-ones",
         "analysis/clamps.py",
-        "return (1 if amount is Amount.GROUPS else analysis.bound.groups) * (2 if analysis.replace else 1)",
-        "return 1 if amount is Amount.GROUPS else analysis.bound.groups",
+        "return people * (sides or analysis.bound.groups)",
+        "return sides or analysis.bound.groups",
         "a unit that takes another's place moves penalties twice as far as is charged",
         _REFUSED,
     ),
@@ -92,14 +92,14 @@ FAULTS = (
     Fault(
         "beyond-the-clamp-counts-nothing",
         "analysis/rungs.py",
-        "amount = part.upto(index, 2) + point * part.beyond(index, 1)",
-        "amount = part.upto(index, 2)",
+        "amount = clamp.fine * part.upto(index, 2) + point * part.beyond(index, 1)",
+        "amount = clamp.fine * part.upto(index, 2)",
         "units with more than the clamp do not count at all",
         _COMPUTED,
     ),
     Fault(
         "noise-as-was-expected",
-        "analysis/choose.py",
+        "analysis/measured.py",
         "measured if measured.clamp is None else measured.at(clamps[measured.clamp], self.analysis)",
         "measured",
         "the noise is for the clamp that was expected, not for the one that was chosen",
@@ -119,7 +119,7 @@ FAULTS = (
         "found[UNITS] = part.upto(index, 1)",
         "found[UNITS] = part.upto(len(clamp.grid), 1)",
         "a unit counts in all its groups, with noise for some",
-        f"{_LAW}[SELECT k, i, COUNT(DISTINCT u) FROM t GROUP BY k, i []]",
+        f"{_LAW}[SELECT k, i, COUNT(DISTINCT u) FROM t WHERE u > 0 GROUP BY k, i []]",
     ),
     Fault(
         "groups-clamp-not-derived",
@@ -147,10 +147,66 @@ FAULTS = (
     ),
     Fault(
         "threshold-of-the-groups-that-were-expected",
-        "analysis/choose.py",
+        "analysis/measured.py",
         "selection=chosen.at(blocks[chosen.block].mechanism, held.groups(chosen.block))",
         "selection=chosen",
         "where units count in more groups than was expected, the key of one is shown more often than delta allows",
         "tests/analysis/test_clamps.py::test_the_threshold_follows_the_groups_that_are_chosen",
+    ),
+    Fault(
+        "both-sides-for-the-larger",
+        "analysis/clamps.py",
+        "top = l1 = min(sum(clamp.points), clamp.most) * unit",
+        "top = l1 = max(clamp.points) * unit",
+        "a unit that has one side in one group and the other in another moves both",
+        f"{_LAW}[SELECT SUM(x) FROM t WHERE u > 0 GROUP BY k []]",
+    ),
+    Fault(
+        "sides-at-the-price-of-one",
+        "analysis/clamps.py",
+        "len(self.signs) if self.whole else 0",
+        "1 if self.whole else 0",
+        "a unit with both sides moves two choices, of which one is charged",
+        _REFUSED,
+    ),
+    Fault(
+        "verification-takes-sides-for-one",
+        "analysis/verify.py",
+        "len(clamp.signs) if clamp.whole else analysis.bound.groups",
+        "1 if clamp.whole else analysis.bound.groups",
+        "a choice that is sharper than is charged passes",
+        _REFUSED,
+    ),
+    Fault(
+        "pairs-told-for-units",
+        "analysis/rungs.py",
+        "-1 if clamp.whole else 1",
+        "1",
+        "a unit moves the penalties by all parts of what it has",
+        "tests/laws/test_clamps.py::test_no_neighbour_moves_penalties_apart_by_more_than_its_groups",
+    ),
+    Fault(
+        "parts-rounded-up",
+        "sql/clamped.py",
+        """// GREATEST({told}, 1)\"""",
+        """// GREATEST({told}, 1) + 1\"""",
+        "what a unit has in all its groups is more than the point",
+        f"{_LAW}[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k []]",
+    ),
+    Fault(
+        "rows-and-values-by-their-own-measure",
+        "sql/clamped.py",
+        "_amount(clamp, clamp.measures[0], sign)",
+        "_amount(clamp, clamp.measures[-1], sign)",
+        "rows without a value are parts of the rows that have one",
+        "tests/laws/test_clamps.py::test_what_is_clamped_is_what_plain_python_computes[0-whole]",
+    ),
+    Fault(
+        "parts-not-told-apart",
+        "analysis/choose.py",
+        "block if place is None else block.told_in(clamps[place].fine)",
+        "block",
+        "estimates are as many times too large as there are parts",
+        "tests/analysis/test_clamps.py::test_noise_follows_the_choice",
     ),
 )

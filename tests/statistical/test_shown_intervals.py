@@ -27,8 +27,10 @@ QUERIES = {
 }
 
 
-def connection(accountant: str, unit: str, sizes: list[int], groups: int = GROUPS) -> dpsql.Connection:
-    """Groups whose keys are secret, of these sizes in turn; each row is of a unit of its own."""
+def connection(
+    accountant: str, unit: str, sizes: list[int], groups: int = GROUPS, rows: int = 1
+) -> dpsql.Connection:
+    """Groups whose keys are secret, of these sizes in turn; each row is of a unit of its own, which may have more."""
     data = duckdb.connect()
     data.execute(
         f"CREATE TABLE t AS SELECT g * 10000 + unnest(range(size)) AS u, size || ' in ' || g AS k, 0.25 AS x "
@@ -42,7 +44,7 @@ def connection(accountant: str, unit: str, sizes: list[int], groups: int = GROUP
             "t": {
                 "unit": unit,
                 "columns": {"k": {"type": "varchar"}, "x": {"type": "double", "bounds": [0, 1]}},
-                **({} if unit == "row" else {"rows_per_unit": 1}),
+                **({} if unit == "row" else {"rows_per_unit": rows, "max_groups": 1}),
             }
         },
     }
@@ -79,22 +81,29 @@ def test_intervals_of_shown_counts_hold(unit: str, aggregates: str, accountant: 
 
 
 @pytest.mark.parametrize("accountant", ["pure", "zcdp"])
-def test_intervals_of_what_shares_its_cells_hold(accountant: str) -> None:
-    """A sum, a mean and a ratio whose noise is that of the count hold too, however small the groups."""
+@pytest.mark.parametrize(
+    ("unit", "rows"), [("row", 1), ("u", 4)], ids=["rows are units", "rows beside units"]
+)
+def test_intervals_of_what_shares_its_cells_hold(unit: str, rows: int, accountant: str) -> None:
+    """A sum, a mean and a ratio whose noise is that of the count hold too, however small the groups.
+
+    So does a count of rows in the cells by which units are counted.
+    """
     sql = "SELECT k, COUNT(*), SUM(x), AVG(x), SUM(x) / COUNT(*) AS mean FROM t GROUP BY k"
-    with connection(accountant, "row", [1]) as con:
+    with connection(accountant, unit, [1], rows=rows) as con:
         plan = con.explain(sql, epsilon=EPSILON).prepared.plan
     assert plan.selection is not None
+    assert all(measured.block.filled for measured in plan.blocks) == (rows > 1)
     sizes = [math.ceil(part * plan.selection.count) for part in PARTS[:2]]
     held: dict[str, list[bool]] = defaultdict(list)
-    with connection(accountant, "row", sizes) as con:
+    with connection(accountant, unit, sizes, rows=rows) as con:
         result = con.query(sql, epsilon=EPSILON)
-    for (key, *_), (_, _, *found) in zip(result.rows, result.intervals(CONFIDENCE), strict=True):
+    for (key, *_), (_, *found) in zip(result.rows, result.intervals(CONFIDENCE), strict=True):
         size = int(str(key).partition(" in ")[0])
-        for name, exact, ends in zip(result.columns[2:], (0.25 * size, 0.25, 0.25), found, strict=True):
+        for name, exact, ends in zip(result.columns[1:], (size, 0.25 * size, 0.25, 0.25), found, strict=True):
             if ends is not None:
                 held[name].append(ends[0] - 1e-9 <= exact <= ends[1] + 1e-9)
-    assert len(held) == 3
+    assert len(held) == 4
     for kept in held.values():
         slack = 5 * math.sqrt(CONFIDENCE * (1 - CONFIDENCE) / len(kept))
         assert sum(kept) / len(kept) >= CONFIDENCE - 0.01 - slack
