@@ -109,7 +109,8 @@ def _post(engine: Engine, prepared: Prepared, post: Post, indent: str) -> Iterat
 
 def _call(item: Aggregation) -> str:
     entry = AGGREGATES[item.function]
-    return entry.signature if item.argument is None else entry.call(phrase(item.argument), item.rank)
+    called = entry.signature if item.argument is None else entry.call(phrase(item.argument), item.rank)
+    return f"DP_INTERVAL_{'LOW' if item.end < 0 else 'HIGH'}({called})" if item.end else called
 
 
 def _release(engine: Engine, prepared: Prepared, released: Release, indent: str) -> Iterator[str]:
@@ -228,7 +229,7 @@ def _measurements(part: PreparedRelease, shown: Measured, confidence: float) -> 
     for clamp in plan.clamps:
         yield f"  {_clamp(plan, clamp)}"
     for ranked in plan.ranked:
-        yield f"  x{ranked.measure} at rank {float(ranked.rank):g}: {ranked.mechanism.describe()} (in steps of rank)"
+        yield f"  {ranked.statistic}: {ranked.mechanism.describe()} (in steps of rank)"
     for item in part.release.aggregations:
         yield f"  {_call(item)}: {_expected(shown, item, confidence)}"
     for candidate in plan.candidates[1:]:

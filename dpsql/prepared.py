@@ -272,10 +272,7 @@ def mechanisms_of(plan: Measured) -> list[dict[str, Any]]:
     if plan.best is not None:
         best = plan.best
         noised.append({"statistic": f"the {best.top.count} best groups", "noise": best.mechanism.describe()})
-    noised += [
-        {"statistic": f"x{ranked.measure} at rank {ranked.rank}", "noise": ranked.describe()}
-        for ranked in plan.ranked
-    ]
+    noised += [{"statistic": ranked.statistic, "noise": ranked.describe()} for ranked in plan.ranked]
     if isinstance(plan.selection, KeyTosses):
         noised.append({"statistic": "keys", "noise": plan.selection.mechanism.describe()})
     return noised

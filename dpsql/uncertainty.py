@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from dpsql.aggregates import AGGREGATES, Aggregate, Moment
@@ -77,7 +77,7 @@ class Uncertainty:
         item = _aggregation(self.trace.release, None if found is None else found.of)
         if item is None:
             return simulable(self.plan, self.trace.outputs[column])
-        return item.rank is None
+        return item.rank is None or _ends_of_rank(self.plan, item) is not None
 
     def counts(self, column: int) -> bool:
         """Whether a column is a noisy count as it is."""
@@ -105,15 +105,34 @@ def intervals_of(
     """The confidence interval of a released aggregate in each of these rows of the released table.
 
     Where a group is shown for the sake of a count, what shares its cells is simulated: its noise is no longer
-    symmetric. None for a value that was chosen by its rank.
+    symmetric. A value that was chosen by its rank has the ends that were released beside it, and None without them.
     """
     if item.rank is not None:
-        return [None] * len(rows)
+        return _between(plan, table, item, rows)
     entry = AGGREGATES[item.function]
     block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
     if plan.threshold is not None and plan.threshold.block == block and not plan.decides(block, weights):
         return simulated_intervals(plan, table, Released(item.name, item.type), rows, confidence)
     return [_interval(plan, item, table.cells[row], confidence) for row in rows]
+
+
+def _between(plan: Measured, table: ReleasedTable, item: Aggregation, rows: Sequence[int]) -> list[Ends]:
+    """From end to end, where both were chosen beside a value; with the value itself, which may lie outside."""
+    ends = _ends_of_rank(plan, item)
+    if ends is None:
+        return [None] * len(rows)
+    first = len(plan.analysis.release.keys)
+    items = plan.analysis.release.aggregations
+    places = [first + items.index(each) for each in (item, *ends)]
+    found = ([float(table.rows[row][place]) for place in places] for row in rows)  # type: ignore[arg-type]
+    return [(min(values), max(values)) for values in found]
+
+
+def _ends_of_rank(plan: Measured, item: Aggregation) -> tuple[Aggregation, Aggregation] | None:
+    """The ends that are released of a number in order of size, None if either is not."""
+    known = {replace(each, name=""): each for each in plan.analysis.release.aggregations}
+    low, high = (known.get(replace(item, name="", end=end)) for end in (-1, 1))
+    return (low, high) if low and high and not item.end and item.type.numeric else None
 
 
 def _interval(plan: Measured, item: Aggregation, cells: Cells, confidence: float) -> tuple[float, float]:

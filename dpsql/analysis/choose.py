@@ -67,7 +67,7 @@ def choose(analysis: Analysis, price: Price, facts: PublicFacts, *, learn: bool 
     wanted = needed(analysis)
     for blocks in layouts(analysis, wanted) if wanted else [()] * bool(asked):
         share = Fraction(1, max(1, len(blocks) + len(asked)))
-        ranked = tuple(_ranked(analysis, measure, rank, price.range(share)) for measure, rank in asked)
+        ranked = tuple(_ranked(analysis, *each, price.range(share)) for each in asked)
         choices = [BoundedRange(price.range(share)) for _ in ranked]
         for name, measured, noise, clamps in (
             *((*fixed, ()) for fixed in _noised(analysis, blocks, price, share)),
@@ -130,17 +130,17 @@ def statistic_of(analysis: Analysis, item: Aggregation, moment: Moment) -> Stati
     return (moment, analysis.measure(item) if moment.of_argument else None)
 
 
-def _asked_ranks(analysis: Analysis) -> dict[tuple[int, Fraction], None]:
-    """The values in order of size that are asked for, each once: the measure and the rank."""
-    asked: dict[tuple[int, Fraction], None] = {}
+def _asked_ranks(analysis: Analysis) -> dict[tuple[int, Fraction, int], None]:
+    """The values in order of size that are asked for, each once: the measure, the rank, and which end of an interval."""
+    asked: dict[tuple[int, Fraction, int], None] = {}
     for item in analysis.release.aggregations:
         measure = analysis.measure(item)
         if item.rank is not None and measure is not None:
-            asked[measure, item.rank] = None
+            asked[measure, item.rank, item.end] = None
     return asked
 
 
-def _ranked(analysis: Analysis, measure: int, rank: Fraction, epsilon: Fraction) -> Ranked:
+def _ranked(analysis: Analysis, measure: int, rank: Fraction, end: int, epsilon: Fraction) -> Ranked:
     """How a value at a rank is chosen in each group.
 
     Claim: the choices in all groups together have ranges that add up to at most `epsilon`.
@@ -152,7 +152,7 @@ def _ranked(analysis: Analysis, measure: int, rank: Fraction, epsilon: Fraction)
     if lattice is None:
         raise LookupError("values are put in order on a lattice")
     steps = Ranked.step_range(rank) * analysis.bound.rows * (2 if analysis.replace else 1)
-    return Ranked(measure, rank, lattice, Exponential.calibrate(steps, epsilon))
+    return Ranked(measure, rank, lattice, Exponential.calibrate(steps, epsilon), end)
 
 
 def _selecting(analysis: Analysis) -> Statistic:

@@ -93,10 +93,8 @@ class Measured:
 
     def place(self, item: Aggregation) -> int | None:
         """Which of `ranked` an aggregate is, None for one that is no value in order of size."""
-        measure = self.analysis.measure(item)
-        found = (
-            at for at, part in enumerate(self.ranked) if (part.measure, part.rank) == (measure, item.rank)
-        )
+        asked = (self.analysis.measure(item), item.rank, item.end)
+        found = (at for at, part in enumerate(self.ranked) if (part.measure, part.rank, part.end) == asked)
         return next(found, None)
 
     def source(self, statistic: Statistic) -> tuple[int, tuple[Fraction, ...]]:

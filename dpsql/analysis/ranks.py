@@ -19,6 +19,8 @@ _ENDS = 8
 """The least and the greatest value are told from those inside by eighths of a row."""
 _INSIDE = 12
 """Points outside all values weigh e^-12 of those that have as many beyond them as they should."""
+_MISSED = 4
+"""An end of an interval is on the wrong side of its value with probability e^-4 at most, which is below 2.5%."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +56,14 @@ class Ranked:
     points outside the values have no value beyond them, and would be as good as the value itself. So many
     values further in, few by the measure of the noise, none is.
 
+    An `end`, -1 or 1, of an interval for that point is asked for by an offset that is `reach` steps lower or higher;
+    the least, or the greatest, point of the lattice counts as if any number of values lay beyond it there.
+
     Claim: one more row moves the penalties of any two points apart by at most `step_range`.
     Why: offset(n) moves by p, an end of the interval by m or not at all; so the distances to both ends move
     by at most the larger of p and m-p, up or down, and with them what is the largest of the two and zero.
-    For the ends p is 7 or 8, and 0 or 1, of 8. Taking the lesser with `far` moves nothing further apart.
+    For the least and the greatest value p is 7 or 8, and 0 or 1, of 8. Taking the lesser with `far`, or one of the two
+    distances for zero at a point, moves nothing further apart.
     Source: Smith 2011, "Privacy-preserving statistical estimation with optimal convergence rates",
     Algorithm 2; Dong, Durfee, Rogers 2020, "Optimal differential privacy composition for exponential
     mechanisms", section 3 (range).
@@ -70,6 +76,7 @@ class Ranked:
     rank: Fraction
     lattice: Lattice
     mechanism: Exponential
+    end: int = 0
 
     @staticmethod
     def step_range(rank: Fraction) -> int:
@@ -91,17 +98,30 @@ class Ranked:
     @property
     def shift(self) -> int:
         """How far inside an end the point is that is asked for at most, in steps of penalty."""
-        return math.ceil(_INSIDE / self.mechanism.rate) if self.rank in (0, 1) else 0
+        return math.ceil(_INSIDE / self.mechanism.rate) if self.rank in (0, 1) and not self.end else 0
+
+    @property
+    def reach(self) -> int:
+        """How far beyond the value that it is an end for the best point of an end lies, in steps of penalty.
+
+        Claim: the chosen point lies above the value, for a lower end, with probability 2.5% at most.
+        Why: there is always a point without penalty, and each point above the value has a penalty of reach or more: for
+        w points at rate r, w e^(-r reach) is at most e^-4.
+        Source: McSherry, Talwar 2007, Theorem 7.
+        """
+        steps = _log2(self.lattice) * 7 * self.mechanism.rate.denominator
+        steps += _MISSED * 10 * self.mechanism.rate.denominator
+        return min(_FAR, -(-steps // (10 * self.mechanism.rate.numerator))) if self.end else 0
 
     def offset(self, count: int) -> int:
         """Where among the values, in steps of penalty from the least up, the best point lies."""
         inside = min(self.shift, count)
-        return self.share * count + (inside if self.rank == 0 else -inside)
+        return self.share * count + (inside if self.rank == 0 else -inside) + self.end * self.reach
 
     @property
     def far(self) -> int:
         """The penalty beyond which points are not told apart: a constant, whatever the values are."""
-        bits = (self.lattice.width + 1).bit_length() + _BITS
+        bits = _log2(self.lattice) + _BITS
         # ln 2 is below 0.7.
         return min(
             _FAR, -(-bits * 7 * self.mechanism.rate.denominator // (10 * self.mechanism.rate.numerator))
@@ -115,18 +135,30 @@ class Ranked:
         lattice, offset = self.lattice, self.offset(window.count)
         start, below = lattice.low, window.before
         found = []
+        edge, runs = self._edge(window)
 
         def add(size: int, here: int) -> None:
-            penalty = max(0, self.whole * below - offset, offset - self.whole * (below + here))
-            found.append((start, size, min(self.far, penalty)))
+            above, under = self.whole * below - offset, offset - self.whole * (below + here)
+            if start == edge and size == 1:
+                above, under = (0, under) if self.end < 0 else (above, 0)
+            found.append((start, size, min(self.far, max(0, above, under))))
 
-        for point, here in window.runs:
+        for point, here in runs:
             add(point - start, 0)
             start = point
             add(1, here)
             start, below = point + 1, below + here
         add(lattice.high + 1 - start, 0)
         return found
+
+    def _edge(self, window: Window) -> tuple[int | None, tuple[tuple[int, int], ...]]:
+        """The point beyond which an end is never refused, None for what is no end; and the runs, with one for it."""
+        if not self.end:
+            return None, window.runs
+        edge = self.lattice.low if self.end < 0 else self.lattice.high
+        if any(point == edge for point, _ in window.runs):
+            return edge, window.runs
+        return edge, ((edge, 0), *window.runs) if self.end < 0 else (*window.runs, (edge, 0))
 
     def choose(self, window: Window, entropy: Entropy) -> int:
         """The chosen point, in lattice steps."""
@@ -143,11 +175,22 @@ class Ranked:
         Source: McSherry, Talwar 2007, Theorem 7, where at least one point has no penalty to speak of.
         """
         points = math.log(self.lattice.width + 1) - math.log(1 - confidence)
-        return (points / float(self.mechanism.rate) + self.shift) / self.whole
+        return (points / float(self.mechanism.rate) + self.shift + self.reach) / self.whole
+
+    @property
+    def statistic(self) -> str:
+        """What is chosen, in words."""
+        end = {-1: ", the lower end of its interval", 1: ", the upper end of its interval"}.get(self.end, "")
+        return f"x{self.measure} at rank {float(self.rank):g}{end}"
 
     def describe(self) -> str:
         """The law in words."""
         return f"{self.mechanism.describe()}, over {self.lattice.width + 1:,} points"
+
+
+def _log2(lattice: Lattice) -> int:
+    """The logarithm of the number of points to the base 2, rounded up."""
+    return (lattice.width + 1).bit_length()
 
 
 def _whole(rank: Fraction) -> int:

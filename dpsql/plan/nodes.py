@@ -220,7 +220,8 @@ class Key:
 class Aggregation:
     """An aggregate of the registry, by its name there, released as the column `name`.
 
-    `rank` is the share of values below the one that is asked for, where it is one in order of size.
+    `rank` is the share of values below the one that is asked for, where it is one in order of size. With an `end` of
+    -1 or 1 it is the lower or the upper end of an interval that holds this value.
     """
 
     name: str
@@ -228,6 +229,7 @@ class Aggregation:
     argument: Expr | None
     type: Type
     rank: Fraction | None = None
+    end: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 It is an aggregate, or what is computed of aggregates and keys of one row, such as SUM(cost) / COUNT(*).
 
-They are columns that stand beside x wherever x can be named: in the SELECT that releases it, and above it.
+They are columns that stand beside x wherever x can be named: in the SELECT that releases it, and above it. Those of a
+value in order of size, as MEDIAN(x), are values of their own, which the SELECT that releases it chooses too.
 """
 
 from __future__ import annotations
@@ -96,6 +97,26 @@ def end_of(expr: Expr, which: str, aggregates: Sequence[Aggregation]) -> Expr | 
     return Released(f"{name}#{which}", Type.DOUBLE, (expr, which))
 
 
+def end_of_rank(expr: Expr, which: str, aggregates: list[Aggregation]) -> Expr | None:
+    """An end of the interval of a value in order of size, or of a linear function of one; None for all else.
+
+    The end is released too, as one of the `aggregates`, to which it is added.
+    """
+    found = linear(expr)
+    day = isinstance(expr, Call) and expr.function.name == "cast_timestamp"
+    of = found.of if found is not None else expr.arguments[0] if day and isinstance(expr, Call) else expr
+    item = next((item for item in aggregates if isinstance(of, Released) and item.name == of.name), None)
+    if item is None or item.rank is None or item.end:
+        return None
+    turned = found is not None and found.factor < 0
+    asked = replace(item, end=-1 if (which == "low") != turned else 1)
+    known = next((each for each in aggregates if replace(each, name=item.name) == asked), None)
+    if known is None:
+        known = replace(asked, name=f"a{len(aggregates)}")
+        aggregates.append(known)
+    return _with_end(expr, Released(known.name, known.type))
+
+
 def _with_end(expr: Expr, end: Released) -> Expr | None:
     """An expression with the end of an interval in the place of the one released value that it reads."""
     if not isinstance(expr, Call):
@@ -116,5 +137,6 @@ def refuse(text: Text, node: exp.Expr) -> NoReturn:
         node,
         "type",
         f"{name} takes what is computed of noisy sums, counts and means of one row, or its alias",
-        f"write {name}(COUNT(*)), or SELECT SUM(x) / COUNT(*) AS r, {name}(r); values in order, as MEDIAN, have no law",
+        f"write {name}(COUNT(*)), or SELECT SUM(x) / COUNT(*) AS r, {name}(r); of values in order, as MEDIAN(x), where "
+        f"they are released, one by one: SELECT MEDIAN(x), {name}(MEDIAN(x))",
     )

@@ -39,7 +39,7 @@ from dpsql.sql.aggregate_filter import counted_if
 from dpsql.sql.correlated import correlated
 from dpsql.sql.derived import answer, common_tables, facts_of, put_together, set_operation, values
 from dpsql.sql.dialect import Histogram
-from dpsql.sql.ends import asked_of, asks_for_ends, end_of, which_end
+from dpsql.sql.ends import asked_of, asks_for_ends, end_of, end_of_rank, which_end
 from dpsql.sql.grouping import Grouping, aggregates
 from dpsql.sql.grouping_sets import Sets, grouping_sets
 from dpsql.sql.histograms import histogram
@@ -343,7 +343,7 @@ class _Releasing(Grouping):
                 "convert with CAST(… AS DOUBLE)",
             )
         for known in self.aggregations:
-            if (known.function, known.argument, known.rank) == (function, argument, rank):
+            if (known.function, known.argument, known.rank, known.end) == (function, argument, rank, 0):
                 return Released(known.name, known.type)
         name = f"a{len(self.aggregations)}"
         self.aggregations.append(Aggregation(name, function, argument, result, rank))
@@ -359,7 +359,10 @@ class _Releasing(Grouping):
             expr = self.aggregate(asked)
         elif expr is None and (type(asked) is exp.Filter or aggregates(asked)):
             expr = self.outer.lower(asked)
-        return None if expr is None else end_of(expr, which_end(node) or "", self.aggregations)
+        if expr is None:
+            return None
+        which = which_end(node) or ""
+        return end_of_rank(expr, which, self.aggregations) or end_of(expr, which, self.aggregations)
 
     def _parts(self, node: exp.AggFunc) -> tuple[str, Expr | None]:
         """The registry entry that an aggregate call means, and its argument."""

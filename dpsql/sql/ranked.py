@@ -55,6 +55,8 @@ def _window(ranked: Ranked, keys: Sequence[str], low: int, width: int) -> str:
     offset = f"total * {ranked.share}::HUGEINT"
     if ranked.shift:
         offset += f" {'-' if ranked.share else '+'} LEAST(total, {ranked.shift}::HUGEINT)"
+    if ranked.end:
+        offset += f" {'-' if ranked.end < 0 else '+'} {ranked.reach}::HUGEINT"
     near = (
         f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
         f"WHERE upto * {ranked.whole}::HUGEINT >= {offset} - {ranked.far}::HUGEINT "

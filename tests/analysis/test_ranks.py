@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from itertools import combinations_with_replacement
 
@@ -19,11 +20,12 @@ RANKS = [Fraction(text) for text in ("0", "1/100", "1/4", "1/2", "2/3", "9/10", 
 RATES = [Fraction(1, 100), Fraction(1), Fraction(40)]
 
 every_rank = pytest.mark.parametrize("rank", RANKS, ids=str)
+every_end = pytest.mark.parametrize("end", [0, -1, 1], ids=["value", "low", "high"])
 
 
-def ranked(rank: Fraction, rate: Fraction) -> Ranked:
+def ranked(rank: Fraction, rate: Fraction, end: int = 0) -> Ranked:
     """A choice among seven points."""
-    return Ranked(0, rank, LATTICE, Exponential(rate))
+    return Ranked(0, rank, LATTICE, Exponential(rate), end)
 
 
 def window(values: tuple[int, ...]) -> Window:
@@ -47,31 +49,40 @@ def by_rows(chosen: Ranked, values: tuple[int, ...], point: int) -> int:
     below = sum(value < point for value in values)
     through = sum(value <= point for value in values)
     rank, count = chosen.rank, len(values)
-    wanted = rank * count
-    if rank in (0, 1):
+    wanted = rank * count + Fraction(chosen.end * chosen.reach, chosen.whole)
+    if rank in (0, 1) and not chosen.end:
         inside = min(Fraction(chosen.shift, 8), Fraction(count, 8))
         wanted += inside if rank == 0 else -inside
-    rows = max(Fraction(0), below - wanted, wanted - through)
+    rows = max(
+        Fraction(0),
+        0 if (chosen.end, point) == (-1, LATTICE.low) else below - wanted,
+        0 if (chosen.end, point) == (1, LATTICE.high) else wanted - through,
+    )
     return min(chosen.far, int(rows * chosen.whole))
 
 
+@every_end
 @every_rank
 @pytest.mark.parametrize("rate", RATES, ids=str)
 @given(st.lists(st.integers(-2, 4), max_size=20).map(tuple))
 def test_penalties_are_distances_from_the_rank(
-    rank: Fraction, rate: Fraction, values: tuple[int, ...]
+    rank: Fraction, rate: Fraction, end: int, values: tuple[int, ...]
 ) -> None:
-    """Each point's penalty is the number of rows between it and the rank, in steps."""
-    chosen = ranked(rank, rate)
+    """Each point's penalty is the number of rows between it and the rank, in steps.
+
+    Of an end that is so many rows further out; beyond the last point there are as many as it takes.
+    """
+    chosen = ranked(rank, rate, end)
     points = range(LATTICE.low, LATTICE.high + 1)
     assert penalties(chosen, window(values)) == [by_rows(chosen, values, point) for point in points]
 
 
+@every_end
 @every_rank
 @pytest.mark.parametrize("rate", RATES, ids=str)
-def test_one_row_moves_penalties_apart_as_derived(rank: Fraction, rate: Fraction) -> None:
+def test_one_row_moves_penalties_apart_as_derived(rank: Fraction, rate: Fraction, end: int) -> None:
     """Over all databases of few rows and each further row; for some of them as far as that, or nearly."""
-    chosen, worst = ranked(rank, rate), 0
+    chosen, worst = ranked(rank, rate, end), 0
     for size in (*range(5), 11):
         ends = (-2, 4) if size > 4 else (-2, 0, 1, 4)
         for values in combinations_with_replacement(ends, size):
@@ -81,7 +92,7 @@ def test_one_row_moves_penalties_apart_as_derived(rank: Fraction, rate: Fraction
                 moves = [b - a for a, b in zip(before, after, strict=True)]
                 worst = max(worst, max(moves) - min(moves))
     assert worst <= Ranked.step_range(rank)
-    if rank == Fraction(1, 2) and rate == min(RATES):
+    if rank == Fraction(1, 2) and rate == min(RATES) and not end:
         assert worst == Ranked.step_range(rank)
 
 
@@ -112,3 +123,28 @@ def test_without_values_every_point_is_as_good() -> None:
 def test_exact_values_show_nowhere() -> None:
     """A window says nothing of its values."""
     assert repr(window((1, 2, 3))) == "Window(…)"
+
+
+@every_rank
+@pytest.mark.parametrize("end", [-1, 1], ids=["low", "high"])
+@pytest.mark.parametrize("rate", [Fraction(1, 100), Fraction(1, 3), Fraction(40)], ids=str)
+@given(st.lists(st.integers(-2, 4), max_size=40), st.integers(1, 400))
+def test_an_end_is_on_its_side_of_the_value(
+    end: int, rank: Fraction, rate: Fraction, some: list[int], times: int
+) -> None:
+    """Of whatever values, with a probability of 97.5% or more, by the law of the choice."""
+    values = sorted(some * times)
+    chosen = ranked(rank, rate, end)
+    seen = penalties(chosen, window(tuple(values)))
+    weights = [math.exp(-float(rate) * (penalty - min(seen))) for penalty in seen]
+    at = rank * len(values)
+    # The values that a share `rank` lies below, of which there are two where it falls between them.
+    exact = (
+        {values[max(0, math.ceil(at) - 1)], values[min(len(values) - 1, math.floor(at))]} if values else {0}
+    )
+    edge = max(exact) if end < 0 else min(exact)
+    points = range(LATTICE.low, LATTICE.high + 1)
+    wrong = sum(weight for point, weight in zip(points, weights, strict=True) if (point - edge) * end < 0)
+    assert not values or wrong <= 0.025 * sum(weights)
+    if not values:
+        assert weights[0 if end < 0 else -1] >= 0.975 * sum(weights)

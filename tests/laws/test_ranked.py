@@ -19,6 +19,7 @@ SHAPES = [
     "SELECT QUANTILE_CONT(i, 0.9), MIN(i), MAX(i) FROM t",
     "SELECT k, QUANTILE_DISC(d, 0.25), COUNT(*) FROM t WHERE i >= 0 GROUP BY k",
     "SELECT MAX(d) FILTER (WHERE x > 0), COUNT(DISTINCT s) FROM t",
+    "SELECT MEDIAN(i), DP_INTERVAL_LOW(MEDIAN(i)), DP_INTERVAL_HIGH(MAX(i)) FROM t",
 ]
 RULES = [
     {"unit": "row"},
@@ -64,7 +65,8 @@ def asked_of(world: World, sql: str, epsilon: Fraction) -> Prepared:
 @pytest.mark.parametrize("epsilon", [Fraction(1), Fraction(300)], ids=str)
 @pytest.mark.parametrize("unit", ["row", "u"])
 @pytest.mark.parametrize("share", ["0", "0.01", "0.5", "0.9", "1"])
-def test_windows_have_all_that_is_near(unit: str, epsilon: Fraction, share: str) -> None:
+@pytest.mark.parametrize("end", ["", "DP_INTERVAL_LOW", "DP_INTERVAL_HIGH"])
+def test_windows_have_all_that_is_near(unit: str, epsilon: Fraction, share: str, end: str) -> None:
     """Each point's penalty follows from the window alone, however few of the values it holds."""
     world = World({**policy(unit=unit, rows=1), "max_epsilon": 1000})
     world.rules["budget"]["epsilon"] = 10**6
@@ -74,22 +76,25 @@ def test_windows_have_all_that_is_near(unit: str, epsilon: Fraction, share: str)
         for number in range(700)
     ]
     world.hold(rows)
-    prepared = asked_of(world, f"SELECT k, QUANTILE_DISC(i, {share}) FROM t GROUP BY k", epsilon)
+    prepared = asked_of(world, f"SELECT k, {end}(QUANTILE_DISC(i, {share})) FROM t GROUP BY k", epsilon)
     (release,) = prepared.releases
-    (ranked,) = release.plan.ranked
+    *_, ranked = release.plan.ranked
+    assert bool(ranked.end) == bool(end)
     groups = _groups(
         release.plan, release.statement, world.engine.backend.run(release.statement.sql).reveal()
     )
     assert [group.keys for group in groups] == [("A",), ("B",), (None,)]
     for group in groups[:2]:
         values = sorted(min(5, row.i) for row in rows if row.k == group.keys[0] and row.i is not None)
-        (window,) = group.windows
+        *_, window = group.windows
         assert window.count == len(values)
         regions = ranked.regions(window)
         for point in range(6):
             below, through = sum(v < point for v in values), sum(v <= point for v in values)
             offset = ranked.offset(len(values))
-            exact = max(0, ranked.whole * below - offset, offset - ranked.whole * through)
+            above = 0 if (end, point) == ("DP_INTERVAL_LOW", 0) else ranked.whole * below - offset
+            under = 0 if (end, point) == ("DP_INTERVAL_HIGH", 5) else offset - ranked.whole * through
+            exact = max(0, above, under)
             (found,) = (penalty for start, size, penalty in regions if start <= point < start + size)
             assert found == min(ranked.far, exact)
 

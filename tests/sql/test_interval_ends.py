@@ -213,3 +213,38 @@ def test_explain_says_what_they_are() -> None:
     text = str(connection.explain("SELECT AVG(cost) AS c, DP_INTERVAL_HIGH(c) AS high FROM people"))
     assert "DP_INTERVAL_HIGH(AVG(cost)) AS high" in text
     assert spent(connection) == 0
+
+
+@pytest.mark.parametrize("accountant", BUDGETS)
+def test_ends_of_values_in_order_are_chosen_beside_them(accountant: str) -> None:
+    """Each is a choice of its own, which takes an equal part of the loss; the result's intervals are from end to end."""
+    connection = world(*PEOPLE, budget=BUDGETS[accountant])
+    asked = (
+        "SELECT city, MEDIAN(cost) AS m, DP_INTERVAL_LOW(m) AS low, DP_INTERVAL_HIGH(MEDIAN(cost)) AS high"
+    )
+    result = connection.query(f"{asked} FROM people GROUP BY city")
+    alone = connection.query("SELECT city, MEDIAN(cost) AS m FROM people GROUP BY city")
+    assert spent(connection) == 2
+    assert [told["statistic"] for told in result.receipt.mechanisms] == [
+        "x0 at rank 0.5",
+        "x0 at rank 0.5, the lower end of its interval",
+        "x0 at rank 0.5, the upper end of its interval",
+    ]
+    for (_, value, low, high), (_, interval, *others) in zip(result.rows, result.intervals(), strict=True):
+        assert interval == (min(value, low, high), max(value, low, high))
+        assert others == [None, None]
+    assert all(interval is None for row in alone.intervals() for interval in row)
+
+
+def test_an_end_of_a_value_in_order_follows_what_is_computed_of_it() -> None:
+    """A factor below zero takes the other end, and twice the same end is one choice."""
+    connection = world(*PEOPLE)
+    result = connection.query(
+        "SELECT 10 - 2 * MAX(age) AS y, DP_INTERVAL_LOW(y), 10 - 2 * DP_INTERVAL_HIGH(MAX(age)) FROM people",
+        epsilon=2,
+    )
+    (_, low, same), *_ = result.rows
+    assert low == same
+    assert len(result.receipt.mechanisms) == 2
+    with pytest.raises(dpsql.QueryRejected, match="one by one"):
+        connection.query("SELECT DP_INTERVAL_LOW(m) FROM (SELECT MEDIAN(age) AS m FROM people) AS t")
