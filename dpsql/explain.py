@@ -109,8 +109,9 @@ def _post(engine: Engine, prepared: Prepared, post: Post, indent: str) -> Iterat
 
 def _call(item: Aggregation) -> str:
     entry = AGGREGATES[item.function]
-    called = entry.signature if item.argument is None else entry.call(phrase(item.argument), item.rank)
-    return f"DP_INTERVAL_{'LOW' if item.end < 0 else 'HIGH'}({called})" if item.end else called
+    return (
+        entry.signature if item.argument is None else entry.call(phrase(item.argument), item.rank, item.end)
+    )
 
 
 def _release(engine: Engine, prepared: Prepared, released: Release, indent: str) -> Iterator[str]:

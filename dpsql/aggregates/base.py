@@ -56,15 +56,18 @@ class Aggregate:
     ratio: bool = False
     rank: Fraction | None = None
 
-    def call(self, argument: str, rank: Fraction | None = None) -> str:
-        """The call with an argument, as text.
+    def call(self, argument: str, rank: Fraction | None = None, end: int = 0) -> str:
+        """The call with an argument, as text, or of an end of its interval.
 
         >>> from dpsql.aggregates import AGGREGATES
         >>> AGGREGATES["quantile_cont"].call("age", Fraction(9, 10))
         'QUANTILE_CONT(age, 0.9)'
+        >>> AGGREGATES["min"].call("age", end=1)
+        'DP_INTERVAL_HIGH(MIN(age))'
         """
         texts = {"x": argument, "q": f"{float(rank or 0):g}"}
-        return re.sub(r"\b[xq]\b", lambda found: texts[found.group()], self.signature)
+        called = re.sub(r"\b[xq]\b", lambda found: texts[found.group()], self.signature)
+        return f"DP_INTERVAL_{'LOW' if end < 0 else 'HIGH'}({called})" if end else called
 
 
 def number(estimate: Fraction, kind: Type) -> int | float:
