@@ -201,7 +201,9 @@ def _aggregate(item: Within) -> str:
 
 def _call(item: Aggregation) -> str:
     entry = AGGREGATES[item.function]
-    return entry.signature if item.argument is None else entry.call(phrase(item.argument), item.rank, item.end)
+    return (
+        entry.signature if item.argument is None else entry.call(phrase(item.argument), item.rank, item.end)
+    )
 
 
 def _item(text: str, name: Column) -> str:
