@@ -230,7 +230,8 @@ def _measurements(part: PreparedRelease, shown: Measured, confidence: float) -> 
     for clamp in plan.clamps:
         yield f"  {_clamp(plan, clamp)}"
     for ranked in plan.ranked:
-        yield f"  {ranked.statistic}: {ranked.mechanism.describe()} (in steps of rank)"
+        law = ranked.describe() if ranked.public else f"{ranked.mechanism.describe()} (in steps of rank)"
+        yield f"  {ranked.statistic}: {law}"
     for item in part.release.aggregations:
         yield f"  {_call(item)}: {_expected(shown, item, confidence)}"
     for candidate in plan.candidates[1:]:
@@ -283,6 +284,8 @@ def _expected(plan: Measured, item: Aggregation, confidence: float) -> str:
     """The half-width that so many of all answers will keep to, as far as it can be known beforehand."""
     place = plan.place(item)
     if place is not None:
+        if plan.ranked[place].public:
+            return "free"
         rows = plan.ranked[place].rows(confidence)
         return f"expected to be at most {rows:,.4g} rows from its rank, {100 * confidence:.12g} times of 100"
     half = predicted_half_width(plan, item, confidence)

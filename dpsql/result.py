@@ -93,8 +93,9 @@ class Result:
 
         It covers the noise alone, about the value clamped to its bounds. For what is computed of several
         aggregates of one row, or of one otherwise than by a factor and a shift, it is simulated, up to a
-        confidence of 0.998; an end is infinite where the noise leaves it open. None for keys, for NULL, and
-        for what other rows or releases decide. Raises DataError unless 0 < confidence < 1.
+        confidence of 0.998, and so it may be for what has the noise of a count that let its group be shown; an end is
+        infinite where the noise leaves it open. Of values in order it is from end to end of those that were released
+        beside them, up to a confidence of 0.95. None for keys, for NULL, and for what other rows or releases decide. Raises DataError unless 0 < confidence < 1.
         """
         if not 0 < confidence < 1:
             raise DataError("a confidence lies between 0 and 1", hint="intervals(0.95)")

@@ -105,10 +105,10 @@ def intervals_of(
     """The confidence interval of a released aggregate in each of these rows of the released table.
 
     Where a group is shown for the sake of a count, what shares its cells is simulated: its noise is no longer
-    symmetric. A value that was chosen by its rank has the ends that were released beside it, and None without them.
+    symmetric. A number that was chosen by its rank has the ends that were released beside it, and None without them.
     """
     if item.rank is not None:
-        return _between(plan, table, item, rows)
+        return _between(plan, table, item, rows, confidence)
     entry = AGGREGATES[item.function]
     block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
     if plan.threshold is not None and plan.threshold.block == block and not plan.decides(block, weights):
@@ -116,10 +116,15 @@ def intervals_of(
     return [_interval(plan, item, table.cells[row], confidence) for row in rows]
 
 
-def _between(plan: Measured, table: ReleasedTable, item: Aggregation, rows: Sequence[int]) -> list[Ends]:
-    """From end to end, where both were chosen beside a value; with the value itself, which may lie outside."""
+def _between(
+    plan: Measured, table: ReleasedTable, item: Aggregation, rows: Sequence[int], confidence: float
+) -> list[Ends]:
+    """From end to end, where both were chosen beside a value; with the value itself, which may lie outside.
+
+    None for a confidence above that of the ends: for a lower one they hold all the more.
+    """
     ends = _ends_of_rank(plan, item)
-    if ends is None:
+    if ends is None or confidence > CONFIDENCE:
         return [None] * len(rows)
     first = len(plan.analysis.release.keys)
     items = plan.analysis.release.aggregations

@@ -18,7 +18,7 @@ from dpsql.analysis.keys import KeySelection, key_tosses
 from dpsql.analysis.layouts import layouts
 from dpsql.analysis.measured import Candidate, Measured, MeasuredBlock
 from dpsql.analysis.price import Price
-from dpsql.analysis.ranks import Ranked
+from dpsql.analysis.ranks import PUBLIC, Ranked
 from dpsql.analysis.stability import PublicFacts
 from dpsql.analysis.stairs import stairs
 from dpsql.errors import QueryRejected
@@ -66,9 +66,10 @@ def choose(analysis: Analysis, price: Price, facts: PublicFacts, *, learn: bool 
     asked = _asked_ranks(analysis)
     wanted = needed(analysis)
     for blocks in layouts(analysis, wanted) if wanted else [()] * bool(asked):
-        share = Fraction(1, max(1, len(blocks) + len(asked)))
+        costly = sum((rank, end) not in PUBLIC for _, rank, end in asked)
+        share = Fraction(1, max(1, len(blocks) + costly))
         ranked = tuple(_ranked(analysis, *each, price.range(share)) for each in asked)
-        choices = [BoundedRange(price.range(share)) for _ in ranked]
+        choices = [BoundedRange(price.range(share)) for _ in range(costly or not blocks)]
         for name, measured, noise, clamps in (
             *((*fixed, ()) for fixed in _noised(analysis, blocks, price, share)),
             *(

@@ -41,7 +41,10 @@ _EXPECTED = 4
 LEAST_ROWS, LEAST_ADDED, LEAST_GROUPS = 8, 5, 8
 """Units with fewer rows, or groups, than so many have nothing to learn: of counts, of sums, and of counts of units."""
 PARTS = 2**16
-"""What a unit with more than a point has in all its groups is told group by group in so many parts of the point."""
+"""What a unit with more than a point has in each of its groups, and its mean, are told in so many parts of a row or of a
+lattice step: of all groups as one, in as many times more as it takes for each group to have so many."""
+_LARGEST = 2**120
+"""What the engine multiplies stays below, or no parts are told."""
 
 
 class Amount(Enum):
@@ -58,8 +61,9 @@ class Clamp:
 
     `measures` is that of a total; for rows those which share the clamp, None among them for rows of any kind;
     None alone for groups. `signs` are the sides that there are of a total. `whole` says that rows, or a total, are
-    those of all of a unit's groups together: a unit with more has that much less in each. `grid` ends with the most
-    that a unit can have in all its groups. `chosen` are the indices of the points, side by side, empty before the
+    those of all of a unit's groups together: a unit with more has that much less in each. `fine` are the parts of a
+    row, or of a lattice step, in which it is told what counts. `grid` ends with the most that a unit can have in all
+    its groups. `chosen` are the indices of the points, side by side, empty before the
     release; `expected` is the one that noise is for until then.
 
     Claim: the choices of both sides together have a range of `mechanism.rate` times the most groups of a
@@ -81,6 +85,7 @@ class Clamp:
     expected: int = 0
     chosen: tuple[int, ...] = ()
     whole: bool = False
+    fine: int = 1
 
     @property
     def total(self) -> int | None:
@@ -93,11 +98,6 @@ class Clamp:
         return self.grid[-1]
 
     @property
-    def fine(self) -> int:
-        """The parts of a row, or of a lattice step, in which it is told what counts."""
-        return PARTS if self.whole else 1
-
-    @property
     def of(self) -> str:
         """What is clamped, in words."""
         measure = "" if self.total is None else f" of x{self.total}"
@@ -106,7 +106,7 @@ class Clamp:
 
     @property
     def points(self) -> tuple[int, ...]:
-        """What a unit has in a group at most on each side: as was chosen, or as is expected beforehand."""
+        """What a unit has at most on each side, in a group or in all: as was chosen, or as is expected beforehand."""
         return tuple(self.grid[index] for index in self.chosen or (self.expected,) * len(self.signs))
 
     @property
@@ -160,7 +160,7 @@ def grid(most: int) -> tuple[int, ...]:
 
 
 def clamped_sensitivity(block: Block, clamp: Clamp, analysis: Analysis) -> Sensitivity:
-    """The sensitivity of a block of which no unit has more in a group than the clamp's points.
+    """The sensitivity of a block of which no unit has more than the clamp's points, in a group or in all of its groups.
 
     Claim: with τ the larger point, times the block's contribution where it is of rows, S the most that a
     unit has in all groups and G its most groups, the vector of all cells of all groups moves by at most
@@ -244,8 +244,8 @@ def clamps_for(
     """The clamps that can be learnt for a layout, and which of them each block takes, None for none.
 
     A total that is measured alone has its own; all other statistics of rows share one on the rows of a unit, and
-    counts of units one on its groups. Nothing is learnt of rows that are as many as is declared. Rows and totals are
-    those of a group, or of the `whole` of a unit's groups. Choices spend that `part` of the price for each block;
+    counts of units one on its groups. Nothing is learnt of all rows of a unit where they are as many as is declared.
+    Rows and totals are those of a group, or of the `whole` of a unit's groups. Choices spend that `part` of the price for each block;
     `range_of` is what a part buys.
     """
     # What is proved of several arguments, or of rows and units, together is proved of rows that there are.
@@ -255,12 +255,15 @@ def clamps_for(
     def made(
         amount: Amount, measures: tuple[int | None, ...], signs: tuple[int, ...], most: int, blocks: int
     ) -> Clamp:
-        together = whole and amount is not Amount.GROUPS
+        fine = _parts(analysis, amount, measures, whole=whole)
+        together = whole and fine > 1
         steps = step_range(analysis, amount, len(signs) if together else 0)
         mechanism, points = Exponential.calibrate(steps, range_of(part * blocks)), grid(most)
         usual = _usual(analysis, amount, most, stated=stated, whole=together)
         expected = next(at for at, point in enumerate(points) if point >= usual)
-        return Clamp(amount, measures, signs, points, mechanism, exponent, expected, whole=together)
+        return Clamp(
+            amount, measures, signs, points, mechanism, exponent, expected, whole=together, fine=fine
+        )
 
     taken: list[int | None] = [None] * len(blocks)
     found: list[Clamp] = []
@@ -287,6 +290,19 @@ def clamps_for(
             taken[place] = len(found)
         found.append(made(Amount.GROUPS, (None,), (1,), groups, len(people)))
     return tuple(found), tuple(taken)
+
+
+def _parts(analysis: Analysis, amount: Amount, measures: Sequence[int | None], *, whole: bool) -> int:
+    """The parts of a row, or of a lattice step, in which it is told what counts, 1 for whole ones.
+
+    Parts of groups are needed where all are clamped as one, and parts of a mean where rows have values.
+    """
+    lattices = [analysis.measures[index].lattice for index in measures if index is not None]
+    ends = [max(abs(lattice.low), abs(lattice.high)) for lattice in lattices if lattice is not None]
+    if amount is Amount.GROUPS or not (whole or (amount is Amount.ROWS and ends)):
+        return 1
+    parts = PARTS << (analysis.bound.groups - 1).bit_length() if whole else PARTS
+    return parts if parts * analysis.bound.rows * max(ends, default=1) < _LARGEST else 1
 
 
 def _usual(analysis: Analysis, amount: Amount, most: int, *, stated: bool, whole: bool) -> Fraction:

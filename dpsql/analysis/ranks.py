@@ -22,6 +22,9 @@ _INSIDE = 12
 _MISSED = 4
 """An end of an interval is on the wrong side of its value with probability e^-4 at most, which is below 2.5%."""
 
+PUBLIC = ((Fraction(0), -1), (Fraction(1), 1))
+"""Ranks with their ends that nothing but the lattice says: what lies below the least value, and above the greatest."""
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -84,6 +87,11 @@ class Ranked:
         whole = _whole(rank)
         share = int(rank * whole)
         return 2 * max(share, whole - share)
+
+    @property
+    def public(self) -> bool:
+        """Whether nothing but the lattice says what it is."""
+        return (self.rank, self.end) in PUBLIC
 
     @property
     def whole(self) -> int:
@@ -162,6 +170,8 @@ class Ranked:
 
     def choose(self, window: Window, entropy: Entropy) -> int:
         """The chosen point, in lattice steps."""
+        if self.public:
+            return self.lattice.low if self.end < 0 else self.lattice.high
         regions = self.regions(window)
         chosen = self.mechanism.choose(
             [size for _, size, _ in regions], [penalty for _, _, penalty in regions], entropy
@@ -181,10 +191,12 @@ class Ranked:
     def statistic(self) -> str:
         """What is chosen, in words."""
         end = {-1: ", the lower end of its interval", 1: ", the upper end of its interval"}.get(self.end, "")
-        return f"x{self.measure} at rank {float(self.rank):g}{end}"
+        return f"x{self.measure} at rank {float(self.rank):.12g}{end}"
 
     def describe(self) -> str:
         """The law in words."""
+        if self.public:
+            return "the bound itself, which is public"
         return f"{self.mechanism.describe()}, over {self.lattice.width + 1:,} points"
 
 

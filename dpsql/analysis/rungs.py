@@ -35,13 +35,12 @@ def ladders(clamps: Sequence[Clamp]) -> tuple[Ladder, ...]:
 class Rungs:
     """Of a group, for each interval of a grid: how many units have an amount there, and totals over these.
 
-    An interval is told by its upper point. The totals are of the amount, and of rows that belong to a
-    measure also of its values and of the mean value of a unit, in whole steps. Of groups, the amount is the
-    place that a unit's group has among its groups, and the total is of places that begin an interval.
-
-    Where a unit's groups are told as one, the interval is that of all its groups together; in place of the number of
-    units stand the parts that they have in this group of what they have, mean values count as many times, and the
-    last is the number of those whose first group this is.
+    An interval is told by its upper point. The totals are of the parts that a unit has in this group of what the
+    clamp looks at, all where that is what it has here; of the amount; of rows that belong to a measure also of its
+    values, and of as many parts of the unit's mean value; and the last is the number of units. Where a unit's groups are
+    told as one, the interval is that of all its groups together, and units are those whose first group this is. Of
+    groups, the amount is the place that a unit's group has among its groups, and the last is of places that begin an
+    interval.
     """
 
     counted: tuple[tuple[int, ...], ...] = ()
@@ -61,7 +60,7 @@ class Rungs:
         return sum(rung[which] for rung in self.counted if rung[0] <= chosen)
 
     def beyond(self, chosen: int, which: int) -> int:
-        """A total over units that have more; their number, or their parts, is the first."""
+        """A total over units that have more; their parts are the first."""
         return sum(rung[which] for rung in self.counted if rung[0] > chosen)
 
 
@@ -83,15 +82,15 @@ def penalties(clamp: Clamp, parts: Iterable[Rungs]) -> list[int]:
     """For each point of a side of a clamp, how many have more: pairs of a unit and a group, or units."""
     if clamp.amount is Amount.GROUPS:
         return _passing(len(clamp.grid), parts)
-    return _above(len(clamp.grid), parts, -1 if clamp.whole else 1)
+    return _above(len(clamp.grid), parts)
 
 
-def _above(size: int, parts: Iterable[Rungs], which: int) -> list[int]:
-    """For each of that many points, a total over all that have more."""
+def _above(size: int, parts: Iterable[Rungs]) -> list[int]:
+    """For each of that many points, how many have more."""
     at = [0] * (size + 1)
     for part in parts:
-        for rung in part.counted:
-            at[rung[0]] += rung[which]
+        for place, *_, units in part.counted:
+            at[place] += units
     return list(accumulate(reversed(at[1:])))[::-1]
 
 
@@ -107,8 +106,7 @@ def _passing(size: int, parts: Iterable[Rungs]) -> list[int]:
 def clamped(clamps: Sequence[Clamp], rungs: Sequence[Rungs]) -> dict[Statistic, int]:
     """The moments of a group in which each unit counts up to the chosen points, in the parts of their clamps.
 
-    Of more rows than count, those that count have the unit's mean value, in whole steps: they are rows that
-    it could have.
+    Of more rows than count, those that count have the unit's mean value.
     """
     found: dict[Statistic, int] = {}
     for ladder, part in zip(ladders(clamps), rungs, strict=True):

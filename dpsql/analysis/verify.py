@@ -138,8 +138,10 @@ def _sharpness(clamp: Clamp, analysis: Analysis) -> Fraction:
 def _range(part: Ranked, analysis: Analysis) -> Fraction:
     """The range of a choice, from what a row below a point and one above it do to its penalty.
 
-    Tried with few values and with many, and with the point on either side of the one that is asked for.
+    Tried with few values and with many, with the point on either side of the one that is asked for.
     """
+    if part.public:
+        return Fraction(0)
     moves = {0}
     for count in (0, part.shift, 2 * part.shift + 1):
         grown = part.offset(count + 1) - part.offset(count)
@@ -179,7 +181,8 @@ def _norms(block: Block, analysis: Analysis, clamp: Clamp | None) -> tuple[Fract
         shares = _shares(block.cells, analysis)
         rows = analysis.bound.rows
         top = rows if clamp is None else clamp.points[0]
-        times = [top * part for part in _filled(rows, top, analysis)]
+        fine = 1 if clamp is None else clamp.fine
+        times = [fine * top * part for part in _filled(rows, top, analysis)]
     l1, l2_squared = _farthest(shares, analysis)
     return l1 * sum(times), l2_squared * sum(part**2 for part in times)
 
@@ -240,7 +243,7 @@ def _most_stairs(block: Block, analysis: Analysis, clamp: Clamp | None, width: i
         times = 1
     else:
         shares = _shares(block.cells, analysis)
-        times = analysis.bound.rows if clamp is None else clamp.points[0]
+        times = analysis.bound.rows if clamp is None else clamp.points[0] * clamp.fine
 
     def stairs(moves: Iterator[int]) -> int:
         return max(-(-times * abs(move) // width) for move in moves)

@@ -71,24 +71,24 @@ def _told(analysis: Analysis, clamp: Clamp, ladder: Ladder) -> tuple[str, tuple[
     amount = _amount(clamp, ladder.measure, ladder.sign)
     if clamp.amount is Amount.GROUPS:
         return "g", ("1", _among("g", (point + 1 for point in (0, *clamp.grid[:-1]))))
-    told, times = amount, "1"
+    told, times, units = amount, str(clamp.fine), "1"
     if clamp.whole:
-        told = _together(ladder.clamp, ladder.sign)
+        told, units = _together(ladder.clamp, ladder.sign), _among("g", (1,))
         times = f"{amount}::HUGEINT * {clamp.fine} // GREATEST({told}, 1)"
-    summed = [times, amount]
-    if clamp.total is None and ladder.measure is not None:
-        summed += _values(analysis, ladder.measure, times)
-    if clamp.whole:
-        summed.append(_among("g", (1,)))
-    return told, tuple(summed)
+    values = () if ladder.measure is None else _values(analysis, ladder.measure, times)
+    return told, (times, amount, *(values if clamp.total is None else ()), units)
 
 
 def _values(analysis: Analysis, measure: int, times: str) -> tuple[str, str]:
-    """The total of a measure, and so many times its mean in whole steps."""
+    """The total of a measure, and so many times its mean, towards zero.
+
+    Claim: it is no less than as many times the least value, and no more than as many times the greatest.
+    Why: the mean is neither, both are whole numbers, and rounding passes none.
+    """
     if analysis.measures[measure].lattice is None:
         return "0", "0"
     total = f"COALESCE(t{measure}, 0)"
-    return total, f"({times}) * ({total} // GREATEST(c{measure}, 1))"
+    return total, f"({times})::HUGEINT * {total} // GREATEST(c{measure}, 1)"
 
 
 def _amount(clamp: Clamp, measure: int | None, sign: int) -> str:

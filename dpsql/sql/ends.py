@@ -97,10 +97,11 @@ def end_of(expr: Expr, which: str, aggregates: Sequence[Aggregation]) -> Expr | 
     return Released(f"{name}#{which}", Type.DOUBLE, (expr, which))
 
 
-def end_of_rank(expr: Expr, which: str, aggregates: list[Aggregation]) -> Expr | None:
+def end_of_rank(expr: Expr, which: str, aggregates: list[Aggregation], asked: int) -> Expr | None:
     """An end of the interval of a value in order of size, or of a linear function of one; None for all else.
 
-    The end is released too, as one of the `aggregates`, to which it is added.
+    The end is released too, as one of the `aggregates`, to which it is added; if the value itself is none of the first,
+    which are `asked` for otherwise, the end takes its place.
     """
     found = linear(expr)
     day = isinstance(expr, Call) and expr.function.name == "cast_timestamp"
@@ -109,10 +110,12 @@ def end_of_rank(expr: Expr, which: str, aggregates: list[Aggregation]) -> Expr |
     if item is None or item.rank is None or item.end:
         return None
     turned = found is not None and found.factor < 0
-    asked = replace(item, end=-1 if (which == "low") != turned else 1)
-    known = next((each for each in aggregates if replace(each, name=item.name) == asked), None)
+    end = replace(item, end=-1 if (which == "low") != turned else 1)
+    known = next((each for each in aggregates if replace(each, name=item.name) == end), None)
+    if aggregates.index(item) >= asked:
+        aggregates.remove(item)
     if known is None:
-        known = replace(asked, name=f"a{len(aggregates)}")
+        known = replace(end, name=f"a{len(aggregates)}")
         aggregates.append(known)
     return _with_end(expr, Released(known.name, known.type))
 
@@ -136,7 +139,7 @@ def refuse(text: Text, node: exp.Expr) -> NoReturn:
     text.refuse(
         node,
         "type",
-        f"{name} takes what is computed of noisy sums, counts and means of one row, or its alias",
+        f"{name} takes what is computed of noisy sums, counts and means of one row, a value in order, or an alias of these",
         f"write {name}(COUNT(*)), or SELECT SUM(x) / COUNT(*) AS r, {name}(r); of values in order, as MEDIAN(x), where "
         f"they are released, one by one: SELECT MEDIAN(x), {name}(MEDIAN(x))",
     )

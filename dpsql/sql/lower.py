@@ -351,7 +351,7 @@ class _Releasing(Grouping):
 
     def end(self, node: exp.Expr) -> Expr | None:
         """The end of the interval of an aggregate of the released table, a factor and a shift aside."""
-        asked = asked_of(self.source, node)
+        asked, known = asked_of(self.source, node), len(self.aggregations)
         name = self.lone_name(asked)
         # An alias comes before a column here: of a private column there is no interval.
         expr = self.aliases.get(name) if name is not None else None
@@ -362,7 +362,7 @@ class _Releasing(Grouping):
         if expr is None:
             return None
         which = which_end(node) or ""
-        return end_of_rank(expr, which, self.aggregations) or end_of(expr, which, self.aggregations)
+        return end_of_rank(expr, which, self.aggregations, known) or end_of(expr, which, self.aggregations)
 
     def _parts(self, node: exp.AggFunc) -> tuple[str, Expr | None]:
         """The registry entry that an aggregate call means, and its argument."""

@@ -109,7 +109,7 @@ def test_the_engine_finds_the_least_point_that_is_no_less(most: int, data: st.Da
 def test_all_groups_take_part_in_the_choice() -> None:
     """Where the choice is sharp nothing is cut off, in whichever group it is."""
     clamp = Clamp(Amount.TOTAL, (0,), (1,), grid(1000), Exponential(Fraction(10**6)))
-    small, large = Rungs.of([[0, 5, 5]]), Rungs.of([[0, 1, 1], [20, 2, 60]])
+    small, large = Rungs.of([[0, 5, 5, 5]]), Rungs.of([[0, 1, 1, 1], [20, 2, 60, 2]])
     for groups in ([(small,), (large,)], [(large,), (small,)]):
         (chosen,) = learnt((clamp,), groups, SeededEntropy(1))
         assert chosen.chosen[0] >= 20

@@ -179,10 +179,10 @@ FAULTS = (
     ),
     Fault(
         "pairs-told-for-units",
-        "analysis/rungs.py",
-        "-1 if clamp.whole else 1",
-        "1",
-        "a unit moves the penalties by all parts of what it has",
+        "sql/clamped.py",
+        """_together(ladder.clamp, ladder.sign), _among("g", (1,))""",
+        """_together(ladder.clamp, ladder.sign), "1\"""",
+        "a unit moves the penalties once for each of its groups",
         "tests/laws/test_clamps.py::test_no_neighbour_moves_penalties_apart_by_more_than_its_groups",
     ),
     Fault(
@@ -208,5 +208,13 @@ FAULTS = (
         "block",
         "estimates are as many times too large as there are parts",
         "tests/analysis/test_clamps.py::test_noise_follows_the_choice",
+    ),
+    Fault(
+        "parts-for-one-group",
+        "analysis/clamps.py",
+        "PARTS << (analysis.bound.groups - 1).bit_length() if whole else PARTS",
+        "2**10 if whole else PARTS",
+        "what a unit has in many groups is rounded away",
+        "tests/laws/test_clamps.py::test_no_count_is_lost_among_many_groups",
     ),
 )

@@ -233,7 +233,8 @@ def test_ends_of_values_in_order_are_chosen_beside_them(accountant: str) -> None
     for (_, value, low, high), (_, interval, *others) in zip(result.rows, result.intervals(), strict=True):
         assert interval == (min(value, low, high), max(value, low, high))
         assert others == [None, None]
-    assert all(interval is None for row in alone.intervals() for interval in row)
+    assert all(interval is None for row in (*alone.intervals(), *result.intervals(0.96)) for interval in row)
+    assert result.intervals(0.5) == result.intervals()
 
 
 def test_an_end_of_a_value_in_order_follows_what_is_computed_of_it() -> None:
@@ -244,7 +245,14 @@ def test_an_end_of_a_value_in_order_follows_what_is_computed_of_it() -> None:
         epsilon=2,
     )
     (_, low, same), *_ = result.rows
-    assert low == same
-    assert len(result.receipt.mechanisms) == 2
+    assert low == same == 10 - 2 * 110
+    assert [told["noise"] for told in result.receipt.mechanisms][1:] == ["the bound itself, which is public"]
+    alone = connection.query(
+        "SELECT DP_INTERVAL_HIGH(MEDIAN(age)), 2 * DP_INTERVAL_HIGH(MEDIAN(age)) FROM people"
+    )
+    assert [told["statistic"] for told in alone.receipt.mechanisms] == [
+        "x0 at rank 0.5, the upper end of its interval"
+    ]
+    assert alone.rows[0][1] == 2 * alone.rows[0][0]
     with pytest.raises(dpsql.QueryRejected, match="one by one"):
         connection.query("SELECT DP_INTERVAL_LOW(m) FROM (SELECT MEDIAN(age) AS m FROM people) AS t")
