@@ -126,11 +126,11 @@ def _between(
     ends = _ends_of_rank(plan, item)
     if ends is None or confidence > CONFIDENCE:
         return [None] * len(rows)
-    first = len(plan.analysis.release.keys)
-    items = plan.analysis.release.aggregations
+    first, items = len(plan.analysis.release.keys), plan.analysis.release.aggregations
     places = [first + items.index(each) for each in (item, *ends)]
-    found = ([float(table.rows[row][place]) for place in places] for row in rows)  # type: ignore[arg-type]
-    return [(min(values), max(values)) for values in found]
+    cells = ([table.rows[row][place] for place in places] for row in rows)
+    numbers = [[float(value) for value in found if isinstance(value, (int, float))] for found in cells]
+    return [(min(found), max(found)) for found in numbers]
 
 
 def _ends_of_rank(plan: Measured, item: Aggregation) -> tuple[Aggregation, Aggregation] | None:

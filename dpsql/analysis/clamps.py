@@ -43,8 +43,6 @@ LEAST_ROWS, LEAST_ADDED, LEAST_GROUPS = 8, 5, 8
 PARTS = 2**16
 """What a unit with more than a point has in each of its groups, and its mean, are told in so many parts of a row or of a
 lattice step: of all groups as one, in as many times more as it takes for each group to have so many."""
-_LARGEST = 2**120
-"""What the engine multiplies stays below, or no parts are told."""
 
 
 class Amount(Enum):
@@ -245,8 +243,8 @@ def clamps_for(
 
     A total that is measured alone has its own; all other statistics of rows share one on the rows of a unit, and
     counts of units one on its groups. Nothing is learnt of all rows of a unit where they are as many as is declared.
-    Rows and totals are those of a group, or of the `whole` of a unit's groups. Choices spend that `part` of the price for each block;
-    `range_of` is what a part buys.
+    Rows and totals are those of a group, or of the `whole` of a unit's groups. Choices spend that `part` of the price
+    for each block; `range_of` is what a part buys.
     """
     # What is proved of several arguments, or of rows and units, together is proved of rows that there are.
     able = analysis.bound.per_unit and not any(block.joint or block.filled for block in blocks)
@@ -255,8 +253,8 @@ def clamps_for(
     def made(
         amount: Amount, measures: tuple[int | None, ...], signs: tuple[int, ...], most: int, blocks: int
     ) -> Clamp:
-        fine = _parts(analysis, amount, measures, whole=whole)
-        together = whole and fine > 1
+        together = whole and amount is not Amount.GROUPS
+        fine = _parts(analysis, amount, measures, whole=together)
         steps = step_range(analysis, amount, len(signs) if together else 0)
         mechanism, points = Exponential.calibrate(steps, range_of(part * blocks)), grid(most)
         usual = _usual(analysis, amount, most, stated=stated, whole=together)
@@ -296,13 +294,16 @@ def _parts(analysis: Analysis, amount: Amount, measures: Sequence[int | None], *
     """The parts of a row, or of a lattice step, in which it is told what counts, 1 for whole ones.
 
     Parts of groups are needed where all are clamped as one, and parts of a mean where rows have values.
+
+    Claim: the engine has room for them: no product is above 2^107, and no sum over units above 2^77 times as many.
+    Why: a lattice has at most 2^30 steps to a side, a unit at most 2^30 rows, in as many groups at most, so that there
+    are at most 2^46 parts; and of all its rows the parts of a unit are no more than these.
+    Source: Mironov 2012, "On significance of the least significant bits for differential privacy".
     """
-    lattices = [analysis.measures[index].lattice for index in measures if index is not None]
-    ends = [max(abs(lattice.low), abs(lattice.high)) for lattice in lattices if lattice is not None]
-    if amount is Amount.GROUPS or not (whole or (amount is Amount.ROWS and ends)):
-        return 1
-    parts = PARTS << (analysis.bound.groups - 1).bit_length() if whole else PARTS
-    return parts if parts * analysis.bound.rows * max(ends, default=1) < _LARGEST else 1
+    if whole:
+        return PARTS << (analysis.bound.groups - 1).bit_length()
+    valued = any(index is not None and analysis.measures[index].lattice is not None for index in measures)
+    return PARTS if amount is Amount.ROWS and valued else 1
 
 
 def _usual(analysis: Analysis, amount: Amount, most: int, *, stated: bool, whole: bool) -> Fraction:

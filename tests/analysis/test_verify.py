@@ -225,3 +225,15 @@ def test_a_threshold_that_is_too_low_is_refused() -> None:
     cheap = Composed((measured.event.events[0], Selection(chosen.delta / 1000)))
     with pytest.raises(VerificationError):
         verify(dataclasses.replace(measured, event=cheap))
+
+
+@pytest.mark.parametrize("end", ["LOW", "HIGH"])
+def test_a_sharper_end_is_refused(end: str) -> None:
+    """An end is charged as the value is, whichever it is; only beyond the least and the greatest it is the bound."""
+    sql = f"SELECT MEDIAN(x), DP_INTERVAL_{end}(MEDIAN(x)) FROM t"
+    measured = World(policy(accountant="pure")).prepare(sql).plan
+    verify(measured)
+    value, chosen = measured.ranked
+    sharper = dataclasses.replace(chosen, mechanism=Exponential(chosen.mechanism.rate * Fraction(101, 100)))
+    with pytest.raises(VerificationError, match="order"):
+        verify(dataclasses.replace(measured, ranked=(value, sharper)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from .fault import Fault
 
 _AGREE = "tests/analysis/test_verify.py::test_both_derivations_agree"
-
 _FILLED = "tests/laws/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived"
 
 FAULTS = (
@@ -24,22 +23,6 @@ FAULTS = (
         "return each",
         "of several groups the first alone is paid for",
         "tests/analysis/test_verify.py::test_the_best_groups_are_charged",
-    ),
-    Fault(
-        "ranks-of-one-row-each",
-        "analysis/choose.py",
-        "Ranked.step_range(rank) * analysis.bound.rows * (2 if",
-        "Ranked.step_range(rank) * (2 if",
-        "a unit with several rows moves a value in order as one with a single row",
-        "tests/laws/test_ranked.py::test_a_unit_moves_penalties_apart_as_derived",
-    ),
-    Fault(
-        "range-of-one-side",
-        "analysis/ranks.py",
-        "return 2 * max(share, whole - share)",
-        "return max(share, whole - share)",
-        "points on both sides of a rank are taken to move the same way",
-        "tests/analysis/test_ranks.py::test_one_row_moves_penalties_apart_as_derived",
     ),
     Fault(
         "choices-not-charged",
@@ -378,37 +361,5 @@ FAULTS = (
         "most, none = (rows - 1) * block.contribution, Fraction(0)",
         "a unit of as many rows as count moves the cells by more than is said",
         f"{_FILLED}[SELECT k, COUNT(*), SUM(x) FROM t GROUP BY k [rows=3 groups=1 domain=False accountant=pure]]",
-    ),
-    Fault(
-        "ends-where-the-value-is",
-        "analysis/ranks.py",
-        "+ self.end * self.reach",
-        "+ self.end * self.shift",
-        "an end lies on the wrong side of its value as often as not",
-        "tests/analysis/test_ranks.py::test_an_end_is_on_its_side_of_the_value",
-    ),
-    Fault(
-        "ends-of-few-rows-anywhere",
-        "analysis/ranks.py",
-        "if start == edge and size == 1:",
-        "if start == edge and size == 2:",
-        "of few rows all points are as good, those on the wrong side too",
-        "tests/analysis/test_ranks.py::test_an_end_is_on_its_side_of_the_value",
-    ),
-    Fault(
-        "ends-for-one-in-ten",
-        "analysis/ranks.py",
-        "_MISSED = 4\n",
-        "_MISSED = 1\n",
-        "an end is on the wrong side more often than is said",
-        "tests/analysis/test_ranks.py::test_an_end_is_on_its_side_of_the_value",
-    ),
-    Fault(
-        "windows-of-the-value-for-its-ends",
-        "sql/ranked.py",
-        "if ranked.end:",
-        "if ranked.end > 1:",
-        "values near an end are taken for far ones",
-        "tests/laws/test_ranked.py::test_windows_have_all_that_is_near",
     ),
 )

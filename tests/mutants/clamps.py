@@ -212,8 +212,8 @@ FAULTS = (
     Fault(
         "parts-for-one-group",
         "analysis/clamps.py",
-        "PARTS << (analysis.bound.groups - 1).bit_length() if whole else PARTS",
-        "2**10 if whole else PARTS",
+        "return PARTS << (analysis.bound.groups - 1).bit_length()",
+        "return 2**10",
         "what a unit has in many groups is rounded away",
         "tests/laws/test_clamps.py::test_no_count_is_lost_among_many_groups",
     ),
