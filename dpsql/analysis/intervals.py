@@ -61,10 +61,10 @@ def mean_interval(
 
     Source: Fieller 1954, "Some problems in interval estimation", section 4.
     """
-    spread = _two_sided(mechanism, confidence)
+    explained = _two_sided(mechanism, confidence)
 
     def kept(theta: float) -> bool:
-        return abs((1 - theta) * above - theta * below) <= spread(1 - theta, theta)
+        return explained(abs((1 - theta) * above - theta * below), 1 - theta, theta)
 
     total = above + below
     centre = min(1.0, max(0.0, above / total)) if total > 0 else 0.5
@@ -187,38 +187,32 @@ def _edge(kept: Callable[[float], bool], inside: float, outside: float) -> float
     return outside
 
 
-def _two_sided(mechanism: Mechanism, confidence: float) -> Callable[[float, float], float]:
-    """The bound on |a·noise + b·noise'| at a confidence, as a function of a and b."""
+def _two_sided(mechanism: Mechanism, confidence: float) -> Callable[[float, float, float], bool]:
+    """Whether |a·noise + b·noise'| is as large as this often enough, as a function of this, a and b."""
     if is_normal(mechanism):
         z = _normal(confidence) * mechanism.std
-        return lambda a, b: z * math.hypot(a, b) + 0.5
+        return lambda distance, a, b: distance <= z * math.hypot(a, b) + 0.5
     if isinstance(mechanism, Projected):
         spread = spread_of(mechanism, confidence)
-        return lambda a, b: spread([max(a, b), min(a, b)])
-    scale = mechanism.std / math.sqrt(2)
-    return lambda a, b: _two_laplace(scale * max(a, b), scale * min(a, b), 1 - confidence) + 0.5
+        return lambda distance, a, b: distance <= spread([max(a, b), min(a, b)])
+    scale, outside = mechanism.std / math.sqrt(2), 1 - confidence
+    return lambda distance, a, b: (
+        distance <= 0.5 or _two_laplace(scale * max(a, b), scale * min(a, b), distance - 0.5) >= outside
+    )
 
 
-def _two_laplace(a: float, b: float, outside: float) -> float:
-    """T with P(|X + Y| > t) = `outside` for independent Laplace X, Y of scales a >= b.
+def _two_laplace(a: float, b: float, t: float) -> float:
+    """P(|X + Y| > t) of independent Laplace X, Y of scales a >= b.
 
-    The tail is (a² e^(-t/a) - b² e^(-t/b)) / (a² - b²), and (1 + t/2a) e^(-t/a) for equal scales. It is nothing
+    It is (a² e^(-t/a) - b² e^(-t/b)) / (a² - b²), and (1 + t/2a) e^(-t/a) for equal scales; nothing
     where there is no noise to speak of, whose square would be zero.
     """
     if a < _NOTHING:
         return 0.0
-
-    def tail(t: float) -> float:
-        if a - b <= 1e-6 * a:
-            return (1 + t / (2 * a)) * math.exp(-t / a)
-        small = b * b * math.exp(-t / b) if b > 0 else 0.0
-        return (a * a * math.exp(-t / a) - small) / (a * a - b * b)
-
-    low, high = 0.0, 4 * a * (1 - math.log(outside))
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if tail(middle) > outside else (low, middle)
-    return high
+    if a - b <= 1e-6 * a:
+        return (1 + t / (2 * a)) * math.exp(-t / a)
+    small = b * b * math.exp(-t / b) if b > 0 else 0.0
+    return (a * a * math.exp(-t / a) - small) / (a * a - b * b)
 
 
 @lru_cache(maxsize=256)

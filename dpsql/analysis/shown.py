@@ -71,10 +71,8 @@ class Shown:
         """
         if self._tail(math.ceil(self.threshold - self.noisy + reach)) >= _NEARLY:
             return None
-        _, high = self.ends(_WIDE)
-        units = np.unique(np.linspace(self.least, math.ceil(high), _GRID).astype(np.int64))
-        shares = np.array([self.at_least(int(count)) for count in units])
-        return np.interp(places, np.maximum.accumulate(shares), units)
+        units, shares = _shares(self)
+        return np.interp(places, shares, units)
 
     def _shown(self, units: int) -> float:
         return self._tail(self.threshold - self.scale * units)
@@ -82,8 +80,23 @@ class Shown:
     def _tail(self, threshold: int) -> float:
         """The probability that the noise is `threshold` or more; its law is symmetric."""
         if threshold >= 1:
-            return self.mechanism.sum_tail_up(self.terms, threshold)
-        return 1 - self.mechanism.sum_tail_up(self.terms, 1 - threshold)
+            return _tail_up(self.mechanism, self.terms, threshold)
+        return 1 - _tail_up(self.mechanism, self.terms, 1 - threshold)
+
+
+@lru_cache(maxsize=65536)
+def _tail_up(mechanism: Mechanism, terms: int, threshold: int) -> float:
+    """Of many shown counts, whose noise is compared with the same numbers again and again."""
+    return mechanism.sum_tail_up(terms, threshold)
+
+
+@lru_cache(maxsize=4096)
+def _shares(shown: Shown) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Numbers of units, and what `at_least` says of them, which grows."""
+    _, high = shown.ends(_WIDE)
+    units = np.unique(np.linspace(shown.least, math.ceil(high), _GRID).astype(np.int64))
+    shares = np.array([shown.at_least(int(count)) for count in units])
+    return units, np.maximum.accumulate(shares)
 
 
 @lru_cache(maxsize=4096)

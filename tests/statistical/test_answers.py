@@ -12,8 +12,8 @@ from fractions import Fraction
 import duckdb
 import numpy as np
 import pytest
+from statistical.chance import FALSE_ALARM, largest_share, least_share
 from statistical.test_samplers import (
-    FALSE_ALARM,
     gaussian_p_value,
     geometric_p_value,
     staircase_p_value,
@@ -94,7 +94,7 @@ def test_staircase_noise_follows_its_law(epsilon: int) -> None:
     held = [row[2] <= 40 <= row[3] for row in rows]
     assert held == [low <= 40 <= high for result in results for _, (low, high), *_ in result.intervals(0.95)]
     exact = 1 - 2 * stairs.tail_up(stairs.half_width(0.95) + 1)
-    assert abs(sum(held) / len(held) - exact) < 6.5 * math.sqrt(exact * (1 - exact) / len(held))
+    assert least_share(len(held), exact) <= sum(held) / len(held) <= largest_share(len(held), exact)
 
 
 @pytest.mark.parametrize("accountant", ["pure", "zcdp"])
@@ -130,6 +130,5 @@ def test_intervals_cover(accountant: str, aggregate: str) -> None:
                 for index, value in enumerate(wanted):
                     low, high = ends[index] or (math.inf, -math.inf)
                     covered[index] += low <= value <= high
-    slack = 6 * math.sqrt(0.95 * 0.05 / cells)
-    assert (covered / cells >= 0.95 - slack).all()
-    assert (covered / cells <= 0.95 + slack + 0.02).all(), "far wider than needed"
+    assert (covered / cells >= least_share(cells, 0.95)).all()
+    assert (covered / cells <= largest_share(cells, 0.97)).all(), "far wider than needed"

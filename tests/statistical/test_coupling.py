@@ -7,7 +7,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from statistical.test_samplers import FALSE_ALARM, geometric_p_value, p_value
+from statistical.chance import FALSE_ALARM
+from statistical.test_samplers import geometric_p_value, p_value
 
 from dpsql.mechanisms import Geometric
 from dpsql.mechanisms.coupling import Coupling

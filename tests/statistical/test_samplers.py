@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.special import chdtrc, ndtr, ndtri
+from statistical.chance import FALSE_ALARM
 
 from dpsql.mechanisms import sampler
 from dpsql.mechanisms.coin import Coin
@@ -21,7 +22,6 @@ from dpsql.mechanisms.entropy import SystemEntropy
 from dpsql.mechanisms.sampler import Integers, cube, discrete_gaussian, staircase, two_sided_geometric
 
 DRAWS = 10**6
-FALSE_ALARM = 1e-9
 Floats = NDArray[np.float64]
 SCALES = [Fraction(3, 10), Fraction(1), Fraction(10), Fraction(1000), Fraction(2**31)]
 

@@ -6,20 +6,18 @@ a sound engine fails one of these tests with probability 1e-6 or less.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import duckdb
 import numpy as np
 import pytest
+from statistical.chance import least_share
 
 import dpsql
 from dpsql.result import Ends
 
 GROUPS, ROWS = 1000, 200
 CONFIDENCE = 0.95
-SLACK = 5.0
-"""Standard errors of a measured coverage."""
 
 SHAPES = {
     "a ratio of sums": "SUM(x) / SUM(y)",
@@ -103,16 +101,11 @@ def coverage(found: Iterator[tuple[float, Ends, float]]) -> tuple[float, int]:
     return float(np.mean(held)), len(held)
 
 
-def error(size: int) -> float:
-    """The standard error of a coverage that is measured on so many intervals."""
-    return math.sqrt(CONFIDENCE * (1 - CONFIDENCE) / size)
-
-
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_simulated_intervals_hold(accountant: str, shape: str) -> None:
     """In 300 runs each, but for sampling error, at a loss at which noise and values are of one size."""
     found, size = coverage(runs(accountant, shape, 1, 1, 300))
-    assert found >= CONFIDENCE - 0.01 - SLACK * error(size)
+    assert found >= least_share(size, CONFIDENCE - 0.01)
 
 
 @pytest.mark.deep
@@ -122,7 +115,7 @@ def test_simulated_intervals_hold_in_many_runs(accountant: str, shape: str, epsi
     """In 2,000 runs each, at losses at which the noise is a small and a large part of the values."""
     found, size = coverage(runs(accountant, shape, epsilon, 2, GROUPS))
     print(f"{accountant} {shape} at {epsilon}: {found:.4f} of {size}")
-    assert found >= CONFIDENCE - 0.01 - SLACK * error(size)
+    assert found >= least_share(size, CONFIDENCE - 0.01)
 
 
 @pytest.mark.parametrize("shape", ["SUM(x) - SUM(y)", "SUM(x) / SUM(y)"])
