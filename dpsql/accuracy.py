@@ -164,11 +164,10 @@ class Search:
 
     def _errors(self, values: Sequence[_Value], epsilon: Fraction) -> Iterator[tuple[_Value, float]]:
         """The error of each value at a loss."""
-        asked = tuple(self.analyses)
-        parts = prices(asked, self.account_of, epsilon, self.delta, self.refined)
+        parts = prices(self.analyses, self.account_of, epsilon, self.delta, self.refined)
         plans = {
-            release: choose(self.analyses[release], part, self.facts, learn=False)
-            for release, part in zip(asked, parts, strict=True)
+            release: choose(analysis, part, self.facts, learn=False)
+            for (release, analysis), part in zip(self.analyses.items(), parts, strict=True)
         }
         confidence = float(self.target.confidence)
         for value in values:

@@ -109,13 +109,12 @@ class Engine:
         }
         require_below(cap(self.policy, analyses), wanted.loss)
         agreed = wanted.at(self._epsilon(wanted, post, analyses) if at is None else at)
-        asked_for = tuple(analyses)
-        parts = prices(asked_for, self.account, agreed.epsilon, agreed.delta, self._recall.draws_on)
+        parts = prices(analyses, self.account, agreed.epsilon, agreed.delta, self._recall.draws_on)
         prepared = tuple(
             _measured(release, analysis, part, public, learn=not isinstance(wanted.loss, Target))
             for (release, analysis), part in zip(analyses.items(), parts, strict=True)
         )
-        named = {release: f"#released{index}" for index, release in enumerate(asked_for)}
+        named = {release: f"#released{index}" for index, release in enumerate(analyses)}
         above = Copies(named) if named else Originals()
         sql = emit_post(post, above, traced=True)
         for step in steps(post):

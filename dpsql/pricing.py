@@ -8,7 +8,7 @@ Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3 (compositio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -16,28 +16,31 @@ from functools import cache
 from dpsql.accounting.accountants.base import largest_epsilon
 from dpsql.accounting.events import BoundedRange, Pure
 from dpsql.accounting.ledger import Account
+from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.price import Price
 from dpsql.errors import QueryRejected
 from dpsql.plan.nodes import Release, private_tables
 
 
 def prices(
-    releases: Sequence[Release],
+    analyses: Mapping[Release, Analysis],
     account_of: Callable[[str], Account],
     epsilon: Fraction,
     delta: Fraction | None,
     refined: Callable[[Sequence[str]], bool],
 ) -> list[Price]:
-    """The price of each release; `delta` is what was asked for, None for a share like the loss's.
+    """The price of each release, in the order of their analyses; `delta` is what was asked for, None for a share like the loss's.
 
     `refined` says of the tables that a release reads whether it may be refined given its noise.
 
     A release has a share for each of its aggregates: at equal scores of all aggregates, the least
-    mean of the logs of their errors. Raises QueryRejected with code "epsilon_small" where a share is
-    too small to be accounted for.
+    mean of the logs of their errors. What is free takes no share. Raises QueryRejected with code
+    "epsilon_small" where a share is too small to be accounted for.
     """
-    tables = [private_tables(release.input) for release in releases]
-    weights = [max(1, len(release.aggregations)) for release in releases]
+    tables = [private_tables(release.input) for release in analyses]
+    weights = [
+        0 if analysis.free else max(1, len(release.aggregations)) for release, analysis in analyses.items()
+    ]
     totals = {
         table: sum(weight for weight, read in zip(weights, tables, strict=True) if table in read)
         for table in dict.fromkeys(name for read in tables for name in read)
@@ -45,11 +48,16 @@ def prices(
     accounts = {table: account_of(table) for table in totals}
     return [
         replace(
-            _price([(accounts[table], Fraction(weight, totals[table])) for table in read], epsilon, delta),
+            _price([(accounts[table], _share(weight, totals[table])) for table in read], epsilon, delta),
             refined=refined(read),
         )
         for weight, read in zip(weights, tables, strict=True)
     ]
+
+
+def _share(weight: int, total: int) -> Fraction:
+    """The part of a weight in a total; of what is free the whole, of which nothing is spent."""
+    return Fraction(weight, total) if weight else Fraction(1)
 
 
 def _price(shares: Sequence[tuple[Account, Fraction]], epsilon: Fraction, delta: Fraction | None) -> Price:

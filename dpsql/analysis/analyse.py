@@ -73,6 +73,11 @@ class Analysis:
         """Whether keys must pass a charged selection before they are shown."""
         return self.grouped and (self.domains is None or self.bound.min_frequency > 1)
 
+    @property
+    def free(self) -> bool:
+        """Whether nothing is measured: the keys alone are asked for, and all of them are public."""
+        return not self.selects and not self.release.aggregations and self.release.top is None
+
     def measure(self, aggregation: Aggregation) -> int | None:
         """The index of the measure that an aggregation is of."""
         for index, measure in enumerate(self.measures):

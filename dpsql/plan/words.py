@@ -76,6 +76,8 @@ def _call(expr: Call, names: Mapping[str, str] | None) -> str:
         return f"({parts[0]} IN ({', '.join(shown)}))"
     if name == "map":
         return f"MAP {{{': '.join(parts)}, …}}"
+    if name == "histogram_of_group":
+        return f"PART {parts[1]} OF {parts[0]}"
     if name == "is_null":
         return f"({parts[0]} IS NULL)"
     if name == "not":

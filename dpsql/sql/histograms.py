@@ -1,9 +1,10 @@
-"""HISTOGRAM(x, [b1, b2, …]) and HISTOGRAM(x) of all units: how many rows each bin has, as one map.
+"""HISTOGRAM(x, [b1, b2, …]) and HISTOGRAM(x) of all units or of each group: how many rows each bin has, as one map.
 
-Claim: it is the plan of SELECT bin, COUNT(*) … GROUP BY bin over bins that are all public, without NULLs, as private as
-that, and charged as one release of the statement.
+Claim: it is the plan of SELECT k, bin, COUNT(*) … GROUP BY k, bin over groups and bins that are all public, without
+rows of no bin, as private as that, and charged as one release of the statement.
 Why: what is made here is that query's release, which all that follows analyses, prices and verifies like any other;
-the map that is put together of its rows stands in the statement as a scalar subquery's value does.
+the map that is put together of its rows stands in the statement as a scalar subquery's value does, and each group takes
+its own part of it.
 Source: Dwork, McSherry, Nissim, Smith 2006, section 3.2 (histograms).
 """
 
@@ -26,8 +27,11 @@ from dpsql.sql.constants import moment
 from dpsql.sql.dialect import Histogram
 from dpsql.sql.grouping import Grouping
 from dpsql.sql.joins import filtered
+from dpsql.sql.quantiles import LIST
 
 MOST_BINS = 300
+MOST_CELLS = 10_000
+"""Bins of all groups together."""
 GREATEST: dict[Type, Value] = {
     Type.INTEGER: 2**63 - 1,
     Type.DOUBLE: math.inf,
@@ -43,14 +47,26 @@ _MAP = Function(
     "no value is computed, and no key comes twice",
 )
 """All rows of a released table, as one value: it is the one output of a query over one."""
-_GROUPED = "count them: SELECT k, bin, COUNT(*) … GROUP BY k, bin"
+_PART = Function(
+    "histogram_of_group",
+    "the part of the group in HISTOGRAM",
+    lambda _: Type.LIST,
+    "CASE WHEN {1} IS NULL THEN MAP({2}, LIST_TRANSFORM({2}, lambda bin: 0)) "
+    "ELSE MAP({2}, LIST_SLICE(MAP_VALUES({0}), {1} * LEN({2}) + 1, ({1} + 1) * LEN({2}))) END",
+    "no value is computed, and the bins are distinct",
+)
+"""Of the numbered cells of all groups, those of the group with this number, by their bins.
+
+A group without a number has no row in any bin, whatever the data are: none of its rows has a value.
+"""
+_COUNTED = "count them: SELECT k, bin, COUNT(*) … GROUP BY k, bin"
 
 
-def histogram(node: Histogram, over: Grouping) -> Scalar:
-    """The map of a HISTOGRAM over the rows of a SELECT.
+def histogram(node: Histogram, over: Grouping) -> Expr:
+    """The map of a HISTOGRAM over the rows of a SELECT, or over those of each of its groups.
 
-    Raises QueryRejected beside group keys, for bins that are no increasing constants of the argument's type, without
-    bins for values that are not public, and where rare ones are hidden.
+    Raises QueryRejected for bins that are no increasing constants of the argument's type, without bins for values that
+    are not public, for groups whose keys are not, and where rare ones are hidden.
     """
     text, scalars = over.source, over.scope.scalars
     argument, bins = text.take(node, "this", "expression")
@@ -58,34 +74,70 @@ def histogram(node: Histogram, over: Grouping) -> Scalar:
         text.refuse(node, "syntax", "HISTOGRAM(x, [b1, b2, …]): x is missing")
     if type(argument) is exp.Distinct:
         text.refuse(node, "distinct", "HISTOGRAM(DISTINCT …) is not supported")
-    if argument.find(exp.Query):
+    if argument.find(exp.Query) or over.scope.waiting:
         text.refuse(
-            argument, "subquery", "HISTOGRAM takes one column or expression, without a subquery", _GROUPED
+            argument,
+            "subquery",
+            "HISTOGRAM takes one column or expression, and stands beside no subquery with a value for each row",
+            _COUNTED,
         )
     value = over.argument(argument)
-    if over.keys or over.select.args.get("group"):
-        text.refuse(node, "group_by", "HISTOGRAM is of all rows, and not of each group", _GROUPED)
     there = scalars.call(argument, "not", scalars.call(argument, "is_null", value))
     if value.type is Type.DOUBLE:
-        number = scalars.call(argument, "not", scalars.call(argument, "isnan", value))
-        there = scalars.call(argument, "and", there, number)
+        finite = scalars.call(argument, "not", scalars.call(argument, "isnan", value))
+        there = scalars.call(argument, "and", there, finite)
     ends = None if bins is None else [*_ends(over, node, bins, value)]
-    key = Key("k0", value if ends is None else _bin(over, node, value, ends))
+    by = (*over.keys, value if ends is None else _bin(over, node, value, ends))
+    keys = tuple(Key(f"k{index}", expr) for index, expr in enumerate(by))
     rows = Aggregation("a0", "count_rows", None, Type.INTEGER)
-    release = Release(filtered(over.input, [there]), (key,), (rows,), over.scope.context.max_groups)
+    release = Release(filtered(over.input, [there]), keys, (rows,), over.scope.context.max_groups)
     analysis = None if value.type is Type.NULL else analyse(release, over.scope.context.facts, replace=False)
     domains = None if analysis is None or analysis.selects else analysis.domains
-    if not 0 < len([value for value in (domains or ((),))[0] if value is not None]) <= MOST_BINS + 1:
+    *groups, found = domains or [()]
+    shown = [value for value in found if value is not None]
+    if not 0 < len(shown) <= MOST_BINS + 1:
         text.refuse(
             node,
             "group_by",
-            f"HISTOGRAM is of bins, or at most {MOST_BINS} values, that are public, none of them hidden for being rare",
-            "name bins, HISTOGRAM(x, [10, 20]); or let the policy list the values; or SELECT x, COUNT(*) … GROUP BY x",
+            f"HISTOGRAM is of bins, or at most {MOST_BINS} values, that are public, none of them hidden for being rare"
+            + ", and so are its groups" * bool(over.keys),
+            _COUNTED
+            if over.keys
+            else "name bins, HISTOGRAM(x, [10, 20]); or let the policy list the values; or SELECT x, COUNT(*) … GROUP BY x",
         )
-    shown = Call(_MAP, (Released(key.name, key.expr.type), Released(rows.name, rows.type)), Type.LIST)
+    if math.prod(map(len, groups)) * len(shown) > MOST_CELLS:
+        text.refuse(
+            node, "too_long", f"HISTOGRAM has at most {MOST_CELLS:,} bins in all groups together", _COUNTED
+        )
+    *outer, key = (Released(key.name, key.expr.type) for key in keys)
     # Of a computed day the domain may hold NULL, which is no key of a map.
-    keyed = scalars.call(node, "not", scalars.call(node, "is_null", Released(key.name, key.expr.type)))
-    return Scalar(Post(release, (Output("histogram", shown),), having=keyed), Type.LIST)
+    keyed = scalars.call(node, "not", scalars.call(node, "is_null", key))
+    number: Expr | None = None
+    for place, values in zip(outer, groups, strict=True):
+        number = _numbered(over, node, number, place, values)
+    cell: Expr = key if number is None else _numbered(over, node, number, key, shown)
+    counts = Call(_MAP, (cell, Released(rows.name, rows.type)), Type.LIST)
+    whole = Scalar(Post(release, (Output("histogram", counts),), having=keyed), Type.LIST)
+    if number is None:
+        return whole
+    listed = Call(LIST, tuple(Literal(end, key.type) for end in shown), Type.LIST)
+    return Call(_PART, (whole, number, listed), Type.LIST)
+
+
+def _numbered(
+    over: Grouping, node: exp.Expr, before: Expr | None, key: Expr, values: Sequence[Value]
+) -> Expr:
+    """The place of a key among its values, or of what has a number before among all of both; NULL of other keys."""
+    scalars, parts = over.scope.scalars, []
+    for index, value in enumerate(values):
+        known = Literal(value, key.type)
+        same = scalars.call(node, "is_null", key) if value is None else scalars.call(node, "eq", key, known)
+        parts += [same, Literal(index, Type.INTEGER)]
+    place = scalars.call(node, "case", *parts, Literal(None, Type.NULL))
+    if before is None:
+        return place
+    rest = scalars.call(node, "multiply", before, Literal(len(values), Type.INTEGER))
+    return scalars.call(node, "add", rest, place)
 
 
 def _bin(over: Grouping, node: exp.Expr, value: Expr, ends: Sequence[Value]) -> Expr:

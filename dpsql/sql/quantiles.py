@@ -40,7 +40,7 @@ _MOST = 10**6
 """Shares are told apart to a millionth."""
 MOST_SHARES = 100
 """Most values that one call lists."""
-_LIST = Function(
+LIST = Function(
     "list", "[x, …]", lambda _: Type.LIST, "[{args}]", "no value is computed", example=("[6, 7]", "[6, 7]")
 )
 
@@ -102,7 +102,7 @@ class Asked:
             else value
             for value in found
         ]
-        return Call(_LIST, tuple(shown), Type.LIST) if self.listed else shown[0]
+        return Call(LIST, tuple(shown), Type.LIST) if self.listed else shown[0]
 
 
 def asked(text: Source, scalars: Scalars, node: exp.AggFunc) -> Asked:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -39,6 +40,18 @@ def test_it_is_the_release_of_its_rewrite(called: str) -> None:
     assert ours.plan.event == theirs.plan.event
 
 
+@pytest.mark.parametrize("called", list(REWRITTEN)[:2])
+def test_of_each_group_it_is_the_release_of_its_rewrite(called: str) -> None:
+    """The groups themselves are public, so that they are free; bins in all of them are one release."""
+    world = World(policy())
+    keys, ours = world.prepare(f"SELECT k, {called} FROM t GROUP BY k").releases
+    rewritten = REWRITTEN[called].replace("SELECT", "SELECT k,").replace("GROUP BY", "GROUP BY k,")
+    (theirs,) = world.prepare(rewritten).releases
+    assert ours.release == theirs.release
+    assert ours.plan.event == theirs.plan.event
+    assert keys.plan.event is None
+
+
 @pytest.mark.parametrize(
     "rules", [{"unit": "row"}, {"rows": 2}, {"rows": 2, "neighbors": "replace"}], ids=str
 )
@@ -54,6 +67,33 @@ def test_a_unit_moves_bins_no_further_than_derived(rules: dict[str, Any]) -> Non
         for old, new in pairs_of(case, 40)
     ]
     assert max(moved) == l1
+
+
+@pytest.mark.parametrize("rules", [{"unit": "row"}, {"rows": 2, "groups": 2}], ids=str)
+def test_a_unit_moves_bins_of_groups_no_further_than_derived(rules: dict[str, Any]) -> None:
+    """However its rows lie in groups and bins; at the worst, as far."""
+    sql = f"SELECT k, HISTOGRAM(x, {BINS[:2]}) FROM t GROUP BY k"
+    case, world = Case(sql, ("k", "x"), rules), World(policy(**rules))
+    prepared = world.prepare(sql)
+    (bins,) = (release for release in prepared.releases if release.plan.blocks)
+    ((l1, _, _),) = derived(bins.plan.blocks)
+    alone = replace(prepared, releases=(bins,))
+    moved = [
+        change(world.statistics(alone, old), world.statistics(alone, new), 0)[0]
+        for old, new in pairs_of(case, 40)
+    ]
+    assert max(moved) == l1
+
+
+def number(x: float | None) -> float | None:
+    """A value as the policy lets it count: within its bounds, NaN as NULL."""
+    return None if x is None or math.isnan(x) else max(-1.0, min(x, 4.0))
+
+
+def seen(row: Row) -> Row:
+    """A row as the policy lets it count; a key that is not public as NULL."""
+    i = None if row.i is None else max(0, min(row.i, 5))
+    return row._replace(k=row.k if row.k in ("A", "B") else None, x=number(row.x), i=i)
 
 
 def found(values: Sequence[Any], ends: Sequence[float]) -> dict[float, int]:
@@ -84,9 +124,7 @@ def test_bins_are_counted_as_brute_force_does(exact: World, rows: Database) -> N
     exact.hold(rows)
     sql = f"SELECT HISTOGRAM(x, {BINS}), HISTOGRAM(x * 2, [2]), HISTOGRAM(i, [1, 5]), HISTOGRAM(k), COUNT(*) FROM t"
     result = exact.engine.answer(exact.engine.prepare(Asked(sql, epsilon=Fraction(10**6), replay=False)))
-    x = [row.x if row.x is None or math.isnan(row.x) else max(-1.0, min(row.x, 4.0)) for row in rows]
-    i = [None if row.i is None else max(0, min(row.i, 5)) for row in rows]
-    keys = [row.k for row in rows]
+    x, i, keys = ([getattr(row, name) for row in map(seen, rows)] for name in "xik")
     assert result.rows == (
         (
             found(x, [*BINS, math.inf]),
@@ -109,6 +147,43 @@ def test_bins_are_as_in_duckdb(exact: World) -> None:
     assert list(result.rows) == exact.connection.execute(sql).fetchall()
 
 
+KEYS: dict[str, Callable[[Row], tuple[Any, ...]]] = {
+    "k": lambda row: (row.k,),
+    "k, i": lambda row: (row.k, row.i),
+    "CASE WHEN x IS NULL THEN 'none' ELSE 'some' END": lambda row: ("none" if row.x is None else "some",),
+}
+"""What rows are grouped by."""
+
+
+@pytest.mark.parametrize("keys", KEYS)
+@pytest.mark.parametrize("rows", DATABASES, ids=len)
+def test_each_group_has_its_own_bins(exact: World, rows: Database, keys: str) -> None:
+    """As brute force counts them, groups of nobody too, whatever else is asked; in whatever order they are shown."""
+    exact.hold(rows)
+    sql = (
+        f"SELECT {keys}, COUNT(*) AS n, HISTOGRAM(x, {BINS}), HISTOGRAM(k) FROM t "
+        f"GROUP BY {keys} HAVING COUNT(*) > -1 ORDER BY n DESC"
+    )
+    result = exact.engine.answer(exact.engine.prepare(Asked(sql, epsilon=Fraction(10**6), replay=False)))
+    width = keys.count(", ") + 1
+    for *key, n, bins, values in result.rows:
+        mine = [row for row in map(seen, rows) if KEYS[keys](row) == tuple(key)]
+        assert n == len(mine)
+        assert bins == found([row.x for row in mine], [*BINS, math.inf])
+        assert values == {value: [row.k for row in mine].count(value) for value in ("A", "B")}
+    assert sum(row[width] for row in result.rows) == len(rows)
+
+
+def test_bins_of_groups_are_as_in_duckdb(exact: World) -> None:
+    """Of the groups that have rows, which DuckDB shows alone."""
+    exact.hold(DATABASES[2])
+    sql = "SELECT k, HISTOGRAM(i, [1, 5]) AS h, COUNT(*) AS n FROM t GROUP BY k HAVING n > 0 ORDER BY k"
+    result = exact.engine.answer(exact.engine.prepare(Asked(sql, epsilon=Fraction(10**6), replay=False)))
+    assert list(result.rows) == exact.connection.execute(sql).fetchall()
+    assert result.types[1] == "MAP(BIGINT, BIGINT)"
+    assert [ends is None for ends in result.intervals()[0]] == [True, True, False]
+
+
 def test_people_see_no_count_below_zero(exact: World) -> None:
     """The values are as they were released; what is shown, and what data formats hold, is one map of them."""
     exact.hold(())
@@ -129,3 +204,9 @@ def test_bins_are_not_hidden(argument: str) -> None:
     """Where rare groups are hidden it is refused: a map says of each bin how many rows it has."""
     with pytest.raises(dpsql.QueryRejected, match="hidden for being rare"):
         World(policy(min_frequency=3)).prepare(f"SELECT HISTOGRAM({argument}) FROM t")
+
+
+def test_bins_of_groups_are_so_many_at_most() -> None:
+    """Each group's are told apart from all others by their numbers, one by one."""
+    with pytest.raises(dpsql.QueryRejected, match="10,000 bins in all groups"):
+        World(policy()).prepare("SELECT i, d, HISTOGRAM(x, [0, 1, 2, 3]) FROM t GROUP BY i, d")

@@ -90,7 +90,7 @@ FAULTS = (
     Fault(
         "every-release-at-the-full-price",
         "pricing.py",
-        "Fraction(weight, totals[table])) for table in read]",
+        "_share(weight, totals[table])) for table in read]",
         "Fraction(1)) for table in read]",
         "a statement with two releases loses twice what was asked for",
         "tests/faces/test_several_releases.py::test_all_releases_together_cost_what_was_asked_for",

@@ -21,7 +21,10 @@ WORDS = {
     "SELECT ARG_MAX(plan, cost) FROM visits": ("would show one row's value", "ORDER BY SUM(x) DESC LIMIT 1"),
     "SELECT STRING_AGG(plan) FROM visits": ("is not supported", "SELECT x, COUNT(*) … GROUP BY x"),
     "SELECT HISTOGRAM(cost) FROM visits": ("values, that are public", "name bins, HISTOGRAM(x, [10, 20])"),
-    "SELECT plan, HISTOGRAM(cost, [9]) FROM visits GROUP BY plan": ("is of all rows", "GROUP BY k, bin"),
+    "SELECT note, HISTOGRAM(cost, [9]) FROM visits GROUP BY note": (
+        "and so are its groups",
+        "GROUP BY k, bin",
+    ),
     "SELECT SUM(weight * 2 + 1) FROM visits": ("((weight * 2) + 1) has no bounds", "LEAST"),
 }
 
