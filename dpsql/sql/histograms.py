@@ -19,9 +19,9 @@ from sqlglot import exp
 
 from dpsql.analysis.analyse import analyse
 from dpsql.analysis.bounds import conditions, interval
-from dpsql.plan.expr import Call, Column, Expr, Function, Literal, Released, Scalar
+from dpsql.plan.expr import Call, Column, Expr, Function, Literal, Released, Scalar, columns
 from dpsql.plan.interval import position
-from dpsql.plan.nodes import Aggregation, Key, Output, Post, Release
+from dpsql.plan.nodes import Aggregation, Key, Output, Post, Release, sources
 from dpsql.plan.types import Type, Value
 from dpsql.sql.constants import moment
 from dpsql.sql.dialect import Histogram
@@ -74,14 +74,19 @@ def histogram(node: Histogram, over: Grouping) -> Expr:
         text.refuse(node, "syntax", "HISTOGRAM(x, [b1, b2, …]): x is missing")
     if type(argument) is exp.Distinct:
         text.refuse(node, "distinct", "HISTOGRAM(DISTINCT …) is not supported")
-    if argument.find(exp.Query) or over.scope.waiting:
+    if argument.find(exp.Query):
         text.refuse(
-            argument,
-            "subquery",
-            "HISTOGRAM takes one column or expression, and stands beside no subquery with a value for each row",
-            _COUNTED,
+            argument, "subquery", "HISTOGRAM takes one column or expression, without a subquery", _COUNTED
         )
     value = over.argument(argument)
+    known = {source.alias for source in sources(over.input)}
+    if any(column.source not in known for key in over.keys for column in columns(key)):
+        text.refuse(
+            node,
+            "subquery",
+            "HISTOGRAM is of groups by columns, not by a subquery's value for each row",
+            _COUNTED,
+        )
     there = scalars.call(argument, "not", scalars.call(argument, "is_null", value))
     if value.type is Type.DOUBLE:
         finite = scalars.call(argument, "not", scalars.call(argument, "isnan", value))
