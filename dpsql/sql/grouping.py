@@ -22,6 +22,7 @@ from dpsql.sql.derived import spelled
 from dpsql.sql.ends import asked_of, refuse, which_end
 from dpsql.sql.grouping_sets import MAX_KEYS, left_out_bits
 from dpsql.sql.joins import left_joined
+from dpsql.sql.kept import aggregated, check_rows
 from dpsql.sql.quantiles import plain
 from dpsql.sql.refuse import Source
 from dpsql.sql.scalars import Scalars
@@ -361,14 +362,13 @@ class Grouping(ABC):
         """The argument of an aggregate."""
         if aggregates(node):
             self.source.refuse(node, "nested_aggregate", "an aggregate within an aggregate needs a subquery")
-        return self.scope.scalars.lower(node)
+        return aggregated(self.scope, node, self.scope.scalars.lower(node))
 
     def counted(self, node: exp.Expr | None) -> tuple[str, Expr | None]:
         """What COUNT counts: rows, or those where an expression is not NULL."""
-        if node is None:
-            return "count_rows", None
-        if type(node) is exp.Star:
-            self.source.take(node)
+        if node is None or type(node) is exp.Star:
+            self.source.take(node or exp.Star())
+            check_rows(self.scope, node or self.select)
             return "count_rows", None
         expr = self.argument(node)
         constant = isinstance(expr, Literal) and expr.value is not None

@@ -137,7 +137,7 @@ def _derive(context: Context, node: exp.Expr, alias: str, names: Sequence[str]) 
 def _select(context: Context, node: exp.Select, *, outermost: bool = False) -> tuple[Scope, Selected | Post]:
     _check_clauses(context.source, node, _SELECT)
     scope = Scope(common_tables(context, node), bounded=asks_for_ends(node))
-    relation = rows_of(scope, node)
+    relation = rows_of(scope, node, released=outermost)
 
     sets = grouping_sets(scope.source, node.args.get("group"))
 

@@ -14,6 +14,7 @@ from dpsql.plan.types import Type
 from dpsql.sql.derived import facts_of, output_columns, plain
 from dpsql.sql.from_clause import from_clause
 from dpsql.sql.joins import assemble, condition, conditions, conjuncts, same_identity
+from dpsql.sql.kept import as_inner
 from dpsql.sql.scope import Scope
 
 TRUE = Literal(True, Type.BOOLEAN)
@@ -27,9 +28,13 @@ def is_matching(node: exp.Expr) -> bool:
     )
 
 
-def apart(scope: Scope, select: exp.Select) -> tuple[Relation, list[Expr]]:
-    """The rows of FROM and WHERE, and apart from them the conditions that name columns of an outer query."""
+def apart(scope: Scope, select: exp.Select, *, released: bool = False) -> tuple[Relation, list[Expr]]:
+    """The rows of FROM and WHERE, and apart from them the conditions that name columns of an outer query.
+
+    Of what is `released`, public rows without private ones may be left out, whose groups are there without them.
+    """
     items = from_clause(scope, select)
+    items = as_inner(scope, items) if released else items
     here = {named.alias for named in scope.tables.values()}
     for item in items:
         if any(column.source not in here for part in item.conditions for column in columns(part)):

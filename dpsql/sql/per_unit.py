@@ -38,9 +38,9 @@ _NAMED = {
 }
 
 
-def rows_of(scope: Scope, select: exp.Select) -> Relation:
-    """The rows of FROM and WHERE."""
-    relation, _ = apart(scope, select)
+def rows_of(scope: Scope, select: exp.Select, *, released: bool = False) -> Relation:
+    """The rows of FROM and WHERE, as far as it matters where they are released."""
+    relation, _ = apart(scope, select, released=released)
     return relation
 
 
