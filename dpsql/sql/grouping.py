@@ -22,7 +22,7 @@ from dpsql.sql.derived import spelled
 from dpsql.sql.ends import asked_of, refuse, which_end
 from dpsql.sql.grouping_sets import MAX_KEYS, left_out_bits
 from dpsql.sql.joins import left_joined
-from dpsql.sql.kept import aggregated, check_rows
+from dpsql.sql.public_left_joins import aggregated
 from dpsql.sql.quantiles import plain
 from dpsql.sql.refuse import Source
 from dpsql.sql.scalars import Scalars
@@ -366,9 +366,9 @@ class Grouping(ABC):
 
     def counted(self, node: exp.Expr | None) -> tuple[str, Expr | None]:
         """What COUNT counts: rows, or those where an expression is not NULL."""
+        if type(node) is exp.Star:
+            self.source.take(node)
         if node is None or type(node) is exp.Star:
-            self.source.take(node or exp.Star())
-            check_rows(self.scope, node or self.select)
             return "count_rows", None
         expr = self.argument(node)
         constant = isinstance(expr, Literal) and expr.value is not None

@@ -114,7 +114,19 @@ def histogram(node: Histogram, over: Grouping) -> Expr:
         text.refuse(
             node, "too_long", f"HISTOGRAM has at most {MOST_CELLS:,} bins in all groups together", _COUNTED
         )
-    *outer, key = (Released(key.name, key.expr.type) for key in keys)
+    return _value(over, node, release, groups, shown)
+
+
+def _value(
+    over: Grouping,
+    node: exp.Expr,
+    release: Release,
+    groups: Sequence[Sequence[Value]],
+    shown: Sequence[Value],
+) -> Expr:
+    """The map of the bins that are `shown`, or in groups of these keys the part of each group, from their counts."""
+    scalars, (rows,) = over.scope.scalars, release.aggregations
+    *outer, key = (Released(key.name, key.expr.type) for key in release.keys)
     # Of a computed day the domain may hold NULL, which is no key of a map.
     keyed = scalars.call(node, "not", scalars.call(node, "is_null", key))
     number: Expr | None = None
@@ -138,7 +150,8 @@ def _numbered(
         known = Literal(value, key.type)
         same = scalars.call(node, "is_null", key) if value is None else scalars.call(node, "eq", key, known)
         parts += [same, Literal(index, Type.INTEGER)]
-    place = scalars.call(node, "case", *parts, Literal(None, Type.NULL))
+    none = Literal(None, Type.INTEGER)
+    place = scalars.call(node, "case", *parts, none) if parts else none
     if before is None:
         return place
     rest = scalars.call(node, "multiply", before, Literal(len(values), Type.INTEGER))

@@ -49,6 +49,7 @@ from dpsql.sql.modes import mode
 from dpsql.sql.own_unit import check_unit
 from dpsql.sql.parse import Statement
 from dpsql.sql.per_unit import Groups, Plain, Selected, derived, distinct_of, rows_of, selected
+from dpsql.sql.public_left_joins import check_rows, shown
 from dpsql.sql.quantiles import RANKED, asked
 from dpsql.sql.refuse import Source as Text
 from dpsql.sql.scope import Context, Scope, named
@@ -271,7 +272,8 @@ class _Releasing(Grouping):
                 "aggregate them: SELECT COUNT(*), AVG(…) … GROUP BY …",
             )
         keys = tuple(Key(f"k{index}", expr) for index, expr in enumerate(self.keys))
-        return Release(self.rows(), keys, tuple(self.aggregations), self.scope.context.max_groups)
+        release = Release(self.rows(), keys, tuple(self.aggregations), self.scope.context.max_groups)
+        return shown(self.scope, self.select, release)
 
     def post(self, outputs: tuple[Output, ...], having: Expr | None) -> Post:
         """The release with these outputs."""
@@ -333,6 +335,8 @@ class _Releasing(Grouping):
     def _released(
         self, node: exp.AggFunc, function: str, argument: Expr | None, rank: Fraction | None = None
     ) -> Released:
+        if function == "count_rows":
+            check_rows(self.scope, node)
         entry = AGGREGATES[function]
         result = entry.result_type(None if argument is None else argument.type)
         if result is None:

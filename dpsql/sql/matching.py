@@ -14,7 +14,7 @@ from dpsql.plan.types import Type
 from dpsql.sql.derived import facts_of, output_columns, plain
 from dpsql.sql.from_clause import from_clause
 from dpsql.sql.joins import assemble, condition, conditions, conjuncts, same_identity
-from dpsql.sql.kept import as_inner
+from dpsql.sql.public_left_joins import as_inner
 from dpsql.sql.scope import Scope
 
 TRUE = Literal(True, Type.BOOLEAN)

@@ -184,6 +184,14 @@ def test_bins_of_groups_are_as_in_duckdb(exact: World) -> None:
     assert [ends is None for ends in result.intervals()[0]] == [True, True, False]
 
 
+def test_bins_of_groups_that_cannot_be(exact: World) -> None:
+    """Of a condition that no public key fulfils there are no groups, as in DuckDB."""
+    exact.hold(DATABASES[2])
+    sql = "SELECT k, i, HISTOGRAM(x, [1]) FROM t WHERE k = 'Z' GROUP BY k, i"
+    result = exact.engine.answer(exact.engine.prepare(Asked(sql, epsilon=Fraction(1), replay=False)))
+    assert list(result.rows) == exact.connection.execute(sql).fetchall() == []
+
+
 def test_people_see_no_count_below_zero(exact: World) -> None:
     """The values are as they were released; what is shown, and what data formats hold, is one map of them."""
     exact.hold(())

@@ -22,7 +22,7 @@ from dpsql.release import ReleasedTable, release
 from dpsql.simulation import simulated_intervals
 from dpsql.uncertainty import intervals_of
 
-RUNS, MANY, CONFIDENCE = 120, 1300, 0.95
+RUNS, MANY, CONFIDENCE = 320, 1300, 0.95
 """Releases of each statement, for shares and for moments."""
 
 SETS = {
@@ -99,7 +99,7 @@ def test_intervals_hold_as_often_as_they_say(con: dpsql.Connection, sets: str) -
             for at, item in enumerate(table.plan.analysis.release.aggregations):
                 found = intervals_of(table.plan, table, item, rows, CONFIDENCE)
                 hits.setdefault((place, item.function), []).extend(held(found, [row[at] for row in known]))
-            if number % 4 == 0:
+            if number % 3 == 0:
                 count, total = (
                     Released(item.name, item.type) for item in table.plan.analysis.release.aggregations[:2]
                 )
@@ -110,7 +110,7 @@ def test_intervals_hold_as_often_as_they_say(con: dpsql.Connection, sets: str) -
                 )
     for (_, what), found in hits.items():
         # The groups of one run share their noise: a run is as many hits as the mean of its groups.
-        runs = RUNS // 4 if what == "product" else RUNS
+        runs = RUNS // 3 if what == "product" else RUNS
         assert np.mean(found) >= least_share(runs, CONFIDENCE)
 
 

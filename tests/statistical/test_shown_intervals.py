@@ -17,7 +17,7 @@ import dpsql
 from dpsql.analysis.intervals import half_width
 
 CONFIDENCE = 0.95
-GROUPS = 6000
+GROUPS = 10_000
 EPSILON = 0.5
 PARTS = (0.7, 1.0, 1.5)
 """Counts, as parts of the threshold."""
@@ -69,7 +69,7 @@ def test_intervals_of_shown_counts_hold(unit: str, aggregates: str, accountant: 
     sizes = [math.ceil(part * plan.selection.count) for part in PARTS]
     held: dict[int, list[bool]] = defaultdict(list)
     missed = []
-    with connection(accountant, unit, [small] * 5 + sizes) as con:
+    with connection(accountant, unit, [small] * 2 + sizes) as con:
         result = con.query(sql, epsilon=EPSILON)
     for (key, value, *_), (_, ends, *_) in zip(result.rows, result.intervals(CONFIDENCE), strict=True):
         size = int(str(key).partition(" in ")[0])

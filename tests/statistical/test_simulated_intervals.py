@@ -103,8 +103,8 @@ def coverage(found: Iterator[tuple[float, Ends, float]]) -> tuple[float, int]:
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_simulated_intervals_hold(accountant: str, shape: str) -> None:
-    """In 300 runs each, but for sampling error, at a loss at which noise and values are of one size."""
-    found, size = coverage(runs(accountant, shape, 1, 1, 300))
+    """In 800 runs each, but for sampling error, at a loss at which noise and values are of one size."""
+    found, size = coverage(runs(accountant, shape, 1, 1, 800))
     assert found >= least_share(size, CONFIDENCE - 0.01)
 
 
@@ -112,8 +112,8 @@ def test_simulated_intervals_hold(accountant: str, shape: str) -> None:
 @pytest.mark.parametrize("epsilon", LOSSES.values(), ids=LOSSES)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_simulated_intervals_hold_in_many_runs(accountant: str, shape: str, epsilon: float) -> None:
-    """In 2,000 runs each, at losses at which the noise is a small and a large part of the values."""
-    found, size = coverage(runs(accountant, shape, epsilon, 2, GROUPS))
+    """In 5,000 runs each, at losses at which the noise is a small and a large part of the values."""
+    found, size = coverage(runs(accountant, shape, epsilon, 5, GROUPS))
     print(f"{accountant} {shape} at {epsilon}: {found:.4f} of {size}")
     assert found >= least_share(size, CONFIDENCE - 0.01)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+from contextlib import nullcontext
 from fractions import Fraction
+from typing import Any
 
 import duckdb
 import pytest
@@ -16,7 +18,7 @@ from dpsql.functions import FUNCTIONS
 from dpsql.functions.signatures import ANY
 from dpsql.plan.expr import Call, Expr, Literal
 from dpsql.plan.types import Type, Value
-from dpsql.sql.kept import PROPAGATING
+from dpsql.sql.public_left_joins import PROPAGATING
 from dpsql.sql.scalar_text import write
 
 JOINED = "p LEFT JOIN t ON t.k = p.k"
@@ -89,6 +91,29 @@ def test_what_takes_something_of_nobody_s_rows_is_refused(called: str) -> None:
     """It would be another answer than that of the INNER JOIN."""
     with pytest.raises(dpsql.QueryRejected, match="that nobody has"):
         World(policy()).prepare(f"SELECT {called} FROM {JOINED}")
+
+
+@pytest.mark.parametrize(
+    ("keys", "rules"),
+    [("p.k, w", {}), ("s", {}), ("CASE WHEN w > 0 THEN s END", {}), ("p.k", {"min_frequency": 3})],
+    ids=str,
+)
+def test_groups_that_would_be_hidden_are_refused(keys: str, rules: dict[str, Any]) -> None:
+    """Where noise decides which groups there are, those of nobody would be missing; also without an aggregate."""
+    for called in (keys, f"{keys}, COUNT(x)"):
+        with pytest.raises(dpsql.QueryRejected, match="would be missing"):
+            World(policy(**rules)).prepare(f"SELECT {called} FROM {JOINED} GROUP BY {keys}")
+
+
+def test_so_are_more_groups_than_are_looked_up() -> None:
+    """Of few values of a public table all are shown, of very many those that have rows."""
+    world = World(policy())
+    for values, accepted in ((1000, True), (1001, False)):
+        world.connection.execute(
+            f"CREATE OR REPLACE TABLE p AS SELECT range::VARCHAR AS k, 1.5 AS w FROM range({values})"
+        )
+        with nullcontext() if accepted else pytest.raises(dpsql.QueryRejected, match="would be missing"):
+            world.prepare(f"SELECT p.k, COUNT(x) FROM {JOINED} GROUP BY p.k")
 
 
 SAMPLES: dict[Type, Value] = {

@@ -1,7 +1,8 @@
 """FROM public LEFT JOIN private: the groups of all public rows, also of those that no private row is joined to.
 
-Claim: where no aggregate takes anything of a public row without private ones, the release is that of the INNER JOIN.
-Why: public keys are all shown, whoever has rows of them; and what is NULL wherever the private columns are is neither
+Claim: where no aggregate takes anything of a public row without private ones, and all groups are public, the release is
+that of the INNER JOIN.
+Why: public groups are all shown, whoever has rows of them; and what is NULL wherever the private columns are is neither
 counted nor added up.
 Source: ISO/IEC 9075-2, <joined table> and <aggregate function>, by which aggregates of a column leave NULL out.
 """
@@ -12,47 +13,19 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from dpsql.analysis.analyse import analyse
 from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal, columns
-from dpsql.plan.nodes import JoinKind, is_private
+from dpsql.plan.nodes import JoinKind, Release, is_private
 from dpsql.sql.joins import Attached
 from dpsql.sql.scope import Scope
 
-PROPAGATING = frozenset(
-    {
-        *(
-            "add",
-            "subtract",
-            "multiply",
-            "divide",
-            "negate",
-            "quotient",
-            "remainder",
-            "abs",
-            "floor",
-            "ceil",
-            "round",
-        ),
-        *(
-            "eq",
-            "ne",
-            "lt",
-            "le",
-            "gt",
-            "ge",
-            "not",
-            "like",
-            "lower",
-            "upper",
-            "length",
-            "substring",
-            "left",
-            "right",
-        ),
-        *("year", "month", "day", "hour", "date_trunc_month", "date_trunc_day", "date_diff_day"),
-        *("cast_integer", "cast_bigint", "cast_double", "cast_varchar", "cast_date"),
-    }
-)
+PROPAGATING = frozenset((
+    "add", "subtract", "multiply", "divide", "negate", "quotient", "remainder", "abs", "floor", "ceil", "round",
+    "eq", "ne", "lt", "le", "gt", "ge", "not", "like", "lower", "upper", "length", "substring", "left", "right",
+    "year", "month", "day", "hour", "date_trunc_month", "date_trunc_day", "date_diff_day",
+    "cast_integer", "cast_bigint", "cast_double", "cast_varchar", "cast_date",
+))  # fmt: skip
 """Functions, by their names in the registry, that are NULL where an argument is."""
 _COUNT = "count what a private row has: COUNT(DISTINCT unit), COUNT(x), COUNT_IF(x > 0)"
 
@@ -103,6 +76,18 @@ def check_rows(scope: Scope, node: exp.Expr) -> None:
         scope.source.refuse(
             node, "join", "COUNT(*) also counts rows of the public table that nobody has", _COUNT
         )
+
+
+def shown(scope: Scope, node: exp.Expr, release: Release) -> Release:
+    """The release. Refuses groups of which those would be hidden that nobody has rows of."""
+    if optional_private(scope) is not None and analyse(release, scope.context.facts, replace=False).selects:
+        scope.source.refuse(
+            node,
+            "join",
+            "groups of the public table that nobody has rows of would be missing: not all groups here are public",
+            "group by one column of the public table, of up to 1,000 values; or JOIN, which keeps no empty groups",
+        )
+    return release
 
 
 def _missing(expr: Expr, name: str) -> bool:
