@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpsql.agreeing import agreeing
-from dpsql.analysis.bounds import RELEASED
+from dpsql.analysis.bounds import interval
 from dpsql.backends import Backend
 from dpsql.backends.scratch import Scratch
+from dpsql.functions.enclosures import doubles
 from dpsql.plan.expr import Literal, Scalar
+from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import Answer, Post, Release, Values
 from dpsql.plan.steps import Known, resolved, together
 from dpsql.prepared import Prepared, PreparedRelease
@@ -69,8 +71,13 @@ class Above:
 
 
 def known(step: Scalar | Answer, rows: Sequence[tuple[Any, ...]]) -> Literal | Values:
-    """What a query has given, as constants: of a scalar query its value, NULL where it has no row; of a map the pairs."""
-    cleaned = tuple(tuple(map(_tame, row)) for row in rows)
+    """What a query has given, as constants: of a scalar query its value, NULL where it has no row; of a map the pairs.
+
+    Claim: each number lies in the interval that the plan has for it, from which all bounds above it were derived.
+    Why: noise has no bound, so what is computed of it may lie anywhere; here alone it enters among private rows.
+    """
+    ranges = [interval(column) for column in step.columns] if isinstance(step, Answer) else [interval(step)]
+    cleaned = tuple(tuple(map(_clamped, row, ranges)) for row in rows)
     if isinstance(step, Answer):
         return Values(cleaned, step.alias, step.columns)
     return Literal(cleaned[0][0] if cleaned else None, step.type)
@@ -81,13 +88,19 @@ def _series(rows: Sequence[tuple[Any, ...]], width: int) -> list[Sequence[Any]]:
     return list(zip(*rows, strict=True)) if rows else [()] * width
 
 
-def _tame(value: Any) -> Any:
-    """A released value as a constant among private rows: finite, and as small as it is taken to be.
-
-    What is not is NULL: were it moved to the nearest such number, two keys could become one.
-    """
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
+def _clamped(value: Any, around: Interval) -> Any:
+    """A released value as a constant among private rows: no infinity, and within its interval."""
     if isinstance(value, dict):
         return tuple(value.items())
-    return None if type(value) is int and abs(value) > RELEASED else value
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return value
+    if not math.isfinite(value):
+        return None
+    whole = isinstance(value, int)
+    around = around if whole else doubles(around)
+    low, high = around.low, around.high
+    if low is not None and value < low:
+        return math.ceil(low) if whole else float(low)
+    if high is not None and value > high:
+        return math.floor(high) if whole else float(high)
+    return value

@@ -50,6 +50,19 @@ def cap(policy: Policy, releases: Iterable[Release]) -> Fraction | None:
     return min((most for most in caps if most is not None), default=None)
 
 
+def require_above(least: Fraction, loss: Fraction | Target) -> None:
+    """Raises QueryRejected for a loss below the policy's least: noise of any size would be there for nothing.
+
+    A target's loss is searched for above it.
+    """
+    if not isinstance(loss, Target) and loss < least:
+        raise QueryRejected(
+            f"epsilon {float(loss):g} is below the policy's min_epsilon of {float(least):g}",
+            code="epsilon_floor",
+            hint="ask with a larger epsilon: an answer at less is noise alone",
+        )
+
+
 def require_below(most: Fraction | None, loss: Fraction | Target) -> None:
     """Raises QueryRejected for a loss above a cap. A target's loss is searched for below it."""
     if most is not None and not isinstance(loss, Target) and loss > most:

@@ -29,7 +29,7 @@ from dpsql.analysis.price import Price
 from dpsql.analysis.verify import verify
 from dpsql.backends import Backend, Exact
 from dpsql.backends.scratch import Scratch
-from dpsql.budgets import budget, cap, require_below
+from dpsql.budgets import budget, cap, require_above, require_below
 from dpsql.errors import BudgetExhausted, InternalError, QueryRejected
 from dpsql.lookups import PublicTables
 from dpsql.mechanisms import Entropy, SystemEntropy
@@ -92,6 +92,7 @@ class Engine:
         require_room()
         parsed = parse(asked.sql, asked.dialect)
         wanted = requested(asked, parsed.options)
+        require_above(self.policy.min_epsilon, wanted.loss)
         require_below(self.policy.max_epsilon, wanted.loss)
         public = self.public
         with told_of_translation() if parsed.translated else nullcontext():
@@ -140,7 +141,8 @@ class Engine:
         """The loss that was asked for, or the least that is accurate enough; any where nothing private is read."""
         if not isinstance(wanted.loss, Target):
             return wanted.loss
-        return self._search(post, analyses, wanted.delta, wanted.loss).least_epsilon()
+        found = self._search(post, analyses, wanted.delta, wanted.loss).least_epsilon()
+        return max(found, self.policy.min_epsilon) if analyses else found
 
     def _search(
         self, post: Post, analyses: Mapping[Release, Analysis], delta: Fraction | None, target: Target

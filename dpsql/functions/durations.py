@@ -33,7 +33,7 @@ from dpsql.plan.types import Type, Value
 
 _TOTAL = "TRY gives NULL where the engine's calendar ends"
 _DAY = (Type.DATE,)
-_MICROSECONDS = "TRY(EPOCH_US(CAST({0} AS TIMESTAMP)))"
+_MICROSECONDS = "TRY(EPOCH_US(TRY_CAST({0} AS TIMESTAMP)))"
 _PLURALS = {"century": "CENTURIES", "millennium": "MILLENNIA"}
 MOST_UNITS = 100_000
 """Most units in a stretch of TIME_BUCKET."""
@@ -88,7 +88,7 @@ def _difference(unit: str) -> Function:
         f"date_diff_{unit}",
         f"DATE_DIFF('{unit}', t, u)",
         fixed(Type.INTEGER, TEMPORAL, TEMPORAL),
-        f"TRY(DATE_DIFF('{unit}', CAST({{0}} AS TIMESTAMP), CAST({{1}} AS TIMESTAMP)))",
+        f"TRY(DATE_DIFF('{unit}', TRY_CAST({{0}} AS TIMESTAMP), TRY_CAST({{1}} AS TIMESTAMP)))",
         _TOTAL,
         interval=_apart(unit),
         example=(
@@ -104,7 +104,7 @@ def _full_difference(unit: str) -> Function:
         f"date_sub_{unit}",
         f"DATE_SUB('{unit}', t, u)",
         fixed(Type.INTEGER, TEMPORAL, TEMPORAL),
-        f"TRY(DATE_SUB('{unit}', CAST({{0}} AS TIMESTAMP), CAST({{1}} AS TIMESTAMP)))",
+        f"TRY(DATE_SUB('{unit}', TRY_CAST({{0}} AS TIMESTAMP), TRY_CAST({{1}} AS TIMESTAMP)))",
         _TOTAL,
         interval=_full(unit),
         example=(f"DATE_SUB('{unit}', DATE '2024-02-29', DATE '2024-03-01')", days.get(unit, "0")),
@@ -138,7 +138,7 @@ def _addition(unit: str) -> Function:
         f"plus_{unit}",
         f"t + INTERVAL (n) {unit.upper()}",
         fixed(Type.TIMESTAMP, TEMPORAL, INTEGER),
-        f"TRY(CAST({{0}} AS TIMESTAMP) + TRY({_to(unit)}({{1}})))",
+        f"TRY(TRY_CAST({{0}} AS TIMESTAMP) + TRY({_to(unit)}({{1}})))",
         _TOTAL,
         interval=_later(unit),
         example=(
@@ -189,7 +189,7 @@ def _bucket(unit: str, kind: Type) -> Function:
         known = ends(kind, interval(arguments, of))
         return None if known is None else map(shown, every(unit, _count(arguments[0]), *known))
 
-    plain = f"TIME_BUCKET({_to(unit)}({{0}}), CAST({{1}} AS {kind.value}))"
+    plain = f"TIME_BUCKET({_to(unit)}({{0}}), TRY_CAST({{1}} AS {kind.value}))"
     return Function(
         f"time_bucket_{unit}{'_of_days' if of_days else ''}",
         f"TIME_BUCKET(INTERVAL (n) {unit.upper()}, t)",

@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 
 from dpsql.functions.enclosures import Rule, constantly, doubles, machine
+from dpsql.functions.operators import NO_OVERFLOW
 from dpsql.functions.signatures import INTEGER, NUMBER, TEMPORAL, fixed, numbers, several
 from dpsql.plan.expr import Expr, Function, Literal, is_null
 from dpsql.plan.interval import Interval, hull
@@ -139,7 +140,7 @@ def _question_of_moments(name: str, example: str) -> Function:
         f"{name}_moment",
         f"{word}(t)",
         fixed(Type.BOOLEAN, TEMPORAL),
-        f"{word}(CAST({{0}} AS TIMESTAMP))",
+        f"{word}(TRY_CAST({{0}} AS TIMESTAMP))",
         "defined for every TIMESTAMP",
         interval=_TRUTH,
         strict=True,
@@ -168,9 +169,9 @@ ENTRIES = (
         "ABS(x)",
         numbers(1),
         "ABS({0})",
-        "BIGINT where the interval excludes overflow, else DOUBLE",
+        NO_OVERFLOW,
         interval=machine(_absolute),
-        overflows=True,
+        whole="TRY_CAST(ABS(CAST({0} AS HUGEINT)) AS BIGINT)",
         strict=True,
         names=("abs",),
         example=("ABS(-6)", "6"),

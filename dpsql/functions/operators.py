@@ -8,7 +8,7 @@ from dpsql.plan.expr import Expr, Function
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
 
-_NO_OVERFLOW = "BIGINT where the interval excludes overflow, else DOUBLE, whose overflow is inf"
+NO_OVERFLOW = "whole numbers in 128 bits, where what 64 bits cannot hold is NULL; a DOUBLE that is too large is inf"
 _COMPARES = "values of one type always compare"
 _TRUTH = constantly(Interval(0, 1))
 _LOGIC = "logic has three values"
@@ -47,9 +47,9 @@ def _arithmetic(name: str, symbol: str, interval: Rule, example: str) -> Functio
         f"x {symbol} y",
         numbers(2),
         f"({{0}} {symbol} {{1}})",
-        _NO_OVERFLOW,
+        NO_OVERFLOW,
         interval=machine(interval),
-        overflows=True,
+        whole=f"TRY_CAST((CAST({{0}} AS HUGEINT) {symbol} {{1}}) AS BIGINT)",
         strict=True,
         names=(symbol, name),
         example=(f"6 {symbol} 3", example),
@@ -128,9 +128,9 @@ ENTRIES = (
         "-x",
         numbers(1),
         "(- {0})",
-        _NO_OVERFLOW,
+        NO_OVERFLOW,
         interval=machine(_negation),
-        overflows=True,
+        whole="TRY_CAST((- CAST({0} AS HUGEINT)) AS BIGINT)",
         strict=True,
         example=("-ABS(6)", "-6"),
     ),

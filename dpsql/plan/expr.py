@@ -111,9 +111,9 @@ class Function:
     may share a name, of which the first that takes the arguments is meant. `result` gives the type for
     argument types, or None where it refuses them. `interval` maps the arguments and their intervals to
     the result's. `sql` is a template whose holes {0}, {1}, … take the written arguments and {args} all
-    of them, comma-separated. `total` says why no row can make the written SQL fail. `overflows` says
-    that the SQL could leave 64 bits for integers, so that it is only written where the interval excludes
-    that; else its arguments are cast to DOUBLE. `strict` means that the result is NULL only if an
+    of them, comma-separated. `total` says why no row can make the written SQL fail. `whole` is the
+    template of arithmetic whose result is an INTEGER: it gives NULL beyond 64 bits, whatever the arguments are, and
+    is only written where their intervals exclude that, as else the arguments are cast to DOUBLE. `strict` means that the result is NULL only if an
     argument is, `certain` that it never is; `integral` that a DOUBLE is whole. `values` gives all that
     the result can be, where that is public and no interval says it.
 
@@ -132,7 +132,7 @@ class Function:
     sql: str
     total: str
     interval: Callable[[tuple[Expr, ...], tuple[Interval, ...]], Interval] = lambda _, __: ANYWHERE
-    overflows: bool = False
+    whole: str = ""
     strict: bool = False
     integral: bool = False
     literals: frozenset[int] = frozenset()

@@ -175,6 +175,11 @@ def position(value: Value) -> Fraction | None:
     return None
 
 
+def date_at(day: Fraction) -> dt.date:
+    """The date at a position, rounded down to its day."""
+    return dt.date.fromordinal(math.floor(day))
+
+
 def timestamp_at(microseconds: Fraction) -> dt.datetime:
     """The timestamp at a position, rounded down to its microsecond."""
     return _EPOCH + dt.timedelta(microseconds=math.floor(microseconds))

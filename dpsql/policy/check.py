@@ -107,6 +107,14 @@ def policy_problems(budget: BudgetSpec | None, tables: Mapping[str, Table | None
     return problems
 
 
+def cap_problems(least: Fraction, most: Fraction | None) -> list[Problem]:
+    """What is wrong between the least and the most epsilon of one query."""
+    if most is None or least <= most:
+        return []
+    words = f"no query can ask for at least {float(least):g} and at most {float(most):g}"
+    return [Problem(("max_epsilon",), "epsilon_order", words, "write a smaller min_epsilon")]
+
+
 def _budget_problems(default: BudgetSpec, table: Table) -> Iterator[Problem]:
     own = table.budget
     delta = default.delta if own is None or own.delta is None else own.delta

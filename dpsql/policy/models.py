@@ -28,7 +28,7 @@ from pydantic import (
 )
 
 from dpsql.errors import PolicyError
-from dpsql.policy.check import policy_problems, table_problems
+from dpsql.policy.check import cap_problems, policy_problems, table_problems
 from dpsql.policy.domain import ColumnType
 from dpsql.policy.fields import (
     AS_DICT,
@@ -245,6 +245,10 @@ class Table(_Model):
         )
 
 
+MIN_EPSILON = Fraction(1, 10**6)
+"""Noise for less is so large that no answer is meant by it."""
+
+
 def _analysts(named: Mapping[str, AnalystBudget]) -> NameMap[AnalystBudget]:
     return _checked(named, "analyst", dots=True)
 
@@ -263,6 +267,10 @@ class Policy(_Model):
     )
     data_version: Version = Field(default="1", description="Changed by the owner when the data changes.")
     max_epsilon: Epsilon | None = Field(default=None, description="The most epsilon that one query may cost.")
+    min_epsilon: Epsilon = Field(
+        default=MIN_EPSILON,
+        description="The least epsilon that a query may ask for: below it an answer is noise alone.",
+    )
     per_analyst: AnalystBudget | None = Field(
         default=None, description="What each analyst who is not listed may spend of each table's budget."
     )
@@ -300,7 +308,9 @@ class Policy(_Model):
 
     @model_validator(mode="after")
     def _tables_agree(self) -> Policy:
-        if problems := policy_problems(self.budget, self.tables):
+        problems = policy_problems(self.budget, self.tables)
+        problems += cap_problems(self.min_epsilon, self.max_epsilon)
+        if problems:
             raise refusals(problems)
         return self
 

@@ -38,6 +38,9 @@ data_version: "1"
 # The most epsilon that one query may cost.
 # max_epsilon: 1
 
+# The least epsilon that one query may ask for: below it an answer is noise alone.
+# min_epsilon: 1e-6
+
 # What each analyst may spend of each table's budget, and what those may who are named.
 # per_analyst: {{epsilon: 0.5}}
 # analysts: {{ana: {{epsilon: 1}}}}

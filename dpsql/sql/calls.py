@@ -146,8 +146,11 @@ def _on_one_line(built: Call) -> Call:
 
 
 def _widened(built: Call) -> Call:
-    """Integer arithmetic that might leave 64 bits is done in DOUBLE instead."""
-    if not built.function.overflows or built.type is not Type.INTEGER:
+    """Integer arithmetic that is not known to stay within 64 bits is done in DOUBLE instead.
+
+    Neither form can fail, so an interval that is wrong on rows that a condition drops does no harm.
+    """
+    if not built.function.whole or built.type is not Type.INTEGER:
         return built
     if interval(built).within(SAFE_INTEGER):
         return built

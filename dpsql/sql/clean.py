@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from fractions import Fraction
 
 from dpsql.backends.frames import UNTYPED
 from dpsql.plan.expr import Column, Facts
-from dpsql.plan.interval import timestamp_at
+from dpsql.plan.interval import date_at, timestamp_at
 from dpsql.plan.types import Type
 from dpsql.sql.scalar_text import NAN, constant, identifier
 
@@ -103,14 +102,10 @@ def _double(read: str, facts: Facts) -> str:
 def _temporal(read: str, facts: Facts) -> str:
     ends: tuple[dt.date, ...] = CALENDAR[facts.type]
     if facts.interval.bounded:
-        at = timestamp_at if facts.type is Type.TIMESTAMP else _day_at
+        at = timestamp_at if facts.type is Type.TIMESTAMP else date_at
         ends = tuple(map(at, facts.interval.ends))
     low, high = map(constant, ends)
     within = f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read}"
     if not facts.interval.bounded:
         return f"{within} END"
     return f"{within} WHEN {read} < {low} THEN {low} WHEN {read} > {high} THEN {high} END"
-
-
-def _day_at(position: Fraction) -> dt.date:
-    return dt.date.fromordinal(int(position))

@@ -17,7 +17,7 @@ def point(expr: Expr, lattice: Lattice, name: str, around: Interval | None = Non
     if lattice.exponent == 0 and expr.type is Type.INTEGER:
         at = name
     else:
-        at = f"CAST({name} * {constant(float(1 / lattice.step))} AS BIGINT)"
+        at = f"TRY_CAST({name} * {constant(float(1 / lattice.step))} AS BIGINT)"
     if isinstance(expr, Column) and expr.facts.stored and expr.facts.interval == around:
         return at
     low, high = (constant(float(end)) for end in lattice.interval.ends)

@@ -9,15 +9,19 @@ Source: Blum, Floyd, Pratt, Rivest, Tarjan 1973, "Time bounds for selection" (pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime as dt
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 
 from dpsql.analysis.analyse import Analysis, Measure
 from dpsql.analysis.lattice import Lattice
 from dpsql.analysis.ranks import Ranked
+from dpsql.plan.interval import date_at, timestamp_at
 from dpsql.plan.types import Type
 from dpsql.sql.bounding import CONTRIBUTION, bounded, ranking
 from dpsql.sql.lattice_text import point
 from dpsql.sql.rows import rows
+from dpsql.sql.scalar_text import constant
 
 _POINTS, _BINS = '"#points"', '"#bins"'
 _BITS = 14
@@ -35,10 +39,10 @@ def windows(analysis: Analysis, keys: Sequence[str], asked: Sequence[tuple[int, 
     width = max(0, asked[0][1].lattice.width.bit_length() - _BITS)
     by = ", ".join(keys)
     parted = f"PARTITION BY {by}" * bool(keys)
-    low = asked[0][1].lattice.low
+    binned = _bin("p", width)
     ctes.append(
         f"{_BINS} AS (\n  SELECT *, SUM(n) OVER ({parted} ORDER BY b) AS upto, SUM(n) OVER ({parted}) AS total FROM (\n"
-        f"    SELECT {', '.join([*keys, f'(p - ({low})) >> {width} AS b', 'COUNT(*) AS n'])}\n"
+        f"    SELECT {', '.join([*keys, f'{binned} AS b', 'COUNT(*) AS n'])}\n"
         f"    FROM {_POINTS} GROUP BY {', '.join([*keys, 'b'])}))"
     )
     items, joined = [f"t.{key}" for key in keys], []
@@ -46,12 +50,17 @@ def windows(analysis: Analysis, keys: Sequence[str], asked: Sequence[tuple[int, 
         name = f"r{index}"
         items.append(f"{name}.w AS w{index}")
         on = " AND ".join(f"t.{key} IS NOT DISTINCT FROM {name}.{key}" for key in keys)
-        joined.append(f"JOIN ({_window(ranked, keys, low, width)}) AS {name} ON {on or 'TRUE'}")
+        joined.append(f"JOIN ({_window(ranked, keys, width)}) AS {name} ON {on or 'TRUE'}")
     groups = f"SELECT DISTINCT {by} FROM {_BINS}" if keys else "SELECT 1"
     return "\n".join([f"WITH {', '.join(ctes)}", f"SELECT {', '.join(items)} FROM ({groups}) AS t", *joined])
 
 
-def _window(ranked: Ranked, keys: Sequence[str], low: int, width: int) -> str:
+def _bin(at: str, width: int) -> str:
+    """The bin of a point: shifted as it is, since its distance from the lowest point may leave 64 bits."""
+    return f"({at} >> {width})"
+
+
+def _window(ranked: Ranked, keys: Sequence[str], width: int) -> str:
     offset = f"total * {ranked.share}::HUGEINT"
     if ranked.shift:
         offset += f" {'-' if ranked.share else '+'} LEAST(total, {ranked.shift}::HUGEINT)"
@@ -63,7 +72,7 @@ def _window(ranked: Ranked, keys: Sequence[str], low: int, width: int) -> str:
         f"AND (upto - n) * {ranked.whole}::HUGEINT <= {offset} + {ranked.far}::HUGEINT"
     )
     on = [f"p.{key} IS NOT DISTINCT FROM b.{key}" for key in keys]
-    on.append(f"(p.p - ({low})) >> {width} = b.b")
+    on.append(f"{_bin('p.p', width)} = b.b")
     named = [f"p.{key} AS {key}" for key in keys]
     run = (
         f"SELECT {', '.join([*named, 'p.p AS p', 'COUNT(*) AS n', 'MIN(b.total) AS total', 'MIN(b.before) AS before'])}\n"
@@ -94,7 +103,8 @@ def _points(analysis: Analysis, measure: Measure, keys: Sequence[str]) -> list[s
     else:
         counted = f"SELECT {kept}, LEAST(n, {bound.rows}) AS m FROM {CONTRIBUTION}"
     # Of more values than count, those evenly spread over the unit's own, in order of size.
-    spread = "LIST_TRANSFORM(RANGE(m::BIGINT), LAMBDA i: s[((2 * i + 1) * LEN(s)) // (2 * m::BIGINT) + 1])"
+    place = "TRY_CAST((2 * i + 1)::HUGEINT * LEN(s) // (2 * GREATEST(m, 1)::HUGEINT) + 1 AS BIGINT)"
+    spread = f"LIST_TRANSFORM(RANGE(TRY_CAST(m AS BIGINT)), LAMBDA i: s[{place}])"
     some = f"UNNEST(CASE WHEN LEN(s) <= m THEN s ELSE {spread} END)"
     ctes.append(
         f"{_POINTS} AS (\n  SELECT {', '.join([*keys, f'{some} AS p'])} FROM ({counted}) WHERE m > 0 AND s IS NOT NULL)"
@@ -109,14 +119,14 @@ def _point(measure: Measure) -> str:
         raise TypeError("only values with a lattice are put in order")
     match measure.expr.type:
         case Type.DATE:
-            return _clamped("(x - DATE '0001-01-01' + 1)", lattice)
+            return _clamped("(x - DATE '0001-01-01' + 1)", lattice, date_at)
         case Type.TIMESTAMP:
-            return _clamped("EPOCH_US(x)", lattice)
+            return _clamped("EPOCH_US(x)", lattice, timestamp_at)
         case _:
             return point(measure.expr, lattice, "x", measure.interval)
 
 
-def _clamped(place: str, lattice: Lattice) -> str:
-    step = "" if lattice.step == 1 else f" // {lattice.step}"
-    # The engine's LEAST and GREATEST skip NULL.
-    return f"CASE WHEN x IS NOT NULL THEN LEAST(GREATEST({place}{step}, {lattice.low}), {lattice.high}) END"
+def _clamped(place: str, lattice: Lattice, at: Callable[[Fraction], dt.date]) -> str:
+    """The place of a day or moment, each of which is a point; those beyond the ends, infinite ones too, are at the ends."""
+    low, high = (constant(at(Fraction(end))) for end in (lattice.low, lattice.high))
+    return f"CASE WHEN x < {low} THEN {lattice.low} WHEN x > {high} THEN {lattice.high} ELSE {place} END"

@@ -61,7 +61,7 @@ def constant(value: Value | Pairs) -> str:
 
 def cast(text: str, kind: Type) -> str:
     """The SQL of a value as one of a type; what is always NULL has none, and a list says its own."""
-    return text if kind in (Type.NULL, Type.LIST) else f"CAST({text} AS {kind.value})"
+    return text if kind in (Type.NULL, Type.LIST) else f"TRY_CAST({text} AS {kind.value})"
 
 
 def column(name: Column) -> str:
@@ -124,7 +124,7 @@ def _call(expr: Call) -> str:
         else write(argument)
         for index, argument in enumerate(expr.arguments)
     ]
-    template = function.sql
+    template = function.whole if function.whole and expr.type is Type.INTEGER else function.sql
     holes: dict[str, Callable[[], str]] = {
         "args": lambda: ", ".join(arguments),
         "rest": lambda: ", ".join(arguments[1:]),
