@@ -8,7 +8,9 @@ from dpsql.plan.expr import Expr, Function
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
 
-NO_OVERFLOW = "whole numbers in 128 bits, where what 64 bits cannot hold is NULL; a DOUBLE that is too large is inf"
+NO_OVERFLOW = (
+    "whole numbers in 128 bits, where what 64 bits cannot hold is NULL; a DOUBLE that is too large is inf"
+)
 _COMPARES = "values of one type always compare"
 _TRUTH = constantly(Interval(0, 1))
 _LOGIC = "logic has three values"

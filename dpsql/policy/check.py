@@ -7,6 +7,7 @@ list every problem of a file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.policy.fields import CONVERTING

@@ -233,7 +233,10 @@ def _unit_aggregates(analysis: Analysis) -> Iterator[tuple[str, str]]:
         yield f"c{index}", count
         if measure.lattice is not None:
             low, high = measure.lattice.low, measure.lattice.high
-            yield f"t{index}", f"LEAST(GREATEST(t{index}, {count}::HUGEINT * ({low})), {count}::HUGEINT * ({high}))"
+            yield (
+                f"t{index}",
+                f"LEAST(GREATEST(t{index}, {count}::HUGEINT * ({low})), {count}::HUGEINT * ({high}))",
+            )
 
 
 def _point(measure: Measure, name: str) -> str:

@@ -124,7 +124,7 @@ def _call(expr: Call) -> str:
         else write(argument)
         for index, argument in enumerate(expr.arguments)
     ]
-    template = function.whole if function.whole and expr.type is Type.INTEGER else function.sql
+    template = _template(expr)
     holes: dict[str, Callable[[], str]] = {
         "args": lambda: ", ".join(arguments),
         "rest": lambda: ", ".join(arguments[1:]),
@@ -135,6 +135,11 @@ def _call(expr: Call) -> str:
     return template.format(
         *arguments, **{name: hole() for name, hole in holes.items() if f"{{{name}}}" in template}
     )
+
+
+def _template(expr: Call) -> str:
+    """How a call is written: arithmetic that gives a whole number in a form that cannot leave 64 bits."""
+    return expr.function.whole if expr.function.whole and expr.type is Type.INTEGER else expr.function.sql
 
 
 def _branches(arguments: tuple[str, ...]) -> Iterator[str]:

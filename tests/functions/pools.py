@@ -145,7 +145,12 @@ def column(place: int, kind: Type, interval: Interval | None = None) -> Column:
 def calls(
     function: Function, types: Signature, intervals: Sequence[Interval] | None = None, most: int = 8
 ) -> Iterator[Call]:
-    """Calls of an entry over columns, with constants where it wants some; at least one of each entry."""
+    """Calls of an entry over columns, with constants where it wants some; at least one of each entry.
+
+    Arithmetic of whole numbers has a form for columns that are known to be small, which holds what they are not.
+    """
+    if intervals is None and function.whole:
+        yield from calls(function, types, [Interval(-1, 1)] * len(types), most)
     places = [
         [Literal(value, kind) for value in CONSTANTS[kind]]
         if place in function.literals or (function.name == "in" and place)

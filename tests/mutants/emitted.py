@@ -8,6 +8,22 @@ _MOVES = "tests/laws/test_sensitivity.py::test_no_neighbour_moves_a_statistic_fu
 
 FAULTS = (
     Fault(
+        "bins-are-counted-from-the-least-point",
+        "sql/ranked.py",
+        'return f"({at} >> {width})"',
+        'return f"(({at} + 4611686018427387904) >> {width})"',
+        "the distance of two points leaves 64 bits for one row",
+        "tests/attacks/test_a26_overflow.py::test_no_extreme_makes_a_statement_fail[9223372036854775807-]",
+    ),
+    Fault(
+        "points-are-cast-plainly",
+        "sql/lattice_text.py",
+        'at = f"TRY_CAST({name} * {constant(float(1 / lattice.step))} AS BIGINT)"',
+        'at = f"CAST({name} * {constant(float(1 / lattice.step))} AS BIGINT)"',
+        "a value beyond 64 bits fails a query, wherever the engine casts it",
+        "tests/laws/test_infallible.py::test_points_are_infallible",
+    ),
+    Fault(
         "scores-not-clamped",
         "sql/scored.py",
         'share = f"LEAST(GREATEST({_share(analysis, moment)}, {best.low}), {best.high})"',

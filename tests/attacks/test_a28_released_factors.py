@@ -1,0 +1,108 @@
+"""A28, released values as factors: noise made enormous, so that one person's product leaves its range.
+
+A count at a tiny ε is as large as an analyst wants. Divided, it passes as a small number, and as a factor of a
+person's value it decides whether a product overflows. A released value enters private rows within the interval
+that the plan derived for it, and no query asks for less than the policy's least ε.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+from worlds import observed, person, prepared, world
+
+from dpsql import above
+from dpsql.analysis.bounds import RELEASED, interval
+from dpsql.connection import Connection
+from dpsql.errors import QueryRejected
+from dpsql.plan.expr import Literal, Scalar
+from dpsql.plan.interval import Interval
+from dpsql.plan.nodes import Answer, Values
+from dpsql.plan.steps import steps
+from dpsql.plan.types import Type
+from dpsql.sql import scalar_text
+
+FACTOR = "SELECT COUNT(*) // 1000 AS m FROM people"
+QUESTIONS = (
+    f"SELECT COUNT(*) FROM people v, ({FACTOR}) r WHERE v.age * r.m * 100 > 5",
+    f"SELECT COUNT(*) FROM people WHERE age * ({FACTOR}) * 1000 > 5",
+    f"SELECT SUM(LEAST(GREATEST(age - r.m, -5), 5)) FROM people, ({FACTOR}) r",
+)
+
+
+@pytest.fixture(scope="module")
+def worlds() -> tuple[Connection, Connection]:
+    """Neighbours that differ in one person, who is old."""
+    rows = [person(who, age=1) for who in range(9)]
+    return world(*rows, person(17, age=110)), world(*rows)
+
+
+def enormous(_: Any, around: Interval) -> Any:
+    """The largest value that the interval has, or what 64 bits hold: what noise may come to."""
+    return int(around.high) if around.high is not None else 2**62
+
+
+@pytest.mark.parametrize("sql", QUESTIONS)
+def test_no_released_value_makes_a_statement_fail(sql: str, worlds: tuple[Connection, Connection]) -> None:
+    """An answer at the least ε, and whatever value the factor has within its interval."""
+    for connection in worlds:
+        assert observed(connection, sql, epsilon=1e-6)[0].error is None
+        with mock.patch.object(above, "_clamped", enormous):
+            assert observed(connection, sql, epsilon=1e-6, replay=False)[0].error is None
+
+
+def test_an_unbounded_factor_tells_one_person(worlds: tuple[Connection, Connection]) -> None:
+    """The same engine, with products of 64 bits and a factor as the noise has made it, fails for one age alone."""
+    with (
+        mock.patch.object(above, "_clamped", return_value=10**15),
+        mock.patch.object(scalar_text, "_template", lambda call: call.function.sql),
+    ):
+        found = [observed(connection, QUESTIONS[0], epsilon=1e-6, replay=False)[0] for connection in worlds]
+    errors = [outcome.error for outcome in found]
+    assert [error and error[0] for error in errors] == ["BackendError", None]
+
+
+@pytest.mark.parametrize(
+    ("value", "around", "expected"),
+    [
+        (10**17, Interval(-(2**55), 2**55), 2**55),
+        (-(10**17), Interval(-(2**55), 2**55), -(2**55)),
+        (7, Interval(0, 5), 5),
+        (1e300, Interval(0, 2), 2.0),
+        (float("inf"), Interval(), None),
+        (float("nan"), Interval(0, 2), None),
+        (1e300, Interval(), 1e300),
+        (True, Interval(0, 0), True),
+        ("text", Interval(), "text"),
+        (None, Interval(0, 1), None),
+    ],
+)
+def test_a_released_value_enters_within_its_interval(value: Any, around: Interval, expected: Any) -> None:
+    """Numbers are moved to the nearest end; what is no number has no place to go."""
+    assert above._clamped(value, around) == expected
+    assert not isinstance(expected, float) or type(above._clamped(value, around)) is float
+
+
+def test_a_factor_is_read_within_its_interval(town: Connection) -> None:
+    """A count that its noise has made enormous enters at the end of what a released count is taken to be."""
+    (step, *_) = [step for step in steps(prepared(town, QUESTIONS[1]).post) if isinstance(step, Scalar)]
+    (answer, *_) = [step for step in steps(prepared(town, QUESTIONS[0]).post) if isinstance(step, Answer)]
+    column = interval(answer.columns[0])
+    assert above.known(step, [(10**18,)]) == Literal(RELEASED, Type.INTEGER)
+    rows = above.known(answer, [(10**18,), (-(10**18),)])
+    assert isinstance(rows, Values)
+    assert [row[0] for row in rows.rows] == [column.high, column.low]
+
+
+@pytest.mark.parametrize("epsilon", [1e-18, 1e-7, 9.99e-7])
+def test_no_query_asks_for_less_than_the_least(epsilon: float, town: Connection) -> None:
+    """Refused before any charge; the policy's own least holds, too."""
+    with pytest.raises(QueryRejected) as caught:
+        town.query("SELECT COUNT(*) FROM people", epsilon=epsilon)
+    assert caught.value.code == "epsilon_floor"
+    strict = world(person(1), min_epsilon=0.01)
+    with pytest.raises(QueryRejected, match=r"min_epsilon of 0\.01"):
+        strict.query("SELECT COUNT(*) FROM people", epsilon=0.009)
+    assert strict.query("SELECT COUNT(*) FROM people", target_error=1e6).receipt.target is not None
