@@ -12,6 +12,7 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -67,9 +68,15 @@ def test_no_row_makes_it_fail(bench: Bench, function: Function) -> None:
 
 
 def _ordinary(call: Call, arguments: list[str | None]) -> bool:
-    """Whether no argument is NULL, and moments are within the years that columns have."""
-    moments = [value for read, value in zip(read_by(call), arguments, strict=True) if read.type.temporal]
-    return None not in arguments and all(_IN_CALENDAR.fullmatch(str(value)) for value in moments)
+    """Whether no argument is NULL, moments are within the years that columns have, and numbers where they are said to be."""
+    pairs = list(zip(read_by(call), arguments, strict=True))
+    moments = [value for read, value in pairs if read.type.temporal]
+    if None in arguments or not all(_IN_CALENDAR.fullmatch(str(value)) for value in moments):
+        return False
+    known = [
+        (Fraction(str(value)), read.facts.interval) for read, value in pairs if read.facts.interval.bounded
+    ]
+    return all(around.ends[0] <= value <= around.ends[1] for value, around in known)
 
 
 def test_every_entry_is_tried() -> None:
