@@ -47,6 +47,15 @@ SMALL = (1, 2, 0, -1, 3, -2, 15, 2**31 - 1)
 MOST_TRIED = 200
 """Most constants that are tried where a function takes nothing else."""
 
+EXTREMES: dict[Type, tuple[Value, ...]] = {
+    Type.INTEGER: (2**62, -(2**62), 2**63 - 1, -(2**63) + 1),
+    Type.DOUBLE: (1e308, -1e308, 2.0**62, 5e-324),
+    Type.VARCHAR: ("", "x" * 300),
+    Type.DATE: (dt.date(1, 1, 1), dt.date(9999, 12, 31)),
+    Type.TIMESTAMP: (dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999)),
+}
+"""What a query can give a row by CASE, at the ends of each type."""
+
 OFTEN = st.sampled_from((True, True, True, False))
 HALF = st.booleans()
 SELDOM = st.sampled_from((False,) * 7 + (True,))
@@ -187,10 +196,20 @@ class Expressions:
     def leaf(self, kind: Type) -> Expr:
         """A column of a type or, where there is none and now and then, a constant or what is released."""
         fitting = [column for column in self.columns if column.type is kind]
+        if kind in EXTREMES and self.columns and self.draw(SELDOM):
+            return self._extreme(kind)
         if fitting and self.draw(OFTEN):
             return self.one(fitting)
         value = self.released(kind) if self.released is not None and self.draw(HALF) else None
         return self.draw(one_of(_literals(kind))) if value is None else value
+
+    def _extreme(self, kind: Type) -> Expr:
+        """A CASE between two ends of a type, by whether some column has a value: rows are told apart by it."""
+        read = self.one(self.columns)
+        known = build("eq", read, self.draw(one_of(_literals(read.type)))) or build("is_null", read)
+        ends = [Literal(self.draw(one_of(EXTREMES[kind])), kind) for _ in range(2)]
+        made = None if known is None else build("case", known, *ends)
+        return ends[0] if made is None else made
 
     def one(self, among: Sequence[T]) -> T:
         """One of several things."""
