@@ -13,8 +13,10 @@ from typing import Protocol
 
 from dpsql.analysis.bounds import conditions
 from dpsql.analysis.domains import domain
+from dpsql.analysis.identity import where_there
+from dpsql.analysis.presence import never_null
 from dpsql.errors import QueryRejected
-from dpsql.plan.expr import Column, Expr, columns
+from dpsql.plan.expr import UNIT_IDENTITY, Column, Expr, columns
 from dpsql.plan.nodes import (
     Answer,
     Filter,
@@ -32,9 +34,7 @@ from dpsql.plan.nodes import (
     inputs,
     is_answered,
     is_private,
-    optional,
     private_scans,
-    sources,
 )
 from dpsql.plan.steps import needs
 from dpsql.plan.tables import Contribution, Scan, UnitKind
@@ -184,8 +184,8 @@ def _most_values(exprs: Sequence[Expr], relation: Relation) -> int:
     known = conditions(relation)
     most = 1
     for expr in exprs:
-        if isinstance(expr, Column) and expr.facts.is_unit:
-            size: int | None = 2 if expr.source in optional(relation) else 1  # a LEFT JOIN adds NULL
+        if where_there(expr, relation) == UNIT_IDENTITY:
+            size: int | None = 1 if never_null(expr, relation) else 2  # an outer join adds NULL
         else:
             values = domain(expr, known)
             size = None if values is None else len(values)

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from dpsql.analysis.bounds import conditions, interval
 from dpsql.analysis.domains import domain, listed, nullable
+from dpsql.analysis.identity import identity
 from dpsql.plan.expr import Column, Expr, Facts, Literal
 from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.nodes import (
@@ -21,7 +22,6 @@ from dpsql.plan.nodes import (
     Source,
     Values,
     is_private,
-    optional,
     private_scans,
     unit_type,
 )
@@ -56,15 +56,8 @@ def facts_of(expr: Expr, relation: Relation) -> Facts:
         interval(expr, known),
         None if values is None else tuple(value for value in values if value is not None),
         nullable(expr) if values is None else None in values,
-        _identity(expr, relation),
+        identity(expr, relation),
     )
-
-
-def _identity(expr: Expr, relation: Relation) -> str | None:
-    """What the values identify: nothing where a LEFT JOIN may have found no row, for NULL is many units'."""
-    if not isinstance(expr, Column) or expr.source in optional(relation):
-        return None
-    return expr.facts.identity
 
 
 def output_columns(scope: Scope, node: exp.Expr, shown: Scalars | None = None) -> list[tuple[str, Expr]]:

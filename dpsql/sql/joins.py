@@ -132,7 +132,9 @@ def check_applied(scope: Scope, items: Sequence[Attached], where: Sequence[Expr]
     """
     outer = {scope.tables[item.alias].alias: item for item in items if item.kind is JoinKind.LEFT}
     required = {_unordered(part) for part in where}
-    required |= {_unordered(part) for item in items if item.kind is JoinKind.INNER for part in item.conditions}
+    required |= {
+        _unordered(part) for item in items if item.kind is JoinKind.INNER for part in item.conditions
+    }
     applied: set[object] = set()
     rest = built
     while isinstance(rest, (Join, Filter)):

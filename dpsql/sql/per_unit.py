@@ -23,6 +23,7 @@ from dpsql.sql.grouping import MAX_OUTPUTS, Grouping, aggregates
 from dpsql.sql.instead import unsupported
 from dpsql.sql.joins import filtered
 from dpsql.sql.matching import apart
+from dpsql.sql.own_unit import check_groups
 from dpsql.sql.quantiles import RANKED
 from dpsql.sql.scalars import Scalars
 from dpsql.sql.scope import Scope
@@ -93,6 +94,7 @@ def selected(
         items = grouping.items()
         grouping.group(items)
         if is_private(relation) and not any(identifies(key, relation) for key in grouping.keys):
+            check_groups(scope.source, node, grouping.keys, relation)
             return release()
         outputs = [Output(*pair) for pair in grouping.outputs(items)]
         having, qualify = grouping.having(), grouping.qualify()
