@@ -1,0 +1,129 @@
+"""Chains of joins mean what they mean in DuckDB: no condition is dropped, and no unit loses rows.
+
+A condition of FROM that is left out, a join that counts too few rows of a unit, a NULL that is compared with
+one unit's rows alone, a group of no rows: each is another answer than DuckDB's, or a refusal.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+from laws.chains import Statements, answered, in_order, opened, prepared_exactly
+from worlds import engine_of
+
+import dpsql
+from dpsql.connection import Connection
+
+MEANT = (
+    # conditions behind an outer join
+    "SELECT COUNT(*) FROM c LEFT JOIN o ON c.id = o.cid JOIN pub ON pub.s = c.s",
+    "SELECT COUNT(*) FROM c LEFT JOIN f ON c.id = f.cid JOIN pub USING (s)",
+    "SELECT COUNT(*) FROM c LEFT JOIN o ON c.id = o.cid JOIN pub ON pub.s = c.s AND pub.k > 1 AND o.n IS NULL",
+    "SELECT COUNT(*) FROM o RIGHT JOIN c ON c.id = o.cid JOIN pub ON pub.s = c.s",
+    "SELECT COUNT(*) FROM c LEFT JOIN o ON c.id = o.cid JOIN r ON r.rid = c.id AND r.k < 2",
+    "SELECT COUNT(*), COUNT(g.n) FROM f FULL JOIN g USING (fid) RIGHT JOIN f z USING (fid) WHERE g.n IS NULL",
+    "SELECT COUNT(*) FROM c LEFT JOIN pub ON pub.s = c.s JOIN tag ON tag.s = pub.s LEFT JOIN o ON o.cid = c.id AND o.n = tag.n",
+    # rows of star joins
+    "SELECT COUNT(*), SUM(o.n) FROM c JOIN o ON c.id = o.cid JOIN r ON c.id = r.rid",
+    "SELECT COUNT(*), SUM(o.n) FROM o JOIN c ON c.id = o.cid LEFT JOIN r ON c.id = r.rid JOIN f ON f.cid = c.id",
+    "SELECT SUM(t) FROM (SELECT c.id, SUM(o.n) AS t FROM c JOIN o ON c.id = o.cid JOIN r ON c.id = r.rid GROUP BY c.id)",
+    # values of no rows
+    "SELECT COUNT(*) FROM c p WHERE (SELECT COALESCE(SUM(n), 0) FROM o t WHERE t.cid = p.id) < 1",
+    "SELECT COUNT(*) FROM c p WHERE (SELECT SUM(n) IS NULL FROM o t WHERE t.cid = p.id)",
+    "SELECT COUNT(*) FROM c p WHERE (SELECT COUNT(*) + 1 FROM o t WHERE t.cid = p.id) < 2",
+    "SELECT COUNT(*) FROM c p WHERE (SELECT CONCAT('a', MIN(s)) FROM o t WHERE t.cid = p.id) = 'a'",
+    "SELECT SUM((SELECT CASE WHEN MAX(n) > 1 THEN 2 ELSE 7 END FROM o t WHERE t.cid = p.id)) FROM c p",
+    "SELECT COUNT(*) FROM c p WHERE (SELECT COALESCE(MAX(w), 1) FROM pub WHERE pub.s = p.s) = 1",
+    "SELECT COUNT(*) FROM c p WHERE (SELECT COALESCE(SUM(n), 0) FROM o t WHERE t.s = p.s) < 2",
+    "SELECT COUNT(*) FROM c p WHERE (SELECT COALESCE(AVG(n), (SELECT COUNT(*) FROM r)) FROM o t WHERE t.cid = p.id) = 7",
+    # NULL and NOT IN
+    "SELECT COUNT(*) FROM f WHERE fid IS NOT NULL AND fid NOT IN (SELECT fid FROM g)",
+    "SELECT COUNT(*) FROM g WHERE fid NOT IN (SELECT fid FROM f WHERE fid IS NOT NULL)",
+    "SELECT COUNT(*) FROM c LEFT JOIN o ON c.id = o.cid WHERE o.cid NOT IN (SELECT rid FROM r WHERE r.rid = c.id)",
+    "SELECT COUNT(*) FROM c LEFT JOIN o ON c.id = o.cid WHERE o.n NOT IN (SELECT n FROM o z WHERE z.cid = c.id AND z.s = 'a')",
+    "SELECT COUNT(*) FROM c WHERE id NOT IN (SELECT cid FROM o UNION SELECT rid FROM r)",
+    "SELECT COUNT(*) FROM c WHERE n NOT IN (SELECT n FROM tag WHERE tag.s = c.s)",
+    "SELECT COUNT(*) FROM c WHERE s NOT IN (SELECT s FROM pub WHERE k > 0)",
+    # groups of a unit over outer joins
+    "SELECT AVG(n), COUNT(*) FROM (SELECT COALESCE(o.cid, r.rid) AS x, COUNT(*) AS n FROM r FULL JOIN o ON r.rid = o.cid GROUP BY 1)",
+    "SELECT AVG(n), COUNT(*) FROM (SELECT o.cid AS x, COUNT(*) AS n FROM r FULL JOIN o ON r.rid = o.cid WHERE o.cid IS NOT NULL GROUP BY 1)",
+    "SELECT AVG(n), COUNT(*) FROM (SELECT COALESCE(o.cid, r.rid) AS x, COUNT(*) AS n FROM r LEFT JOIN o ON r.rid = o.cid GROUP BY 1)",
+    "SELECT COUNT(DISTINCT COALESCE(o.cid, r.rid)) FROM r FULL JOIN o ON r.rid = o.cid",
+)
+REFUSED = {
+    "SELECT COUNT(*) FROM f WHERE fid NOT IN (SELECT fid FROM g)": "private_join",
+    "SELECT COUNT(*) FROM g WHERE fid NOT IN (SELECT fid FROM f)": "private_join",
+    "SELECT COUNT(*) FROM c LEFT JOIN o ON c.id = o.cid WHERE o.cid NOT IN (SELECT rid FROM r)": "private_join",
+    **dict.fromkeys(
+        (
+            f"SELECT AVG(n), COUNT(*) FROM (SELECT {key} AS x, COUNT(*) AS n FROM {joined} GROUP BY {key})"
+            for key, joined in (
+                ("c.id", "c FULL JOIN o ON c.id = o.cid"),
+                ("o.cid", "c FULL JOIN o ON c.id = o.cid"),
+                ("o.cid", "c LEFT JOIN o ON c.id = o.cid"),
+                ("cid + 0", "o"),
+                ("-cid", "o"),
+                ("CAST(cid AS VARCHAR)", "o"),
+                ("COALESCE(c.id, o.cid) + 0", "c FULL JOIN o ON c.id = o.cid"),
+                ("fid", "f"),
+                ("f.fid", "c LEFT JOIN f ON c.id = f.cid"),
+            )
+        ),
+        "group_by_unit",
+    ),
+    "SELECT COALESCE(o.cid, r.rid), COUNT(*) FROM r FULL JOIN o ON r.rid = o.cid GROUP BY 1": "group_by_unit",
+    "SELECT cid + 0, COUNT(*) FROM o GROUP BY 1": "group_by_unit",
+    "SELECT COUNT(*) FROM c p WHERE (SELECT t.cid + COUNT(*) FROM o t WHERE t.cid = p.id) > 1": "group_by",
+}
+DRAWN = 60
+"""Statements that are drawn of each seed."""
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Connection]:
+    """The tables, and next to no noise."""
+    with opened() as found:
+        yield found
+
+
+@pytest.mark.parametrize("sql", MEANT)
+def test_an_answer_is_duckdbs(connection: Connection, sql: str) -> None:
+    """What is accepted counts what DuckDB counts."""
+    assert answered(connection, sql) == in_order(engine_of(connection).execute(sql).fetchall())
+
+
+@pytest.mark.parametrize("sql", REFUSED)
+def test_what_would_mean_something_else_is_refused(connection: Connection, sql: str) -> None:
+    """Other units would decide on a row, or the groups would be hidden ones; the refusal says what to write."""
+    with pytest.raises(dpsql.QueryRejected) as caught:
+        prepared_exactly(connection, sql)
+    assert caught.value.code == REFUSED[sql]
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(3, 40))]
+)
+def test_drawn_statements_are_answered_as_duckdb_does(connection: Connection, seed: int) -> None:
+    """Whatever chain is drawn: what is accepted has DuckDB's answer, and half of all is accepted."""
+    statements, database = Statements(random.Random(seed)), engine_of(connection)
+    accepted = 0
+    for index in range(DRAWN):
+        sql = statements.grouped() if index % 6 == 0 else statements.chain()
+        try:
+            expected = database.execute(sql).fetchall()
+        except duckdb.BinderException:
+            continue  # USING of a column that two tables have
+        found = answered(connection, sql)
+        if found is not None:
+            accepted += 1
+            assert _of_nothing(found) == _of_nothing(in_order(expected)), sql
+    assert accepted >= DRAWN / 3
+
+
+def _of_nothing(rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    """Rows in which a sum of nothing is 0: whether there is anything to add up is not told."""
+    return [tuple(0 if value is None else value for value in row) for row in rows]
