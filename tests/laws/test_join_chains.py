@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import duckdb
 import pytest
@@ -16,6 +17,8 @@ from worlds import engine_of
 
 import dpsql
 from dpsql.connection import Connection
+from dpsql.plan.nodes import JoinKind
+from dpsql.sql import joins
 
 MEANT = (
     # conditions behind an outer join
@@ -24,7 +27,7 @@ MEANT = (
     "SELECT COUNT(*) FROM c LEFT JOIN o ON c.id = o.cid JOIN pub ON pub.s = c.s AND pub.k > 1 AND o.n IS NULL",
     "SELECT COUNT(*) FROM o RIGHT JOIN c ON c.id = o.cid JOIN pub ON pub.s = c.s",
     "SELECT COUNT(*) FROM c LEFT JOIN o ON c.id = o.cid JOIN r ON r.rid = c.id AND r.k < 2",
-    "SELECT COUNT(*), COUNT(g.n) FROM f FULL JOIN g USING (fid) RIGHT JOIN f z USING (fid) WHERE g.n IS NULL",
+    "SELECT COUNT(*), COUNT(pub.w) FROM pub FULL JOIN tag ON pub.s = tag.s RIGHT JOIN c ON c.s = pub.s WHERE tag.n IS NULL",
     "SELECT COUNT(*) FROM c LEFT JOIN pub ON pub.s = c.s JOIN tag ON tag.s = pub.s LEFT JOIN o ON o.cid = c.id AND o.n = tag.n",
     # rows of star joins
     "SELECT COUNT(*), SUM(o.n) FROM c JOIN o ON c.id = o.cid JOIN r ON c.id = r.rid",
@@ -78,6 +81,20 @@ REFUSED = {
     "SELECT cid + 0, COUNT(*) FROM o GROUP BY 1": "group_by_unit",
     "SELECT COUNT(*) FROM c p WHERE (SELECT t.cid + COUNT(*) FROM o t WHERE t.cid = p.id) > 1": "group_by",
 }
+FULL = (
+    "c JOIN o ON c.id = o.cid JOIN r ON c.id = r.rid",
+    "c JOIN o ON c.id = o.cid JOIN r ON o.cid = r.rid",
+    "c LEFT JOIN o ON c.id = o.cid LEFT JOIN r ON c.id = r.rid",
+    "o JOIN r ON o.cid = r.rid JOIN c ON c.id = o.cid JOIN f ON f.cid = c.id",
+    "c JOIN f ON c.id = f.cid JOIN g ON g.fid = f.fid",
+    "c JOIN f ON c.id = f.cid JOIN g ON g.fid = f.fid JOIN o ON o.cid = c.id",
+    "f a JOIN f b ON a.fid = b.fid",
+    "f a JOIN f b ON a.cid = b.cid",
+    "c LEFT JOIN (SELECT cid, COUNT(*) AS n FROM o GROUP BY cid) d ON d.cid = c.id JOIN r ON r.rid = d.cid",
+    "o JOIN (SELECT DISTINCT rid FROM r) d ON d.rid = o.cid",
+    "(SELECT c.id, r.k FROM c JOIN r ON c.id = r.rid) d JOIN o ON o.cid = d.id",
+)
+"""Joins of which unit 1 has as many rows as anybody may have."""
 DRAWN = 60
 """Statements that are drawn of each seed."""
 
@@ -93,6 +110,36 @@ def connection() -> Iterator[Connection]:
 def test_an_answer_is_duckdbs(connection: Connection, sql: str) -> None:
     """What is accepted counts what DuckDB counts."""
     assert answered(connection, sql) == in_order(engine_of(connection).execute(sql).fetchall())
+
+
+@pytest.mark.parametrize("joined", FULL)
+def test_rows_are_bounded_by_what_a_unit_can_have(connection: Connection, joined: str) -> None:
+    """The bound is the number of rows of a unit whose tables are full: less would cut rows, more is noise."""
+    ((most,),) = engine_of(connection).execute(_of_unit_1(joined)).fetchall()
+    (release,) = prepared_exactly(connection, f"SELECT COUNT(*) FROM {joined}").releases
+    assert release.plan.analysis.bound.rows == most
+
+
+def _of_unit_1(joined: str) -> str:
+    """The rows of the joined tables in a database in which there is nobody else."""
+    tables = {"c": "id = 1", "o": "cid = 1", "r": "rid = 1", "f": "cid = 1", "g": "fid IN (10, 11)"}
+    alone = ", ".join(f"{name} AS (FROM main.{name} WHERE {where})" for name, where in tables.items())
+    return f"WITH {alone} SELECT COUNT(*) FROM {joined}"
+
+
+@pytest.mark.parametrize("sql", [*MEANT[:5], MEANT[6]])
+def test_a_condition_that_is_not_applied_is_refused(
+    connection: Connection, sql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever forgets a condition of FROM: the relation is compared with what the query says."""
+    join = joins._Assembly.join
+
+    def forgetful(assembly: joins._Assembly, item: joins.Attached) -> None:
+        join(assembly, replace(item, conditions=item.conditions[:1] if item.kind is JoinKind.LEFT else ()))
+
+    monkeypatch.setattr(joins._Assembly, "join", forgetful)
+    with pytest.raises(dpsql.QueryRejected, match=r"could not be applied|privacy unit"):
+        prepared_exactly(connection, sql)
 
 
 @pytest.mark.parametrize("sql", REFUSED)
