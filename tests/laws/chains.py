@@ -62,7 +62,7 @@ POLICY: dict[str, Any] = {
             "columns": {"n": _SMALL},
         },
         "pub": {"public": True},
-        "tag": {"public": True},
+        "tag": {"public": True, "columns": {"s": {"type": "varchar", "nullable": False}}},
     },
 }
 

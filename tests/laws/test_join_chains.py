@@ -142,6 +142,19 @@ def test_a_condition_that_is_not_applied_is_refused(
         prepared_exactly(connection, sql)
 
 
+@pytest.mark.parametrize(
+    "joined",
+    ["f LEFT JOIN tag ON f.fid = tag.n", "tag FULL JOIN tag z USING (s) RIGHT JOIN f ON f.fid = tag.n"],
+)
+def test_columns_of_the_optional_side_may_be_null(connection: Connection, joined: str) -> None:
+    """Rows without a partner are in the group NULL, of whichever table of that side the key is."""
+    sql = f"SELECT s, COUNT(*) FROM {joined} GROUP BY s"
+    found = engine_of(connection).execute(sql).fetchall()
+    answer = answered(connection, sql)
+    assert answer is not None
+    assert {row for row in answer if row[1]} == set(in_order(found))
+
+
 @pytest.mark.parametrize("sql", REFUSED)
 def test_what_would_mean_something_else_is_refused(connection: Connection, sql: str) -> None:
     """Other units would decide on a row, or the groups would be hidden ones; the refusal says what to write."""
