@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dpsql.analysis.presence import never_null
 from dpsql.plan.expr import Call, Column, Expr, columns, is_null
-from dpsql.plan.nodes import Grouped, Project, Relation, SetKind, SetOperation, sources
+from dpsql.plan.nodes import Grouped, Project, Relation, SetKind, SetOperation, optional, sources
 from dpsql.plan.tables import Scan
 
 _ONE_TO_ONE = frozenset(
@@ -23,6 +23,16 @@ def identity(expr: Expr, relation: Relation) -> str | None:
     """What the values of an expression identify, in each row; None if it may be NULL or identifies nothing."""
     named = where_there(expr, relation)
     return named if named is not None and never_null(expr, relation) else None
+
+
+def compared_identity(expr: Expr, relation: Relation) -> str | None:
+    """What equal values of an expression identify, as a column's facts say it: NULL equals nothing.
+
+    A column of an optional side has none: what is grouped by it has many units' rows under NULL.
+    """
+    if isinstance(expr, Column) and expr.facts.identity is not None and expr.source not in optional(relation):
+        return expr.facts.identity
+    return identity(expr, relation)
 
 
 def where_there(expr: Expr, relation: Relation) -> str | None:

@@ -10,6 +10,7 @@ from sqlglot import exp
 from dpsql.aggregates.within import WITHIN
 from dpsql.analysis.analyse import MAX_MAGNITUDE
 from dpsql.analysis.bounds import conditions, interval
+from dpsql.analysis.identity import identity
 from dpsql.analysis.stability import most_rows
 from dpsql.plan.expr import Column, Expr, Facts, Order, windowed
 from dpsql.plan.interval import ANYWHERE
@@ -137,7 +138,7 @@ def derived(scope: Scope, node: exp.Select, chosen: Selected, alias: str) -> Sou
         return answer(chosen.post(), alias)
     table = chosen.source(alias)
     if private and table.distinct:
-        check_identified(scope.context, node, table.columns)
+        check_identified(scope.context, node, table)
     return table
 
 
@@ -180,7 +181,7 @@ class Plain(Grouping):
 
 def identifies(key: Expr, relation: Relation) -> bool:
     """Whether rows of `relation` with equal keys have one unit."""
-    return facts_of(key, relation).identity is not None
+    return identity(key, relation) is not None
 
 
 @dataclass(slots=True)
