@@ -95,7 +95,7 @@ def selected(
         items = grouping.items()
         grouping.group(items)
         if is_private(relation) and not any(identifies(key, relation) for key in grouping.keys):
-            check_groups(scope.source, node, grouping.keys, relation)
+            check_groups(scope.source, node.args.get("group") or node, grouping.keys, relation)
             return release()
         outputs = [Output(*pair) for pair in grouping.outputs(items)]
         having, qualify = grouping.having(), grouping.qualify()
