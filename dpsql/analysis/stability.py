@@ -7,14 +7,16 @@ unit are at most c·r, and no other unit's rows change.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Protocol
 
 from dpsql.analysis.bounds import conditions
 from dpsql.analysis.domains import domain
+from dpsql.analysis.identity import where_there
+from dpsql.analysis.presence import never_null
 from dpsql.errors import QueryRejected
-from dpsql.plan.expr import Column, Expr, columns
+from dpsql.plan.expr import UNIT_IDENTITY, Column, Expr, columns
 from dpsql.plan.nodes import (
     Answer,
     Filter,
@@ -32,9 +34,7 @@ from dpsql.plan.nodes import (
     inputs,
     is_answered,
     is_private,
-    optional,
     private_scans,
-    sources,
 )
 from dpsql.plan.steps import needs
 from dpsql.plan.tables import Contribution, Scan, UnitKind
@@ -88,23 +88,95 @@ def most_rows(relation: Relation, facts: PublicFacts) -> int:
     leaves out the others. Where each row is a unit, nothing but filters and joins with public tables
     is accepted, and these are looked up; what a query within them computes is not relied on.
     """
-    match relation:
-        case Scan():
-            return 1 if relation.contribution is None else relation.contribution.rows
-        case Project(distinct=True):
-            return min(most_rows(relation.input, facts), _most_values(relation.items, relation.input))
-        case Filter() | Matching() | Project():
-            return most_rows(relation.input, facts)
-        case Grouped():
-            return min(most_rows(relation.input, facts), _most_values(relation.keys, relation.input))
-        case SetOperation(kind=SetKind.UNION_ALL | SetKind.UNION):
-            return most_rows(relation.left, facts) + most_rows(relation.right, facts)
-        case SetOperation():
-            return most_rows(relation.left, facts)
-        case Join():
-            return _joined_rows(relation, facts)
-        case Answer() | Values():
-            raise TypeError("public rows belong to nobody")
+    return _Rows(facts).most(relation)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Counts the rows that one unit can have, of each relation once."""
+
+    facts: PublicFacts
+    _counted: dict[int, int] = field(default_factory=dict)
+    _alike: dict[tuple[int, str, str], int] = field(default_factory=dict)
+
+    def most(self, relation: Relation) -> int:
+        """The most rows of a unit."""
+        if id(relation) not in self._counted:  # all are parts of one plan, which outlives this
+            self._counted[id(relation)] = self._most(relation)
+        return self._counted[id(relation)]
+
+    def _most(self, relation: Relation) -> int:
+        match relation:
+            case Scan():
+                return 1 if relation.contribution is None else relation.contribution.rows
+            case Project(distinct=True):
+                return min(self.most(relation.input), _most_values(relation.items, relation.input))
+            case Filter() | Matching() | Project():
+                return self.most(relation.input)
+            case Grouped():
+                return min(self.most(relation.input), _most_values(relation.keys, relation.input))
+            case SetOperation(kind=SetKind.UNION_ALL | SetKind.UNION):
+                return self.most(relation.left) + self.most(relation.right)
+            case SetOperation():
+                return self.most(relation.left)
+            case Join():
+                return self._joined(relation)
+            case Answer() | Values():
+                raise TypeError("public rows belong to nobody")
+
+    def _joined(self, join: Join) -> int:
+        """The most rows of a join: by how many rows each row of either side is joined to."""
+        left, forwards = self.most(join.left), self._partners(join)
+        if not is_private(join.right):
+            return left * max(1, forwards)
+        right = self.most(join.right)
+        # Of a row that has no partner a LEFT JOIN keeps one row; if there is a row on the right, k have one.
+        back = min(left, self._partners_back(join))
+        backwards = right * back + (0 if join.kind is JoinKind.INNER else left - back)
+        return min(left * max(1, forwards), backwards)
+
+    def _partners(self, join: Join) -> int:
+        """The most rows of the right side that one row of the left is joined to."""
+        if not is_private(join.right):
+            # By its group keys, which lowering sees to, or as was looked up.
+            return 1 if is_answered(join.right) else self.facts.multiplicity(join)
+        theirs = [column for _, column in join.on]
+        return 1 if _distinguish(theirs, join.right) else min(self.alike(c, join.right) for c in theirs)
+
+    def _partners_back(self, join: Join) -> int:
+        """The most rows of the left side that one row of the right is joined to."""
+        return min(self.alike(ours, join.left) for ours, _ in join.on)
+
+    def alike(self, expr: Expr, relation: Relation) -> int:
+        """The most rows of a unit in which an expression has one value that is not NULL, by what is declared."""
+        if not isinstance(expr, Column):
+            return self.most(relation)
+        place = (id(relation), expr.source, expr.name)
+        if place not in self._alike:
+            self._alike[place] = self._alike_of(expr, relation)
+        return self._alike[place]
+
+    def _alike_of(self, expr: Column, relation: Relation) -> int:
+        most = self.most(relation)
+        match relation:
+            case Filter() | Matching():
+                return self.alike(expr, relation.input)
+            case Join() if expr.source != relation.right.alias:
+                return min(most, self.alike(expr, relation.left) * max(1, self._partners(relation)))
+            case Join() if is_private(relation.right):
+                return min(most, self.alike(expr, relation.right) * self._partners_back(relation))
+            case Scan(contribution=Contribution() as contribution):
+                return 1 if fold(expr.name) in contribution.keys else most
+            case Grouped():
+                return 1 if _distinguish([expr], relation) else most
+            case Project():
+                return min(most, self.alike(_item(expr, relation), relation.input))
+            case SetOperation(kind=SetKind.UNION_ALL | SetKind.UNION):
+                place = [known.name for known in relation.columns].index(expr.name)
+                sides = [side for side in (relation.left, relation.right) if not isinstance(side, Scan)]
+                return min(most, sum(self.alike(side.columns[place], side) for side in sides))
+            case _:
+                return most
 
 
 def _most_values(exprs: Sequence[Expr], relation: Relation) -> int:
@@ -112,8 +184,8 @@ def _most_values(exprs: Sequence[Expr], relation: Relation) -> int:
     known = conditions(relation)
     most = 1
     for expr in exprs:
-        if isinstance(expr, Column) and expr.facts.is_unit:
-            size: int | None = 2 if expr.source in optional(relation) else 1  # a LEFT JOIN adds NULL
+        if where_there(expr, relation) == UNIT_IDENTITY:
+            size: int | None = 1 if never_null(expr, relation) else 2  # an outer join adds NULL
         else:
             values = domain(expr, known)
             size = None if values is None else len(values)
@@ -121,34 +193,30 @@ def _most_values(exprs: Sequence[Expr], relation: Relation) -> int:
     return max(1, most)
 
 
-def _joined_rows(join: Join, facts: PublicFacts) -> int:
-    left = most_rows(join.left, facts)
-    if not is_private(join.right):
-        # By its group keys, which lowering sees to, or as was looked up.
-        return left if is_answered(join.right) else left * max(1, facts.multiplicity(join))
-    right = most_rows(join.right, facts)
-    if any(unique(theirs, join.right) for _, theirs in join.on):
-        return left
-    if any(isinstance(ours, Column) and unique(ours, join.left) for ours, _ in join.on):
-        # Each row of the right side has one partner, and rows without one are kept by a LEFT JOIN.
-        return right if join.kind is JoinKind.INNER else left + right - 1
-    return left * right
-
-
-def unique(column: Column, relation: Relation) -> bool:
-    """Whether no two rows of the source that a column belongs to share a value, by what is declared."""
-    source = next((source for source in sources(relation) if source.alias == column.source), None)
-    match source:
-        case Scan(contribution=Contribution() as contribution):
-            return fold(column.name) in contribution.keys or (column.facts.is_unit and contribution.rows == 1)
+def _distinguish(columns: Sequence[Column], relation: Relation) -> bool:
+    """Whether no two rows of a unit agree in these columns: groups have keys of their own, distinct rows all."""
+    match relation:
+        case Filter() | Matching():
+            return _distinguish(columns, relation.input)
         case Grouped():
-            return len(source.keys) == 1 and source.columns[0] == column
+            keys = relation.columns[: len(relation.keys)]
+            return _named(keys) <= _named(columns)
         case Project():
-            item = source.items[[known.name for known in source.columns].index(column.name)]
-            alone = len(list(sources(source.input))) == 1
-            return alone and isinstance(item, Column) and unique(item, source.input)
+            if relation.distinct and _named(relation.columns) <= _named(columns):
+                return True
+            items = (_item(column, relation) for column in columns)
+            return _distinguish([item for item in items if isinstance(item, Column)], relation.input)
         case _:
             return False
+
+
+def _named(columns: Sequence[Column]) -> set[tuple[str, str]]:
+    return {(column.source, column.name) for column in columns}
+
+
+def _item(column: Column, project: Project) -> Expr:
+    """The expression that a column of a derived table is."""
+    return project.items[[known.name for known in project.columns].index(column.name)]
 
 
 def bound(release: Release, sizes: Sequence[int | None], facts: PublicFacts, *, public: bool) -> Bound:

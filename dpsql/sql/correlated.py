@@ -6,19 +6,22 @@ are exact; of private ones they are groups of a unit where a identifies it, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.plan.expr import Call, Column, Expr, Literal, Released, columns
+from dpsql.backends import trial
+from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, columns, walk
 from dpsql.plan.nodes import Answer, JoinKind, Output, Post, Project, Relation, is_private
 from dpsql.plan.types import Type
+from dpsql.sql.constants import constant
 from dpsql.sql.derived import answer, project
 from dpsql.sql.grouping import Grouping, aggregates
 from dpsql.sql.joins import Attached
 from dpsql.sql.matching import apart
 from dpsql.sql.per_unit import Groups, identifies
+from dpsql.sql.scalar_text import cast, write
 from dpsql.sql.scope import Named, Scope
 
 Releasing = Callable[[Scope, exp.Select, Relation, Sequence[Expr]], Post]
@@ -62,13 +65,23 @@ def correlated(scope: Scope, query: exp.Select, release: Releasing) -> Expr | No
     pairs = [_pair(scope, query, part, here) for part in across]
     keys = list(dict.fromkeys(key for _, key in pairs))
     alias = scope.context.fresh(query)
-    source, counts = _source(inner, query, relation, keys, alias=alias, release=release)
+    source, empty, alone = _source(inner, query, relation, keys, alias=alias, release=release)
     on = (scope.scalars.call(query, "eq", ours, source.columns[keys.index(key)]) for ours, key in pairs)
     scope.tables[alias] = Named(source, {})
     scope.waiting.append(Attached(alias, JoinKind.LEFT, tuple(on), query))
-    value = source.columns[-1]
-    shown = replace(value, facts=replace(value.facts, nullable=True))
-    return scope.scalars.call(query, "coalesce", shown, Literal(0, Type.INTEGER)) if counts else shown
+    value, key = source.columns[-1], _optional(source.columns[0])
+    if isinstance(empty, Literal) and empty.value is None:
+        return _optional(value)
+    if alone:
+        return scope.scalars.call(query, "coalesce", _optional(value), empty)
+    # An outer row has a group if and only if it is joined on a key, which is not NULL then.
+    missing = scope.scalars.call(query, "is_null", key)
+    return scope.scalars.call(query, "case", missing, empty, value)
+
+
+def _optional(column: Column) -> Column:
+    """A column of a source that a LEFT JOIN may find no row of."""
+    return replace(column, facts=replace(column.facts, nullable=True))
 
 
 def _pair(scope: Scope, query: exp.Select, part: Expr, here: set[str]) -> tuple[Expr, Expr]:
@@ -88,26 +101,37 @@ def _pair(scope: Scope, query: exp.Select, part: Expr, here: set[str]) -> tuple[
 
 def _source(
     inner: Scope, query: exp.Select, relation: Relation, keys: list[Expr], *, alias: str, release: Releasing
-) -> tuple[Project | Answer, bool]:
-    """The groups, their value last, and whether that is a count, which is 0 where there is no group."""
+) -> tuple[Project | Answer, Expr, bool]:
+    """The groups, their value last; what that is of no rows; and whether it is an aggregate by itself."""
     outer = inner.outer.tables.values() if inner.outer is not None else ()
     of_units = any(is_private(named.relation) for named in outer) and any(
         identifies(key, relation) for key in keys
     )
     if is_private(relation) and not of_units:
         post = release(inner, query, relation, keys)
-        counts = [item.function.startswith("count") for item in post.release.aggregations]
         (output,) = post.outputs
         inner.context.check_outputs(query, post.outputs)
-        _check_count(inner, query, counts, alone=isinstance(output.expr, Released))
+        of_none: dict[Expr, Expr] = {
+            Released(item.name, item.type): _of_no_rows(item.function, item.type)
+            for item in post.release.aggregations
+        }
         shown = [Output(key.name, Released(key.name, key.expr.type)) for key in post.release.keys]
-        return answer(replace(post, outputs=(*shown, output)), alias), any(counts)
+        empty = _empty(inner, query, output.expr, of_none)
+        return (
+            answer(replace(post, outputs=(*shown, output)), alias),
+            empty,
+            isinstance(output.expr, Released),
+        )
     groups = Groups(inner, query, relation, keys=keys, alias=inner.context.fresh(query))
     ((_, value),) = _one(inner, query, groups)
-    counts = [item.function.startswith("count") for item in groups.aggregated]
-    _check_count(inner, query, counts, alone=isinstance(value, Column))
+    named = groups.grouped().columns[len(keys) :]
+    of_none = {
+        column: _of_no_rows(item.function, column.type)
+        for item, column in zip(groups.aggregated, named, strict=True)
+    }
     listed = [(f"k{index}", groups.key(index)) for index in range(len(keys))]
-    return project(groups.grouped(), alias, [*listed, ("value", value)]), any(counts)
+    source = project(groups.grouped(), alias, [*listed, ("value", value)])
+    return source, _empty(inner, query, value, of_none), isinstance(value, Column)
 
 
 def _one(inner: Scope, query: exp.Select, groups: Grouping) -> list[tuple[str, Expr]]:
@@ -117,11 +141,35 @@ def _one(inner: Scope, query: exp.Select, groups: Grouping) -> list[tuple[str, E
     return outputs
 
 
-def _check_count(inner: Scope, query: exp.Select, counts: Sequence[bool], *, alone: bool) -> None:
-    if any(counts) and not alone:
+def _of_no_rows(function: str, kind: Type) -> Literal:
+    """What an aggregate is of no rows."""
+    return Literal(0 if function.startswith("count") else None, kind)
+
+
+def _empty(inner: Scope, query: exp.Select, value: Expr, of_none: Mapping[Expr, Expr]) -> Expr:
+    """What an expression over aggregates is of no rows: a constant, but for values of queries in it.
+
+    Raises QueryRejected where it reads a column beside its aggregates, of which there is not one value then.
+    """
+    found = _with(value, of_none)
+    if any(isinstance(part, (Column, Released)) for part in walk(found)):
         inner.source.refuse(
             query,
-            "subquery",
-            "a count of no rows is 0, and so is not what is computed from it",
-            "compute outside",
+            "group_by",
+            "beside an aggregate, a column of the subquery has no single value",
+            "aggregate it: MIN(x)",
         )
+    if isinstance(found, Literal) or any(isinstance(part, Scalar) for part in walk(found)):
+        return found
+    text = cast(write(found), found.type)
+    failure = trial.failure(text)
+    if failure is not None:
+        inner.source.refuse(query, "constant", f"of no rows this has no value: {failure}")
+    return replace(constant(inner.source, query, trial.value(text)), type=found.type)
+
+
+def _with(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
+    """An expression with some of its parts known."""
+    if isinstance(expr, Call):
+        return replace(expr, arguments=tuple(_with(part, known) for part in expr.arguments))
+    return known.get(expr, expr)

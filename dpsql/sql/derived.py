@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from dpsql.analysis.bounds import conditions, interval
 from dpsql.analysis.domains import domain, listed, nullable
+from dpsql.analysis.identity import compared_identity, identity
 from dpsql.plan.expr import Column, Expr, Facts, Literal
 from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.nodes import (
@@ -21,7 +22,6 @@ from dpsql.plan.nodes import (
     Source,
     Values,
     is_private,
-    optional,
     private_scans,
     unit_type,
 )
@@ -56,15 +56,8 @@ def facts_of(expr: Expr, relation: Relation) -> Facts:
         interval(expr, known),
         None if values is None else tuple(value for value in values if value is not None),
         nullable(expr) if values is None else None in values,
-        _identity(expr, relation),
+        compared_identity(expr, relation),
     )
-
-
-def _identity(expr: Expr, relation: Relation) -> str | None:
-    """What the values identify: nothing where a LEFT JOIN may have found no row, for NULL is many units'."""
-    if not isinstance(expr, Column) or expr.source in optional(relation):
-        return None
-    return expr.facts.identity
 
 
 def output_columns(scope: Scope, node: exp.Expr, shown: Scalars | None = None) -> list[tuple[str, Expr]]:
@@ -164,7 +157,7 @@ def put_together(
         columns.append(Column(alias, ours.name, facts))
     operation = SetOperation(left, right, alias, kind, tuple(columns))
     if kind is not SetKind.UNION_ALL and is_private(left):
-        check_identified(context, node, operation.columns)
+        check_identified(context, node, operation)
     if is_private(left):
         _check_units(context, node, operation)
     return operation
@@ -189,9 +182,9 @@ def _together(ours: Facts, theirs: Facts, facts: Facts) -> Facts:
     )
 
 
-def check_identified(context: Context, node: exp.Expr, columns: Sequence[Column]) -> None:
+def check_identified(context: Context, node: exp.Expr, source: Project | SetOperation) -> None:
     """Refuses distinct private rows that do not say whose they are: they would meet those of others."""
-    if not any(column.facts.identity is not None for column in columns):
+    if not any(identity(column, source) is not None for column in source.columns):
         context.source.refuse(
             node,
             "distinct",

@@ -41,7 +41,8 @@ def _attach(scope: Scope, join: exp.Join, items: list[Attached]) -> None:
     if side == "RIGHT":
         if len(items) != 1:
             scope.source.refuse(join, "join", "a RIGHT JOIN comes first", "turn it round: b LEFT JOIN a")
-        scope.nullable.add(items[0].alias)
+        before_it = scope.tables[items[0].alias].relation  # of a FULL JOIN, both sides
+        scope.nullable |= {name for name, known in scope.tables.items() if known.relation is before_it}
     conditions: list[Expr] = []
     if using:
         conditions = [_using(scope, join, before, alias, identifier) for identifier in using]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from sqlglot import exp
 
@@ -111,6 +112,8 @@ def assemble(scope: Scope, items: Sequence[Attached], where: Sequence[Expr]) -> 
         pending.remove(item)
     for item in rest:
         assembly.join(item)
+    built = filtered(assembly.built, assembly.loose)
+    check_applied(scope, items, where, built)
     if is_private(assembly.built) and most_rows(assembly.built, scope.context.facts) > MAX_ROWS:
         scope.source.refuse(
             items[-1].node,
@@ -118,7 +121,65 @@ def assemble(scope: Scope, items: Sequence[Attached], where: Sequence[Expr]) -> 
             f"one privacy unit could have over {MAX_ROWS:,} rows after the joins",
             "join on a key that is unique in the public table, or lower rows_per_unit",
         )
-    return filtered(assembly.built, assembly.loose)
+    return built
+
+
+def check_applied(scope: Scope, items: Sequence[Attached], where: Sequence[Expr], built: Relation) -> None:
+    """Refuses a relation in which a condition of FROM or WHERE is not applied, or another is.
+
+    The conditions of a LEFT JOIN stand in that join. All others are required of each row, so it is the same
+    at which INNER JOIN or filter they stand. Raises QueryRejected.
+    """
+    outer = {scope.tables[item.alias].alias: item for item in items if item.kind is JoinKind.LEFT}
+    required = {_unordered(part) for part in where}
+    required |= {
+        _unordered(part) for item in items if item.kind is JoinKind.INNER for part in item.conditions
+    }
+    applied: set[object] = set()
+    rest = built
+    while isinstance(rest, (Join, Filter)):
+        if isinstance(rest, Filter):
+            applied |= set(map(_unordered, _and_parts(rest.predicate)))
+            rest = rest.input
+            continue
+        item = outer.pop(rest.right.alias, None) if rest.kind is JoinKind.LEFT else None
+        if item is None:
+            applied |= _at_join(rest)
+        else:
+            _check_own(scope, rest, item)
+        rest = rest.left
+    if outer or applied != required:
+        _refuse_unapplied(scope, items[-1].node)
+
+
+def _check_own(scope: Scope, join: Relation, item: Attached) -> None:
+    """Refuses a LEFT JOIN on other conditions than its own."""
+    own = set(map(_unordered, item.conditions))
+    if not isinstance(join, Join) or _at_join(join) != own:
+        _refuse_unapplied(scope, item.node)
+
+
+def _at_join(join: Join) -> set[object]:
+    also = () if join.also is None else _and_parts(join.also)
+    return {frozenset(pair) for pair in join.on} | set(map(_unordered, also))
+
+
+def _refuse_unapplied(scope: Scope, node: exp.Expr) -> NoReturn:
+    scope.source.refuse(
+        node, "join", "a condition of this FROM clause could not be applied", "write it in WHERE"
+    )
+
+
+def _and_parts(predicate: Expr) -> tuple[Expr, ...]:
+    """The arguments of an AND, or the predicate itself."""
+    joined = isinstance(predicate, Call) and predicate.function.name == "and"
+    return predicate.arguments if isinstance(predicate, Call) and joined else (predicate,)
+
+
+def _unordered(condition: Expr) -> object:
+    """A condition, but for which side of an equality is written first."""
+    equal = isinstance(condition, Call) and condition.function.name == "eq"
+    return frozenset(condition.arguments) if isinstance(condition, Call) and equal else condition
 
 
 def merging(scope: Scope, before: Sequence[str], alias: str, identifier: exp.Expr) -> tuple[str, str]:
@@ -136,6 +197,7 @@ def left_joined(scope: Scope, left: Relation, item: Attached) -> Relation:
     """The rows of `left`, each with those of the item that its conditions find, or with none."""
     assembly = _Assembly(scope, left, [])
     assembly.join(item)
+    _check_own(scope, assembly.built, item)
     return assembly.built
 
 
@@ -181,8 +243,10 @@ class _Assembly:
         return self.scope.context.facts.multiplicity(join)
 
     def join(self, item: Attached) -> None:
-        """Joins one more source."""
+        """Joins one more source, on its own conditions if rows without a partner are kept, else on all there are."""
         left = item.kind is JoinKind.LEFT
+        if not left:
+            self.loose += [condition for condition in item.conditions if condition not in self.loose]
         pairs = {part: self._pair(part, item) for part in (item.conditions if left else self.loose)}
         on = tuple(pair for pair in pairs.values() if pair is not None)
         others = [condition for condition, pair in pairs.items() if pair is None]

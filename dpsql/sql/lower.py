@@ -16,10 +16,11 @@ from sqlglot import exp
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.analysis.bounds import conditions
+from dpsql.analysis.identity import tells_apart
 from dpsql.analysis.stability import PublicFacts
 from dpsql.catalog import Catalog
 from dpsql.errors import DataError
-from dpsql.plan.expr import Column, Expr, Released
+from dpsql.plan.expr import UNIT_IDENTITY, Expr, Released
 from dpsql.plan.nodes import (
     Aggregation,
     Grouped,
@@ -46,7 +47,7 @@ from dpsql.sql.histograms import histogram
 from dpsql.sql.instead import unsupported
 from dpsql.sql.mean_moment import mean_moment
 from dpsql.sql.modes import mode
-from dpsql.sql.own_unit import check_unit
+from dpsql.sql.own_unit import check_unit, refuse_units
 from dpsql.sql.parse import Statement
 from dpsql.sql.per_unit import Groups, Plain, Selected, derived, distinct_of, rows_of, selected
 from dpsql.sql.public_left_joins import check_rows, shown
@@ -287,14 +288,8 @@ class _Releasing(Grouping):
         """Refuses the unit's id, of which every group would be too small to show, and what is always NULL."""
         if expr.type is Type.NULL:
             self.source.refuse(node, "constant", "NULL is no group key", "leave it out of GROUP BY")
-        if isinstance(expr, Column) and expr.facts.is_unit:
-            self.source.refuse(
-                node,
-                "group_by_unit",
-                f"each group of {expr.name} would hold one privacy unit, and never be released",
-                f"count them: COUNT(DISTINCT {expr.name}); or group by it in a subquery, "
-                "and aggregate its rows: SELECT n, COUNT(*) FROM (SELECT …) GROUP BY n",
-            )
+        if tells_apart(expr, self.input) == UNIT_IDENTITY:
+            refuse_units(self.source, node, expr, self.input)
 
     def aggregate(self, node: exp.AggFunc) -> Expr:
         """An aggregate of the released table, or what is computed of several."""

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 
 from sqlglot import exp
 
+from dpsql.analysis.presence import never_null
 from dpsql.functions import call
 from dpsql.plan.expr import Call, Column, Expr, Literal, columns
 from dpsql.plan.nodes import Matching, Project, Relation, Source, is_private, sources
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
+from dpsql.plan.words import phrase
 from dpsql.sql.derived import facts_of, output_columns, plain
 from dpsql.sql.from_clause import from_clause
 from dpsql.sql.joins import assemble, condition, conditions, conjuncts, same_identity
@@ -77,6 +79,7 @@ def matching(scope: Scope, relation: Relation, node: exp.Expr) -> Matching:
         if anti:
             # NOT IN is true only if no value is equal and none is unknown.
             *others, equal = conjuncts(on)
+            _check_unknown(scope, node, relation, right, others=others, equal=equal)
             on = _all([*others, scope.scalars.call(node, "coalesce", equal, TRUE)])
     return Matching(relation, right, on, anti)
 
@@ -89,10 +92,7 @@ def _check(scope: Scope, node: exp.Expr, relation: Relation, right: Source, on: 
         )
     if not is_private(right):
         return
-    same = any(
-        isinstance(part, Call) and part.function.name == "eq" and _same_unit(part.arguments, right)
-        for part in conjuncts(on)
-    )
+    same = any(isinstance(part, Call) and _is_of_unit(part, right) for part in conjuncts(on))
     if not (is_private(relation) and same):
         scope.source.refuse(
             node,
@@ -102,6 +102,35 @@ def _check(scope: Scope, node: exp.Expr, relation: Relation, right: Source, on: 
             if is_private(relation)
             else "join them, so that each row is somebody's, and count each key once: COUNT(DISTINCT key)",
         )
+
+
+def _check_unknown(
+    scope: Scope, node: exp.Expr, relation: Relation, right: Source, *, others: Sequence[Expr], equal: Expr
+) -> None:
+    """Refuses NOT IN over private rows where NULL would be compared with the rows of all units.
+
+    A value other than NULL is only equal to values of its own unit; but `NULL NOT IN S` is true if nobody has a
+    value in S, and `x NOT IN S` never is if anybody has NULL there.
+    """
+    if not is_private(right) or not isinstance(equal, Call):
+        return
+    if any(isinstance(part, Call) and _is_of_unit(part, right) for part in others):
+        return
+    for side in equal.arguments:
+        inside = any(column.source == right.alias for column in columns(side))
+        if not never_null(side, right if inside else relation):
+            scope.source.refuse(
+                node,
+                "private_join",
+                f"{'a value of the subquery' if inside else phrase(side)} could be NULL, "
+                "and whether NOT IN is true then depends on the rows of other privacy units",
+                "leave NULL out: WHERE x IS NOT NULL, in the query and in the subquery; "
+                "or write NOT EXISTS (SELECT … WHERE inner.unit = outer.unit AND …)",
+            )
+
+
+def _is_of_unit(part: Call, right: Source) -> bool:
+    return part.function.name == "eq" and _same_unit(part.arguments, right)
 
 
 def _same_unit(arguments: Sequence[Expr], right: Source) -> bool:

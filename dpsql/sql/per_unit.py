@@ -10,6 +10,7 @@ from sqlglot import exp
 from dpsql.aggregates.within import WITHIN
 from dpsql.analysis.analyse import MAX_MAGNITUDE
 from dpsql.analysis.bounds import conditions, interval
+from dpsql.analysis.identity import identity
 from dpsql.analysis.stability import most_rows
 from dpsql.plan.expr import Column, Expr, Facts, Order, windowed
 from dpsql.plan.interval import ANYWHERE
@@ -23,6 +24,7 @@ from dpsql.sql.grouping import MAX_OUTPUTS, Grouping, aggregates
 from dpsql.sql.instead import unsupported
 from dpsql.sql.joins import filtered
 from dpsql.sql.matching import apart
+from dpsql.sql.own_unit import check_groups
 from dpsql.sql.quantiles import RANKED
 from dpsql.sql.scalars import Scalars
 from dpsql.sql.scope import Scope
@@ -93,6 +95,7 @@ def selected(
         items = grouping.items()
         grouping.group(items)
         if is_private(relation) and not any(identifies(key, relation) for key in grouping.keys):
+            check_groups(scope.source, node.args.get("group") or node, grouping.keys, relation)
             return release()
         outputs = [Output(*pair) for pair in grouping.outputs(items)]
         having, qualify = grouping.having(), grouping.qualify()
@@ -135,7 +138,7 @@ def derived(scope: Scope, node: exp.Select, chosen: Selected, alias: str) -> Sou
         return answer(chosen.post(), alias)
     table = chosen.source(alias)
     if private and table.distinct:
-        check_identified(scope.context, node, table.columns)
+        check_identified(scope.context, node, table)
     return table
 
 
@@ -178,7 +181,7 @@ class Plain(Grouping):
 
 def identifies(key: Expr, relation: Relation) -> bool:
     """Whether rows of `relation` with equal keys have one unit."""
-    return facts_of(key, relation).identity is not None
+    return identity(key, relation) is not None
 
 
 @dataclass(slots=True)

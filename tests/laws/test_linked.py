@@ -57,7 +57,7 @@ MATCHED = (
     f"{TOTALS} people WHERE EXISTS (SELECT 1 FROM visits JOIN items ON vid = visit WHERE person = id AND a > n) GROUP BY k",
     "SELECT COUNT(*), SUM(c) FROM visits WHERE NOT EXISTS (SELECT 1 FROM items WHERE visit = vid)",
     "SELECT COUNT(*), SUM(c) FROM visits WHERE vid IN (SELECT visit FROM items WHERE iid IN (SELECT item FROM parts))",
-    "SELECT COUNT(*), SUM(a) FROM items WHERE visit NOT IN (SELECT vid FROM visits WHERE c > a)",
+    "SELECT COUNT(*), SUM(a) FROM items WHERE visit NOT IN (SELECT vid FROM visits WHERE c > a AND vid IS NOT NULL)",
     f"{TOTALS} people WHERE EXISTS (SELECT 1 FROM people q WHERE q.id = people.id AND q.x > people.x) GROUP BY k",
     f"{TOTALS} people WHERE x NOT IN (SELECT w FROM p WHERE p.k = people.k) GROUP BY k",
     f"{TOTALS} people WHERE EXISTS (SELECT 1 FROM p WHERE w > x AND q <> n) GROUP BY k",

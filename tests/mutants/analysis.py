@@ -35,8 +35,8 @@ FAULTS = (
     Fault(
         "fanout-forgotten",
         "analysis/stability.py",
-        "left if is_answered(join.right) else left * max(1, facts.multiplicity(join))",
-        "left",
+        "return 1 if is_answered(join.right) else self.facts.multiplicity(join)",
+        "return 1",
         "a public table that repeats rows does not raise the bound",
         "tests/analysis/test_stability.py::test_bounds",
     ),

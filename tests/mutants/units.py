@@ -93,8 +93,8 @@ FAULTS = (
     Fault(
         "distinct-rows-of-nobody",
         "sql/derived.py",
-        "if not any(column.facts.identity is not None for column in columns):",
-        "if not columns:",
+        "if not any(identity(column, source) is not None for column in source.columns):",
+        "if not source.columns:",
         "distinct rows of all people together are no one's",
         _MIXED,
     ),
