@@ -110,7 +110,8 @@ def _domains(
     for index, key in enumerate(release.keys):
         values = domains.domain(key.expr, known, listed)
         if values is None and every is not None and not tied(release, index):
-            values, most = looked_up_values(key.expr, release.input, facts), domains.MAX_DERIVED
+            values = looked_up_values(key.expr, release.input, facts, all_rows=release.all_public_rows)
+            most = domains.MAX_DERIVED
         found.append(values)
         if values is None or every is None or prod(map(len, every)) * len(values) > most:
             every = None

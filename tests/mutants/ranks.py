@@ -62,6 +62,22 @@ FAULTS = (
         "tests/sql/test_interval_ends.py::test_ends_of_values_in_order_are_chosen_beside_them",
     ),
     Fault(
+        "keys-that-no-row-can-have",
+        "analysis/public.py",
+        "    if not all_rows:\n",
+        "    if all_rows is None:\n",
+        "the best group may be one whose rows nobody can be joined to",
+        "tests/analysis/test_public.py::test_the_best_group_is_one_that_a_row_can_be_in",
+    ),
+    Fault(
+        "public-rows-without-private-ones-left-out",
+        "sql/public_left_joins.py",
+        "release = replace(release, all_public_rows=True)",
+        "release = replace(release, all_public_rows=False)",
+        "of a public LEFT JOIN, groups are missing that no private row can be joined to",
+        "tests/laws/test_public_left_joins.py",
+    ),
+    Fault(
         "verification-takes-ends-for-bounds",
         "analysis/verify.py",
         "if part.public:",
