@@ -143,7 +143,8 @@ def _range(part: Ranked, analysis: Analysis) -> Fraction:
     if part.public:
         return Fraction(0)
     moves = {0}
-    for count in (0, part.shift, 2 * part.shift + 1):
+    # What is moved inside changes its growth twice, ten times as many rows apart: powers of two are on all its pieces.
+    for count in (0, *(2**power + odd for power in range(100) for odd in (0, 1))):
         grown = part.offset(count + 1) - part.offset(count)
         moves |= {part.whole - grown, grown - part.whole, grown, -grown}
     times = analysis.bound.rows * (2 if analysis.replace else 1)
