@@ -42,7 +42,7 @@ from dpsql.plan.steps import needs
 from dpsql.plan.types import Type
 
 _LISTED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DOUBLE})
-"""Types whose values the engine and Python show in one way, but for what `_grouped` says."""
+"""Types whose values the engine and Python show in one way, but for what `grouped` says."""
 
 _COMPARED = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "in"})
 """Conditions that are true of no NULL on either side."""
@@ -72,12 +72,12 @@ def looked_up_values(
     found = [value for (value,) in facts.rows(query)]
     if len(found) > MAX_DERIVED:
         return None
-    values = {_grouped(value) for value in found}
+    values = {grouped(value) for value in found}
     known = sorted(value for value in values if value is not None)
     return (*known, None) if None in values else tuple(known)
 
 
-def _grouped(value: Any) -> Any:
+def grouped(value: Any) -> Any:
     """A value as the key of its group: -0.0 is 0.0, and NaN NULL."""
     if not isinstance(value, float):
         return value

@@ -16,8 +16,8 @@ FAULTS = (
     Fault(
         "range-of-one-side",
         "analysis/ranks.py",
-        "return 2 * max(share, whole - share)",
-        "return max(share, whole - share)",
+        "return 2 * (_whole(rank) - _least_growth(rank))",
+        "return _whole(rank) - _least_growth(rank)",
         "points on both sides of a rank are taken to move the same way",
         "tests/analysis/test_ranks.py::test_one_row_moves_penalties_apart_as_derived",
     ),
@@ -108,6 +108,22 @@ FAULTS = (
         "release = replace(release, all_public_rows=False)",
         "of a public LEFT JOIN, groups are missing that no private row can be joined to",
         "tests/laws/test_public_left_joins.py::test_so_are_more_groups_than_are_looked_up",
+    ),
+    Fault(
+        "products-of-independent-factors",
+        "analysis/analyse.py",
+        "domains.domain(key.expr, known, listed, images)",
+        "domains.domain(key.expr, known, listed)",
+        "a computed key has groups that no row can be in",
+        "tests/laws/test_images.py::test_domains_are_images",
+    ),
+    Fault(
+        "images-without-missing-rows",
+        "analysis/images.py",
+        "return values if values is None or not outer or None in values else (*values, None)",
+        "return values",
+        "of a LEFT JOIN the group of what is not found is missing",
+        "tests/laws/test_images.py::test_domains_are_images",
     ),
     Fault(
         "verification-takes-ends-for-bounds",
