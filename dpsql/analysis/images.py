@@ -19,11 +19,15 @@ from dpsql.analysis.public import grouped
 from dpsql.analysis.stability import PublicFacts
 from dpsql.plan.expr import Call, Column, Expr, Released, Scalar, columns, substituted, walk
 from dpsql.plan.nodes import Grouped, Output, Post, Project, Relation, Values, optional, sources
+from dpsql.plan.types import Value
 
 MAX_COMBINATIONS = 10_000
 """Most combinations of values of columns for which an expression is computed."""
 
 _BOX = "#box"
+_REMEMBERED = 200
+_computed: dict[tuple[Expr, tuple[tuple[Value, ...], ...]], Domain | None] = {}
+"""Images of constants, which are the same on every database: computed once, up to `_REMEMBERED` of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,16 @@ class Images:
             for place, column in enumerate(read)
         )
         computed = substituted(expr, dict(zip(read, named, strict=True)))
-        query = Post(Values(rows, _BOX, named), (Output("k", computed),), limit=MAX_DERIVED + 1, distinct=True)
+        asked = (computed, rows)
+        if asked not in _computed:
+            if len(_computed) >= _REMEMBERED:
+                _computed.clear()
+            _computed[asked] = self._image(computed, Values(rows, _BOX, named))
+        return _computed[asked]
+
+    def _image(self, computed: Expr, box: Values) -> Domain | None:
+        """The values of an expression over constant rows; None for too many."""
+        query = Post(box, (Output("k", computed),), limit=MAX_DERIVED + 1, distinct=True)
         found = [value for (value,) in self.facts.rows(query)]
         if len(found) > MAX_DERIVED:
             return None

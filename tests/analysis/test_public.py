@@ -194,7 +194,9 @@ def test_the_best_group_is_one_that_a_row_can_be_in() -> None:
     sql = "SELECT name FROM sales JOIN partners ON {} = pid GROUP BY name ORDER BY COUNT(*) LIMIT 1"
     with study(5) as con:
         for ours, reached in (("item", {"one", "five"}), ("stock", {"one"})):
-            assert {con.query(sql.format(ours), epsilon=1, replay=False).rows[0][0] for _ in range(8)} <= reached
+            assert {
+                con.query(sql.format(ours), epsilon=1, replay=False).rows[0][0] for _ in range(8)
+            } <= reached
             (release,) = prepare(con, sql.format(ours)).releases
             assert release.plan.best is not None
             assert release.plan.analysis.domains is not None

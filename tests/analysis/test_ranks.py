@@ -132,7 +132,9 @@ def test_an_empty_side_is_never_chosen(
     seen = chosen.regions(window(held))
     least = min(penalty for _, _, penalty in seen)
     weights = [(start, size * math.exp(-float(rate) * (penalty - least))) for start, size, penalty in seen]
-    beyond = sum(weight for start, weight in weights if (start < held[0] if rank < 1 / 2 else start > held[-1]))
+    beyond = sum(
+        weight for start, weight in weights if (start < held[0] if rank < 1 / 2 else start > held[-1])
+    )
     if chosen.whole * len(held) >= 2 * chosen.shift:
         assert least == 0
         assert beyond <= math.exp(-6) * sum(weight for _, weight in weights)

@@ -82,7 +82,9 @@ def test_gaussian_thresholds_take_no_more_delta_than_the_noise_loses() -> None:
     noises = [block for block in plan.blocks if isinstance(block.mechanism, DiscreteGaussian)]
     assert noises
     assert plan.selection is not None
-    assert all(4 * plan.selection.delta <= block.mechanism.rho(block.sensitivity.l2_squared) for block in noises)
+    assert all(
+        4 * plan.selection.delta <= block.mechanism.rho(block.sensitivity.l2_squared) for block in noises
+    )
     assert plan.selection.delta < epsilon**2
 
 
@@ -119,7 +121,9 @@ def test_a_threshold_is_as_private_as_its_noise_but_for_delta(
     hidden = np.abs(np.log(more[more > 1e-9] / less[more > 1e-9]))
     if isinstance(noise, Geometric):
         assert hidden.max() <= 1 / float(noise.scale) + 1e-6
-    epsilon = 2 / float(noise.scale) if isinstance(noise, Geometric) else 2 * float(noise.rho(Fraction(2))) ** 0.5
+    epsilon = (
+        2 / float(noise.scale) if isinstance(noise, Geometric) else 2 * float(noise.rho(Fraction(2))) ** 0.5
+    )
     without, present = np.outer(shown(0), less), np.outer(lone, more)
     # Half a δ is what the lone group may take; Gaussian noise of two groups has a profile of its own besides.
     slack = 0.0 if isinstance(noise, Geometric) else float(Fraction(1, 20))

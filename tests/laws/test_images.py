@@ -53,9 +53,9 @@ def full() -> Iterator[tuple[dpsql.Connection, duckdb.DuckDBPyConnection]]:
     database = duckdb.connect()
     database.execute("CREATE TABLE t (id BIGINT, n INTEGER, m INTEGER, k VARCHAR, p VARCHAR, d DATE)")
     days = [DAYS + dt.timedelta(days=day) for day in range(366)]
-    rows = [
-        (*values, days[0]) for values in itertools.product(SMALL, (0, 1, 2, None), FLAGS, ("x", "y"))
-    ] + [(n, 0, "a", "x", day) for day in days for n in SMALL]
+    rows = [(*values, days[0]) for values in itertools.product(SMALL, (0, 1, 2, None), FLAGS, ("x", "y"))] + [
+        (n, 0, "a", "x", day) for day in days for n in SMALL
+    ]
     database.executemany(
         "INSERT INTO t VALUES (?, ?, ?, ?, ?, ?)", [(number, *row) for number, row in enumerate(rows)]
     )
@@ -84,9 +84,11 @@ def test_domains_are_images(full: tuple[dpsql.Connection, duckdb.DuckDBPyConnect
 
 
 @pytest.mark.parametrize(
-    ("column", "known"), [("wide", False), ("free", False), ("wide % 7", True)], ids=["many", "unbounded", "few results"]
+    ("column", "known"),
+    [("wide", False), ("free", False), ("wide % 7", True)],
+    ids=["many", "unbounded", "few results"],
 )
-def test_many_values_are_not_computed(column: str, known: bool) -> None:  # noqa: FBT001  (a table of cases)
+def test_many_values_are_not_computed(column: str, known: bool) -> None:
     """Beyond ten thousand values a domain is what follows from intervals, as before, or none."""
     columns = {"wide": {"type": "integer", "bounds": [0, 10**6]}, "free": {"type": "integer"}}
     rules = {

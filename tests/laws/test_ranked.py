@@ -111,15 +111,22 @@ def test_values_near_the_ends_stay_among_the_rows(asked: str, sign: int, epsilon
     world.hold([DEFAULT._replace(x=0.5 + number % 49) for number in range(900)])
     (release,) = asked_of(world, f"SELECT {asked} FROM t", Fraction(epsilon)).releases
     (ranked,) = release.plan.ranked
-    (group,) = _groups(release.plan, release.statement, world.engine.backend.run(release.statement.sql).reveal())
+    (group,) = _groups(
+        release.plan, release.statement, world.engine.backend.run(release.statement.sql).reveal()
+    )
     (window,) = group.windows
     regions = ranked.regions(window)
     least = min(penalty for _, _, penalty in regions)
     weights = [
-        (sign * float(start * ranked.lattice.step), size * math.exp(-float(ranked.mechanism.rate) * (penalty - least)))
+        (
+            sign * float(start * ranked.lattice.step),
+            size * math.exp(-float(ranked.mechanism.rate) * (penalty - least)),
+        )
         for start, size, penalty in regions
     ]
-    assert sum(weight for value, weight in weights if value > 48.51) <= 0.01 * sum(weight for _, weight in weights)
+    assert sum(weight for value, weight in weights if value > 48.51) <= 0.01 * sum(
+        weight for _, weight in weights
+    )
 
 
 def test_of_too_many_rows_those_count_that_are_spread_evenly() -> None:
