@@ -68,6 +68,17 @@ def test_numbers_of_one_unit_are_duckdbs(
     assert connection.query(sql).rows == tuple(plain.execute(sql).fetchall())
 
 
+@pytest.mark.parametrize("sql", ["LOG(n - 4)", "LN(n - 4)"])
+def test_logarithms_of_less_than_zero_are_null_in_spark(
+    both: tuple[dpsql.Connection, duckdb.DuckDBPyConnection], sql: str
+) -> None:
+    """Where DuckDB has a number that is none, which is no NULL."""
+    connection, plain = both
+    query = f"SELECT COUNT(*) FROM t WHERE {sql} IS NULL"
+    expected = plain.execute("SELECT COUNT(*) FROM t WHERE n IS NULL OR n <= 4").fetchall()
+    assert connection.query(query, dialect="spark").rows == tuple(expected)
+
+
 @pytest.mark.parametrize("bound", [1e-200, 1e-5, 1.0, 1000.0, 1e17, 1e150], ids=str)
 @pytest.mark.parametrize("function", ["sum", "avg"])
 def test_sums_are_exact_of_one_value_and_the_same_in_any_order(function: str, bound: float) -> None:
