@@ -19,7 +19,7 @@ from dpsql.analysis.public import grouped
 from dpsql.analysis.stability import PublicFacts
 from dpsql.plan.expr import Call, Column, Expr, Released, Scalar, columns, substituted, walk
 from dpsql.plan.nodes import Grouped, Output, Post, Project, Relation, Values, optional, sources
-from dpsql.plan.types import Value
+from dpsql.plan.types import Type, Value
 
 MAX_COMBINATIONS = 10_000
 """Most combinations of values of columns for which an expression is computed."""
@@ -45,7 +45,7 @@ class Images:
         read = tuple(sorted(dict.fromkeys(columns(expr)), key=str))
         if not isinstance(expr, Call) or not read:
             return None
-        if any(isinstance(part, (Released, Scalar)) for part in walk(expr)) or _elsewhere(expr, known):
+        if not all(map(_alike, walk(expr))) or _elsewhere(expr, known):
             return None
         given = []
         for column in read:
@@ -96,6 +96,14 @@ class Images:
         # Where a LEFT JOIN finds no row there is NULL.
         outer = column.source in optional(self.relation)
         return values if values is None or not outer or None in values else (*values, None)
+
+
+def _alike(part: Expr) -> bool:
+    """Whether a part of an expression is computed of constants as it is of rows.
+
+    Texts are not: rows are read without the collation of the database, under which constants are compared.
+    """
+    return part.type is not Type.VARCHAR and not isinstance(part, (Released, Scalar))
 
 
 def _elsewhere(expr: Expr, known: Known) -> bool:
