@@ -10,6 +10,7 @@ from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis import domains
 from dpsql.analysis.bounds import Known, conditions, interval
 from dpsql.analysis.domains import Domain
+from dpsql.analysis.images import Images
 from dpsql.analysis.lattice import BITS, Lattice
 from dpsql.analysis.public import looked_up_interval, looked_up_values, tied
 from dpsql.analysis.stability import Bound, PublicFacts, bound
@@ -105,12 +106,14 @@ def _domains(
 ) -> tuple[list[Domain | None], tuple[Domain, ...] | None]:
     """The values of each key, None where they are not known; and all of them, if every combination can be released."""
     listed, most = domains.listed(release.input), domains.MAX_GROUPS
+    images = Images(facts, release.input)
     found: list[Domain | None] = []
     every: tuple[Domain, ...] | None = ()
     for index, key in enumerate(release.keys):
-        values = domains.domain(key.expr, known, listed)
+        values = domains.domain(key.expr, known, listed, images)
         if values is None and every is not None and not tied(release, index):
-            values, most = looked_up_values(key.expr, release.input, facts), domains.MAX_DERIVED
+            values = looked_up_values(key.expr, release.input, facts, all_rows=release.all_public_rows)
+            most = domains.MAX_DERIVED
         found.append(values)
         if values is None or every is None or prod(map(len, every)) * len(values) > most:
             every = None

@@ -284,17 +284,26 @@ def _with_selection(
 ) -> Measured:
     """Adds the threshold that keeps keys of a lone unit back.
 
-    Claim: a group that one unit alone brings to `min_frequency` units is shown with probability at
-    most δ/G, so any of the at most G groups of that unit with probability at most δ.
-    Why: below `min_frequency` units a group is never shown, and at exactly as many its noise must make
-    up the rest of the threshold; a union bound over the groups does the rest. What is shown besides
-    is as close as the noise makes it, given that δ is far below the loss of the counts themselves. Where
-    the groups of a unit are clamped, G is what was chosen: in a group beyond those it is no unit at all.
-    Source: Korolova, Kenthapadi, Mishra, Ntoulas 2009, section 4; Desfontaines et al. 2022, section 5.
+    Claim: what is released is as private as the noise and the choices alone, but for δ: of two neighbours,
+    each shows what it does, except with probability δ at most, by laws as close as those of the noise.
+    Why: take the groups that a unit brings to just `min_frequency` units. Without it they have fewer and are never
+    shown; with it, each is shown with probability δ/G at most, since its noise must make up the rest of the
+    threshold, and there are at most G of them. Given that none of them is shown, which has probability 1-δ or
+    more, nothing of them is released on either side; noise is drawn for each group apart, so that of the others is as
+    it was, and what they show follows from it. That is approximate concentrated (or pure, or Gaussian)
+    privacy with this δ, exactly and for any δ and any loss; and where P ≤ e^ε Q/(1-δ), as it is then one way, also
+    P ≤ e^ε Q + δ. Where a unit takes another's place, each side has such groups of its own, and both events
+    have probability 1-δ or more. Where the groups of a unit are clamped, G is what was chosen: in a group beyond
+    those it is no unit at all.
+    The δ is at most a quarter of the loss of a block besides, in the currency of its noise: no more for the keys
+    than for the counts. Nothing above rests on it.
+    Source: Korolova, Kenthapadi, Mishra, Ntoulas 2009, section 4; Desfontaines et al. 2022, section 5; Bun, Steinke
+    2016, section 8 (approximate zCDP).
     """
     analysis = plan.analysis
     parts = len(plan.blocks) + len(plan.ranked)
-    delta = min(delta, epsilon / parts / 4, Fraction(1, 4)) if parts else delta
+    if parts:
+        delta = min(delta, _counts_loss(plan, epsilon / parts) / 4, Fraction(1, 4))
     if not analysis.selects or plan.event is None:
         return replace(plan, candidates=candidates)
     index, weights = plan.source(_selecting(analysis))
@@ -305,3 +314,16 @@ def _with_selection(
     noise = plan.event.events if isinstance(plan.event, Composed) else (plan.event,)
     event = Composed((*noise, Selection(delta)))
     return replace(plan, selection=chosen, event=event, candidates=candidates)
+
+
+def _counts_loss(plan: Measured, epsilon: Fraction) -> Fraction:
+    """The least loss of a block in the currency of its noise: ρ of Gaussian noise, `epsilon` of any other.
+
+    A choice of one of its clamps spends a part of both, which is not told apart here.
+    """
+    gaussian = (
+        block.mechanism.rho(block.sensitivity.l2_squared)
+        for block in plan.blocks
+        if isinstance(block.mechanism, DiscreteGaussian)
+    )
+    return min([epsilon, *gaussian])

@@ -16,10 +16,12 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import reduce
+from typing import Protocol
 
 from dpsql.analysis.bounds import Known, interval
 from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal
+from dpsql.plan.interval import position
 from dpsql.plan.nodes import Filter, Join, Matching, Relation
 from dpsql.plan.types import Type, Value
 
@@ -41,11 +43,43 @@ _PRESENT = frozenset({Type.VARCHAR, Type.INTEGER, Type.BOOLEAN})
 """Types of which no value but NULL has the key NULL: NaN has, and a day that is in no calendar."""
 
 
-def domain(expr: Expr, known: Known, stated: Listed | None = None) -> Domain | None:
+class Image(Protocol):
+    """What computes an expression for all values of the columns that it reads."""
+
+    def of(self, expr: Expr, known: Known) -> Domain | None:
+        """Every value of `expr`, NULL last if it can be NULL; None where it cannot be computed."""
+        ...
+
+
+def domain(
+    expr: Expr, known: Known, stated: Listed | None = None, image: Image | None = None
+) -> Domain | None:
     """Every value that `expr` can take, NULL last if it can be NULL; None if that is not public.
 
-    `known` and `stated` are what conditions say of it.
+    `known` and `stated` are what conditions say of it. With an `image` they are those that it has of some values of
+    its columns; else some may be values that it has of none.
     """
+    values = _derived(expr, known, stated)
+    computed = None if image is None else image.of(expr, known)
+    if computed is None:
+        return values
+    if values is not None:
+        return tuple(value for value in values if value in computed)
+    there = narrowed(computed, expr, known)
+    return tuple(value for value in there if value is not None) if expr in (stated or {}) else there
+
+
+def narrowed(values: Domain, expr: Expr, known: Known) -> Domain:
+    """Those of an expression's values, and NULL, that conditions leave."""
+    around = known.get(expr)
+    if around is None:
+        return values
+    places = ((value, position(value)) for value in values)
+    return tuple(value for value, place in places if place is None or around.contains(place))
+
+
+def _derived(expr: Expr, known: Known, stated: Listed | None) -> Domain | None:
+    """The values of an expression, from what its parts can be."""
     values = _values(expr, known)
     stated = stated or {}
     named = stated.get(expr)
@@ -178,7 +212,9 @@ def _chosen(expr: Call, known: Known) -> Domain | None:
         branches, otherwise = case_branches(expr.arguments)
         options = [*(value for _, value in branches), otherwise]
     elif expr.function.name == "coalesce" or _dated(expr):
-        options = list(expr.arguments)
+        # What comes after a value that is always there is never taken.
+        there = [not nullable(argument) for argument in expr.arguments]
+        options = list(expr.arguments[: there.index(True) + 1 if True in there else None])
     else:
         return None
     domains = [domain(option, known) for option in options if option.type is not Type.NULL]

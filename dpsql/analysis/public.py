@@ -1,9 +1,11 @@
 """What public tables tell of a release: the values of its keys, and bounds of what it adds up.
 
-Claim: a key over public columns takes the values that are looked up and no others; a value over public
-columns lies within the bounds that are looked up. Both are the same on neighbouring databases.
+Claim: a key over public columns takes the values that are looked up and no others, and each of them for some row that
+the policy allows, as far as is known; a value over public columns lies within the bounds that are looked up. Both are the
+same on neighbouring databases.
 Why: a joined row holds a row of the public table, for which the conditions between public tables and
-on them hold too; nothing private is read, and public tables are the same on both.
+on them hold too, and whatever conditions with private columns say of the public side alone: that it is not NULL, and
+within what the private side can be. Nothing private is read, and public tables are the same on both.
 Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
 """
 
@@ -11,12 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import Any
 
-from dpsql.analysis.bounds import conditions, conjuncts, interval
-from dpsql.analysis.domains import MAX_DERIVED, Domain
+from dpsql.analysis.bounds import conditions, conjuncts, interval, narrow
+from dpsql.analysis.domains import EXACT, MAX_DERIVED, Domain, domain, listed
 from dpsql.analysis.stability import PublicFacts
-from dpsql.plan.expr import Column, Expr, Order, Released, Scalar, columns, substituted, walk
+from dpsql.functions import call
+from dpsql.plan.expr import Call, Column, Expr, Literal, Order, Released, Scalar, columns, substituted, walk
 from dpsql.plan.interval import Interval, position
 from dpsql.plan.nodes import (
     Filter,
@@ -38,11 +42,19 @@ from dpsql.plan.steps import needs
 from dpsql.plan.types import Type
 
 _LISTED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DOUBLE})
-"""Types whose values the engine and Python show in one way, but for what `_grouped` says."""
+"""Types whose values the engine and Python show in one way, but for what `grouped` says."""
+
+_COMPARED = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "in"})
+"""Conditions that are true of no NULL on either side."""
 
 
-def looked_up_values(expr: Expr, relation: Relation, facts: PublicFacts) -> Domain | None:
-    """Every value of a key over public columns, NULL last; None where it is over others, or there are too many."""
+def looked_up_values(
+    expr: Expr, relation: Relation, facts: PublicFacts, *, all_rows: bool = False
+) -> Domain | None:
+    """Every value of a key over public columns, NULL last; None where it is over others, or there are too many.
+
+    Of the rows that private ones can be joined to, or of `all_rows`.
+    """
     traced = _traced(expr, relation)
     if traced is None:
         return None
@@ -53,16 +65,19 @@ def looked_up_values(expr: Expr, relation: Relation, facts: PublicFacts) -> Doma
     rows = _public_part(relation, {column.source for column in columns(expr)})
     if rows is None:
         return None
+    if not all_rows:
+        for condition in _of_partners(relation, {source.alias for source in sources(rows)}):
+            rows = Filter(rows, condition)
     query = Post(rows, (Output("k", expr),), limit=MAX_DERIVED + 1, distinct=True)
     found = [value for (value,) in facts.rows(query)]
     if len(found) > MAX_DERIVED:
         return None
-    values = {_grouped(value) for value in found}
+    values = {grouped(value) for value in found}
     known = sorted(value for value in values if value is not None)
     return (*known, None) if None in values else tuple(known)
 
 
-def _grouped(value: Any) -> Any:
+def grouped(value: Any) -> Any:
     """A value as the key of its group: -0.0 is 0.0, and NaN NULL."""
     if not isinstance(value, float):
         return value
@@ -186,6 +201,46 @@ def _public_part(relation: Relation, wanted: set[str]) -> Relation | None:
         if part is not None and _aliases(condition) <= placed and _settled(condition):
             part = Filter(part, condition)
     return part
+
+
+def _of_partners(relation: Relation, public: set[str]) -> Iterator[Expr]:
+    """What conditions between private and public columns say of the public ones alone, whatever the private ones hold."""
+    known, stated = conditions(relation), listed(relation)
+
+    def reached(expr: Expr, around: Interval) -> Iterator[Expr]:
+        if not any(columns(expr)) or not _aliases(expr) <= public:
+            return
+        yield from _called("not", call("is_null", expr))
+        for comparison, end in (("ge", around.low), ("le", around.high)):
+            if end is not None and expr.type.numeric and abs(end) <= EXACT:
+                yield from _called(comparison, expr, _outward(expr.type, end, up=comparison == "le"))
+
+    for ours, theirs in _pairs(relation):
+        yield from reached(theirs, interval(ours, known) if ours.type is theirs.type else Interval())
+        values = domain(ours, known, stated) if ours.type is theirs.type and theirs.source in public else None
+        if values and len(values) <= MAX_DERIVED and theirs.type in (Type.INTEGER, Type.VARCHAR):
+            there = [Literal(value, theirs.type) for value in values if value is not None]
+            yield from _called("in", theirs, *there)
+    for condition in _conditions(relation):
+        if isinstance(condition, Call) and condition.function.name in _COMPARED:
+            told = narrow(condition)
+            for side in condition.arguments:
+                yield from reached(side, told.get(side, Interval()))
+
+
+def _called(name: str, *arguments: Expr | None) -> Iterator[Expr]:
+    """The condition, where its arguments are there and it takes them."""
+    given = [argument for argument in arguments if argument is not None]
+    found = call(name, *given) if len(given) == len(arguments) and len(given) > (name == "in") else None
+    if found is not None:
+        yield found
+
+
+def _outward(kind: Type, end: Fraction, *, up: bool) -> Literal:
+    """An end of an interval as a constant that is no nearer than the end itself."""
+    if kind is Type.INTEGER:
+        return Literal(math.ceil(end) if up else math.floor(end), kind)
+    return Literal(math.nextafter(float(end), math.inf if up else -math.inf), kind)
 
 
 def _aliases(*exprs: Expr) -> set[str]:

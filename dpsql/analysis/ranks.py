@@ -17,8 +17,10 @@ _FAR = 10**30
 """No table has so many rows."""
 _ENDS = 8
 """The least and the greatest value are told from those inside by eighths of a row."""
-_INSIDE = 12
-"""Points outside all values weigh e^-12 of those that have as many beyond them as they should."""
+_TAIL = Fraction(1, 10)
+"""Ranks as near as that to 0 or 1 are moved inside where few rows lie beyond them; it costs 6% of the noise at most."""
+_OUTSIDE = 6
+"""A point outside all values is chosen with probability e^-6 at most, but for few rows: by what `shift` is."""
 _MISSED = 4
 """An end of an interval is on the wrong side of its value with probability e^-4 at most, which is below 2.5%."""
 
@@ -55,24 +57,22 @@ class Ranked:
 
     Of n values, with b below a point and h at it, the penalty of the point is how far offset(n) is from the
     interval [whole·b, whole·(b+h)], or `far` where that is less. For a rank p/m, whole is m and offset(n) is
-    p·n. The least and the greatest value have whole 8 and an offset min(`shift`, n) inside the end: all
-    points outside the values have no value beyond them, and would be as good as the value itself. So many
-    values further in, few by the measure of the noise, none is.
+    p·n. That of a rank near 0 or 1, least and greatest value among them, is further inside, as `shift` says: all points
+    outside the values have none beyond them, and would be as good as the value itself, or hardly worse.
 
     An `end`, -1 or 1, of an interval for that point is asked for by an offset that is `reach` steps lower or higher;
     the least, or the greatest, point of the lattice counts as if any number of values lay beyond it there.
 
     Claim: one more row moves the penalties of any two points apart by at most `step_range`.
-    Why: offset(n) moves by p, an end of the interval by m or not at all; so the distances to both ends move
-    by at most the larger of p and m-p, up or down, and with them what is the largest of the two and zero.
-    For the least and the greatest value p is 7 or 8, and 0 or 1, of 8. Taking the lesser with `far`, or one of the two
-    distances for zero at a point, moves nothing further apart.
+    Why: offset(n) moves by `least_growth` to whole less that, an end of the interval by whole or not at all; so the
+    distances to both ends move by at most whole less that, up or down, and with them what is the largest of the two
+    and zero. Taking the lesser with `far`, or one of the two distances for zero at a point, moves nothing further apart.
     Source: Smith 2011, "Privacy-preserving statistical estimation with optimal convergence rates",
     Algorithm 2; Dong, Durfee, Rogers 2020, "Optimal differential privacy composition for exponential
     mechanisms", section 3 (range).
 
     >>> Ranked.step_range(Fraction(1, 2)), Ranked.step_range(Fraction(9, 10)), Ranked.step_range(Fraction(1))
-    (2, 18, 16)
+    (2, 38, 16)
     """
 
     measure: int
@@ -84,9 +84,7 @@ class Ranked:
     @staticmethod
     def step_range(rank: Fraction) -> int:
         """How far one row moves the penalties of two points apart at most."""
-        whole = _whole(rank)
-        share = int(rank * whole)
-        return 2 * max(share, whole - share)
+        return 2 * (_whole(rank) - _least_growth(rank))
 
     @property
     def public(self) -> bool:
@@ -104,9 +102,27 @@ class Ranked:
         return int(self.rank * self.whole)
 
     @property
+    def near(self) -> int:
+        """The steps of penalty to a row that lie between the rank and the end of the values that is nearer."""
+        return min(self.share, self.whole - self.share)
+
+    @property
+    def least_growth(self) -> int:
+        """The steps by which one more row moves the best point, from either end of the values, at least."""
+        return _least_growth(self.rank)
+
+    @property
     def shift(self) -> int:
-        """How far inside an end the point is that is asked for at most, in steps of penalty."""
-        return math.ceil(_INSIDE / self.mechanism.rate) if self.rank in (0, 1) and not self.end else 0
+        """How far inside the nearer end of the values the best point lies, where that has few values beyond, in steps of penalty.
+
+        Claim: of enough values, a point beyond that end of all of them is chosen with probability e^-6 at most.
+        Why: some value's point has no penalty, as the offset is among the values, and each of the w points beyond has a
+        penalty of `shift` or more: for a rate r, w e^(-r shift) is at most e^-6. The width of the lattice and the
+        rate are public. Of so few values that half of them are less than the shift, the best point is their middle, which
+        is farthest from both ends.
+        Source: McSherry, Talwar 2007, Theorem 7.
+        """
+        return self._steps(_OUTSIDE) if _tail(self.rank) and not self.end else 0
 
     @property
     def reach(self) -> int:
@@ -117,14 +133,20 @@ class Ranked:
         w points at rate r, w e^(-r reach) is at most e^-4.
         Source: McSherry, Talwar 2007, Theorem 7.
         """
-        steps = _log2(self.lattice) * 7 * self.mechanism.rate.denominator
-        steps += _MISSED * 10 * self.mechanism.rate.denominator
-        return min(_FAR, -(-steps // (10 * self.mechanism.rate.numerator))) if self.end else 0
+        return self._steps(_MISSED) if self.end else 0
+
+    def _steps(self, nats: int) -> int:
+        """The penalty at which all points of the lattice together weigh e^-`nats` at most of one without penalty."""
+        # ln 2 is below 0.7.
+        tenths = (7 * _log2(self.lattice) + 10 * nats) * self.mechanism.rate.denominator
+        return min(_FAR, -(-tenths // (10 * self.mechanism.rate.numerator)))
 
     def offset(self, count: int) -> int:
         """Where among the values, in steps of penalty from the least up, the best point lies."""
-        inside = min(self.shift, count)
-        return self.share * count + (inside if self.rank == 0 else -inside) + self.end * self.reach
+        if not self.shift:
+            return self.share * count + self.end * self.reach
+        inside = max(self.near * count, min(self.whole // 2 * count, self.shift + self.least_growth * count))
+        return inside if self.rank < Fraction(1, 2) else self.whole * count - inside
 
     @property
     def far(self) -> int:
@@ -205,5 +227,19 @@ def _log2(lattice: Lattice) -> int:
     return (lattice.width + 1).bit_length()
 
 
+def _tail(rank: Fraction) -> bool:
+    """Whether a rank is so near to 0 or 1 that few rows lie beyond it."""
+    return min(rank, 1 - rank) <= _TAIL
+
+
 def _whole(rank: Fraction) -> int:
-    return _ENDS if rank in (0, 1) else rank.denominator
+    """The steps of penalty to a row: twice as many as the rank needs, in a tail, where half of them may be its growth."""
+    if rank in (0, 1):
+        return _ENDS
+    return rank.denominator * (2 if _tail(rank) else 1)
+
+
+def _least_growth(rank: Fraction) -> int:
+    """Half of what lies beyond a rank of a tail, so that what it is moved inside is made up for by further rows."""
+    near = int(min(rank, 1 - rank) * _whole(rank))
+    return near // 2 if _tail(rank) else near

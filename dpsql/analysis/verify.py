@@ -138,12 +138,12 @@ def _sharpness(clamp: Clamp, analysis: Analysis) -> Fraction:
 def _range(part: Ranked, analysis: Analysis) -> Fraction:
     """The range of a choice, from what a row below a point and one above it do to its penalty.
 
-    Tried with few values and with many, with the point on either side of the one that is asked for.
+    Tried with numbers of values of each size: where a rank is moved inside, its growth changes at two of them.
     """
     if part.public:
         return Fraction(0)
     moves = {0}
-    for count in (0, part.shift, 2 * part.shift + 1):
+    for count in (0, *(2**power + odd for power in range(100) for odd in (0, 1))):
         grown = part.offset(count + 1) - part.offset(count)
         moves |= {part.whole - grown, grown - part.whole, grown, -grown}
     times = analysis.bound.rows * (2 if analysis.replace else 1)

@@ -237,7 +237,8 @@ class Release:
     """The release boundary: groups `input` by `keys` and aggregates across privacy units.
 
     `max_groups` is the query's own, smaller contribution bound; `top` says that the keys of the best
-    groups are released, and nothing else.
+    groups are released, and nothing else. With `all_public_rows` public rows have their groups also where no private
+    row can be joined to them.
     """
 
     input: Relation
@@ -245,6 +246,7 @@ class Release:
     aggregations: tuple[Aggregation, ...]
     max_groups: int | None = None
     top: Top | None = None
+    all_public_rows: bool = False
 
     def __post_init__(self) -> None:
         _check_rows(key.expr for key in self.keys)

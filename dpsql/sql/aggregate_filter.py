@@ -48,6 +48,14 @@ def counted_if(text: Source, node: exp.CountIf) -> exp.Expr:
     return where(condition, exp.Literal.number(1))
 
 
+def one_or_zero(text: Source, node: exp.CountIf) -> exp.Expr:
+    """What COUNT_IF adds up, where a group may have no row: 1 where its condition is true, 0 where it is false."""
+    (condition,) = text.take(node, "this")
+    no = exp.Not(this=exp.Paren(this=condition.copy()))
+    chosen = [(condition.copy(), 1), (no, 0)]
+    return exp.Case(ifs=[exp.If(this=known, true=exp.Literal.number(value)) for known, value in chosen])
+
+
 def where(condition: exp.Expr, value: exp.Expr) -> exp.Expr:
     """A value where a condition is true, NULL elsewhere."""
     return exp.Case(ifs=[exp.If(this=condition.copy(), true=value.copy())])

@@ -18,7 +18,7 @@ from dpsql.plan.nodes import Grouped, Output, Post, Project, Relation, Source, W
 from dpsql.plan.types import Type
 from dpsql.plan.words import phrase
 from dpsql.policy import fold
-from dpsql.sql.aggregate_filter import counted_if
+from dpsql.sql.aggregate_filter import one_or_zero
 from dpsql.sql.derived import answer, check_identified, facts_of, output_columns, project
 from dpsql.sql.grouping import MAX_OUTPUTS, Grouping, aggregates
 from dpsql.sql.instead import unsupported
@@ -251,7 +251,8 @@ class Groups(Grouping):
                 return "count_distinct", self.argument(items[0]), None
             return *self.counted(argument), None
         if type(node) is exp.CountIf:
-            return "count", self.argument(counted_if(self.source, node)), None
+            # As in DuckDB, NULL of no row whose condition is known.
+            return "sum", self.argument(one_or_zero(self.source, node)), None
         named = _NAMED.get(type(node))
         if named is None and type(node) in (*SPREADS, *RANKED):
             self.source.refuse(

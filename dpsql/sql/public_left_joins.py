@@ -79,8 +79,11 @@ def check_rows(scope: Scope, node: exp.Expr) -> None:
 
 
 def shown(scope: Scope, node: exp.Expr, release: Release) -> Release:
-    """The release. Refuses groups of which those would be hidden that nobody has rows of."""
-    if optional_private(scope) is not None and analyse(release, scope.context.facts, replace=False).selects:
+    """The release, of groups of all public rows. Refuses those of which some would be hidden that nobody has rows of."""
+    if optional_private(scope) is None:
+        return release
+    release = replace(release, all_public_rows=True)
+    if analyse(release, scope.context.facts, replace=False).selects:
         scope.source.refuse(
             node,
             "join",

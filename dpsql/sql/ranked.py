@@ -61,11 +61,7 @@ def _bin(at: str, width: int) -> str:
 
 
 def _window(ranked: Ranked, keys: Sequence[str], width: int) -> str:
-    offset = f"total * {ranked.share}::HUGEINT"
-    if ranked.shift:
-        offset += f" {'-' if ranked.share else '+'} LEAST(total, {ranked.shift}::HUGEINT)"
-    if ranked.end:
-        offset += f" {'-' if ranked.end < 0 else '+'} {ranked.reach}::HUGEINT"
+    offset = _offset(ranked)
     near = (
         f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
         f"WHERE upto * {ranked.whole}::HUGEINT >= {offset} - {ranked.far}::HUGEINT "
@@ -82,6 +78,16 @@ def _window(ranked: Ranked, keys: Sequence[str], width: int) -> str:
     packed = "LIST_CONCAT([MIN(total), MIN(before)], FLATTEN(LIST([p, n] ORDER BY p))) AS w"
     by = f" GROUP BY {', '.join(keys)}" * bool(keys)
     return f"SELECT {', '.join([*keys, packed])} FROM (\n    {run}){by} HAVING COUNT(*) > 0"
+
+
+def _offset(ranked: Ranked) -> str:
+    """`Ranked.offset` of so many values as `total`."""
+    if not ranked.shift:
+        direction = "-" if ranked.end < 0 else "+"
+        return f"total * {ranked.share}::HUGEINT" + f" {direction} {ranked.reach}::HUGEINT" * bool(ranked.end)
+    moved = f"LEAST(total * {ranked.whole // 2}::HUGEINT, {ranked.shift}::HUGEINT + total * {ranked.least_growth}::HUGEINT)"
+    inside = f"GREATEST(total * {ranked.near}::HUGEINT, {moved})"
+    return inside if ranked.rank < Fraction(1, 2) else f"total * {ranked.whole}::HUGEINT - {inside}"
 
 
 def _points(analysis: Analysis, measure: Measure, keys: Sequence[str]) -> list[str]:

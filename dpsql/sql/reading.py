@@ -390,8 +390,8 @@ _RULES: Mapping[type[exp.Expr], Callable[[Reader, exp.Expr], exp.Expr]] = {
     exp.Group: _group,
     exp.Fetch: lambda _, node: exp.Limit(expression=node.args["count"]),
     exp.National: lambda _, node: exp.Literal.string(node.name),
-    exp.TsOrDsToDate: _to_date,
-    exp.TimeStrToTime: _to_date,
+    **dict.fromkeys((exp.TsOrDsToDate, exp.TimeStrToTime), _to_date),
+    exp.Ln: lambda _, node: called("ln", called("greatest", node.this, exp.Literal.number(0))),
     exp.Coalesce: _coalesce,
     exp.CountIf: lambda _, node: exp.Count(
         this=exp.Case(ifs=[exp.If(this=node.this, true=exp.Literal.number(1))]), big_int=True

@@ -24,10 +24,17 @@ RULES: dict[str, Any] = {
         "sales": {
             "unit": "person",
             "rows_per_unit": 4,
-            "columns": {"item": {"type": "integer"}, "shop": {"type": "varchar"}},
+            "columns": {
+                "item": {"type": "integer"},
+                "shop": {"type": "varchar"},
+                "stock": {"type": "integer", "bounds": [0, 9]},
+                "paid": {"type": "double", "bounds": [0, 1.5]},
+                "aisle": {"type": "varchar", "values": ["s1", "s2"]},
+            },
         },
         "items": {"public": True},
         "kinds": {"public": True},
+        "partners": {"public": True},
         "many": {"public": True},
         "odd": {"public": True},
         "nothing": {"public": True},
@@ -41,9 +48,10 @@ PUBLIC = (
     "CREATE TABLE kinds AS SELECT * FROM (VALUES ('a', 'blue'), ('b', 'red'), ('c', NULL)) AS v(kind, colour)",
     f"CREATE TABLE many AS SELECT i AS id, 'n' || i AS name FROM range({MAX_DERIVED + 1}) AS r(i)",
     f"CREATE TABLE odd AS SELECT * FROM (VALUES {ODD}) AS v(id, x, day)",
+    "CREATE TABLE partners AS SELECT * FROM (VALUES (1, 's0', 'one'), (500, 's1', 'five'), (NULL, NULL, 'none')) AS v(pid, code, name)",
     "CREATE TABLE nothing (id INTEGER, name VARCHAR, x DOUBLE)",
 )
-SALES = "CREATE TABLE sales AS SELECT i // 2 AS person, i % {most} AS item, 's' || i % 2 AS shop FROM range(200) AS r(i)"
+SALES = "CREATE TABLE sales AS SELECT i // 2 AS person, i % {most} AS item, 's' || i % 2 AS shop, i % 10 AS stock, 1.5 AS paid, 's1' AS aisle FROM range(200) AS r(i)"
 
 
 def study(most: int) -> Connection:
@@ -79,7 +87,18 @@ KEYS: list[tuple[str, list[set[Any]] | None]] = [
     (f"SELECT kind, COUNT(*) {ON} WHERE EXISTS (SELECT * FROM kinds k WHERE k.kind = items.kind) GROUP BY kind", [{"a", "b", "c"}]),
     ("SELECT k, COUNT(*) FROM sales JOIN (VALUES (1, 'x'), (9, 'y')) AS v(i, k) ON item = i GROUP BY k", [{"x", "y"}]),
     ("SELECT name, COUNT(*) FROM sales JOIN nothing ON item = id GROUP BY name", [set()]),
-    (f"SELECT kind, COUNT(*) {ON} WHERE price > (SELECT AVG(item) FROM (SELECT LEAST(GREATEST(item, 0), 9) AS item FROM sales)) GROUP BY kind", [{"a", "b", "c"}]),
+    (f"SELECT kind, COUNT(*) {ON} WHERE price > (SELECT AVG(item) FROM (SELECT LEAST(GREATEST(item, 0), 9) AS item FROM sales)) GROUP BY kind", [{"a", "b"}]),
+    ("SELECT name, COUNT(*) FROM sales JOIN partners ON item = pid GROUP BY name", [{"one", "five"}]),
+    ("SELECT name, COUNT(*) FROM sales JOIN partners ON stock = pid GROUP BY name", [{"one"}]),
+    ("SELECT name, COUNT(*) FROM sales JOIN partners ON shop = code GROUP BY name", [{"one", "five"}]),
+    ("SELECT name, COUNT(*) FROM sales JOIN partners ON aisle = code GROUP BY name", [{"five"}]),
+    ("SELECT pid, COUNT(*) FROM sales JOIN partners ON item >= pid GROUP BY pid", [{1, 500}]),
+    ("SELECT pid, COUNT(*) FROM sales JOIN partners ON stock >= pid GROUP BY pid", [{1}]),
+    ("SELECT pid, COUNT(*) FROM sales, partners WHERE pid + 1 < stock GROUP BY pid", [{1}]),
+    ("SELECT pid, COUNT(*) FROM sales, partners WHERE pid <> item GROUP BY pid", [{1, 500}]),
+    ("SELECT pid, COUNT(*) FROM sales, partners WHERE item + stock > pid GROUP BY pid", [{1, 500}]),
+    ("SELECT pid, COUNT(*) FROM sales, partners WHERE paid >= pid GROUP BY pid", [{1}]),
+    ("SELECT pid, COUNT(*) FROM sales, partners WHERE pid = item OR stock = 1 GROUP BY pid", [{1, 500, None}]),
     ("SELECT name, COUNT(*) FROM sales LEFT JOIN items ON item = id GROUP BY name", None),
     ("SELECT name, COUNT(*) FROM sales JOIN many ON item = id GROUP BY name", None),
     (f"SELECT name || shop AS k, COUNT(*) {ON} GROUP BY k", None),
@@ -165,3 +184,20 @@ def test_what_has_no_bounds_is_refused(connection: Connection, sql: str) -> None
     with pytest.raises(dpsql.QueryRejected) as caught:
         prepare(connection, sql)
     assert caught.value.code == "unbounded"
+
+
+def test_the_best_group_is_one_that_a_row_can_be_in() -> None:
+    """Of groups that nobody is in, the least is one of keys that rows may have: never of those that no row can reach.
+
+    Careless: a partner without a number is joined to nobody, and would be the least of all.
+    """
+    sql = "SELECT name FROM sales JOIN partners ON {} = pid GROUP BY name ORDER BY COUNT(*) LIMIT 1"
+    with study(5) as con:
+        for ours, reached in (("item", {"one", "five"}), ("stock", {"one"})):
+            assert {
+                con.query(sql.format(ours), epsilon=1, replay=False).rows[0][0] for _ in range(8)
+            } <= reached
+            (release,) = prepare(con, sql.format(ours)).releases
+            assert release.plan.best is not None
+            assert release.plan.analysis.domains is not None
+            assert set(*release.plan.analysis.domains) == reached

@@ -50,9 +50,11 @@ def by_rows(chosen: Ranked, values: tuple[int, ...], point: int) -> int:
     through = sum(value <= point for value in values)
     rank, count = chosen.rank, len(values)
     wanted = rank * count + Fraction(chosen.end * chosen.reach, chosen.whole)
-    if rank in (0, 1) and not chosen.end:
-        inside = min(Fraction(chosen.shift, 8), Fraction(count, 8))
-        wanted += inside if rank == 0 else -inside
+    if min(rank, 1 - rank) <= Fraction(1, 10) and not chosen.end:
+        near = min(rank, 1 - rank)
+        moved = Fraction(chosen.shift, chosen.whole) + near * count / 2
+        inside = max(near * count, min(Fraction(count, 2), moved))
+        wanted = inside if rank < Fraction(1, 2) else count - inside
     rows = max(
         Fraction(0),
         0 if (chosen.end, point) == (-1, LATTICE.low) else below - wanted,
@@ -111,6 +113,35 @@ def test_a_sharp_choice_finds_the_value() -> None:
     values = (-2, -1, 0, 0, 0, 0, 1, 1, 3)
     for rank, found in ((Fraction(1, 2), 0), (Fraction(0), -2), (Fraction(1), 3), (Fraction(3, 4), 1)):
         assert {ranked(rank, Fraction(60)).choose(window(values), entropy) for _ in range(50)} == {found}
+
+
+@pytest.mark.parametrize("bits", [3, 30, 62])
+@pytest.mark.parametrize("rate", [Fraction(1, 80), Fraction(1, 8), Fraction(25, 4)], ids=str)
+@pytest.mark.parametrize("rank", [rank for rank in RANKS if min(rank, 1 - rank) <= Fraction(1, 10)], ids=str)
+@given(st.lists(st.integers(-(2**9), 2**9), min_size=1, max_size=40), st.integers(1, 40))
+def test_an_empty_side_is_never_chosen(
+    bits: int, rank: Fraction, rate: Fraction, some: list[int], times: int
+) -> None:
+    """However many points it has: a value near an end stays among the values, or within e^-6 of it, by the law.
+
+    Careless: with a margin that is the same for each number of points, they outweigh the values from some number on.
+    """
+    lattice = Lattice(0, -(2**bits), 2**bits)
+    chosen = Ranked(0, rank, lattice, Exponential(rate))
+    held = tuple(max(lattice.low, min(lattice.high, value)) for value in sorted(some * times))
+    seen = chosen.regions(window(held))
+    least = min(penalty for _, _, penalty in seen)
+    weights = [(start, size * math.exp(-float(rate) * (penalty - least))) for start, size, penalty in seen]
+    beyond = sum(
+        weight for start, weight in weights if (start < held[0] if rank < 1 / 2 else start > held[-1])
+    )
+    if chosen.whole * len(held) >= 2 * chosen.shift:
+        assert least == 0
+        assert beyond <= math.exp(-6) * sum(weight for _, weight in weights)
+    # What is moved inside is made up for by further rows: of many, the rank is the one that was asked for.
+    many = 4 * chosen.shift // max(1, chosen.near) + 1
+    if 0 < rank < 1:
+        assert chosen.offset(many) == chosen.share * many
 
 
 def test_without_values_every_point_is_as_good() -> None:

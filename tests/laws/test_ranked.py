@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from fractions import Fraction
 
@@ -97,6 +98,35 @@ def test_windows_have_all_that_is_near(unit: str, epsilon: Fraction, share: str,
             exact = max(0, above, under)
             (found,) = (penalty for start, size, penalty in regions if start <= point < start + size)
             assert found == min(ranked.far, exact)
+
+
+@pytest.mark.parametrize("epsilon", [1, 100])
+@pytest.mark.parametrize(("asked", "sign"), [("MIN(-x)", -1), ("MAX(x)", 1), ("QUANTILE_CONT(x, 0.99)", 1)])
+def test_values_near_the_ends_stay_among_the_rows(asked: str, sign: int, epsilon: int) -> None:
+    """Of prices up to 49 within bounds of 0 to 1,000: by the law of the choice, from what the engine gives."""
+    rules = policy(unit="row")
+    rules["tables"]["t"]["columns"]["x"]["bounds"] = [0, 1000]
+    world = World({**rules, "max_epsilon": 1000})
+    world.rules["budget"]["epsilon"] = 10**6
+    world.hold([DEFAULT._replace(x=0.5 + number % 49) for number in range(900)])
+    (release,) = asked_of(world, f"SELECT {asked} FROM t", Fraction(epsilon)).releases
+    (ranked,) = release.plan.ranked
+    (group,) = _groups(
+        release.plan, release.statement, world.engine.backend.run(release.statement.sql).reveal()
+    )
+    (window,) = group.windows
+    regions = ranked.regions(window)
+    least = min(penalty for _, _, penalty in regions)
+    weights = [
+        (
+            sign * float(start * ranked.lattice.step),
+            size * math.exp(-float(ranked.mechanism.rate) * (penalty - least)),
+        )
+        for start, size, penalty in regions
+    ]
+    assert sum(weight for value, weight in weights if value > 48.51) <= 0.01 * sum(
+        weight for _, weight in weights
+    )
 
 
 def test_of_too_many_rows_those_count_that_are_spread_evenly() -> None:

@@ -205,10 +205,18 @@ FAULTS = (
     Fault(
         "delta-beyond-the-loss",
         "analysis/choose.py",
-        "delta = min(delta, epsilon / parts / 4, Fraction(1, 4)) if parts else delta",
+        "delta = min(delta, _counts_loss(plan, epsilon / parts) / 4, Fraction(1, 4))",
         "delta = max(delta, Fraction(0))",
         "a query may show keys with any probability that the budget bears",
         "tests/analysis/test_selection.py::test_delta_stays_below_the_loss_of_the_counts",
+    ),
+    Fault(
+        "delta-beyond-the-loss-of-gaussian-noise",
+        "analysis/choose.py",
+        "return min([epsilon, *gaussian])",
+        "return min([epsilon, *(epsilon for _ in gaussian)])",
+        "of Gaussian noise the delta is held against ε, not against ρ",
+        "tests/analysis/test_selection.py::test_gaussian_thresholds_take_no_more_delta_than_the_noise_loses",
     ),
     Fault(
         "selection-free-of-charge",

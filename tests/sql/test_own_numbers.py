@@ -1,0 +1,108 @@
+"""Sums, means and conditions of one unit's rows, and casts of decimals: the numbers that DuckDB has."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.analysis.bounds import Known
+from dpsql.plan.expr import Column, Facts
+from dpsql.plan.interval import Interval
+from dpsql.plan.nodes import Within
+from dpsql.plan.types import Type
+from dpsql.sql.within import within
+
+COLUMNS = {
+    "x": {"type": "double", "bounds": [-1000, 1000]},
+    "price": {"type": "double", "bounds": [-100, 100]},
+    "n": {"type": "integer", "bounds": [0, 9]},
+}
+ALIKE = [
+    "SELECT COUNT(*) FROM (SELECT id, SUM(x) AS s, MAX(x) AS m FROM t GROUP BY id) WHERE s = m",
+    "SELECT COUNT(*) FROM (SELECT id, AVG(x) AS s, MIN(x) AS m FROM t GROUP BY id) WHERE s = m",
+    "SELECT COUNT(*) FROM (SELECT id, SUM(x) AS s, SUM(x) AS m FROM t GROUP BY id) WHERE s <> m",
+    "SELECT COUNT(*) FROM (SELECT id, COUNT_IF(n > 3) AS c FROM t GROUP BY id) WHERE c IS NULL",
+    "SELECT COUNT(*) FROM (SELECT id, COUNT_IF(n > 3) AS c FROM t GROUP BY id) WHERE c = 0",
+    "SELECT COUNT(*) FROM (SELECT id, COUNT_IF(n > 3 OR n < 1) AS c FROM t GROUP BY id) WHERE c > 0",
+    "SELECT COUNT(*) FROM t WHERE CAST(price AS INTEGER) = 3",
+    "SELECT COUNT(*) FROM t WHERE CAST(price * 3 AS BIGINT) = 8",
+    "SELECT COUNT(*) FROM t WHERE CAST(-price AS INTEGER) = -3",
+    "SELECT COUNT(*) FROM t WHERE CAST(CAST(price AS DOUBLE) AS INTEGER) = 2",
+]
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[tuple[dpsql.Connection, duckdb.DuckDBPyConnection]]:
+    """Three hundred units of one row each and one of three, with reals of all sizes."""
+    chance = random.Random(7)
+    plain = duckdb.connect()
+    plain.execute("CREATE TABLE t (id INTEGER, x DOUBLE, price DECIMAL(8, 2), n INTEGER)")
+    rows = [
+        (
+            unit,
+            chance.choice((1, -1)) * 1000 * chance.random() ** 3 + 1e-3,
+            2.5,
+            (unit % 7, None)[unit % 3 == 0],
+        )
+        for unit in range(300)
+    ]
+    rows += [(300, x, 1.5, None) for x in (0.1, 0.2, 0.3)]
+    plain.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", rows)
+    table = {"unit": "id", "rows_per_unit": 3, "columns": COLUMNS}
+    rules = {"version": 1, "privacy_unit": "id", "budget": {"epsilon": 10**6}, "tables": {"t": table}}
+    with dpsql.connect(plain, policy=rules, ledger=":memory:", epsilon=1000) as opened:
+        yield opened, plain
+
+
+@pytest.mark.parametrize("sql", ALIKE)
+def test_numbers_of_one_unit_are_duckdbs(
+    both: tuple[dpsql.Connection, duckdb.DuckDBPyConnection], sql: str
+) -> None:
+    """With hardly any noise, as many units or rows fulfil a condition on such a number as in DuckDB."""
+    connection, plain = both
+    assert connection.query(sql).rows == tuple(plain.execute(sql).fetchall())
+
+
+@pytest.mark.parametrize("sql", ["LOG(n - 4)", "LN(n - 4)"])
+def test_logarithms_of_less_than_zero_are_null_in_spark(
+    both: tuple[dpsql.Connection, duckdb.DuckDBPyConnection], sql: str
+) -> None:
+    """Where DuckDB has a number that is none, which is no NULL."""
+    connection, plain = both
+    query = f"SELECT COUNT(*) FROM t WHERE {sql} IS NULL"
+    expected = plain.execute("SELECT COUNT(*) FROM t WHERE n IS NULL OR n <= 4").fetchall()
+    assert connection.query(query, dialect="spark").rows == tuple(expected)
+
+
+@pytest.mark.parametrize("bound", [1e-200, 1e-5, 1.0, 1000.0, 1e17, 1e150], ids=str)
+@pytest.mark.parametrize("function", ["sum", "avg"])
+def test_sums_are_exact_of_one_value_and_the_same_in_any_order(function: str, bound: float) -> None:
+    """And within the rounding of one DOUBLE of the true sum; of infinities and numbers that are none, within bounds."""
+    column = Column("t", "x", Facts(Type.DOUBLE, "", Interval(-bound, bound)))
+    named = Column("g", "s", Facts(Type.DOUBLE, "", Interval(-bound * 1000, bound * 1000)))
+    known: Known = {}
+    text = within(Within(function, column), named, known)
+    chance = random.Random(f"{function}{bound}")
+    with duckdb.connect() as engine:
+
+        def answer(values: list[float]) -> float:
+            told = ", ".join(
+                f"({number}, CAST('{value!r}' AS DOUBLE))" for number, value in enumerate(values)
+            )
+            (found,) = engine.execute(f"SELECT {text} FROM (VALUES {told}) AS t(i, x)").fetchall()[0:1][0]
+            return float(found)
+
+        for _ in range(20):
+            values = [bound * chance.uniform(-1, 1) * 2.0 ** -chance.randrange(20) for _ in range(9)]
+            assert answer(values[:1]) == values[0]
+            once = answer(values)
+            chance.shuffle(values)
+            exact = math.fsum(values) / (1 if function == "sum" else len(values))
+            assert answer(values) == once == pytest.approx(exact, rel=1e-12, abs=bound * 1e-20)
+        odd = answer([math.inf, -math.inf, math.nan, 1.7e308, -1.7e308, bound])
+        assert abs(odd) <= bound * 1.001
