@@ -7,12 +7,13 @@ metadata is read here, never a value.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql import policy as policies
-from dpsql.backends.frames import UNTYPED
+from dpsql.backends import Origin
+from dpsql.backends.frames import UNCHECKED, UNTYPED
 from dpsql.errors import PolicyError
 from dpsql.plan.expr import UNIT_IDENTITY, Facts
 from dpsql.plan.interval import Interval, position
@@ -23,13 +24,14 @@ from dpsql.policy import fold
 Schema = Mapping[str, Sequence[tuple[str, str]]]
 """Each table of the database with its columns' names and engine types."""
 
+_COPY = "copy it into a table: CREATE TABLE {} AS SELECT …"
 MOST_DIGITS = 15
 """Decimal digits that a DOUBLE always tells apart."""
 _ENGINE_TYPES: tuple[tuple[str, Type], ...] = (
     # Not UHUGEINT, which the engine compares with other integers by a cast that can fail.
     (r"U?(TINYINT|SMALLINT|INTEGER|BIGINT)|HUGEINT", Type.INTEGER),
     (r"FLOAT|DOUBLE|DECIMAL\(.*\)", Type.DOUBLE),
-    (rf"VARCHAR|ENUM\(.*\)|UUID|{UNTYPED}", Type.VARCHAR),
+    (rf"VARCHAR|ENUM\(.*\)|UUID|{UNTYPED}|{UNCHECKED}", Type.VARCHAR),
     (r"DATE", Type.DATE),
     (r"TIMESTAMP(_S|_MS|_NS)?", Type.TIMESTAMP),
     (r"BOOLEAN", Type.BOOLEAN),
@@ -87,13 +89,16 @@ def engine_type(name: str) -> Type | None:
     return None
 
 
-def build(policy: policies.Policy, schema: Schema) -> Catalog:
-    """Holds the policy against the schema.
+def build(policy: policies.Policy, schema: Schema, origin: Callable[[str], Origin | None]) -> Catalog:
+    """Holds the policy against the schema and what its views read, which `origin` says of each table.
 
-    Raises PolicyError for a declared table or column that the database lacks, or whose type differs.
+    Raises PolicyError for a declared table or column that the database lacks, or whose type differs; for a view
+    that cannot be read without failing on somebody's row, and for a public one that reads private tables.
     """
     _refuse_reserved(policy)
     present = {fold(name): columns for name, columns in schema.items()}
+    origins = _origins(policy, schema, origin)
+    _refuse_public_views(policy, origins)
     tables = {}
     for name, table in policy.tables.items():
         if fold(name) not in present:
@@ -102,10 +107,64 @@ def build(policy: policies.Policy, schema: Schema) -> Catalog:
                 code="table_missing",
                 hint=f"it has {', '.join(sorted(schema)) or 'no tables at all'}",
             )
-        tables[fold(name)] = _table(policy, name, table, present[fold(name)])
+        columns = present[fold(name)]
+        if not origins[fold(name)].checked:
+            columns = [(column, UNCHECKED if kind == "VARCHAR" else kind) for column, kind in columns]
+        tables[fold(name)] = _table(policy, name, table, columns)
     for found in tables.values():
         _check_identities(found, tables)
     return Catalog(tables)
+
+
+def _origins(
+    policy: policies.Policy, schema: Schema, origin: Callable[[str], Origin | None]
+) -> dict[str, Origin]:
+    """Where the rows of each declared table come from, by folded names."""
+    spelt = {fold(name): name for name in schema}
+    found = {}
+    for name in policy.tables:
+        if fold(name) not in spelt:
+            continue
+        known = origin(spelt[fold(name)])
+        if known is None:
+            raise PolicyError(
+                f"tables.{name}: the database cannot read it: its view cannot be bound here",
+                code="view_unbound",
+                hint=f"does it read a file, or a table that is gone? {_COPY.format(name)}",
+            )
+        if known.foreign:
+            raise PolicyError(
+                f"tables.{name}: its rows come from {', '.join(known.foreign)}, where one row can make a query fail",
+                code="view_source",
+                hint=f"{_COPY.format(name)}; or pass frames as a dict",
+            )
+        found[fold(name)] = known
+    return found
+
+
+def _refuse_public_views(policy: policies.Policy, origins: Mapping[str, Origin]) -> None:
+    """Refuses a public view of what a private table holds, and a private one of public tables alone."""
+    known = [
+        (name, table.public, origins[fold(name)])
+        for name, table in policy.tables.items()
+        if fold(name) in origins
+    ]
+    shared = {read for _, public, origin in known if public and origin.stored for read in origin.tables}
+    for name, public, origin in known:
+        if not public and origin.tables and origin.tables <= shared:
+            raise PolicyError(
+                f"tables.{name}: all that it reads is declared public",
+                code="private_view",
+                hint=f"declare {name} public too, or what it reads private",
+            )
+    for name, public, origin in known:
+        for theirs, also_public, read in known:
+            if public and not also_public and not origin.stored and origin.tables & read.tables - shared:
+                raise PolicyError(
+                    f"tables.{name}: the view is declared public, and reads what the private table {theirs} holds",
+                    code="public_view",
+                    hint="make it a private table; or copy what is public into a table that the view reads",
+                )
 
 
 def _check_identities(table: CatalogTable, tables: Mapping[str, CatalogTable]) -> None:
