@@ -25,6 +25,9 @@ Schema = Mapping[str, Sequence[tuple[str, str]]]
 """Each table of the database with its columns' names and engine types."""
 
 _COPY = "copy it into a table: CREATE TABLE {} AS SELECT …"
+_WIDE = ("UBIGINT", "HUGEINT")
+"""Whole numbers of which BIGINT, as which they are read, holds a part: ids of them are read as texts."""
+_SMALL = ("TINYINT", "SMALLINT", "INTEGER")
 MOST_DIGITS = 15
 """Decimal digits that a DOUBLE always tells apart."""
 _ENGINE_TYPES: tuple[tuple[str, Type], ...] = (
@@ -174,11 +177,12 @@ def _check_identities(table: CatalogTable, tables: Mapping[str, CatalogTable]) -
     compared without being converted.
     """
     for spelt, facts in table.columns.values():
-        if facts.identity is not None and not _exact(facts.engine_type):
+        if facts.identity is not None and not _exact(facts):
             raise PolicyError(
-                f"tables.{table.name}: {spelt} says whose a row is, but ids of type {facts.engine_type} cannot be told apart",
+                f"tables.{table.name}: {spelt} says whose a row is, but ids of type {facts.engine_type} cannot be told apart"
+                f" as {facts.type}",
                 code="unit_type",
-                hint="cast it in a view, to HUGEINT or VARCHAR",
+                hint=_as_text(facts),
             )
     if table.link is None or table.unit_column is None:
         return
@@ -192,14 +196,34 @@ def _check_identities(table: CatalogTable, tables: Mapping[str, CatalogTable]) -
         )
 
 
-def _exact(engine: str) -> bool:
-    """Whether values of an engine type that differ are read as values that differ.
+def _exact(facts: Facts) -> bool:
+    """Whether values of a column that differ as stored are read as values that differ.
 
-    >>> _exact("DECIMAL(15,2)"), _exact("DECIMAL(38,0)")
+    >>> _exact(Facts(Type.DOUBLE, "DECIMAL(15,2)")), _exact(Facts(Type.DOUBLE, "DECIMAL(38,0)"))
+    (True, False)
+    >>> _exact(Facts(Type.INTEGER, "BIGINT")), _exact(Facts(Type.INTEGER, "UBIGINT"))
     (True, False)
     """
+    engine = facts.engine_type
     digits = re.match(r"DECIMAL\((\d+)", engine)
-    return engine != "TIMESTAMP_NS" and (digits is None or int(digits[1]) <= MOST_DIGITS)
+    match facts.type:
+        case Type.VARCHAR:
+            return True
+        case Type.INTEGER:
+            return engine not in _WIDE
+        case Type.DOUBLE:
+            whole = engine_type(engine) is Type.INTEGER and engine.removeprefix("U") not in _SMALL
+            return engine != UNTYPED and not whole and (digits is None or int(digits[1]) <= MOST_DIGITS)
+        case _:
+            return engine not in (UNTYPED, "TIMESTAMP_NS")
+
+
+def _as_text(facts: Facts) -> str:
+    if facts.engine_type in _WIDE or facts.engine_type == UNTYPED:
+        return "declare it varchar: every digit counts then"
+    if engine_type(facts.engine_type) is Type.INTEGER:
+        return "declare it integer"
+    return "cast it in a view, to VARCHAR"
 
 
 def _refuse_reserved(policy: policies.Policy) -> None:
@@ -243,7 +267,8 @@ def _table(
             hint=f"the table has {', '.join(column for column, _ in schema)}",
         )
     column, kind = engine[folded]
-    spelt, facts = columns.get(folded, (column, Facts(engine_type(kind) or Type.VARCHAR, kind)))
+    read_as = Type.VARCHAR if kind in _WIDE else engine_type(kind)
+    spelt, facts = columns.get(folded, (column, Facts(read_as or Type.VARCHAR, kind)))
     link, identity = _link(table, unit)
     columns[folded] = (spelt, replace(facts, identity=identity))
     contribution = _contribution(table, policy.links_to(name))
@@ -282,6 +307,7 @@ def _declared(
     spelt, kind = engine[fold(declared)]
     wanted, found = Type[column.type.upper()], engine_type(kind)
     readable = found is wanted or kind == UNTYPED or (wanted is Type.DOUBLE and found is Type.INTEGER)
+    readable = readable or (wanted is Type.VARCHAR and kind in _WIDE)
     if not readable:
         raise PolicyError(
             f"{where}: the policy says {column.type}, the database says {kind}",

@@ -62,6 +62,10 @@ def _raw(column: Column) -> str:
         # The engine's functions of text fail on bytes that are not UTF-8, and end every later query too.
         return f"TRY(decode(encode({raw})))"
     untyped = column.facts.engine_type == UNTYPED and column.facts.type is Type.INTEGER
+    if untyped and column.facts.identity is not None:
+        # '1' and '01' are two ids: only one of them is how a number is written.
+        number = f"TRY_CAST({raw} AS BIGINT)"
+        return f"CASE WHEN CAST({number} AS VARCHAR) = {raw} THEN {number} END"
     return f"TRY_CAST({raw} AS HUGEINT)" if untyped else raw
 
 
