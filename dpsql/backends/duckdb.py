@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ _MEANING = "SELECT " + ", ".join(f"CAST(current_setting('{name}') AS VARCHAR)" f
 _EXPLAINED = "SELECT value, scope FROM duckdb_settings() WHERE name = 'explain_output'"
 _VIEW = """
     SELECT sql FROM duckdb_views()
-    WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp') AND view_name = ?
+    WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp') AND view_name = {}
 """
 _FUNCTIONS = "SELECT function_name, internal FROM duckdb_functions()"
 _SCHEMA = """
@@ -93,7 +93,7 @@ class DuckDBBackend:
 
     def origin(self, table: str) -> Origin | None:
         """Where the rows of a table or view come from, None where DuckDB cannot bind it."""
-        definitions = [str(sql) for (sql,) in self._query(_VIEW, [table])]
+        definitions = [str(sql) for (sql,) in self._query(_VIEW.format(_literal(table)))]
         with self._explaining():
             try:
                 found = self._query(f"EXPLAIN (FORMAT JSON) SELECT * FROM {_quoted(table)}")
@@ -220,10 +220,10 @@ class DuckDBBackend:
             return False
         return True
 
-    def _query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def _query(self, sql: str) -> list[tuple[Any, ...]]:
         failed = False
         try:
-            return self._connection.execute(sql, parameters or None).fetchall()
+            return self._connection.execute(sql).fetchall()
         except Exception:  # noqa: BLE001  (whatever an engine raises may quote a private value)
             failed = True
         # Raised out here, where no engine error is being handled: even `from None` keeps the context.
@@ -301,6 +301,10 @@ def _framed(frames: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
                 code="frame",
             )
     return connection
+
+
+def _literal(name: str) -> str:
+    return "'" + name.replace("'", "''") + "'"
 
 
 def _quoted(name: str) -> str:

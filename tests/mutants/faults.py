@@ -17,6 +17,7 @@ from . import (
     ranks,
     replays,
     slices,
+    sources,
     sql,
     stairs,
     units,
@@ -42,6 +43,7 @@ FAULTS = tuple(
         policy,
         replays,
         slices,
+        sources,
     )
     for fault in package.FAULTS
 )
