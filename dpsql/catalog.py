@@ -7,12 +7,13 @@ metadata is read here, never a value.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql import policy as policies
-from dpsql.backends.frames import UNTYPED
+from dpsql.backends import Origin
+from dpsql.backends.frames import UNCHECKED, UNTYPED
 from dpsql.errors import PolicyError
 from dpsql.plan.expr import UNIT_IDENTITY, Facts
 from dpsql.plan.interval import Interval, position
@@ -23,13 +24,17 @@ from dpsql.policy import fold
 Schema = Mapping[str, Sequence[tuple[str, str]]]
 """Each table of the database with its columns' names and engine types."""
 
+_COPY = "copy it into a table: CREATE TABLE {} AS SELECT …"
+_WIDE = ("UBIGINT", "HUGEINT")
+"""Whole numbers of which BIGINT, as which they are read, holds a part: ids of them are read as texts."""
+_SMALL = ("TINYINT", "SMALLINT", "INTEGER")
 MOST_DIGITS = 15
 """Decimal digits that a DOUBLE always tells apart."""
 _ENGINE_TYPES: tuple[tuple[str, Type], ...] = (
     # Not UHUGEINT, which the engine compares with other integers by a cast that can fail.
     (r"U?(TINYINT|SMALLINT|INTEGER|BIGINT)|HUGEINT", Type.INTEGER),
     (r"FLOAT|DOUBLE|DECIMAL\(.*\)", Type.DOUBLE),
-    (rf"VARCHAR|ENUM\(.*\)|UUID|{UNTYPED}", Type.VARCHAR),
+    (rf"VARCHAR|ENUM\(.*\)|UUID|{UNTYPED}|{UNCHECKED}", Type.VARCHAR),
     (r"DATE", Type.DATE),
     (r"TIMESTAMP(_S|_MS|_NS)?", Type.TIMESTAMP),
     (r"BOOLEAN", Type.BOOLEAN),
@@ -87,13 +92,16 @@ def engine_type(name: str) -> Type | None:
     return None
 
 
-def build(policy: policies.Policy, schema: Schema) -> Catalog:
-    """Holds the policy against the schema.
+def build(policy: policies.Policy, schema: Schema, origin: Callable[[str], Origin | None]) -> Catalog:
+    """Holds the policy against the schema and what its views read, which `origin` says of each table.
 
-    Raises PolicyError for a declared table or column that the database lacks, or whose type differs.
+    Raises PolicyError for a declared table or column that the database lacks, or whose type differs; for a view
+    that cannot be read without failing on somebody's row, and for a public one that reads private tables.
     """
     _refuse_reserved(policy)
     present = {fold(name): columns for name, columns in schema.items()}
+    origins = _origins(policy, schema, origin)
+    _refuse_public_views(policy, origins)
     tables = {}
     for name, table in policy.tables.items():
         if fold(name) not in present:
@@ -102,10 +110,64 @@ def build(policy: policies.Policy, schema: Schema) -> Catalog:
                 code="table_missing",
                 hint=f"it has {', '.join(sorted(schema)) or 'no tables at all'}",
             )
-        tables[fold(name)] = _table(policy, name, table, present[fold(name)])
+        columns = present[fold(name)]
+        if not origins[fold(name)].checked:
+            columns = [(column, UNCHECKED if kind == "VARCHAR" else kind) for column, kind in columns]
+        tables[fold(name)] = _table(policy, name, table, columns)
     for found in tables.values():
         _check_identities(found, tables)
     return Catalog(tables)
+
+
+def _origins(
+    policy: policies.Policy, schema: Schema, origin: Callable[[str], Origin | None]
+) -> dict[str, Origin]:
+    """Where the rows of each declared table come from, by folded names."""
+    spelt = {fold(name): name for name in schema}
+    found = {}
+    for name in policy.tables:
+        if fold(name) not in spelt:
+            continue
+        known = origin(spelt[fold(name)])
+        if known is None:
+            raise PolicyError(
+                f"tables.{name}: the database cannot read it: its view cannot be bound here",
+                code="view_unbound",
+                hint=f"does it read a file, or a table that is gone? {_COPY.format(name)}",
+            )
+        if known.foreign:
+            raise PolicyError(
+                f"tables.{name}: its rows come from {', '.join(known.foreign)}, where one row can make a query fail",
+                code="view_source",
+                hint=f"{_COPY.format(name)}; or pass frames as a dict",
+            )
+        found[fold(name)] = known
+    return found
+
+
+def _refuse_public_views(policy: policies.Policy, origins: Mapping[str, Origin]) -> None:
+    """Refuses a public view of what a private table holds, and a private one of public tables alone."""
+    known = [
+        (name, table.public, origins[fold(name)])
+        for name, table in policy.tables.items()
+        if fold(name) in origins
+    ]
+    shared = {read for _, public, origin in known if public and origin.stored for read in origin.tables}
+    for name, public, origin in known:
+        if not public and origin.tables and origin.tables <= shared:
+            raise PolicyError(
+                f"tables.{name}: all that it reads is declared public",
+                code="private_view",
+                hint=f"declare {name} public too, or what it reads private",
+            )
+    for name, public, origin in known:
+        for theirs, also_public, read in known:
+            if public and not also_public and not origin.stored and origin.tables & read.tables - shared:
+                raise PolicyError(
+                    f"tables.{name}: the view is declared public, and reads what the private table {theirs} holds",
+                    code="public_view",
+                    hint="make it a private table; or copy what is public into a table that the view reads",
+                )
 
 
 def _check_identities(table: CatalogTable, tables: Mapping[str, CatalogTable]) -> None:
@@ -115,11 +177,12 @@ def _check_identities(table: CatalogTable, tables: Mapping[str, CatalogTable]) -
     compared without being converted.
     """
     for spelt, facts in table.columns.values():
-        if facts.identity is not None and not _exact(facts.engine_type):
+        if facts.identity is not None and not _exact(facts):
             raise PolicyError(
-                f"tables.{table.name}: {spelt} says whose a row is, but ids of type {facts.engine_type} cannot be told apart",
+                f"tables.{table.name}: {spelt} says whose a row is, but ids of type {facts.engine_type} cannot be told apart"
+                f" as {facts.type}",
                 code="unit_type",
-                hint="cast it in a view, to HUGEINT or VARCHAR",
+                hint=_as_text(facts),
             )
     if table.link is None or table.unit_column is None:
         return
@@ -133,14 +196,34 @@ def _check_identities(table: CatalogTable, tables: Mapping[str, CatalogTable]) -
         )
 
 
-def _exact(engine: str) -> bool:
-    """Whether values of an engine type that differ are read as values that differ.
+def _exact(facts: Facts) -> bool:
+    """Whether values of a column that differ as stored are read as values that differ.
 
-    >>> _exact("DECIMAL(15,2)"), _exact("DECIMAL(38,0)")
+    >>> _exact(Facts(Type.DOUBLE, "DECIMAL(15,2)")), _exact(Facts(Type.DOUBLE, "DECIMAL(38,0)"))
+    (True, False)
+    >>> _exact(Facts(Type.INTEGER, "BIGINT")), _exact(Facts(Type.INTEGER, "UBIGINT"))
     (True, False)
     """
+    engine = facts.engine_type
     digits = re.match(r"DECIMAL\((\d+)", engine)
-    return engine != "TIMESTAMP_NS" and (digits is None or int(digits[1]) <= MOST_DIGITS)
+    match facts.type:
+        case Type.VARCHAR:
+            return True
+        case Type.INTEGER:
+            return engine not in _WIDE
+        case Type.DOUBLE:
+            whole = engine_type(engine) is Type.INTEGER and engine.removeprefix("U") not in _SMALL
+            return engine != UNTYPED and not whole and (digits is None or int(digits[1]) <= MOST_DIGITS)
+        case _:
+            return engine not in (UNTYPED, "TIMESTAMP_NS")
+
+
+def _as_text(facts: Facts) -> str:
+    if facts.engine_type in _WIDE or facts.engine_type == UNTYPED:
+        return "declare it varchar: every digit counts then"
+    if engine_type(facts.engine_type) is Type.INTEGER:
+        return "declare it integer"
+    return "cast it in a view, to VARCHAR"
 
 
 def _refuse_reserved(policy: policies.Policy) -> None:
@@ -184,7 +267,8 @@ def _table(
             hint=f"the table has {', '.join(column for column, _ in schema)}",
         )
     column, kind = engine[folded]
-    spelt, facts = columns.get(folded, (column, Facts(engine_type(kind) or Type.VARCHAR, kind)))
+    read_as = Type.VARCHAR if kind in _WIDE else engine_type(kind)
+    spelt, facts = columns.get(folded, (column, Facts(read_as or Type.VARCHAR, kind)))
     link, identity = _link(table, unit)
     columns[folded] = (spelt, replace(facts, identity=identity))
     contribution = _contribution(table, policy.links_to(name))
@@ -223,6 +307,7 @@ def _declared(
     spelt, kind = engine[fold(declared)]
     wanted, found = Type[column.type.upper()], engine_type(kind)
     readable = found is wanted or kind == UNTYPED or (wanted is Type.DOUBLE and found is Type.INTEGER)
+    readable = readable or (wanted is Type.VARCHAR and kind in _WIDE)
     if not readable:
         raise PolicyError(
             f"{where}: the policy says {column.type}, the database says {kind}",

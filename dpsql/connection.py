@@ -251,7 +251,9 @@ class Connection:
         """
         asked = self._asked(sql, parameters, **options)
         with self.engine.backend.snapshot():
-            return self._explained(self.engine.prepare(asked))
+            prepared = self.engine.prepare(asked)
+            self.engine.require_bound(prepared)
+            return self._explained(prepared)
 
     def _explained(self, prepared: Prepared) -> Explanation:
         from dpsql.explain import Explanation
@@ -295,7 +297,10 @@ class Connection:
             loss = amount(epsilon)
             asked = [replace(query, default=loss) for query in asked]
         with self.engine.backend.snapshot():
-            return Forecast.of(self.engine, [self.engine.prepare(query) for query in asked])
+            prepared = [self.engine.prepare(query) for query in asked]
+            for part in prepared:
+                self.engine.require_bound(part)
+            return Forecast.of(self.engine, prepared)
 
     def reserve(
         self, *, epsilon: Amount, delta: Amount | None = None, tables: Iterable[str] | None = None

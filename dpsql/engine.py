@@ -30,7 +30,7 @@ from dpsql.analysis.verify import verify
 from dpsql.backends import Backend, Exact
 from dpsql.backends.scratch import Scratch
 from dpsql.budgets import budget, cap, require_above, require_below
-from dpsql.errors import BudgetExhausted, InternalError, QueryRejected
+from dpsql.errors import BudgetExhausted, InternalError, OperationalError, QueryRejected
 from dpsql.lookups import PublicTables
 from dpsql.mechanisms import Entropy, SystemEntropy
 from dpsql.mechanisms.memo import forget
@@ -69,7 +69,7 @@ class Engine:
     @cached_property
     def catalog(self) -> catalog.Catalog:
         """What exists for an analyst."""
-        return catalog.build(self.policy, self.backend.schema())
+        return catalog.build(self.policy, self.backend.schema(), self.backend.origin)
 
     @cached_property
     def _recall(self) -> Recall:
@@ -159,6 +159,19 @@ class Engine:
         """What the ledger would say to the charge now; writes nothing."""
         return self.ledger.dry_run(prepared.bills, analyst=self.analyst, within=self.within)
 
+    def require_bound(self, prepared: Prepared) -> None:
+        """Refuses a query that the database cannot bind, so that nothing is charged that is not answered.
+
+        Raises OperationalError, with constant text. Nothing is run.
+        """
+        charged = (part for part in prepared.releases if part.event is not None)
+        if not all(self.backend.binds(part.statement.sql) for part in charged):
+            raise OperationalError(
+                "the database cannot read what the query needs; nothing was charged",
+                code="unbound",
+                hint="has a table or a view changed since the connection was opened?",
+            )
+
     def answer(self, prepared: Prepared) -> Result:
         """Charges durably first, then reads, noises and post-processes what was prepared."""
         if isinstance(prepared.above, Originals):
@@ -225,6 +238,7 @@ class Engine:
     def _charge(self, prepared: Prepared) -> tuple[Entry, ...]:
         if not prepared.bills:
             return ()  # the keys alone, all of them public
+        self.require_bound(prepared)
         details: dict[str, Any] = {
             "plan": show.digest(prepared.post),
             "data_version": self.policy.data_version,

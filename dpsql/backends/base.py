@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, final
 
 from dpsql.errors import InternalError
@@ -39,6 +40,21 @@ class Exact:
         raise InternalError("exact values are not pickled or copied")
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the rows of a table or view come from, by the plan that the engine binds, views and macros expanded.
+
+    `tables` are the stored tables and frames that it reads in the end, by their full names; `foreign` the operators
+    that read anything else, such as files. `stored` says that it is such a table or frame itself and no view, `checked`
+    that the engine has looked at the bytes of all texts.
+    """
+
+    tables: frozenset[str]
+    foreign: tuple[str, ...] = ()
+    stored: bool = True
+    checked: bool = True
+
+
 class Backend(Protocol):
     """An engine that holds private and public tables."""
 
@@ -47,6 +63,14 @@ class Backend(Protocol):
 
     def schema(self) -> dict[str, list[tuple[str, str]]]:
         """Each table's columns with their engine types. Metadata alone: no value is read."""
+        ...
+
+    def origin(self, table: str) -> Origin | None:
+        """Where the rows of a table or view come from, None where the engine cannot bind it. No row is read."""
+        ...
+
+    def binds(self, sql: str) -> bool:
+        """Whether the engine can bind an emitted statement: nothing is run, and no row is read."""
         ...
 
     def public_number(self, sql: str) -> int:

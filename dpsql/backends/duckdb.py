@@ -9,8 +9,10 @@ from typing import Any
 
 import duckdb
 
-from dpsql.backends.base import Exact
+from dpsql.backends.base import Exact, Origin
 from dpsql.backends.frames import UNTYPED, typed
+from dpsql.backends.origins import ARROW, PANDAS, origin
+from dpsql.backends.settings import MEANING, changed
 from dpsql.errors import BackendError, OperationalError, ProgrammingError
 
 LOCKED: dict[str, bool | str | int | float | list[str]] = {
@@ -21,6 +23,7 @@ LOCKED: dict[str, bool | str | int | float | list[str]] = {
     "python_enable_replacements": False,
     "memory_limit": "80%",
     "temp_directory": "",
+    "explain_output": "all",
     "enable_external_access": False,
     "allowed_configs": ["disabled_filesystems", "enable_progress_bar"],
     "lock_configuration": True,
@@ -35,6 +38,13 @@ _PROGRESS = "SELECT current_setting('enable_progress_bar')"
 _SEAL = ("SET disabled_filesystems = 'LocalFileSystem'", "SET enable_progress_bar = false")
 
 _NUMBER = "SELECT txid_current()"
+_SETTINGS = "SELECT name, value FROM duckdb_settings()"
+_MEANING = "SELECT " + ", ".join(f"CAST(current_setting('{name}') AS VARCHAR)" for name in MEANING)
+_EXPLAINED = "SELECT value, scope FROM duckdb_settings() WHERE name = 'explain_output'"
+_VIEW = """
+    SELECT sql FROM duckdb_views()
+    WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp') AND view_name = {}
+"""
 _FUNCTIONS = "SELECT function_name, internal FROM duckdb_functions()"
 _SCHEMA = """
     SELECT table_name, column_name, data_type FROM duckdb_columns()
@@ -49,7 +59,8 @@ _SCHEMA = """
 class DuckDBBackend:
     """A DuckDB file, opened read-only and locked; frames by name; or the owner's open connection.
 
-    The owner's connection is used as it is: it cannot be locked without taking it from the owner.
+    The owner's connection is used as it is: it cannot be locked without taking it from the owner. What its
+    settings may be is looked at instead, and so is what its views read.
     """
 
     name = "duckdb"
@@ -63,19 +74,51 @@ class DuckDBBackend:
             self._untyped = {(name, column) for name, (_, columns) in frames.items() for column in columns}
             database = {name: frame for name, (frame, _) in frames.items()}
         self._connection = _connect(database)
+        self._bound: set[str] = set()
 
     def schema(self) -> dict[str, list[tuple[str, str]]]:
         """Each table's columns with their engine types, from the catalogue.
 
         Raises OperationalError where a macro of the database's has the name of a function that DuckDB
-        brings along: it would take that one's place, and a sum or a clamp would not be what it says.
+        brings along: it would take that one's place, and a sum or a clamp would not be what it says. So where
+        a setting of the owner's connection gives SQL another meaning.
         """
         self._refuse_shadows()
+        self._refuse_settings()
         tables: dict[str, list[tuple[str, str]]] = {}
         for table, column, kind in self._query(_SCHEMA):
             loose = (table, column) in self._untyped
             tables.setdefault(table, []).append((column, UNTYPED if loose else kind))
         return tables
+
+    def origin(self, table: str) -> Origin | None:
+        """Where the rows of a table or view come from, None where DuckDB cannot bind it."""
+        definitions = [str(sql) for (sql,) in self._query(_VIEW.format(_literal(table)))]
+        with self._explaining():
+            try:
+                found = self._query(f"EXPLAIN (FORMAT JSON) SELECT * FROM {_quoted(table)}")
+            except BackendError:
+                return None
+        plan = dict(found).get("logical_plan")
+        if plan is None:
+            return None
+        frames = frozenset({ARROW, PANDAS} if self._owned else {ARROW})
+        return origin(table, plan, next(iter(definitions), None), frames=frames)
+
+    def binds(self, sql: str) -> bool:
+        """Whether DuckDB can bind an emitted statement; what is dpsql's own to open stays as it is, and binds again.
+
+        Raises OperationalError where a setting of the owner's connection now gives SQL another meaning.
+        """
+        if sql in self._bound:
+            return True
+        if not self._owned:
+            self._refuse_settings_now()
+        if not self._quietly(f"DESCRIBE {sql}"):
+            return False
+        if self._owned:
+            self._bound.add(sql)
+        return True
 
     def public_number(self, sql: str) -> int:
         """The whole number that an emitted query over public tables alone gives."""
@@ -126,6 +169,31 @@ class DuckDBBackend:
                 hint="drop them, or give them names of their own",
             )
 
+    def _refuse_settings(self) -> None:
+        if not self._owned:
+            _refuse(changed(dict(self._query(_SETTINGS))))
+
+    def _refuse_settings_now(self) -> None:
+        """As `_refuse_settings`, of the few that are known to decide: this is asked before each charge."""
+        try:
+            ((*values,),) = self._query(_MEANING)
+        except BackendError:
+            return  # then the statement cannot be bound either
+        _refuse(changed(dict(zip(MEANING, values, strict=True))))
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """EXPLAIN shows the plan as it is bound, also on an owner's connection, which stays as it was."""
+        before = [] if self._owned else self._query(_EXPLAINED)
+        told = bool(before) and self._quietly("SET explain_output = 'all'")
+        try:
+            yield
+        finally:
+            for value, scope in before if told else ():
+                self._quietly(
+                    f"SET explain_output = '{value}'" if scope == "LOCAL" else "RESET SESSION explain_output"
+                )
+
     def _begin(self) -> bool:
         # Outside a transaction each statement has a number of its own. Trying to begin a second
         # transaction would abort the owner's first.
@@ -148,7 +216,7 @@ class DuckDBBackend:
     def _quietly(self, sql: str) -> bool:
         try:
             self._connection.execute(sql)
-        except duckdb.Error:
+        except Exception:  # noqa: BLE001  (an engine's words are nobody's)
             return False
         return True
 
@@ -162,6 +230,16 @@ class DuckDBBackend:
         if failed:
             raise BackendError
         raise AssertionError
+
+
+def _refuse(settings: Mapping[str, str | None]) -> None:
+    if settings:
+        shown = ", ".join(f"{name} = {value}" for name, value in settings.items())
+        raise OperationalError(
+            f"settings of the connection give SQL another meaning: {shown}",
+            code="setting",
+            hint="; ".join(f"RESET {name}" for name in settings),
+        )
 
 
 def seal(connection: duckdb.DuckDBPyConnection) -> None:
@@ -214,7 +292,7 @@ def _framed(frames: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
     for name, frame in frames.items():
         failed = False
         try:
-            connection.register(f"#{name}", frame)
+            connection.register(name, frame)
         except (duckdb.Error, TypeError, ValueError):
             failed = True
         if failed:
@@ -222,22 +300,11 @@ def _framed(frames: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
                 f"the table {name} is no pandas, polars or Arrow table but {type(frame).__name__}",
                 code="frame",
             )
-        connection.execute(_readable(connection, name))
     return connection
 
 
-def _readable(connection: duckdb.DuckDBPyConnection, name: str) -> str:
-    """The view under a frame's own name, in which text that is not valid UTF-8 is NULL.
-
-    Arrow does not look at the bytes of its texts, and the engine's text functions fail on others: one
-    person's broken text would then show, and end every later query too.
-    """
-    source = _quoted(f"#{name}")
-    columns = connection.execute(f"DESCRIBE {source}").fetchall()
-    texts = [_quoted(column) for column, kind, *_ in columns if kind == "VARCHAR"]
-    repaired = ", ".join(f"TRY(decode(encode({text}))) AS {text}" for text in texts)
-    replaced = f" REPLACE ({repaired})" if texts else ""
-    return f"CREATE TEMP VIEW {_quoted(name)} AS SELECT *{replaced} FROM {source}"
+def _literal(name: str) -> str:
+    return "'" + name.replace("'", "''") + "'"
 
 
 def _quoted(name: str) -> str:

@@ -22,6 +22,10 @@ UNTYPED = "OBJECT"
 """The engine type that the schema gives to such a column: its text is read as the policy says."""
 
 
+UNCHECKED = "VARCHAR of a frame"
+"""The engine type that the catalogue gives to a text column whose bytes nobody has looked at."""
+
+
 def typed(frame: Any) -> tuple[Any, tuple[str, ...]]:
     """The frame with columns of objects and categories as text, and these columns' names."""
     pandas = sys.modules.get("pandas")  # whoever passes a pandas frame has imported it

@@ -155,11 +155,7 @@ def _stand_in(rules: Policy, database: Path | None, dialect: str, **kept: Unpack
 def _summed_up(policy: Path, rules: Policy, database: Path | None) -> None:
     from dpsql.shell.view import View
 
-    schema = None if database is None else _schema(database)
-    if schema is not None:
-        from dpsql import catalog
-
-        catalog.build(rules, schema)
+    schema = None if database is None else _held_against(rules, database)
     view = View.of(sys.stdout)
     print(f"{policy} is a valid policy")
     print(view.show(*_summary(rules)))
@@ -170,12 +166,16 @@ def _summed_up(policy: Path, rules: Policy, database: Path | None) -> None:
             print(f"not declared, so analysts cannot see: {', '.join(hidden)}")
 
 
-def _schema(database: Path) -> Schema:
+def _held_against(rules: Policy, database: Path) -> Schema:
+    """The database's schema, after the policy was held against it."""
+    from dpsql import catalog
     from dpsql.backends.duckdb import DuckDBBackend
 
     backend = DuckDBBackend(database)
     try:
-        return backend.schema()
+        schema = backend.schema()
+        catalog.build(rules, schema, backend.origin)
+        return schema
     finally:
         backend.close()
 

@@ -19,6 +19,11 @@ from dpsql.plan.tables import UnitKind
 CONTRIBUTION, EXCESS, RANKED = '"#contribution"', '"#excess"', '"#ranked"'
 
 
+_NUMBERS = f"CAST({2**63} AS HUGEINT)"
+ROW = f"CAST(HASH(*COLUMNS(*)) >> 1 AS HUGEINT) * {_NUMBERS} + ROW_NUMBER() OVER ()"
+"""The unit that a row is for itself: a number that no other row has, above it a hash of the row's own values."""
+
+
 def ranking(analysis: Analysis, bound: Bound, keys: Sequence[str]) -> list[str]:
     """The units that pass a bound, and their groups in the order in which these count."""
     return [f"{EXCESS} AS (\n  {_excess(bound)}\n)", f"{RANKED} AS (\n  {_ranked(analysis, keys)}\n)"]
@@ -42,8 +47,8 @@ def in_order(analysis: Analysis, keys: Sequence[str]) -> str:
     """The window over a unit's groups in the order in which these count."""
     by_column = private_scans(analysis.release.input)[0].unit.kind is UnitKind.COLUMN
     # Hashed twice: one hash of several values keeps traces of each, and would favour some keys.
-    # A row's number is no property of the row: other rows' would change if one were removed.
-    seed = ", ".join(["u", *keys] if by_column else keys)
+    # A row's number is no property of the row: other rows' would change if one were removed. Its values are.
+    seed = ", ".join(["u" if by_column else f"u // {_NUMBERS}", *keys])
     return f"PARTITION BY u ORDER BY HASH(HASH({seed})), {', '.join(keys)}"
 
 

@@ -1,7 +1,7 @@
 """Columns as private rows are read: widened, clamped to their bounds, confined to their domain.
 
-Claim: every value that is read lies in the column's interval or domain, or is NULL, and NaN never
-occurs.
+Claim: every value that is read lies in the column's interval or domain, or is NULL; NaN never occurs,
+and every text is UTF-8.
 Why: each form is total over the engine type; a comparison with NaN, which the engine orders above
 infinity, is false where a value is kept.
 Source: DuckDB's documentation, "Numeric types", on the order of NaN and infinities.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 
-from dpsql.backends.frames import UNTYPED
+from dpsql.backends.frames import UNCHECKED, UNTYPED
 from dpsql.plan.expr import Column, Facts
 from dpsql.plan.interval import date_at, timestamp_at
 from dpsql.plan.types import Type
@@ -57,7 +57,14 @@ def unit_id(unit: Column) -> str:
 
 def _raw(column: Column) -> str:
     raw = identifier(column.name)
+    if column.facts.engine_type == UNCHECKED:
+        # The engine's functions of text fail on bytes that are not UTF-8, and end every later query too.
+        return f"TRY(decode(encode({raw})))"
     untyped = column.facts.engine_type == UNTYPED and column.facts.type is Type.INTEGER
+    if untyped and column.facts.identity is not None:
+        # '1' and '01' are two ids: only one of them is how a number is written.
+        number = f"TRY_CAST({raw} AS BIGINT)"
+        return f"CASE WHEN CAST({number} AS VARCHAR) = {raw} THEN {number} END"
     return f"TRY_CAST({raw} AS HUGEINT)" if untyped else raw
 
 
@@ -76,7 +83,7 @@ def _widened(raw: str, facts: Facts) -> str:
     if facts.type is Type.INTEGER:
         return _widened_integer(raw, facts.engine_type)
     wanted = facts.type.value
-    read = raw if facts.engine_type == wanted else f"TRY_CAST({raw} AS {wanted})"
+    read = raw if facts.engine_type in (wanted, UNCHECKED) else f"TRY_CAST({raw} AS {wanted})"
     # Under a collation, which of two equal texts stands for a group would depend on one row.
     return f'({read} COLLATE "binary")' if facts.type is Type.VARCHAR else read
 

@@ -35,6 +35,7 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Link, Scan
 from dpsql.plan.types import Type, Value, common
 from dpsql.sql import keys
+from dpsql.sql.bounding import ROW
 from dpsql.sql.clean import clean, unit_id, widened
 from dpsql.sql.confined import within as within_parts
 from dpsql.sql.scalar_text import cast, column, constant, identifier, measured, write
@@ -299,7 +300,7 @@ def _owned(scan: Scan) -> tuple[str, str]:
         )
     if scan.unit.column is not None:
         return unit_id(scan.unit.column), identifier(scan.table)
-    return "ROW_NUMBER() OVER ()", identifier(scan.table)
+    return ROW, identifier(scan.table)
 
 
 def _owner(link: Link) -> str:

@@ -15,6 +15,7 @@ from attacks.naive import Naive
 from worlds import engine_of, person, spent, world
 
 import dpsql
+from dpsql.backends.settings import MEANING
 from dpsql.connection import Connection
 from dpsql.errors import BackendError
 
@@ -33,7 +34,9 @@ class Failing:
     asked: list[str] = field(default_factory=list)
 
     def execute(self, sql: str) -> Any:
-        """Fails if the statement reads private rows, unless it is to fail later."""
+        """Fails if the statement reads private rows, unless it is to fail later; to bind it does not fail."""
+        if sql.startswith("DESCRIBE"):
+            return self
         self.asked.append(sql)
         if "people" in sql and not self.on_fetch:
             raise self.raised()
@@ -47,6 +50,8 @@ class Failing:
         """Fails if the last statement reads private rows."""
         if "people" in self.asked[-1]:
             raise self.raised()
+        if "integer_division" in self.asked[-1]:
+            return [tuple(MEANING.values())]
         return [(len(self.asked),)]
 
 

@@ -18,6 +18,7 @@ from . import (
     ranks,
     replays,
     slices,
+    sources,
     sql,
     stairs,
     units,
@@ -44,6 +45,7 @@ FAULTS = tuple(
         policy,
         replays,
         slices,
+        sources,
     )
     for fault in package.FAULTS
 )

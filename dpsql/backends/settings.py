@@ -1,0 +1,116 @@
+"""Settings of an owner's connection: those that give SQL another meaning, and those that do not.
+
+Claim: with the settings that pass, an emitted statement means what it means on a connection as DuckDB
+opens it.
+Why: each setting was reviewed, and one that was not has to be as it is on a new connection. Extensions'
+own settings concern functions that no statement calls.
+Source: DuckDB's documentation, "Configuration" and "Pragmas".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+import duckdb
+
+MEANING: dict[str, str | None] = {
+    "integer_division": "false",
+    "error_on_division_by_zero": "true",
+    "ieee_floating_point_ops": "true",
+    "default_collation": "",
+    "default_null_order": "NULLS_LAST",
+    "null_order": "NULLS_LAST",
+    "default_order": "ASCENDING",
+    "scalar_subquery_error_on_multiple_rows": "true",
+    "order_by_non_integer_literal": "false",
+    "regex_match_operator_semantics": "partial",
+    "dialect_compatibility_mode": "NONE",
+    "current_dialect": None,
+    "active_grammar_extensions": "[]",
+    "allow_parser_override_extension": "DEFAULT",
+    "disable_timestamptz_casts": "false",
+    "legacy_disable_null_type": "false",
+    "preserve_identifier_case": "preserve_case",
+    "table_function_identifier_conversion": "DEFAULT",
+    "max_execution_time": "0",
+    "warnings_as_errors": "false",
+    "Calendar": "gregorian",
+}
+"""What decides over values, errors or the grammar, with what it has to be.
+
+A time limit is among them: whether a statement ends before it depends on the rows.
+"""
+_HARMLESS = """
+    access_mode allocator_background_threads allocator_bulk_deallocation_flush_threshold
+    allocator_flush_threshold allow_community_extensions allow_extension_repositories
+    allow_extensions_metadata_mismatch allow_persistent_secrets allow_unredacted_secrets
+    allow_unsigned_extensions allowed_configs allowed_directories allowed_paths
+    approximate_join_order_threshold arrow_large_buffer_size arrow_lossless_conversion
+    arrow_output_list_view arrow_output_version asof_loop_join_threshold async_threads
+    auto_checkpoint_skip_wal_threshold autoinstall_extension_repository autoinstall_known_extensions
+    autoload_known_extensions binary_as_string block_allocator_memory cache_local_files
+    catalog_error_max_schemas checkpoint_on_detach checkpoint_threshold
+    current_transaction_invalidation_policy custom_extension_repository custom_user_agent
+    debug_checkpoint_scan_sleep_ms default_block_size default_secret_storage
+    default_transaction_invalidation_policy delim_join_as_cte disable_database_invalidation
+    disable_parquet_prefetching disabled_compression_methods disabled_filesystems disabled_log_types
+    disabled_optimizers duckdb_api dynamic_or_filter_threshold enable_external_access
+    enable_external_file_cache enable_fsst_vectors enable_geoparquet_conversion
+    enable_http_metadata_cache enable_logging enable_macro_dependencies enable_optimistic_write
+    enable_optimizer enable_profiling enable_progress_bar enable_progress_bar_print
+    enable_view_dependencies enabled_log_types errors_as_json experimental_metadata_reuse explain_output
+    extension_directories extension_repository_directory external_file_cache_local_max_block_size
+    external_file_cache_remote_max_block_size external_file_cache_remote_min_block_size
+    external_file_cache_request_sizing external_file_cache_spill external_threads file_search_path
+    force_column_metadata_reuse force_compression fsync_mode geometry_minimum_shredding_size
+    home_directory http_client_pool_capacity http_proxy http_proxy_password http_proxy_username
+    ignore_unknown_crs immediate_transaction_mode index_scan_max_count index_scan_percentage
+    initial_column_segment_size json_geometry_format late_materialization_max_rows lock_configuration
+    log_query_path logging_level logging_mode logging_storage max_expression_depth max_memory
+    max_streaming_buffer_size max_temp_directory_size max_vacuum_tasks memory_limit merge_join_threshold
+    nested_loop_join_threshold operator_memory_limit ordered_aggregate_threshold pandas_analyze_sample
+    parquet_metadata_cache parquet_prefetch_column_gap partitioned_write_flush_threshold
+    partitioned_write_max_open_files password perfect_ht_threshold pin_threads pivot_filter_threshold
+    pivot_limit prefer_range_joins prefetch_all_parquet_files preserve_insertion_order profile_output
+    profiling_coverage profiling_output profiling_renderer_settings progress_bar_time
+    python_enable_replacements python_scan_all_frames read_ahead_depth redact_http_logs
+    scheduler_process_partial schema search_path secret_directory show_behavior standard_vector_size
+    storage_block_prefetch storage_compatibility_version streaming_buffer_size temp_directory
+    temp_file_encryption threads TimeZone tracked_metrics user username validate_external_file_cache
+    variant_minimum_shredding_size wal_autocheckpoint wal_autocheckpoint_entries worker_threads
+    write_buffer_row_group_count write_buffer_row_group_memory_limit zstd_min_string_length
+"""
+HARMLESS = frozenset(_HARMLESS.split())
+"""Speed, memory, files, secrets, logs, and where names are looked up, which the schema is read by too.
+
+The time zone is the machine's: no type with a time zone is read, and what a view makes of one is the owner's
+to say.
+"""
+
+
+def changed(settings: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Of these settings, those with which SQL may mean something else.
+
+    >>> changed({"integer_division": "true", "threads": "4", "default_order": "ascending"})
+    {'integer_division': 'true'}
+    """
+    return {name: value for name, value in settings.items() if not _fits(name, value)}
+
+
+def _fits(name: str, value: str | None) -> bool:
+    if name in HARMLESS:
+        return True
+    expected = MEANING[name] if name in MEANING else _new().get(name, value)
+    return _folded(expected) == _folded(value)
+
+
+def _folded(value: str | None) -> str:
+    return "" if value is None else value.casefold()
+
+
+@cache
+def _new() -> dict[str, str | None]:
+    """The settings of a new connection."""
+    with duckdb.connect() as plain:
+        return dict(plain.execute("SELECT name, value FROM duckdb_settings()").fetchall())

@@ -1,0 +1,123 @@
+"""A29, broken text on what the owner opened: bytes of one row make no query fail on an open connection either.
+
+A frame that the owner has registered is scanned as it is. What its views read of files is read by readers that
+end on such bytes before anything could repair them, so that these are refused at connect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import pyarrow
+import pyarrow.parquet
+import pytest
+from attacks.test_a05_broken_text import BROKEN, QUERIES, arrow
+from worlds import cells, connected, observed, prepared, spent
+
+import dpsql
+from dpsql.connection import Connection
+
+LONG = b"x" * 300_000
+NUL = b"o\x00k"
+PUBLIC = [
+    "SELECT UPPER(word), COUNT(*) FROM words GROUP BY 1",
+    "SELECT COUNT(*) FROM people JOIN words ON x = word WHERE LENGTH(UPPER(word)) > 1",
+]
+
+
+def policy(unit: str = "id") -> dict[str, Any]:
+    """People with texts, and public words."""
+    rules = {"unit": unit, "rows_per_unit": 1, "columns": {"x": {"type": "varchar"}}}
+    tables = {"people": rules, "words": {"public": True}}
+    return {"budget": {"epsilon": 99, "delta": 1e-6}, "tables": tables}
+
+
+@pytest.fixture
+def owner() -> Iterator[duckdb.DuckDBPyConnection]:
+    """An open connection of the owner's."""
+    with duckdb.connect() as opened:
+        yield opened
+
+
+def opened(owner: duckdb.DuckDBPyConnection, texts: list[bytes], unit: str = "id") -> Connection:
+    """A connection to people with these texts, and to as many public words."""
+    owner.register("people", arrow(texts))
+    owner.register("words", pyarrow.table({"word": arrow(texts)["x"]}))
+    return connected(owner, policy(unit))
+
+
+def session(connection: Connection) -> list[Any]:
+    """All that is observed of every query, but for the values."""
+    return [*(observed(connection, sql)[0] for sql in (*QUERIES, *PUBLIC)), spent(connection)]
+
+
+def test_broken_text_of_a_registered_frame_is_not_seen(owner: duckdb.DuckDBPyConnection) -> None:
+    """With and without rows of broken text, in a private and a public table: the same outcomes, and no error."""
+    crowd = [b"ok"] * 40
+    ours = session(opened(owner, crowd))
+    assert not [outcome for outcome in ours if getattr(outcome, "error", None)]
+    assert session(opened(owner, [*crowd, *BROKEN])) == ours
+    assert session(opened(owner, [BROKEN[0], *crowd, NUL, LONG])) == ours
+
+
+def test_text_that_is_none_belongs_to_no_unit(owner: duckdb.DuckDBPyConnection) -> None:
+    """Where the unit's id is broken, the row is nobody's; text with NUL and long text are whole."""
+    connection = opened(owner, [b"ok", NUL, LONG, *BROKEN], unit="x")
+    plan = prepared(
+        connection, "SELECT COUNT(DISTINCT x) FROM people WHERE LENGTH(UPPER(x)) IN (2, 3, 300000)"
+    )
+    assert cells(connection, plan) == {(): ((3,),)}
+
+
+def test_the_owner_s_engine_fails_and_is_lost(owner: duckdb.DuckDBPyConnection) -> None:
+    """The attack works where the frame is read as it is: by one row the query fails, and every later one."""
+    owner.register("people", arrow([b"ok", BROKEN[0]]))
+    with pytest.raises(duckdb.Error):
+        owner.execute("SELECT COUNT(*) FROM people WHERE UPPER(x) = 'OK'").fetchall()
+    with pytest.raises(duckdb.Error):
+        owner.execute("SELECT 42").fetchall()
+
+
+VIEWS = {
+    "Parquet": "CREATE VIEW people AS FROM '{folder}/people.parquet'",
+    "Parquet in a view of a view": "CREATE VIEW v AS FROM '{folder}/people.parquet'; CREATE VIEW people AS FROM v",
+    "CSV": "CREATE VIEW people AS FROM read_csv('{folder}/people.csv')",
+    "CSV in a macro": "CREATE MACRO m() AS TABLE FROM read_csv('{folder}/people.csv'); CREATE VIEW people AS FROM m()",
+    "a frame below a view": "CREATE TEMP VIEW people AS SELECT id, UPPER(x) AS x FROM frame",
+    "pandas objects": "CREATE TEMP VIEW people AS FROM objects",
+}
+
+
+@pytest.mark.parametrize("case", VIEWS)
+@pytest.mark.parametrize("public", [False, True], ids=["private", "public"])
+def test_what_no_expression_can_repair_is_refused(
+    case: str, public: bool, owner: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    """Files, frames below a view of the owner's, and frames of Python objects: refused at connect, by name."""
+    table = arrow([b"ok"] * 3)
+    pyarrow.parquet.write_table(table, tmp_path / "people.parquet")
+    (tmp_path / "people.csv").write_text("id,x\n1,ok\n", encoding="utf-8")
+    owner.register("frame", table)
+    owner.register("objects", pd.DataFrame({"id": [1], "x": pd.Series(["ok"], dtype=object)}))
+    owner.execute(VIEWS[case].format(folder=tmp_path))
+    rules = policy()
+    tables = {"people": {"public": True} if public else rules["tables"]["people"]}
+    with pytest.raises(dpsql.PolicyError) as caught:
+        connected(owner, {**rules, "tables": tables})
+    assert caught.value.code == "view_source"
+    assert "people" in str(caught.value)
+    owner.execute("DROP VIEW people; CREATE TABLE people AS SELECT 1 AS id, 'ok' AS x")
+    connected(owner, {**rules, "tables": tables})
+
+
+def test_a_reader_of_files_fails_by_one_row(owner: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    """The attack works on a view over Parquet, though each text is repaired where it is read."""
+    pyarrow.parquet.write_table(arrow([b"ok", BROKEN[0]]), tmp_path / "people.parquet")
+    owner.execute(f"CREATE VIEW people AS FROM '{tmp_path}/people.parquet'")
+    assert owner.execute("SELECT COUNT(*) FROM people").fetchone() == (2,)
+    with pytest.raises(duckdb.Error):
+        owner.execute("SELECT COUNT(TRY(decode(encode(x)))) FROM people").fetchone()

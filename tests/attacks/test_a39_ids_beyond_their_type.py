@@ -1,0 +1,129 @@
+"""A39, ids that are not compared exactly: numbers beyond 2^63 and texts that only read as one number.
+
+Read as BIGINT, an id beyond it is NULL and its person is lost in joins; read as a number, '1' and '01' are one
+person, whose rows count for both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pandas as pd
+import pytest
+from worlds import cells, connected, engine_of, prepared
+
+import dpsql
+from dpsql.connection import Connection
+
+FIRST = 2**64 - 41
+PEOPLE = 40
+BOTH = [
+    "SELECT COUNT(*) FROM people JOIN visits ON people.id = visits.id",
+    "SELECT COUNT(*) FROM people JOIN visits USING (id)",
+    "SELECT COUNT(*) FROM people WHERE EXISTS (SELECT 1 FROM visits WHERE visits.id = people.id)",
+    "SELECT COUNT(*) FROM people WHERE id IN (SELECT id FROM visits)",
+    "SELECT COUNT(*) FROM people a JOIN people b ON a.id = b.id",
+    "SELECT COUNT(*) FROM (SELECT id FROM people INTERSECT SELECT id FROM visits) AS both_",
+]
+
+
+def clinic(opened: Any, **columns: Any) -> Connection:
+    """A connection to people and their visits, whose ids are declared as said, or not at all."""
+    rules = {"unit": "id", "rows_per_unit": 1, "columns": columns}
+    tables = {"people": rules, "visits": rules}
+    return connected(opened, {"budget": {"epsilon": 100, "delta": 1e-6}, "tables": tables})
+
+
+def database(kind: str, first: int = FIRST) -> duckdb.DuckDBPyConnection:
+    """Two tables with the same ids of a type."""
+    opened = duckdb.connect(config={"threads": 1})
+    for table in ("people", "visits"):
+        opened.execute(
+            f"CREATE TABLE {table} AS SELECT CAST({first}::HUGEINT + i AS {kind}) AS id FROM range({PEOPLE}) AS r(i)"
+        )
+    return opened
+
+
+@pytest.mark.parametrize("kind", ["UBIGINT", "HUGEINT", "UHUGEINT", "VARCHAR"])
+@pytest.mark.parametrize("declared", [False, True], ids=["undeclared", "varchar"])
+def test_nobody_is_lost_whose_id_is_beyond_bigint(kind: str, declared: bool) -> None:
+    """Joins, matching and set operations find each of forty people, once."""
+    if kind == "UHUGEINT" and declared:
+        pytest.skip("a type that no column is declared with")
+    connection = clinic(database(kind), **({"id": {"type": "varchar"}} if declared else {}))
+    for sql in BOTH:
+        assert cells(connection, prepared(connection, sql)) == {(): ((PEOPLE,),)}, sql
+
+
+@pytest.mark.parametrize(
+    ("kind", "read_as"),
+    [
+        *(("UBIGINT", read_as) for read_as in ("integer", "double")),
+        *(("HUGEINT", read_as) for read_as in ("integer", "double")),
+        ("BIGINT", "double"),
+    ],
+)
+def test_an_id_that_its_declared_type_does_not_hold_is_refused(kind: str, read_as: str) -> None:
+    """At connect, with the type that holds it."""
+    with pytest.raises(dpsql.PolicyError) as caught:
+        clinic(database(kind, 2**60), id={"type": read_as})
+    assert caught.value.code == "unit_type"
+    assert "declare it" in (caught.value.hint or "")
+
+
+def frames(*ids: Any) -> dict[str, pd.DataFrame]:
+    """Two frames of objects with these ids."""
+    return {name: pd.DataFrame({"id": pd.Series(ids, dtype=object)}) for name in ("people", "visits")}
+
+
+@pytest.mark.parametrize(
+    ("read_as", "units"), [("integer", 3), ("varchar", 9)], ids=["as numbers", "as texts"]
+)
+def test_texts_that_read_as_one_number_are_no_one_person(read_as: str, units: int) -> None:
+    """Of the ways to write a number one is an id, where ids are numbers; where they are texts, each is."""
+    ids = [1, "01", "1.0", " 1", "+1", "1.4", 2, "-0", -3]
+    connection = clinic(frames(*ids), id={"type": read_as})
+    counted = prepared(connection, "SELECT COUNT(DISTINCT id) FROM people")
+    assert cells(connection, counted) == {(): ((units,),)}
+    for sql in BOTH:
+        assert cells(connection, prepared(connection, sql)) == {(): ((units,),)}, sql
+
+
+@pytest.mark.parametrize("read_as", ["double", "date", "timestamp", "boolean"])
+def test_objects_are_no_ids_of_another_type(read_as: str) -> None:
+    """Many texts are one number, day or truth value."""
+    with pytest.raises(dpsql.PolicyError) as caught:
+        clinic(frames("1", "01"), id={"type": read_as})
+    assert caught.value.code == "unit_type"
+
+
+def test_rows_that_are_units_do_not_all_choose_the_same_group() -> None:
+    """Of a public table's ten groups one row has one: which one depends on the row, and on no other row."""
+    opened = duckdb.connect(config={"threads": 1})
+    opened.execute("CREATE TABLE people AS SELECT i, 1 AS a, [i] AS list FROM range(1000) AS r(i)")
+    opened.execute("CREATE TABLE kinds AS SELECT 1 AS a, i AS kind FROM range(10) AS r(i)")
+    values = {"type": "integer", "values": list(range(10)), "nullable": False}
+    rules = {"unit": "row", "max_groups": 1, "columns": {"a": {"type": "integer"}}}
+    tables = {"people": rules, "kinds": {"public": True, "columns": {"kind": values}}}
+    connection = connected(opened, {"budget": {"epsilon": 9}, "tables": tables})
+    plan = prepared(connection, "SELECT kind, COUNT(*) FROM people JOIN kinds USING (a) GROUP BY kind")
+    before = {group: parts[0][0] for group, parts in cells(connection, plan).items()}
+    assert sum(before.values()) == 1000
+    assert min(before.get((kind,), 0) for kind in range(10)) > 50
+    engine_of(connection).execute("DELETE FROM people WHERE i = 0")
+    after = {group: parts[0][0] for group, parts in cells(connection, plan).items()}
+    assert sorted(before[group] - after.get(group, 0) for group in before) == [0] * 9 + [1]
+
+
+def test_the_engine_loses_and_merges_them() -> None:
+    """The attack works where ids are read as the numbers that they look like."""
+    opened = database("UBIGINT")
+    lost = (
+        "SELECT COUNT(*) FROM people p JOIN visits v ON TRY_CAST(p.id AS BIGINT) = TRY_CAST(v.id AS BIGINT)"
+    )
+    assert opened.execute(lost).fetchone() == (0,)
+    merged = (
+        "SELECT COUNT(DISTINCT TRY_CAST(id AS HUGEINT)) FROM (VALUES ('1'), ('01'), ('1.4'), (' 1')) AS t(id)"
+    )
+    assert opened.execute(merged).fetchone() == (1,)

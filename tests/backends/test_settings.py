@@ -1,0 +1,120 @@
+"""Settings of an owner's connection: none that gives SQL another meaning is there when a query is charged.
+
+Claim: every setting of the installed DuckDB was reviewed; those of the first kind are refused at connect, and
+again before each charge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+from worlds import connected, spent
+
+import dpsql
+from dpsql.backends.settings import HARMLESS, MEANING, changed
+
+POLICY = {
+    "budget": {"epsilon": 9},
+    "tables": {"people": {"unit": "row", "columns": {"age": {"type": "integer", "bounds": [0, 110]}}}},
+}
+CHANGES = {
+    "integer_division": "true",
+    "error_on_division_by_zero": "false",
+    "ieee_floating_point_ops": "false",
+    "default_collation": "nocase",
+    "default_null_order": "nulls_first",
+    "default_order": "desc",
+    "scalar_subquery_error_on_multiple_rows": "false",
+    "regex_match_operator_semantics": "full",
+    "dialect_compatibility_mode": "spark",
+    "preserve_identifier_case": "lowercase",
+    "max_execution_time": "5000",
+}
+
+
+@pytest.fixture
+def owner() -> Iterator[duckdb.DuckDBPyConnection]:
+    """An owner's open connection."""
+    with duckdb.connect() as opened:
+        opened.execute("CREATE TABLE people AS SELECT 30 AS age")
+        yield opened
+
+
+def test_every_setting_was_reviewed() -> None:
+    """Of each setting of this DuckDB it is known whether it changes what SQL means, and a new connection passes."""
+    with duckdb.connect() as plain:
+        settings = dict(plain.execute("SELECT name, value FROM duckdb_settings()").fetchall())
+    assert not HARMLESS & MEANING.keys()
+    assert settings.keys() == HARMLESS | MEANING.keys()
+    assert changed(settings) == {}
+
+
+def test_a_setting_that_was_not_reviewed_has_to_be_as_it_is_on_a_new_connection() -> None:
+    """Of a later DuckDB, say; what an extension brings along is its own."""
+    assert changed({"s3_region": "x", "threads": "7"}) == {}
+
+
+@pytest.mark.parametrize(("name", "value"), CHANGES.items(), ids=CHANGES)
+def test_what_gives_sql_another_meaning_is_refused(
+    name: str, value: str, owner: duckdb.DuckDBPyConnection
+) -> None:
+    """At connect, by name; set afterwards, before the next charge; put back, all is as before."""
+    connection = connected(owner, POLICY)
+    owner.execute(f"SET {name} = '{value}'")
+    for refused in (
+        lambda: connected(owner, POLICY),
+        lambda: connection.query("SELECT COUNT(*) FROM people"),
+    ):
+        with pytest.raises(dpsql.OperationalError) as caught:
+            refused()
+        assert caught.value.code == "setting"
+        assert name in str(caught.value)
+    assert spent(connection) == 0
+    owner.execute(f"RESET {name}")
+    assert len(connection.query("SELECT COUNT(*) FROM people")) == 1
+
+
+def test_speed_memory_and_time_zone_are_the_owner_s(owner: duckdb.DuckDBPyConnection) -> None:
+    """What decides over no value is left alone."""
+    owner.execute("SET threads = 1; SET memory_limit = '1GB'; SET TimeZone = 'Asia/Tokyo'")
+    assert len(connected(owner, POLICY).query("SELECT COUNT(*) FROM people")) == 1
+
+
+def test_the_engine_divides_as_it_is_set(owner: duckdb.DuckDBPyConnection) -> None:
+    """The defect is there on the engine itself: half of one is nothing."""
+    owner.execute("SET integer_division = true")
+    assert owner.execute("SELECT 1 / 2").fetchone() == (0,)
+
+
+BROKEN = [
+    "DROP TABLE people",
+    "ALTER TABLE people DROP COLUMN age",
+    "DROP TABLE people; CREATE VIEW people AS FROM v",
+]
+
+
+@pytest.mark.parametrize("change", BROKEN)
+def test_what_cannot_be_bound_is_not_charged(change: str, owner: duckdb.DuckDBPyConnection) -> None:
+    """The owner changes a table while the connection is open: a clear refusal, of plans too, and no charge."""
+    owner.execute(
+        "CREATE TABLE other AS SELECT 1 AS one; CREATE VIEW v AS FROM other; ALTER TABLE people ADD COLUMN x INTEGER"
+    )
+    connection = connected(owner, POLICY)
+    owner.execute(change)
+    sql = "SELECT SUM(age) FROM people"
+    for ask in (connection.query, connection.explain, lambda text: connection.budget([text])):
+        with pytest.raises(dpsql.OperationalError) as caught:
+            ask(sql)
+        assert caught.value.code == "unbound"
+    assert spent(connection) == 0
+
+
+def test_to_bind_runs_nothing(owner: duckdb.DuckDBPyConnection) -> None:
+    """A statement that would fail on a row binds, and nothing of it is run before the charge."""
+    owner.execute("CREATE SEQUENCE seen")
+    connection = connected(owner, POLICY)
+    assert connection.engine.backend.binds("SELECT nextval('seen') FROM people")
+    assert connection.engine.backend.binds("SELECT CAST('a' || age AS INTEGER) FROM people")
+    assert owner.execute("SELECT nextval('seen')").fetchone() == (1,)

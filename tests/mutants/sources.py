@@ -1,0 +1,93 @@
+"""Faults of what is read of the owner's database: frames, files, views, settings, ids."""
+
+from __future__ import annotations
+
+from .fault import Fault
+
+_BROKEN = "tests/attacks/test_a29_broken_text_of_owners.py"
+_VIEWS = "tests/attacks/test_a30_public_views.py"
+_IDS = "tests/attacks/test_a39_ids_beyond_their_type.py"
+_SETTINGS = "tests/backends/test_settings.py"
+
+FAULTS = (
+    Fault(
+        "frame-text-not-repaired",
+        "sql/clean.py",
+        'return f"TRY(decode(encode({raw})))"',
+        "return raw",
+        "one row of broken text in a registered frame ends a query, and all later ones",
+        f"{_BROKEN}::test_broken_text_of_a_registered_frame_is_not_seen",
+    ),
+    Fault(
+        "readers-of-files-allowed",
+        "backends/origins.py",
+        "if name != STORED and name not in READS_NOTHING",
+        "if name == STORED and name not in READS_NOTHING",
+        "a view over Parquet files fails by one row",
+        f"{_BROKEN}::test_what_no_expression_can_repair_is_refused[private-Parquet]",
+    ),
+    Fault(
+        "public-view-of-private-rows",
+        "catalog.py",
+        "if public and not also_public and not origin.stored and origin.tables & read.tables - shared:",
+        "if public and not also_public and not origin.stored and origin.tables & {theirs}:",
+        "a public view of a private table is released exactly",
+        f"{_VIEWS}::test_a_public_view_of_a_private_table_is_refused[directly]",
+    ),
+    Fault(
+        "plan-after-the-optimiser",
+        "backends/duckdb.py",
+        '.get("logical_plan")',
+        '.get("logical_opt")',
+        "a scan that the optimiser leaves out today is not seen",
+        f"{_VIEWS}::test_a_public_view_of_a_private_table_is_refused[where nothing is left of it]",
+    ),
+    Fault(
+        "settings-not-looked-at",
+        "backends/duckdb.py",
+        "_refuse(changed(dict(self._query(_SETTINGS))))",
+        "changed(dict(self._query(_SETTINGS)))",
+        "a unit's average is 0 where the owner divides whole numbers",
+        f"{_SETTINGS}::test_what_gives_sql_another_meaning_is_refused[integer_division]",
+    ),
+    Fault(
+        "settings-looked-at-once",
+        "backends/duckdb.py",
+        "            self._refuse_settings_now()\n",
+        "            pass\n",
+        "a setting is changed while the connection is open",
+        f"{_SETTINGS}::test_what_gives_sql_another_meaning_is_refused[integer_division]",
+    ),
+    Fault(
+        "charged-without-being-bound",
+        "engine.py",
+        "  # the keys alone, all of them public\n        self.require_bound(prepared)\n",
+        "  # the keys alone, all of them public\n",
+        "a query that the database cannot read is charged and never answered",
+        f"{_SETTINGS}::test_what_cannot_be_bound_is_not_charged[DROP TABLE people]",
+    ),
+    Fault(
+        "wide-ids-as-numbers",
+        "catalog.py",
+        "            return engine not in _WIDE\n",
+        "            return True\n",
+        "people whose ids are beyond 2^63 are lost in joins",
+        f"{_IDS}::test_an_id_that_its_declared_type_does_not_hold_is_refused[UBIGINT-integer]",
+    ),
+    Fault(
+        "texts-as-one-number",
+        "sql/clean.py",
+        'return f"CASE WHEN CAST({number} AS VARCHAR) = {raw} THEN {number} END"',
+        "return number",
+        "the ids '1' and '01' are one person",
+        f"{_IDS}::test_texts_that_read_as_one_number_are_no_one_person[as numbers]",
+    ),
+    Fault(
+        "rows-choose-the-same-group",
+        "sql/bounding.py",
+        '["u" if by_column else f"u // {_NUMBERS}", *keys]',
+        '["u", *keys] if by_column else keys',
+        "all rows of a public fan-out count in one group",
+        f"{_IDS}::test_rows_that_are_units_do_not_all_choose_the_same_group",
+    ),
+)
