@@ -73,7 +73,7 @@ def verify(
         print("that none is missing at the end shows beside a head that was kept: --anchor FILE, or --head")
     else:
         print(f"the head of {kept.entries:,} entries that was kept is part of it")
-    print(f"head: {chain.head}")
+    print(f"head: {chain.head_with(chain.stored)}")
 
 
 @ledger.command()

@@ -121,7 +121,12 @@ def test_a_program_of_the_old_dpsql_cannot_write_beside(path: Path) -> None:
         file.execute(f"INSERT INTO entries ({names}) SELECT {names} FROM entries WHERE id = 4")
 
 
-AS_SCHEMA_3 = """
+AS_SCHEMA_4 = """
+ALTER TABLE entries DROP COLUMN failures; ALTER TABLE entries DROP COLUMN refines;
+ALTER TABLE entries DROP COLUMN claims; ALTER TABLE entries DROP COLUMN stored;
+ALTER TABLE entries DROP COLUMN "database"; UPDATE meta SET value = '4' WHERE key = 'schema';
+"""
+AS_SCHEMA_3 = f"""{AS_SCHEMA_4}
 ALTER TABLE entries DROP COLUMN slice; ALTER TABLE entries DROP COLUMN slices; DROP TABLE slices;
 UPDATE meta SET value = '3' WHERE key = 'schema'
 """
