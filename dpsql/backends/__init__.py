@@ -3,6 +3,6 @@
 This package alone imports a database engine.
 """
 
-from dpsql.backends.base import Backend, Exact
+from dpsql.backends.base import Backend, Exact, Place
 
-__all__ = ["Backend", "Exact"]
+__all__ = ["Backend", "Exact", "Place"]
