@@ -81,14 +81,10 @@ def connect(
     see `Connection.query`. `reserve` is the ε that is reserved of each private table until the connection closes: see
     `Connection.reserve`.
 
-    A ledger is of one database: that which the policy names with `database`, or else the file at its path, or what is
-    in memory. What was released is answered again, and refined, for that alone; without a name, what is in memory is
-    another database for each connection.
-
-    Raises PolicyError where the policy is wrong or asks for what the database does not have, or where the ledger is of
-    another database (`another_database`), IntegrityError
-    where the ledger was edited (`ledger_tampered`) or is an older one than its anchor knows
-    (`ledger_rolled_back`).
+    A ledger is of one database, for which alone a release is answered again or refined: the policy's `database` names
+    it, else the file's path does; without a name what is in memory is another one for each connection. Raises PolicyError where the policy is wrong, asks for what the database does not have, or has another one than the
+    ledger (`another_database`), IntegrityError where the ledger was edited (`ledger_tampered`) or is older than its
+    anchor knows (`ledger_rolled_back`).
     """
     from dpsql.accounting import open_ledger  # the engine and its libraries load when they are needed
     from dpsql.accounting.opening import is_url
@@ -102,10 +98,8 @@ def connect(
     require(dialect)
     rules = load(policy)
     target = ledger if ledger is not None else _ledger_beside(policy)
-    if isinstance(database, DuckDBBackend):
-        backend = database
-    else:
-        backend = DuckDBBackend(database, host=platform.node() if is_url(target) else "")
+    host = platform.node() if is_url(target) else ""
+    backend = database if isinstance(database, DuckDBBackend) else DuckDBBackend(database, host=host)
     try:
         who = rules.analyst(analyst or login())
         book = open_ledger(

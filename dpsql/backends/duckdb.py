@@ -81,10 +81,10 @@ class DuckDBBackend:
         A file that took another's place at the same path has another inode, and so another mark. The path of an owner's
         connection is that of its current database; what else is attached, or read by views, does not count.
         """
-        path = self._path
+        path: object = self._path
         if not self._owned:
             ((path,),) = self._query(_PATH)
-        if path is None or path == ":memory:":
+        if not isinstance(path, str) or path in {"", ":memory:"}:
             return Place(MEMORY, secrets.token_hex(16))
         identity = FILE + os.path.realpath(path)
         try:

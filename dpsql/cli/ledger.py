@@ -101,6 +101,7 @@ def export(target: Target, format_: FormatName = Format.jsonl, ledger_key: Ledge
 @ledger.command()
 def show(
     target: Target,
+    *,
     table: TableName = None,
     analyst: Who = None,
     kind: Kind = None,

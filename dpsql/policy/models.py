@@ -321,10 +321,9 @@ class Policy(_Model):
 
     @model_serializer(mode="wrap")
     def _said_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without the keys that policies have only since later, where they say nothing: digests stay what they were."""
-        written: dict[str, Any] = rest(self)
-        since = {"database", "max_failures"}
-        return {key: value for key, value in written.items() if key not in since or value is not None}
+        """Without newer keys that say nothing: digests stay what they were."""
+        newer = {"database", "max_failures"}
+        return {key: value for key, value in rest(self).items() if key not in newer or value is not None}
 
     @model_validator(mode="after")
     def _tables_agree(self) -> Policy:

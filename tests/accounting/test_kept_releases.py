@@ -88,6 +88,31 @@ def test_a_refinement_that_was_released_says_so_itself(ledger: Ledger) -> None:
         charge(ledger, refines=(1,))
 
 
+def test_a_release_is_claimed_once(ledger: Ledger) -> None:
+    """By a charge whose release nobody has seen, too."""
+    ledger.keep([A], charge(ledger))
+    assert charge(ledger, refines=(1,)).refines == (1,)
+    assert ledger.kept("s")[0].refined
+    with pytest.raises(OperationalError, match="has been refined at this moment"):
+        charge(ledger, refines=(1,))
+    assert ledger.verify().entries == 2
+
+
+def test_deleted_claims_are_missed_where_they_are_used(tmp_path: Path) -> None:
+    """By whoever asks what is stored, and whoever wants to refine anything: nothing is charged."""
+    with closing(open_ledger(tmp_path / "a", BUDGETS)) as ledger:
+        ledger.keep([A, B], charge(ledger))
+        charge(ledger, refines=(1,))
+        with closing(sqlite3.connect(tmp_path / "a")) as database, database:
+            database.execute("DELETE FROM refinements")
+        before = ledger.entries()
+        for asked in (lambda: ledger.kept("s"), lambda: charge(ledger, refines=(2,))):
+            with pytest.raises(IntegrityError, match="what the ledger notes of refined releases"):
+                asked()
+        assert ledger.entries() == before
+        charge(ledger)
+
+
 def test_what_is_not_charged_refines_nothing(ledger: Ledger) -> None:
     """Where the budget does not suffice, the release may still be refined."""
     ledger.keep([A], charge(ledger))
