@@ -58,7 +58,7 @@ class SqlLedger(SqlBook):
     ) -> tuple[Entry, ...]:
         """As `Ledger.charge`; PolicyError (`no_budget`) for a table without a budget."""
         due = due_of(charges, analyst, self._accounts)
-        return self._charged(due, _spending(analyst, within), query, details, refines)
+        return self._charged(due, _spending(analyst, within), query, details, sorted(set(refines)))
 
     def reserve(
         self, charges: Charges, *, analyst: str, details: Mapping[str, Any] | None = None
