@@ -6,6 +6,7 @@ Charges are durable when a query returns, so there is nothing to commit or roll 
 from __future__ import annotations
 
 import getpass
+import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -80,24 +81,35 @@ def connect(
     see `Connection.query`. `reserve` is the ε that is reserved of each private table until the connection closes: see
     `Connection.reserve`.
 
-    Raises PolicyError where the policy is wrong or asks for what the database does not have, IntegrityError
-    where the ledger was edited (`ledger_tampered`) or is an older one than its anchor knows
-    (`ledger_rolled_back`).
+    A ledger is of one database, for which alone a release is answered again or refined: the policy's `database` names
+    it, else the file's path does; without a name what is in memory is another one for each connection. Raises PolicyError where the policy is wrong, asks for what the database does not have, or has another one than the
+    ledger (`another_database`), IntegrityError where the ledger was edited (`ledger_tampered`) or is older than its
+    anchor knows (`ledger_rolled_back`).
     """
     from dpsql.accounting import open_ledger  # the engine and its libraries load when they are needed
+    from dpsql.accounting.opening import is_url
     from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.budgets import budgets
     from dpsql.engine import Engine
+    from dpsql.identity import identity
     from dpsql.policy import load
     from dpsql.sql.dialect import require
 
     require(dialect)
     rules = load(policy)
     target = ledger if ledger is not None else _ledger_beside(policy)
-    backend = DuckDBBackend(database)
+    host = platform.node() if is_url(target) else ""
+    backend = database if isinstance(database, DuckDBBackend) else DuckDBBackend(database, host=host)
     try:
         who = rules.analyst(analyst or login())
-        book = open_ledger(target, budgets(rules, [who]), anchor=anchor, key=ledger_key)
+        book = open_ledger(
+            target,
+            budgets(rules, [who]),
+            anchor=anchor,
+            key=ledger_key,
+            database=identity(rules, backend),
+            max_failures=rules.max_failures_of_tables(),
+        )
         engine = Engine(rules, backend, book, who)
         engine.catalog  # noqa: B018  (the policy is held against the database now, not at the first query)
     except errors.Error:

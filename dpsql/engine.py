@@ -30,7 +30,7 @@ from dpsql.analysis.verify import verify
 from dpsql.backends import Backend, Exact
 from dpsql.backends.scratch import Scratch
 from dpsql.budgets import budget, cap, require_above, require_below
-from dpsql.errors import BudgetExhausted, InternalError, OperationalError, QueryRejected
+from dpsql.errors import BackendError, BudgetExhausted, InternalError, OperationalError, QueryRejected
 from dpsql.lookups import PublicTables
 from dpsql.mechanisms import Entropy, SystemEntropy
 from dpsql.mechanisms.memo import forget
@@ -185,7 +185,7 @@ class Engine:
             # A query whose post-processing cannot even be bound fails here, before it is charged.
             scratch.query(prepared.post_sql)
             entries = self._charge(prepared)
-            tables, values = self._released(above, prepared)
+            tables, values = self._released(above, prepared, entries)
             self._keep(prepared, tables, values, entries)
             shown = above.agreed(prepared, tables)
             rows, types = above.rows(prepared.post, values)
@@ -195,7 +195,7 @@ class Engine:
     def _unchanged(self, prepared: Prepared, places: Sequence[int]) -> Result:
         """The released rows themselves, in these columns."""
         entries = self._charge(prepared)
-        table = self._release(prepared.only, {})
+        table = self._release(prepared.only, {}, prepared, entries)
         self._keep(prepared, [table], {}, entries)
         receipt = self.receipt(prepared, entries, [table.plan])
         rows = [(*(row[place] for place in places), number, 0) for number, row in enumerate(table.rows)]
@@ -211,7 +211,9 @@ class Engine:
         rows, types = self.backend.public_rows(emit_post(resolved(prepared.post, values), prepared.above))
         return self._result(prepared, [], rows, types, self.receipt(prepared, (), []))
 
-    def _released(self, above: Above, prepared: Prepared) -> tuple[list[ReleasedTable], Known]:
+    def _released(
+        self, above: Above, prepared: Prepared, entries: Sequence[Entry]
+    ) -> tuple[list[ReleasedTable], Known]:
         """Answers the releases, and the scalar queries over them, each after what it needs.
 
         Those that no such query reads are not held yet.
@@ -221,7 +223,7 @@ class Engine:
         tables = []
         for step in steps(prepared.post):
             if isinstance(step, Release):
-                tables.append(self._release(parts[step], values))
+                tables.append(self._release(parts[step], values, prepared, entries))
                 if step not in last:
                     above.hold(step, tables[-1])
             elif step not in values:
@@ -279,7 +281,24 @@ class Engine:
         bought = self.search(prepared, target).error_at(left)
         return f"nothing was charged; what is left buys {replace(target, error=Fraction(bought))}"
 
-    def _release(self, prepared: PreparedRelease, values: Known) -> ReleasedTable:
+    def _release(
+        self, part: PreparedRelease, values: Known, prepared: Prepared, entries: Sequence[Entry]
+    ) -> ReleasedTable:
+        """One release; that it failed, which whoever asks sees, is an entry of the ledger, and locks its tables."""
+        try:
+            return self._drawn(part, values)
+        except (BackendError, InternalError) as error:
+            if entries:
+                self.ledger.fail(
+                    part.tables,
+                    entries[0],
+                    analyst=self.analyst,
+                    query=prepared.asked.sql,
+                    code=error.code,
+                )
+            raise
+
+    def _drawn(self, prepared: PreparedRelease, values: Known) -> ReleasedTable:
         if prepared.recalled is not None:
             return prepared.recalled.table
         plan, statement, refinement = prepared.plan, prepared.statement_with(values), prepared.refinement

@@ -18,6 +18,7 @@ from dpsql.analysis.verify import verify
 from dpsql.backends import Backend
 from dpsql.backends.scratch import Scratch
 from dpsql.errors import QueryRejected
+from dpsql.identity import mark
 from dpsql.plan.expr import Expr, Scalar
 from dpsql.plan.nodes import Answer, Release, Values
 from dpsql.plan.steps import Known, needed, releases, steps
@@ -54,7 +55,7 @@ class Recall:
     @cached_property
     def rules(self) -> Rules:
         """What besides its plan decides what a release is."""
-        return Rules.of(self.policy, self.analyst)
+        return Rules.of(self.policy, self.analyst, mark(self.policy, self.backend))
 
     def recalled(self, prepared: Prepared) -> Prepared:
         """The statement with those of its releases that were made before, and the values that follow from them."""

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from dpsql.accounting.claims import Claims, claimed_by
+from dpsql.accounting.identity import may_follow
 from dpsql.accounting.ledger import AccountKey, Head
 from dpsql.accounting.parts import WHOLE, Box, Parts
 from dpsql.accounting.rows import FIRST_PREVIOUS, START, account_of, head_of, stored_spend, tampered
@@ -35,18 +37,38 @@ class Last(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """What is known of the entries: where they end, and where each account stands."""
+    """What is known of the entries: where they end, and where each account stands.
+
+    And what the last of them says of the whole ledger: which `claims` to refine stored releases there are, where
+    the `stored` releases ended when it was written, and which `database` the ledger is of.
+    """
 
     head: Head = START
     standings: Mapping[AccountKey, Standing] = field(default_factory=dict)
+    claims: Claims = field(default_factory=Claims)
+    stored: Head = START
+    database: str | None = None
 
     def standing(self, key: AccountKey) -> Standing:
         """Where an account stands."""
         return self.standings.get(key, Standing())
 
+    def head_with(self, stored: Head) -> Head:
+        """Where the ledger ends, whose stored releases end with that number and digest."""
+        return Head(
+            self.head.entries, self.head.digest, stored.entries, stored.digest if stored.entries else ""
+        )
+
     @classmethod
     def ending(
-        cls, end: Row | None, lasts: Iterable[Last], seal: Seal, budget_of: BudgetOf, kept_of: KeptOf
+        cls,
+        end: Row | None,
+        lasts: Iterable[Last],
+        seal: Seal,
+        budget_of: BudgetOf,
+        kept_of: KeptOf,
+        *,
+        noted_claims: Callable[[], Claims],
     ) -> Chain:
         """The chain whose last entry is `end`, taken from the last entry of each account.
 
@@ -81,7 +103,16 @@ class Chain:
                 code="ledger_tampered",
                 hint="dpsql ledger verify finds the place; restore the newest backup",
             )
-        return cls(found, standings)
+        if end is None:
+            return cls(found, standings)
+        claims = noted_claims() if end["claims"] is not None else Claims()
+        if claims.digest != end["claims"]:
+            raise IntegrityError(
+                "what the ledger notes of refined releases was changed",
+                code="ledger_tampered",
+                hint="dpsql ledger verify finds the place; restore the newest backup",
+            )
+        return cls(found, standings, claims, _stored_end(end), end["database"])
 
     def followed(self, rows: Iterable[Row], seal: Seal, budget_of: BudgetOf) -> Chain:
         """The chain with these entries after its last.
@@ -90,6 +121,7 @@ class Chain:
         digest, a link, a running total, an account's count or a budget is not what dpsql wrote.
         """
         end, standings, budgets = self.head, dict(self.standings), dict[AccountKey, str | None]()
+        claims, stored, database = self.claims, self.stored, self.database
         for row in rows:
             number = end.entries + 1
             if row["id"] > number:
@@ -104,8 +136,39 @@ class Chain:
                 budgets[key] = budget_of(key)
             _require_budget(row, budgets[key])
             standings[key] = _next(standings.get(key, Standing()), row)
-            end = head_of(row)
-        return Chain(end, standings)
+            claims, stored = _claims_after(claims, row), _stored_after(stored, row)
+            if not may_follow(database, row["database"]):
+                raise tampered(number, "is of another database than those before")
+            end, database = head_of(row), row["database"]
+        return Chain(end, standings, claims, stored, database)
+
+
+def _claims_after(before: Claims, row: Row) -> Claims:
+    """The claims after an entry, which must say so; a release is claimed once."""
+    try:
+        claims = before.added(claimed_by(row), row["id"])
+    except (ValueError, TypeError, RecursionError):
+        raise _off(row) from None
+    if claims.digest != row["claims"]:
+        raise _off(row)
+    return claims
+
+
+def _stored_after(before: Head, row: Row) -> Head:
+    """Where the stored releases ended when an entry was written: never before they did."""
+    stored = _stored_end(row)
+    if stored.entries < before.entries or (stored.entries == before.entries and stored != before):
+        raise _off(row)
+    return stored
+
+
+def _stored_end(row: Row) -> Head:
+    if row["stored"] is None:
+        return START
+    try:
+        return Head.parse(row["stored"])
+    except (IntegrityError, TypeError):
+        raise _off(row) from None
 
 
 def _next(before: Standing, row: Row) -> Standing:
@@ -123,6 +186,8 @@ def _next(before: Standing, row: Row) -> Standing:
     )
     digests = parts_digest(standing.parts), slices_digest(standing.slices)
     if said != (standing.spent, standing.count, standing.period, *digests):
+        raise _off(row)
+    if row["failures"] != (standing.failures or None):
         raise _off(row)
     if any(not each.keeps for each in standing.slices.values()):
         raise _off(row)
@@ -144,7 +209,7 @@ def _stood(row: Row, kept_of: KeptOf) -> Standing:
             code="ledger_tampered",
             hint="dpsql ledger verify finds the place; restore the newest backup",
         )
-    return Standing(parts, row["number"], row["period"], slices)
+    return Standing(parts, row["number"], row["period"], slices, row["failures"] or 0)
 
 
 def _off(row: Row) -> IntegrityError:

@@ -13,7 +13,7 @@ from dpsql.accounting.budget import Budget
 from dpsql.accounting.chain import Chain
 from dpsql.accounting.ledger import AccountKey, Entry, Head
 from dpsql.accounting.opening import existing_store
-from dpsql.accounting.refusal import rolled_back
+from dpsql.accounting.releases import release_chain_end
 from dpsql.accounting.rows import START, head_of, stored_budget, stored_entry
 from dpsql.accounting.schema import ENTRIES, SCHEMA
 from dpsql.accounting.seal import Row, Seal
@@ -26,6 +26,7 @@ from dpsql.accounting.sql_tables import (
     require_key,
     stored_accounts,
 )
+from dpsql.accounting.steps import FAILURE
 from dpsql.accounting.store import Store
 from dpsql.accounting.verification import walked
 from dpsql.errors import OperationalError
@@ -66,18 +67,14 @@ class History:
         Raises IntegrityError, `ledger_tampered` with the number of the first entry that is not what dpsql wrote,
         `ledger_rolled_back` where the head is not part of the chain.
         """
-        chain = walked(self._store, self._seal)
-        if kept is not None and kept != START:
-            row = self.row(kept.entries)
-            if row is None or head_of(row) != kept:
-                raise rolled_back(self._store.where, kept)
-        return chain
+        return walked(self._store, self._seal, kept or START)
 
     def head(self) -> Head:
         """Where the ledger ends, as its last entry says; whether that is true is for `verify`."""
         with self._store.transaction(write=False) as connection:
             end = end_row(connection)
-        return START if end is None else head_of(end)
+            chain = Chain() if end is None else Chain(head_of(end))
+            return chain.head_with(release_chain_end(connection, self._seal, START))
 
     def budgets(self) -> dict[AccountKey, Budget]:
         """The budget of each account, checked against its digest."""
@@ -98,11 +95,15 @@ class History:
         return None if row is None else stored_entry(row, self._seal)
 
     def charge(self, number: int) -> list[Entry]:
-        """The entries of the charge whose first entry has this number, checked against their digests."""
+        """The entries of the charge whose first entry has this number, checked against their digests.
+
+        Not those of its failures.
+        """
         with self._store.transaction(write=False) as connection:
             wanted = OLDEST_FIRST.where(ENTRIES.c.id >= number).limit(_SLICE)
             rows = list(entry_rows(connection, wanted))
-        return [stored_entry(row, self._seal) for row in rows if row["charge"] == number]
+        charged = (row for row in rows if row["charge"] == number and row["kind"] != FAILURE)
+        return [stored_entry(row, self._seal) for row in charged]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """All entries as they are kept, oldest first, each checked against its digest; read as they are asked for."""

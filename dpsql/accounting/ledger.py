@@ -22,7 +22,8 @@ from dpsql.accounting.spend import Spend
 from dpsql.errors import IntegrityError
 
 Clock = Callable[[], datetime]
-_HEAD = re.compile(r"(0|[1-9][0-9]{0,17}) ([0-9a-f]{64})")
+_LINK = "(0|[1-9][0-9]{0,17}) ([0-9a-f]{64})"
+_HEAD = re.compile(f"{_LINK}(?: {_LINK})?")
 
 
 def utc_now() -> datetime:
@@ -84,7 +85,11 @@ class Entry:
 
     A "charge" adds its spend to the total, and so does a "reserve", whose spend is then a slice's; a "draw" is charged
     to a slice, so that the total stays; a "return" takes from the total what its slice has not spent; a "reset" begins
-    the account anew. The last has its reason in the details, and only a charge and a draw have an event.
+    the account anew. A "failure" says that the query of entry `charge` failed while it ran, an "unlock" that an owner has
+    looked at the failures of the table: `failures` is how many there are since. A reset and an unlock have their
+    reasons in the details, and only a charge and a draw have an event.
+
+    `refines` are the stored releases that the entry claims to refine, `database` is which one the ledger is of.
     """
 
     id: int
@@ -108,13 +113,16 @@ class Entry:
     details: Mapping[str, Any]
     previous: str
     digest: str
+    failures: int = 0
+    refines: tuple[int, ...] = ()
+    database: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
     """Where a ledger ends: how many entries it has, and the digest of the last, which covers all before it.
 
-    Kept where nobody who can write the ledger reaches it, it shows later whether the ledger still holds all
+    So too for the releases that it stores, of which the newest may have no entry after it yet. Kept where nobody who can write the ledger reaches it, it shows later whether the ledger still holds all
     that it held. `str` and `parse` are inverse; IntegrityError for any other text.
 
     >>> Head.parse("2 " + "c0" * 32)
@@ -123,17 +131,21 @@ class Head:
 
     entries: int
     digest: str
+    releases: int = 0
+    release_digest: str = ""
 
     def __str__(self) -> str:
-        return f"{self.entries} {self.digest}"
+        stored = f" {self.releases} {self.release_digest}" if self.releases else ""
+        return f"{self.entries} {self.digest}{stored}"
 
     @classmethod
     def parse(cls, text: str) -> Head:
         """The head that was written as `text`."""
         match = _HEAD.fullmatch(text)
-        if match is None:
+        found = None if match is None else cls(int(match[1]), match[2], int(match[3] or 0), match[4] or "")
+        if found is None or str(found) != text:
             raise IntegrityError("the text is not the head of a ledger", code="anchor_text")
-        return cls(int(match[1]), match[2])
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +180,8 @@ class BudgetState:
     `spent` is the largest over its parts, with all that is reserved. `queries` counts its entries, `remaining_epsilon` is the ε of the largest
     single ε-DP query that still fits the whole table (rounded down), `spent_epsilon` the ε that the spend amounts to
     (rounded up). The two need not add to `epsilon`: only under `pure` do epsilons add. Of a budget that renews this is
-    about its `period`.
+    about its `period`. `failures` are those of the table's queries while they ran, since an owner last looked;
+    `locked` says that there are so many that the table is not read any more.
     """
 
     table: str
@@ -183,6 +196,8 @@ class BudgetState:
     analyst: str = ""
     renewal: str | None = None
     period: str = ""
+    failures: int = 0
+    locked: bool = False
 
     @property
     def key(self) -> AccountKey:
@@ -234,7 +249,8 @@ class Ledger(Protocol):
         The accounts are those of the tables, and of the `analyst` at them where the policy gives any. When it
         returns, the entries outlive a crash. Raises BudgetExhausted, and writes nothing, if any budget would be
         passed on any part. `refines` are the numbers of kept releases of which these pay the refinement:
-        OperationalError (`release_refined`), and nothing is written, where one has been refined already.
+        OperationalError (`release_refined`), and nothing is written, where one has been refined already. So too for a
+        table that is locked (`table_locked`); PolicyError (`another_database`) where the ledger is of another database.
 
         `within` is the number of a slice of that analyst's, to which all of it is charged instead: BudgetExhausted if
         the slice would be passed, OperationalError (`slice_closed`) where it holds nothing of an account.
@@ -268,6 +284,22 @@ class Ledger(Protocol):
 
         For owners alone: what is guaranteed from then on comes on top of what was guaranteed before. Raises
         PolicyError (`no_budget`) where there is no such account, ProgrammingError without a reason.
+        """
+        ...
+
+    def fail(
+        self, tables: Sequence[str], entry: Entry, *, analyst: str, query: str, code: str
+    ) -> tuple[Entry, ...]:
+        """Notes that a query failed while it read these tables, one entry for each; the charge of `entry` stays.
+
+        After as many failures as the policy allows a table is locked: `charge` and `reserve` refuse it.
+        """
+        ...
+
+    def unlock(self, table: str, *, by: str, reason: str) -> Entry:
+        """Opens a table again that failures have locked, and keeps who did it and why.
+
+        Raises PolicyError (`no_budget`) where there is no such table, ProgrammingError without a reason.
         """
         ...
 

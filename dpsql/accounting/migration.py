@@ -4,13 +4,15 @@ Claim: no digest changes, so that heads, anchors and receipts that were given ou
 Why: `Seal` leaves out what later schemas added where it says nothing new. An entry that was edited while it was of
 schema 2 does not match its digest here either; the whole chain is walked before that migration is committed. From
 schema 3 on nothing is moved: the columns that are new are empty in every old entry, and read so by the digests.
+Releases that were stored before schema 5 are given up, with the claims to refine them: nothing says of which database
+they are, and no entry vouches for them. What they answered is asked for anew, and charged.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import Connection, insert, text, update
 
-from dpsql.accounting.schema import META, METADATA, SCHEMA, SLICES
+from dpsql.accounting.schema import META, METADATA, REFINEMENTS, RELEASES, SCHEMA, SLICES
 
 _ENTRIES = (
     "id, charge, at, table_name, number, analyst, query, query_digest, event, loss, delta, spent_loss,"
@@ -23,14 +25,20 @@ def migrate(connection: Connection, schema: str) -> None:
     """Gives the tables of an older schema the present shape; the caller checks the entries and commits.
 
     A program of an older dpsql that still has the ledger open cannot spend what is reserved: it knows neither the
-    new kinds of entries nor, since schema 3, an entry without the columns that may not be empty.
+    new kinds of entries nor, since schema 3, an entry without the columns that may not be empty. Nor can it store a
+    release.
     """
     if schema == "2":
         _from_schema_2(connection)
     else:
-        for column in ("slice BIGINT", "slices TEXT"):
+        columns = ["failures BIGINT", "refines TEXT", "claims TEXT", "stored TEXT", "database TEXT"]
+        if schema == "3":
+            columns = ["slice BIGINT", "slices TEXT", *columns]
+            METADATA.create_all(connection, tables=[SLICES], checkfirst=False)
+        for column in columns:
             connection.execute(text(f"ALTER TABLE entries ADD COLUMN {column}"))
-        METADATA.create_all(connection, tables=[SLICES], checkfirst=False)
+        METADATA.drop_all(connection, tables=[RELEASES, REFINEMENTS], checkfirst=False)
+        METADATA.create_all(connection, tables=[RELEASES, REFINEMENTS], checkfirst=False)
     connection.execute(update(META).where(META.c.key == "schema").values(value=SCHEMA))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.accounting.anchor import Anchor, kept_head
 from dpsql.accounting.budget import Budget
+from dpsql.accounting.failures import Allowed
 from dpsql.accounting.key import ledger_key
 from dpsql.accounting.ledger import Account, AccountKey, Clock, Head, Ledger, utc_now
 from dpsql.accounting.seal import Seal
@@ -27,6 +28,8 @@ def open_ledger(
     clock: Clock = utc_now,
     anchor: Head | str | Path | None = None,
     key: bytes | str | Path | None = None,
+    database: str | None = None,
+    max_failures: Mapping[str, int] | None = None,
 ) -> Ledger:
     """The ledger at `target` with these budgets of tables, and of analysts at tables.
 
@@ -44,6 +47,9 @@ def open_ledger(
     `key` is the owner's secret, or the path of a file that holds it: a new ledger's digests are made with it (HMAC),
     and nobody without it can change what the last entries say. OperationalError (`ledger_key`) without the key that
     the ledger was made with, and for a key of one that was made without.
+
+    `database` says which one is asked, as `dpsql.accounting.identity` has it: PolicyError (`another_database`) where
+    the ledger is of another; None where none is. `max_failures` are those that lock each table, three unless given.
     """
     seal = Seal(ledger_key(key))
     accounts = {
@@ -65,7 +71,9 @@ def open_ledger(
         store = _in_memory()
     else:
         store = _in_a_file(target, expected)
-    ledger = SqlLedger(store, accounts, clock, kept, seal)
+    ledger = SqlLedger(
+        store, accounts, clock, kept, seal, database=database, allowed=Allowed(max_failures or {})
+    )
     try:
         ledger.prepare(expected)
     except BaseException:

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpsql.accounting.budget import Budget
+from dpsql.accounting.claims import claimed_by
 from dpsql.accounting.events import Event, from_json, to_json
 from dpsql.accounting.ledger import Account, AccountKey, Entry, Head
 from dpsql.accounting.seal import UNSAID, Row, Seal, canonical, text_digest
@@ -89,7 +90,7 @@ def entry_row(
     key: AccountKey,
     number: int,
     event: Event | None,
-    *amounts: Mapping[str, str | None],
+    *amounts: Mapping[str, str | int | None],
     seal: Seal,
 ) -> dict[str, Any]:
     """The row of the entry after `after`, the account's `number`-th.
@@ -157,6 +158,9 @@ def entry_of(row: Row) -> Entry:
             details=json.loads(row["details"]),
             previous=str(row["previous"]),
             digest=str(row["digest"]),
+            failures=int(row["failures"] or 0),
+            refines=claimed_by(row),
+            database=None if row["database"] is None else str(row["database"]),
         )
     except (TypeError, ValueError, RecursionError):
         raise _corrupt("entry") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Text
 
 FORMAT = "dpsql ledger"
-SCHEMA = "4"
+SCHEMA = "5"
 
 METADATA = MetaData()
 
@@ -49,6 +49,12 @@ ENTRIES = Table(
     Column("parts", Text),
     Column("slice", _NUMBER),
     Column("slices", Text),
+    Column("failures", _NUMBER),
+    # What the whole ledger holds besides its entries, as it was when the entry was written.
+    Column("refines", Text),
+    Column("claims", Text),
+    Column("stored", Text),
+    Column("database", Text),
     Column("analyst", Text, nullable=False),
     Column("query", Text, nullable=False),
     Column("query_digest", Text, nullable=False),
@@ -98,6 +104,8 @@ RELEASES = Table(
     Column("entry", _NUMBER, nullable=False),
     Column("entry_digest", Text, nullable=False),
     Column("refines", _NUMBER),
+    Column("previous", Text, nullable=False),
+    Column("body_digest", Text, nullable=False),
     Column("body", Text, nullable=False),
     Column("digest", Text, nullable=False),
     Index("releases_of_statistic", "statistic", "number"),

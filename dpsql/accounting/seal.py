@@ -23,9 +23,14 @@ UNSAID: Final[Row] = {
     "parts": None,
     "slice": None,
     "slices": None,
+    "failures": None,
+    "refines": None,
+    "claims": None,
+    "stored": None,
+    "database": None,
     "renewal": None,
 }
-"""Columns that rows have since schema 3 or 4, with the values that the rows before would have had."""
+"""Columns that rows have since schema 3, 4 or 5, with the values that the rows before would have had."""
 
 
 def canonical(value: Row) -> str:

@@ -14,12 +14,20 @@ from sqlalchemy import Connection, insert, select
 
 from dpsql.accounting.anchor import Anchor, kept_head
 from dpsql.accounting.chain import Chain
+from dpsql.accounting.claims import Claims
 from dpsql.accounting.events import Event
+from dpsql.accounting.failures import Allowed
 from dpsql.accounting.group import Group, Rows, Waiting
+from dpsql.accounting.identity import require_same
 from dpsql.accounting.ledger import Account, AccountKey, Clock, Entry, Head
 from dpsql.accounting.migration import migrate
 from dpsql.accounting.refusal import rolled_back
-from dpsql.accounting.releases import claim_refinements
+from dpsql.accounting.releases import (
+    note_claims,
+    release_chain_end,
+    require_refinable,
+    stored_claims,
+)
 from dpsql.accounting.renewal import period
 from dpsql.accounting.rows import (
     START,
@@ -44,6 +52,7 @@ from dpsql.accounting.sql_tables import (
     last_rows,
     make_tables,
     recognised,
+    require_holds,
     require_key,
     rows_from,
     stored_accounts,
@@ -75,13 +84,19 @@ class SqlBook:
         clock: Clock,
         anchor: Anchor | None = None,
         seal: Seal | None = None,
+        *,
+        database: str | None = None,
+        allowed: Allowed | None = None,
     ) -> None:
         self._store = store
         self._accounts = dict(sorted(accounts.items()))
         self._clock = clock
         self._anchor = anchor
         self._seal = seal or Seal()
+        self._database = database
+        self._allowed = allowed or Allowed()
         self._chain = Chain()
+        self._stored = START
         self._budgets: dict[AccountKey, str] = {}
         self._closed = False
         self._group = Group()
@@ -144,28 +159,43 @@ class SqlBook:
         return self._chain.standing(key).begun(period(renewal, self._clock() if now is None else now))
 
     def _row(
-        self, common: Row, end: Head, key: AccountKey, event: Event | None, standing: Standing
+        self,
+        common: Row,
+        end: Head,
+        key: AccountKey,
+        event: Event | None,
+        standing: Standing,
+        *,
+        claims: Claims | None = None,
     ) -> dict[str, Any]:
-        """The row of the entry after `end`, with where its account stands then."""
-        columns: tuple[dict[str, str | None], ...] = (
+        """The row of the entry after `end`, with where its account stands then, and which releases are claimed."""
+        known = self._chain.claims if claims is None else claims
+        columns: tuple[dict[str, str | int | None], ...] = (
             {**spend_columns("spent_", standing.spent), "parts": parts_digest(standing.parts)},
             {**spend_columns("limit_", self._accounts[key].limit), "budget": self._budgets[key]},
             {"period": standing.period, "slices": slices_digest(standing.slices)},
+            {"failures": standing.failures or None, "claims": known.digest},
+            {"stored": None if self._stored == START else str(self._stored)},
+            {"database": self._database or self._chain.database},
         )
         return entry_row(common, end, key, standing.count, event, *columns, seal=self._seal)
 
     def _written(self, connection: Connection, group: Sequence[Waiting]) -> Head:
         """Where the chain ends with the entries of a group, which the database has taken; START if there are none."""
         before, rows = self._chain, Rows()
+        require_same(self._store.where, before.database, self._database)
+        self._stored = release_chain_end(connection, self._seal, before.stored)
         for each in group:
             try:
+                if each.refines:
+                    require_refinable(connection, each.refines, self._chain.claims)
                 each.rows = each.rows_now()
-                if each.rows:
-                    claim_refinements(connection, each.refines, each.rows[0]["id"])
             except Error as error:
                 each.refused(error)
                 continue
             self._chain = self._chain.followed(each.rows, self._seal, self._budgets.get)
+            if each.rows and each.refines:
+                note_claims(connection, each.refines, each.rows[0]["id"])
             rows += each.rows
         if not rows:
             return START
@@ -197,9 +227,7 @@ class SqlBook:
         """Checks what was added since the last time, and that the expected head is part of the chain."""
         self._chain = chain = self._caught_up(connection)
         if expected not in (START, chain.head):
-            wanted = select(ENTRIES.c.digest).where(ENTRIES.c.id == expected.entries)
-            if connection.execute(wanted).scalar() != expected.digest:
-                raise rolled_back(self._store.where, expected)
+            require_holds(connection, expected, self._store.where)
         if self._anchor is not None and chain.head != START and self._anchor.head() is None:
             raise IntegrityError(
                 f"the ledger {self._store.where} has entries, but there is no anchor {self._anchor.path}",
@@ -228,7 +256,13 @@ class SqlBook:
             self._seal,
             lambda key: self._budget_of(connection, key),
             lambda key: (stored_parts(connection, key), stored_slices(connection, key)),
+            noted_claims=lambda: stored_claims(connection),
         )
+
+    def _head(self, connection: Connection) -> Head:
+        """Where the ledger ends, with its stored releases."""
+        end = release_chain_end(connection, self._seal, self._chain.stored)
+        return self._chain.head_with(end)
 
     def _budget_of(self, connection: Connection, key: AccountKey) -> str | None:
         if key not in self._budgets:  # another process may have added the account
@@ -253,17 +287,23 @@ class SqlBook:
             )
 
     def _keep_anchor(self, group: Sequence[Waiting]) -> None:
+        try:
+            self._anchor_newest()
+        except DatabaseError as error:
+            _refuse(group, error)
+
+    def _anchor_newest(self) -> None:
+        """Keeps where the ledger ends now in its anchor, if it has one; the error says that the charge stays."""
         if self._anchor is None:
             return
         try:
             # Whoever has the ledger alone sees the newest head, so the anchor never goes back.
-            with self._transaction(write=True):
-                self._anchor.keep(self._chain.head)
+            with self._transaction(write=True) as connection:
+                self._anchor.keep(self._head(connection))
         except DatabaseError as error:
-            stays = type(error)(
+            raise type(error)(
                 f"{error.message}; the charge stays", code=error.code, hint="nothing was answered"
-            )
-            _refuse(group, stays)
+            ) from None
 
     def _prepare_once(self, expected: Head) -> None:
         with self._store.connected() as connection:
@@ -283,6 +323,7 @@ class SqlBook:
                 rows = entry_rows(connection, OLDEST_FIRST)
                 Chain().followed(rows, self._seal, lambda key: self._budget_of(connection, key))
             self._catch_up(connection, expected)
+            require_same(self._store.where, self._chain.database, self._database)
             self._settle_accounts(connection)
             if self._anchor is not None and self._anchor.head() is None:
                 self._anchor.keep(START)

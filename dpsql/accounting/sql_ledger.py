@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from dpsql.accounting.claims import claims_text
 from dpsql.accounting.due import Due, Planned, account_at, due_of, quoted
 from dpsql.accounting.kept import KeptRelease, NewRelease
 from dpsql.accounting.ledger import (
@@ -24,8 +25,20 @@ from dpsql.accounting.rows import entry_columns, head_of, spend_columns, stored_
 from dpsql.accounting.schema import ENTRIES
 from dpsql.accounting.sql_book import SqlBook
 from dpsql.accounting.sql_tables import NEWEST_FIRST, entry_rows
+from dpsql.accounting.standing import Standing
 from dpsql.accounting.state import slice_states, state_of
-from dpsql.accounting.steps import CHARGE, DRAW, RELEASED, RESERVE, RESET, RETURN, Step, stepped
+from dpsql.accounting.steps import (
+    CHARGE,
+    DRAW,
+    FAILURE,
+    RELEASED,
+    RESERVE,
+    RESET,
+    RETURN,
+    UNLOCK,
+    Step,
+    stepped,
+)
 from dpsql.accounting.verification import walked
 from dpsql.errors import ProgrammingError
 
@@ -45,7 +58,7 @@ class SqlLedger(SqlBook):
     ) -> tuple[Entry, ...]:
         """As `Ledger.charge`; PolicyError (`no_budget`) for a table without a budget."""
         due = due_of(charges, analyst, self._accounts)
-        return self._charged(due, _spending(analyst, within), query, details, refines)
+        return self._charged(due, _spending(analyst, within), query, details, sorted(set(refines)))
 
     def reserve(
         self, charges: Charges, *, analyst: str, details: Mapping[str, Any] | None = None
@@ -77,19 +90,47 @@ class SqlLedger(SqlBook):
 
     def reset(self, table: str, *, by: str, reason: str, analyst: str = "") -> Entry:
         """As `Ledger.reset`."""
-        key = AccountKey(table, analyst)
+        return self._begun(AccountKey(table, analyst), RESET, by, reason)
+
+    def unlock(self, table: str, *, by: str, reason: str) -> Entry:
+        """As `Ledger.unlock`."""
+        return self._begun(AccountKey(table), UNLOCK, by, reason)
+
+    def _begun(self, key: AccountKey, kind: str, by: str, reason: str) -> Entry:
+        """The entry by which an owner begins something anew, for a reason."""
         account_at(key, self._accounts)
         if not reason.strip():
-            raise ProgrammingError("a reset is for a reason", code="reset_reason", hint="say why")
-        now, step = self._clock().astimezone(UTC), Step(RESET)
+            article = "an" if kind == UNLOCK else "a"
+            raise ProgrammingError(f"{article} {kind} is for a reason", code=f"{kind}_reason", hint="say why")
+        now, step = self._clock().astimezone(UTC), Step(kind)
         common = entry_columns(now, by, "", {"reason": reason}) | spend_columns("", step.spend)
 
         def rows() -> list[dict[str, Any]]:
             end, standing = self._chain.head, stepped(self._standing(key, now), step)
-            return [self._row({**common, "charge": end.entries + 1, "kind": RESET}, end, key, None, standing)]
+            return [self._row({**common, "charge": end.entries + 1, "kind": kind}, end, key, None, standing)]
 
         (entry,) = self._appended(rows)
         return entry
+
+    def fail(
+        self, tables: Sequence[str], entry: Entry, *, analyst: str, query: str, code: str
+    ) -> tuple[Entry, ...]:
+        """As `Ledger.fail`."""
+        keys = sorted({AccountKey(table) for table in tables})
+        now, step = self._clock().astimezone(UTC), Step(FAILURE)
+        common = entry_columns(now, analyst, query, {"failure": code}) | spend_columns("", step.spend)
+        common |= {"charge": entry.id, "kind": FAILURE}
+
+        def rows() -> list[dict[str, Any]]:
+            end, found = self._chain.head, list[dict[str, Any]]()
+            for key in keys:
+                account_at(key, self._accounts)
+                standing = stepped(self._standing(key, now), step)
+                found.append(self._row(common, end, key, None, standing))
+                end = head_of(found[-1])
+            return found
+
+        return self._appended(rows)
 
     def dry_run(self, charges: Charges, *, analyst: str = "", within: int | None = None) -> tuple[Quote, ...]:
         """As `Ledger.dry_run`."""
@@ -103,21 +144,24 @@ class SqlLedger(SqlBook):
         with self._transaction(write=False):
             plan = self._quoted(due, kind, self._clock())
             found = {planned.quote.key: planned.standing for planned in plan}
-        return tuple(state_of(key, self._accounts[key], standing) for key, standing in found.items())
+        return tuple(self._state(key, standing) for key, standing in found.items())
 
     def state(self, table: str) -> BudgetState:
         """As `Ledger.state`; PolicyError (`no_budget`) for a table without a budget."""
         key = AccountKey(table)
-        account = account_at(key, self._accounts)
+        account_at(key, self._accounts)
         with self._transaction(write=False):
-            return state_of(key, account, self._standing(key))
+            return self._state(key, self._standing(key))
 
     def states(self) -> tuple[BudgetState, ...]:
         """As `Ledger.states`, all at one moment."""
         with self._transaction(write=False):
-            return tuple(
-                state_of(key, account, self._standing(key)) for key, account in self._accounts.items()
-            )
+            return tuple(self._state(key, self._standing(key)) for key in self._accounts)
+
+    def _state(self, key: AccountKey, standing: Standing) -> BudgetState:
+        failures = self._chain.standing(AccountKey(key.table)).failures
+        locked = self._allowed.locks(key.table, failures)
+        return state_of(key, self._accounts[key], standing, failures, locked=locked)
 
     def slices(self) -> tuple[SliceState, ...]:
         """As `Ledger.slices`, all at one moment."""
@@ -136,17 +180,19 @@ class SqlLedger(SqlBook):
         """As `Ledger.keep`."""
         if releases:
             with self._transaction(write=True) as connection:
-                keep_releases(connection, self._seal, releases, entry.id, entry.digest)
+                keep_releases(connection, self._seal, releases, entry, self._chain.stored)
+            self._anchor_newest()
 
     def kept(self, statistic: str) -> tuple[KeptRelease, ...]:
         """As `Ledger.kept`."""
         with self._transaction(write=False) as connection:
-            return tuple(kept_releases(connection, self._seal, statistic))
+            chain = self._chain
+            return tuple(kept_releases(connection, self._seal, statistic, chain.claims, chain.stored))
 
     def head(self) -> Head:
         """As `Ledger.head`."""
-        with self._transaction(write=False):
-            return self._chain.head
+        with self._transaction(write=False) as connection:
+            return self._head(connection)
 
     def verify(self) -> Head:
         """As `Ledger.verify`; what is added meanwhile is checked too."""
@@ -174,6 +220,9 @@ class SqlLedger(SqlBook):
         def rows() -> list[dict[str, Any]]:
             end, found = self._chain.head, list[dict[str, Any]]()
             wanted = kind._replace(slice=end.entries + 1) if kind.kind == RESERVE else kind
+            for table in {part.key.table for part in due}:
+                self._allowed.require_open(table, self._chain.standing(AccountKey(table)).failures)
+            claims = self._chain.claims.added(refines, end.entries + 1)
             shared = {**common, "charge": end.entries + 1, "kind": kind.kind, "slice": wanted.slice}
             for planned in self._quoted(due, wanted, now):
                 bill, quote = planned.bill, planned.quote
@@ -181,8 +230,9 @@ class SqlLedger(SqlBook):
                     raise exhausted(self._accounts[quote.key], quote, kind.kind)
                 box = None if bill.box == WHOLE else str(bill.box)
                 columns = {**shared, **spend_columns("", quote.spend), "box": box}
+                columns["refines"] = None if found else claims_text(refines)
                 event = bill.event if kind.kind in RELEASED else None
-                found.append(self._row(columns, end, quote.key, event, planned.standing))
+                found.append(self._row(columns, end, quote.key, event, planned.standing, claims=claims))
                 end = head_of(found[-1])
             return found
 

@@ -9,17 +9,28 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam, delete, func, insert, select
 
 from dpsql.accounting.chain import Last
-from dpsql.accounting.ledger import AccountKey
+from dpsql.accounting.ledger import AccountKey, Head
 from dpsql.accounting.parts import Parts
+from dpsql.accounting.refusal import rolled_back
 from dpsql.accounting.rows import account_of, spend_columns, stored_budget, stored_spend
-from dpsql.accounting.schema import ACCOUNTS, ENTRIES, FORMAT, META, METADATA, PARTS, SCHEMA, SLICES
+from dpsql.accounting.schema import (
+    ACCOUNTS,
+    ENTRIES,
+    FORMAT,
+    META,
+    METADATA,
+    PARTS,
+    RELEASES,
+    SCHEMA,
+    SLICES,
+)
 from dpsql.accounting.seal import Row, Seal, text_digest
 from dpsql.accounting.slices import Slice, Slices
 from dpsql.accounting.standing import Standing, parts_of, parts_rows
 from dpsql.accounting.store import Store
 from dpsql.errors import OperationalError
 
-KNOWN_SCHEMAS = (SCHEMA, "3", "2")
+KNOWN_SCHEMAS = (SCHEMA, "4", "3", "2")
 
 NEWEST_FIRST = select(ENTRIES).order_by(ENTRIES.c.id.desc())
 OLDEST_FIRST = select(ENTRIES).order_by(ENTRIES.c.id)
@@ -151,6 +162,16 @@ def keep_slices(connection: Connection, key: AccountKey, before: Standing, after
         common = {"table_name": key.table, "account_analyst": key.analyst}
         rows = [{**common, "number": number, "body": str(each)} for number, each in fresh]
         connection.execute(insert(SLICES), rows)
+
+
+def require_holds(connection: Connection, expected: Head, where: str) -> None:
+    """Raises IntegrityError (`ledger_rolled_back`) unless the ledger still holds a head that it had."""
+    entry = select(ENTRIES.c.digest).where(ENTRIES.c.id == expected.entries)
+    if expected.entries and connection.execute(entry).scalar() != expected.digest:
+        raise rolled_back(where, expected)
+    release = select(RELEASES.c.digest).where(RELEASES.c.number == expected.releases)
+    if expected.releases and connection.execute(release).scalar() != expected.release_digest:
+        raise rolled_back(where, expected)
 
 
 def _of(table: Table, key: AccountKey) -> tuple[ColumnElement[bool], ColumnElement[bool]]:

@@ -15,13 +15,14 @@ class Standing:
     """An account after `count` entries, with what was spent on its `parts`, and its open `slices`, in a `period`.
 
     A slice counts whole among what is spent. A period is text that sorts by time, and empty for a budget that never
-    renews.
+    renews. `failures` are those since an owner last looked, in whatever period.
     """
 
     parts: Parts = field(default_factory=Parts)
     count: int = 0
     period: str = ""
     slices: Slices = field(default_factory=dict)
+    failures: int = 0
 
     @property
     def spent(self) -> Spend:

@@ -8,8 +8,10 @@ from dpsql.accounting.ledger import Account, AccountKey, BudgetState, SliceState
 from dpsql.accounting.standing import Standing
 
 
-def state_of(key: AccountKey, account: Account, standing: Standing) -> BudgetState:
-    """The state of an account; all of it follows from the policy and the entries."""
+def state_of(
+    key: AccountKey, account: Account, standing: Standing, failures: int, *, locked: bool
+) -> BudgetState:
+    """The state of an account, at a table with so many failures; all of it follows from the policy and the entries."""
     spent, budget, accountant = standing.spent, account.budget, account.accountant
     return BudgetState(
         table=key.table,
@@ -24,6 +26,8 @@ def state_of(key: AccountKey, account: Account, standing: Standing) -> BudgetSta
         analyst=key.analyst,
         renewal=budget.renewal,
         period=standing.period,
+        failures=failures,
+        locked=locked,
     )
 
 

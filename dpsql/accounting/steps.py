@@ -12,6 +12,7 @@ from dpsql.accounting.spend import NOTHING, Spend
 from dpsql.accounting.standing import Standing
 
 CHARGE, RESET, RESERVE, DRAW, RETURN = "charge", "reset", "reserve", "draw", "return"
+FAILURE, UNLOCK = "failure", "unlock"
 RELEASED: Final = frozenset({CHARGE, DRAW})
 """The kinds of entries that pay for a release, and so have an event."""
 
@@ -73,6 +74,16 @@ def _returned(before: Standing, step: Step) -> Standing:
     return replace(before, parts=parts, slices=rest)
 
 
+def _failed(before: Standing, step: Step) -> Standing:
+    _require(step.slice is None and step.spend == NOTHING and step.box == WHOLE)
+    return replace(before, failures=before.failures + 1)
+
+
+def _unlocked(before: Standing, step: Step) -> Standing:
+    _require(step.slice is None and step.spend == NOTHING and step.box == WHOLE)
+    return replace(before, failures=0)
+
+
 def _open(before: Standing, step: Step) -> tuple[int, Slice]:
     number = _number(step)
     _require(number in before.slices)
@@ -96,4 +107,6 @@ _KINDS: Final[Mapping[str, Callable[[Standing, Step], Standing]]] = {
     RESERVE: _reserved,
     DRAW: _drawn,
     RETURN: _returned,
+    FAILURE: _failed,
+    UNLOCK: _unlocked,
 }

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlalchemy import Connection
 
 from dpsql.accounting.chain import Chain
-from dpsql.accounting.ledger import AccountKey
+from dpsql.accounting.ledger import AccountKey, Head
+from dpsql.accounting.releases import require_stored
+from dpsql.accounting.rows import START
 from dpsql.accounting.seal import Seal
 from dpsql.accounting.spend import NOTHING
-from dpsql.accounting.sql_tables import rows_from, stored_accounts, stored_parts, stored_slices
+from dpsql.accounting.sql_tables import (
+    require_holds,
+    rows_from,
+    stored_accounts,
+    stored_parts,
+    stored_slices,
+)
 from dpsql.accounting.standing import parts_rows
 from dpsql.accounting.store import Store
 from dpsql.errors import IntegrityError
@@ -16,21 +26,25 @@ from dpsql.errors import IntegrityError
 _SLICE = 5000  # entries of one transaction, so that the log need not grow while a long history is read
 
 
-def walked(store: Store, seal: Seal) -> Chain:
-    """The chain of all entries, from the first on; what is added meanwhile is checked too.
+def walked(store: Store, seal: Seal, kept: Head = START) -> Chain:
+    """The chain of all entries, from the first on, and of all stored releases; what is added meanwhile is checked too.
 
-    Raises IntegrityError (`ledger_tampered`) with the number of the first entry that is not what dpsql wrote.
+    `stored` of what is returned is where the stored releases end. Raises IntegrityError (`ledger_tampered`) with the number of the first entry that is not what dpsql wrote;
+    (`ledger_rolled_back`) where the head `kept` is not part of the ledger.
     """
-    chain = Chain()
+    chain, marks = Chain(), dict[int, str]()
     while True:
         with store.transaction(write=False) as connection:
             budgets = {key: str(row["digest"]) for key, row in stored_accounts(connection, seal).items()}
             rows = rows_from(connection, chain.head.entries + 1, _SLICE)
             chain = chain.followed(rows, seal, budgets.get)
+            for stored in {row["stored"] for row in rows if row["stored"] is not None}:
+                mark = Head.parse(stored)
+                marks[mark.entries] = mark.digest
             if not rows:
                 _require_kept(connection, chain)
-        if not rows:
-            return chain
+                require_holds(connection, kept, store.where)
+                return replace(chain, stored=require_stored(connection, seal, chain.claims, marks))
 
 
 def _require_kept(connection: Connection, chain: Chain) -> None:

@@ -3,6 +3,6 @@
 This package alone imports a database engine.
 """
 
-from dpsql.backends.base import Backend, Exact, Origin
+from dpsql.backends.base import Backend, Exact, Origin, Place
 
-__all__ = ["Backend", "Exact", "Origin"]
+__all__ = ["Backend", "Exact", "Origin", "Place"]

@@ -55,11 +55,28 @@ class Origin:
     checked: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What an engine says, without reading a row, of which database it has open.
+
+    `identity` is what a ledger keeps of it (see `dpsql.accounting.identity`). `mark` is equal only for what is surely
+    the same database: a release is answered again, or refined, under an equal mark alone.
+    """
+
+    identity: str
+    mark: str
+
+
 class Backend(Protocol):
     """An engine that holds private and public tables."""
 
     name: str
     version: str
+
+    @property
+    def place(self) -> Place | None:
+        """Which database this is, where its owner has given it no name; None for one without data."""
+        ...
 
     def schema(self) -> dict[str, list[tuple[str, str]]]:
         """Each table's columns with their engine types. Metadata alone: no value is read."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from dpsql.backends.base import Exact, Origin
+from dpsql.accounting.identity import FILE, MEMORY
+from dpsql.backends.base import Exact, Origin, Place
 from dpsql.backends.frames import UNTYPED, typed
 from dpsql.backends.origins import ARROW, PANDAS, origin
 from dpsql.backends.settings import MEANING, changed
@@ -45,6 +49,7 @@ _VIEW = """
     SELECT sql FROM duckdb_views()
     WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp') AND view_name = {}
 """
+_PATH = "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
 _FUNCTIONS = "SELECT function_name, internal FROM duckdb_functions()"
 _SCHEMA = """
     SELECT table_name, column_name, data_type FROM duckdb_columns()
@@ -60,13 +65,18 @@ class DuckDBBackend:
     """A DuckDB file, opened read-only and locked; frames by name; or the owner's open connection.
 
     The owner's connection is used as it is: it cannot be locked without taking it from the owner. What its
-    settings may be is looked at instead, and so is what its views read.
+    settings may be is looked at instead, and so is what its views read. `host` names the machine where a ledger
+    is shared by several, each of which may have another file at the same path.
     """
 
     name = "duckdb"
     version = duckdb.__version__
 
-    def __init__(self, database: str | Path | Mapping[str, Any] | duckdb.DuckDBPyConnection) -> None:
+    def __init__(
+        self, database: str | Path | Mapping[str, Any] | duckdb.DuckDBPyConnection, *, host: str = ""
+    ) -> None:
+        self._host = host
+        self._path = str(database) if isinstance(database, (str, Path)) else None
         self._owned = not isinstance(database, duckdb.DuckDBPyConnection)
         self._untyped: set[tuple[str, str]] = set()
         if isinstance(database, Mapping):
@@ -75,6 +85,25 @@ class DuckDBBackend:
             database = {name: frame for name, (frame, _) in frames.items()}
         self._connection = _connect(database)
         self._bound: set[str] = set()
+
+    @cached_property
+    def place(self) -> Place | None:
+        """The file's path, and which file that is now; what is in memory is the same within this object alone.
+
+        A file that took another's place at the same path has another inode, and so another mark. The path of an owner's
+        connection is that of its current database; what else is attached, or read by views, does not count.
+        """
+        path: object = self._path
+        if not self._owned:
+            ((path,),) = self._query(_PATH)
+        if not isinstance(path, str) or path in {"", ":memory:"}:
+            return Place(MEMORY, secrets.token_hex(16))
+        identity = FILE + os.path.realpath(path)
+        try:
+            inode = str(Path(path).stat().st_ino)
+        except OSError:
+            inode = ""
+        return Place(identity, f"{identity} {inode} {self._host}")
 
     def schema(self) -> dict[str, list[tuple[str, str]]]:
         """Each table's columns with their engine types, from the catalogue.

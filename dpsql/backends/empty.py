@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import duckdb
 
+from dpsql.backends.base import Place
+from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.policy import Policy, fold
 
 _TYPES = {
@@ -16,6 +18,22 @@ _TYPES = {
 }
 _ID = "BIGINT"
 """What an id is taken for whose type no declared column tells: that ids are equal is all that is asked of them."""
+
+
+class EmptyBackend(DuckDBBackend):
+    """The private tables of a policy without a row: no database that a ledger could be of."""
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__(empty_database(policy))
+
+    @property
+    def place(self) -> Place | None:
+        """None: there are no data."""
+        return None
+
+    def close(self) -> None:
+        """Closes the connection, which is nobody else's."""
+        self._connection.close()
 
 
 def empty_database(policy: Policy) -> duckdb.DuckDBPyConnection:

@@ -19,6 +19,7 @@ from dpsql.cli.query import query
 from dpsql.cli.receipt import receipt
 from dpsql.cli.reset import reset
 from dpsql.cli.shell import shell
+from dpsql.cli.unlock import unlock
 
 app = typer.Typer(
     name="dpsql",
@@ -33,6 +34,7 @@ app = typer.Typer(
 for command in (shell, query, explain, check, init, budget, account, demo):
     app.command()(command)
 ledger.command()(reset)
+ledger.command()(unlock)
 ledger.command("return")(give_back)
 app.add_typer(ledger, name="ledger", context_settings={"help_option_names": ["-h", "--help"]})
 app.add_typer(receipt, name="receipt", context_settings={"help_option_names": ["-h", "--help"]})

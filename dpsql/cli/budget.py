@@ -31,20 +31,27 @@ def budget(
     from dpsql.accounting.opening import is_url
     from dpsql.budgets import budgets
     from dpsql.policy import load
-    from dpsql.shell.costs import budget_table
+    from dpsql.shell.costs import budget_table, failure_lines
     from dpsql.shell.view import View
 
     rules, path, view = load(policy), ledger or str(policy.with_suffix(".ledger")), View.of(sys.stdout)
     # A ledger that is not there yet is not made by looking at it.
     known = is_url(path) or Path(path).is_file()
-    book = open_ledger(path if known else ":memory:", budgets(rules, rules.analysts), key=ledger_key)
+    book = open_ledger(
+        path if known else ":memory:",
+        budgets(rules, rules.analysts),
+        key=ledger_key,
+        max_failures=rules.max_failures_of_tables(),
+    )
     try:
         print(view.show(budget_table(book.states())))
         for state in book.slices():
             print(_slice(state))
         if known:
-            for entry in _resets(path, ledger_key):
-                print(_reset(entry))
+            for entry in _begun_anew(path, ledger_key):
+                print(_said(entry))
+            for line in failure_lines(book.states(), path):
+                print(line)
         if not known:
             print(f"nothing was asked yet: there is no {path}")
         if entries:
@@ -62,21 +69,23 @@ def _slice(state: SliceState) -> str:
     return f"{whose} is reserved by {printable(state.holder)}: {rounded(part)}% of it is left"
 
 
-def _resets(path: str, key: Path | None) -> list[Entry]:
-    """The entries by which budgets were begun anew."""
+def _begun_anew(path: str, key: Path | None) -> list[Entry]:
+    """The entries by which budgets were begun anew, and tables opened again."""
     from dpsql.accounting.history import History
     from dpsql.accounting.key import ledger_key
 
     with closing(History.open(path, ledger_key(key))) as history:
-        return history.last(_MOST_RESETS, kind="reset")
+        found = [entry for kind in ("reset", "unlock") for entry in history.last(_MOST_RESETS, kind=kind)]
+    return sorted(found, key=lambda entry: entry.id)
 
 
-def _reset(entry: Entry) -> str:
+def _said(entry: Entry) -> str:
     from dpsql.shell.view import printable
 
     when, why = entry.at.strftime("%Y-%m-%d"), printable(str(entry.details.get("reason", "")))
     whose = f"{entry.table} for {entry.account_analyst}" if entry.account_analyst else entry.table
-    return f"{printable(whose)} was begun anew on {when} by {printable(entry.analyst)}: {why}"
+    done = "begun anew" if entry.kind == "reset" else "unlocked"
+    return f"{printable(whose)} was {done} on {when} by {printable(entry.analyst)}: {why}"
 
 
 def _line(entry: Entry) -> str:

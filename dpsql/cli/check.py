@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -55,6 +56,7 @@ def check(
     """
     from dpsql.accounting.opening import is_url
     from dpsql.policy import load
+    from dpsql.shell.costs import failure_lines
 
     queries = [file for file in files if file.suffix.lower() == ".sql"]
     others = [file for file in files if file not in queries]
@@ -67,20 +69,25 @@ def check(
             hint="dpsql check queries/*.sql --policy hie.yaml, or dpsql check hie.yaml hie.duckdb",
         )
     rules, database = load(policy), next(iter(others), None)
-    if not queries:
-        _summed_up(policy, rules, database)
-        return
-    texts = [planned for file in queries for planned in _texts(file)]
     kept = ledger or str(policy.with_suffix(".ledger"))
     # A ledger that is not there yet is not made by planning.
     book = kept if is_url(kept) or Path(kept).is_file() else ":memory:"
+    if not queries:
+        _summed_up(policy, rules, database)
+        if book == kept:
+            _print_failures(rules, kept, ledger_key)
+        return
+    texts = [planned for file in queries for planned in _texts(file)]
     with _stand_in(
         rules, database, dialect, ledger=book, ledger_key=ledger_key, analyst=analyst
     ) as connection:
         good = [query for query in texts if _is_answered(connection, query, epsilon, dialect)]
         forecast = connection.budget([query.sql for query in good], epsilon=epsilon)
+        states = list(connection.budget().values())
     if good:
         print(forecast)
+    for line in failure_lines(states, kept):
+        print(line)
     if len(good) < len(texts):
         print(f"{len(good)} of {len(texts)} queries would be answered", file=sys.stderr)
         if database is None and len(rules.private_tables()) < len(rules.tables):
@@ -144,12 +151,12 @@ def _stand_in(rules: Policy, database: Path | None, dialect: str, **kept: Unpack
 
     if database is not None:
         return dpsql.connect(str(database), policy=rules, dialect=dialect, **kept)
-    from dpsql.backends.empty import empty_database
+    from dpsql.backends.empty import EmptyBackend
     from dpsql.policy.names import NameMap
 
     private = {name: rules.tables[name] for name in rules.private_tables()}
     rules = rules.model_copy(update={"tables": NameMap(private)})
-    return dpsql.connect(empty_database(rules), policy=rules, dialect=dialect, **kept)
+    return dpsql.connect(EmptyBackend(rules), policy=rules, dialect=dialect, **kept)
 
 
 def _summed_up(policy: Path, rules: Policy, database: Path | None) -> None:
@@ -164,6 +171,23 @@ def _summed_up(policy: Path, rules: Policy, database: Path | None) -> None:
         hidden = list(_undeclared(rules, schema))
         if hidden:
             print(f"not declared, so analysts cannot see: {', '.join(hidden)}")
+
+
+def _print_failures(rules: Policy, ledger: str, key: Path | None) -> None:
+    """What the policy's ledger says of queries that have failed."""
+    from dpsql.accounting import open_ledger
+    from dpsql.budgets import budgets
+    from dpsql.shell.costs import failure_lines
+
+    try:
+        with closing(
+            open_ledger(ledger, budgets(rules), key=key, max_failures=rules.max_failures_of_tables())
+        ) as book:
+            lines = list(failure_lines(book.states(), ledger))
+    except Error as error:
+        lines = [f"its ledger was not looked at: {error.message}"]
+    for line in lines:
+        print(line)
 
 
 def _held_against(rules: Policy, database: Path) -> Schema:

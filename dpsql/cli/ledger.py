@@ -54,6 +54,14 @@ TableName = Annotated[str | None, typer.Option("--table", help="Only this table'
 Who = Annotated[
     str | None, typer.Option("--analyst", help="Only what this analyst asked.", show_default=False)
 ]
+Kind = Annotated[
+    str | None,
+    typer.Option(
+        "--kind",
+        help="Only entries of this kind: charge, failure, unlock, reset, reserve, draw or return.",
+        show_default=False,
+    ),
+]
 Last = Annotated[int, typer.Option("--last", min=1, help="At most so many, the newest.")]
 
 
@@ -73,7 +81,7 @@ def verify(
         print("that none is missing at the end shows beside a head that was kept: --anchor FILE, or --head")
     else:
         print(f"the head of {kept.entries:,} entries that was kept is part of it")
-    print(f"head: {chain.head}")
+    print(f"head: {chain.head_with(chain.stored)}")
 
 
 @ledger.command()
@@ -93,8 +101,10 @@ def export(target: Target, format_: FormatName = Format.jsonl, ledger_key: Ledge
 @ledger.command()
 def show(
     target: Target,
+    *,
     table: TableName = None,
     analyst: Who = None,
+    kind: Kind = None,
     last: Last = 20,
     ledger_key: LedgerKey = None,
 ) -> None:
@@ -102,9 +112,11 @@ def show(
     from dpsql.shell.view import View
 
     with _opened(target, ledger_key) as history:
-        entries, budgets = history.last(last, table=table, analyst=analyst), history.budgets()
+        entries = history.last(last, table=table, analyst=analyst, kind=kind)
+        budgets = history.budgets()
     if not entries:
-        print("the ledger has no such entries" if table or analyst else "the ledger has no entries")
+        chosen = table or analyst or kind
+        print("the ledger has no such entries" if chosen else "the ledger has no entries")
         return
     print(View.of(sys.stdout).show(_table(entries, budgets)))
 

@@ -221,6 +221,9 @@ class Table(_Model):
         default=None, description="The most epsilon that one query of this table may cost."
     )
     min_frequency: int = Field(default=1, ge=1, description="Fewest distinct units behind a released group.")
+    max_failures: int | None = Field(
+        default=None, ge=1, description="Failures of this table's queries while they ran that lock it."
+    )
     budget: BudgetOverride | None = Field(default=None, description="Overrides parts of the policy's budget.")
     columns: Annotated[Mapping[str, Column], BeforeValidator(as_dict), AfterValidator(_columns), AS_DICT] = (
         Field(default_factory=lambda: NameMap({}), description="The columns that analysts may use.")
@@ -240,6 +243,8 @@ class Table(_Model):
     @model_serializer(mode="wrap")
     def _own_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = rest(self)
+        if self.max_failures is None:
+            written.pop("max_failures", None)
         return (
             {key: written[key] for key in ("public", "columns") if key in written} if self.public else written
         )
@@ -266,10 +271,19 @@ class Policy(_Model):
         Field(description="The tables that exist for analysts.")
     )
     data_version: Version = Field(default="1", description="Changed by the owner when the data changes.")
+    database: str | None = Field(
+        default=None,
+        description="The database's own name, for ever. Default: its file's path; then no other may take its place.",
+    )
     max_epsilon: Epsilon | None = Field(default=None, description="The most epsilon that one query may cost.")
     min_epsilon: Epsilon = Field(
         default=MIN_EPSILON,
         description="The least epsilon that a query may ask for: below it an answer is noise alone.",
+    )
+    max_failures: int | None = Field(
+        default=None,
+        ge=1,
+        description="Failures of a table's queries while they ran that lock it until its owner has looked. Default: 3.",
     )
     per_analyst: AnalystBudget | None = Field(
         default=None, description="What each analyst who is not listed may spend of each table's budget."
@@ -295,6 +309,13 @@ class Policy(_Model):
             raise refusal("empty_key", "must say in words what one privacy unit is")
         return words.strip()
 
+    @field_validator("database")
+    @classmethod
+    def _name(cls, name: str | None) -> str | None:
+        if name is not None and not name.strip():
+            raise refusal("empty_key", "must not be empty")
+        return None if name is None else name.strip()
+
     @field_validator("data_version", mode="before")
     @classmethod
     def _as_text(cls, version: object) -> object:
@@ -305,6 +326,13 @@ class Policy(_Model):
         if isinstance(version, str) and not version.strip():
             raise refusal("empty_key", "must not be empty")
         return version
+
+    @model_serializer(mode="wrap")
+    def _said_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without newer keys that say nothing: digests stay what they were."""
+        unsaid = {key for key in ("database", "max_failures") if getattr(self, key) is None}
+        unsaid |= {"min_epsilon"} if self.min_epsilon == MIN_EPSILON else set()
+        return {key: value for key, value in rest(self).items() if key not in unsaid}
 
     @model_validator(mode="after")
     def _tables_agree(self) -> Policy:
@@ -325,6 +353,11 @@ class Policy(_Model):
     def private_tables(self) -> tuple[str, ...]:
         """The declared names of the private tables, in the policy's order."""
         return tuple(name for name, table in self.tables.items() if not table.public)
+
+    def max_failures_of_tables(self) -> dict[str, int]:
+        """How many failures lock each private table of which the policy says it."""
+        most = {name: self.tables[name].max_failures or self.max_failures for name in self.private_tables()}
+        return {name: count for name, count in most.items() if count is not None}
 
     def budget_of(self, name: str) -> BudgetSpec:
         """The budget of a private table: its own keys, then the policy's. Raises PolicyError otherwise."""

@@ -35,11 +35,18 @@ budget:
 # Changed by you whenever the data changes: receipts and the ledger say which data an answer is of.
 data_version: "1"
 
+# The name of this database, the same for ever, wherever its file lies: its ledger serves no other. Without a name the
+# file's path is taken for it. Two databases never have the same name.
+# database: north-2026
+
 # The most epsilon that one query may cost.
 # max_epsilon: 1
 
 # The least epsilon that one query may ask for: below it an answer is noise alone.
 # min_epsilon: 1e-6
+
+# How many queries of a table may fail while they run until it is locked and you have looked why.
+# max_failures: 3
 
 # What each analyst may spend of each table's budget, and what those may who are named.
 # per_analyst: {{epsilon: 0.5}}

@@ -11,9 +11,11 @@ from dpsql.plan.equal import equal_text
 from dpsql.plan.steps import Known, resolved
 from dpsql.policy import Policy
 
-_FORM = "1"
+_FORM = "2"
 """Changed where cells that are kept no longer mean what they did."""
-_NOT_MEASURED = frozenset({"budget", "max_epsilon", "min_epsilon", "per_analyst", "analysts"})
+_NOT_MEASURED = frozenset(
+    {"budget", "max_epsilon", "min_epsilon", "max_failures", "per_analyst", "analysts"}
+)
 """Keys of a policy, and of its tables, that say what may be spent, and nothing of what is measured."""
 
 
@@ -27,19 +29,19 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What besides a plan decides what a release is: the policy, its data version and neighbours among it.
+    """What besides a plan decides what a release is: the policy, its data version and neighbours among it, the database.
 
     Claim: a release is found again for the same measurement of the same data alone, as far as the owner says
     which data it is.
-    Why: the digest is of all that the policy says but budgets, of which `data_version` is a part; nothing is
-    inferred from the data.
+    Why: the digest is of all that the policy says but budgets, of which `data_version` is a part, and of the `mark`
+    that tells the database from others; nothing is inferred from the data.
     """
 
     digest: str
 
     @classmethod
-    def of(cls, policy: Policy, analyst: str) -> Rules:
-        """The rules of a policy for whoever asks.
+    def of(cls, policy: Policy, analyst: str, mark: str) -> Rules:
+        """The rules of a policy and a database for whoever asks.
 
         Where analysts have budgets of their own, each sees the releases alone that were charged to it: else what one
         has seen would be more than what that one was charged for.
@@ -47,7 +49,7 @@ class Rules:
         told = _measured(policy.model_dump(mode="json"))
         told["tables"] = {name: _measured(table) for name, table in told["tables"].items()}
         own = analyst if policy.analysts or policy.per_analyst is not None else None
-        return cls(digest(equal_text((_frozen(told), own))))
+        return cls(digest(equal_text((_frozen(told), own, mark))))
 
     def names(self, plan: Measured, values: Known) -> Names:
         """The digests of a release; `values` are those of earlier answers that stand in it."""

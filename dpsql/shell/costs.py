@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpsql.accounting.accountants import accountant_named
 from dpsql.loss import rounded
-from dpsql.shell.view import table
+from dpsql.shell.view import printable, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -72,9 +72,24 @@ def left(state: BudgetState) -> str:
     return f"{percent_left(state)}% left, at most ε {rounded(state.remaining_epsilon)} in one query"
 
 
+def failure_lines(states: Iterable[BudgetState], ledger: str) -> Iterator[str]:
+    """A line for each table whose queries have failed while they ran, and what its owner does then."""
+    for state in states:
+        if state.analyst or not state.failures:
+            continue
+        times = "one query has" if state.failures == 1 else f"{state.failures} queries have"
+        shown = printable(state.table)
+        line = f"{shown}: {times} failed while running; dpsql ledger show {ledger} --kind failure lists them"
+        if state.locked:
+            line += f', and the table is locked until: dpsql ledger unlock {ledger} {shown} --reason "…"'
+        yield line
+
+
 def budget_table(states: Iterable[BudgetState]) -> Table:
     """A line for each private table."""
+    states = tuple(states)
     heads = ("table", "accountant", "ε", "δ", "queries", "spent ε", "left", "next query ε ≤")
+    failed = any(state.failures for state in states)
     rows = [
         (
             f"{state.name}, {state.renewal} ({state.period})" if state.renewal else state.name,
@@ -85,7 +100,8 @@ def budget_table(states: Iterable[BudgetState]) -> Table:
             rounded(state.spent_epsilon, up=True),
             f"{percent_left(state)}%",
             rounded(state.remaining_epsilon),
+            *((f"{state.failures}: locked" if state.locked else f"{state.failures}",) if failed else ()),
         )
         for state in states
     ]
-    return table(heads, rows, right=(2, 3, 4, 5, 6, 7))
+    return table((*heads, "failures") if failed else heads, rows, right=(2, 3, 4, 5, 6, 7))

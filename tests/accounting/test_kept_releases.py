@@ -46,13 +46,14 @@ def test_what_is_kept_is_found_by_its_statistic(ledger: Ledger) -> None:
 
 
 def test_keeping_charges_nothing(ledger: Ledger) -> None:
-    """The chain of entries and the budget are what they were."""
+    """The entries and the budget are what they were; the head says that two releases are stored."""
     entry = charge(ledger)
-    before = ledger.head(), ledger.states()
+    before = ledger.entries(), ledger.states()
     ledger.keep([A, B], entry)
     ledger.keep([], entry)
-    assert (ledger.head(), ledger.states()) == before
-    ledger.verify()
+    assert (ledger.entries(), ledger.states()) == before
+    assert (ledger.head().entries, ledger.head().digest, ledger.head().releases) == (1, entry.digest, 2)
+    assert ledger.verify() == ledger.head()
 
 
 def test_kept_releases_outlive_the_process(tmp_path: Path) -> None:
@@ -78,16 +79,38 @@ def test_a_release_is_refined_once(ledger: Ledger) -> None:
     charge(ledger, refines=(2, 3))
 
 
-def test_a_refinement_that_was_released_says_so_itself(tmp_path: Path) -> None:
-    """Without the note of what was charged for it, too, it is the only one."""
+def test_a_refinement_that_was_released_says_so_itself(ledger: Ledger) -> None:
+    """Where its charge claimed nothing, too, it is the only one."""
+    ledger.keep([A], charge(ledger))
+    ledger.keep([NewRelease("s", "c", "{4}", refines=1)], charge(ledger))
+    assert [kept.refined for kept in ledger.kept("s")] == [True, False]
+    with pytest.raises(OperationalError, match="has been refined at this moment"):
+        charge(ledger, refines=(1,))
+
+
+def test_a_release_is_claimed_once(ledger: Ledger) -> None:
+    """By a charge whose release nobody has seen, too."""
+    ledger.keep([A], charge(ledger))
+    assert charge(ledger, refines=(1,)).refines == (1,)
+    assert ledger.kept("s")[0].refined
+    with pytest.raises(OperationalError, match="has been refined at this moment"):
+        charge(ledger, refines=(1,))
+    assert ledger.verify().entries == 2
+
+
+def test_deleted_claims_are_missed_where_they_are_used(tmp_path: Path) -> None:
+    """By whoever asks what is stored, and whoever wants to refine anything: nothing is charged."""
     with closing(open_ledger(tmp_path / "a", BUDGETS)) as ledger:
-        ledger.keep([A], charge(ledger))
-        ledger.keep([NewRelease("s", "c", "{4}", refines=1)], charge(ledger, refines=(1,)))
+        ledger.keep([A, B], charge(ledger))
+        charge(ledger, refines=(1,))
         with closing(sqlite3.connect(tmp_path / "a")) as database, database:
             database.execute("DELETE FROM refinements")
-        assert [kept.refined for kept in ledger.kept("s")] == [True, False]
-        with pytest.raises(OperationalError, match="has been refined at this moment"):
-            charge(ledger, refines=(1,))
+        before = ledger.entries()
+        for asked in (lambda: ledger.kept("s"), lambda: charge(ledger, refines=(2,))):
+            with pytest.raises(IntegrityError, match="what the ledger notes of refined releases"):
+                asked()
+        assert ledger.entries() == before
+        charge(ledger)
 
 
 def test_what_is_not_charged_refines_nothing(ledger: Ledger) -> None:

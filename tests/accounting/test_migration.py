@@ -10,11 +10,15 @@ from pathlib import Path
 import pytest
 
 from dpsql.accounting import Budget, Head, Pure, open_ledger, sql_book
+from dpsql.accounting.kept import NewRelease
 from dpsql.accounting.ledger import Bill
 from dpsql.accounting.parts import Box
 from dpsql.accounting.schema import SCHEMA
 from dpsql.errors import IntegrityError, OperationalError, PolicyError
 
+SCHEMA_4 = Path(__file__).parents[1] / "fixtures" / "ledger_4.sql"
+HEAD_4 = Head(8, "9db01f65644cd6b070987fe2aa6ffbdba8566cdfbe1d8fadb0ef056017526378")
+BUDGETS_4 = {"visits": Budget("pure", Fraction(30), Fraction(1, 10**6))}
 OLD = Path(__file__).parents[1] / "fixtures" / "ledger_2.sql"
 HEADS = (
     Head(3, "34d46cbfaf414122b5d1722d971efbedb2597c4e4594b0c795e3911148658502"),
@@ -121,7 +125,12 @@ def test_a_program_of_the_old_dpsql_cannot_write_beside(path: Path) -> None:
         file.execute(f"INSERT INTO entries ({names}) SELECT {names} FROM entries WHERE id = 4")
 
 
-AS_SCHEMA_3 = """
+AS_SCHEMA_4 = """
+ALTER TABLE entries DROP COLUMN failures; ALTER TABLE entries DROP COLUMN refines;
+ALTER TABLE entries DROP COLUMN claims; ALTER TABLE entries DROP COLUMN stored;
+ALTER TABLE entries DROP COLUMN "database"; UPDATE meta SET value = '4' WHERE key = 'schema';
+"""
+AS_SCHEMA_3 = f"""{AS_SCHEMA_4}
 ALTER TABLE entries DROP COLUMN slice; ALTER TABLE entries DROP COLUMN slices; DROP TABLE slices;
 UPDATE meta SET value = '3' WHERE key = 'schema'
 """
@@ -151,3 +160,31 @@ def test_an_edited_ledger_of_schema_3_is_refused(tmp_path: Path) -> None:
         open_ledger(path, BUDGETS)
     with closing(sqlite3.connect(path)) as file:
         assert file.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone() == ("3",)
+
+
+def test_schema_4_keeps_its_entries_and_gives_up_its_releases(tmp_path: Path) -> None:
+    """Head, kinds and totals stay; what was stored is of no database that is known, so it is asked for anew."""
+    path = tmp_path / "a.ledger"
+    edit(path, SCHEMA_4.read_text(encoding="utf-8"))
+    with closing(open_ledger(path, BUDGETS_4, anchor=HEAD_4, database="file:/data/clinic.duckdb")) as ledger:
+        assert ledger.head() == ledger.verify() == HEAD_4
+        kinds = [entry.kind for entry in ledger.entries()]
+        assert kinds == ["charge", "charge", "charge", "reserve", "draw", "return", "reset", "charge"]
+        assert ledger.state("visits").spent_epsilon == 3
+        (entry,) = ledger.charge({"visits": Pure(Fraction(1))}, analyst="ana", query="SELECT 1")
+        assert (entry.previous, entry.database) == (HEAD_4.digest, "file:/data/clinic.duckdb")
+        ledger.keep([NewRelease("s", "m", "{}")], entry)
+        assert ledger.verify() == ledger.head()
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("SELECT number FROM releases").fetchall() == [(1,)]
+        assert not file.execute("SELECT * FROM refinements").fetchall()
+
+
+def test_an_edited_ledger_of_schema_4_is_refused(tmp_path: Path) -> None:
+    """What was edited before the migration is found after it, and nothing is migrated."""
+    path = tmp_path / "a.ledger"
+    edit(path, SCHEMA_4.read_text(encoding="utf-8") + "UPDATE entries SET loss = '0' WHERE id = 8;")
+    with pytest.raises(IntegrityError, match="entry 8 of the ledger was changed"):
+        open_ledger(path, BUDGETS_4)
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("SELECT COUNT(*) FROM refinements").fetchone() == (1,)

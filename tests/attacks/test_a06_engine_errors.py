@@ -118,7 +118,7 @@ def test_what_is_post_processed_is_charged_before_it_is_read(monkeypatch: pytest
 
 def test_the_same_error_whatever_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two failures cannot be told apart: text, code, hint and arguments are equal."""
-    connection = world(person(1))
+    connection = world(person(1), max_failures=len(RAISED))
     shown = set()
     for raised in RAISED.values():
         monkeypatch.setattr(connection.engine.backend, "_connection", Failing(raised))

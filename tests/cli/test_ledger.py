@@ -61,9 +61,12 @@ def test_a_whole_ledger_is_verified(run: Run, ledger: Path, tmp_path: Path) -> N
         ran = run("ledger", "verify", ledger, *option)
         assert (ran.code, ran.out.splitlines()[1]) == (0, "the head of 3 entries that was kept is part of it")
         edit(ledger, "CREATE TABLE kept AS SELECT * FROM entries; DELETE FROM entries WHERE id = 3")
+        assert "names entry 3, which is not there" in run("ledger", "verify", ledger).err
+        edit(ledger, "CREATE TABLE told AS SELECT * FROM releases; DELETE FROM releases WHERE entry = 3")
         assert "error[ledger_rolled_back]" in run("ledger", "verify", ledger, *option).err
         assert run("ledger", "verify", ledger).code == 0
         edit(ledger, "DELETE FROM entries; INSERT INTO entries SELECT * FROM kept; DROP TABLE kept")
+        edit(ledger, "DELETE FROM releases; INSERT INTO releases SELECT * FROM told; DROP TABLE told")
 
 
 def test_an_edited_ledger_is_refused_with_the_place(run: Run, ledger: Path) -> None:

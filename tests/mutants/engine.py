@@ -19,8 +19,9 @@ FAULTS = (
     Fault(
         "charged-after-the-answer",
         "engine.py",
-        "        entries = self._charge(prepared)\n        table = self._release(prepared.only, {})\n",
-        "        table = self._release(prepared.only, {})\n        entries = self._charge(prepared)\n",
+        "        entries = self._charge(prepared)\n"
+        "        table = self._release(prepared.only, {}, prepared, entries)\n",
+        "        table = self._drawn(prepared.only, {})\n        entries = self._charge(prepared)\n",
         "a query that fails half-way has read and is not charged",
         _KEPT,
     ),
@@ -28,8 +29,8 @@ FAULTS = (
         "charged-after-the-rows-are-processed",
         "engine.py",
         "            entries = self._charge(prepared)\n"
-        "            tables, values = self._released(above, prepared)\n",
-        "            tables, values = self._released(above, prepared)\n"
+        "            tables, values = self._released(above, prepared, entries)\n",
+        "            tables, values = self._released(above, prepared, ())\n"
         "            entries = self._charge(prepared)\n",
         "a query whose rows are sorted is charged only when they have been read",
         "tests/attacks/test_a06_engine_errors.py::test_what_is_post_processed_is_charged_before_it_is_read",

@@ -8,6 +8,9 @@ _REFINED = "tests/recall/test_refining.py"
 _REPLAYED = "tests/recall/test_replay.py"
 _KEPT = "tests/accounting/test_kept_releases.py"
 
+_BESIDE = "tests/attacks/test_a32_edits_beside_the_chain.py"
+_DATABASES = "tests/attacks/test_a31_one_ledger_two_databases.py"
+_FAILURES = "tests/attacks/test_a40_failures_as_answers.py"
 _LAYOUTS = "tests/recall/test_layouts.py"
 _OTHER = f"{_LAYOUTS}::test_what_was_not_released_is_not_there"
 
@@ -103,18 +106,108 @@ FAULTS = (
     Fault(
         "refined-twice",
         "accounting/releases.py",
-        "if not known or connection.execute(charged.union_all(released)).first() is not None:",
-        "if not known:",
+        """        or connection.execute(released).first() is not None
+""",
+        "",
         "two refinements of one release cost more than is charged",
         f"{_KEPT}::test_a_refinement_that_was_released_says_so_itself",
     ),
     Fault(
         "refined-without-a-claim",
         "accounting/releases.py",
-        '    connection.execute(insert(REFINEMENTS), [{"base": base, "entry": entry} for base in bases])\n',
+        """        or not claims.entries.keys().isdisjoint(bases)
+""",
         "",
         "two programs refine one release at one time",
-        f"{_REFINED}::test_a_refinement_that_was_charged_and_lost_is_not_tried_again",
+        f"{_KEPT}::test_a_release_is_claimed_once",
+    ),
+    Fault(
+        "claims-not-counted",
+        "accounting/releases.py",
+        "if connection.execute(select(func.count()).select_from(REFINEMENTS)).scalar() != len(claims.entries):",
+        "if connection.closed:",
+        "claims that were deleted are not missed where a release is refined",
+        f"{_KEPT}::test_deleted_claims_are_missed_where_they_are_used",
+    ),
+    Fault(
+        "claims-not-chained",
+        "accounting/chain.py",
+        'if claims.digest != row["claims"]:',
+        'if claims.digest == "":',
+        "an entry vouches for other claims than were made",
+        f"{_BESIDE}::test_an_entry_vouches_for_the_claims_before_it",
+    ),
+    Fault(
+        "claims-not-looked-up",
+        "accounting/chain.py",
+        'if claims.digest != end["claims"]:',
+        'if claims.digest == "":',
+        "claims that were exchanged for others pass where a long ledger is opened",
+        f"{_BESIDE}::test_exchanged_claims_are_found_where_a_long_ledger_is_opened",
+    ),
+    Fault(
+        "stored-releases-not-walked",
+        "accounting/verification.py",
+        "return replace(chain, stored=require_stored(connection, seal, chain.claims, marks))",
+        "return chain",
+        "verify says unbroken of a ledger whose stored releases were edited",
+        f"{_BESIDE}::test_an_edited_release_does_not_pass",
+    ),
+    Fault(
+        "bodies-not-held-against-their-digests",
+        "accounting/releases.py",
+        'or _digest_of(row["body"]) != row["body_digest"]',
+        "or False",
+        "a stored release is edited without its digest",
+        f"{_KEPT}::test_an_edited_release_is_refused",
+    ),
+    Fault(
+        "stored-releases-not-anchored",
+        "accounting/sql_ledger.py",
+        "            self._anchor_newest()\n",
+        "",
+        "the newest stored release is edited beside an anchor",
+        f"{_BESIDE}::test_an_edited_release_does_not_pass",
+    ),
+    Fault(
+        "databases-not-told-apart",
+        "recall/keys.py",
+        "_frozen(told), own, mark",
+        "_frozen(told), own",
+        "the count of one database is answered for another",
+        f"{_DATABASES}::test_a_file_that_took_the_place_of_another",
+    ),
+    Fault(
+        "ledger-of-two-databases",
+        "accounting/identity.py",
+        "if before is None or before == after:",
+        "if before != after or before == after:",
+        "a ledger serves another database than it was of",
+        f"{_DATABASES}::test_another_file_is_refused_before_a_charge",
+    ),
+    Fault(
+        "database-looked-at-on-opening-alone",
+        "accounting/sql_book.py",
+        "        before, rows = self._chain, Rows()\n        require_same(self._store.where, before.database, self._database)\n",
+        "        before, rows = self._chain, Rows()\n",
+        "two databases that are open at once share a ledger",
+        f"{_DATABASES}::test_two_that_are_open_at_once",
+    ),
+    Fault(
+        "failures-not-noted",
+        "engine.py",
+        "            if entries:\n                self.ledger.fail(",
+        "            if not entries:\n                self.ledger.fail(",
+        "a query that fails may be asked again and again",
+        f"{_FAILURES}::test_a_table_is_locked_after_so_many_failures",
+    ),
+    Fault(
+        "locked-tables-read",
+        "accounting/failures.py",
+        "return failures >= self.by_table.get(table, MOST_FAILURES)",
+        "return failures > self.by_table.get(table, MOST_FAILURES)",
+        "a table is read once more than its policy allows failures",
+        f"{_FAILURES}::test_a_table_is_locked_after_so_many_failures",
     ),
     Fault(
         "refined-beyond-a-reset",

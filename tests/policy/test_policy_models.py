@@ -316,3 +316,29 @@ def test_links_load_exactly_when_all_of_them_end_at_a_unit(links: dict[str, str]
         with pytest.raises(PolicyError) as caught:
             load(raw)
         assert caught.value.code == "link_cycle"
+
+
+@pytest.mark.parametrize("name", ["north-2026", "  north-2026 "])
+def test_a_database_has_a_name(name: str) -> None:
+    """Without the spaces around it; a policy without one is the same as before there were names."""
+    named = load(f"{SHOP}database: '{name}'\n")
+    assert (named.database, load(SHOP).database) == ("north-2026", None)
+    assert named.digest() != load(SHOP).digest()
+    assert "database" not in load(SHOP).model_dump()
+    assert "max_failures" not in load(SHOP).model_dump()["tables"]["clicks"]
+
+
+def test_failures_are_of_a_table_or_of_all() -> None:
+    """A table's own number goes before the policy's; where neither says one the ledger has its own."""
+    assert load(SHOP).max_failures_of_tables() == {}
+    own = SHOP.replace("clicks: {unit: ROW}", "clicks: {unit: ROW, max_failures: 1}")
+    assert load(own).max_failures_of_tables() == {"clicks": 1}
+    most = load(f"{own}max_failures: 5\n").max_failures_of_tables()
+    assert (most["clicks"], most["orders"], "nation" in most) == (1, 5, False)
+
+
+@pytest.mark.parametrize("line", ["database: ' '", "database: 3", "max_failures: 0", "max_failures: yes"])
+def test_names_and_numbers_of_failures_that_are_none(line: str) -> None:
+    """A name has letters, and at least one failure is one."""
+    with pytest.raises(PolicyError):
+        load(f"{SHOP}{line}\n")

@@ -71,7 +71,7 @@ def clinic() -> Iterator[Connection]:
 def names(connection: Connection, sql: str, **terms: object) -> Names:
     """What the release of a query is called."""
     plan = connection.engine.prepare(Asked(sql, **terms)).plan  # type: ignore[arg-type]
-    return Rules.of(connection.engine.policy, "ana").names(plan, {})
+    return Rules.of(connection.engine.policy, "ana", "").names(plan, {})
 
 
 @pytest.mark.parametrize("queries", SAME.values(), ids=SAME)
@@ -140,7 +140,7 @@ def test_a_table_may_have_the_name_of_a_key(named: str) -> None:
         columns = {"max_epsilon": {"type": "integer", "bounds": bounds}}
         table = {"unit": "row", "columns": columns, "budget": {"epsilon": epsilon}}
         told = {"version": 1, "privacy_unit": "visit", "budget": {"epsilon": 1}, "tables": {named: table}}
-        return Rules.of(load(told), "ana").digest
+        return Rules.of(load(told), "ana", "").digest
 
     assert digest([0, 9], 1) == digest([0, 9], 2)
     assert digest([0, 9], 1) != digest([0, 8], 1)

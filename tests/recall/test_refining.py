@@ -80,9 +80,9 @@ def test_the_noise_is_that_of_the_larger_loss(con: Connection) -> None:
 
 def test_it_is_refined_across_processes(tmp_path: Path) -> None:
     """Another connection on the same ledger, and another analyst, goes on where the first has stopped."""
-    with opened(tmp_path / "a.ledger") as first:
+    with opened(tmp_path / "a.ledger", database="clinic") as first:
         first.query(COUNT, epsilon=1)
-    with opened(tmp_path / "a.ledger", analyst="bob") as second:
+    with opened(tmp_path / "a.ledger", analyst="bob", database="clinic") as second:
         assert second.query(COUNT, epsilon=2).receipt.refined == (1,)
         assert spent(second) == 2
 
@@ -149,9 +149,9 @@ def test_what_is_not_refined_is_charged_whole(changed: dict[str, Any], sql: str)
 
 def test_new_data_are_not_refined(tmp_path: Path) -> None:
     """The noise of a release is known by the data that it was of."""
-    with opened(tmp_path / "a.ledger") as first:
+    with opened(tmp_path / "a.ledger", database="clinic") as first:
         first.query(COUNT, epsilon=1)
-    with opened(tmp_path / "a.ledger", data_version="2") as second:
+    with opened(tmp_path / "a.ledger", database="clinic", data_version="2") as second:
         assert second.query(COUNT, epsilon=2).receipt.refined == ()
 
 
@@ -172,7 +172,7 @@ def test_an_account_that_was_begun_anew_pays_whole(con: Connection) -> None:
 
 def test_analysts_with_budgets_of_their_own_pay_for_what_they_see(tmp_path: Path) -> None:
     """There nobody has another's release free, nor refines it."""
-    own = {"per_analyst": {"epsilon": 10}}
+    own = {"per_analyst": {"epsilon": 10}, "database": "clinic"}
     with opened(tmp_path / "a.ledger", **own) as first:
         first.query(COUNT, epsilon=1)
         assert first.query(COUNT, epsilon=1).receipt.replayed == (1,)

@@ -226,7 +226,7 @@ def test_other_analysts_and_processes_have_the_same_answer(tmp_path: Path) -> No
 def test_new_data_are_asked_anew(tmp_path: Path) -> None:
     """The owner's version says which data were meant; nothing is inferred from the data themselves."""
     for version, queries in (("1", 1), ("1", 1), ("2", 2), ("1", 2)):
-        with opened(tmp_path / "a.ledger", data_version=version) as connection:
+        with opened(tmp_path / "a.ledger", data_version=version, database="clinic") as connection:
             connection.query(COUNT)
             assert connection.budget()["visits"].queries == queries
 

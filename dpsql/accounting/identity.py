@@ -1,0 +1,45 @@
+"""Which database a ledger is of, as its entries say it.
+
+A text says it: "named:" and the owner's name, "file:" and a path, or "memory:" for frames and databases in memory,
+which nothing tells apart but an owner's name.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dpsql.errors import PolicyError
+
+NAMED: Final = "named:"
+FILE: Final = "file:"
+MEMORY: Final = "memory:"
+
+
+def may_follow(before: str | None, after: str | None) -> bool:
+    """Whether a ledger of one database goes on as that of another: of the same, or once an owner has named it.
+
+    >>> may_follow(None, "file:/a"), may_follow("file:/a", "named:a"), may_follow("named:a", "file:/a")
+    (True, True, False)
+    """
+    if before is None or before == after:
+        return True
+    return after is not None and after.startswith(NAMED) and not before.startswith(NAMED)
+
+
+def require_same(where: str, before: str | None, own: str | None) -> None:
+    """Raises PolicyError (`another_database`) where a ledger is of another database than `own`; None is unknown."""
+    if own is None or may_follow(before, own):
+        return
+    raise PolicyError(
+        f"the ledger {where} is of the database {_words(before)}, and this is {_words(own)}",
+        code="another_database",
+        hint="nothing was charged; give each database a ledger of its own; or, where this is the same one at another"
+        " place, say so: `database: NAME` in the policy, one name for ever",
+    )
+
+
+def _words(identity: str | None) -> str:
+    text = identity or ""
+    if text.startswith(NAMED):
+        return repr(text.removeprefix(NAMED))
+    return "one in memory, without a name" if text == MEMORY else text.removeprefix(FILE)

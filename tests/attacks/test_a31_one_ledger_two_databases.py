@@ -1,0 +1,181 @@
+"""A31: one ledger, two databases.
+
+The same policy over north and south replays north's count as south's, and a refinement takes the noise of one from the
+data of the other.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql import identity
+from dpsql.backends.empty import EmptyBackend
+from dpsql.connection import Connection
+from dpsql.policy import load
+
+COUNT = "SELECT COUNT(*) AS n FROM people"
+POLICY: dict[str, Any] = {
+    "version": 1,
+    "privacy_unit": "person",
+    "budget": {"epsilon": 100, "accountant": "pure"},
+    "data_version": "1",
+    "tables": {"people": {"unit": "id", "rows_per_unit": 1}},
+}
+SIZES = {"north": 1000, "south": 5000}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    """Two databases of one schema."""
+    found = {name: tmp_path / f"{name}.duckdb" for name in SIZES}
+    for name, path in found.items():
+        made(path, SIZES[name])
+    return found
+
+
+def made(path: Path, people: int) -> None:
+    """A file with so many people."""
+    with closing(duckdb.connect(str(path))) as database:
+        database.execute(f"CREATE OR REPLACE TABLE people AS SELECT range AS id FROM range({people})")
+
+
+def opened(where: Any, ledger: Path, **policy: Any) -> Connection:
+    """The database under the policy, and a ledger that all share."""
+    return dpsql.connect(where, policy=POLICY | policy, ledger=ledger, analyst="ana")
+
+
+def asked(where: Any, ledger: Path, epsilon: float = 20, **policy: Any) -> tuple[int, str]:
+    """The count, and how it came about: charged, replayed or refined."""
+    with opened(where, ledger, **policy) as connection:
+        result = connection.query(COUNT, epsilon=epsilon)
+    receipt = result.receipt
+    ((count,),) = result.rows
+    assert isinstance(count, int)
+    return count, "replayed" if receipt.replayed else "refined" if receipt.refined else "charged"
+
+
+def near(count: int, name: str) -> bool:
+    """Whether it is the count of that database: ε 20 errs by fewer than 50 but with chance 1e-400."""
+    return abs(count - SIZES[name]) < 50
+
+
+def frames(people: int) -> dict[str, Any]:
+    """A database in memory."""
+    return {"people": duckdb.sql(f"SELECT range AS id FROM range({people})").to_arrow_table()}
+
+
+def test_a_careless_ledger_answers_north_for_south(
+    files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a database is known by its policy alone, one's count is the other's, and is refined across."""
+    monkeypatch.setattr(identity, "identity", lambda *_: None)
+    monkeypatch.setattr("dpsql.recalling.mark", lambda *_: "")
+    asked(files["north"], tmp_path / "a.ledger")
+    count, how = asked(files["south"], tmp_path / "a.ledger")
+    assert how == "replayed"
+    assert near(count, "north")
+    assert asked(files["south"], tmp_path / "a.ledger", epsilon=30)[1] in {"refined", "charged"}
+
+
+def test_another_file_is_refused_before_a_charge(files: dict[str, Path], tmp_path: Path) -> None:
+    """The ledger of north does not open for south; both ways out work."""
+    ledger = tmp_path / "a.ledger"
+    asked(files["north"], ledger)
+    with pytest.raises(dpsql.PolicyError) as caught:
+        opened(files["south"], ledger)
+    assert caught.value.code == "another_database"
+    assert re.search(r"of the database \S*north\.duckdb, and this is \S*south\.duckdb", caught.value.message)
+    assert "database: NAME" in str(caught.value.hint)
+    assert asked(files["south"], tmp_path / "b.ledger")[1] == "charged"
+    count, how = asked(files["south"], ledger, database="south-2026")
+    assert how == "charged"
+    assert near(count, "south")
+
+
+def test_two_that_are_open_at_once(files: dict[str, Path], tmp_path: Path) -> None:
+    """Whoever is charged first decides of which database the ledger is."""
+    ledger = tmp_path / "a.ledger"
+    with opened(files["north"], ledger) as north, opened(files["south"], ledger) as south:
+        north.query(COUNT, epsilon=1)
+        with pytest.raises(dpsql.PolicyError) as caught:
+            south.query(COUNT, epsilon=1)
+        assert caught.value.code == "another_database"
+        assert len(north.engine.ledger.entries()) == 1
+
+
+def test_a_name_is_for_ever(files: dict[str, Path], tmp_path: Path) -> None:
+    """It goes with the file wherever that lies; another name, or none, is another database."""
+    ledger, moved = tmp_path / "a.ledger", tmp_path / "elsewhere.duckdb"
+    first, _ = asked(files["north"], ledger, database="north")
+    shutil.move(files["north"], moved)
+    assert asked(moved, ledger, database="north") == (first, "replayed")
+    assert asked(moved, ledger, 30, database="north")[1] == "refined"
+    for other in ({"database": "south"}, {}):
+        with pytest.raises(dpsql.PolicyError, match="of the database 'north'"):
+            opened(files["south"], ledger, **other)
+
+
+def test_one_file_by_two_ways(
+    files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative path, a link and the owner's own connection lead to the same database."""
+    ledger = tmp_path / "a.ledger"
+    first, _ = asked(files["north"], ledger)
+    monkeypatch.chdir(tmp_path)
+    Path("link.duckdb").symlink_to("north.duckdb")
+    for database in ("north.duckdb", Path("link.duckdb")):
+        assert asked(database, ledger) == (first, "replayed")
+    with closing(duckdb.connect("north.duckdb")) as own:
+        assert asked(own, ledger) == (first, "replayed")
+
+
+def test_a_file_that_took_the_place_of_another(files: dict[str, Path], tmp_path: Path) -> None:
+    """At the same path: the budget goes on, but nothing of the old file is answered or refined for the new one."""
+    ledger = tmp_path / "a.ledger"
+    asked(files["north"], ledger)
+    files["south"].replace(files["north"])
+    count, how = asked(files["north"], ledger)
+    assert how == "charged"
+    assert near(count, "south")
+
+
+def in_memory(people: int) -> duckdb.DuckDBPyConnection:
+    database = duckdb.connect()
+    database.execute(f"CREATE TABLE people AS SELECT range AS id FROM range({people})")
+    return database
+
+
+REMADE: dict[str, Callable[[int], Any]] = {"frames": frames, "a connection in memory": in_memory}
+
+
+@pytest.mark.parametrize("make", REMADE.values(), ids=REMADE)
+def test_what_is_in_memory_is_another_for_each_connection(make: Callable[[int], Any], tmp_path: Path) -> None:
+    """Within one connection answers are replayed and refined; the next connection asks anew, unless it has a name."""
+    ledger = tmp_path / "a.ledger"
+    with opened(make(1000), ledger) as connection:
+        connection.query(COUNT, epsilon=1)
+        assert connection.query(COUNT, epsilon=1).receipt.replayed == (1,)
+        assert connection.query(COUNT, epsilon=2).receipt.refined == (1,)
+    count, how = asked(make(5000), ledger)
+    assert how == "charged"
+    assert near(count, "south")
+    first, _ = asked(make(1000), ledger, database="north")
+    assert asked(make(1000), ledger, database="north") == (first, "replayed")
+
+
+def test_check_plans_without_the_database(files: dict[str, Path], tmp_path: Path) -> None:
+    """Empty tables that stand in for a database are none: they plan against any ledger, and fix nothing."""
+    ledger = tmp_path / "a.ledger"
+    asked(files["north"], ledger)
+    with opened(EmptyBackend(load(POLICY)), ledger) as planned:
+        assert planned.explain(COUNT, epsilon=1)
+    assert asked(files["north"], ledger)[1] == "replayed"
