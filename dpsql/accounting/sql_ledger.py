@@ -26,6 +26,7 @@ from dpsql.accounting.sql_book import SqlBook
 from dpsql.accounting.sql_tables import NEWEST_FIRST, entry_rows
 from dpsql.accounting.state import slice_states, state_of
 from dpsql.accounting.steps import CHARGE, DRAW, RELEASED, RESERVE, RESET, RETURN, Step, stepped
+from dpsql.accounting.uninterrupted import uninterrupted
 from dpsql.accounting.verification import walked
 from dpsql.errors import ProgrammingError
 
@@ -94,59 +95,58 @@ class SqlLedger(SqlBook):
     def dry_run(self, charges: Charges, *, analyst: str = "", within: int | None = None) -> tuple[Quote, ...]:
         """As `Ledger.dry_run`."""
         due, kind = due_of(charges, analyst, self._accounts), _spending(analyst, within)
-        with self._transaction(write=False):
-            return tuple(planned.quote for planned in self._quoted(due, kind, self._clock()))
+        return self._read(
+            lambda _: tuple(planned.quote for planned in self._quoted(due, kind, self._clock()))
+        )
 
     def after(self, charges: Charges, *, analyst: str = "") -> tuple[BudgetState, ...]:
         """As `Ledger.after`."""
         due, kind = due_of(charges, analyst, self._accounts), _spending(analyst, None)
-        with self._transaction(write=False):
-            plan = self._quoted(due, kind, self._clock())
-            found = {planned.quote.key: planned.standing for planned in plan}
+        plan = self._read(lambda _: tuple(self._quoted(due, kind, self._clock())))
+        found = {planned.quote.key: planned.standing for planned in plan}
         return tuple(state_of(key, self._accounts[key], standing) for key, standing in found.items())
 
     def state(self, table: str) -> BudgetState:
         """As `Ledger.state`; PolicyError (`no_budget`) for a table without a budget."""
         key = AccountKey(table)
         account = account_at(key, self._accounts)
-        with self._transaction(write=False):
-            return state_of(key, account, self._standing(key))
+        return self._read(lambda _: state_of(key, account, self._standing(key)))
 
     def states(self) -> tuple[BudgetState, ...]:
         """As `Ledger.states`, all at one moment."""
-        with self._transaction(write=False):
-            return tuple(
-                state_of(key, account, self._standing(key)) for key, account in self._accounts.items()
-            )
+        accounts = self._accounts.items()
+        return self._read(
+            lambda _: tuple(state_of(key, account, self._standing(key)) for key, account in accounts)
+        )
 
     def slices(self) -> tuple[SliceState, ...]:
         """As `Ledger.slices`, all at one moment."""
-        with self._transaction(write=False):
-            return slice_states({key: self._standing(key) for key in self._accounts})
+        return self._read(lambda _: slice_states({key: self._standing(key) for key in self._accounts}))
 
     def entries(self, table: str | None = None, limit: int | None = None) -> tuple[Entry, ...]:
         """As `Ledger.entries`."""
         wanted = NEWEST_FIRST if table is None else NEWEST_FIRST.where(ENTRIES.c.table_name == table)
         wanted = wanted if limit is None else wanted.limit(max(limit, 0))
-        with self._transaction(write=False) as connection:
-            rows = list(entry_rows(connection, wanted))
+        rows = self._read(lambda connection: list(entry_rows(connection, wanted)))
         return tuple(stored_entry(row, self._seal) for row in reversed(rows))
 
     def keep(self, releases: Sequence[NewRelease], entry: Entry) -> None:
         """As `Ledger.keep`."""
-        if releases:
+
+        def keep() -> None:
             with self._transaction(write=True) as connection:
                 keep_releases(connection, self._seal, releases, entry.id, entry.digest)
 
+        if releases:
+            uninterrupted(keep)
+
     def kept(self, statistic: str) -> tuple[KeptRelease, ...]:
         """As `Ledger.kept`."""
-        with self._transaction(write=False) as connection:
-            return tuple(kept_releases(connection, self._seal, statistic))
+        return self._read(lambda connection: tuple(kept_releases(connection, self._seal, statistic)))
 
     def head(self) -> Head:
         """As `Ledger.head`."""
-        with self._transaction(write=False):
-            return self._chain.head
+        return self._read(lambda _: self._chain.head)
 
     def verify(self) -> Head:
         """As `Ledger.verify`; what is added meanwhile is checked too."""

@@ -42,16 +42,17 @@ class SqliteStore:
         self._path = path
         self._owner = os.getpid() if path is None else None
         self._opened: tuple[int, Identity] | None = None
+        self._raw: sqlite3.Connection | None = None
         self._engine = create_engine("sqlite://", creator=self._open, poolclass=StaticPool)
 
-    def held(self) -> AbstractContextManager[None]:
+    def held(self) -> AbstractContextManager[object]:
         """As `Store.held`: the lock that all use of SQLite here holds, and that a fork waits for."""
-        return in_use()
+        return _IN_USE
 
     @contextmanager
     def connected(self) -> Iterator[Connection]:
         """As `Store.connected`."""
-        with in_use(), explained(self.where):
+        with _IN_USE, explained(self.where):
             self._make_ready()
             with self._engine.connect() as connection:
                 yield connection
@@ -59,7 +60,7 @@ class SqliteStore:
     @contextmanager
     def transaction(self, *, write: bool) -> Iterator[Connection]:
         """As `Store.transaction`: a writer has SQLite's write lock from the start."""
-        with in_use(), explained(self.where):
+        with _IN_USE, explained(self.where):
             self._make_ready()
             with self._engine.begin() as connection:
                 connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN DEFERRED")
@@ -96,19 +97,22 @@ class SqliteStore:
 
     def close(self) -> None:
         """Closes the connection; the last one of a file brings its write-ahead log into it."""
-        with in_use():
+        with _IN_USE:
             if self.is_mine():
                 self._engine.dispose()
-                self._opened = None
+                self._opened = self._raw = None
                 _OPEN.discard(self)
 
     def abandon(self) -> None:
         """As `close`, but never waits: for the garbage collector, which may run inside any other code."""
         _ABANDONED.append(self)
-        if _IN_USE.acquire(blocking=False):
-            try:
+        held = _owned()  # by code that this interrupts; whoever uses SQLite next closes it then
+        try:
+            if not held and _IN_USE.acquire(blocking=False):
                 _close_abandoned()
-            finally:
+        finally:
+            # An interrupt may have come between the lock and the knowledge of it.
+            if not held and _owned():
                 _IN_USE.release()
 
     def _make_ready(self) -> None:
@@ -122,6 +126,8 @@ class SqliteStore:
             )
         if self._opened is not None and self._opened[1] != _identity(self._path):
             self.close()
+        if self._raw is not None and self._raw.in_transaction:
+            self._raw.rollback()  # what failed amid a release of the connection has left it
 
     def is_mine(self) -> bool:
         """Whether this process opened the connection that is kept."""
@@ -150,6 +156,7 @@ class SqliteStore:
         except BaseException:
             connection.close()
             raise
+        self._raw = connection
         self._opened = os.getpid(), file + _identity(self._path)[1:]
         if self._path is not None:
             _OPEN.add(self)
@@ -162,11 +169,9 @@ _OPEN: set[SqliteStore] = set()
 _ABANDONED: deque[SqliteStore] = deque()
 
 
-@contextmanager
-def in_use() -> Iterator[None]:
-    """Holds the lock that all use of SQLite here holds, and that a fork waits for."""
-    with _IN_USE:
-        yield
+def _owned() -> bool:
+    """Whether this thread holds the lock."""
+    return bool(_IN_USE._is_owned())  # type: ignore[attr-defined]  # noqa: SLF001  (as threading.Condition asks)
 
 
 def _close_abandoned() -> None:
@@ -202,7 +207,7 @@ def make_private(path: Path) -> None:
 
     An existing file is not opened: closing it would drop this process's SQLite locks on it.
     """
-    with in_use(), explained(str(path)):
+    with _IN_USE, explained(str(path)):
         if not path.parent.is_dir():
             raise OperationalError(
                 f"there is no directory {path.parent} for the ledger",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from sqlalchemy import Connection
 
 from dpsql.accounting.chain import Chain
@@ -11,6 +13,7 @@ from dpsql.accounting.spend import NOTHING
 from dpsql.accounting.sql_tables import rows_from, stored_accounts, stored_parts, stored_slices
 from dpsql.accounting.standing import parts_rows
 from dpsql.accounting.store import Store
+from dpsql.accounting.uninterrupted import uninterrupted
 from dpsql.errors import IntegrityError
 
 _SLICE = 5000  # entries of one transaction, so that the log need not grow while a long history is read
@@ -22,15 +25,20 @@ def walked(store: Store, seal: Seal) -> Chain:
     Raises IntegrityError (`ledger_tampered`) with the number of the first entry that is not what dpsql wrote.
     """
     chain = Chain()
-    while True:
-        with store.transaction(write=False) as connection:
-            budgets = {key: str(row["digest"]) for key, row in stored_accounts(connection, seal).items()}
-            rows = rows_from(connection, chain.head.entries + 1, _SLICE)
-            chain = chain.followed(rows, seal, budgets.get)
-            if not rows:
-                _require_kept(connection, chain)
-        if not rows:
-            return chain
+    while (longer := uninterrupted(partial(_followed, chain, store, seal))) is not None:
+        chain = longer
+    return chain
+
+
+def _followed(chain: Chain, store: Store, seal: Seal) -> Chain | None:
+    """The chain with the next entries; None at its end, where all that is kept besides follows from it."""
+    with store.transaction(write=False) as connection:
+        budgets = {key: str(row["digest"]) for key, row in stored_accounts(connection, seal).items()}
+        rows = rows_from(connection, chain.head.entries + 1, _SLICE)
+        if rows:
+            return chain.followed(rows, seal, budgets.get)
+        _require_kept(connection, chain)
+        return None
 
 
 def _require_kept(connection: Connection, chain: Chain) -> None:

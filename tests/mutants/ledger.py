@@ -6,7 +6,25 @@ from .fault import Fault
 
 _GROUP = "tests/accounting/test_group.py"
 
+_INTERRUPTS = "tests/attacks/test_a36_interrupts.py"
+
 FAULTS = (
+    Fault(
+        "interrupts-reach-the-ledger",
+        "accounting/uninterrupted.py",
+        'if getattr(_HERE, "working", False):',
+        "if _HERE:",
+        "an interrupt amid a charge leaves the write lock held, for every process",
+        f"{_INTERRUPTS}::test_at_each_line_of_a_charge",
+    ),
+    Fault(
+        "charged-again-after-the-commit",
+        "accounting/group.py",
+        "if other is not mine and not other.done:",
+        "if other is not mine:",
+        "those who were committed with one that failed after it are charged twice",
+        f"{_GROUP}::test_who_fails_just_after_the_commit_charges_nobody_twice",
+    ),
     Fault(
         "limit-of-either-kind-suffices",
         "accounting/spend.py",
@@ -282,9 +300,8 @@ FAULTS = (
     Fault(
         "told-before-the-commit",
         "accounting/group.py",
-        "                commit(group)\n",
-        "                for each in group:\n                    each.done = True\n                    each.told.set()\n"
-        "                commit(group)\n",
+        "                    commit(group)\n",
+        "                    threading.Thread(target=commit, args=(group,)).start()\n",
         "an answer is seen whose charge waits for its commit yet",
         f"{_GROUP}::test_one_commit_for_all_who_wait_and_nobody_goes_on_before_it",
     ),
