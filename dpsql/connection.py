@@ -6,11 +6,12 @@ Charges are durable when a query returns, so there is nothing to commit or roll 
 from __future__ import annotations
 
 import getpass
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 from dpsql import errors
 from dpsql.cursor import AskedFor, Cursor
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from dpsql.forecast import Forecast
     from dpsql.prepared import Asked, Prepared
     from dpsql.reservation import Reservation
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 apilevel = "2.0"
 threadsafety = 1
@@ -131,8 +135,23 @@ def login() -> str:
         return "unknown"
 
 
+def _alone(method: Callable[Concatenate[Connection, _P], _T]) -> Callable[Concatenate[Connection, _P], _T]:
+    """The method, of which one thread after the other runs the whole."""
+
+    @wraps(method)
+    def one_at_a_time(self: Connection, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with self._engine.backend.alone():
+            return method(self, *args, **kwargs)
+
+    return one_at_a_time
+
+
 class Connection:
-    """A connection to private data under a policy; see `connect`."""
+    """A connection to private data under a policy; see `connect`.
+
+    Threads that share one wait for each other, so that nothing is charged whose answer goes to another thread or to
+    none. They had better have connections of their own (`threadsafety` is 1).
+    """
 
     Warning = errors.Warning
     Error = errors.Error
@@ -171,6 +190,7 @@ class Connection:
         """Answers a query on a new cursor; the arguments are those of `query`."""
         return self.cursor().execute(sql, parameters, **options)
 
+    @_alone
     def query(
         self,
         sql: str,
@@ -224,6 +244,7 @@ class Connection:
             prepared = self.engine.prepare(asked)
             return self._explained(prepared).result() if prepared.explain else answer(self.engine, prepared)
 
+    @_alone
     def best(
         self,
         sql: str,
@@ -244,6 +265,7 @@ class Connection:
         with self.engine.backend.snapshot():
             return self.engine.best(asked)
 
+    @_alone
     def explain(self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[AskedFor]) -> Explanation:
         """The plan with its proofs and its price; charges nothing and reads nothing private.
 
@@ -279,14 +301,20 @@ class Connection:
         themselves. Nothing private is read and nothing is charged. Raises QueryRejected for a query that would be
         refused.
         """
-        if plan is not None and self._held is not None:
+        return self._budgets() if plan is None else self._forecast(plan, epsilon, dialect)
+
+    @_alone
+    def _budgets(self) -> dict[str, BudgetState]:
+        return {state.name: state for state in self.engine.ledger.states()}
+
+    @_alone
+    def _forecast(self, plan: str | Sequence[str], epsilon: Amount | None, dialect: str | None) -> Forecast:
+        if self._held is not None:
             raise ProgrammingError(
                 "a forecast is of whole budgets, and this session spends from what it has reserved",
                 code="slice_forecast",
                 hint="forecast before con.reserve(…); con.explain(sql) says what one query costs",
             )
-        if plan is None:
-            return {state.name: state for state in self.engine.ledger.states()}
         from dpsql.forecast import Forecast
 
         texts = [plan] if isinstance(plan, str) else plan
@@ -297,6 +325,7 @@ class Connection:
         with self.engine.backend.snapshot():
             return Forecast.of(self.engine, [self.engine.prepare(query) for query in asked])
 
+    @_alone
     def reserve(
         self, *, epsilon: Amount, delta: Amount | None = None, tables: Iterable[str] | None = None
     ) -> Reservation:
@@ -317,6 +346,7 @@ class Connection:
         self._require_none_held()
         return self._hold(reserved(self.engine, self._let_go, loss, share, tables))
 
+    @_alone
     def resume(self, number: int) -> Reservation:
         """Takes up a reservation of the same analyst that is still open, by its number, as after a crash.
 
@@ -339,6 +369,7 @@ class Connection:
         self._held, self._asking = held, replace(self._engine, within=held.number)
         return held
 
+    @_alone
     def _let_go(self) -> None:
         self._held, self._asking = None, self._engine
 
@@ -350,6 +381,7 @@ class Connection:
         """Does nothing: an answer that was seen stays charged."""
         self.engine  # noqa: B018
 
+    @_alone
     def close(self) -> None:
         """Gives back what is reserved, and closes the database and the ledger; the budget stays in the ledger's file."""
         if not self._closed:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import duckdb
 
@@ -45,6 +47,8 @@ _SCHEMA = """
     ORDER BY table_name, column_index
 """
 
+_LOCKS: WeakKeyDictionary[duckdb.DuckDBPyConnection, threading.RLock] = WeakKeyDictionary()
+
 
 class DuckDBBackend:
     """A DuckDB file, opened read-only and locked; frames by name; or the owner's open connection.
@@ -63,6 +67,8 @@ class DuckDBBackend:
             self._untyped = {(name, column) for name, (_, columns) in frames.items() for column in columns}
             database = {name: frame for name, (frame, _) in frames.items()}
         self._connection = _connect(database)
+        # Several of these may have one connection of the owner's: what one asks, another must not fetch.
+        self._alone = _LOCKS.setdefault(self._connection, threading.RLock())
 
     def schema(self) -> dict[str, list[tuple[str, str]]]:
         """Each table's columns with their engine types, from the catalogue.
@@ -95,6 +101,10 @@ class DuckDBBackend:
             return len(self._connection.extract_statements(text)) == 1
         except duckdb.Error:
             return False
+
+    def alone(self) -> AbstractContextManager[object]:
+        """As `Backend.alone`, of all that are on the same connection."""
+        return self._alone
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:

@@ -104,9 +104,9 @@ def settled() -> None:
     for thread in threading.enumerate():
         if thread.name == WORKERS:
             for _ in range(20):  # one whose start was interrupted may never begin
-                if thread.ident is None:
+                if not thread.is_alive():
                     time.sleep(0.001)
-            if thread.ident is not None:
+            if thread.is_alive():
                 thread.join(HANGS)
                 assert not thread.is_alive()
 

@@ -18,6 +18,14 @@ FAULTS = (
         f"{_INTERRUPTS}::test_at_each_line_of_a_charge",
     ),
     Fault(
+        "threads-ask-at-once",
+        "backends/duckdb.py",
+        "        return self._alone\n",
+        "        return threading.RLock()\n",
+        "threads that share a connection lose answers that were charged",
+        "tests/attacks/test_a38_shared_connection.py::test_one_question_at_a_time",
+    ),
+    Fault(
         "charged-again-after-the-commit",
         "accounting/group.py",
         "if other is not mine and not other.done:",
