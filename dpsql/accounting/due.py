@@ -11,6 +11,7 @@ from dpsql.accounting.spend import Spend
 from dpsql.accounting.standing import Standing
 from dpsql.accounting.steps import DRAW, Step, stepped
 from dpsql.errors import OperationalError, PolicyError
+from dpsql.policy.names import account_name
 
 Accounts = Mapping[AccountKey, Account]
 
@@ -43,10 +44,19 @@ def due_of(charges: Charges, analyst: str, accounts: Accounts) -> list[Due]:
     """What each account is to be charged: the tables' own, and those of the analyst that there are."""
     due = []
     for bill in bills(charges):
-        own, theirs = AccountKey(bill.table), AccountKey(bill.table, analyst)
-        keys = [own, theirs] if analyst and theirs in accounts else [own]
+        keys = [AccountKey(bill.table), *_of_analyst(bill.table, analyst, accounts)]
         due += [Due(key, bill, account_at(key, accounts).accountant.cost(bill.event)) for key in keys]
     return sorted(due, key=lambda part: part.key)  # stable: an account's bills stay in their order
+
+
+def _of_analyst(table: str, analyst: str, accounts: Accounts) -> list[AccountKey]:
+    """The analyst's own account at a table, however the name is spelled; none where there is none."""
+    who = account_name(analyst)
+    if not who:
+        return []
+    return [
+        key for key in accounts if key.table == table and key.analyst and account_name(key.analyst) == who
+    ]
 
 
 def quoted(

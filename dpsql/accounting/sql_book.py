@@ -33,7 +33,7 @@ from dpsql.accounting.rows import (
 )
 from dpsql.accounting.schema import ACCOUNTS, ENTRIES, SCHEMA
 from dpsql.accounting.seal import Row, Seal
-from dpsql.accounting.settling import settled
+from dpsql.accounting.settling import require_one_spelling, settled
 from dpsql.accounting.slices import slices_digest
 from dpsql.accounting.sql_tables import (
     OLDEST_FIRST,
@@ -317,6 +317,7 @@ class SqlBook:
 
     def _settle_accounts(self, connection: Connection) -> None:
         stored = stored_accounts(connection, self._seal)
+        require_one_spelling(self._accounts, stored)
         for key, account in self._accounts.items():
             if key in stored:
                 self._accounts[key] = settled(key, account, stored[key], self._seal)

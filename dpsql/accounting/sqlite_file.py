@@ -7,6 +7,7 @@ closed before one. All use of SQLite here holds one lock, which the fork waits f
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import threading
 from collections import deque
@@ -23,6 +24,8 @@ from dpsql.accounting.durable import sync_directory
 from dpsql.errors import DatabaseError, IntegrityError, OperationalError
 
 BUSY_SECONDS = 60
+_MOUNTS = Path("/proc/self/mountinfo")
+_OCTAL = re.compile(rb"\\([0-7]{3})")
 MEMORY: Final = ":memory:"
 
 Identity: TypeAlias = tuple[tuple[int, int] | None, ...]
@@ -124,6 +127,8 @@ class SqliteStore:
                 code="ledger_forked",
                 hint="fork by os.fork or multiprocessing, or open ledgers after the fork alone",
             )
+        if self._path is not None:
+            require_one_name(self._path)
         if self._opened is not None and self._opened[1] != _identity(self._path):
             self.close()
         if self._raw is not None and self._raw.in_transaction:
@@ -139,6 +144,8 @@ class SqliteStore:
         return opened is not None and opened[0] != os.getpid()
 
     def _open(self) -> sqlite3.Connection:
+        if self._path is not None:
+            require_not_mounted(self._path)
         # The file is looked at before it is opened: one that is replaced in between is opened again later.
         file = _identity(self._path)[:1]
         target = MEMORY if self._path is None else f"{self._path.as_uri()}?mode=rw"
@@ -200,6 +207,38 @@ def _file(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def require_one_name(path: Path) -> None:
+    """Raises OperationalError (`ledger_names`) where the file has two names, or is mounted by itself.
+
+    SQLite keeps what was charged last in a log beside the file, by the file's name: under another name it is not seen.
+    """
+    try:
+        links = path.stat().st_nlink
+    except OSError:
+        return  # what is wrong with it is said as it is opened
+    if links > 1:
+        raise OperationalError(
+            f"the ledger {path} has {links} names on its disk (hard links), and each would spend the budget again",
+            code="ledger_names",
+            hint="remove the others: find DISK -samefile LEDGER lists them",
+        )
+
+
+def require_not_mounted(path: Path) -> None:
+    """Raises OperationalError (`ledger_names`) where the file itself is mounted at its path, as some containers do."""
+    try:
+        mounts = _MOUNTS.read_bytes().splitlines()
+    except OSError:
+        return  # a system without such a list
+    points = (_OCTAL.sub(lambda code: bytes([int(code[1], 8)]), line.split()[4]) for line in mounts if line)
+    if os.fsencode(path) in points:
+        raise OperationalError(
+            f"the ledger {path} is mounted by itself, so that the same file has another name elsewhere",
+            code="ledger_names",
+            hint="mount the directory that it lies in, with the log that SQLite keeps beside it",
+        )
 
 
 def make_private(path: Path) -> None:
