@@ -6,12 +6,11 @@ Charges are durable when a query returns, so there is nothing to commit or roll 
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from dpsql import errors
 from dpsql.cursor import AskedFor, Cursor
@@ -19,6 +18,7 @@ from dpsql.errors import InterfaceError, ProgrammingError
 from dpsql.loss import Amount, amount
 from dpsql.plan.types import Value
 from dpsql.result import Result
+from dpsql.serial import alone
 from dpsql.target import Share
 
 if TYPE_CHECKING:
@@ -29,32 +29,9 @@ if TYPE_CHECKING:
     from dpsql.prepared import Asked, Prepared
     from dpsql.reservation import Reservation
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
 apilevel = "2.0"
 threadsafety = 1
 paramstyle = "qmark"
-
-
-class TypeObject:
-    """A PEP 249 type object: equal to each engine type of its kind."""
-
-    def __init__(self, *names: str) -> None:
-        self.names = frozenset(names)
-
-    def __eq__(self, other: object) -> bool:
-        return other in self.names if isinstance(other, str) else self is other
-
-    def __hash__(self) -> int:
-        return hash(self.names)
-
-
-STRING = TypeObject("VARCHAR")
-BINARY = TypeObject("BLOB")
-NUMBER = TypeObject("BIGINT", "DOUBLE", "HUGEINT", "INTEGER")
-DATETIME = TypeObject("DATE", "TIMESTAMP")
-ROWID = TypeObject()
 
 
 def connect(
@@ -135,17 +112,6 @@ def login() -> str:
         return "unknown"
 
 
-def _alone(method: Callable[Concatenate[Connection, _P], _T]) -> Callable[Concatenate[Connection, _P], _T]:
-    """The method, of which one thread after the other runs the whole."""
-
-    @wraps(method)
-    def one_at_a_time(self: Connection, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        with self._engine.backend.alone():
-            return method(self, *args, **kwargs)
-
-    return one_at_a_time
-
-
 class Connection:
     """A connection to private data under a policy; see `connect`.
 
@@ -190,7 +156,7 @@ class Connection:
         """Answers a query on a new cursor; the arguments are those of `query`."""
         return self.cursor().execute(sql, parameters, **options)
 
-    @_alone
+    @alone
     def query(
         self,
         sql: str,
@@ -244,7 +210,7 @@ class Connection:
             prepared = self.engine.prepare(asked)
             return self._explained(prepared).result() if prepared.explain else answer(self.engine, prepared)
 
-    @_alone
+    @alone
     def best(
         self,
         sql: str,
@@ -265,7 +231,7 @@ class Connection:
         with self.engine.backend.snapshot():
             return self.engine.best(asked)
 
-    @_alone
+    @alone
     def explain(self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[AskedFor]) -> Explanation:
         """The plan with its proofs and its price; charges nothing and reads nothing private.
 
@@ -303,11 +269,11 @@ class Connection:
         """
         return self._budgets() if plan is None else self._forecast(plan, epsilon, dialect)
 
-    @_alone
+    @alone
     def _budgets(self) -> dict[str, BudgetState]:
         return {state.name: state for state in self.engine.ledger.states()}
 
-    @_alone
+    @alone
     def _forecast(self, plan: str | Sequence[str], epsilon: Amount | None, dialect: str | None) -> Forecast:
         if self._held is not None:
             raise ProgrammingError(
@@ -325,7 +291,7 @@ class Connection:
         with self.engine.backend.snapshot():
             return Forecast.of(self.engine, [self.engine.prepare(query) for query in asked])
 
-    @_alone
+    @alone
     def reserve(
         self, *, epsilon: Amount, delta: Amount | None = None, tables: Iterable[str] | None = None
     ) -> Reservation:
@@ -346,7 +312,7 @@ class Connection:
         self._require_none_held()
         return self._hold(reserved(self.engine, self._let_go, loss, share, tables))
 
-    @_alone
+    @alone
     def resume(self, number: int) -> Reservation:
         """Takes up a reservation of the same analyst that is still open, by its number, as after a crash.
 
@@ -369,7 +335,7 @@ class Connection:
         self._held, self._asking = held, replace(self._engine, within=held.number)
         return held
 
-    @_alone
+    @alone
     def _let_go(self) -> None:
         self._held, self._asking = None, self._engine
 
@@ -381,7 +347,7 @@ class Connection:
         """Does nothing: an answer that was seen stays charged."""
         self.engine  # noqa: B018
 
-    @_alone
+    @alone
     def close(self) -> None:
         """Gives back what is reserved, and closes the database and the ledger; the budget stays in the ledger's file."""
         if not self._closed:
