@@ -14,18 +14,7 @@
 1
 """
 
-from dpsql.connection import (
-    BINARY,
-    DATETIME,
-    NUMBER,
-    ROWID,
-    STRING,
-    Connection,
-    apilevel,
-    connect,
-    paramstyle,
-    threadsafety,
-)
+from dpsql.connection import Connection, apilevel, connect, paramstyle, threadsafety
 from dpsql.cursor import Cursor
 from dpsql.errors import (
     BackendError,
@@ -45,6 +34,7 @@ from dpsql.errors import (
     Warning,
 )
 from dpsql.result import Receipt, Result
+from dpsql.type_objects import BINARY, DATETIME, NUMBER, ROWID, STRING
 
 __version__ = "0.1.0"
 

@@ -19,6 +19,7 @@ from dpsql.errors import InterfaceError, ProgrammingError
 from dpsql.loss import Amount, amount
 from dpsql.plan.types import Value
 from dpsql.result import Result
+from dpsql.serial import alone
 from dpsql.target import Share
 
 if TYPE_CHECKING:
@@ -32,26 +33,6 @@ if TYPE_CHECKING:
 apilevel = "2.0"
 threadsafety = 1
 paramstyle = "qmark"
-
-
-class TypeObject:
-    """A PEP 249 type object: equal to each engine type of its kind."""
-
-    def __init__(self, *names: str) -> None:
-        self.names = frozenset(names)
-
-    def __eq__(self, other: object) -> bool:
-        return other in self.names if isinstance(other, str) else self is other
-
-    def __hash__(self) -> int:
-        return hash(self.names)
-
-
-STRING = TypeObject("VARCHAR")
-BINARY = TypeObject("BLOB")
-NUMBER = TypeObject("BIGINT", "DOUBLE", "HUGEINT", "INTEGER")
-DATETIME = TypeObject("DATE", "TIMESTAMP")
-ROWID = TypeObject()
 
 
 def connect(
@@ -144,7 +125,11 @@ def login() -> str:
 
 
 class Connection:
-    """A connection to private data under a policy; see `connect`."""
+    """A connection to private data under a policy; see `connect`.
+
+    Threads that share one wait for each other, so that nothing is charged whose answer goes to another thread or to
+    none. They had better have connections of their own (`threadsafety` is 1).
+    """
 
     Warning = errors.Warning
     Error = errors.Error
@@ -183,6 +168,7 @@ class Connection:
         """Answers a query on a new cursor; the arguments are those of `query`."""
         return self.cursor().execute(sql, parameters, **options)
 
+    @alone
     def query(
         self,
         sql: str,
@@ -236,6 +222,7 @@ class Connection:
             prepared = self.engine.prepare(asked)
             return self._explained(prepared).result() if prepared.explain else answer(self.engine, prepared)
 
+    @alone
     def best(
         self,
         sql: str,
@@ -256,6 +243,7 @@ class Connection:
         with self.engine.backend.snapshot():
             return self.engine.best(asked)
 
+    @alone
     def explain(self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[AskedFor]) -> Explanation:
         """The plan with its proofs and its price; charges nothing and reads nothing private.
 
@@ -293,14 +281,20 @@ class Connection:
         themselves. Nothing private is read and nothing is charged. Raises QueryRejected for a query that would be
         refused.
         """
-        if plan is not None and self._held is not None:
+        return self._budgets() if plan is None else self._forecast(plan, epsilon, dialect)
+
+    @alone
+    def _budgets(self) -> dict[str, BudgetState]:
+        return {state.name: state for state in self.engine.ledger.states()}
+
+    @alone
+    def _forecast(self, plan: str | Sequence[str], epsilon: Amount | None, dialect: str | None) -> Forecast:
+        if self._held is not None:
             raise ProgrammingError(
                 "a forecast is of whole budgets, and this session spends from what it has reserved",
                 code="slice_forecast",
                 hint="forecast before con.reserve(…); con.explain(sql) says what one query costs",
             )
-        if plan is None:
-            return {state.name: state for state in self.engine.ledger.states()}
         from dpsql.forecast import Forecast
 
         texts = [plan] if isinstance(plan, str) else plan
@@ -314,6 +308,7 @@ class Connection:
                 self.engine.require_bound(part)
             return Forecast.of(self.engine, prepared)
 
+    @alone
     def reserve(
         self, *, epsilon: Amount, delta: Amount | None = None, tables: Iterable[str] | None = None
     ) -> Reservation:
@@ -334,6 +329,7 @@ class Connection:
         self._require_none_held()
         return self._hold(reserved(self.engine, self._let_go, loss, share, tables))
 
+    @alone
     def resume(self, number: int) -> Reservation:
         """Takes up a reservation of the same analyst that is still open, by its number, as after a crash.
 
@@ -356,6 +352,7 @@ class Connection:
         self._held, self._asking = held, replace(self._engine, within=held.number)
         return held
 
+    @alone
     def _let_go(self) -> None:
         self._held, self._asking = None, self._engine
 
@@ -367,6 +364,7 @@ class Connection:
         """Does nothing: an answer that was seen stays charged."""
         self.engine  # noqa: B018
 
+    @alone
     def close(self) -> None:
         """Gives back what is reserved, and closes the database and the ledger; the budget stays in the ledger's file."""
         if not self._closed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, Unpack
@@ -53,13 +54,15 @@ class Cursor:
         self._result: Result | None = None
         self._next = 0
         self._closed = False
+        self._alone = threading.RLock()
 
     def execute(self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[AskedFor]) -> Self:
         """Answers a query; see `Connection.query`."""
-        self._open()
-        self._result = None
-        self._result = self.connection.query(sql, parameters, **options)
-        self._next = 0
+        with self._alone:
+            self._open()
+            self._result = None
+            self._result = self.connection.query(sql, parameters, **options)
+            self._next = 0
         return self
 
     def executemany(self, sql: str, parameters: Sequence[Sequence[Value]]) -> None:
@@ -105,8 +108,9 @@ class Cursor:
         wanted = self.arraysize if size is None else size
         if wanted < 0:
             raise ProgrammingError("size is not negative", code="size")
-        rows = list(self.result.rows[self._next : self._next + wanted])
-        self._next += len(rows)
+        with self._alone:
+            rows = list(self.result.rows[self._next : self._next + wanted])
+            self._next += len(rows)
         return rows
 
     def fetchall(self) -> list[tuple[Value, ...]]:

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from dpsql.accounting.claims import Claims, claimed_by
+from dpsql.accounting.exact_parts import charged_exactly
 from dpsql.accounting.identity import may_follow
 from dpsql.accounting.ledger import AccountKey, Head
 from dpsql.accounting.parts import WHOLE, Box, Parts
 from dpsql.accounting.rows import FIRST_PREVIOUS, START, account_of, head_of, stored_spend, tampered
 from dpsql.accounting.seal import Row, Seal
 from dpsql.accounting.slices import Slices, slices_digest
+from dpsql.accounting.spend import Spend
 from dpsql.accounting.standing import Standing, parts_digest
 from dpsql.accounting.steps import RESERVE, NotAStepError, Step, stepped
 from dpsql.errors import IntegrityError, LossError
@@ -176,17 +178,17 @@ def _next(before: Standing, row: Row) -> Standing:
     box = WHOLE if row["box"] is None else Box.parse(row["box"])
     spend = stored_spend(row["loss"], row["delta"])
     step = Step(row["kind"], spend, box, row["slice"], row["analyst"])
-    try:
-        standing = stepped(before.begun(row["period"]), step)
-    except (NotAStepError, LossError):
-        raise _off(row) from None
     said = (
         stored_spend(row["spent_loss"], row["spent_delta"]),
         *(row[name] for name in ("number", "period", "parts", "slices")),
     )
-    digests = parts_digest(standing.parts), slices_digest(standing.slices)
-    if said != (standing.spent, standing.count, standing.period, *digests):
-        raise _off(row)
+    try:
+        standing = stepped(before.begun(row["period"]), step)
+        if said != _told(standing):
+            standing = stepped(before.begun(row["period"]), step._replace(rule=charged_exactly))
+            _require_told(said, standing, row)
+    except (NotAStepError, LossError):
+        raise _off(row) from None
     if row["failures"] != (standing.failures or None):
         raise _off(row)
     if any(not each.keeps for each in standing.slices.values()):
@@ -194,6 +196,17 @@ def _next(before: Standing, row: Row) -> Standing:
     if step.kind == RESERVE and row["slice"] != row["charge"]:
         raise _off(row)
     return standing
+
+
+def _require_told(said: tuple[object, ...], standing: Standing, row: Row) -> None:
+    if said != _told(standing):
+        raise _off(row)
+
+
+def _told(standing: Standing) -> tuple[Spend, int, str, str | None, str | None]:
+    """What an entry says of where its account stands after it."""
+    digests = parts_digest(standing.parts), slices_digest(standing.slices)
+    return standing.spent, standing.count, standing.period, *digests
 
 
 def _stood(row: Row, kept_of: KeptOf) -> Standing:

@@ -1,10 +1,13 @@
 """Charges of several threads that wait for the ledger at the same time are committed together.
 
 Claim: each is admitted only if it follows from all that were admitted before it, and its caller goes on only when the
-transaction that holds it is durable: as if each had had a transaction of its own, one after the other.
+transaction that holds it is durable: as if each had had a transaction of its own, one after the other. Who is
+interrupted keeps nobody waiting, and is charged once or not at all.
 Why: whoever comes to have the ledger alone takes those that wait, in their order, and each is held against where the
 one before it ends. They are written and committed at once, so that all stay or none; a caller learns of the outcome
-after the commit alone. Where the transaction fails, those that came with it are as if they had not been taken.
+after the commit alone. Where the transaction fails, those that came with it are as if they had not been taken. All of
+that is done by threads which no interrupt reaches, one for each caller: it leads until its caller is served, or finds
+that another has served it.
 Source: Gray, Reuter 1992, "Transaction Processing", Section 9.4.7 (group commit).
 """
 
@@ -19,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from weakref import WeakSet
 
+from dpsql.accounting.uninterrupted import uninterrupted
 from dpsql.errors import Error
 
 Rows: TypeAlias = list[dict[str, Any]]
@@ -29,7 +33,7 @@ class Waiting:
     """What one caller waits for: `rows_now` gives its entries as they follow from where the ledger ends then.
 
     `rows` are those that were written, `error` is why none were; both are the caller's once it is `done`. Who `left`
-    is charged nothing, unless that was under way. `told` wakes it, to hear the outcome or to lead.
+    is charged nothing, unless that was under way.
     """
 
     rows_now: Callable[[], Rows]
@@ -38,16 +42,14 @@ class Waiting:
     error: Error | None = None
     done: bool = False
     left: bool = False
-    told: threading.Event = field(default_factory=threading.Event)
 
     def refused(self, error: Error) -> None:
         """Nothing of it is written, for this reason."""
         self.rows, self.error = [], error
 
 
-Alone: TypeAlias = Callable[[], AbstractContextManager[None]]
+Alone: TypeAlias = Callable[[], AbstractContextManager[object]]
 Commit: TypeAlias = Callable[[list[Waiting]], None]
-_LOOK_AGAIN = 0.1  # seconds: an interrupt may take away whoever was about to call the next one
 
 
 class Group:
@@ -69,49 +71,33 @@ class Group:
         """
         self._waiting.append(mine)
         try:
-            while not mine.done:
-                if self._leading.acquire(blocking=False):
-                    self._lead(mine, alone, commit)
-                else:
-                    mine.told.wait(_LOOK_AGAIN)
-                    mine.told.clear()
+            uninterrupted(lambda: self._serve(mine, alone, commit))
         except BaseException:
             # Whoever was interrupted as it waited hears no answer: nobody needs to charge it any more.
             mine.left = True
-            self._call()
             raise
         if mine.error is not None:
             raise mine.error
         return mine.rows
 
-    def _lead(self, mine: Waiting, alone: Alone, commit: Commit) -> None:
-        """Commits those that wait, with the lead, which it gives up."""
-        group = list[Waiting]()
-        try:
-            with alone():
-                group = self._taken()
-                commit(group)
+    def _serve(self, mine: Waiting, alone: Alone, commit: Commit) -> None:
+        """Commits those that wait, unless another has committed this one meanwhile."""
+        with self._leading:
+            if mine.done:
+                return
+            group = list[Waiting]()
+            try:
+                with alone():
+                    group = self._taken()
+                    commit(group)
+            except BaseException:
+                for other in reversed(group):
+                    if other is not mine and not other.done:
+                        other.rows, other.error = [], None
+                        self._waiting.appendleft(other)
+                raise
             for each in group:
                 each.done = True
-        except BaseException:
-            for other in reversed(group):
-                if other is not mine:
-                    other.rows, other.error = [], None
-                    self._waiting.appendleft(other)
-            raise
-        finally:
-            self._leading.release()
-            for each in group:
-                each.told.set()
-            self._call()
-
-    def _call(self) -> None:
-        """Wakes one that may lead; who comes later finds the lead free."""
-        # A copy of a deque is made in one step, whoever adds to it meanwhile.
-        for each in self._waiting.copy():
-            if not each.left:
-                each.told.set()
-                return
 
     def _taken(self) -> list[Waiting]:
         """All that wait, in the order in which they came."""

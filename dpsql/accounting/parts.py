@@ -15,24 +15,19 @@ accounting via a Rényi filter", Section 3 (a filter for each unit, whose loss i
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import TypeAlias
 
+from dpsql.accounting.grid import MOST_CELLS, Grid
+from dpsql.accounting.ranges import EVERYWHERE, Ranges, Sides, complement, filled, intersection, union
 from dpsql.accounting.spend import NOTHING, Spend
 from dpsql.errors import IntegrityError
 
-End: TypeAlias = int | None
-Ranges: TypeAlias = tuple[tuple[End, End], ...]
-"""Closed ranges of whole numbers, in order and apart. None reaches beyond all numbers; below them lies NULL."""
-
-MOST_CELLS = 4_096
-"""Most disjoint boxes of an account: a charge that would make more is one to the whole table."""
-_FEW_CELLS = 64
-"""So many cells are not cut into too many by one charge."""
-_EVERYWHERE: Ranges = ((None, None),)
+MOST_SIDES = 4
+"""Most dimensions in which a charge is confined; in the others it is one to all places."""
+MOST_SIDE_RANGES = 48
+"""Most ranges of a side of a box that is charged; beyond, what lies between the nearest is charged too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +41,30 @@ class Box:
     Box(sides=(('day', ((15, 31),)), ('region', ((0, 0),))))
     """
 
-    sides: tuple[tuple[str, Ranges], ...] = ()
+    sides: Sides = ()
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.sides]
         if names != sorted(set(names)):
             raise ValueError("the dimensions of a box are in order, each once")
-        if any(not ranges or ranges == _EVERYWHERE or ranges != union(ranges) for _, ranges in self.sides):
+        if any(not ranges or ranges == EVERYWHERE or ranges != union(ranges) for _, ranges in self.sides):
             raise ValueError("a side of a box is some ranges, in order and apart")
 
     @classmethod
     def of(cls, sides: Mapping[str, Ranges]) -> Box:
         """The box with these sides; those that reach everywhere are left out."""
-        return cls(tuple(sorted((name, union(side)) for name, side in sides.items() if side != _EVERYWHERE)))
+        return cls(tuple(sorted((name, union(side)) for name, side in sides.items() if side != EVERYWHERE)))
+
+    @classmethod
+    def made(cls, sides: Sides) -> Box:
+        """The box with these sides, which are in order and of ranges in order, and not looked at again."""
+        box = object.__new__(cls)
+        object.__setattr__(box, "sides", sides)
+        return box
 
     def side(self, name: str) -> Ranges:
         """The ranges in a dimension."""
-        return dict(self.sides).get(name, _EVERYWHERE)
+        return dict(self.sides).get(name, EVERYWHERE)
 
     def _with(self, name: str, ranges: Ranges) -> Box:
         return Box.of({**dict(self.sides), name: ranges})
@@ -71,7 +73,7 @@ class Box:
         """The places in both boxes; None if there are none."""
         found = dict(self.sides)
         for name, ranges in other.sides:
-            shared = intersection(found.get(name, _EVERYWHERE), ranges)
+            shared = intersection(found.get(name, EVERYWHERE), ranges)
             if not shared:
                 return None
             found[name] = shared
@@ -116,53 +118,6 @@ class Box:
 WHOLE = Box()
 
 
-def union(ranges: Iterable[tuple[End, End]]) -> Ranges:
-    """The same numbers as ranges in order, apart from each other by at least one number.
-
-    >>> union([(5, 9), (1, 2), (3, 3), (None, -4)])
-    ((None, -4), (1, 3), (5, 9))
-    """
-    found: list[tuple[End, End]] = []
-    for low, high in sorted(ranges, key=lambda pair: (_low(pair[0]), _high(pair[1]))):
-        if type(low) not in (int, type(None)) or type(high) not in (int, type(None)):
-            raise TypeError("ranges are of whole numbers")
-        if _low(low) > _high(high):
-            raise ValueError("a range's low end is above its high end")
-        if found and _low(low) <= _high(found[-1][1]) + 1:
-            first, last = found.pop()
-            found.append((first, last if _high(last) >= _high(high) else high))
-        else:
-            found.append((low, high))
-    return tuple(found)
-
-
-def intersection(some: Ranges, others: Ranges) -> Ranges:
-    """The numbers in both."""
-    pairs = (
-        (max(a, c, key=_low), min(b, d, key=_high))
-        for a, b in some
-        for c, d in others
-        if _low(a) <= _high(d) and _low(c) <= _high(b)
-    )
-    return union(pairs)
-
-
-def complement(ranges: Ranges) -> Ranges:
-    """All other numbers, and NULL if it is not among them.
-
-    >>> complement(((0, 4), (6, 6)))
-    ((None, -1), (5, 5), (7, None))
-    """
-    if not ranges:
-        return _EVERYWHERE
-    (first, _), (_, last) = ranges[0], ranges[-1]
-    below: Ranges = () if first is None else ((None, first - 1),)
-    above: Ranges = () if last is None else ((last + 1, None),)
-    # Between two ranges that are in order and apart both ends are numbers.
-    gaps = ((high + 1, low - 1) for (_, high), (low, _) in pairwise(ranges) if None not in (high, low))  # type: ignore[operator]
-    return (*below, *gaps, *above)
-
-
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What an account has spent at each place: `base` everywhere, and in each of the disjoint `cells` that besides.
@@ -177,41 +132,53 @@ class Parts:
     cells: Mapping[Box, Spend] = field(default_factory=dict)
 
     def most(self, box: Box = WHOLE) -> Spend:
-        """The largest loss, and the largest delta, that was spent at any place of a box."""
-        booked = self._booked(box)
-        spent = [own for cell, own in self.cells.items() if booked.meet(cell) is not None]
-        return self.base + Spend(
-            max((own.loss for own in spent), default=0), max((own.delta for own in spent), default=0)
-        )
+        """The largest loss, and the largest delta, that was spent at any place of a box, as far as it is kept apart."""
+        wanted = dict(self.booked(box).sides)
+        met: dict[tuple[str, Ranges], bool] = {}
+        losses, deltas = 0, 0
+        for cell, own in self.cells.items():
+            for side in cell.sides if wanted else ():
+                if side not in met:
+                    met[side] = side[0] not in wanted or bool(intersection(side[1], wanted[side[0]]))
+                if not met[side]:
+                    break
+            else:
+                losses, deltas = max(losses, own.loss), max(deltas, own.delta)
+        return self.base + Spend(losses, deltas)
 
     def charged(self, box: Box, spend: Spend) -> Parts:
-        """The same after a charge to a box."""
-        if self._booked(box) == WHOLE:
+        """The same after a charge to a box; see `Grid` for what is kept apart."""
+        booked = self.booked(box)
+        if booked == WHOLE and len(self.cells) <= MOST_CELLS:
             return Parts(self.base + spend, self.cells)
-        return Parts(self.base, self._cells(box, spend))
+        for before, same, amount, after in tuple(_LATEST):
+            if before is self and (same, amount) == (booked, spend):
+                return after
+        grid = self._grid().charged(booked.sides, (spend.loss, spend.delta))
+        cells = {Box.made(sides): Spend(*own) for sides, own in grid.cells().items()}
+        found = Parts(self.base + cells.pop(WHOLE, NOTHING), cells)
+        _LATEST.append((self, booked, spend, found))
+        return found
 
-    def _booked(self, box: Box) -> Box:
-        """The box, or the whole where its charge would make too many cells."""
-        few = len(self.cells) < _FEW_CELLS or len(self._cells(box, NOTHING)) <= MOST_CELLS
-        return box if few else WHOLE
+    def booked(self, box: Box) -> Box:
+        """The box that a charge to a box is made to: itself, or a larger one that is less work."""
+        sides = box.sides[:MOST_SIDES]
+        return Box(tuple((name, filled(side, MOST_SIDE_RANGES)) for name, side in sides))
 
-    def _cells(self, box: Box, spend: Spend) -> dict[Box, Spend]:
-        found: dict[Box, Spend] = {}
-        rest = [box]
-        for cell, own in self.cells.items():
-            shared = cell.meet(box)
-            if shared is None:
-                found[cell] = own
-                continue
-            found[shared] = own + spend
-            found |= dict.fromkeys(cell.minus(box), own)
-            rest = [piece for part in rest for piece in part.minus(cell)]
-        return found | dict.fromkeys(rest, spend)
-
-
-def _low(end: End) -> float:
-    return -math.inf if end is None else end
+    def _grid(self) -> Grid:
+        """The cells as those of a grid, also such as an older dpsql has kept."""
+        found = Grid.of({cell.sides: (own.loss, own.delta) for cell, own in self.cells.items()})
+        if found is not None:
+            return found
+        if len(self.cells) > MOST_CELLS:
+            # As many cells as it has are too many to be looked at one by one: all places count for the most of them.
+            most = self.most()
+            return Grid(amounts=((most.loss - self.base.loss, most.delta - self.base.delta),))
+        found = Grid()
+        for cell in sorted(self.cells, key=str):
+            found = found.charged(cell.sides, (self.cells[cell].loss, self.cells[cell].delta))
+        return found
 
 
-def _high(end: End) -> float:
-    return math.inf if end is None else end
+# A charge is quoted, and then followed as an entry: the same sum twice.
+_LATEST: deque[tuple[Parts, Box, Spend, Parts]] = deque(maxlen=8)

@@ -66,9 +66,9 @@ class PostgresStore:
         self._made = False
         _STORES.add(self)
 
-    def held(self) -> AbstractContextManager[None]:
+    def held(self) -> AbstractContextManager[object]:
         """As `Store.held`, for this object alone: the server holds out the others."""
-        return _held(self._lock)
+        return self._lock
 
     @contextmanager
     def connected(self) -> Iterator[Connection]:
@@ -155,12 +155,6 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-
-@contextmanager
-def _held(lock: threading.RLock) -> Iterator[None]:
-    with lock:
-        yield
 
 
 @contextmanager

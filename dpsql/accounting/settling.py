@@ -1,13 +1,41 @@
-"""A policy's budget held against the one that the ledger keeps."""
+"""A policy's budget held against the one that the ledger keeps, and its names against those that are there."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from dpsql.accounting.ledger import Account, AccountKey
 from dpsql.accounting.rows import stored_budget, stored_spend
 from dpsql.accounting.seal import Row, Seal
 from dpsql.errors import IntegrityError, PolicyError
+from dpsql.policy.names import account_name
+
+
+def require_one_spelling(wanted: Iterable[AccountKey], stored: Iterable[AccountKey]) -> None:
+    """Raises PolicyError (`account_name`) where an account is there, or asked for, under a name spelled otherwise.
+
+    Else `VISITS` would have a budget besides that of `visits`, and "bob " one besides that of "bob".
+    """
+    asked = tuple(wanted)
+    spelled: dict[AccountKey, AccountKey] = {}
+    for key in (*stored, *asked):
+        spelled.setdefault(_folded(key), key)
+    for key in asked:
+        if (other := spelled[_folded(key)]) != key:
+            raise PolicyError(
+                f"{_quoted(key)} has the account of {_quoted(other)}: the names differ only by case, spaces or Unicode form",
+                code="account_name",
+                hint=f"write it as the ledger has it: {_quoted(other)}",
+            )
+
+
+def _folded(key: AccountKey) -> AccountKey:
+    return AccountKey(account_name(key.table), account_name(key.analyst))
+
+
+def _quoted(key: AccountKey) -> str:
+    return f"analyst {key.analyst!r} at table {key.table!r}" if key.analyst else f"table {key.table!r}"
 
 
 def settled(key: AccountKey, account: Account, row: Row, seal: Seal) -> Account:

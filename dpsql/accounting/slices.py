@@ -13,7 +13,7 @@ Source: Rogers, Roth, Ullman, Vadhan 2016, Section 3 (filters); for the other ac
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -41,9 +41,11 @@ class Slice:
         spent = self.parts.most(box)
         return Spend(max(self.limit.loss - spent.loss, 0), max(self.limit.delta - spent.delta, 0))
 
-    def drawn(self, box: Box, spend: Spend) -> Slice:
+    def drawn(
+        self, box: Box, spend: Spend, rule: Callable[[Parts, Box, Spend], Parts] = Parts.charged
+    ) -> Slice:
         """The same after a charge to a box, whether that fits or not."""
-        return replace(self, parts=self.parts.charged(box, spend))
+        return replace(self, parts=rule(self.parts, box, spend))
 
     @property
     def keeps(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, insert, select
 
@@ -41,7 +41,7 @@ from dpsql.accounting.rows import (
 )
 from dpsql.accounting.schema import ACCOUNTS, ENTRIES, SCHEMA
 from dpsql.accounting.seal import Row, Seal
-from dpsql.accounting.settling import settled
+from dpsql.accounting.settling import require_one_spelling, settled
 from dpsql.accounting.slices import slices_digest
 from dpsql.accounting.sql_tables import (
     OLDEST_FIRST,
@@ -61,11 +61,13 @@ from dpsql.accounting.sql_tables import (
 )
 from dpsql.accounting.standing import Standing, parts_digest
 from dpsql.accounting.store import UNKNOWN, Store
+from dpsql.accounting.uninterrupted import uninterrupted
 from dpsql.errors import DatabaseError, Error, IntegrityError, InterfaceError, OperationalError
 
 _MOST_FOLLOWED = 1000  # new entries; beyond, the last one of each account is looked up instead
 
 _ENTRY = insert(ENTRIES)
+_T = TypeVar("_T")
 
 
 class SqlBook:
@@ -104,6 +106,9 @@ class SqlBook:
 
     def prepare(self, expected: Head) -> None:
         """Makes the tables in an empty database, or checks what is there; errors as `open_ledger` says."""
+        uninterrupted(lambda: self._prepare(expected))
+
+    def _prepare(self, expected: Head) -> None:
         deadline = time.monotonic() + self._store.patience
         while True:
             try:
@@ -117,7 +122,7 @@ class SqlBook:
     def close(self) -> None:
         """Ends the use of this object; a ledger in memory is gone."""
         self._closed = True
-        self._store.close()
+        uninterrupted(self._store.close)
 
     def _appended(self, rows_now: Callable[[], Rows], refines: Sequence[int] = ()) -> tuple[Entry, ...]:
         """Writes the entries that follow from where the ledger ends while this has it alone; they are durable then."""
@@ -132,21 +137,35 @@ class SqlBook:
             with self._transaction(write=True) as connection:
                 before = self._chain
                 head = self._written(connection, group)
-        except OperationalError as error:
+        except Error as error:
             self._chain = before
             if error.code != UNKNOWN or head == START:
                 raise
             self._find_out(head, error, group)
         except BaseException:
             self._chain = before
+            if head != START:
+                # The commit may be done: those of the group are not to be charged again then.
+                self._find_out(head, self._unknown(), group)
             raise
+        for each in group:
+            each.done = True
         self._keep_anchor(group)
 
-    def _find_out(self, head: Head, error: OperationalError, group: Sequence[Waiting]) -> None:
+    def _find_out(self, head: Head, error: Error, group: Sequence[Waiting]) -> None:
         try:
             self._require_committed(head, error)
         except OperationalError as unknown:
             _refuse(group, unknown)
+        for each in group:
+            each.done = True
+
+    def _unknown(self) -> OperationalError:
+        return OperationalError(
+            f"the ledger {self._store.where} was left as it committed; the charge may stand",
+            code=UNKNOWN,
+            hint="nothing was answered; look at the ledger's last entries before asking again",
+        )
 
     def _require_usable(self) -> None:
         if self._closed:
@@ -213,6 +232,15 @@ class SqlBook:
             if row != own:
                 raise tampered((own or row)["id"], "is not kept as it was written")
 
+    def _read(self, found: Callable[[Connection], _T]) -> _T:
+        """What is found in one reading transaction, at the end of the chain as it is then."""
+
+        def read() -> _T:
+            with self._transaction(write=False) as connection:
+                return found(connection)
+
+        return uninterrupted(read)
+
     @contextmanager
     def _transaction(self, *, write: bool) -> Iterator[Connection]:
         self._require_usable()
@@ -269,7 +297,7 @@ class SqlBook:
             self._budgets = _digests(stored_accounts(connection, self._seal))
         return self._budgets.get(key)
 
-    def _require_committed(self, head: Head, error: OperationalError) -> None:
+    def _require_committed(self, head: Head, error: Error) -> None:
         """Finds out whether a commit landed whose answer was lost, or raises the error that says nobody knows."""
         try:
             # Whoever has the ledger alone waits for the lost connection's transaction to end, one way or the other.
@@ -330,6 +358,7 @@ class SqlBook:
 
     def _settle_accounts(self, connection: Connection) -> None:
         stored = stored_accounts(connection, self._seal)
+        require_one_spelling(self._accounts, stored)
         for key, account in self._accounts.items():
             if key in stored:
                 self._accounts[key] = settled(key, account, stored[key], self._seal)

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from sqlalchemy import Connection
+
 from dpsql.accounting.claims import claims_text
 from dpsql.accounting.due import Due, Planned, account_at, due_of, quoted
 from dpsql.accounting.kept import KeptRelease, NewRelease
@@ -39,6 +41,7 @@ from dpsql.accounting.steps import (
     Step,
     stepped,
 )
+from dpsql.accounting.uninterrupted import uninterrupted
 from dpsql.accounting.verification import walked
 from dpsql.errors import ProgrammingError
 
@@ -135,28 +138,30 @@ class SqlLedger(SqlBook):
     def dry_run(self, charges: Charges, *, analyst: str = "", within: int | None = None) -> tuple[Quote, ...]:
         """As `Ledger.dry_run`."""
         due, kind = due_of(charges, analyst, self._accounts), _spending(analyst, within)
-        with self._transaction(write=False):
-            return tuple(planned.quote for planned in self._quoted(due, kind, self._clock()))
+        return self._read(
+            lambda _: tuple(planned.quote for planned in self._quoted(due, kind, self._clock()))
+        )
 
     def after(self, charges: Charges, *, analyst: str = "") -> tuple[BudgetState, ...]:
         """As `Ledger.after`."""
         due, kind = due_of(charges, analyst, self._accounts), _spending(analyst, None)
-        with self._transaction(write=False):
+
+        def found(_: Connection) -> tuple[BudgetState, ...]:
             plan = self._quoted(due, kind, self._clock())
-            found = {planned.quote.key: planned.standing for planned in plan}
-        return tuple(self._state(key, standing) for key, standing in found.items())
+            standings = {planned.quote.key: planned.standing for planned in plan}
+            return tuple(self._state(key, standing) for key, standing in standings.items())
+
+        return self._read(found)
 
     def state(self, table: str) -> BudgetState:
         """As `Ledger.state`; PolicyError (`no_budget`) for a table without a budget."""
         key = AccountKey(table)
         account_at(key, self._accounts)
-        with self._transaction(write=False):
-            return self._state(key, self._standing(key))
+        return self._read(lambda _: self._state(key, self._standing(key)))
 
     def states(self) -> tuple[BudgetState, ...]:
         """As `Ledger.states`, all at one moment."""
-        with self._transaction(write=False):
-            return tuple(self._state(key, self._standing(key)) for key in self._accounts)
+        return self._read(lambda _: tuple(self._state(key, self._standing(key)) for key in self._accounts))
 
     def _state(self, key: AccountKey, standing: Standing) -> BudgetState:
         failures = self._chain.standing(AccountKey(key.table)).failures
@@ -165,34 +170,38 @@ class SqlLedger(SqlBook):
 
     def slices(self) -> tuple[SliceState, ...]:
         """As `Ledger.slices`, all at one moment."""
-        with self._transaction(write=False):
-            return slice_states({key: self._standing(key) for key in self._accounts})
+        return self._read(lambda _: slice_states({key: self._standing(key) for key in self._accounts}))
 
     def entries(self, table: str | None = None, limit: int | None = None) -> tuple[Entry, ...]:
         """As `Ledger.entries`."""
         wanted = NEWEST_FIRST if table is None else NEWEST_FIRST.where(ENTRIES.c.table_name == table)
         wanted = wanted if limit is None else wanted.limit(max(limit, 0))
-        with self._transaction(write=False) as connection:
-            rows = list(entry_rows(connection, wanted))
+        rows = self._read(lambda connection: list(entry_rows(connection, wanted)))
         return tuple(stored_entry(row, self._seal) for row in reversed(rows))
 
     def keep(self, releases: Sequence[NewRelease], entry: Entry) -> None:
         """As `Ledger.keep`."""
-        if releases:
+
+        def keep() -> None:
             with self._transaction(write=True) as connection:
                 keep_releases(connection, self._seal, releases, entry, self._chain.stored)
             self._anchor_newest()
 
+        if releases:
+            uninterrupted(keep)
+
     def kept(self, statistic: str) -> tuple[KeptRelease, ...]:
         """As `Ledger.kept`."""
-        with self._transaction(write=False) as connection:
+
+        def found(connection: Connection) -> tuple[KeptRelease, ...]:
             chain = self._chain
             return tuple(kept_releases(connection, self._seal, statistic, chain.claims, chain.stored))
 
+        return self._read(found)
+
     def head(self) -> Head:
         """As `Ledger.head`."""
-        with self._transaction(write=False) as connection:
-            return self._head(connection)
+        return self._read(self._head)
 
     def verify(self) -> Head:
         """As `Ledger.verify`; what is added meanwhile is checked too."""

@@ -7,6 +7,7 @@ closed before one. All use of SQLite here holds one lock, which the fork waits f
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import threading
 from collections import deque
@@ -23,6 +24,8 @@ from dpsql.accounting.durable import sync_directory
 from dpsql.errors import DatabaseError, IntegrityError, OperationalError
 
 BUSY_SECONDS = 60
+_MOUNTS = Path("/proc/self/mountinfo")
+_OCTAL = re.compile(rb"\\([0-7]{3})")
 MEMORY: Final = ":memory:"
 
 Identity: TypeAlias = tuple[tuple[int, int] | None, ...]
@@ -42,16 +45,17 @@ class SqliteStore:
         self._path = path
         self._owner = os.getpid() if path is None else None
         self._opened: tuple[int, Identity] | None = None
+        self._raw: sqlite3.Connection | None = None
         self._engine = create_engine("sqlite://", creator=self._open, poolclass=StaticPool)
 
-    def held(self) -> AbstractContextManager[None]:
+    def held(self) -> AbstractContextManager[object]:
         """As `Store.held`: the lock that all use of SQLite here holds, and that a fork waits for."""
-        return in_use()
+        return _IN_USE
 
     @contextmanager
     def connected(self) -> Iterator[Connection]:
         """As `Store.connected`."""
-        with in_use(), explained(self.where):
+        with _IN_USE, explained(self.where):
             self._make_ready()
             with self._engine.connect() as connection:
                 yield connection
@@ -59,7 +63,7 @@ class SqliteStore:
     @contextmanager
     def transaction(self, *, write: bool) -> Iterator[Connection]:
         """As `Store.transaction`: a writer has SQLite's write lock from the start."""
-        with in_use(), explained(self.where):
+        with _IN_USE, explained(self.where):
             self._make_ready()
             with self._engine.begin() as connection:
                 connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN DEFERRED")
@@ -96,19 +100,22 @@ class SqliteStore:
 
     def close(self) -> None:
         """Closes the connection; the last one of a file brings its write-ahead log into it."""
-        with in_use():
+        with _IN_USE:
             if self.is_mine():
                 self._engine.dispose()
-                self._opened = None
+                self._opened = self._raw = None
                 _OPEN.discard(self)
 
     def abandon(self) -> None:
         """As `close`, but never waits: for the garbage collector, which may run inside any other code."""
         _ABANDONED.append(self)
-        if _IN_USE.acquire(blocking=False):
-            try:
+        held = _owned()  # by code that this interrupts; whoever uses SQLite next closes it then
+        try:
+            if not held and _IN_USE.acquire(blocking=False):
                 _close_abandoned()
-            finally:
+        finally:
+            # An interrupt may have come between the lock and the knowledge of it.
+            if not held and _owned():
                 _IN_USE.release()
 
     def _make_ready(self) -> None:
@@ -120,8 +127,12 @@ class SqliteStore:
                 code="ledger_forked",
                 hint="fork by os.fork or multiprocessing, or open ledgers after the fork alone",
             )
+        if self._path is not None:
+            require_one_name(self._path)
         if self._opened is not None and self._opened[1] != _identity(self._path):
             self.close()
+        if self._raw is not None and self._raw.in_transaction:
+            self._raw.rollback()  # what failed amid a release of the connection has left it
 
     def is_mine(self) -> bool:
         """Whether this process opened the connection that is kept."""
@@ -133,6 +144,8 @@ class SqliteStore:
         return opened is not None and opened[0] != os.getpid()
 
     def _open(self) -> sqlite3.Connection:
+        if self._path is not None:
+            require_not_mounted(self._path)
         # The file is looked at before it is opened: one that is replaced in between is opened again later.
         file = _identity(self._path)[:1]
         target = MEMORY if self._path is None else f"{self._path.as_uri()}?mode=rw"
@@ -150,6 +163,7 @@ class SqliteStore:
         except BaseException:
             connection.close()
             raise
+        self._raw = connection
         self._opened = os.getpid(), file + _identity(self._path)[1:]
         if self._path is not None:
             _OPEN.add(self)
@@ -162,11 +176,9 @@ _OPEN: set[SqliteStore] = set()
 _ABANDONED: deque[SqliteStore] = deque()
 
 
-@contextmanager
-def in_use() -> Iterator[None]:
-    """Holds the lock that all use of SQLite here holds, and that a fork waits for."""
-    with _IN_USE:
-        yield
+def _owned() -> bool:
+    """Whether this thread holds the lock."""
+    return bool(_IN_USE._is_owned())  # type: ignore[attr-defined]  # noqa: SLF001  (as threading.Condition asks)
 
 
 def _close_abandoned() -> None:
@@ -197,12 +209,44 @@ def _file(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def require_one_name(path: Path) -> None:
+    """Raises OperationalError (`ledger_names`) where the file has two names, or is mounted by itself.
+
+    SQLite keeps what was charged last in a log beside the file, by the file's name: under another name it is not seen.
+    """
+    try:
+        links = path.stat().st_nlink
+    except OSError:
+        return  # what is wrong with it is said as it is opened
+    if links > 1:
+        raise OperationalError(
+            f"the ledger {path} has {links} names on its disk (hard links), and each would spend the budget again",
+            code="ledger_names",
+            hint="remove the others: find DISK -samefile LEDGER lists them",
+        )
+
+
+def require_not_mounted(path: Path) -> None:
+    """Raises OperationalError (`ledger_names`) where the file itself is mounted at its path, as some containers do."""
+    try:
+        mounts = _MOUNTS.read_bytes().splitlines()
+    except OSError:
+        return  # a system without such a list
+    points = (_OCTAL.sub(lambda code: bytes([int(code[1], 8)]), line.split()[4]) for line in mounts if line)
+    if os.fsencode(path) in points:
+        raise OperationalError(
+            f"the ledger {path} is mounted by itself, so that the same file has another name elsewhere",
+            code="ledger_names",
+            hint="mount the directory that it lies in, with the log that SQLite keeps beside it",
+        )
+
+
 def make_private(path: Path) -> None:
     """Makes an empty file that only its owner may read, unless there is one; durable with its name.
 
     An existing file is not opened: closing it would drop this process's SQLite locks on it.
     """
-    with in_use(), explained(str(path)):
+    with _IN_USE, explained(str(path)):
         if not path.parent.is_dir():
             raise OperationalError(
                 f"there is no directory {path.parent} for the ledger",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from dpsql.accounting.parts import WHOLE, Box, Parts
 from dpsql.accounting.slices import Slice
@@ -17,14 +17,22 @@ RELEASED: Final = frozenset({CHARGE, DRAW})
 """The kinds of entries that pay for a release, and so have an event."""
 
 
+Rule: TypeAlias = Callable[[Parts, Box, Spend], Parts]
+"""How a charge to a box is added to what was spent on parts."""
+
+
 class Step(NamedTuple):
-    """One entry's doing: `who` asks for it, and `slice` is the number of the slice that it makes, uses or ends."""
+    """One entry's doing: `who` asks for it, and `slice` is the number of the slice that it makes, uses or ends.
+
+    `rule` is another one for an entry of an older dpsql.
+    """
 
     kind: str
     spend: Spend = NOTHING
     box: Box = WHOLE
     slice: int | None = None
     who: str = ""
+    rule: Rule = Parts.charged
 
 
 class NotAStepError(ValueError):
@@ -44,7 +52,7 @@ def stepped(before: Standing, step: Step) -> Standing:
 
 def _charged(before: Standing, step: Step) -> Standing:
     _require(step.slice is None)
-    return replace(before, parts=before.parts.charged(step.box, step.spend))
+    return replace(before, parts=step.rule(before.parts, step.box, step.spend))
 
 
 def _reset(before: Standing, step: Step) -> Standing:
@@ -63,7 +71,7 @@ def _reserved(before: Standing, step: Step) -> Standing:
 def _drawn(before: Standing, step: Step) -> Standing:
     number, held = _open(before, step)
     _require(held.holder == step.who)
-    return replace(before, slices={**before.slices, number: held.drawn(step.box, step.spend)})
+    return replace(before, slices={**before.slices, number: held.drawn(step.box, step.spend, step.rule)})
 
 
 def _returned(before: Standing, step: Step) -> Standing:

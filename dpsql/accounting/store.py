@@ -21,7 +21,7 @@ class Store(Protocol):
     where: str
     patience: float
 
-    def held(self) -> AbstractContextManager[None]:
+    def held(self) -> AbstractContextManager[object]:
         """Keeps this process's other threads and its forks out for a while."""
         ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from sqlalchemy import Connection
 
@@ -21,6 +22,7 @@ from dpsql.accounting.sql_tables import (
 )
 from dpsql.accounting.standing import parts_rows
 from dpsql.accounting.store import Store
+from dpsql.accounting.uninterrupted import uninterrupted
 from dpsql.errors import IntegrityError
 
 _SLICE = 5000  # entries of one transaction, so that the log need not grow while a long history is read
@@ -32,19 +34,31 @@ def walked(store: Store, seal: Seal, kept: Head = START) -> Chain:
     `stored` of what is returned is where the stored releases end. Raises IntegrityError (`ledger_tampered`) with the number of the first entry that is not what dpsql wrote;
     (`ledger_rolled_back`) where the head `kept` is not part of the ledger.
     """
-    chain, marks = Chain(), dict[int, str]()
-    while True:
-        with store.transaction(write=False) as connection:
-            budgets = {key: str(row["digest"]) for key, row in stored_accounts(connection, seal).items()}
-            rows = rows_from(connection, chain.head.entries + 1, _SLICE)
-            chain = chain.followed(rows, seal, budgets.get)
-            for stored in {row["stored"] for row in rows if row["stored"] is not None}:
-                mark = Head.parse(stored)
-                marks[mark.entries] = mark.digest
-            if not rows:
-                _require_kept(connection, chain)
-                require_holds(connection, kept, store.where)
-                return replace(chain, stored=require_stored(connection, seal, chain.claims, marks))
+    chain, marks, ended = Chain(), dict[int, str](), False
+    while not ended:
+        chain, ended = uninterrupted(partial(_followed, chain, marks, store, seal, kept))
+    return chain
+
+
+def _followed(
+    chain: Chain, marks: dict[int, str], store: Store, seal: Seal, kept: Head
+) -> tuple[Chain, bool]:
+    """The chain with the next entries, whose ends of stored releases are added to `marks`.
+
+    At its end, where all that is kept besides follows from it, with the end of the stored releases.
+    """
+    with store.transaction(write=False) as connection:
+        budgets = {key: str(row["digest"]) for key, row in stored_accounts(connection, seal).items()}
+        rows = rows_from(connection, chain.head.entries + 1, _SLICE)
+        chain = chain.followed(rows, seal, budgets.get)
+        for stored in {row["stored"] for row in rows if row["stored"] is not None}:
+            mark = Head.parse(stored)
+            marks[mark.entries] = mark.digest
+        if rows:
+            return chain, False
+        _require_kept(connection, chain)
+        require_holds(connection, kept, store.where)
+        return replace(chain, stored=require_stored(connection, seal, chain.claims, marks)), True
 
 
 def _require_kept(connection: Connection, chain: Chain) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
 
-from dpsql.accounting.parts import Ranges
+from dpsql.accounting.ranges import Ranges
 from dpsql.plan.expr import Column
 from dpsql.plan.interval import position, timestamp_at
 from dpsql.plan.tables import Roll

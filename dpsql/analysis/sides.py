@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpsql.accounting.parts import Ranges, intersection, union
+from dpsql.accounting.ranges import Ranges, intersection, union
 from dpsql.analysis.dimension import Dimension
 from dpsql.plan.expr import Column
 from dpsql.plan.tables import Confined, Roll

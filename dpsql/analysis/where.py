@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import reduce
 
-from dpsql.accounting.parts import intersection, union
+from dpsql.accounting.ranges import intersection, union
 from dpsql.analysis.bounds import interval
 from dpsql.analysis.dimension import Dimension
 from dpsql.functions.moments import UNITS, every, moment, truncate

@@ -102,6 +102,10 @@ class Backend(Protocol):
         """Whether the engine's own parser reads `text` as one statement. Nothing is bound or run."""
         ...
 
+    def alone(self) -> AbstractContextManager[object]:
+        """Keeps other threads from the engine's connection, also those that came by it in another way."""
+        ...
+
     def snapshot(self) -> AbstractContextManager[None]:
         """Within it, all statements see the database as it was at its start."""
         ...

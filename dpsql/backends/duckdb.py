@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import duckdb
 
@@ -60,6 +62,8 @@ _SCHEMA = """
     ORDER BY table_name, column_index
 """
 
+_LOCKS: WeakKeyDictionary[duckdb.DuckDBPyConnection, threading.RLock] = WeakKeyDictionary()
+
 
 class DuckDBBackend:
     """A DuckDB file, opened read-only and locked; frames by name; or the owner's open connection.
@@ -85,6 +89,8 @@ class DuckDBBackend:
             database = {name: frame for name, (frame, _) in frames.items()}
         self._connection = _connect(database)
         self._bound: set[str] = set()
+        # Several of these may have one connection of the owner's: what one asks, another must not fetch.
+        self._alone = _LOCKS.setdefault(self._connection, threading.RLock())
 
     @cached_property
     def place(self) -> Place | None:
@@ -167,6 +173,10 @@ class DuckDBBackend:
             return len(self._connection.extract_statements(text)) == 1
         except duckdb.Error:
             return False
+
+    def alone(self) -> AbstractContextManager[object]:
+        """As `Backend.alone`, of all that are on the same connection."""
+        return self._alone
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:

@@ -47,7 +47,7 @@ from dpsql.policy.fields import (
     as_dict,
 )
 from dpsql.policy.links import is_row
-from dpsql.policy.names import NameMap, declared, fold, name_problems
+from dpsql.policy.names import NameMap, account_name, declared, fold, name_problems
 from dpsql.policy.problem import refusal, refusals
 
 V = TypeVar("V")
@@ -377,8 +377,9 @@ class Policy(_Model):
         )
 
     def analyst(self, name: str) -> str:
-        """An analyst's name as it is listed, where it is, whatever its case; as it is given elsewhere."""
-        return declared(name, self.analysts) or name
+        """An analyst's name as it is listed, where it is, whatever its case or spaces; as it is given elsewhere."""
+        wanted = account_name(name)
+        return next((listed for listed in self.analysts if account_name(listed) == wanted), name)
 
     def unit_of(self, name: str) -> Unit:
         """Where the privacy unit of a private table is found. Raises PolicyError for other tables."""

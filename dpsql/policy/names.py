@@ -1,7 +1,8 @@
-"""Names of tables and columns, compared as the engine compares them."""
+"""Names of tables and columns, compared as the engine compares them; and of accounts, compared more broadly."""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
@@ -9,6 +10,7 @@ from dpsql.policy.problem import Problem
 
 V = TypeVar("V")
 
+_UNSEEN = frozenset({"Cf", "Cn"})
 _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
@@ -22,6 +24,21 @@ def fold(name: str) -> str:
     ('straße', False)
     """
     return name.translate(_ASCII_LOWER)
+
+
+def account_name(name: str) -> str:
+    """The form under which two names of tables or of analysts have one account.
+
+    Names that differ in case, in spaces, in Unicode's form or in characters that do not show must not have a budget
+    each, whatever the engine or a login holds to be the same. `str.casefold` and NFKC: Unicode 15, chapter 3.13, D145
+    (canonical caseless matching), with compatibility forms.
+
+    >>> account_name(" Bob\u200b  Ross ") == account_name("BOB ROSS"), account_name("e\u0301") == account_name("É")
+    (True, True)
+    """
+    shown = "".join(letter for letter in name if unicodedata.category(letter) not in _UNSEEN)
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", shown).casefold())
+    return " ".join(folded.split())
 
 
 class NameMap(Mapping[str, V]):
@@ -77,9 +94,13 @@ def name_problem(name: object, kind: str, *, dots: bool) -> str | None:
 
 
 def name_problems(names: Mapping[str, object], kind: str, *, dots: bool) -> list[Problem]:
-    """The names that cannot be used, and those that differ only by case from an earlier one."""
+    """The names that cannot be used, and those that differ only by case from an earlier one.
+
+    Of tables and analysts, which have accounts, also those that differ as `account_name` does not.
+    """
     problems: list[Problem] = []
     first: dict[str, str] = {}
+    accounts: dict[str, str] = {}
     for name in names:
         wrong = name_problem(name, kind, dots=dots)
         if wrong:
@@ -88,6 +109,12 @@ def name_problems(names: Mapping[str, object], kind: str, *, dots: bool) -> list
         elif fold(name) in first:
             words = f"{first[fold(name)]} and {name} differ only by case, which SQL does not tell apart"
             problems.append(Problem((name,), "duplicate_name", words, "keep one of them"))
+        elif kind != "column" and account_name(name) in accounts:
+            other = accounts[account_name(name)]
+            words = (
+                f"{other!r} and {name!r} differ only by case, spaces or Unicode form, and have one account"
+            )
+            problems.append(Problem((name,), "duplicate_name", words, "keep one of them"))
         else:
-            first[fold(name)] = name
+            first[fold(name)] = accounts[account_name(name)] = name
     return problems

@@ -13,9 +13,7 @@ from dpsql.policy import Policy
 
 _FORM = "2"
 """Changed where cells that are kept no longer mean what they did."""
-_NOT_MEASURED = frozenset(
-    {"budget", "max_epsilon", "min_epsilon", "max_failures", "per_analyst", "analysts"}
-)
+_NOT_MEASURED = frozenset({"budget", "max_epsilon", "min_epsilon", "max_failures", "per_analyst", "analysts"})
 """Keys of a policy, and of its tables, that say what may be spent, and nothing of what is measured."""
 
 

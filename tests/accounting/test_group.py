@@ -48,7 +48,7 @@ def together(ledger: SqlLedger, ask: Callable[[], Any]) -> list[Any]:
     def asks() -> None:
         try:
             found.append(ask())
-        except Error as error:
+        except (Error, MemoryError) as error:
             found.append(error)
 
     crowd = [threading.Thread(target=asks) for _ in range(CROWD)]
@@ -108,13 +108,14 @@ def test_each_is_held_against_those_before_it(ledger: SqlLedger) -> None:
     assert ledger.verify().entries == 4
 
 
-def failing_once(ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch, code: str, *, landed: bool) -> None:
+def failing_once(
+    ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch, lost: BaseException, *, landed: bool
+) -> None:
     """The next write transaction ends with an error, before its commit or after it."""
     whole, failed = ledger._store.transaction, list[bool]()
 
     @contextmanager
     def transaction(*, write: bool) -> Iterator[Connection]:
-        lost = OperationalError("the ledger was lost", code=code)
         fails = write and not failed
         failed.append(fails)
         with whole(write=write) as connection:
@@ -131,7 +132,7 @@ def test_a_failure_is_of_one_and_the_others_try_for_themselves(
     ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of the failed transaction is there, and nobody is charged twice."""
-    failing_once(ledger, monkeypatch, "ledger_busy", landed=False)
+    failing_once(ledger, monkeypatch, OperationalError("lost", code="ledger_busy"), landed=False)
     found = together(ledger, lambda: charge(ledger, Fraction(1, 64)))
     assert [each.code for each in found if isinstance(each, OperationalError)] == ["ledger_busy"]
     assert sorted(each[0].id for each in found if isinstance(each, tuple)) == list(range(1, CROWD))
@@ -143,11 +144,23 @@ def test_a_commit_whose_answer_is_lost_is_looked_up_for_all(
     ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch, *, landed: bool
 ) -> None:
     """Where it landed all are charged once, and where it did not all are told so."""
-    failing_once(ledger, monkeypatch, UNKNOWN, landed=landed)
+    failing_once(ledger, monkeypatch, OperationalError("lost", code=UNKNOWN), landed=landed)
     found = together(ledger, lambda: charge(ledger, Fraction(1, 64)))
     assert ledger.verify().entries == (CROWD if landed else 0)
     told = [each.code for each in found if isinstance(each, OperationalError)]
     assert told == ([] if landed else ["ledger_unavailable"] * CROWD)
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_who_fails_just_after_the_commit_charges_nobody_twice(
+    ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch, *, landed: bool
+) -> None:
+    """Where no memory is left for the last step of a commit, those who came with it are there once or told that not."""
+    failing_once(ledger, monkeypatch, MemoryError(), landed=landed)
+    found = together(ledger, lambda: charge(ledger, Fraction(1, 64)))
+    assert ledger.verify().entries == (CROWD if landed else 0)
+    assert len([each for each in found if isinstance(each, MemoryError)]) == 1
+    assert len([each for each in found if isinstance(each, tuple)]) == (CROWD - 1 if landed else 0)
 
 
 def test_slices_and_charges_in_one_commit(ledger: SqlLedger) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,12 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.accounting import Budget, Ledger, Pure, Selection, Spend, open_ledger, sql_book
+from dpsql.accounting import Budget, Ledger, Pure, Selection, Spend, open_ledger, sql_book, sql_ledger
+from dpsql.accounting.due import MOST_OWN_SLICES, MOST_SLICES
 from dpsql.accounting.events import Composed, Event
+from dpsql.accounting.exact_parts import charged_exactly
+from dpsql.accounting.grid import MOST_CELLS
 from dpsql.accounting.ledger import AccountKey, Bill
 from dpsql.accounting.parts import WHOLE, Box
 from dpsql.accounting.seal import Seal
-from dpsql.errors import BudgetExhausted, IntegrityError, PolicyError, ProgrammingError
+from dpsql.accounting.steps import Step
+from dpsql.errors import BudgetExhausted, IntegrityError, OperationalError, PolicyError, ProgrammingError
 
 BUDGETS: dict[str | AccountKey, Budget] = {"visits": Budget("pure", Fraction(1), Fraction(1, 1000))}
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -76,6 +82,75 @@ def test_disjoint_parts_cost_as_much_as_one(kept: str) -> None:
         assert [entry.box for entry in ledger.entries(limit=4)] == [
             None, str(days(20, 20)), str(scattered), str(days(400, 500)),
         ]  # fmt: skip
+
+
+def test_what_is_kept_of_parts_is_bounded(kept: str) -> None:
+    """After forty charges to skew boxes few rows are kept, of which a whole charge changes none but its own."""
+    rng = random.Random(1)
+    with closing(open_ledger(kept, BUDGETS)) as ledger:
+        ask(ledger, days(0, 400), epsilon=Fraction(1, 2))
+        for _ in range(40):
+            sides = {name: (tuple(sorted(rng.sample(range(1000), 2))),) for name in ("day", "x", "y")}
+            ask(ledger, Box.of(sides), epsilon=Fraction(1, 10**9))
+        standing = ledger._standing(AccountKey("visits"))  # type: ignore[attr-defined]
+        assert 1 < len(standing.parts.cells) <= MOST_CELLS
+        assert (
+            Fraction(1, 2)
+            <= ledger.state("visits").spent.loss_fraction
+            <= Fraction(1, 2) + Fraction(40, 10**9)
+        )
+        assert left(ledger, days(500, 999)) >= 1 - Fraction(40, 10**9)
+        assert ledger.verify() == ledger.head()
+        before = ledger.states()
+    with closing(open_ledger(kept, BUDGETS)) as ledger:
+        assert ledger.states() == before
+
+
+@pytest.mark.parametrize("sliced", [False, True])
+def test_a_ledger_of_the_rule_before_is_followed_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, sliced: bool
+) -> None:
+    """Its entries say what was spent by that rule: they are verified, and what comes after follows from them."""
+    rng, path = random.Random(4), tmp_path / "a.ledger"
+
+    def skew() -> Box:
+        return Box.of({name: (tuple(sorted(rng.sample(range(1000), 2))),) for name in ("day", "x", "y")})
+
+    with monkeypatch.context() as patch, closing(open_ledger(path, BUDGETS)) as ledger:
+        patch.setattr(sql_ledger, "Step", partial(Step, rule=charged_exactly))
+        held = ledger.reserve({"visits": Pure(Fraction(1, 2))}, analyst="ana")[0].id if sliced else None
+        for _ in range(14):
+            ledger.charge(
+                [Bill("visits", Pure(Fraction(1, 10**6)), skew())], analyst="ana", query="q", within=held
+            )
+        ask(ledger, WHOLE, epsilon=Fraction(1, 10**6))
+        parts = ledger._standing(AccountKey("visits")).parts  # type: ignore[attr-defined]
+        assert sliced or len(parts.cells) > MOST_CELLS
+    for _ in range(2):
+        with closing(open_ledger(path, BUDGETS)) as ledger:
+            ledger.verify()
+            spent = ledger.state("visits").spent
+            ask(ledger, WHOLE, epsilon=Fraction(1, 10**6))
+            assert ledger.state("visits").spent.loss == spent.loss + Spend.UNIT // 10**6
+            ask(ledger, skew(), epsilon=Fraction(1, 10**6))
+            assert len(ledger._standing(AccountKey("visits")).parts.cells) <= MOST_CELLS  # type: ignore[attr-defined]
+            ledger.verify()
+
+
+def test_open_slices_are_few(tmp_path: Path) -> None:
+    """Each is work for every charge after it: of one analyst there are sixteen at most, of all sixty-four."""
+    with closing(open_ledger(tmp_path / "a.ledger", BUDGETS)) as ledger:
+        for number in range(MOST_SLICES):
+            ledger.reserve({"visits": Pure(Fraction(1, 10**6))}, analyst=f"a{number // MOST_OWN_SLICES}")
+        before = ledger.head()
+        for who in ("a0", "new"):
+            with pytest.raises(OperationalError, match="no more are kept open"):
+                ledger.reserve({"visits": Pure(Fraction(1, 10**6))}, analyst=who)
+        assert ledger.head() == before
+        ledger.give_back(1, by="a0")
+        with pytest.raises(OperationalError, match="16 open slices of 'a1'"):
+            ledger.reserve({"visits": Pure(Fraction(1, 10**6))}, analyst="a1")
+        ledger.reserve({"visits": Pure(Fraction(1, 10**6))}, analyst="new")
 
 
 def test_several_parts_of_a_charge_are_taken_together_or_not_at_all(tmp_path: Path) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.accounting import parts
-from dpsql.accounting.parts import WHOLE, Box, Parts, Ranges, complement, intersection, union
-from dpsql.accounting.spend import NOTHING, Spend
+from dpsql.accounting import grid, parts
+from dpsql.accounting.exact_parts import charged_exactly
+from dpsql.accounting.parts import WHOLE, Box, Parts
+from dpsql.accounting.ranges import Ranges, complement, intersection, union
+from dpsql.accounting.spend import Spend
 from dpsql.errors import IntegrityError
 
 Place = Mapping[str, int | None]
@@ -95,19 +99,107 @@ def test_text_that_is_no_box_is_refused(text: str) -> None:
         Box.parse(text)
 
 
-def test_too_many_parts_are_charged_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What would be cut too finely is one charge to everything, and its price is said beforehand."""
-    monkeypatch.setattr(parts, "MOST_CELLS", 3)
-    monkeypatch.setattr(parts, "_FEW_CELLS", 0)
-    spent = Parts()
-    for day in range(3):
-        spent = spent.charged(Box.of({"x": ((day, day),)}), Spend(2, 0))
-    beside = Box.of({"x": ((9, 9),)})
-    assert spent.most(beside).loss == 2
-    assert spent.charged(beside, Spend(1, 0)) == Parts(Spend(1, 0), spent.cells)
-    known = Box.of({"x": ((1, 1),)})
-    assert spent.most(known).loss == 2
-    assert spent.charged(known, Spend(1, 0)).base == NOTHING
+@given(charges, st.integers(1, 12))
+@settings(deadline=None, max_examples=40)
+def test_a_coarser_grid_counts_no_place_for_less_and_none_for_more_than_the_most(
+    asked: list[tuple[Box, int, int]], most: int
+) -> None:
+    """However few cells there may be: no place counts for less than it has spent, and a charge raises no total but its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grid, "MOST_CELLS", most)
+        spent, places = Parts(), [[0, 0] for _ in PLACES]
+        for box, loss, delta in asked:
+            before, here = spent.most(), spent.most(box) + Spend(loss, delta)
+            spent = spent.charged(box, Spend(loss, delta))
+            assert spent.most() == Spend(max(before.loss, here.loss), max(before.delta, here.delta))
+            for own, place in zip(places, PLACES, strict=True):
+                if holds(box, place):
+                    own[0], own[1] = own[0] + loss, own[1] + delta
+            assert len(spent.cells) <= most
+            assert all(a.meet(b) is None for a, b in itertools.combinations(spent.cells, 2))
+        for own, place in zip(places, PLACES, strict=True):
+            kept = sum((cell for box, cell in spent.cells.items() if holds(box, place)), start=spent.base)
+            assert Spend(*own).within(kept)
+
+
+def scattered(rng: random.Random, most: int) -> Box:
+    """A box of up to so many ranges in each of three dimensions."""
+    sides = {}
+    for name in ("x", "y", "z"):
+        ends = sorted(rng.sample(range(10**6), 2 * rng.randint(1, most)))
+        sides[name] = union(zip(ends[::2], ends[1::2], strict=True))
+    return Box.of(sides)
+
+
+@pytest.mark.parametrize("most", [1, 100])
+def test_work_is_bounded_whatever_was_charged(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cells, ranges and steps of a charge after sixty skew ones are no more than after twenty."""
+    steps = list[int]()
+
+    def counted(call: Any) -> Any:
+        def counting(some: Any, others: Any) -> Any:
+            steps[-1] += len(some) + len(others)
+            return call(some, others)
+
+        return counting
+
+    for module, name in ((grid, "_apart"), (grid, "intersection"), (parts, "intersection")):
+        monkeypatch.setattr(module, name, counted(getattr(module, name)))
+    rng, spent = random.Random(1), Parts()
+    for _ in range(60):
+        steps.append(0)
+        box = scattered(rng, most)
+        spent.most(box)
+        spent = spent.charged(box, Spend(1, 1))
+        assert len(spent.cells) <= grid.MOST_CELLS
+        for name in ("x", "y", "z"):
+            assert sum(map(len, {box.side(name) for box in spent.cells})) <= grid.MOST_RANGES
+    assert max(steps[20:]) < 40_000
+
+
+def test_small_charges_raise_no_place_by_more_than_they_are() -> None:
+    """Who fills the grid with skew boxes spends of all places at most what whole tables would have cost."""
+    rng, spent = random.Random(2), Parts()
+    half = Box.of({"x": ((0, 499_999),)})
+    quarter = Box.of({"x": ((500_000, 10**6),), "y": ((0, 499_999),)})
+    rest = Box.of({"x": ((500_000, 10**6),), "y": ((500_000, 10**6),)})
+    spent = spent.charged(half, Spend(10**9, 0)).charged(quarter, Spend(10**8, 0))
+    for _ in range(60):
+        spent = spent.charged(scattered(rng, 1), Spend(1, 0))
+    for box, own in ((half, 10**9), (quarter, 10**8), (rest, 0)):
+        assert own <= spent.most(box).loss <= own + 60
+    spent = spent.charged(rest, Spend(10**9, 0))
+    assert 10**9 <= spent.most().loss <= 10**9 + 60
+
+
+def test_cells_of_an_older_ledger_are_taken_over() -> None:
+    """Such as are cut apart as no grid is, and more of them than there may be now."""
+    rng, old = random.Random(3), Parts()
+    for _ in range(6):
+        old = charged_exactly(old, scattered(rng, 1), Spend(3, 1))
+    for before in (old, Parts(Spend(1, 0), dict(list(old.cells.items())[:20]))):
+        for box in (scattered(rng, 1), WHOLE):
+            after = before.charged(box, Spend(2, 0))
+            assert len(after.cells) <= max(grid.MOST_CELLS, 20)
+            assert before.most().within(after.most())
+            for cell in before.cells:
+                assert before.most(cell).within(after.most(cell))
+                if cell.meet(box) == cell:
+                    assert (before.most(cell) + Spend(2, 0)).within(after.most(cell))
+
+
+def test_sides_of_many_ranges_or_dimensions_are_charged_wider() -> None:
+    """The smallest gaps are charged too, and dimensions beyond the fourth as a whole; the price says so beforehand."""
+    days = Box.of({"x": tuple((3 * day + (day >= 30), 3 * day + (day >= 30)) for day in range(60))})
+    booked = Parts().booked(days)
+    assert len(booked.side("x")) == parts.MOST_SIDE_RANGES
+    assert booked.meet(days) == days
+    spent = Parts().charged(days, Spend(1, 0))
+    assert spent.most(booked).loss == 1
+    assert spent.most(Box.of({"x": ((89, 89),)})).loss == 0
+    many = Box.of({f"d{number}": ((0, 9),) for number in range(9)})
+    assert len(Parts().booked(many).sides) == parts.MOST_SIDES
+    assert Parts().charged(many, Spend(1, 0)).most(Box.of({"d8": ((50, 60),)})).loss == 1
 
 
 def test_whole_tables_and_parts_add_up() -> None:

@@ -6,7 +6,105 @@ from .fault import Fault
 
 _GROUP = "tests/accounting/test_group.py"
 
+_INTERRUPTS = "tests/attacks/test_a36_interrupts.py"
+
 FAULTS = (
+    Fault(
+        "interrupts-reach-the-ledger",
+        "accounting/uninterrupted.py",
+        'if getattr(_HERE, "working", False):',
+        "if _HERE:",
+        "an interrupt amid a charge leaves the write lock held, for every process",
+        f"{_INTERRUPTS}::test_at_each_line_of_a_charge",
+    ),
+    Fault(
+        "threads-ask-at-once",
+        "backends/duckdb.py",
+        "        return self._alone\n",
+        "        return threading.RLock()\n",
+        "threads that share a connection lose answers that were charged",
+        "tests/attacks/test_a38_shared_connection.py::test_one_question_at_a_time",
+    ),
+    Fault(
+        "two-names-of-a-ledger-pass",
+        "accounting/sqlite_file.py",
+        "    if links > 1:\n",
+        "    if links > 2:\n",
+        "a hard link of the ledger is a fresh budget",
+        "tests/attacks/test_a33_two_names.py::test_a_hard_link_is_refused_under_both_names",
+    ),
+    Fault(
+        "mounted-ledgers-pass",
+        "accounting/sqlite_file.py",
+        "    if os.fsencode(path) in points:\n",
+        "    if path in points:\n",
+        "a ledger that is mounted into a container by itself is a fresh budget",
+        "tests/attacks/test_a33_two_names.py::test_a_file_that_is_mounted_by_itself_is_refused",
+    ),
+    Fault(
+        "each-spelling-has-a-budget",
+        "accounting/settling.py",
+        "if (other := spelled[_folded(key)]) != key:",
+        "if (other := spelled[_folded(key)]) is None:",
+        "a table or an analyst in other letters has a budget besides",
+        "tests/attacks/test_a34_spellings.py::test_an_account_has_one_spelling",
+    ),
+    Fault(
+        "spellings-charged-to-the-table-alone",
+        "accounting/due.py",
+        "account_name(key.analyst) == who",
+        "key.analyst == analyst",
+        "an analyst in other letters is not held against the budget of its own",
+        "tests/attacks/test_a34_spellings.py::test_a_listed_analyst_has_one_budget",
+    ),
+    Fault(
+        "cells-without-end",
+        "accounting/grid.py",
+        "return Grid(axes, amounts).without_twins().within(MOST_CELLS)",
+        "return Grid(axes, amounts).without_twins()",
+        "a few charges to skew boxes make every later one slow",
+        "tests/accounting/test_parts.py::test_work_is_bounded_whatever_was_charged",
+    ),
+    Fault(
+        "coarser-cells-count-for-less",
+        "accounting/grid.py",
+        "(max(own[0] for own in owns), max(own[1] for own in owns))",
+        "(min(own[0] for own in owns), max(own[1] for own in owns))",
+        "where cells become one, what was spent in one of them is forgotten",
+        "tests/accounting/test_parts.py::test_a_coarser_grid_counts_no_place_for_less_and_none_for_more_than_the_most",
+    ),
+    Fault(
+        "cells-that-differ-most-become-one",
+        "accounting/grid.py",
+        "        return sorted(found)\n",
+        "        return sorted(found, reverse=True)\n",
+        "tiny charges to skew boxes spend the budget of places that nobody asked of",
+        "tests/accounting/test_parts.py::test_small_charges_raise_no_place_by_more_than_they_are",
+    ),
+    Fault(
+        "older-entries-refused",
+        "accounting/chain.py",
+        "step._replace(rule=charged_exactly))",
+        "step)",
+        "a ledger of the version before is taken for one that was changed",
+        "tests/accounting/test_ledger_parts.py::test_a_ledger_of_the_rule_before_is_followed_and_goes_on",
+    ),
+    Fault(
+        "open-slices-without-end",
+        "accounting/due.py",
+        "if own >= MOST_OWN_SLICES or len(standing.slices) >= MOST_SLICES:",
+        "if own < 0:",
+        "many tiny reservations make every later charge slow",
+        "tests/accounting/test_ledger_parts.py::test_open_slices_are_few",
+    ),
+    Fault(
+        "charged-again-after-the-commit",
+        "accounting/group.py",
+        "if other is not mine and not other.done:",
+        "if other is not mine:",
+        "those who were committed with one that failed after it are charged twice",
+        f"{_GROUP}::test_who_fails_just_after_the_commit_charges_nobody_twice",
+    ),
     Fault(
         "limit-of-either-kind-suffices",
         "accounting/spend.py",
@@ -98,8 +196,8 @@ FAULTS = (
     Fault(
         "spent-forgotten",
         "accounting/steps.py",
-        "    return replace(before, parts=before.parts.charged(step.box, step.spend))",
-        "    return replace(before, parts=Parts().charged(step.box, step.spend))",
+        "    return replace(before, parts=step.rule(before.parts, step.box, step.spend))",
+        "    return replace(before, parts=step.rule(Parts(), step.box, step.spend))",
         "each charge is the first",
         "tests/accounting/test_ledger_parts.py::test_several_parts_of_a_charge_are_taken_together_or_not_at_all",
     ),
@@ -282,9 +380,8 @@ FAULTS = (
     Fault(
         "told-before-the-commit",
         "accounting/group.py",
-        "                commit(group)\n",
-        "                for each in group:\n                    each.done = True\n                    each.told.set()\n"
-        "                commit(group)\n",
+        "                    commit(group)\n",
+        "                    threading.Thread(target=commit, args=(group,)).start()\n",
         "an answer is seen whose charge waits for its commit yet",
         f"{_GROUP}::test_one_commit_for_all_who_wait_and_nobody_goes_on_before_it",
     ),

@@ -36,8 +36,8 @@ FAULTS = (
     Fault(
         "slices-spent-without-counting",
         "accounting/steps.py",
-        "slices={**before.slices, number: held.drawn(step.box, step.spend)}",
-        "slices={**before.slices, number: held.drawn(step.box, NOTHING)}",
+        "slices={**before.slices, number: held.drawn(step.box, step.spend, step.rule)}",
+        "slices={**before.slices, number: held.drawn(step.box, NOTHING, step.rule)}",
         "any number of queries spend the same slice",
         f"{_SLICES}::test_a_slice_is_as_much_as_one_query_of_its_epsilon",
     ),

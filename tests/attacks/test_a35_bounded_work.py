@@ -1,0 +1,76 @@
+"""A35: fifty tiny charges to skew boxes of a table's partition columns make every later charge slow, for good.
+
+Where what is spent is kept apart exactly, each skew box cuts through all that were charged before. What is kept is
+bounded instead, and who fills it with tiny charges takes from others no more than these.
+"""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+from typing import Any
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.accounting.exact_parts import charged_exactly
+from dpsql.accounting.grid import MOST_CELLS, MOST_RANGES
+from dpsql.accounting.ledger import AccountKey
+from dpsql.accounting.parts import Box, Parts
+from dpsql.accounting.spend import Spend
+
+TINY, ASKED, ENDS = Fraction(1, 10**6), 25, 10_000
+COLUMNS = ("a", "b", "c")
+POLICY = {
+    "version": 1,
+    "privacy_unit": "person",
+    "budget": {"epsilon": 2, "accountant": "pure"},
+    "tables": {
+        "visits": {
+            "unit": "row",
+            "partition": list(COLUMNS),
+            "columns": {name: {"type": "integer", "bounds": [0, ENDS]} for name in COLUMNS},
+        }
+    },
+}
+
+
+@pytest.fixture
+def con() -> Any:
+    """A connection to rows with three partition columns."""
+    database = duckdb.connect()
+    database.execute("CREATE TABLE visits AS SELECT i AS a, i AS b, i AS c FROM range(100) t(i)")
+    with dpsql.connect(database, policy=POLICY, ledger=":memory:", analyst="eve") as connection:
+        yield connection
+
+
+def skew(rng: random.Random) -> dict[str, tuple[int, int]]:
+    """Ends of each column that nobody asked for before."""
+    return {name: tuple(sorted(rng.sample(range(ENDS), 2))) for name in COLUMNS}  # type: ignore[misc]
+
+
+def test_what_is_kept_stays_small_and_others_keep_their_budget(con: Any) -> None:
+    """After many tiny questions about skew boxes: few cells, and a half that others asked of stays apart."""
+    con.query("SELECT COUNT(*) FROM visits WHERE a <= 5000", epsilon=1)
+    rng = random.Random(1)
+    for _ in range(ASKED):
+        said = " AND ".join(f"{name} BETWEEN {low} AND {high}" for name, (low, high) in skew(rng).items())
+        con.query(f"SELECT COUNT(*) FROM visits WHERE {said}", epsilon=TINY)
+    parts = con.engine.ledger._standing(AccountKey("visits")).parts
+    assert 8 < len(parts.cells) <= MOST_CELLS
+    for name, _ in next(iter(parts.cells)).sides:
+        assert sum(map(len, {box.side(name) for box in parts.cells})) <= MOST_RANGES
+    assert con.budget()["visits"].spent.loss_fraction <= 1 + ASKED * TINY
+    con.query("SELECT COUNT(*) FROM visits WHERE a > 5000", epsilon=2 - ASKED * TINY)
+
+
+def test_exact_cells_grow_without_end() -> None:
+    """The attack works where all is kept apart: each of its charges cuts through those before it."""
+    rng, spent, found = random.Random(1), Parts(), []
+    for _ in range(14):
+        box = Box.of({name: (ends,) for name, ends in skew(rng).items()})
+        spent = charged_exactly(spent, box, Spend(1, 0))
+        found.append(len(spent.cells))
+    assert found[-1] > 5 * MOST_CELLS
+    assert found[-1] > 3 * found[6]
