@@ -172,12 +172,17 @@ class _Steps:
 
     def _payable(self, epsilon: Fraction, least: Fraction) -> Prepared | None:
         """The step at that loss, or at the largest from the `least` on that there is room for."""
-        step = self.engine.prepare(self.first.asked, at=epsilon)
+        step = replace(self.engine.prepare(self.first.asked, at=epsilon), steps=self._charges())
         rooms = [(quote, self._room(quote)) for quote in self.engine.quote(step)]
         if all(quote.spend.within(room) for quote, room in rooms):
             return step
         left = min(self._accountant(quote).remaining_epsilon(NOTHING, room) for quote, room in rooms)
         return self._payable(left, least) if 0 < left < epsilon and left >= least else None
+
+    def _charges(self) -> tuple[int, ...]:
+        """The first entry of each charge until now."""
+        entries = (result.receipt.entries for _, result in self.taken)
+        return tuple(found[0]["id"] for found in entries if found)
 
     def _room(self, quote: Quote) -> Spend:
         """What the search may still charge to one part of an account."""

@@ -38,7 +38,8 @@ class Receipt:
     the accountant saw it, `entries` are the ledger's. `target` is the accuracy that was asked for, with the ε that
     was found for it; None where the loss was asked for. `replayed` are the ids of the ledger's entries that paid, at
     an earlier time, for what was answered again, `refined` those that paid for what was answered with less noise.
-    `notices` say what of the question the answer falls short of.
+    `notices` say what of the question the answer falls short of. `explained` says that nothing was answered or charged:
+    mechanisms and loss are then what an answer would have; it is written only where it is so.
     """
 
     query: str
@@ -56,12 +57,14 @@ class Receipt:
     replayed: tuple[int, ...] = ()
     refined: tuple[int, ...] = ()
     notices: tuple[str, ...] = ()
+    explained: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The receipt as JSON-serialisable data."""
         return {
             name: list(value) if isinstance(value := getattr(self, name), tuple) else value
             for name in self.__dataclass_fields__
+            if name != "explained" or self.explained
         }
 
     def to_json(self) -> str:

@@ -34,18 +34,9 @@ def merged(tables: Sequence[ReleasedTable]) -> ReleasedTable:
     first, *more = tables
     if not more:
         return first
-    blocks, columns = [], []
-    for place, measured in enumerate(first.plan.blocks):
-        noises = [table.plan.blocks[place].mechanism for table in tables]
-        weights = _weights(noises)
-        law = Merged(
-            tuple(
-                (weight * each, part)
-                for weight, noise in zip(weights, noises, strict=True)
-                for each, part in parts_of(noise)
-            )
-        )
-        blocks.append(measured.finer(law, law.whole // steps_of(measured.mechanism)))
+    plan, columns = merged_plan([table.plan for table in tables]), []
+    for place in range(len(first.plan.blocks)):
+        weights = _weights([table.plan.blocks[place].mechanism for table in tables])
         rows = zip(*(table.cells for table in tables), strict=True)
         columns.append(
             [
@@ -56,9 +47,24 @@ def merged(tables: Sequence[ReleasedTable]) -> ReleasedTable:
                 for group in rows
             ]
         )
-    plan = replace(first.plan, blocks=tuple(blocks))
     keys = [row[: len(plan.analysis.release.keys)] for row in first.rows]
     return table_of(plan, keys, list(zip(*columns, strict=True)) if columns else first.cells)
+
+
+def merged_plan(plans: Sequence[Measured]) -> Measured:
+    """What is measured by several independent releases that are put together: the first plan, with the noise of the means."""
+    first, blocks = plans[0], []
+    for place, measured in enumerate(first.blocks):
+        noises = [plan.blocks[place].mechanism for plan in plans]
+        law = Merged(
+            tuple(
+                (weight * each, part)
+                for weight, noise in zip(_weights(noises), noises, strict=True)
+                for each, part in parts_of(noise)
+            )
+        )
+        blocks.append(measured.finer(law, law.whole // steps_of(measured.mechanism)))
+    return replace(first, blocks=tuple(blocks))
 
 
 def parts_of(noise: Mechanism) -> tuple[tuple[int, Mechanism], ...]:
