@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 
 from dpsql.backends.base import Exact
+from dpsql.backends.cancelled import cancellation
 from dpsql.backends.frames import UNTYPED, typed
 from dpsql.errors import BackendError, OperationalError, ProgrammingError
 
@@ -153,15 +154,13 @@ class DuckDBBackend:
         return True
 
     def _query(self, sql: str) -> list[tuple[Any, ...]]:
-        failed = False
+        stopped: BaseException | None = None
         try:
             return self._connection.execute(sql).fetchall()
-        except Exception:  # noqa: BLE001  (whatever an engine raises may quote a private value)
-            failed = True
+        except Exception as error:  # noqa: BLE001  (whatever an engine raises may quote a private value)
+            stopped = cancellation(error)
         # Raised out here, where no engine error is being handled: even `from None` keeps the context.
-        if failed:
-            raise BackendError
-        raise AssertionError
+        raise stopped or BackendError
 
 
 def seal(connection: duckdb.DuckDBPyConnection) -> None:

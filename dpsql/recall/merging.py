@@ -21,6 +21,8 @@ from dpsql.release import ReleasedTable, table_of
 
 _WEIGHTS = 2**16
 _LEAST = 1e-300
+_FINEST = 2**400
+"""A step is divided into fewer parts: the squares of more would pass the largest float."""
 
 
 def mergeable(plan: Measured) -> bool:
@@ -67,6 +69,30 @@ def merged_plan(plans: Sequence[Measured]) -> Measured:
     return replace(first, blocks=tuple(blocks))
 
 
+def variance_of(noise: Mechanism) -> float:
+    """The variance of a noisy value, in squared steps of the lattice that it was released on; above zero.
+
+    Of noise that is too small for a float, as at a very large loss, it is the least that is told apart.
+    """
+    return max(noise.variance_float() / float(steps_of(noise)) ** 2, _LEAST)
+
+
+def fine_enough(noises: Sequence[Mechanism]) -> bool:
+    """Whether values with these noises can be put together: their mean lies on a lattice that is not too fine."""
+    return math.lcm(*map(steps_of, noises)) * len(noises) * _WEIGHTS < _FINEST
+
+
+def fitting(plans: Sequence[Measured]) -> list[int]:
+    """Which of the plans can be put together: all, or those with the least noise that fit with one another."""
+    noises = [[measured.mechanism for measured in plan.blocks] for plan in plans]
+    chosen: list[int] = []
+    for at in sorted(range(len(plans)), key=lambda at: math.fsum(map(variance_of, noises[at]))):
+        together = [noises[each] for each in (*chosen, at)]
+        if not chosen or all(map(fine_enough, zip(*together, strict=True))):
+            chosen.append(at)
+    return sorted(chosen)
+
+
 def parts_of(noise: Mechanism) -> tuple[tuple[int, Mechanism], ...]:
     """What a noise is put together from, with weights; a noise that is not merged is its own part."""
     return noise.parts if isinstance(noise, Merged) else ((1, noise),)
@@ -75,7 +101,7 @@ def parts_of(noise: Mechanism) -> tuple[tuple[int, Mechanism], ...]:
 def _weights(noises: Sequence[Mechanism]) -> list[int]:
     """For the cells of each, which may lie on lattices of their own, what they count in the mean."""
     common = math.lcm(*map(steps_of, noises))
-    precisions = [float(steps_of(noise)) ** 2 / max(noise.variance_float(), _LEAST) for noise in noises]
+    precisions = [1 / variance_of(noise) for noise in noises]
     top = max(precisions)
     return [
         max(1, round(_WEIGHTS * precision / top)) * (common // steps_of(noise))
