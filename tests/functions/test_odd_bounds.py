@@ -33,7 +33,7 @@ EXTREMES: dict[Type, tuple[Value, ...]] = {
     Type.DOUBLE: (-1.7e308, -(2.0**63), -1.0, -5e-324, 0.0, 5e-324, 0.5, 1.0, 2.0**63, 1.7e308),
     Type.BOOLEAN: (False, True),
 }
-SAMPLE = 24
+SAMPLE = 8
 """Most combinations of intervals of a signature that are tried."""
 
 

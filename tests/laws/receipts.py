@@ -79,11 +79,11 @@ ANSWERS: Mapping[str, Callable[[Connection], dpsql.Result]] = {
     "a learnt clamp": _asked("SELECT plan, SUM(days) FROM visits GROUP BY plan", epsilon=5),
     "in percent": _asked(PLANS, target_error="20%"),
     "in percent, not met": _asked(f"{COUNT} WHERE cost > 990", target_error="1%"),
-    "refined": _after(_asked(COUNT, epsilon=1), _asked(COUNT, epsilon=3)),
-    "one part refined": _after(_asked(COUNT, epsilon=1), _asked(BOTH, epsilon=6)),
+    "refined": _after(_asked(COUNT, epsilon=0.1), _asked(COUNT, epsilon=0.3)),
+    "one part refined": _after(_asked(COUNT, epsilon=0.1), _asked(BOTH, epsilon=0.6)),
     "replayed": _after(_asked(COUNT, epsilon=1), _asked(COUNT, epsilon=1)),
     "replayed after a refinement": _after(
-        _after(_asked(COUNT, epsilon=1), _asked(COUNT, epsilon=3)), _asked(COUNT, epsilon=3)
+        _after(_asked(COUNT, epsilon=0.1), _asked(COUNT, epsilon=0.3)), _asked(COUNT, epsilon=0.3)
     ),
     "in percent, from what there was": _after(
         _after(_asked(PLANS, epsilon=1, replay=False), _asked(PLANS, epsilon=1, replay=False)),
