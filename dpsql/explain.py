@@ -55,7 +55,9 @@ class Explanation:
     @classmethod
     def of(cls, engine: Engine, prepared: Prepared) -> Explanation:
         """Explains what was prepared. Reads public tables at most, charges nothing."""
-        return cls(prepared, tuple(_lines(engine, prepared)), replace(engine.receipt(prepared, ()), explained=True))
+        return cls(
+            prepared, tuple(_lines(engine, prepared)), replace(engine.receipt(prepared, ()), explained=True)
+        )
 
     def __str__(self) -> str:
         return "\n".join(self.lines)

@@ -83,7 +83,7 @@ class Figure(Fraction):
         return self
 
 
-def _figure(value: Fraction, up: bool) -> Figure:  # noqa: FBT001  (as pickle calls it)
+def _figure(value: Fraction, up: bool) -> Figure:
     return Figure(value, up=up)
 
 

@@ -124,7 +124,9 @@ class _Steps:
     def answer(self) -> Result:
         """The answer after the last step that was released, whatever ends the search after that."""
         result = self._before()
-        self.reached.append((self._take(self.first), self.first.terms.epsilon) if result is None else (result, Fraction(0)))
+        self.reached.append(
+            (self._take(self.first), self.first.terms.epsilon) if result is None else (result, Fraction(0))
+        )
         try:
             why = self._search()
             notice = self._notice(self.reached[-1][0], why)

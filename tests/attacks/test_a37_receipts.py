@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from laws.receipts import ANSWERS, COUNT, PLANS, data_of, opened
 
 from dpsql.accounting.history import History
 from dpsql.accounting.receipts import check_receipt, read_receipt
 from dpsql.errors import IntegrityError, ProgrammingError
-from laws.receipts import ANSWERS, COUNT, PLANS, data_of, opened
 
 Data = dict[str, Any]
 GENUINE = ("in percent", "refined", "one part refined", "replayed", "combined")
@@ -78,9 +78,7 @@ def test_genuine_receipts_are_borne_out(
 
 
 @pytest.mark.parametrize("forged", FORGED)
-def test_forged_fields_are_refused(
-    issued: tuple[dict[str, Data], dict[str, History]], forged: str
-) -> None:
+def test_forged_fields_are_refused(issued: tuple[dict[str, Data], dict[str, History]], forged: str) -> None:
     """Of what the careless checker does not compare it lets everything pass."""
     receipt, history = json.loads(json.dumps(issued[0]["refined"])), issued[1]["refined"]
     FORGED[forged](receipt)

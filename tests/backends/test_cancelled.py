@@ -70,5 +70,9 @@ def test_what_is_done_with_released_values_is_cancelled_too() -> None:
 
 def test_other_errors_are_no_cancellation() -> None:
     """Nothing that an engine says of a failure passes for one."""
-    for error in (RuntimeError("Query interrupted by 17"), ValueError("Query interrupted"), duckdb.Error("x")):
+    for error in (
+        RuntimeError("Query interrupted by 17"),
+        ValueError("Query interrupted"),
+        duckdb.Error("x"),
+    ):
         assert cancellation(error) is None

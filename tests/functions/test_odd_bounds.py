@@ -87,7 +87,10 @@ def test_extremes_lie_in_the_interval(engine: duckdb.DuckDBPyConnection, functio
 
 
 def _holds(
-    engine: duckdb.DuckDBPyConnection, function: Function, types: Signature, ends: tuple[tuple[Value, ...], ...]
+    engine: duckdb.DuckDBPyConnection,
+    function: Function,
+    types: Signature,
+    ends: tuple[tuple[Value, ...], ...],
 ) -> None:
     known = [Interval(*sorted(at for value in pair if (at := position(value)) is not None)) for pair in ends]
     for call in calls(function, types, known, most=1):

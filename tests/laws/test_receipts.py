@@ -10,10 +10,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from laws.receipts import ANSWERS, SAID, UNSAID, Remembered, changes, data_of, opened
 
 from dpsql.accounting.receipts import check_receipt
 from dpsql.errors import IntegrityError, ProgrammingError
-from laws.receipts import ANSWERS, SAID, UNSAID, Remembered, changes, data_of, opened
 
 KINDS = [
     (accountant, kind)

@@ -15,6 +15,7 @@ from . import (
     parts,
     policy,
     ranks,
+    receipts,
     replays,
     slices,
     sql,
@@ -41,6 +42,7 @@ FAULTS = tuple(
         engine,
         policy,
         replays,
+        receipts,
         slices,
     )
     for fault in package.FAULTS
