@@ -19,7 +19,9 @@ from laws.receipts import ANSWERS, COUNT, PLANS, data_of, opened
 
 from dpsql.accounting.history import History
 from dpsql.accounting.receipts import check_receipt, read_receipt
-from dpsql.errors import IntegrityError, ProgrammingError
+from dpsql.backends import Exact
+from dpsql.backends.duckdb import DuckDBBackend
+from dpsql.errors import BackendError, IntegrityError, ProgrammingError
 
 Data = dict[str, Any]
 GENUINE = ("in percent", "refined", "one part refined", "replayed", "combined")
@@ -129,3 +131,25 @@ def test_a_receipt_has_one_reading(text: str) -> None:
     with pytest.raises(ProgrammingError) as caught:
         read_receipt(text)
     assert caught.value.code == "receipt_text"
+
+
+def test_the_receipt_of_a_search_that_failed_is_borne_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names what was charged for the answer so far; the charge of the step that failed is another's."""
+    ledger, run, ran = tmp_path / "clinic.ledger", DuckDBBackend.run, list[str]()
+
+    def failing(backend: DuckDBBackend, sql: str) -> Exact:
+        ran.append(sql)
+        if len(ran) == 2:
+            raise BackendError
+        return run(backend, sql)
+
+    monkeypatch.setattr(DuckDBBackend, "run", failing)
+    with opened(ledger, "zcdp") as connection:
+        receipt = data_of(connection.query(PLANS, target_error="1%").receipt)
+        charged = len(connection.engine.ledger.entries())
+    assert len(receipt["entries"]) < charged
+    assert receipt["target"]["met"] == "no"
+    with closing(History.open(ledger)) as history:
+        assert check_receipt(receipt, history).unsaid == ("target.met", "notices")
