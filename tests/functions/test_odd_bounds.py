@@ -65,12 +65,14 @@ def test_rules_derive_an_interval_of_anything(function: Function) -> None:
                 assert str(interval(call))
 
 
-@pytest.mark.parametrize("end", [end for end in ENDS if end is not None])
+@pytest.mark.parametrize(
+    "end", [end for end in ENDS if end is not None], ids=lambda end: str(end) if len(str(end)) < 30 else None
+)
 def test_factorials_of_one_end_have_an_interval(end: Fraction) -> None:
     """As of GREATEST(x, 9223372036854775807), which has no high end."""
     for known in (Interval(end), Interval(None, end), Interval(end, end)):
         for call in calls(FUNCTIONS["factorial"], (Type.INTEGER,), [known], most=1):
-            assert interval(call).within(math.factorial(33))
+            assert interval(call).within(9 * 10**36)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
