@@ -84,7 +84,7 @@ def test_extremes_lie_in_the_interval(engine: duckdb.DuckDBPyConnection, functio
         chosen = [list(itertools.combinations_with_replacement(EXTREMES[kind], 2)) for kind in types]
         pairs = list(itertools.product(*chosen)) if len(types) < 3 else []
         random.Random(function.name).shuffle(pairs)
-        for ends in pairs[:SAMPLE]:
+        for ends in pairs[: SAMPLE if len(types) > 1 else None]:
             _holds(engine, function, types, ends)
 
 
