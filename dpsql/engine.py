@@ -30,6 +30,7 @@ from dpsql.analysis.verify import verify
 from dpsql.backends import Backend, Exact
 from dpsql.backends.scratch import Scratch
 from dpsql.budgets import budget, cap, require_above, require_below
+from dpsql.charge_details import charge_details
 from dpsql.errors import BackendError, BudgetExhausted, InternalError, OperationalError, QueryRejected
 from dpsql.lookups import PublicTables
 from dpsql.mechanisms import Entropy, SystemEntropy
@@ -241,25 +242,12 @@ class Engine:
         if not prepared.bills:
             return ()  # the keys alone, all of them public
         self.require_bound(prepared)
-        details: dict[str, Any] = {
-            "plan": show.digest(prepared.post),
-            "data_version": self.policy.data_version,
-            "policy": self.policy.digest(),
-            "mechanisms": [
-                mechanism
-                for part in prepared.releases
-                if part.event is not None
-                for mechanism in part.mechanisms
-            ],
-        }
-        if prepared.refines:
-            details["refines"] = [base.entry for base in prepared.refines]
         try:
             return self.ledger.charge(
                 prepared.bills,
                 analyst=self.analyst,
                 query=prepared.asked.sql,
-                details=details,
+                details=charge_details(prepared, self.policy, _versions(self.backend)),
                 refines=[base.number for base in prepared.refines],
                 within=self.within,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.accounting import Quote
@@ -55,7 +55,9 @@ class Explanation:
     @classmethod
     def of(cls, engine: Engine, prepared: Prepared) -> Explanation:
         """Explains what was prepared. Reads public tables at most, charges nothing."""
-        return cls(prepared, tuple(_lines(engine, prepared)), engine.receipt(prepared, ()))
+        return cls(
+            prepared, tuple(_lines(engine, prepared)), replace(engine.receipt(prepared, ()), explained=True)
+        )
 
     def __str__(self) -> str:
         return "\n".join(self.lines)

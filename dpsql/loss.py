@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
+from typing import Any, Self
 
 from dpsql.errors import LossError
 
@@ -46,6 +47,44 @@ def _fraction(value: Amount) -> Fraction | None:
     if not decimal.is_finite() or abs(decimal.adjusted()) > MOST_DIGITS:
         return None
     return Fraction(decimal)
+
+
+class Figure(Fraction):
+    """An exact number that is shown in six digits, rounded down, or up: budgets, whose digits nobody reads.
+
+    What is computed with it is exact, and a Fraction.
+
+    >>> f"{Figure(Fraction(2, 3))} of {Figure(Fraction(2, 3), up=True)}", Figure(Fraction(1, 2)) == Fraction(1, 2)
+    ('0.666666 of 0.666667', True)
+    """
+
+    __slots__ = ("_up",)
+    _up: bool
+
+    def __new__(cls, value: Fraction, *, up: bool = False) -> Self:
+        """The number; `up` says which way it is shown."""
+        made = super().__new__(cls, value)
+        made._up = up
+        return made
+
+    def __str__(self) -> str:
+        return rounded(Fraction(self), 6, up=self._up)
+
+    def __format__(self, spec: str) -> str:
+        return format(Fraction(self), spec) if spec else str(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _figure, (Fraction(self), self._up)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, _: object) -> Self:
+        return self
+
+
+def _figure(value: Fraction, up: bool) -> Figure:
+    return Figure(value, up=up)
 
 
 def rounded(value: Fraction, digits: int = 3, *, up: bool = False) -> str:

@@ -22,6 +22,7 @@ from dpsql.parameters import bound
 from dpsql.plan.nodes import Post, Release, released_columns
 from dpsql.plan.steps import Known, resolved, together
 from dpsql.plan.types import Value
+from dpsql.recall.merging import merged_plan
 from dpsql.recall.refining import Beside, Coupled
 from dpsql.release import ReleasedTable
 from dpsql.sql.dialect import DUCKDB
@@ -212,6 +213,16 @@ class Refinement:
         """What both have cost; `event` is that of a release at the whole price."""
         return event if isinstance(self.law, Coupled) else Composed((self.paid, self.law.event))
 
+    def drawn(self, plan: Measured) -> Measured:
+        """What is drawn now, for a release that `plan` measures."""
+        return plan if isinstance(self.law, Coupled) else self.law.plan
+
+    def answered(self, plan: Measured) -> Measured:
+        """The noise of the answer: what is drawn now, put together with what was released."""
+        if isinstance(self.law, Coupled):
+            return plan
+        return merged_plan([self.table.plan, self.law.plan])
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedRelease:
@@ -251,8 +262,15 @@ class PreparedRelease:
 
     @property
     def mechanisms(self) -> list[dict[str, Any]]:
-        """What is noised, chosen or tossed for, and how, as far as it is known beforehand."""
-        return mechanisms_of(self.plan)
+        """What is noised, chosen or tossed for in the answer, and how, as far as it is known beforehand."""
+        return mechanisms_of(self.plan if self.refinement is None else self.refinement.answered(self.plan))
+
+    @property
+    def drawn(self) -> list[dict[str, Any]]:
+        """The same of what is drawn for the charge: nothing for what was released before."""
+        if self.event is None:
+            return []
+        return mechanisms_of(self.plan if self.refinement is None else self.refinement.drawn(self.plan))
 
 
 def mechanisms_of(plan: Measured) -> list[dict[str, Any]]:
@@ -297,7 +315,7 @@ class Prepared:
 
     `releases` are in the order in which they are answered; there are none where the query reads
     nothing private. `post_sql` is what is done with them, over the tables that `above` names. `known` are the
-    values of queries over what was released before.
+    values of queries over what was released before, `steps` the charges of earlier steps to the same target.
     """
 
     asked: Asked
@@ -308,6 +326,7 @@ class Prepared:
     above: Copies | Originals
     post_sql: str
     known: Known = field(default_factory=dict, hash=False)
+    steps: tuple[int, ...] = ()
 
     @property
     def only(self) -> PreparedRelease:
@@ -337,8 +356,13 @@ class Prepared:
 
     @property
     def mechanisms(self) -> list[dict[str, Any]]:
-        """What is noised, chosen or tossed for by all releases, and how."""
+        """What is noised, chosen or tossed for in the answers of all releases, and how."""
         return [mechanism for release in self.releases for mechanism in release.mechanisms]
+
+    @property
+    def drawn(self) -> list[dict[str, Any]]:
+        """What is noised, chosen or tossed for by the releases that are made now, and how."""
+        return [mechanism for release in self.releases for mechanism in release.drawn]
 
     @property
     def shown(self) -> list[Measured]:

@@ -27,7 +27,7 @@ from dpsql.prepared import Prepared, PreparedRelease, Recalled, Refinement
 from dpsql.recall.form import Written, corrupt
 from dpsql.recall.keys import Rules
 from dpsql.recall.layouts import Layout
-from dpsql.recall.merging import mergeable, merged
+from dpsql.recall.merging import fitting, mergeable, merged
 from dpsql.recall.refining import Beside, Coupled, beside, coupled
 from dpsql.release import ReleasedTable
 from dpsql.sql.post import Copies
@@ -143,6 +143,7 @@ class Recall:
         if not tables:
             return part
         able = [pair for pair in tables if mergeable(pair[0].plan)] or tables[:1]
+        able = [able[place] for place in fitting([each.plan for each, _ in able])]
         table = merged([each for each, _ in able])
         return replace(part, plan=table.plan, recalled=Recalled(table, tuple(entry for _, entry in able)))
 

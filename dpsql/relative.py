@@ -30,7 +30,7 @@ from dpsql.accounting.parts import Box
 from dpsql.accounting.spend import NOTHING, Spend
 from dpsql.accuracy import FIRST, Place, Search
 from dpsql.engine import Engine
-from dpsql.errors import BudgetExhausted, QueryRejected
+from dpsql.errors import BudgetExhausted, Error, QueryRejected
 from dpsql.prepared import Prepared
 from dpsql.recall.merging import mergeable
 from dpsql.result import Result
@@ -70,14 +70,19 @@ class Cell:
         """Whether the value is known well enough to say what its error may be."""
         return self.met(min(max(Fraction(1, 8), share * 5 / 2), Fraction(1, 2)))
 
+    @property
+    def nothing(self) -> bool:
+        """Whether the value is zero and has no noise to speak of: no smaller error makes it better known."""
+        return not self.half and not self.value
+
     def hopeless(self, share: Fraction, least: float) -> bool:
         """Whether the most that the value may be is too small for the `least` error there is."""
-        return Fraction(least) > share * (abs(self.value) + self.half)
+        return not self.nothing and Fraction(least) > share * (abs(self.value) + self.half)
 
     def allowed(self, share: Fraction) -> Fraction:
         """The error to ask for next: where the value is near, what meets the target wherever in its interval it lies.
 
-        Else it is what brings it near, were it the most that it may be.
+        Else it is what brings it near, were it the most that it may be. Above zero, but of what is `nothing`.
         """
         surely = share * (abs(self.value) - self.half) / (1 + share)
         part = min(max(Fraction(1, 16), share * 3 / 2), Fraction(1, 4))
@@ -87,8 +92,8 @@ class Cell:
 def answer(engine: Engine, prepared: Prepared) -> Result:
     """The answer to what was prepared, in as many steps as its target takes.
 
-    Where the target cannot be met, the last answer comes back with a notice that says so. Raises as `Engine.answer`
-    does, as long as nothing was released.
+    Where the target cannot be met, or a later step fails, the last answer comes back with a notice that says so.
+    Raises as `Engine.answer` does, as long as nothing was released.
     """
     target = prepared.terms.target
     if target is None or target.share is None or not prepared.releases:
@@ -105,7 +110,7 @@ def stricter(target: Target) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """A search on its way: what is asked at which losses, and what was charged to whom."""
+    """A search on its way: what is asked at which losses, what was charged to whom, and the answer after each step."""
 
     engine: Engine
     first: Prepared
@@ -114,27 +119,50 @@ class _Steps:
     share: Fraction
     spent: Counter[_Part] = field(default_factory=Counter)
     taken: list[tuple[Event | None, Result]] = field(default_factory=list)
+    reached: list[tuple[Result, Fraction]] = field(default_factory=list)
 
     def answer(self) -> Result:
+        """The answer after the last step that was released, whatever ends the search after that."""
+        result = self._before()
+        self.reached.append(
+            (self._take(self.first), self.first.terms.epsilon) if result is None else (result, Fraction(0))
+        )
+        try:
+            why = self._search()
+            notice = self._notice(self.reached[-1][0], why)
+        except Error as error:
+            notice = self._failed(error.code)
+        except Exception as error:  # noqa: BLE001  (what was charged is answered; its words may quote private values)
+            notice = self._failed(type(error).__name__)
+        return self._ended(*self.reached[-1], notice)
+
+    def _failed(self, what: str) -> str:
+        return (
+            f"{self.target} may not be met: the next step failed ({what}), and stays charged if it was; what was "
+            "released before is the answer"
+        )
+
+    def _search(self) -> str:
+        """Takes steps until the target is met; returns why there are no more."""
         most, whose = self.search.most()
-        result, last, tried = self._before(), Fraction(0), False
-        if result is None:
-            result, last = self._take(self.first), self.first.terms.epsilon
-        while self._missed(result):
+        tried = False
+        while self._missed(self.reached[-1][0]):
+            result, last = self.reached[-1]
             if last == most or self._hopeless(result, most):
-                return self._ended(result, last, f"more takes more than {whose}, ε {float(most):.6g}")
+                return f"more takes more than {whose}, ε {float(most):.6g}"
             aimed, wanted = self._next(result)
             least = last if aimed and not tried else 2 * last
             step = self._payable(min(max(wanted or most, least), most), min(least, most))
             if step is None or (
                 step.terms.epsilon < (wanted or most) and self._hopeless(result, step.terms.epsilon)
             ):
-                return self._ended(result, last, "what may still be spent is too little for more")
+                return "what may still be spent is too little for more"
             try:
-                result, last, tried = self._take(step), step.terms.epsilon, tried or aimed
+                self.reached.append((self._take(step), step.terms.epsilon))
             except BudgetExhausted:
-                return self._ended(result, last, "the budget was spent by others meanwhile")
-        return self._ended(result, last, "")
+                return "the budget was spent by others meanwhile"
+            tried = tried or aimed
+        return ""
 
     def _cells(self, result: Result) -> tuple[Cell, ...]:
         return Cell.all_of(result, float(self.search.target.confidence))
@@ -149,7 +177,7 @@ class _Steps:
 
     def _next(self, result: Result) -> tuple[bool, Fraction | None]:
         """Whether the next step aims at the target, as all values are near, and its loss, None above the most."""
-        cells = self._cells(result)
+        cells = [cell for cell in self._cells(result) if not cell.nothing]
         allowed = dict[Place, Fraction]()
         for cell in cells:
             error = cell.allowed(self.share)
@@ -172,12 +200,17 @@ class _Steps:
 
     def _payable(self, epsilon: Fraction, least: Fraction) -> Prepared | None:
         """The step at that loss, or at the largest from the `least` on that there is room for."""
-        step = self.engine.prepare(self.first.asked, at=epsilon)
+        step = replace(self.engine.prepare(self.first.asked, at=epsilon), steps=self._charges())
         rooms = [(quote, self._room(quote)) for quote in self.engine.quote(step)]
         if all(quote.spend.within(room) for quote, room in rooms):
             return step
         left = min(self._accountant(quote).remaining_epsilon(NOTHING, room) for quote, room in rooms)
         return self._payable(left, least) if 0 < left < epsilon and left >= least else None
+
+    def _charges(self) -> tuple[int, ...]:
+        """The first entry of each charge until now."""
+        entries = (result.receipt.entries for _, result in self.taken)
+        return tuple(found[0]["id"] for found in entries if found)
 
     def _room(self, quote: Quote) -> Spend:
         """What the search may still charge to one part of an account."""
@@ -197,8 +230,8 @@ class _Steps:
         self.taken.append((step.event, result))
         return self._before() or result
 
-    def _ended(self, result: Result, last: Fraction, why: str) -> Result:
-        """The answer with all that was charged for it, and, where the target is not met, why."""
+    def _ended(self, result: Result, last: Fraction, notice: str) -> Result:
+        """The answer with all that was charged for it, and, where the target is not met, a notice that says why."""
         receipts = [each.receipt for _, each in self.taken]
         entries = tuple(entry for receipt in receipts for entry in receipt.entries)
         own = {entry["id"] for entry in entries}
@@ -207,7 +240,6 @@ class _Steps:
         )
         events = tuple(event for event, _ in self.taken if event is not None)
         loss = Composed(events) if len(events) > 1 else next(iter(events), None)
-        notice = self._notice(result, why)
         told = {"epsilon": str(last), "met": "no" if notice else "yes"}
         receipt = replace(
             result.receipt,

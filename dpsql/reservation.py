@@ -11,6 +11,7 @@ from dpsql.accounting import accountant_named
 from dpsql.accounting.events import Composed, Event, Pure, Selection
 from dpsql.accounting.spend import NOTHING
 from dpsql.errors import LossError, ProgrammingError
+from dpsql.loss import Figure
 from dpsql.pricing import proportional_delta
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Reservation:
         """
         accountants = {state.key: accountant_named(state.accountant) for state in self._ledger.states()}
         return {
-            state.key.name: accountants[state.key].remaining_epsilon(NOTHING, state.left)
+            state.key.name: Figure(accountants[state.key].remaining_epsilon(NOTHING, state.left))
             for state in self._ledger.slices()
             if state.number == self.number
         }

@@ -38,7 +38,8 @@ class Receipt:
     the accountant saw it, `entries` are the ledger's. `target` is the accuracy that was asked for, with the ε that
     was found for it; None where the loss was asked for. `replayed` are the ids of the ledger's entries that paid, at
     an earlier time, for what was answered again, `refined` those that paid for what was answered with less noise.
-    `notices` say what of the question the answer falls short of.
+    `notices` say what of the question the answer falls short of. `explained` says that nothing was answered or charged:
+    mechanisms and loss are then what an answer would have; it is written only where it is so.
     """
 
     query: str
@@ -56,12 +57,14 @@ class Receipt:
     replayed: tuple[int, ...] = ()
     refined: tuple[int, ...] = ()
     notices: tuple[str, ...] = ()
+    explained: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The receipt as JSON-serialisable data."""
         return {
             name: list(value) if isinstance(value := getattr(self, name), tuple) else value
             for name in self.__dataclass_fields__
+            if name != "explained" or self.explained
         }
 
     def to_json(self) -> str:
@@ -161,7 +164,10 @@ class Result:
         return frame
 
     def to_arrow_table(self, *, intervals: bool = False, confidence: float = 0.95) -> pyarrow.Table:
-        """The rows as an Arrow table; `intervals` as in `df`. Raises ImportError without pyarrow."""
+        """The rows as an Arrow table; `intervals` as in `df`.
+
+        Raises ImportError without pyarrow, DataError for days that Python's dates do not hold, which are texts in `rows`.
+        """
         import pyarrow
 
         if intervals:
@@ -176,13 +182,19 @@ class Result:
         }
         types |= {f"{kind}[]": pyarrow.list_(of) for kind, of in types.items()}
         types |= {f"MAP({kind}, BIGINT)": pyarrow.map_(of, pyarrow.int64()) for kind, of in types.items()}
-        arrays = [
-            pyarrow.array(
-                [list(value.items()) if isinstance(value, dict) else value for value in values],
-                types.get(kind),
-            )
-            for values, kind in zip(self._series(), self.types, strict=True)
-        ]
+        try:
+            arrays = [
+                pyarrow.array(
+                    [list(value.items()) if isinstance(value, dict) else value for value in values],
+                    types.get(kind),
+                )
+                for values, kind in zip(self._series(), self.types, strict=True)
+            ]
+        except pyarrow.ArrowException:
+            raise DataError(
+                "a value of the answer has no place in an Arrow column of its type",
+                hint="result.rows has it: as a text, where it is a day before the year 1 or after 9999",
+            ) from None
         return pyarrow.Table.from_arrays(arrays, names=list(self.columns))
 
     def pl(self, *, intervals: bool = False, confidence: float = 0.95) -> polars.DataFrame:

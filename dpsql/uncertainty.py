@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from dpsql.aggregates import AGGREGATES, Aggregate, Moment
+from dpsql.aggregates.base import nearest
 from dpsql.analysis import intervals
 from dpsql.analysis.analyse import Measure
 from dpsql.analysis.choose import predicted_std, statistic_of
@@ -54,7 +55,7 @@ class Uncertainty:
             return (std,) * len(self.origin)
         cells = (self.table.cells[row] for row in self.origin)
         counts = (estimate(self.plan, item, Moment.COUNT, found) for found in cells)
-        return tuple(std / max(1.0, float(count)) for count in counts)
+        return tuple(std / max(1.0, nearest(count)) for count in counts)
 
     def interval(self, row: int, column: int, confidence: float) -> Ends:
         """The confidence interval of a cell, simulated where it is no linear function of one aggregate.
@@ -153,7 +154,7 @@ def _interval(plan: Measured, item: Aggregation, cells: Cells, confidence: float
         return _mean(measure, cells[block], mechanism, confidence)
     if plan.threshold is not None and plan.decides(block, weights):
         return Shown.of(plan, plan.threshold, cells[block]).ends(confidence)
-    centre = float(estimate(plan, item, entry.moments[0], cells))
+    centre = nearest(estimate(plan, item, entry.moments[0], cells))
     half = intervals.half_width(mechanism, weights, confidence) * _step(entry, measure)
     return centre - half, centre + half
 

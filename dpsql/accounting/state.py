@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from dpsql.accounting.ledger import Account, AccountKey, BudgetState, SliceState
 from dpsql.accounting.standing import Standing
+from dpsql.loss import Figure
 
 
 def state_of(
@@ -21,8 +22,8 @@ def state_of(
         spent=spent,
         limit=account.limit,
         queries=standing.count,
-        remaining_epsilon=accountant.remaining_epsilon(spent, account.limit),
-        spent_epsilon=accountant.epsilon_spent(spent, budget.delta, budget.selection),
+        remaining_epsilon=Figure(accountant.remaining_epsilon(spent, account.limit)),
+        spent_epsilon=Figure(accountant.epsilon_spent(spent, budget.delta, budget.selection), up=True),
         analyst=key.analyst,
         renewal=budget.renewal,
         period=standing.period,

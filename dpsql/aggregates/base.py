@@ -74,4 +74,16 @@ def number(estimate: Fraction, kind: Type) -> int | float:
     """An estimate as a value of the column's type; integers are rounded and kept within 64 bits."""
     if kind is Type.INTEGER:
         return max(-(2**63) + 1, min(2**63 - 1, math.floor(estimate + Fraction(1, 2))))
-    return float(estimate)
+    return nearest(estimate)
+
+
+def nearest(value: Fraction) -> float:
+    """The nearest DOUBLE; beyond the largest it is an infinity, as IEEE 754 rounds. It never raises.
+
+    >>> nearest(Fraction(1, 4)), nearest(Fraction(-(10**400)))
+    (0.25, -inf)
+    """
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf

@@ -16,6 +16,7 @@ import duckdb
 
 from dpsql.accounting.identity import FILE, MEMORY
 from dpsql.backends.base import Exact, Origin, Place
+from dpsql.backends.cancelled import cancellation
 from dpsql.backends.frames import UNTYPED, typed
 from dpsql.backends.origins import ARROW, PANDAS, origin
 from dpsql.backends.settings import MEANING, changed
@@ -260,15 +261,13 @@ class DuckDBBackend:
         return True
 
     def _query(self, sql: str) -> list[tuple[Any, ...]]:
-        failed = False
+        stopped: BaseException | None = None
         try:
             return self._connection.execute(sql).fetchall()
-        except Exception:  # noqa: BLE001  (whatever an engine raises may quote a private value)
-            failed = True
+        except Exception as error:  # noqa: BLE001  (whatever an engine raises may quote a private value)
+            stopped = cancellation(error)
         # Raised out here, where no engine error is being handled: even `from None` keeps the context.
-        if failed:
-            raise BackendError
-        raise AssertionError
+        raise stopped or BackendError
 
 
 def _refuse(settings: Mapping[str, str | None]) -> None:

@@ -11,6 +11,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.backends.cancelled import cancellation
 from dpsql.backends.duckdb import LOCKED, seal
 from dpsql.errors import OperationalError
 from dpsql.plan.types import Value
@@ -62,10 +63,13 @@ class Scratch:
         return [np.ma.filled(np.ma.asarray(values, np.float64), np.nan) for values in found.values()]
 
     def _run(self, sql: str) -> duckdb.DuckDBPyConnection:
+        stopped: BaseException | None = None
         try:
             return self._connection.execute(sql)
-        except duckdb.Error:
-            pass
+        except (duckdb.Error, RuntimeError) as error:
+            stopped = cancellation(error)
+        if stopped is not None:
+            raise stopped
         raise OperationalError(
             "the released values could not be post-processed",
             code="post_processing",

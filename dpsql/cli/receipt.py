@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dpsql.cli.options import LedgerKey
-from dpsql.errors import OperationalError, ProgrammingError
+from dpsql.errors import OperationalError
+
+if TYPE_CHECKING:
+    from dpsql.accounting.ledger import Entry
+    from dpsql.accounting.receipts import CheckedReceipt
 
 receipt = typer.Typer(help="Hold an answer's receipt against the ledger.", no_args_is_help=True)
 
@@ -39,38 +43,41 @@ def verify(file: File, ledger: Target, ledger_key: LedgerKey = None) -> None:
     """Check that the ledger holds what a receipt says was charged."""
     from dpsql.accounting.history import History
     from dpsql.accounting.key import ledger_key as read_key
-    from dpsql.accounting.receipts import check_receipt
+    from dpsql.accounting.receipts import check_receipt, read_receipt
 
     with closing(History.open(ledger, read_key(ledger_key))) as history:
-        checked = check_receipt(_read(file), history)
-    named = ", ".join(f"{entry.id} ({entry.table})" for entry in checked.entries)
-    print(
-        f"the ledger holds the charge: entry {named}"
-        if len(checked.entries) == 1
-        else f"the ledger holds the charge: entries {named}"
-    )
-    print(
-        "shown: the query, its plan, who asked, when, the data's version, the policy, the loss; no other entry is of this charge"
-    )
-    if checked.unsaid:
-        print(f"not in the ledger, so not shown: {', '.join(checked.unsaid)}")
+        checked = check_receipt(read_receipt(_read(file)), history)
+    for line in _said(checked):
+        print(line)
     print(
         "not shown: that rows which came with the receipt are the answer; the rest of the ledger (ledger verify)"
     )
 
 
-def _read(file: Path) -> object:
+def _read(file: Path) -> str:
     try:
-        text = typer.get_text_stream("stdin").read() if str(file) == "-" else file.read_text(encoding="utf-8")
+        return typer.get_text_stream("stdin").read() if str(file) == "-" else file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise OperationalError(
             f"the receipt {file} cannot be read", code="receipt_unavailable", hint="check its path"
         ) from None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise ProgrammingError(
-            f"{file} is no receipt: it is not JSON",
-            code="receipt_text",
-            hint="write it with result.receipt.to_json()",
-        ) from None
+
+
+def _said(checked: CheckedReceipt) -> Iterator[str]:
+    """What is shown, and which fields are not."""
+    if checked.entries:
+        yield f"the ledger holds the charge: {_entries(checked.entries)}"
+        yield "shown: every field that is not named below; no other entry is of this charge"
+    elif checked.paid:
+        yield "nothing was charged: the answer follows from what was released before"
+    else:
+        yield "the receipt names no charge: the query was explained, or reads nothing private"
+    if checked.paid:
+        yield f"the ledger holds what paid for it: {_entries(checked.paid)}"
+    if checked.unsaid:
+        yield f"not in the ledger, so not shown: {', '.join(checked.unsaid)}"
+
+
+def _entries(entries: Sequence[Entry]) -> str:
+    named = ", ".join(f"{entry.id} ({entry.table})" for entry in entries)
+    return f"{'entry' if len(entries) == 1 else 'entries'} {named}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from dpsql.functions.enclosures import constantly, machine
+from dpsql.functions.enclosures import constantly, doubles, machine
 from dpsql.functions.signatures import INTEGER, NUMBER, fixed, numbers
 from dpsql.plan.expr import Expr, Function
 from dpsql.plan.interval import Interval, hull
@@ -106,9 +106,10 @@ def _sign(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
 
 
 def _factorial(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-    inside = of[0].meet(Interval(0, 33)).meet(Interval(0, 33))
-    low, high = (max(0, min(33, math.floor(end))) for end in inside.ends)
-    return Interval(math.factorial(low), math.factorial(high))
+    """Below 0 and above 33 it is NULL."""
+    low = 0 if of[0].low is None else max(0, min(33, math.floor(of[0].low)))
+    high = 33 if of[0].high is None else max(low, min(33, math.floor(of[0].high)))
+    return doubles(Interval(math.factorial(low), math.factorial(high)))
 
 
 ENTRIES = (

@@ -32,9 +32,8 @@ from dpsql.accounting.spend import Spend
 from dpsql.analysis.measured import Measured
 from dpsql.mechanisms import Cube, DiscreteGaussian, Entropy, Geometric
 from dpsql.mechanisms.coupling import Coupling
-from dpsql.mechanisms.projected import steps_of
 from dpsql.recall.form import Written
-from dpsql.recall.merging import mergeable, parts_of
+from dpsql.recall.merging import fine_enough, mergeable, parts_of, variance_of
 
 _MOST_PARTS = 32
 _AS_ACCURATE = 0.999
@@ -82,7 +81,9 @@ def beside(plan: Measured, before: Written, costs: Sequence[Callable[[Event], Sp
     share, blocks = rho / len(plan.blocks), []
     for measured, old in zip(plan.blocks, before.noise, strict=True):
         noise = DiscreteGaussian.calibrate(measured.sensitivity.l2_squared, share)
-        precision = steps_of(old) ** 2 / old.variance_float() + 1 / noise.variance_float()
+        if not fine_enough([old, noise]):
+            return None
+        precision = 1 / variance_of(old) + 1 / variance_of(noise)
         if precision * measured.mechanism.variance_float() < _AS_ACCURATE:
             return None
         blocks.append(replace(measured, mechanism=noise))

@@ -7,10 +7,12 @@ import datetime as dt
 import io
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
+from unicodedata import category
 
 from dpsql.plan.types import Value
 from dpsql.result import Ends, Result, text
@@ -140,13 +142,29 @@ def _csv(result: Result) -> str:
     names, rows = flat(result)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(names)
+    writer.writerow(map(_in_csv, names))
     writer.writerows([_in_csv(_plain(cell)) for cell in row] for row in rows)
     return out.getvalue().rstrip("\n")
 
 
 def _in_csv(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
+    r"""A value that neither steers a terminal nor is a formula to a spreadsheet.
+
+    Of texts the control characters but tabs and line ends are written as escapes; one that a spreadsheet would
+    compute has an apostrophe before it, which says there that it is text.
+
+    >>> _in_csv("a\x1b[2J\nb"), _in_csv("=1+1"), _in_csv("-3.5"), _in_csv(-3.5)
+    ('a\\x1b[2J\nb', "'=1+1", '-3.5', -3.5)
+    """
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
+    if not isinstance(text, str):
+        return text
+    shown = "".join(char if char in "\t\n" or category(char) != "Cc" else repr(char)[1:-1] for char in text)
+    return f"'{shown}" if shown.startswith(("=", "+", "-", "@", "\t")) and not _number(shown) else shown
+
+
+def _number(text: str) -> bool:
+    return re.fullmatch(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", text, re.ASCII) is not None
 
 
 def _json(result: Result) -> str:

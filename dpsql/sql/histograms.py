@@ -60,6 +60,7 @@ _PART = Function(
 A group without a number has no row in any bin, whatever the data are: none of its rows has a value.
 """
 _COUNTED = "count them: SELECT k, bin, COUNT(*) … GROUP BY k, bin"
+_MOMENTS = {Type.DATE: dt.date, Type.TIMESTAMP: dt.datetime}
 
 
 def histogram(node: Histogram, over: Grouping) -> Expr:
@@ -203,6 +204,6 @@ def _end(over: Grouping, node: exp.Expr, kind: Type) -> Value:
         return float(value) + 0.0  # type: ignore[arg-type]  # one sign for zero
     if kind is Type.INTEGER and number and math.isfinite(value) and value == int(value):  # type: ignore[arg-type]
         return int(value)  # type: ignore[arg-type]
-    if type(value) is not (dt.date if kind is Type.DATE else dt.datetime):
+    if type(value) is not _MOMENTS.get(kind):
         over.source.refuse(node, "constant", f"the end of a bin is a constant {kind} here")
     return value

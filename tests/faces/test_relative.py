@@ -12,7 +12,9 @@ from clinic import POLICY, database
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.relative import STEPS
+from dpsql.engine import Engine, Prepared
+from dpsql.errors import BackendError, InternalError, OperationalError
+from dpsql.relative import STEPS, Cell
 from dpsql.shell.session import Session
 from dpsql.shell.state import State
 
@@ -267,3 +269,83 @@ def test_the_clause_and_the_shell_say_it_too(con: Connection) -> None:
 def test_what_is_public_is_exact(con: Connection) -> None:
     """No step is charged for it."""
     assert con.query("SELECT COUNT(*) FROM wards", target_error="1%").rows == ((2,),)
+
+
+@pytest.mark.parametrize("percent", ["50%", "1%"])
+def test_a_group_of_nobody_that_is_known_exactly_asks_for_nothing(percent: str) -> None:
+    """At a loss at which a count has no noise to speak of, a zero is as near as it can be: others go on."""
+    with opened(epsilon=10**6, most=None) as connection:
+        result = connection.query(f"{NOBODY} UNION ALL SELECT SUM(cost) FROM visits", target_error=percent)
+        assert result.receipt.notices == ()
+        assert (0,) in result.rows
+
+
+def test_cells_that_are_known_exactly_are_never_aimed_at() -> None:
+    """Of a zero without noise no error is allowed, and none is wanted."""
+    zero = Cell((0, 0), Fraction(0), Fraction(0))
+    share = Fraction(1, 2)
+    assert zero.nothing
+    assert zero.met(share)
+    assert not zero.hopeless(share, 1.0)
+    assert not Cell((0, 0), Fraction(0), Fraction(1)).nothing
+    assert not Cell((0, 0), Fraction(1), Fraction(0)).nothing
+
+
+FAILURES = {
+    "the engine": BackendError(),
+    "dpsql": InternalError("it contradicts itself"),
+    "arithmetic": ZeroDivisionError("17.3 of somebody"),
+    "the ledger": OperationalError("another was quicker", code="release_refined"),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("at", [2, 3])
+def test_a_step_that_fails_ends_with_the_answer_so_far(
+    con: Connection, monkeypatch: pytest.MonkeyPatch, failure: str, at: int
+) -> None:
+    """What was released is the answer, with a notice that says nothing of what the failure said."""
+    answer, asked = Engine.answer, list[Prepared]()
+
+    def failing(engine: Engine, prepared: Prepared) -> dpsql.Result:
+        if prepared.releases and all(part.recalled is None for part in prepared.releases):
+            asked.append(prepared)
+            if len(asked) == at:
+                raise FAILURES[failure]
+        return answer(engine, prepared)
+
+    monkeypatch.setattr(Engine, "answer", failing)
+    result = con.query(COUNT, target_error="1%")
+    (notice,) = result.receipt.notices
+    assert "may not be met: the next step failed" in notice
+    assert "somebody" not in notice
+    assert result.receipt.target is not None
+    assert result.receipt.target["met"] == "no"
+    assert sum(charged(result)) == spent(con)
+    assert len(result.receipt.entries) == at - 1
+
+
+def test_a_failure_of_the_first_step_is_an_error(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was released, so there is no answer."""
+    monkeypatch.setattr(Engine, "_charge", lambda *_: (_ for _ in ()).throw(BackendError()))
+    with pytest.raises(BackendError):
+        con.query(COUNT, target_error="1%")
+
+
+def test_an_interrupt_ends_a_search(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C is no failure: what was released is kept, and asking again goes on from it."""
+    quote, asked = Engine.quote, list[Prepared]()
+
+    def interrupted(engine: Engine, prepared: Prepared) -> Any:
+        asked.append(prepared)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return quote(engine, prepared)
+
+    monkeypatch.setattr(Engine, "quote", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        con.query(COUNT, target_error="1%")
+    before = spent(con)
+    assert before > 0
+    result = con.query(COUNT, target_error="1%")
+    assert spent(con) == before + sum(charged(result))

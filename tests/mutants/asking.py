@@ -96,7 +96,7 @@ FAULTS = (
     Fault(
         "what-is-out-of-reach-bought",
         "relative.py",
-        "return Fraction(least) > share * (abs(self.value) + self.half)",
+        "return not self.nothing and Fraction(least) > share * (abs(self.value) + self.half)",
         "return Fraction(least) < 0",
         "an error that nothing buys is paid for with all there is",
         "tests/faces/test_relative.py::test_what_is_out_of_reach_is_not_bought[pure]",

@@ -124,8 +124,8 @@ FAULTS = (
     Fault(
         "data-in-the-ledger",
         "engine.py",
-        '"policy": self.policy.digest(),\n            "mechanisms"',
-        '"policy": str(self.backend.run(prepared.statement.sql).reveal()),\n            "mechanisms"',
+        "details=charge_details(prepared, self.policy, _versions(self.backend)),",
+        "details={'policy': str(self.backend.run(prepared.statement.sql).reveal())},",
         "an entry holds an exact value",
         "tests/attacks/test_a14_budget_as_output.py::test_everything_but_the_rows_is_equal[one more]",
     ),
@@ -220,7 +220,7 @@ FAULTS = (
     Fault(
         "engine-error-passed-on",
         "backends/duckdb.py",
-        "            failed = True\n        # Raised out here",
+        "            stopped = cancellation(error)\n        # Raised out here",
         "            raise\n        # Raised out here",
         "the engine's words quote a value",
         _KEPT,
@@ -228,7 +228,7 @@ FAULTS = (
     Fault(
         "engine-error-as-context",
         "backends/duckdb.py",
-        "            failed = True\n        # Raised out here",
+        "            stopped = cancellation(error)\n        # Raised out here",
         "            raise BackendError from None\n        # Raised out here",
         "the engine's words are found behind the error",
         _KEPT,

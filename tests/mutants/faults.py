@@ -16,6 +16,7 @@ from . import (
     parts,
     policy,
     ranks,
+    receipts,
     replays,
     slices,
     sources,
@@ -44,6 +45,7 @@ FAULTS = tuple(
         engine,
         policy,
         replays,
+        receipts,
         slices,
         sources,
     )

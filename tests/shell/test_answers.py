@@ -118,6 +118,25 @@ def test_csv_has_the_interval_as_columns() -> None:
     assert rows[2][1] == ""
 
 
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        ("a\x1b[2J\x07\x9b1m\r", r"a\x1b[2J\x07\x9b1m\r"),
+        ('two\nlines, "quoted"\t', 'two\nlines, "quoted"\t'),
+        ("=HYPERLINK(1)", "'=HYPERLINK(1)"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("-2+3", "'-2+3"),
+        ("-2.5e3", "-2.5e3"),
+        ("é\u202fß", "é\u202fß"),
+    ],
+)
+def test_csv_steers_no_terminal_and_computes_nothing(value: str, cell: str) -> None:
+    """Control characters are escapes, a formula is text; lines and quotes stay as RFC 4180 has them."""
+    text = written(result({"key": "VARCHAR", value: "VARCHAR"}, [("b", value)]), Format.CSV, View())
+    assert not any(ord(char) < 32 and char not in "\n\t" for char in text)
+    assert list(csv.reader(io.StringIO(text))) == [["key", cell], ["b", cell]]
+
+
 def test_json_holds_rows_and_receipt() -> None:
     """JSON is for programs too: rows by name, dates as text, nothing that is no JSON."""
     answer = result({"d": "DATE", "x": "DOUBLE", "ok": "BOOLEAN"}, [(dt.date(2024, 1, 2), math.nan, True)])

@@ -1,0 +1,78 @@
+"""A query that is told to stop is no failure of the engine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+
+import duckdb
+import pytest
+from worlds import close_all, connected, engine_of
+
+from dpsql.backends.cancelled import cancellation
+from dpsql.backends.scratch import Scratch
+from dpsql.connection import Connection
+from dpsql.errors import BackendError, OperationalError
+
+POLICY = {
+    "budget": {"epsilon": 10},
+    "tables": {"people": {"unit": "row", "columns": {"age": {"type": "integer", "bounds": [0, 110]}}}},
+}
+COUNT = "SELECT COUNT(*) FROM people"
+LONG = "SELECT COUNT(*) FROM range(1000000000) AS a, range(1000000) AS b WHERE hash(a.range, b.range) % 7 = 3"
+
+
+@pytest.fixture
+def con(monkeypatch: pytest.MonkeyPatch) -> Connection:
+    """Rows of people, which the engine takes for ever to count."""
+    database = duckdb.connect()
+    database.execute("CREATE TABLE people AS SELECT 30 AS age FROM range(10)")
+    connection = connected(database, POLICY)
+    backend, run = connection.engine.backend, type(connection.engine.backend).run
+    monkeypatch.setattr(type(backend), "run", lambda self, sql: run(self, LONG if "people" in sql else sql))
+    return connection
+
+
+def soon(stop: Callable[[], object]) -> None:
+    """Stops what runs, after it has begun."""
+    threading.Timer(0.3, stop).start()
+
+
+def test_ctrl_c_is_an_interrupt(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The charge stays, no failure is reported, and the connection answers the next query."""
+    soon(lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        con.query(COUNT, epsilon=1)
+    assert con.budget()["people"].spent_epsilon == 1
+    monkeypatch.undo()
+    assert con.query(COUNT, epsilon=2).receipt.entries
+    close_all()
+
+
+def test_a_program_may_cancel_a_query(con: Connection) -> None:
+    """As a watchdog does with `interrupt`: an error of dpsql's own that is none of the engine's."""
+    soon(engine_of(con).interrupt)
+    with pytest.raises(OperationalError) as caught:
+        con.query(COUNT, epsilon=1)
+    assert caught.value.code == "cancelled"
+    assert not isinstance(caught.value, BackendError)
+    close_all()
+
+
+def test_what_is_done_with_released_values_is_cancelled_too() -> None:
+    """Above the release boundary."""
+    soon(lambda: os.kill(os.getpid(), signal.SIGINT))
+    with Scratch() as scratch, pytest.raises(KeyboardInterrupt):
+        scratch.query(LONG)
+
+
+def test_other_errors_are_no_cancellation() -> None:
+    """Nothing that an engine says of a failure passes for one."""
+    for error in (
+        RuntimeError("Query interrupted by 17"),
+        ValueError("Query interrupted"),
+        duckdb.Error("x"),
+    ):
+        assert cancellation(error) is None
