@@ -31,9 +31,9 @@ def _compared(seed: int, count: int) -> Counter[str]:
     counts: Counter[str] = Counter()
     with open_world() as world:
         for number in range(seed, seed + count):
-            finds, seen = search(world, [number])
+            found, seen = search(world, [number])
             counts += seen
-            for found in finds:
+            if found is not None:
                 print(f"#{number} {found}\n", flush=True)
     return counts
 

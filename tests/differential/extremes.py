@@ -13,14 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from differential.oracle import Find
-from differential.world import WHO, World
+from differential.world import LOSS, WHO, World
 from functions.pools import SIGNATURES, calls, read_by
 from laws.printing import scalar
 
 import dpsql
+from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.errors import BackendError, InternalError
 from dpsql.plan.expr import Call
 from dpsql.plan.types import Type
+from dpsql.prepared import Asked, Prepared
 
 LEAST_LOSS = Fraction(1, 10**6)
 """An ε at which released counts are as large as they can be made."""
@@ -272,31 +274,42 @@ class Extreme:
 
 def failure(worlds: Sequence[World], sql: str, epsilon: Fraction | None = None) -> Find | None:
     """What ends in the failure of the engine or of dpsql itself in one of the worlds; None also where it is refused."""
-    ends = []
-    for world in worlds:
-        try:
-            world.connection.query(sql, **({} if epsilon is None else {"epsilon": epsilon}))
-        except BackendError:
-            return Find("backend_error", sql, cause(world, sql))
-        except InternalError as error:
-            return Find("internal_error", sql, str(error))
-        except dpsql.Error as error:
-            ends.append(error.code)
-        except Exception as error:  # whatever is not dpsql's own is a find
-            return Find(f"exception {type(error).__name__}", sql, str(error)[:300])
-        else:
-            ends.append("")
+    engine = worlds[0].connection.engine
+    try:
+        # What is prepared reads nothing private, and is the same in all worlds.
+        prepared = engine.prepare(Asked(sql, epsilon=epsilon or Fraction(LOSS)))
+        ends = [_end(world, prepared) for world in worlds]
+    except BackendError:
+        return Find("backend_error", sql, cause(worlds, prepared))
+    except InternalError as error:
+        return Find("internal_error", sql, str(error))
+    except dpsql.Error:
+        return None
+    except Exception as error:  # whatever is not dpsql's own is a find
+        return Find(f"exception {type(error).__name__}", sql, str(error)[:300])
     if len(set(ends)) > 1:
         return Find("differs", sql, f"ends {ends}")
     return None
 
 
-def cause(world: World, sql: str) -> str:
-    """What the engine says of a statement's SQL."""
-    engine = world.connection.engine
-    for part in engine.prepare(dpsql.engine.Asked(sql, epsilon=Fraction(1))).releases:
-        try:
-            engine.backend._connection.cursor().execute(part.statement.sql).fetchall()  # type: ignore[attr-defined]
-        except Exception as error:
-            return f"{type(error).__name__}: {str(error)[:300]}"
-    return "?"
+def _end(world: World, prepared: Prepared) -> str:
+    try:
+        world.connection.engine.answer(prepared)
+    except (BackendError, InternalError):
+        raise
+    except dpsql.Error as error:
+        return error.code
+    return ""
+
+
+def cause(worlds: Sequence[World], prepared: Prepared) -> str:
+    """What the engine says of a statement's SQL, where it holds no released value."""
+    for world in worlds:
+        backend = world.connection.engine.backend
+        assert isinstance(backend, DuckDBBackend)
+        for part in prepared.releases:
+            try:
+                backend._connection.cursor().execute(part.statement.sql).fetchall()
+            except Exception as error:
+                return f"{type(error).__name__}: {str(error)[:300]}"
+    return "unknown"

@@ -23,7 +23,6 @@ def search(
 
     It ends when so many as `most` were compared.
     """
-    finds: list[Find] = []
     counts: Counter[str] = Counter()
     for number in numbers:
         try:
@@ -33,10 +32,10 @@ def search(
             continue
         counts["compared"] += 1
         if found is not None:
-            finds.append(small(world, found))
+            return small(world, found), counts
         if counts["compared"] == most:
             break
-    return finds, counts
+    return None, counts
 
 
 def tried(world: World, number: int) -> Find | None:

@@ -14,7 +14,7 @@ import pytest
 from differential.oracle import Refusal, agree, differs
 from differential.regressions import MISMATCHES
 from differential.search import search, small
-from differential.world import World, open_world
+from differential.world import WHO, World, open_world
 
 BLOCK = 72
 """Statements of one test, of which about fifty are answered."""
@@ -30,8 +30,8 @@ def world() -> Iterator[World]:
 @pytest.mark.parametrize("block", range(10))
 def test_statements_mean_what_duckdb_means(world: World, block: int) -> None:
     """The answers are DuckDB's, row by row, and most statements are answered."""
-    finds, counts = search(world, range(block * BLOCK, (block + 1) * BLOCK))
-    assert not finds, "\n".join(map(str, finds))
+    found, counts = search(world, range(block * BLOCK, (block + 1) * BLOCK))
+    assert found is None, str(found)
     assert counts["compared"] > BLOCK / 2, counts
 
 
@@ -40,8 +40,8 @@ def test_other_statements_mean_what_duckdb_means(world: World) -> None:
     """As above, of 5,000 statements that nobody has tried."""
     first = random.SystemRandom().randrange(10**9)
     print("first", first)
-    finds, counts = search(world, range(first, first + 20_000), most=5_000)
-    assert not finds, f"from {first} on:\n" + "\n".join(map(str, finds))
+    found, counts = search(world, range(first, first + 20_000), most=5_000)
+    assert found is None, f"from {first} on: {found}"
     assert counts["compared"] == 5_000, counts
 
 
@@ -76,16 +76,9 @@ def test_groups_of_nobody_alone_may_be_more() -> None:
 
 def test_a_find_is_made_small(world: World) -> None:
     """Of a statement whose difference one part makes, the others are dropped."""
-
-    class Wrong:
-        connection = world.connection
-        plain = world.plain.cursor()
-
-    Wrong.plain.execute("CREATE OR REPLACE TEMP VIEW tags AS SELECT * FROM main.tags LIMIT 3")
-    wrong = World(Wrong.connection, Wrong.plain)
-    found = differs(
-        wrong,
-        "SELECT COUNT(*) AS a, SUM(t.weight + 1) AS s FROM tags t LEFT JOIN people p ON p.pid = t.pid WHERE t.weight >= 0",
-    )
-    assert found is not None
-    assert len(small(wrong, found).sql) < 40
+    sql = "SELECT COUNT(*) AS a, SUM(t.weight + 1) AS s FROM tags t LEFT JOIN people p ON p.pid = t.pid WHERE t.weight >= 0"
+    with open_world(without=[WHO]) as other:
+        wrong = World(world.connection, other.plain)
+        found = differs(wrong, sql)
+        assert found is not None
+        assert len(small(wrong, found).sql) < 60

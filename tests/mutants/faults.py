@@ -11,6 +11,7 @@ from . import (
     emitted,
     engine,
     ledger,
+    meaning,
     noise,
     parts,
     policy,
@@ -26,6 +27,7 @@ FAULTS = tuple(
     fault
     for package in (
         sql,
+        meaning,
         asking,
         units,
         emitted,
