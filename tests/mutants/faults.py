@@ -12,6 +12,7 @@ from . import (
     emitted,
     engine,
     ledger,
+    meaning,
     noise,
     parts,
     policy,
@@ -29,6 +30,7 @@ FAULTS = tuple(
     fault
     for package in (
         sql,
+        meaning,
         asking,
         units,
         chains,

@@ -1,0 +1,84 @@
+"""Random statements mean here what they mean in plain DuckDB, where no noise is left and nothing is cut.
+
+The same statements in each run, or with `-m deep` others, whose first number is printed. On some of them: common
+tables mean what they say, a condition splits rows into three parts that are the whole (Rigger, Su 2020), and the
+charge is what `explain` told.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from differential.oracle import Refusal, agree, differs
+from differential.regressions import MISMATCHES
+from differential.search import search, small
+from differential.world import WHO, World, open_world
+
+BLOCK = 72
+"""Statements of one test, of which about fifty are answered."""
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    """One database for all statements of this file."""
+    with open_world() as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_statements_mean_what_duckdb_means(world: World, block: int) -> None:
+    """The answers are DuckDB's, row by row, and most statements are answered."""
+    found, counts = search(world, range(block * BLOCK, (block + 1) * BLOCK))
+    assert found is None, str(found)
+    assert counts["compared"] > BLOCK / 2, counts
+
+
+@pytest.mark.deep
+def test_other_statements_mean_what_duckdb_means(world: World) -> None:
+    """As above, of 5,000 statements that nobody has tried."""
+    first = random.SystemRandom().randrange(10**9)
+    print("first", first)
+    found, counts = search(world, range(first, first + 20_000), most=5_000)
+    assert found is None, f"from {first} on: {found}"
+    assert counts["compared"] == 5_000, counts
+
+
+@pytest.mark.parametrize("sql", MISMATCHES.values(), ids=MISMATCHES.keys())
+def test_what_was_found(world: World, sql: str) -> None:
+    """What the search has found before is DuckDB's answer now, or is refused."""
+    try:
+        found = differs(world, sql)
+    except Refusal:
+        return
+    assert found is None, str(found)
+
+
+def test_no_noise_is_left(world: World) -> None:
+    """Counts and sums are exact, so a difference of one row is seen."""
+    sql = "SELECT COUNT(*) AS n, SUM(cost) AS c, COUNT(DISTINCT pid) AS u FROM visits"
+    assert differs(world, sql) is None
+    ((rows, total, units),) = world.plain.execute(sql).fetchall()
+    assert not agree(("n", "c", "u"), [(rows + 1, total, units)], [(rows, total, units)])
+
+
+def test_groups_of_nobody_alone_may_be_more() -> None:
+    """Rows that DuckDB lacks are forgiven where nobody is in them; rows that dpsql lacks, NULLs and order are not."""
+    names = ("k0", "n0")
+    assert agree(names, [("a", 1), ("b", 0)], [("a", 1)])
+    assert not agree(names, [("a", 1), ("b", 2)], [("a", 1)])
+    assert not agree(names, [("a", 1)], [("a", 1), ("b", 0)])
+    assert not agree(("k0", "a1"), [("a", 0)], [("a", None)])
+    assert not agree(("k0", "a1"), [("1", 1)], [(1, 1)])
+    assert not agree(names, [("b", 1), ("a", 1)], [("a", 1), ("b", 1)], ordered=True)
+
+
+def test_a_find_is_made_small(world: World) -> None:
+    """Of a statement whose difference one part makes, the others are dropped."""
+    sql = "SELECT COUNT(*) AS a, SUM(t.weight + 1) AS s FROM tags t LEFT JOIN people p ON p.pid = t.pid WHERE t.weight >= 0"
+    with open_world(without=[WHO]) as other:
+        wrong = World(world.connection, other.plain)
+        found = differs(wrong, sql)
+        assert found is not None
+        assert len(small(wrong, found).sql) < 60

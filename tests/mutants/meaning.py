@@ -1,0 +1,42 @@
+"""Faults of what a statement means, which random statements beside DuckDB must notice."""
+
+from __future__ import annotations
+
+from .fault import Fault
+
+_DIFFERENTIAL = "tests/differential/test_differential.py::test_statements_mean_what_duckdb_means"
+
+FAULTS = (
+    Fault(
+        "on-loses-a-conjunct",
+        "sql/from_clause.py",
+        "conditions = list(conjuncts(condition(scope, on)))",
+        "conditions = list(conjuncts(condition(scope, on)))[:1]",
+        "a filter beside the equality in ON is dropped",
+        _DIFFERENTIAL,
+    ),
+    Fault(
+        "left-is-inner",
+        "sql/from_clause.py",
+        "joined = Attached(alias, JoinKind.LEFT if side else JoinKind.INNER, tuple(conditions), table)",
+        "joined = Attached(alias, JoinKind.INNER, tuple(conditions), table)",
+        "rows of a LEFT JOIN without a partner are dropped",
+        _DIFFERENTIAL,
+    ),
+    Fault(
+        "where-loses-a-conjunct",
+        "sql/matching.py",
+        "relation = assemble(scope, items, [part for part in plain if part not in across])",
+        "relation = assemble(scope, items, [part for part in plain if part not in across][:1])",
+        "conditions of WHERE behind the first are dropped",
+        _DIFFERENTIAL,
+    ),
+    Fault(
+        "not-in-takes-unknown-for-unequal",
+        "sql/matching.py",
+        'on = _all([*others, scope.scalars.call(node, "coalesce", equal, TRUE)])',
+        "on = _all([*others, equal])",
+        "NOT IN keeps rows that are compared with NULL",
+        f"{_DIFFERENTIAL}[3]",
+    ),
+)
