@@ -2,8 +2,8 @@
 
 Claim: the image of an expression holds its value on every row whose columns lie in their domains, and nothing depends on
 private data.
-Why: it is computed for each combination of these values, by the SQL that the rows are read with and on the same
-engine; the values follow from the policy and the plan.
+Why: it is computed for each combination of these values, by the SQL that the rows are read with, on an engine of the
+same kind that holds no data; the values follow from the policy and the plan.
 Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
 """
 

@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 
 from dpsql.backends.duckdb import LOCKED, seal
+from dpsql.errors import BackendError
 
 _CONFIG = {**LOCKED, "memory_limit": "100MB", "threads": 1}
 
@@ -37,6 +38,14 @@ def value(expression: str) -> Any:
     """
     ((found,),) = _engine(os.getpid()).cursor().execute(f"SELECT {expression}").fetchall()
     return found
+
+
+def rows(query: str) -> list[tuple[Any, ...]]:
+    """The rows of an emitted query over constants. Raises BackendError where they need more than this engine has."""
+    try:
+        return _engine(os.getpid()).cursor().execute(query).fetchall()
+    except duckdb.Error:
+        raise BackendError from None
 
 
 @cache

@@ -69,7 +69,7 @@ def test_the_next_process_has_everything(tmp_path: Path) -> None:
         "ledger.charge({'visits': Pure(Fraction(5, 8))}, analyst='bob', query='q')\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == f"{entries} 5/8"
+    assert done.stdout.strip() == f"{entries} 0.625"
     ledger = open_ledger(path, BUDGETS)
     assert [entry.analyst for entry in ledger.entries()] == ["ana"] * 3 + ["bob"]
     with pytest.raises(BudgetExhausted):
