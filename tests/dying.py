@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,11 +45,13 @@ def listening(listener: Listener) -> Iterator[None]:
         elif (name := f"{function.__module__}.{function.__name__}") in FILES:
             listener(f"{event} {name}")
 
+    threading.setprofile(heard)  # a ledger works in threads of its own
     sys.setprofile(heard)
     try:
         yield
     finally:
         sys.setprofile(None)
+        threading.setprofile(None)
 
 
 def dying_at(step: int, counts: Callable[[str], bool] = changed_something) -> Listener:

@@ -40,13 +40,13 @@ WITHIN = [
 @contextmanager
 def statements(sent: list[tuple[PreparedRelease, Analysis]]) -> Iterator[None]:
     """Collects each release with its analysis as it is sent, values of earlier releases in their places."""
-    answer = Engine._release
+    answer = Engine._drawn
 
     def release(engine: Engine, part: PreparedRelease, values: Any) -> ReleasedTable:
         sent.append((part, resolved(part.plan.analysis, values) if values else part.plan.analysis))
         return answer(engine, part, values)
 
-    with mock.patch.object(Engine, "_release", release):
+    with mock.patch.object(Engine, "_drawn", release):
         yield
 
 
