@@ -52,18 +52,20 @@ def _fraction(value: Amount) -> Fraction | None:
 class Figure(Fraction):
     """An exact number that is shown in six digits, rounded down, or up: budgets, whose digits nobody reads.
 
-    What is computed with it is exact, and a Fraction.
+    What is computed with it is exact, and a Fraction; it is compared with floats, as a Fraction is.
 
     >>> f"{Figure(Fraction(2, 3))} of {Figure(Fraction(2, 3), up=True)}", Figure(Fraction(1, 2)) == Fraction(1, 2)
     ('0.666666 of 0.666667', True)
+    >>> Figure(Fraction(1, 2)) == 0.5, Figure(Fraction(1, 2)) < 0.6
+    (True, True)
     """
 
     __slots__ = ("_up",)
     _up: bool
 
-    def __new__(cls, value: Fraction, *, up: bool = False) -> Self:
-        """The number; `up` says which way it is shown."""
-        made = super().__new__(cls, value)
+    def __new__(cls, value: Fraction | int, denominator: int | None = None, *, up: bool = False) -> Self:
+        """The number, or `value` over `denominator`, as Fraction calls it; `up` says which way it is shown."""
+        made = super().__new__(cls, value, denominator)
         made._up = up
         return made
 

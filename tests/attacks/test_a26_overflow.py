@@ -72,7 +72,7 @@ def test_no_extreme_makes_a_statement_fail(
 
 
 def test_a_distance_in_64_bits_tells_one_row(worlds: tuple[Connection, Connection]) -> None:
-    """The same engine, which first subtracted the least point from each: an exact yes or no at ε = 10⁻⁶."""
+    """The attack works where the least point is first subtracted in 64 bits: an exact yes or no at ε = 10⁻⁶."""
     sql = asked("MEDIAN({0})", EXTREMES[0])
     outcomes: list[Any] = []
     with mock.patch.object(ranked, "_bin", lambda at, width: f"(({at} + {2**62}) >> {width})"):

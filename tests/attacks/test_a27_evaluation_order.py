@@ -45,7 +45,7 @@ def test_no_dropped_row_makes_a_statement_fail(question: str, worlds: tuple[Conn
 
 
 def test_products_in_64_bits_tell_one_person(worlds: tuple[Connection, Connection]) -> None:
-    """The same engine, whose products trusted the interval of a filtered column: it fails where the person is."""
+    """The attack works where products trust the interval of a filtered column: they fail where the person is."""
     plain = mock.patch.object(scalar_text, "_template", lambda call: call.function.sql)
     with plain:
         errors = [

@@ -54,7 +54,7 @@ def test_no_released_value_makes_a_statement_fail(sql: str, worlds: tuple[Connec
 
 
 def test_an_unbounded_factor_tells_one_person(worlds: tuple[Connection, Connection]) -> None:
-    """The same engine, with products of 64 bits and a factor as the noise has made it, fails for one age alone."""
+    """The attack works with products of 64 bits and a factor as the noise has made it: one age alone fails."""
     with (
         mock.patch.object(above, "_clamped", return_value=10**15),
         mock.patch.object(scalar_text, "_template", lambda call: call.function.sql),

@@ -76,7 +76,7 @@ def frames(people: int) -> dict[str, Any]:
 def test_a_careless_ledger_answers_north_for_south(
     files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a database is known by its policy alone, one's count is the other's, and is refined across."""
+    """The attack works where a database is known by its policy alone: one's count is the other's, and is refined."""
     monkeypatch.setattr(identity, "identity", lambda *_: None)
     monkeypatch.setattr("dpsql.recalling.mark", lambda *_: "")
     asked(files["north"], tmp_path / "a.ledger")

@@ -76,7 +76,7 @@ def move(file: sqlite3.Connection) -> None:
 def test_a_careless_ledger_draws_again_for_the_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where claims are what a table beside the chain says, eight couplings are drawn for eight differences."""
+    """The attack works where a table beside the chain holds the claims: eight couplings for eight differences."""
     monkeypatch.setattr(sql_book, "require_refinable", lambda *_: None)
     monkeypatch.setattr("dpsql.accounting.releases.require_claims", lambda *_: None)
     monkeypatch.setattr(sql_ledger, "kept_releases", _careless(sql_ledger.kept_releases))

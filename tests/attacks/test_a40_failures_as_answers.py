@@ -50,7 +50,7 @@ def fails(connection: Connection, low: int, high: int) -> bool:
 
 
 def test_a_careless_ledger_lets_failures_be_asked_for() -> None:
-    """Where failures do not count, as many are had as there is budget for."""
+    """The attack works where failures do not count: as many are had as there is budget for."""
     connection = leaking(max_failures=10**6)
     assert all(fails(connection, 0, 110 - step) for step in range(8))
     assert spent(connection) == 8
