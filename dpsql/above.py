@@ -13,8 +13,9 @@ from dpsql.backends import Backend
 from dpsql.backends.scratch import Scratch
 from dpsql.functions.enclosures import doubles
 from dpsql.plan.expr import Literal, Scalar
-from dpsql.plan.interval import Interval
+from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.nodes import Answer, Post, Release, Values
+from dpsql.plan.noiseless import noiseless
 from dpsql.plan.steps import Known, resolved, together
 from dpsql.prepared import Prepared, PreparedRelease
 from dpsql.release import ReleasedTable
@@ -73,10 +74,17 @@ class Above:
 def known(step: Scalar | Answer, rows: Sequence[tuple[Any, ...]]) -> Literal | Values:
     """What a query has given, as constants: of a scalar query its value, NULL where it has no row; of a map the pairs.
 
-    Claim: each number lies in the interval that the plan has for it, from which all bounds above it were derived.
-    Why: noise has no bound, so what is computed of it may lie anywhere; here alone it enters among private rows.
+    Claim: each number with noise in it lies in the interval that the plan has for it, from which all bounds above it
+    were derived; and no two rows with different group keys become rows with equal ones, so that one private row is
+    joined to one.
+    Why: noise has no bound, so what is computed of it may lie anywhere; here alone it enters among private rows. Keys
+    have no noise, and enter as they are.
     """
-    ranges = [interval(column) for column in step.columns] if isinstance(step, Answer) else [interval(step)]
+    columns = step.columns if isinstance(step, Answer) else (step,)
+    ranges = [
+        ANYWHERE if exact else interval(column)
+        for column, exact in zip(columns, noiseless(step.post), strict=True)
+    ]
     cleaned = tuple(tuple(map(_clamped, row, ranges)) for row in rows)
     if isinstance(step, Answer):
         return Values(cleaned, step.alias, step.columns)
