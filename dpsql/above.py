@@ -12,14 +12,15 @@ from dpsql.analysis.bounds import interval
 from dpsql.backends import Backend
 from dpsql.backends.scratch import Scratch
 from dpsql.functions.enclosures import doubles
-from dpsql.plan.expr import Literal, Scalar
+from dpsql.occupied import occupied
+from dpsql.plan.expr import Expr, Literal, Scalar
 from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.nodes import Answer, Post, Release, Values
 from dpsql.plan.noiseless import noiseless
 from dpsql.plan.steps import Known, resolved, together
 from dpsql.prepared import Prepared, PreparedRelease
 from dpsql.release import ReleasedTable
-from dpsql.sql.post import Copies, emit_copy, emit_post
+from dpsql.sql.post import OCCUPIED, Copies, emit_copy, emit_post
 from dpsql.uncertainty import ends_of
 
 
@@ -35,7 +36,8 @@ class Above:
         """Makes the empty released tables, and copies of the public tables."""
         for part in parts:
             ends = [(end.name, end.type.value) for end in self.copies.ends.get(part.release, ())]
-            self.scratch.create(self.copies.released[part.release], [*part.columns, *ends])
+            kept = [(OCCUPIED, "BOOLEAN")] * (part.release in self.copies.occupied)
+            self.scratch.create(self.copies.released[part.release], [*part.columns, *ends, *kept])
         for table, read in self.copies.columns.items():
             columns = list(read.values())
             rows, _ = self.backend.public_rows(emit_copy(table, columns))
@@ -48,7 +50,9 @@ class Above:
         """Puts a released table in its place."""
         ends = [ends_of(table.plan, table, end) for end in self.copies.ends.get(release, ())]
         series = _series(table.rows, len(table.columns))
-        self.scratch.fill(self.copies.released[release], [*series, list(range(len(table.rows))), *ends])
+        kept = [occupied(table.plan, table)] if release in self.copies.occupied else []
+        columns = [*series, list(range(len(table.rows))), *ends, *kept]
+        self.scratch.fill(self.copies.released[release], columns)
 
     def agreed(self, prepared: Prepared, tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
         """Puts the tables that the statement alone reads in their places, totals agreeing with their parts; all tables."""
@@ -80,7 +84,7 @@ def known(step: Scalar | Answer, rows: Sequence[tuple[Any, ...]]) -> Literal | V
     Why: noise has no bound, so what is computed of it may lie anywhere; here alone it enters among private rows. Keys
     have no noise, and enter as they are.
     """
-    columns = step.columns if isinstance(step, Answer) else (step,)
+    columns: Sequence[Expr] = step.columns if isinstance(step, Answer) else (step,)
     ranges = [
         ANYWHERE if exact else interval(column)
         for column, exact in zip(columns, noiseless(step.post), strict=True)
