@@ -118,8 +118,9 @@ class Engine:
             for (release, analysis), part in zip(analyses.items(), parts, strict=True)
         )
         named = {release: f"#released{index}" for index, release in enumerate(analyses)}
-        empty = frozenset(part.release for part in prepared if doubtful(part.plan))
-        above = Copies(named, empty) if named else Originals()
+        above = (
+            Copies(named, doubtful({part.release: part.plan for part in prepared})) if named else Originals()
+        )
         sql = emit_post(post, above, traced=True)
         for step in steps(post):
             if not isinstance(step, Release):

@@ -12,12 +12,12 @@ Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.analysis.choose import statistic_of
 from dpsql.analysis.measured import Measured
-from dpsql.plan.nodes import Aggregation
+from dpsql.plan.nodes import Aggregation, Release
 from dpsql.plan.types import Type
 from dpsql.release import ReleasedTable
 from dpsql.uncertainty import CONFIDENCE, intervals_of
@@ -26,8 +26,12 @@ _COUNTS = ("count_rows", "count_units")
 """Those that are zero of nobody, and of nobody else."""
 
 
-def doubtful(plan: Measured) -> bool:
-    """Whether a release has a group whose key is NULL, whoever is in it, beside a count that says so."""
+def doubtful(plans: Mapping[Release, Measured]) -> frozenset[Release]:
+    """The releases that have a group whose key is NULL, whoever is in it, beside a count that says so."""
+    return frozenset(release for release, plan in plans.items() if _doubtful(plan))
+
+
+def _doubtful(plan: Measured) -> bool:
     domains = plan.analysis.domains
     listed = domains is not None and any(None in domain for domain in domains)
     return listed and plan.selection is None and any(True for _ in _counts(plan))
@@ -36,7 +40,7 @@ def doubtful(plan: Measured) -> bool:
 def occupied(plan: Measured, table: ReleasedTable) -> list[bool]:
     """For each row of a released table, whether it is kept: by its count, or since no key is NULL."""
     keys = len(plan.analysis.release.keys)
-    rows = [place for place, row in enumerate(table.rows) if None in row[:keys]] if doubtful(plan) else []
+    rows = [place for place, row in enumerate(table.rows) if None in row[:keys]] if _doubtful(plan) else []
     found = [intervals_of(plan, table, item, rows, CONFIDENCE) for item in _counts(plan)] if rows else []
     empty = {
         row
