@@ -118,9 +118,8 @@ class Engine:
             for (release, analysis), part in zip(analyses.items(), parts, strict=True)
         )
         named = {release: f"#released{index}" for index, release in enumerate(analyses)}
-        above = (
-            Copies(named, doubtful({part.release: part.plan for part in prepared})) if named else Originals()
-        )
+        empty = doubtful({part.release: part.plan for part in prepared})
+        above = Copies(named, empty) if named else Originals()
         sql = emit_post(post, above, traced=True)
         for step in steps(post):
             if not isinstance(step, Release):
