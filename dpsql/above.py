@@ -12,13 +12,15 @@ from dpsql.analysis.bounds import interval
 from dpsql.backends import Backend
 from dpsql.backends.scratch import Scratch
 from dpsql.functions.enclosures import doubles
-from dpsql.plan.expr import Literal, Scalar
-from dpsql.plan.interval import Interval
+from dpsql.occupied import occupied
+from dpsql.plan.expr import Expr, Literal, Scalar
+from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.nodes import Answer, Post, Release, Values
+from dpsql.plan.noiseless import noiseless
 from dpsql.plan.steps import Known, resolved, together
 from dpsql.prepared import Prepared, PreparedRelease
 from dpsql.release import ReleasedTable
-from dpsql.sql.post import Copies, emit_copy, emit_post
+from dpsql.sql.post import OCCUPIED, Copies, emit_copy, emit_post
 from dpsql.uncertainty import ends_of
 
 
@@ -34,7 +36,8 @@ class Above:
         """Makes the empty released tables, and copies of the public tables."""
         for part in parts:
             ends = [(end.name, end.type.value) for end in self.copies.ends.get(part.release, ())]
-            self.scratch.create(self.copies.released[part.release], [*part.columns, *ends])
+            kept = [(OCCUPIED, "BOOLEAN")] * (part.release in self.copies.occupied)
+            self.scratch.create(self.copies.released[part.release], [*part.columns, *ends, *kept])
         for table, read in self.copies.columns.items():
             columns = list(read.values())
             rows, _ = self.backend.public_rows(emit_copy(table, columns))
@@ -47,7 +50,9 @@ class Above:
         """Puts a released table in its place."""
         ends = [ends_of(table.plan, table, end) for end in self.copies.ends.get(release, ())]
         series = _series(table.rows, len(table.columns))
-        self.scratch.fill(self.copies.released[release], [*series, list(range(len(table.rows))), *ends])
+        kept = [occupied(table.plan, table)] if release in self.copies.occupied else []
+        columns = [*series, list(range(len(table.rows))), *ends, *kept]
+        self.scratch.fill(self.copies.released[release], columns)
 
     def agreed(self, prepared: Prepared, tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
         """Puts the tables that the statement alone reads in their places, totals agreeing with their parts; all tables."""
@@ -73,10 +78,17 @@ class Above:
 def known(step: Scalar | Answer, rows: Sequence[tuple[Any, ...]]) -> Literal | Values:
     """What a query has given, as constants: of a scalar query its value, NULL where it has no row; of a map the pairs.
 
-    Claim: each number lies in the interval that the plan has for it, from which all bounds above it were derived.
-    Why: noise has no bound, so what is computed of it may lie anywhere; here alone it enters among private rows.
+    Claim: each number with noise in it lies in the interval that the plan has for it, from which all bounds above it
+    were derived; and no two rows with different group keys become rows with equal ones, so that one private row is
+    joined to one.
+    Why: noise has no bound, so what is computed of it may lie anywhere; here alone it enters among private rows. Keys
+    have no noise, and enter as they are.
     """
-    ranges = [interval(column) for column in step.columns] if isinstance(step, Answer) else [interval(step)]
+    columns: Sequence[Expr] = step.columns if isinstance(step, Answer) else (step,)
+    ranges = [
+        ANYWHERE if exact else interval(column)
+        for column, exact in zip(columns, noiseless(step.post), strict=True)
+    ]
     cleaned = tuple(tuple(map(_clamped, row, ranges)) for row in rows)
     if isinstance(step, Answer):
         return Values(cleaned, step.alias, step.columns)

@@ -35,6 +35,7 @@ from dpsql.errors import BackendError, BudgetExhausted, InternalError, Operation
 from dpsql.lookups import PublicTables
 from dpsql.mechanisms import Entropy, SystemEntropy
 from dpsql.mechanisms.memo import forget
+from dpsql.occupied import doubtful
 from dpsql.plan import show
 from dpsql.plan.expr import Expr, Scalar
 from dpsql.plan.nodes import Answer, Post, Release, Values, private_tables
@@ -117,7 +118,8 @@ class Engine:
             for (release, analysis), part in zip(analyses.items(), parts, strict=True)
         )
         named = {release: f"#released{index}" for index, release in enumerate(analyses)}
-        above = Copies(named) if named else Originals()
+        empty = doubtful({part.release: part.plan for part in prepared})
+        above = Copies(named, empty) if named else Originals()
         sql = emit_post(post, above, traced=True)
         for step in steps(post):
             if not isinstance(step, Release):

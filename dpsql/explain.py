@@ -41,6 +41,7 @@ from dpsql.plan.words import ordered, phrase
 from dpsql.prepared import Prepared, PreparedRelease
 from dpsql.relative import STEPS
 from dpsql.result import Receipt, Result
+from dpsql.sql.post import Copies
 from dpsql.target import CONFIDENCE
 
 
@@ -135,6 +136,8 @@ def _release(engine: Engine, prepared: Prepared, released: Release, indent: str)
             yield f"{indent}   │  part: {_confined(scan, engine.policy.privacy_unit)}"
     for index, key in enumerate(released.keys):
         yield f"{indent}   │  key {phrase(key.expr)}: {_domain(part, index)}"
+    if isinstance(prepared.above, Copies) and released in prepared.above.occupied:
+        yield f"{indent}   │  aggregates over these groups leave out those of NULL whose noisy count may be of nobody"
     for index, measure in enumerate(analysis.measures):
         lattice = measure.lattice
         grid = "" if lattice is None else f", summed in steps of {_number(lattice.step)}"

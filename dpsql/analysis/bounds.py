@@ -12,12 +12,13 @@ the clamp seldom acts, and that integer arithmetic stays within 64 bits.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from dpsql.aggregates.over import OVER
 from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, Windowed, is_null
 from dpsql.plan.interval import Interval, hull, position
-from dpsql.plan.nodes import Filter, Join, Matching, Relation
+from dpsql.plan.nodes import Filter, Join, Matching, Relation, Release
 from dpsql.plan.types import Type
 
 Known = Mapping[Expr, Interval]
@@ -29,6 +30,22 @@ RELEASED = 2**55
 _STEPWISE = (Type.INTEGER, Type.DATE)
 """Types whose values lie at whole places, so that what is less is less by one."""
 _FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
+
+
+def released_interval(expr: Expr, release: Release) -> Interval:
+    """The interval of an expression over the columns of a release, where keys are those of its rows.
+
+    Keys without bounds are taken to be as small as aggregates: arithmetic on them stays with whole numbers.
+    """
+    keys: dict[Expr, Expr] = {Released(key.name, key.expr.type): key.expr for key in release.keys}
+    found = interval(_substituted(expr, keys), conditions(release.input))
+    return found if found.bounded else interval(expr)
+
+
+def _substituted(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
+    if isinstance(expr, (Call, Windowed)):
+        return replace(expr, arguments=tuple(_substituted(part, known) for part in expr.arguments))
+    return known.get(expr, expr)
 
 
 def interval(expr: Expr, known: Known | None = None) -> Interval:

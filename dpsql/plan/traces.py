@@ -39,6 +39,12 @@ def traces(post: Post) -> tuple[Trace, ...] | None:
     )
 
 
+def traced(expr: Expr, relation: Relation) -> tuple[tuple[Release, Expr], ...] | None:
+    """What an expression over a relation is in terms of each release that its rows come from; None as for `traces`."""
+    below = _below(relation)
+    return None if below is None else tuple((release, _substituted(expr, known)) for release, known in below)
+
+
 def branches(relation: Relation) -> int:
     """How many branches the rows of a traced relation come from."""
     return len(_below(relation) or ())

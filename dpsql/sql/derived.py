@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.analysis.bounds import conditions, interval
+from dpsql.analysis.bounds import conditions, interval, released_interval
 from dpsql.analysis.domains import domain, listed, nullable
 from dpsql.analysis.identity import compared_identity, identity
 from dpsql.plan.expr import Column, Expr, Facts, Literal
@@ -17,6 +17,7 @@ from dpsql.plan.nodes import (
     Post,
     Project,
     Relation,
+    Release,
     SetKind,
     SetOperation,
     Source,
@@ -235,17 +236,20 @@ def answer(post: Post, alias: str) -> Answer:
     """The released or public rows of a query as a source."""
     names = unique_names([output.name for output in post.outputs])
     columns = [
-        Column(alias, name, Facts(output.expr.type, "", *_values(output.expr)))
+        Column(alias, name, Facts(output.expr.type, "", *_values(output.expr, post)))
         for name, output in zip(names, post.outputs, strict=True)
     ]
     return Answer(post, alias, tuple(columns))
 
 
-def _values(expr: Expr) -> tuple[Interval, tuple[Value, ...] | None]:
+def _values(expr: Expr, post: Post) -> tuple[Interval, tuple[Value, ...] | None]:
     """What is public of a released expression's values before it is released: for columns, their domain."""
     if isinstance(expr, Column):
         return expr.facts.interval, expr.facts.domain
-    return (interval(expr) if expr.type is Type.INTEGER else ANYWHERE), None
+    if expr.type is not Type.INTEGER:
+        return ANYWHERE, None
+    release = post.source if isinstance(post.source, Release) else None
+    return (interval(expr) if release is None else released_interval(expr, release)), None
 
 
 def unique_names(names: Sequence[str]) -> list[str]:

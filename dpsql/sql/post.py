@@ -6,12 +6,13 @@ It runs on an engine that holds nothing else: the released tables, and copies of
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dpsql.plan.expr import Column, Expr, Released, walk
 from dpsql.plan.nodes import (
     Answer,
     Filter,
+    Grouped,
     Post,
     Project,
     Relation,
@@ -24,10 +25,11 @@ from dpsql.plan.steps import steps
 from dpsql.plan.tables import Scan
 from dpsql.plan.traces import branches, traces
 from dpsql.sql.clean import clean
+from dpsql.sql.over_groups import leaves_out
 from dpsql.sql.rows import source_of
 from dpsql.sql.scalar_text import cast, column, identifier, ordered, write
 
-ORDINAL, BRANCH = "#", "#branch"
+ORDINAL, BRANCH, OCCUPIED = "#", "#branch", "#occupied"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +37,17 @@ class Copies:
     """Reads releases from the tables that `released` names, and public tables from copies.
 
     `columns` collects, for each table that is read, which columns its copy must have, and `ends`, for each
-    release, which ends of intervals must stand beside its aggregates.
+    release, which ends of intervals must stand beside its aggregates. Of the `doubtful` releases some groups may be of
+    nobody: where aggregates over groups leave these out, as `over_groups` they do, `occupied` collects the release,
+    whose table must say which groups are kept.
     """
 
     released: Mapping[Release, str]
+    doubtful: frozenset[Release] = frozenset()
+    over_groups: bool = False
     columns: dict[str, dict[str, Column]] = field(default_factory=dict)
     ends: dict[Release, dict[Released, None]] = field(default_factory=dict)
+    occupied: dict[Release, None] = field(default_factory=dict)
 
     def release(self, release: Release, read: Sequence[Expr]) -> str:
         """The released table, of which these expressions are read."""
@@ -48,6 +55,17 @@ class Copies:
         found = (part for part in parts if isinstance(part, Released) and part.end_of is not None)
         self.ends.setdefault(release, {}).update(dict.fromkeys(found))
         return identifier(self.released[release])
+
+    def kept(self, release: Release) -> list[str]:
+        """The condition on the groups that are read."""
+        if not self.over_groups or release not in self.doubtful:
+            return []
+        self.occupied[release] = None
+        return [identifier(OCCUPIED)]
+
+    def grouping(self, source: Grouped) -> Copies:
+        """As the groups of `source` read releases, with all that they are made of."""
+        return self if self.over_groups or not leaves_out(source) else replace(self, over_groups=True)
 
     def answer(self, answer: Answer) -> str:
         """The query, with its outputs under the names of the answer's columns."""
@@ -67,6 +85,14 @@ class Originals:
     def release(self, release: Release, read: Sequence[Expr]) -> str:
         """Never called: nothing is released."""
         raise LookupError(release, read)
+
+    def kept(self, release: Release) -> list[str]:
+        """Never called: nothing is released."""
+        raise LookupError(release)
+
+    def grouping(self, _: Grouped) -> Originals:
+        """The same."""
+        return self
 
     def answer(self, answer: Answer) -> str:
         """The query, with its outputs under the names of the answer's columns."""
@@ -137,7 +163,7 @@ def _source(post: Post, above: Copies | Originals, *, traced: bool) -> tuple[str
     read += [item.expr for item in post.order]
     read += [part for part in (post.having, post.qualify) if part is not None]
     if isinstance(post.source, Release):
-        return above.release(post.source, read), []
+        return above.release(post.source, read), above.kept(post.source)
     if traced:
         return _traced(post.source, above)
     return source_of(post.source, read, above)

@@ -129,6 +129,10 @@ class Above(Protocol):
         """The query of a public table's columns."""
         ...
 
+    def grouping(self, source: Grouped) -> Above:
+        """How sources are read whose rows these groups are of."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class _Block:
@@ -227,8 +231,10 @@ class _Block:
         distinct: str = "",
         *,
         units: bool,
+        above: Above | None = None,
     ) -> str:
-        source, conditions = _Block.of(relation, read, units=units, above=self.above).relation(relation)
+        block = _Block.of(relation, read, units=units, above=above or self.above)
+        source, conditions = block.relation(relation)
         return _select(
             [*items, *([f"{unit_of(relation)} AS {UNIT}"] if units else [])], source, conditions, distinct
         )
@@ -244,7 +250,8 @@ class _Block:
         else:
             texts = [exactly(item, name) for item, name in pairs]
         items += _named(texts, named[len(items) :])
-        text = self._derived(source.input, [*source.keys, *arguments], items, units=units)
+        above = None if self.above is None else self.above.grouping(source)
+        text = self._derived(source.input, [*source.keys, *arguments], items, units=units, above=above)
         # The unit is the last item.
         by = [*range(1, len(source.keys) + 1), *([len(items) + 1] if units else [])]
         return f"{text} GROUP BY {', '.join(map(str, by))}" if by else text

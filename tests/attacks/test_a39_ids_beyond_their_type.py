@@ -1,4 +1,4 @@
-"""A39, ids that are not compared exactly: numbers beyond 2^63 and texts that only read as one number.
+"""A39, ids that are not compared exactly: numbers beyond 2^63, keys beyond 2^55 and texts that only read as one number.
 
 Read as BIGINT, an id beyond it is NULL and its person is lost in joins; read as a number, '1' and '01' are one
 person, whose rows count for both.
@@ -6,6 +6,7 @@ person, whose rows count for both.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -14,7 +15,11 @@ import pytest
 from worlds import cells, connected, engine_of, prepared
 
 import dpsql
+from dpsql.above import known
 from dpsql.connection import Connection
+from dpsql.plan.interval import Interval
+from dpsql.plan.nodes import Answer, Values
+from dpsql.plan.steps import steps
 
 FIRST = 2**64 - 41
 PEOPLE = 40
@@ -114,6 +119,73 @@ def test_rows_that_are_units_do_not_all_choose_the_same_group() -> None:
     engine_of(connection).execute("DELETE FROM people WHERE i = 0")
     after = {group: parts[0][0] for group, parts in cells(connection, plan).items()}
     assert sorted(before[group] - after.get(group, 0) for group in before) == [0] * 9 + [1]
+
+
+FAR = (2**55 + 1, 2**55 + 2, 2**62, 2**62 + 1, -(2**62), -(2**55) - 1, 2**63 - 1, -(2**63) + 1, 7)
+"""Wards that stays are in; the people's are these and others near them."""
+COUNTED = "(SELECT ward, COUNT(*) AS n FROM stays GROUP BY ward) AS w"
+MATCHED = [
+    f"SELECT COUNT(*) FROM people JOIN {COUNTED} ON people.ward = w.ward",
+    f"SELECT COUNT(*) FROM people JOIN {COUNTED} USING (ward) WHERE n > 10",
+    f"SELECT COUNT(*) FROM people LEFT JOIN {COUNTED} ON people.ward = w.ward WHERE w.ward IS NULL",
+    f"SELECT COUNT(*) FROM people LEFT JOIN {COUNTED} ON people.ward = w.ward",
+    f"SELECT COUNT(*) FROM people WHERE ward IN (SELECT ward FROM {COUNTED})",
+    f"SELECT COUNT(*) FROM people WHERE ward IN (SELECT ward FROM {COUNTED} WHERE n > 10)",
+    f"SELECT COUNT(*) FROM people WHERE ward IN (SELECT ward - 1 FROM {COUNTED})",
+    "SELECT COUNT(*) FROM people WHERE ward IN (SELECT ward - 1 FROM stays GROUP BY ward)",
+    f"SELECT COUNT(*) FROM people WHERE ward IN (SELECT ward FROM {COUNTED} ORDER BY ward DESC LIMIT 4)",
+    f"SELECT COUNT(*) FROM people WHERE ward = (SELECT ward FROM {COUNTED} ORDER BY ward DESC LIMIT 1)",
+    f"SELECT COUNT(*) FROM people WHERE ward = (SELECT MAX(ward) FROM {COUNTED})",
+    "SELECT COUNT(*) FROM people WHERE ward IN (SELECT ward // 2 * 2 FROM stays GROUP BY ward)",
+    f"SELECT COUNT(*) FROM people WHERE ward NOT IN (SELECT ward FROM {COUNTED} WHERE ward IS NOT NULL)",
+    f"SELECT COUNT(*) FROM people WHERE EXISTS (SELECT 1 FROM {COUNTED} WHERE w.ward = people.ward)",
+    f"SELECT COUNT(*) FROM people WHERE NOT EXISTS (SELECT 1 FROM {COUNTED} WHERE w.ward = people.ward)",
+    "SELECT COUNT(*) FROM people WHERE (SELECT COUNT(*) FROM stays WHERE stays.ward = people.ward) > 10",
+    "SELECT COUNT(*) FROM people WHERE (SELECT COUNT(*) FROM stays WHERE stays.ward = people.ward) = 0",
+]
+
+
+@pytest.fixture(scope="module")
+def wards() -> Connection:
+    """Thirty stays in each ward with a long number, and a person in each, and in others beside them."""
+    opened = duckdb.connect(config={"threads": 1})
+    listed = ", ".join(f"({ward})" for ward in FAR)
+    opened.execute(
+        "CREATE TABLE stays AS SELECT row_number() OVER () AS id, CAST(ward AS BIGINT) AS ward "
+        f"FROM (VALUES {listed}) AS v(ward), range(30)"
+    )
+    beside = [*FAR, 2**55, -(2**55), 2**62 + 2, 2**62 - 1, 2**61, -(2**62) - 1, 0, 2**55 + 3]
+    opened.execute(
+        "CREATE TABLE people AS SELECT row_number() OVER () AS id, CAST(ward AS BIGINT) AS ward "
+        f"FROM (VALUES {', '.join(f'({ward})' for ward in beside)}) AS v(ward)"
+    )
+    whole = {"type": "integer", "nullable": False}
+    tables = {
+        "stays": {"unit": "id", "rows_per_unit": 1, "columns": {"ward": whole}},
+        "people": {"unit": "row", "columns": {"ward": whole}},
+    }
+    return connected(opened, {"budget": {"epsilon": 50_000, "delta": 1e-6}, "tables": tables})
+
+
+@pytest.mark.parametrize("sql", MATCHED)
+def test_rows_meet_the_released_group_that_they_are_in(sql: str, wards: Connection) -> None:
+    """Whatever 64 bits hold is a key: rows find the released group of their own, and no other."""
+    ((expected,),) = engine_of(wards).execute(sql).fetchall()
+    ((count,),) = wards.query(sql, epsilon=900).rows
+    assert count == expected
+
+
+def test_released_keys_stay_apart(wards: Connection) -> None:
+    """Keys enter among private rows as they are, whatever the plan has for them; counts are kept to their interval."""
+    (answer,) = (step for step in steps(prepared(wards, MATCHED[1]).post) if isinstance(step, Answer))
+    narrow = (
+        replace(column, facts=replace(column.facts, interval=Interval(0, 9))) for column in answer.columns
+    )
+    found = known(replace(answer, columns=tuple(narrow)), [(ward, 2**60) for ward in FAR])
+    assert isinstance(found, Values)
+    places = [column.name for column in answer.columns]
+    assert [row[places.index("ward")] for row in found.rows] == [*FAR]
+    assert {row[places.index("n")] for row in found.rows} == {9}
 
 
 def test_the_engine_loses_and_merges_them() -> None:

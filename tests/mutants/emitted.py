@@ -321,4 +321,20 @@ FAULTS = (
         "rows come in an order that the data makes",
         "tests/sql/test_emit.py::test_groups_come_in_the_order_of_their_keys",
     ),
+    Fault(
+        "released-keys-enter-within-their-interval",
+        "above.py",
+        "ANYWHERE if exact else interval(column)",
+        "interval(column)",
+        "two group keys beyond an interval become one, so that one private row is joined to two groups",
+        "tests/attacks/test_a39_ids_beyond_their_type.py::test_released_keys_stay_apart",
+    ),
+    Fault(
+        "what-noise-chose-is-taken-for-noise",
+        "plan/noiseless.py",
+        "return noiseless(source.post)[source.columns.index(column)]",
+        "return False",
+        "group keys beyond 2^55 that a query over an answer gives match nothing",
+        "tests/attacks/test_a39_ids_beyond_their_type.py::test_rows_meet_the_released_group_that_they_are_in",
+    ),
 )

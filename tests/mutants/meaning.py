@@ -5,6 +5,7 @@ from __future__ import annotations
 from .fault import Fault
 
 _DIFFERENTIAL = "tests/differential/test_differential.py::test_statements_mean_what_duckdb_means"
+_NULL_GROUPS = "tests/laws/test_null_groups.py"
 
 FAULTS = (
     Fault(
@@ -38,5 +39,21 @@ FAULTS = (
         "on = _all([*others, equal])",
         "NOT IN keeps rows that are compared with NULL",
         f"{_DIFFERENTIAL}[3]",
+    ),
+    Fault(
+        "groups-of-nobody-are-averaged",
+        "occupied.py",
+        "return [place not in empty for place in range(len(table.rows))]",
+        "return [True for _ in range(len(table.rows))]",
+        "a group of NULL that nobody is in enters averages over groups",
+        f"{_NULL_GROUPS}::test_a_group_of_nobody_is_in_no_aggregate_over_groups",
+    ),
+    Fault(
+        "small-groups-leave-sums",
+        "sql/post.py",
+        "if self.over_groups or not leaves_out(source) else",
+        "if self.over_groups else",
+        "people in small groups of NULL are lost to sums over groups",
+        f"{_NULL_GROUPS}::test_released_groups_are_all_shown",
     ),
 )

@@ -1,0 +1,76 @@
+"""Which outputs of a query over released values have no noise in them: group keys, and public values.
+
+Claim: whatever noise is drawn, such a value is computed of group keys, constants and public values alone; noise may
+decide whether there is a row, and which of such values it has.
+Why: each part of the expression is followed to the release, table or constant that it comes from; aggregates of
+private rows, windows and what else is not known here count as noisy.
+"""
+
+from __future__ import annotations
+
+from dpsql.plan.expr import Column, Expr, Released, Scalar, walk, windowed
+from dpsql.plan.nodes import (
+    Answer,
+    Grouped,
+    Post,
+    Project,
+    Relation,
+    Release,
+    SetOperation,
+    Source,
+    Values,
+    sources,
+)
+from dpsql.plan.steps import releases
+from dpsql.plan.tables import Scan
+
+_CHOOSES = frozenset({"min", "max"})
+"""Aggregates within groups whose value is one of the values of their argument."""
+
+
+def noiseless(post: Post) -> tuple[bool, ...]:
+    """For each output of a query, whether it has no noise in it."""
+    if not releases(post):
+        return (True,) * len(post.outputs)
+    return tuple(_noiseless(output.expr, post.source) for output in post.outputs)
+
+
+def _noiseless(expr: Expr, source: Release | Relation) -> bool:
+    return not windowed(expr) and all(_leaf(part, source) for part in dict.fromkeys(walk(expr)))
+
+
+def _leaf(part: Expr, source: Release | Relation) -> bool:
+    match part:
+        case Released():
+            return isinstance(source, Release) and part.name in {key.name for key in source.keys}
+        case Column():
+            found = [] if isinstance(source, Release) else sources(source)
+            return any(each.alias == part.source and _column(part, each) for each in found)
+        case Scalar():
+            return all(noiseless(part.post))
+        case _:
+            return True
+
+
+def _column(column: Column, source: Source) -> bool:
+    """Whether a column of a source has no noise in it."""
+    match source:
+        case Scan() | Values():
+            return True
+        case Answer():
+            return noiseless(source.post)[source.columns.index(column)]
+        case Project():
+            return _noiseless(source.items[source.columns.index(column)], source.input)
+        case Grouped():
+            place = source.columns.index(column)
+            if place < len(source.keys):
+                return _noiseless(source.keys[place], source.input)
+            found = source.aggregates[place - len(source.keys)]
+            return found.function in _CHOOSES and all(
+                _noiseless(expr, source.input) for expr in found.arguments
+            )
+        case SetOperation(left=left, right=right):
+            place = source.columns.index(column)
+            return all(
+                _column(side.columns[place], side) for side in (left, right) if not isinstance(side, Scan)
+            )
