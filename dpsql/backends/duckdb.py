@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import secrets
 import threading
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
@@ -104,7 +104,7 @@ class DuckDBBackend:
         if not self._owned:
             ((path,),) = self._query(_PATH)
         if not isinstance(path, str) or path in {"", ":memory:"}:
-            return Place(MEMORY, secrets.token_hex(16))
+            return Place(MEMORY, uuid.uuid4().hex)
         identity = FILE + os.path.realpath(path)
         try:
             inode = str(Path(path).stat().st_ino)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from attacks.naive import Naive
 from attacks.releases import shown, without_threshold
-from worlds import COLUMNS, Declared, Row, observed, person, spent, world
+from worlds import COLUMNS, Declared, Refused, Row, observed, person, spent, world
 
 LEAST = 5
 
@@ -31,8 +31,14 @@ FINE = [
 ]
 
 
-@pytest.mark.parametrize("keys", FINE)
-@pytest.mark.parametrize("unit", ["id", "row"])
+UNITS = ("CAST(id AS VARCHAR)", "id")
+"""Keys that are the unit's id, where the policy says so."""
+
+
+@pytest.mark.parametrize(
+    ("keys", "unit"),
+    [*((keys, "id") for keys in FINE if keys not in UNITS), *((keys, "row") for keys in FINE)],
+)
 def test_a_key_as_fine_as_a_person_shows_nobody(keys: str, unit: str) -> None:
     """Sixty people, each alone in a group: none is shown, at any of the losses asked with."""
     rows = [
@@ -48,6 +54,12 @@ def test_a_key_as_fine_as_a_person_shows_nobody(keys: str, unit: str) -> None:
     sql = f"SELECT COUNT(*), AVG(age) FROM people GROUP BY {keys}"
     for epsilon in (Fraction(1, 10), Fraction(1), Fraction(8)):
         assert not any(shown(connection, sql, epsilon))
+
+
+def test_a_key_of_which_each_value_is_one_person_s_is_refused(refused: Refused) -> None:
+    """By its text alone, whatever is done to the id that keeps people apart."""
+    for key in UNITS:
+        assert refused(f"SELECT COUNT(*), AVG(age) FROM people GROUP BY {key}") == "group_by_unit"
 
 
 def test_a_careless_engine_lists_them() -> None:

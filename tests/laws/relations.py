@@ -23,6 +23,7 @@ from sqlglot import exp
 from dpsql.aggregates.within import WITHIN
 from dpsql.analysis.analyse import limits
 from dpsql.analysis.bounds import conditions, interval
+from dpsql.analysis.identity import identity
 from dpsql.analysis.stability import PublicFacts, most_rows
 from dpsql.catalog import Catalog
 from dpsql.errors import QueryRejected
@@ -228,7 +229,7 @@ class Relations:
     def _project(self, alias: str, depth: int, *, private: bool, distinct: bool = False) -> Project:
         relation, read = self.block(depth, private=private)
         items = self._items(read, self.draw(one_of((1, 2))), private=private)
-        whole = not private or any(facts_of(expr, relation).identity for _, expr in items)
+        whole = not private or any(identity(expr, relation) for _, expr in items)
         return project(relation, alias, items, distinct=distinct and whole)
 
     def _items(self, read: Sequence[Column], number: int, *, private: bool) -> list[tuple[str, Expr]]:
@@ -242,7 +243,7 @@ class Relations:
         """Groups of each unit, or of public rows, with aggregates of them."""
         relation, read = self.block(depth, private=private)
         drawn = self.expressions(read, private=private)
-        identifying = [column for column in read if facts_of(column, relation).identity]
+        identifying = [column for column in read if identity(column, relation)]
         keys: list[Expr] = [drawn.one(identifying)] if identifying else []
         if not keys or self.draw(HALF):
             key = drawn.expression(drawn.kind())

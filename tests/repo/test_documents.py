@@ -101,8 +101,8 @@ def test_versions_agree() -> None:
 
 
 def test_files_are_short() -> None:
-    """A file of over 400 lines wants to be two."""
-    long = [path for path in (ROOT / "dpsql").rglob("*.py") if len(path.read_text().splitlines()) > 400]
+    """A file of over 600 lines wants to be two; a shorter one is split by idea, not by length."""
+    long = [path for path in (ROOT / "dpsql").rglob("*.py") if len(path.read_text().splitlines()) > 600]
     assert not long
 
 
