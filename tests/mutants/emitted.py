@@ -243,7 +243,7 @@ FAULTS = (
     Fault(
         "sum-of-a-unit-not-clamped",
         "sql/emit.py",
-        "LEAST(GREATEST(t{index}, {count} * ({low})), {count} * ({high}))",
+        "LEAST(GREATEST(t{index}, {count}::HUGEINT * ({low})), {count}::HUGEINT * ({high}))",
         "t{index}",
         "rows that do not count are added up all the same",
         f"{_MOVES}[SELECT SUM(x) FROM t []]",
@@ -300,7 +300,7 @@ FAULTS = (
     Fault(
         "ranks-follow-row-numbers",
         "sql/bounding.py",
-        '["u", *keys] if by_column else keys',
+        '["u" if by_column else f"u // {_NUMBERS}", *keys]',
         '["u", *keys]',
         "which groups of a row count changes when another row goes",
         "tests/laws/test_sensitivity.py::test_the_choice_of_groups_depends_on_the_unit_alone",

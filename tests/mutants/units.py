@@ -189,8 +189,8 @@ FAULTS = (
     Fault(
         "ids-not-read-exactly",
         "catalog.py",
-        "if facts.identity is not None and not _exact(facts.engine_type):",
-        "if facts.identity is None and not _exact(facts.engine_type):",
+        "if facts.identity is not None and not _exact(facts):",
+        "if facts.identity is None and not _exact(facts):",
         "sixty people have one id once it is read",
         "tests/attacks/test_a12_identities.py::test_an_id_that_is_not_read_exactly_is_refused",
     ),
