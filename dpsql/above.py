@@ -79,17 +79,20 @@ def known(step: Scalar | Answer, rows: Sequence[tuple[Any, ...]]) -> Literal | V
     """What a query has given, as constants: of a scalar query its value, NULL where it has no row; of a map the pairs.
 
     Claim: each number with noise in it lies in the interval that the plan has for it, from which all bounds above it
-    were derived; and no two rows with different group keys become rows with equal ones, so that one private row is
-    joined to one.
+    were derived; and no two values of a column that differ become equal, so that a private row which is joined to one
+    row of an answer before is joined to one row after.
     Why: noise has no bound, so what is computed of it may lie anywhere; here alone it enters among private rows. Keys
-    have no noise, and enter as they are.
+    have no noise, and enter as they are. What would be moved to where another value is becomes NULL, which equals none.
     """
     columns: Sequence[Expr] = step.columns if isinstance(step, Answer) else (step,)
     ranges = [
         ANYWHERE if exact else interval(column)
         for column, exact in zip(columns, noiseless(step.post), strict=True)
     ]
-    cleaned = tuple(tuple(map(_clamped, row, ranges)) for row in rows)
+    series = [
+        _entering(values, around) for values, around in zip(zip(*rows, strict=True), ranges, strict=False)
+    ]
+    cleaned = tuple(zip(*series, strict=True)) if rows else ()
     if isinstance(step, Answer):
         return Values(cleaned, step.alias, step.columns)
     return Literal(cleaned[0][0] if cleaned else None, step.type)
@@ -98,6 +101,20 @@ def known(step: Scalar | Answer, rows: Sequence[tuple[Any, ...]]) -> Literal | V
 def _series(rows: Sequence[tuple[Any, ...]], width: int) -> list[Sequence[Any]]:
     """Rows as columns."""
     return list(zip(*rows, strict=True)) if rows else [()] * width
+
+
+def _entering(values: Sequence[Any], around: Interval) -> list[Any]:
+    """The values of a column within an interval; NULL for those that would only be made equal to others."""
+    moved = [_clamped(value, around) for value in values]
+    pairs = [(value, at) for value, at in zip(values, moved, strict=True) if isinstance(at, (int, float))]
+    met: dict[Any, set[Any]] = {}
+    for value, at in pairs:
+        met.setdefault(at, set()).add(value)
+    merged = {at for value, at in pairs if value != at and len(met[at]) > 1}
+    return [
+        None if isinstance(at, (int, float)) and at != value and at in merged else at
+        for value, at in zip(values, moved, strict=True)
+    ]
 
 
 def _clamped(value: Any, around: Interval) -> Any:

@@ -12,7 +12,6 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -36,6 +35,7 @@ from functions.pools import (
 from dpsql.functions import FUNCTIONS
 from dpsql.functions.durations import BUCKETS
 from dpsql.plan.expr import Call, Column, Expr, Function, Literal
+from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
 from dpsql.sql.scalar_text import write
 
@@ -73,10 +73,13 @@ def _ordinary(call: Call, arguments: list[str | None]) -> bool:
     moments = [value for read, value in pairs if read.type.temporal]
     if None in arguments or not all(_IN_CALENDAR.fullmatch(str(value)) for value in moments):
         return False
-    known = [
-        (Fraction(str(value)), read.facts.interval) for read, value in pairs if read.facts.interval.bounded
-    ]
-    return all(around.ends[0] <= value <= around.ends[1] for value, around in known)
+    known = [(value, read.facts.interval) for read, value in pairs if read.facts.interval.bounded]
+    return all(value is not None and _within(float(value), around) for value, around in known)
+
+
+def _within(value: float, around: Interval) -> bool:
+    low, high = around.ends
+    return low <= value <= high
 
 
 def test_every_entry_is_tried() -> None:

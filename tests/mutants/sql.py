@@ -161,10 +161,18 @@ FAULTS = (
     Fault(
         "released-values-enter-as-they-are",
         "above.py",
-        "cleaned = tuple(tuple(map(_clamped, row, ranges)) for row in rows)",
-        "cleaned = tuple(tuple(_clamped(value, Interval()) for value in row) for row in rows)",
+        "    moved = [_clamped(value, around) for value in values]\n",
+        "    moved = [_clamped(value, ANYWHERE) for value in values]\n",
         "noise of any size enters among private rows",
         "tests/attacks/test_a28_released_factors.py::test_a_factor_is_read_within_its_interval",
+    ),
+    Fault(
+        "values-that-differ-enter-as-one",
+        "above.py",
+        "None if isinstance(at, (int, float)) and at != value and at in merged else at",
+        "at",
+        "noisy keys beyond their interval become equal, and a private row is joined to all of them",
+        "tests/attacks/test_a28_released_factors.py::test_values_that_differ_never_become_one",
     ),
     Fault(
         "any-epsilon-is-asked-for",
