@@ -12,7 +12,7 @@ from typing import Any
 import dpsql
 from benchmarks.accuracy.data import DELTA, rules
 from benchmarks.accuracy.questions import Question
-from dpsql.backends import Backend, Exact
+from dpsql.backends import Backend, Exact, Origin, Place
 from dpsql.engine import Asked, Engine
 
 
@@ -34,6 +34,23 @@ class Remembering:
         if sql not in self._found:
             self._found[sql] = self.inner.run(sql)
         return self._found[sql]
+
+    @property
+    def place(self) -> Place | None:
+        """Which database this is."""
+        return self.inner.place
+
+    def origin(self, table: str) -> Origin | None:
+        """Where a table's rows come from."""
+        return self.inner.origin(table)
+
+    def binds(self, sql: str) -> bool:
+        """Whether the engine can bind the statement."""
+        return sql in self._found or self.inner.binds(sql)
+
+    def alone(self) -> AbstractContextManager[object]:
+        """Keeps other threads away."""
+        return self.inner.alone()
 
     def schema(self) -> dict[str, list[tuple[str, str]]]:
         """The tables' columns."""
