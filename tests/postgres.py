@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 MISSING = "there is no PostgreSQL server here; on Debian: apt-get install postgresql"
 
 
@@ -23,6 +25,16 @@ def binaries() -> Path | None:
     if found:
         return found[-1].parent
     return Path(known).resolve().parent if known and shutil.which("pg_ctl") else None
+
+
+@contextmanager
+def running() -> Iterator[Server]:
+    """A server, stopped at the end. Where none is installed a test is skipped; in CI, which installs one, it fails."""
+    programs = binaries()
+    if programs is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(MISSING)
+    with serving(programs) as started:
+        yield started
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from postgres import MISSING, binaries, serving
+from postgres import running
 from worlds import engine_of, person, spent, world
 
 import dpsql
@@ -136,11 +136,8 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """A database server's."""
-    programs = binaries()
-    if programs is None:
-        pytest.skip(MISSING)
-    with serving(programs) as running:
-        yield running.url
+    with running() as server:
+        yield server.url
 
 
 def test_a_lock_is_in_the_chain(target: Any) -> None:
