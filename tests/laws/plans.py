@@ -15,10 +15,11 @@ from laws.schema import Rules
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis import domains
 from dpsql.analysis.bounds import conditions
+from dpsql.analysis.identity import tells_apart
 from dpsql.analysis.stability import PublicFacts
 from dpsql.catalog import Catalog
 from dpsql.functions import FUNCTIONS
-from dpsql.plan.expr import Call, Column, Expr, Literal, columns, walk
+from dpsql.plan.expr import UNIT_IDENTITY, Call, Column, Expr, Literal, columns, walk
 from dpsql.plan.nodes import (
     Aggregation,
     Filter,
@@ -78,7 +79,8 @@ class _Plans:
         expr = drawn.call()
         if isinstance(expr, Column):  # whole already, and maybe the unit
             return release
-        if not release.keys and any(columns(expr)) and self.draw(HALF):
+        unit = tells_apart(expr, release.input) == UNIT_IDENTITY
+        if not release.keys and any(columns(expr)) and not unit and self.draw(HALF):
             return replace(release, keys=(Key("k0", expr),))
         among = [name for name, entry in AGGREGATES.items() if entry.result_type(expr.type) is not None]
         name = drawn.one(among)
@@ -96,7 +98,7 @@ class _Plans:
         found: list[Expr] = []
         groups = 1
         for _ in range(self.draw(_KEYS)):
-            key = self.key(drawn)
+            key = self.key(drawn, input_)
             if key is None:
                 continue
             values = domains.domain(key, conditions(input_), domains.listed(input_))
@@ -105,18 +107,17 @@ class _Plans:
                 found.append(key)
         return found
 
-    def key(self, drawn: Expressions) -> Expr | None:
+    def key(self, drawn: Expressions, input_: Relation) -> Expr | None:
         plain = [
             column
             for column in drawn.columns
-            if column.type is not Type.NULL and not (isinstance(column, Column) and column.facts.is_unit)
+            if column.type is not Type.NULL and tells_apart(column, input_) != UNIT_IDENTITY
         ]
         constant = [column for column in plain if column.name == "k"]
         if self.relations.rules.partition and constant and self.draw(HALF):
             return constant[0]
         expr = drawn.expression(drawn.kind()) if self.draw(HALF) or not plain else drawn.one(plain)
-        unit = isinstance(expr, Column) and expr.facts.is_unit
-        if any(columns(expr)) and not unit:
+        if any(columns(expr)) and tells_apart(expr, input_) != UNIT_IDENTITY:
             return expr
         return drawn.one(plain) if plain else None
 
