@@ -71,10 +71,13 @@ class Images:
         return _computed[asked]
 
     def _image(self, computed: Expr, box: Values) -> Domain | None:
-        """The values of an expression over constant rows; None for too many."""
+        """The values of an expression over constant rows; None for too many, and where one is past Python's calendar."""
         query = Post(box, (Output("k", computed),), limit=MAX_DERIVED + 1, distinct=True)
         found = [value for (value,) in self.facts.rows(query)]
         if len(found) > MAX_DERIVED:
+            return None
+        # The constants are not narrowed by all that rows are, so they may be further apart than the interval says.
+        if computed.type.temporal and any(isinstance(value, str) for value in found):
             return None
         values = {grouped(value) for value in found}
         there = sorted(value for value in values if value is not None)

@@ -66,6 +66,11 @@ FAILURES: Mapping[str, str] = {
     "least of both ends by group": (
         "SELECT kind AS k, MIN(CASE WHEN pid = 17 THEN 9223372036854775807 ELSE -9223372036854775807 END) AS r FROM visits GROUP BY kind"
     ),
+    "keys past the calendar": (
+        "SELECT COUNT(*) AS n FROM (SELECT s.e0 FROM (SELECT pid, CASE WHEN pid = 17 THEN NULL "
+        "WHEN pid = 17 THEN '9999-12-31 23:59:59.999999' ELSE CAST('0001-01-01 00:00:00' AS TIMESTAMP) END AS e0 FROM visits) AS s "
+        "JOIN visits AS c ON c.pid = s.pid WHERE s.e0 < CAST(c.day AS TIMESTAMP)) AS s GROUP BY s.e0 + INTERVAL '1' DAY"
+    ),
     "released count as a factor": (
         "SELECT COUNT(*) AS n FROM (SELECT pid, CASE WHEN pid = 17 THEN 4000000000000000000 ELSE 0 END AS e FROM visits) v, "
         "(SELECT COUNT(*) // 1000 AS m FROM orders) r WHERE v.e * r.m < 100"
