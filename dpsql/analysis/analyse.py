@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis import domains
@@ -42,6 +43,8 @@ class Measure:
     has one.
     """
 
+    tag: ClassVar[str] = "Measure"
+
     expr: Expr
     interval: Interval
     lattice: Lattice | None
@@ -57,6 +60,8 @@ class Analysis:
     `domains` holds each key's values, or is None where some key's are not public; `replace` is the
     neighbouring relation.
     """
+
+    tag: ClassVar[str] = "Analysis"
 
     release: Release
     bound: Bound

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import ClassVar
 
 from dpsql.accounting.events import BoundedRange, Composed, Event, Pure
 from dpsql.aggregates import AGGREGATES, Moment
@@ -32,6 +33,8 @@ class Best:
     Durfee, Rogers 2019, "Practical differentially private top-k selection with pay-what-you-get
     composition", section 3 (peeling).
     """
+
+    tag: ClassVar[str] = "Best"
 
     low: int
     high: int

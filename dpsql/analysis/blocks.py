@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import ClassVar
 
 from dpsql.aggregates import Moment
 from dpsql.analysis.lattice import Lattice
@@ -26,6 +27,8 @@ Combination = tuple[tuple[Statistic, int], ...]
 @dataclass(frozen=True, slots=True)
 class Cell:
     """An integer combination of exact moments; what is noised."""
+
+    tag: ClassVar[str] = "Cell"
 
     name: str
     combination: Combination
@@ -47,6 +50,8 @@ class Block:
     what a unit moves the last cell by in each of its groups, where that counts units. Where cells of rows are `filled`
     up for units, that is what a unit puts into the cells of each of its groups, in l1 norm.
     """
+
+    tag: ClassVar[str] = "Block"
 
     name: str
     cells: tuple[Cell, ...]

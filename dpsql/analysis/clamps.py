@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from fractions import Fraction
 from math import isqrt
+from typing import ClassVar
 
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
@@ -28,6 +28,7 @@ from dpsql.mechanisms import (
     Sensitivity,
     Staircase,
 )
+from dpsql.plan.tags import TaggedEnum
 
 SHARE, PURE_SHARE = Fraction(1, 10), Fraction(1, 5)
 """The part of a statistic's loss that the choice of its clamp spends: a choice costs less than as much noise
@@ -45,12 +46,12 @@ PARTS = 2**16
 lattice step: of all groups as one, in as many times more as it takes for each group to have so many."""
 
 
-class Amount(Enum):
+class Amount(TaggedEnum):
     """What of a unit is clamped: its rows, its total of a measure, or its groups."""
 
-    ROWS = "rows"
-    TOTAL = "total"
-    GROUPS = "groups"
+    ROWS = "rows", "ROWS"
+    TOTAL = "total", "TOTAL"
+    GROUPS = "groups", "GROUPS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,8 @@ class Clamp:
     Source: McSherry, Talwar 2007, Theorem 6; Dong, Durfee, Rogers 2020, section 3 (range); Durfee 2023,
     "Unbounded differentially private quantile and maximum estimation", section 5 (clamps for sums).
     """
+
+    tag: ClassVar[str] = "Clamp"
 
     amount: Amount
     measures: tuple[int | None, ...]

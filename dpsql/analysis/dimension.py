@@ -96,13 +96,15 @@ def told(name: str, ranges: Ranges) -> str:
             return "…"
         if listed:
             return str(place + 1)
-        if kind == Type.DATE.value:
+        if kind == Type.DATE.tag:
             return str(dt.date.fromordinal(place))
-        return str(timestamp_at(Fraction(place)) if kind == Type.TIMESTAMP.value else place)
+        return str(timestamp_at(Fraction(place)) if kind == Type.TIMESTAMP.tag else place)
 
     texts = (value(low) if low == high else f"{value(low)} to {value(high)}" for low, high in ranges)
     return f"{column}{' (listed value)' * listed} {', '.join(texts)}"
 
 
 def _called(column: Column) -> str:
-    return f"{fold(column.name)} {column.type.value}"
+    # Ledgers keep the name of a line, so it has words of its own for types.
+    kind = "BIGINT" if column.type is Type.INTEGER else column.type.tag
+    return f"{fold(column.name)} {kind}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import ClassVar
 
 from dpsql.accounting.events import Composed, Event, Pure, Selection
 from dpsql.analysis.analyse import Analysis
@@ -17,6 +18,8 @@ class KeySelection:
 
     A unit of the count is `scale` steps; a group of fewer than `min_frequency` units is never shown.
     """
+
+    tag: ClassVar[str] = "KeySelection"
 
     block: int
     cells: tuple[int, ...]
@@ -47,6 +50,8 @@ class KeyTosses:
 
     `groups` are those that one unit changes at most, `delta` is that of all of them.
     """
+
+    tag: ClassVar[str] = "KeyTosses"
 
     mechanism: PartitionSelection
     groups: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import ClassVar
 
 from dpsql.accounting.events import Event
 from dpsql.analysis import clamps as clamping
@@ -24,6 +25,8 @@ class MeasuredBlock:
 
     Where it takes one of the plan's clamps these are as for that clamp's points.
     """
+
+    tag: ClassVar[str] = "MeasuredBlock"
 
     block: Block
     sensitivity: Sensitivity

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 from dpsql.analysis.lattice import Lattice
 from dpsql.mechanisms import Entropy, Exponential
@@ -74,6 +75,8 @@ class Ranked:
     >>> Ranked.step_range(Fraction(1, 2)), Ranked.step_range(Fraction(9, 10)), Ranked.step_range(Fraction(1))
     (2, 38, 16)
     """
+
+    tag: ClassVar[str] = "Ranked"
 
     measure: int
     rank: Fraction

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from dpsql.analysis.bounds import conditions
 from dpsql.analysis.domains import domain
@@ -66,6 +66,8 @@ class Bound:
     `whole`, that this leaves out no group of a unit that keeps to what the owner has declared.
     `per_unit` is false where each row is a unit of its own, so that nothing needs to be enforced.
     """
+
+    tag: ClassVar[str] = "Bound"
 
     rows: int
     groups: int

@@ -18,6 +18,7 @@ from dpsql.plan.nodes import Answer, Grouped, Project, SetOperation, Values
 from dpsql.plan.parts import COMPARED
 from dpsql.plan.show import canonical
 from dpsql.plan.tables import Scan
+from dpsql.plan.tags import FORMS
 
 _NAMED = (Scan, Project, Grouped, SetOperation, Answer, Values)
 _SPREAD = frozenset({"and", "or"})
@@ -58,19 +59,19 @@ class _Text:
 
     def of(self, part: object) -> str:
         if isinstance(part, Column):
-            return f"(Column {self._named(part.source)} {canonical(part.name)} {self._facts(part.facts)})"
+            return (
+                f"({Column.tag} {self._named(part.source)} {canonical(part.name)} {self._facts(part.facts)})"
+            )
         if isinstance(part, Call):
             return self._call(part)
         if isinstance(part, tuple):
             return f"({' '.join(map(self.of, part))})"
-        if dataclasses.is_dataclass(part) and not isinstance(part, type):
-            alias = self._named(part.alias) if isinstance(part, _NAMED) else None
-            fields = [
-                alias if alias and name == "alias" else self.of(getattr(part, name))
-                for name in COMPARED[type(part)]
-            ]
-            return f"({type(part).__name__} {' '.join(fields)})"
-        return canonical(part)
+        form = FORMS[type(part)]
+        if form is None:
+            return canonical(part)
+        alias = self._named(part.alias) if isinstance(part, _NAMED) else None
+        fields = [alias if alias and name == "alias" else self.of(getattr(part, name)) for name in form.names]
+        return f"({form.tag} {' '.join([*fields, *form.rest(part, self.of)])})"
 
     def _facts(self, facts: Facts) -> str:
         if id(facts) not in self.facts:
@@ -87,7 +88,7 @@ class _Text:
         texts = [self.of(part) for part in parts]
         if name in _SPREAD | _SYMMETRIC:
             texts.sort()
-        return f"(Call {name} ({' '.join(texts)}))"
+        return f"({Call.tag} {name} ({' '.join(texts)}))"
 
 
 def _spread(call: Call, name: str) -> Iterator[Expr]:

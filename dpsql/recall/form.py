@@ -137,32 +137,33 @@ def _whole(told: Any) -> int:
 
 
 def _noise(noise: Mechanism) -> list[Any]:
+    """A law by a word that ledgers keep, whatever it is called elsewhere."""
     match noise:
         case Geometric(scale=scale):
-            return [noise.name, str(scale)]
+            return ["geometric", str(scale)]
         case DiscreteGaussian(variance=variance):
-            return [noise.name, str(variance)]
+            return ["discrete gaussian", str(variance)]
         case Cube(scale=scale, dimensions=dimensions):
-            return [noise.name, str(scale), dimensions]
+            return ["cube", str(scale), dimensions]
         case Staircase(loss=loss, width=width, inner=inner):
-            return [noise.name, str(loss), width, inner]
+            return ["staircase", str(loss), width, inner]
         case Merged(parts=parts):
-            return [noise.name, [[weight, _noise(part)] for weight, part in parts]]
+            return ["merged", [[weight, _noise(part)] for weight, part in parts]]
         case _:
-            raise TypeError(f"no form for the noise {noise.name}")
+            raise TypeError(f"no form for the noise {type(noise).__name__}")
 
 
 def _mechanism(told: Sequence[Any]) -> Mechanism:
     match told:
-        case [Geometric.name, str(scale)]:
+        case ["geometric", str(scale)]:
             return Geometric(Fraction(scale))
-        case [DiscreteGaussian.name, str(variance)]:
+        case ["discrete gaussian", str(variance)]:
             return DiscreteGaussian(Fraction(variance))
-        case [Cube.name, str(scale), int(dimensions)]:
+        case ["cube", str(scale), int(dimensions)]:
             return Cube(Fraction(scale), dimensions)
-        case [Staircase.name, str(loss), width, inner]:
+        case ["staircase", str(loss), width, inner]:
             return Staircase(Fraction(loss), _whole(width), _whole(inner))
-        case [Merged.name, list(parts)]:
+        case ["merged", list(parts)]:
             return Merged(tuple((_whole(weight), _mechanism(part)) for weight, part in parts))
         case _:
             raise ValueError(told)

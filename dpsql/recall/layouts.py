@@ -90,11 +90,12 @@ class Layout:
 def _name(analysis: Analysis, statistic: Statistic) -> str:
     """The digest of a statistic, whatever else is measured of the same rows."""
     moment, index = statistic
+    word = moment.tag.lower()
     if index is None:
-        return moment.value
+        return word
     measure = analysis.measures[index]
     lattice = measure.lattice if moment is Moment.TOTAL else None
-    return f"{moment.value} {digest(equal_text((analysis.release.input, measure.expr, lattice)))}"
+    return f"{word} {digest(equal_text((analysis.release.input, measure.expr, lattice)))}"
 
 
 def _serves(plan: Measured) -> bool:

@@ -17,7 +17,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import duckdb
@@ -30,7 +30,8 @@ from dpsql.analysis.clamps import Clamp
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
 from dpsql.cursor import Cursor
-from dpsql.plan.show import canonical
+from dpsql.plan.expr import Function
+from dpsql.plan.parts import COMPARED
 from dpsql.plan.types import Value
 from dpsql.release import ReleasedTable
 
@@ -96,6 +97,18 @@ class Overheard:
         return called
 
 
+def _whole(part: object) -> str:
+    """All that is in a part of a plan, or in what was prepared, as text: tags are for less than this."""
+    if isinstance(part, Function):
+        return part.name
+    kind = type(part)
+    if is_dataclass(kind):
+        return f"({kind.__name__} {' '.join([_whole(getattr(part, name)) for name in COMPARED[kind]])})"
+    if isinstance(part, (tuple, list)):
+        return f"({' '.join(map(_whole, part))})"
+    return _whole(sorted(part)) if isinstance(part, frozenset) else repr(part)
+
+
 def _not_kept(*_: object) -> None:
     """Stores no release."""
 
@@ -137,9 +150,9 @@ class Player:
         planned = () if prepared is None else [release.plan for release in prepared.releases]
         observed = Observed(
             explanation=unexplained if explained is None else str(explained),
-            prepared=canonical(prepared and (prepared.post, prepared.releases, prepared.post_sql)),
+            prepared=_whole(prepared and (prepared.post, prepared.releases, prepared.post_sql)),
             sent=tuple(self.sent),
-            plans=tuple(canonical(item.plan) for item in measurements if item.plan not in planned),
+            plans=tuple(_whole(item.plan) for item in measurements if item.plan not in planned),
             draws=tuple(item.draws for item in measurements),
             words=None if any(item.secret for item in measurements) else engine.entropy.total,
             keys=tuple(_public_keys(item) for item in measurements),
