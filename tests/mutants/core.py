@@ -4,7 +4,7 @@ from __future__ import annotations
 
 CORE = (
     # Arithmetic and clamping in the statement that is sent.
-    "integers-overflow",
+    "whole-numbers-overflow",
     "points-are-cast-plainly",
     "column-not-clamped",
     "null-counts-as-the-upper-bound",

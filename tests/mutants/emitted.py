@@ -76,7 +76,7 @@ FAULTS = (
         f"WHEN {read} < {low} THEN {low} WHEN {read} <= {INFINITY} THEN {high} END"
         """,
         "a real number is read as it is, whatever its bounds",
-        "tests/attacks/test_a04_specials.py::test_no_special_value_is_ever_released",
+        f"{_MOVES}[SELECT SUM(x) FROM t [unit=row]]",
     ),
     Fault(
         "null-counts-as-the-upper-bound",
