@@ -7,7 +7,7 @@ from .fault import Fault
 FAULTS = (
     Fault(
         "gdp-cost-rounded-down",
-        "accounting/accountants/gdp.py",
+        "dpsql.accounting.accountants.gdp:_of_pure",
         "return units_up(squared_up(mu_of_pure(epsilon)))",
         "return units_down(squared_up(mu_of_pure(epsilon)))",
         "many small releases are free under gdp",
@@ -15,15 +15,15 @@ FAULTS = (
     ),
     Fault(
         "gdp-limit-in-the-analysts-favour",
-        "accounting/normal.py",
-        "exactly(delta) * (1 - MARGIN)).low",
-        "exactly(delta) * (1 - MARGIN)).high",
+        "dpsql.accounting.normal:mu_within",
+        "mu_at(exactly(epsilon) * (1 - MARGIN), exactly(delta) * (1 - MARGIN)).low",
+        "mu_at(exactly(epsilon) * (1 - MARGIN), exactly(delta) * (1 - MARGIN)).high",
         "a μ is admitted that does not keep the budget",
         "tests/accounting/test_normal.py::test_conversions_are_enclosed_and_tight",
     ),
     Fault(
         "delta-of-basic-not-added",
-        "accounting/accountants/basic.py",
+        "dpsql.accounting.accountants.basic:BasicAccountant.cost",
         "return Spend(units_up(epsilon), units_up(delta))",
         "return Spend(units_up(epsilon), 0)",
         "releases with a δ spend none",
@@ -31,7 +31,7 @@ FAULTS = (
     ),
     Fault(
         "discrete-noise-charged-as-continuous",
-        "accounting/tradeoffs.py",
+        "dpsql.accounting.tradeoffs:mu_of_lattice_gaussian",
         "return min(_UP.multiply(2, quantile_up(log_tail)), _UP.next_plus(simple))",
         "return _UP.divide(simple, Decimal(2))",
         "noise on integers is taken for noise on the line, which is more private",
@@ -39,7 +39,7 @@ FAULTS = (
     ),
     Fault(
         "choice-at-a-quarter-of-its-range",
-        "accounting/tradeoffs.py",
+        "dpsql.accounting.tradeoffs:mu_of_bounded_range",
         "return mu_of_pure(epsilon / 2)",
         "return mu_of_pure(epsilon / 4)",
         "choices of bounded range are charged half their μ",
@@ -47,7 +47,7 @@ FAULTS = (
     ),
     Fault(
         "pure-release-with-the-wrong-odds",
-        "accounting/tradeoffs.py",
+        "dpsql.accounting.tradeoffs:mu_of_pure",
         "log_tail = -(asked + (1 + (-asked).exp()).ln())",
         "log_tail = -(asked / 2 + (1 + (-asked).exp()).ln())",
         "a pure release is charged the μ of a smaller one",
@@ -55,7 +55,7 @@ FAULTS = (
     ),
     Fault(
         "selection-free-under-gdp",
-        "accounting/accountants/gdp.py",
+        "dpsql.accounting.accountants.gdp:GdpAccountant.cost",
         "return Spend(0, units_up(delta))",
         "return Spend(0, 0)",
         "group keys are chosen for nothing",
@@ -63,7 +63,7 @@ FAULTS = (
     ),
     Fault(
         "profile-refined-the-wrong-way",
-        "accounting/profiles.py",
+        "dpsql.accounting.profiles:approximated",
         "lost = (1 - (at - epsilon).exp()) / (1 + (-epsilon).exp())",
         "lost = (1 - (epsilon - at).exp()) / (1 + (-epsilon).exp())",
         "a condition is said to imply a stronger one",
@@ -71,23 +71,23 @@ FAULTS = (
     ),
     Fault(
         "grid-taken-for-the-line",
-        "accounting/measurement.py",
-        "if gaussian_delta(high, stop).low >= before.high:",
-        "if gaussian_delta(high, start).low >= before.high:",
+        "dpsql.accounting.measurement:measure",
+        "gaussian_delta(high, stop)",
+        "gaussian_delta(high, start)",
         "between two points of the grid nothing is checked",
         "tests/accounting/test_profiles.py::test_the_best_mu_may_lie_inside",
     ),
     Fault(
         "delta-floor-called-gaussian",
-        "accounting/profiles.py",
-        "        return None\n",
-        "        return Decimal(0)\n",
+        "dpsql.accounting.profiles:ApproximateProfile.tail",
+        "return None",
+        "return Decimal(0)",
         "a selection of keys is said to be Gaussian",
         "tests/accounting/test_profiles.py::test_measured_profiles_lie_below_the_gaussian",
     ),
     Fault(
         "losses-of-a-batch-rounded-down",
-        "accounting/batch.py",
+        "dpsql.accounting.batch:Batch._delta",
         "first = int(epsilon / exactly(self.step)) + 1",
         "first = int(epsilon / exactly(self.step)) + 3",
         "a batch is said to be more private than it is",
@@ -95,7 +95,7 @@ FAULTS = (
     ),
     Fault(
         "parallel-parts-averaged",
-        "accounting/composition.py",
+        "dpsql.accounting.composition:parallel",
         "return Kept(max(e for e, _ in kept), max(d for _, d in kept))",
         "return Kept(min(e for e, _ in kept), max(d for _, d in kept))",
         "the part with the least loss speaks for all",
@@ -103,7 +103,7 @@ FAULTS = (
     ),
     Fault(
         "slack-for-nothing",
-        "accounting/composition.py",
+        "dpsql.accounting.composition:advanced",
         "return Kept(epsilon, simple.delta + slack)",
         "return Kept(epsilon, simple.delta)",
         "advanced composition is had without more δ",
@@ -111,7 +111,7 @@ FAULTS = (
     ),
     Fault(
         "group-delta-not-grown",
-        "accounting/composition.py",
+        "dpsql.accounting.composition:group",
         "grown = Fraction(decimal_up(grown * factor + delta))",
         "grown = Fraction(decimal_up(grown + delta))",
         "a group's δ is the sum of its members'",
@@ -119,7 +119,7 @@ FAULTS = (
     ),
     Fault(
         "own-delta-converts-besides",
-        "accounting/renyi.py",
+        "dpsql.accounting.renyi:fixed_epsilon",
         "left = delta - sum((_own(event) * count for event, count in counts.items()), Fraction(0))",
         "left = delta",
         "the δ of releases themselves is taken for the conversion too",
@@ -127,7 +127,7 @@ FAULTS = (
     ),
     Fault(
         "renyi-order-off-by-one",
-        "accounting/renyi.py",
+        "dpsql.accounting.renyi:_of_response",
         "exp_minus_up((2 * x + 1) * epsilon)",
         "exp_minus_up((2 * x + 3) * epsilon)",
         "the curve of randomised response is read at another order",
@@ -135,9 +135,9 @@ FAULTS = (
     ),
     Fault(
         "delta-compared-twice",
-        "accounting/comparison.py",
-        "delta, spend.delta_fraction)",
-        "delta, Fraction(0))",
+        "dpsql.accounting.comparison:_charge",
+        "accountant.epsilon_spent(Spend(spend.loss, 0), delta, spend.delta_fraction)",
+        "accountant.epsilon_spent(Spend(spend.loss, 0), delta, Fraction(0))",
         "the delta that selects keys converts besides",
         "tests/accounting/test_comparison.py::test_charges_are_those_of_the_accountants",
     ),

@@ -7,15 +7,15 @@ from .fault import Fault
 FAULTS = (
     Fault(
         "unit-of-the-query-trusted",
-        "sql/own_unit.py",
-        "if not column.facts.is_unit:",
-        "if column is None:",
+        "dpsql.sql.own_unit:check_unit",
+        "not column.facts.is_unit",
+        "column is None",
         "a query names a unit of its own, and believes to be answered for it",
         "tests/sql/test_fixtures.py::test_refusal[options: A column that is not the unit's]",
     ),
     Fault(
         "clause-goes-unheard",
-        "prepared.py",
+        "dpsql.prepared:_agreed",
         "return called if written is None else written",
         "return called",
         "a query that asks for less is charged what the connection was told",
@@ -23,23 +23,23 @@ FAULTS = (
     ),
     Fault(
         "cap-ignored-by-targets",
-        "accuracy.py",
-        "if self.cap is not None:",
-        "if self.cap is None:",
+        "dpsql.accuracy:Search.most",
+        "self.cap is not None",
+        "self.cap is None",
         "who asks for an accuracy gets what no query may lose",
         "tests/faces/test_target.py::test_the_cap_is_obeyed_and_says_what_it_buys[zcdp]",
     ),
     Fault(
         "target-of-the-first-value",
-        "accuracy.py",
-        "return max(Fraction(error) / allowed",
-        "return min(Fraction(error) / allowed",
+        "dpsql.accuracy:Search._excess",
+        "max(Fraction(error) / allowed(value.place) for value, error in self._errors(values, epsilon))",
+        "min(Fraction(error) / allowed(value.place) for value, error in self._errors(values, epsilon))",
         "only the most accurate value of an answer keeps to the error that was asked for",
         "tests/faces/test_target.py::test_the_least_loss_is_found[zcdp-0.8-a count and a sum]",
     ),
     Fault(
         "factors-cost-nothing",
-        "accuracy.py",
+        "dpsql.accuracy:_Value.error",
         "return half * self.factor",
         "return half",
         "what multiplies a value multiplies its noise beyond the error that was asked for",
@@ -47,31 +47,31 @@ FAULTS = (
     ),
     Fault(
         "losses-below-the-found-one-untried",
-        "accuracy.py",
-        "while high - low > 1:",
-        "while high - low > 2:",
+        "dpsql.accuracy:_first",
+        "high - low > 1",
+        "high - low > 2",
         "more is charged than the accuracy that was asked for takes",
         "tests/faces/test_target.py::test_the_search_ends_where_it_turns",
     ),
     Fault(
         "released-values-beside-unseen",
-        "accuracy.py",
-        "isinstance(part, Scalar) and releases(part.post) for",
-        "isinstance(part, Scalar) and False for",
+        "dpsql.accuracy:_noisy",
+        "releases(part.post)",
+        "False",
         "a value from a subquery has an error that nobody asked about",
         "tests/faces/test_target.py::test_what_cannot_be_foreseen_is_refused[zcdp-a value beside]",
     ),
     Fault(
         "loss-and-accuracy-at-once",
-        "prepared.py",
-        "        if epsilon is not None:\n            raise",
-        "        if epsilon is None and error < 0:\n            raise",
+        "dpsql.prepared:_loss",
+        "epsilon is not None",
+        "epsilon is None and error < 0",
         "of two prices one is guessed",
         "tests/faces/test_target.py::test_a_loss_beside_an_accuracy_is_refused[zcdp-epsilon = 1, target_error = 50-call2]",
     ),
     Fault(
         "search-past-the-most",
-        "relative.py",
+        "dpsql.relative:_Steps._room",
         "whole = self._accountant(quote).cost(Pure(most)).loss - self.spent[quote.key, quote.box]",
         "whole = quote.left.loss",
         "the steps of one query together cost more than its cap",
@@ -79,7 +79,7 @@ FAULTS = (
     ),
     Fault(
         "half-widths-as-if-nothing-was-seen",
-        "relative.py",
+        "dpsql.relative",
         "_MISSED = Fraction(2, 3)",
         "_MISSED = Fraction(1)",
         "a search that ends on lucky noise is wrong more often than it promises",
@@ -87,15 +87,18 @@ FAULTS = (
     ),
     Fault(
         "one-value-near-enough",
-        "relative.py",
+        "dpsql.relative:_Steps._missed",
         "return [cell for cell in self._cells(result) if not cell.met(self.share)]",
-        "cells = self._cells(result)\n        return [] if any(cell.met(self.share) for cell in cells) else list(cells)",
+        """
+        cells = self._cells(result)
+        return [] if any(cell.met(self.share) for cell in cells) else list(cells)
+        """,
         "only one value of an answer keeps to its error",
         "tests/faces/test_relative.py::test_it_is_met[pure-20%-0.2-two releases]",
     ),
     Fault(
         "what-is-out-of-reach-bought",
-        "relative.py",
+        "dpsql.relative:Cell.hopeless",
         "return not self.nothing and Fraction(least) > share * (abs(self.value) + self.half)",
         "return Fraction(least) < 0",
         "an error that nothing buys is paid for with all there is",
@@ -103,47 +106,81 @@ FAULTS = (
     ),
     Fault(
         "relative-steps-of-chosen-groups",
-        "accuracy.py",
-        "if analysis.domains is None or analysis.selects:",
-        "if False:",
+        "dpsql.accuracy:Search._require_relative",
+        "analysis.domains is None or analysis.selects",
+        "False",
         "a first step that shows no groups counts as accurate",
         "tests/faces/test_relative.py::test_what_one_loss_tells_little_of_at_another_is_refused[pure-chosen groups]",
     ),
     Fault(
         "relative-steps-of-hidden-values",
-        "plan/traces.py",
-        "        case Filter():\n            return False\n        case _:\n            return all",
-        "        case _:\n            return all",
+        "dpsql.plan.traces:_unfiltered",
+        """
+        match relation:
+            case Answer():
+                return unfiltered(relation.post)
+            case Filter():
+                return False
+            case _:
+                return all(map(_unfiltered, inputs(relation)))
+        """,
+        """
+        match relation:
+            case Answer():
+                return unfiltered(relation.post)
+            case _:
+                return all(map(_unfiltered, inputs(relation)))
+        """,
         "noise hides values from a search, which then counts as met",
         "tests/faces/test_relative.py::test_what_one_loss_tells_little_of_at_another_is_refused[pure-a condition above]",
     ),
     Fault(
         "earlier-steps-unbilled",
-        "relative.py",
-        "entries=entries,",
-        "entries=result.receipt.entries,",
+        "dpsql.relative:_Steps._ended",
+        """
+        replace(
+            result.receipt,
+            entries=entries,
+            loss=None if loss is None else json.loads(to_json(loss)),
+            target=(result.receipt.target or {}) | told,
+            replayed=tuple(id_ for id_ in result.receipt.replayed if id_ not in own and id_ not in refined),
+            refined=tuple(refined),
+            notices=(notice,) if notice else (),
+        )
+        """,
+        """
+        replace(
+            result.receipt,
+            entries=result.receipt.entries,
+            loss=None if loss is None else json.loads(to_json(loss)),
+            target=(result.receipt.target or {}) | told,
+            replayed=tuple(id_ for id_ in result.receipt.replayed if id_ not in own and id_ not in refined),
+            refined=tuple(refined),
+            notices=(notice,) if notice else (),
+        )
+        """,
         "a receipt tells of the last charge alone",
         "tests/faces/test_relative.py::test_it_is_met[pure-20%-0.2-a count]",
     ),
     Fault(
         "relative-plans-priced",
-        "forecast.py",
-        "if prepared.terms.target is not None and prepared.terms.target.share is not None:",
-        "if False:",
+        "dpsql.forecast:Forecast.of",
+        "prepared.terms.target is not None and prepared.terms.target.share is not None",
+        "False",
         "a plan is told the price of a first step",
         "tests/faces/test_relative.py::test_explain_promises_no_price[pure]",
     ),
     Fault(
         "rarest-for-most-frequent",
-        "sql/modes.py",
-        "descending=True",
-        "descending=False",
+        "dpsql.sql.modes:mode",
+        "Order(Released(rows.name, rows.type), descending=True, nulls_first=False)",
+        "Order(Released(rows.name, rows.type), descending=False, nulls_first=False)",
         "MODE is the value that the fewest rows have",
         "tests/sql/test_fixtures.py::test_answers_as_duckdb_does[grouping: The most frequent value]",
     ),
     Fault(
         "mode-of-nothing-there",
-        "sql/modes.py",
+        "dpsql.sql.modes:mode",
         "filtered(over.input, [there])",
         "over.input",
         "MODE is NULL where most rows have no value",
@@ -151,15 +188,15 @@ FAULTS = (
     ),
     Fault(
         "mode-of-any-values",
-        "sql/modes.py",
-        "if value.type is Type.NULL or post.release.top is None:",
-        "if value.type is Type.NULL:",
+        "dpsql.sql.modes:mode",
+        "value.type is Type.NULL or post.release.top is None",
+        "value.type is Type.NULL",
         "values that are not public are ordered by counts that nobody asked for",
         "tests/sql/test_fixtures.py::test_refusal[refused_meaning: The most frequent of values that are not public]",
     ),
     Fault(
         "bins-of-nothing-there",
-        "sql/histograms.py",
+        "dpsql.sql.histograms:histogram",
         "filtered(over.input, [there])",
         "over.input",
         "rows without a value are counted in the last bin",
@@ -167,23 +204,23 @@ FAULTS = (
     ),
     Fault(
         "bins-without-what-is-above",
-        "sql/histograms.py",
-        "if not exact or most is None or most > places[-1]:",
-        "if not exact or most is None:",
+        "dpsql.sql.histograms:_ends",
+        "not exact or most is None or most > places[-1]",
+        "not exact or most is None",
         "rows above the last end are counted below it",
         "tests/laws/test_histograms.py::test_bins_are_counted_as_brute_force_does",
     ),
     Fault(
         "bins-that-are-hidden",
-        "sql/histograms.py",
-        "None if analysis is None or analysis.selects else",
-        "None if analysis is None else",
+        "dpsql.sql.histograms:histogram",
+        "analysis is None or analysis.selects",
+        "analysis is None",
         "bins that few people are in are missing from the map, or it fails without any",
         "tests/laws/test_histograms.py::test_bins_are_not_hidden",
     ),
     Fault(
         "bins-up-to-their-ends-alone",
-        "sql/histograms.py",
+        "dpsql.sql.histograms:_bin",
         'scalars.call(node, "le", value, end)',
         'scalars.call(node, "lt", value, end)',
         "a value at the end of a bin is counted in the next",
@@ -191,7 +228,7 @@ FAULTS = (
     ),
     Fault(
         "bins-of-another-group",
-        "sql/histograms.py",
+        "dpsql.sql.histograms:_numbered",
         "Literal(len(values), Type.INTEGER)",
         "Literal(len(values) - 1, Type.INTEGER)",
         "groups by several keys take each other's bins",
@@ -199,15 +236,21 @@ FAULTS = (
     ),
     Fault(
         "bins-of-what-has-no-value",
-        "sql/histograms.py",
-        "CASE WHEN {1} IS NULL THEN MAP({2}, LIST_TRANSFORM({2}, lambda bin: 0)) ",
-        "CASE WHEN {1} IS NULL THEN MAP({2}, LIST_SLICE(MAP_VALUES({0}), 1, LEN({2}))) ",
+        "dpsql.sql.histograms",
+        """
+        "CASE WHEN {1} IS NULL THEN MAP({2}, LIST_TRANSFORM({2}, lambda bin: 0)) "
+        "ELSE MAP({2}, LIST_SLICE(MAP_VALUES({0}), {1} * LEN({2}) + 1, ({1} + 1) * LEN({2}))) END"
+        """,
+        """
+        "CASE WHEN {1} IS NULL THEN MAP({2}, LIST_SLICE(MAP_VALUES({0}), 1, LEN({2}))) "
+        "ELSE MAP({2}, LIST_SLICE(MAP_VALUES({0}), {1} * LEN({2}) + 1, ({1} + 1) * LEN({2}))) END"
+        """,
         "a group of rows without a value has the bins of another",
         "tests/laws/test_histograms.py::test_each_group_has_its_own_bins",
     ),
     Fault(
         "shares-of-what-is-free",
-        "pricing.py",
+        "dpsql.pricing:prices",
         "0 if analysis.free else max(1, len(release.aggregations))",
         "max(1, len(release.aggregations))",
         "public keys take a share of the loss, and spend nothing of it",
@@ -215,23 +258,27 @@ FAULTS = (
     ),
     Fault(
         "rows-of-nobody-counted",
-        "sql/public_left_joins.py",
-        "if name is not None and not _missing(expr, name):",
-        "if False:",
+        "dpsql.sql.public_left_joins:aggregated",
+        "name is not None and not _missing(expr, name)",
+        "False",
         "aggregates of public rows without private ones are those of an INNER JOIN, unsaid",
         "tests/laws/test_public_left_joins.py::test_what_takes_something_of_nobody_s_rows_is_refused",
     ),
     Fault(
         "rows-of-nobody-otherwise",
-        "sql/public_left_joins.py",
-        "return _missing(otherwise, name) and all(",
-        "return all(",
+        "dpsql.sql.public_left_joins:_missing",
+        """
+        _missing(otherwise, name) and all(
+            _untrue(condition, name) or _missing(value, name) for condition, value in branches
+        )
+        """,
+        "all(_untrue(condition, name) or _missing(value, name) for condition, value in branches)",
         "what ELSE says of public rows without private ones is not counted",
         "tests/laws/test_public_left_joins.py::test_what_takes_something_of_nobody_s_rows_is_refused",
     ),
     Fault(
         "rows-of-nobody-by-alternatives",
-        "sql/public_left_joins.py",
+        "dpsql.sql.public_left_joins:_untrue",
         "return all(_untrue(part, name) for part in expr.arguments)",
         "return any(_untrue(part, name) for part in expr.arguments)",
         "public rows without private ones that an alternative chooses are not counted",
@@ -239,7 +286,7 @@ FAULTS = (
     ),
     Fault(
         "groups-of-nobody-missing",
-        "sql/public_left_joins.py",
+        "dpsql.sql.public_left_joins:shown",
         "analyse(release, scope.context.facts, replace=False).selects",
         "False",
         "groups that nobody has are left out, and nothing says so",
@@ -247,31 +294,41 @@ FAULTS = (
     ),
     Fault(
         "best-of-no-key",
-        "sql/tops.py",
-        "input=filtered(release.input, [there]),",
-        "",
+        "dpsql.sql.tops:best",
+        """
+        replace(
+            release,
+            input=filtered(release.input, [there]),
+            aggregations=tuple(known for known in release.aggregations if known.name == score.name),
+        )
+        """,
+        """
+        replace(
+            release, aggregations=tuple(known for known in release.aggregations if known.name == score.name)
+        )
+        """,
         "ARG_MIN is NULL where few rows have no key, or is not chosen at all",
         "tests/laws/test_arg_max.py::test_the_best_of_released_groups[ARG_MIN-alone]",
     ),
     Fault(
         "best-of-groups-left-out",
-        "sql/tops.py",
-        "if len(found) != 1 or not unfiltered(asked):",
-        "if len(found) != 1:",
+        "dpsql.sql.tops:_read",
+        "len(found) != 1 or not unfiltered(asked)",
+        "len(found) != 1",
         "a group that a condition leaves out is chosen",
         "tests/sql/test_fixtures.py::test_answers_as_duckdb_does[subqueries: The best of some released groups]",
     ),
     Fault(
         "best-beside-its-numbers",
-        "sql/tops.py",
-        "return other or any(",
-        "return any(",
+        "dpsql.sql.tops:_further",
+        "other or any((post.having, post.qualify, post.order, post.limit is not None, post.offset))",
+        "any((post.having, post.qualify, post.order, post.limit is not None, post.offset))",
         "a group is chosen at a price of its own beside the numbers that say which it is",
         "tests/sql/test_fixtures.py::test_meaning[subqueries: The best of released groups, beside a subquery over them]",
     ),
     Fault(
         "first-of-equals",
-        "aggregates/within.py",
+        "dpsql.aggregates.within",
         'f"{name.upper()}({{0}}, ROW({{1}}, {{0}})) FILTER (WHERE {{1}} IS NOT NULL)"',
         'f"{name.upper()}({{0}}, {{1}})"',
         "of a unit's rows that are equally good the one that comes first is shown, in whatever order they are",
@@ -279,23 +336,23 @@ FAULTS = (
     ),
     Fault(
         "ends-swapped",
-        "uncertainty.py",
-        'ends[which == "high"] for',
-        'ends[which != "high"] for',
+        "dpsql.uncertainty:ends_of",
+        'which == "high"',
+        'which != "high"',
         "the lower end of an interval is above the upper one",
         "tests/sql/test_interval_ends.py::test_above_a_subquery_they_are_the_same",
     ),
     Fault(
         "remainders-kept",
-        "sql/reading.py",
-        'if node.args.get("typed") and not any(',
-        'if node.args.get("untyped") and not any(',
+        "dpsql.sql.reading:_div",
+        'node.args.get("typed")',
+        'node.args.get("untyped")',
         "PostgreSQL's 7 / 2 is 3.5",
         "tests/sql/test_dialects.py::test_refusal[postgres: Whole numbers drop the remainder there]",
     ),
     Fault(
         "arguments-of-other-dialects-pass",
-        "sql/reading.py",
+        "dpsql.sql.reading:Reader._check",
         "self.source.take(node, *known)",
         "_ = known",
         "what a word after a function or clause says is left out without a word",
@@ -303,23 +360,23 @@ FAULTS = (
     ),
     Fault(
         "days-between-in-their-order",
-        "sql/reading.py",
-        "node.expression, node.this)\n\n\ndef _moved",
-        "node.this, node.expression)\n\n\ndef _moved",
+        "dpsql.sql.reading:_difference",
+        'called("date_diff", exp.Literal.string(unit), node.expression, node.this)',
+        'called("date_diff", exp.Literal.string(unit), node.this, node.expression)',
         "the days between two dates have the wrong sign",
         "tests/sql/test_dialects.py::test_it_answers_what_the_manual_says[spark: Days between]",
     ),
     Fault(
         "joins-without-limit",
-        "sql/parse.py",
-        "if waiting > MAX_JOINS:",
-        "if waiting > 100 * MAX_JOINS:",
+        "dpsql.sql.parse:_check_joins",
+        "waiting > MAX_JOINS",
+        "waiting > 100 * MAX_JOINS",
         "a short text keeps the parser busy for years",
         "tests/sql/test_fixtures.py::test_refusal[refused_length: Joins whose conditions are not said]",
     ),
     Fault(
         "simulated-ends-less-certain",
-        "uncertainty.py",
+        "dpsql.uncertainty:ends_of",
         "simulated_intervals(plan, table, of, rows, CONFIDENCE)",
         "simulated_intervals(plan, table, of, rows, 0.5)",
         "ends of ratios in SQL hold half of the time",

@@ -139,7 +139,7 @@ class Workshop:
 
     @contextmanager
     def _planted(self, fault: Fault) -> Iterator[None]:
-        path = self.root / "dpsql" / fault.file
+        path = self.root / fault.file
         sound = path.read_text(encoding="utf-8") if path.is_file() else ""
         self._write(path, fault.planted(sound))
         try:
