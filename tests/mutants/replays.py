@@ -18,8 +18,8 @@ FAULTS = (
     Fault(
         "statistics-of-any-lattice",
         "dpsql.recall.layouts:_name",
-        'f"{moment.tag} {digest(equal_text((analysis.release.input, measure.expr, lattice)))}"',
-        'f"{moment.tag} {digest(equal_text((analysis.release.input, lattice)))}"',
+        'f"{word} {digest(equal_text((analysis.release.input, measure.expr, lattice)))}"',
+        'f"{word} {digest(equal_text((analysis.release.input, lattice)))}"',
         "a sum of one expression is answered by that of another",
         f"{_OTHER}[pure-another expression]",
     ),
