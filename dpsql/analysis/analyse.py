@@ -9,18 +9,18 @@ from typing import ClassVar
 
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis import domains
-from dpsql.analysis.bounds import Known, conditions, interval
 from dpsql.analysis.domains import Domain
 from dpsql.analysis.images import Images
+from dpsql.analysis.intervals import Known, conditions, interval
 from dpsql.analysis.lattice import BITS, Lattice
-from dpsql.analysis.public import looked_up_interval, looked_up_values, tied
+from dpsql.analysis.public_tables import looked_up_interval, looked_up_values, tied
 from dpsql.analysis.stability import Bound, PublicFacts, bound
 from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Call, Expr
 from dpsql.plan.interval import Interval, position
 from dpsql.plan.nodes import Aggregation, Relation, Release
+from dpsql.plan.render import phrase
 from dpsql.plan.types import Type
-from dpsql.plan.words import phrase
 
 MAX_MAGNITUDE = 10**150
 """Beyond this a bound is as good as none, and squares of it would leave the range of DOUBLE."""

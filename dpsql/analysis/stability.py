@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import ClassVar, Protocol
 
-from dpsql.analysis.bounds import conditions
 from dpsql.analysis.domains import domain
-from dpsql.analysis.identity import where_there
-from dpsql.analysis.presence import never_null
+from dpsql.analysis.intervals import conditions
+from dpsql.analysis.nullability import never_null
+from dpsql.analysis.unit_identity import where_there
 from dpsql.errors import QueryRejected
+from dpsql.plan.dependencies import needs
 from dpsql.plan.expr import UNIT_IDENTITY, Column, Expr, columns
 from dpsql.plan.nodes import (
     Answer,
@@ -36,7 +37,6 @@ from dpsql.plan.nodes import (
     is_private,
     private_scans,
 )
-from dpsql.plan.steps import needs
 from dpsql.plan.tables import Contribution, Scan, UnitKind
 from dpsql.plan.types import Value
 from dpsql.policy import fold

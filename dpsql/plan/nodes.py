@@ -15,7 +15,7 @@ from typing import ClassVar
 from dpsql.plan.expr import Column, Expr, Order, Released, windowed
 from dpsql.plan.tables import Link, Scan, Unit
 from dpsql.plan.tags import TaggedEnum
-from dpsql.plan.top import Top
+from dpsql.plan.top_k import Top
 from dpsql.plan.types import Type, Value
 
 

@@ -41,7 +41,7 @@ class TaggedEnum(Enum):
 def later(default: Any, tag: str) -> Any:
     """A field that was added to a class after others had entered fingerprints: it enters where it is not its default.
 
-    >>> from dpsql.plan.show import canonical
+    >>> from dpsql.plan.fingerprint import canonical
     >>> @dataclasses.dataclass(frozen=True)
     ... class Row:
     ...     tag = "Line"

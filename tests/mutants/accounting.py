@@ -15,7 +15,7 @@ FAULTS = (
     ),
     Fault(
         "gdp-limit-in-the-analysts-favour",
-        "dpsql.accounting.normal:mu_within",
+        "dpsql.accounting.numerics.normal:mu_within",
         "mu_at(exactly(epsilon) * (1 - MARGIN), exactly(delta) * (1 - MARGIN)).low",
         "mu_at(exactly(epsilon) * (1 - MARGIN), exactly(delta) * (1 - MARGIN)).high",
         "a μ is admitted that does not keep the budget",
@@ -27,7 +27,7 @@ FAULTS = (
         "return Spend(units_up(epsilon), units_up(delta))",
         "return Spend(units_up(epsilon), 0)",
         "releases with a δ spend none",
-        "tests/accounting/test_adaptive.py::test_the_best_adversary_stays_within_the_budget",
+        "tests/ledger/test_adaptive.py::test_the_best_adversary_stays_within_the_budget",
     ),
     Fault(
         "discrete-noise-charged-as-continuous",
@@ -43,7 +43,7 @@ FAULTS = (
         "return mu_of_pure(epsilon / 2)",
         "return mu_of_pure(epsilon / 4)",
         "choices of bounded range are charged half their μ",
-        "tests/accounting/test_adaptive.py::test_the_best_adversary_stays_within_the_budget",
+        "tests/ledger/test_adaptive.py::test_the_best_adversary_stays_within_the_budget",
     ),
     Fault(
         "pure-release-with-the-wrong-odds",
@@ -51,7 +51,7 @@ FAULTS = (
         "log_tail = -(asked + (1 + (-asked).exp()).ln())",
         "log_tail = -(asked / 2 + (1 + (-asked).exp()).ln())",
         "a pure release is charged the μ of a smaller one",
-        "tests/accounting/test_adaptive.py::test_the_best_adversary_stays_within_the_budget",
+        "tests/ledger/test_adaptive.py::test_the_best_adversary_stays_within_the_budget",
     ),
     Fault(
         "selection-free-under-gdp",
@@ -59,7 +59,7 @@ FAULTS = (
         "return Spend(0, units_up(delta))",
         "return Spend(0, 0)",
         "group keys are chosen for nothing",
-        "tests/accounting/test_adaptive.py::test_the_best_adversary_stays_within_the_budget",
+        "tests/ledger/test_adaptive.py::test_the_best_adversary_stays_within_the_budget",
     ),
     Fault(
         "profile-refined-the-wrong-way",

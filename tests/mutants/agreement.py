@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_TEST = "tests/analysis/test_agreement.py"
+_TEST = "tests/planning/test_hierarchy.py"
 _LEFT = f"{_TEST}::test_what_is_no_sum_of_its_parts_is_left"
-_SEEN = "tests/faces/test_agreement.py"
+_SEEN = "tests/api/test_agreement.py"
 
 FAULTS = (
     Fault(
         "parts-weigh-as-totals",
-        "dpsql.analysis.agreement:Agreement.weights",
+        "dpsql.planning.hierarchy:Agreement.weights",
         "1 / (self.variance(member) * self.groups(member.keys - effect))",
         "1 / self.variance(member)",
         "a sum of many noisy parts counts as much as a total, and the estimate is worse than need be",
@@ -19,7 +19,7 @@ FAULTS = (
     ),
     Fault(
         "weights-that-leave-something",
-        "dpsql.analysis.agreement:Agreement.weights",
+        "dpsql.planning.hierarchy:Agreement.weights",
         "parts[precise.index(max(precise))] += WEIGHTS - sum(parts)",
         "",
         "weights that were rounded do not add up to one, and estimates are off",
@@ -27,7 +27,7 @@ FAULTS = (
     ),
     Fault(
         "noise-of-few-of-the-parts",
-        "dpsql.analysis.agreement:Agreement.law",
+        "dpsql.planning.hierarchy:Agreement.law",
         "prod(self.sizes[key] - 1 for key in shared - equal) * self.groups(other.keys - shared)",
         "prod(self.sizes[key] - 1 for key in shared - equal)",
         "the noise of one part is told for that of all, and intervals are too narrow",
@@ -35,7 +35,7 @@ FAULTS = (
     ),
     Fault(
         "units-add-up",
-        "dpsql.analysis.agreement:_adds",
+        "dpsql.planning.hierarchy:_adds",
         "Moment.UNITS in moments and bound.groups > 1",
         "Moment.UNITS in moments and bound.groups > 1 and bound.limited",
         "units that are in several groups are counted once in the total, which is pulled to the sum",
@@ -43,7 +43,7 @@ FAULTS = (
     ),
     Fault(
         "groups-left-out-add-up",
-        "dpsql.analysis.agreement:_adds",
+        "dpsql.planning.hierarchy:_adds",
         "bound.whole",
         "True",
         "a total is pulled to parts in which some rows do not count",
@@ -51,7 +51,7 @@ FAULTS = (
     ),
     Fault(
         "clamps-chosen-apart",
-        "dpsql.analysis.agreement:agreements",
+        "dpsql.planning.hierarchy:agreements",
         "measured.clamp is None and _adds(plan.analysis, measured.block)",
         "_adds(plan.analysis, measured.block)",
         "sums with different clamps are taken for totals and parts",
@@ -59,7 +59,7 @@ FAULTS = (
     ),
     Fault(
         "other-rows-agree",
-        "dpsql.analysis.agreement:_what",
+        "dpsql.planning.hierarchy:_what",
         "(analysis.release.input, analysis.measures, analysis.replace, cells)",
         "(analysis.measures, analysis.replace, cells)",
         "totals of some rows are pulled to those of others",
@@ -67,7 +67,7 @@ FAULTS = (
     ),
     Fault(
         "whole-numbers-in-a-ring",
-        "dpsql.analysis.agreement:agreements",
+        "dpsql.planning.hierarchy:agreements",
         "agreement is not None and agreement.rounds",
         "agreement is not None",
         "whole numbers are looked for where there may be none that agree",
@@ -75,7 +75,7 @@ FAULTS = (
     ),
     Fault(
         "read-before-it-agrees",
-        "dpsql.plan.steps:together",
+        "dpsql.plan.dependencies:together",
         "found[last + 1 :]",
         "found",
         "a query has read one value, and the answer shows another",
@@ -83,7 +83,7 @@ FAULTS = (
     ),
     Fault(
         "contradictions-averaged",
-        "dpsql.agreeing:agreeing",
+        "dpsql.postprocess.consistency:agreeing",
         "not _contradict(agreement, columns, adjusted)",
         "True",
         "a total without bias is pulled to parts that leave rows out",
@@ -91,7 +91,7 @@ FAULTS = (
     ),
     Fault(
         "whole-numbers-one-by-one",
-        "dpsql.agreeing:agreeing",
+        "dpsql.postprocess.consistency:agreeing",
         "after = _rounded(after, agreement)",
         "pass",
         "counts are rounded each for itself, and do not add up",
@@ -99,7 +99,7 @@ FAULTS = (
     ),
     Fault(
         "left-over-forgotten",
-        "dpsql.rounding:_split",
+        "dpsql.postprocess.controlled_rounding:_split",
         "rest + sum(part.of(cell) for part in left)",
         "rest",
         "what rounding leaves over piles up in totals by other keys",
@@ -107,7 +107,7 @@ FAULTS = (
     ),
     Fault(
         "kept-as-it-agrees",
-        "dpsql.engine:Engine.answer",
+        "dpsql.engine.pipeline:Engine.answer",
         """
         self._keep(prepared, tables, values, entries)
         shown = above.agreed(prepared, tables)

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_AGREE = "tests/analysis/test_verify.py::test_both_derivations_agree"
-_FILLED = "tests/laws/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived"
+_AGREE = "tests/planning/test_verify.py::test_both_derivations_agree"
+_FILLED = "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived"
 
 FAULTS = (
     Fault(
         "scores-move-one-way",
-        "dpsql.analysis.best:best",
+        "dpsql.planning.top_k:best",
         "steps = max(1, high - low) * (2 if analysis.replace else 1)",
         "steps = max(1, high - low)",
         "a unit in another's place moves two scores apart by the share of one",
-        "tests/analysis/test_verify.py::test_the_best_groups_are_charged",
+        "tests/planning/test_verify.py::test_the_best_groups_are_charged",
     ),
     Fault(
         "choices-of-several-for-one",
-        "dpsql.analysis.best:Best.event",
+        "dpsql.planning.top_k:Best.event",
         "return Composed((each,) * self.top.count) if self.top.count > 1 else each",
         "return each",
         "of several groups the first alone is paid for",
-        "tests/analysis/test_verify.py::test_the_best_groups_are_charged",
+        "tests/planning/test_verify.py::test_the_best_groups_are_charged",
     ),
     Fault(
         "choices-not-charged",
-        "dpsql.analysis.choose:choose",
+        "dpsql.planning.choose:choose",
         "events = (*noise, *choices)",
         "events = noise or (*choices,)",
         "beside noise, values in order are chosen for nothing",
-        "tests/analysis/test_verify.py::test_values_in_order_are_charged",
+        "tests/planning/test_verify.py::test_values_in_order_are_charged",
     ),
     Fault(
         "fanout-forgotten",
@@ -50,7 +50,7 @@ FAULTS = (
         """,
         "_computed(release.input) or any(scan.unit.kind is UnitKind.COLUMN for scan in tables)",
         "a row that a join repeats is as many units",
-        "tests/analysis/test_selection.py::test_a_join_makes_no_crowd_of_one_row",
+        "tests/planning/test_partition_selection.py::test_a_join_makes_no_crowd_of_one_row",
     ),
     Fault(
         "bounds-follow-the-data",
@@ -65,19 +65,19 @@ FAULTS = (
     ),
     Fault(
         "rows-without-a-partner-forgotten",
-        "dpsql.analysis.public:_public_part",
+        "dpsql.analysis.public_tables:_public_part",
         "not is_private(source) and not needs(source) and source.alias not in outer",
         "not is_private(source) and not needs(source)",
         "the key NULL of rows that a LEFT JOIN finds no partner of is taken not to be",
-        "tests/analysis/test_public.py::test_keys_over_public_columns_are_public",
+        "tests/analysis/test_public_tables.py::test_keys_over_public_columns_are_public",
     ),
     Fault(
         "tables-joined-as-they-are-written",
-        "dpsql.sql.joins:_Assembly.turn",
+        "dpsql.sql.lower.joins:_Assembly.turn",
         "self._repeats(item)",
         "0",
         "a public table is joined before all of its keys are there, and repeats rows",
-        "tests/analysis/test_public.py::test_tables_are_joined_where_they_repeat_rows_least",
+        "tests/analysis/test_public_tables.py::test_tables_are_joined_where_they_repeat_rows_least",
     ),
     Fault(
         "one-side-of-or-lists-for-both",
@@ -85,7 +85,7 @@ FAULTS = (
         "return {expr: _in_either(left[expr], right[expr]) for expr in left.keys() & right.keys()}",
         "return {**left, **right}",
         "a key that one side of an OR lists is taken to have no other values",
-        "tests/laws/test_bounds.py::test_keys_lie_in_their_domain",
+        "tests/properties/test_bounds.py::test_keys_lie_in_their_domain",
     ),
     Fault(
         "no-null-on-one-side-of-or",
@@ -93,7 +93,7 @@ FAULTS = (
         "None if ours is None or theirs is None else tuple(dict.fromkeys((*ours, *theirs)))",
         "theirs or ours if ours is None or theirs is None else tuple(dict.fromkeys((*ours, *theirs)))",
         "a key that is not NULL on one side of an OR is taken to be what the other lists",
-        "tests/laws/test_bounds.py::test_listed_keys_are_public",
+        "tests/properties/test_bounds.py::test_listed_keys_are_public",
     ),
     Fault(
         "query-raises-the-group-limit",
@@ -117,7 +117,7 @@ FAULTS = (
         "stated < proven",
         "stated < natural",
         "a unit with several rows where one is declared is in several groups, with noise for one",
-        "tests/laws/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived"
+        "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived"
         "[SELECT t.k, COUNT(DISTINCT u), COUNT(*) FROM t LEFT JOIN p ON t.k = p.k GROUP BY t.k [rows=1]]",
     ),
     Fault(
@@ -138,7 +138,7 @@ FAULTS = (
     ),
     Fault(
         "replacement-not-doubled",
-        "dpsql.analysis.sensitivity:sensitivity",
+        "dpsql.planning.sensitivity:sensitivity",
         "not replace",
         "not replace or grouped",
         "a unit that is replaced moves a histogram as one that is added",
@@ -146,7 +146,7 @@ FAULTS = (
     ),
     Fault(
         "opposite-shares-forgotten",
-        "dpsql.analysis.sensitivity:sensitivity",
+        "dpsql.planning.sensitivity:sensitivity",
         "2 if block.nonnegative else 4",
         "2",
         "a replaced unit's share of the other sign does not count fully",
@@ -154,7 +154,7 @@ FAULTS = (
     ),
     Fault(
         "units-move-one-group",
-        "dpsql.analysis.sensitivity:sensitivity",
+        "dpsql.planning.sensitivity:sensitivity",
         "l1, l2_squared, span = bound.groups * each, bound.groups * each**2, block.range",
         "l1, l2_squared, span = each, each**2, block.range",
         "a unit that counts in many groups moves one",
@@ -162,7 +162,7 @@ FAULTS = (
     ),
     Fault(
         "total-bounded-by-its-upper-end",
-        "dpsql.analysis.blocks:total_block",
+        "dpsql.planning.statistics:total_block",
         "max(-low, high)",
         "high",
         "a negative value moves a sum by no more than a positive one",
@@ -170,7 +170,7 @@ FAULTS = (
     ),
     Fault(
         "partition-moves-half",
-        "dpsql.analysis.blocks:partition_block",
+        "dpsql.planning.statistics:partition_block",
         'Block(f"partition of x{measure}", tuple(cells), tuple(weights), width, None, nonnegative=True)',
         """
         Block(
@@ -187,15 +187,15 @@ FAULTS = (
     ),
     Fault(
         "whole-loss-for-each-block",
-        "dpsql.analysis.choose:_noised",
+        "dpsql.planning.choose:_noised",
         "_pure(*pair, price.epsilon * share)",
         "_pure(*pair, price.epsilon)",
         "two blocks spend the loss twice",
-        "tests/analysis/test_verify.py::test_less_noise_is_refused",
+        "tests/planning/test_verify.py::test_less_noise_is_refused",
     ),
     Fault(
         "threshold-without-delta",
-        "dpsql.analysis.keys:KeySelection.at",
+        "dpsql.planning.partition_selection:KeySelection.at",
         "self.scale * self.min_frequency + surplus",
         "self.scale * self.min_frequency",
         "a lone unit's key is shown every other time",
@@ -203,7 +203,7 @@ FAULTS = (
     ),
     Fault(
         "threshold-without-least-frequency",
-        "dpsql.analysis.keys:KeySelection.at",
+        "dpsql.planning.partition_selection:KeySelection.at",
         "self.scale * self.min_frequency",
         "self.scale",
         "delta covers one unit, not the last of the fewest",
@@ -211,43 +211,43 @@ FAULTS = (
     ),
     Fault(
         "delta-for-each-group",
-        "dpsql.analysis.keys:KeySelection.at",
+        "dpsql.planning.partition_selection:KeySelection.at",
         "self.delta / groups",
         "self.delta",
         "each of a unit's keys is shown with probability delta",
-        "tests/analysis/test_selection.py::test_a_lone_unit_s_keys_together_take_no_more_than_the_delta",
+        "tests/planning/test_partition_selection.py::test_a_lone_unit_s_keys_together_take_no_more_than_the_delta",
     ),
     Fault(
         "delta-beyond-the-loss",
-        "dpsql.analysis.choose:_with_selection",
+        "dpsql.planning.choose:_with_selection",
         "delta = min(delta, _counts_loss(plan, epsilon / parts) / 4, Fraction(1, 4))",
         "delta = max(delta, Fraction(0))",
         "a query may show keys with any probability that the budget bears",
-        "tests/analysis/test_selection.py::test_delta_stays_below_the_loss_of_the_counts",
+        "tests/planning/test_partition_selection.py::test_delta_stays_below_the_loss_of_the_counts",
     ),
     Fault(
         "delta-beyond-the-loss-of-gaussian-noise",
-        "dpsql.analysis.choose:_counts_loss",
+        "dpsql.planning.choose:_counts_loss",
         "return min([epsilon, *gaussian])",
         "return min([epsilon, *(epsilon for _ in gaussian)])",
         "of Gaussian noise the delta is held against ε, not against ρ",
-        "tests/analysis/test_selection.py::test_gaussian_thresholds_take_no_more_delta_than_the_noise_loses",
+        "tests/planning/test_partition_selection.py::test_gaussian_thresholds_take_no_more_delta_than_the_noise_loses",
     ),
     Fault(
         "selection-free-of-charge",
-        "dpsql.analysis.choose:_with_selection",
+        "dpsql.planning.choose:_with_selection",
         "event = Composed((*noise, Selection(delta)))",
         "event = plan.event",
         "delta is spent and not charged",
-        "tests/analysis/test_verify.py::test_a_threshold_that_is_too_low_is_refused",
+        "tests/planning/test_verify.py::test_a_threshold_that_is_too_low_is_refused",
     ),
     Fault(
         "rows-select-keys",
-        "dpsql.analysis.choose:_selecting",
+        "dpsql.planning.choose:_selecting",
         "return UNITS if analysis.bound.per_unit else ROWS",
         "return ROWS",
         "the threshold is on rows, of which one unit has many",
-        "tests/analysis/test_verify.py::test_a_threshold_that_is_too_low_is_refused",
+        "tests/planning/test_verify.py::test_a_threshold_that_is_too_low_is_refused",
     ),
     Fault(
         "declared-keys-skip-the-least-frequency",
@@ -263,19 +263,19 @@ FAULTS = (
         "return (*distinct, None) if nullable(expr) or None in values else distinct",
         "return distinct",
         "rows without the key are left out where it is public",
-        "tests/laws/test_bounds.py::test_keys_lie_in_their_domain[k-]",
+        "tests/properties/test_bounds.py::test_keys_lie_in_their_domain[k-]",
     ),
     Fault(
         "verification-needs-both-kinds-of-noise",
-        "dpsql.analysis.verify:verify",
+        "dpsql.planning.verify:verify",
         'spent["pure"] > charged["pure"] or spent["gaussian"] > charged["gaussian"]',
         'spent["pure"] > charged["pure"] and spent["gaussian"] > charged["gaussian"]',
         "too little noise of one kind passes",
-        "tests/analysis/test_verify.py::test_less_noise_is_refused",
+        "tests/planning/test_verify.py::test_less_noise_is_refused",
     ),
     Fault(
         "joint-cells-rescaled-but-not-their-extents",
-        "dpsql.analysis.joint:_block",
+        "dpsql.planning.joint:_block",
         "extents = tuple(m * extent for m, extent in zip(times, made.extents, strict=True))",
         "extents = tuple(made.extents)",
         "the l∞ norm is that of cells before they are multiplied",
@@ -283,7 +283,7 @@ FAULTS = (
     ),
     Fault(
         "joint-cell-left-out-of-the-norm",
-        "dpsql.analysis.joint:_block",
+        "dpsql.planning.joint:_block",
         "by_row = extents[:-1] if unit_extent else extents",
         "by_row = extents[:-1] if len(extents) > 1 else extents",
         "the last cell is measured for nothing",
@@ -291,7 +291,7 @@ FAULTS = (
     ),
     Fault(
         "total-about-its-middle-half-as-wide",
-        "dpsql.analysis.joint:_Joint._about_the_middle",
+        "dpsql.planning.joint:_Joint._about_the_middle",
         'self.cell(f"x{index} about its middle", ((total, 2), (count, -ends)), lattice.width)',
         """
         self.cell(
@@ -303,7 +303,7 @@ FAULTS = (
     ),
     Fault(
         "middle-taken-of-rows-without-a-value",
-        "dpsql.analysis.joint:_Joint._about_the_middle",
+        "dpsql.planning.joint:_Joint._about_the_middle",
         "(count, -ends)",
         "(ROWS, -ends)",
         "a NULL lies farther from the middle than any value",
@@ -319,7 +319,7 @@ FAULTS = (
     ),
     Fault(
         "groups-of-a-unit-share-a-cube",
-        "dpsql.analysis.sensitivity:_joint",
+        "dpsql.planning.sensitivity:_joint",
         "bound.rows",
         "max(1, bound.rows // bound.groups)",
         "what a unit adds in several groups is not added up",
@@ -327,15 +327,15 @@ FAULTS = (
     ),
     Fault(
         "cube-not-charged-for",
-        "dpsql.analysis.verify:_loss",
+        "dpsql.planning.verify:_loss",
         'return "pure", linf / scale',
         'return "pure", 0 * linf / scale',
         "a cube of any width passes",
-        "tests/analysis/test_verify.py::test_a_cube_has_exactly_enough_noise",
+        "tests/planning/test_verify.py::test_a_cube_has_exactly_enough_noise",
     ),
     Fault(
         "verification-forgets-a-joint-cell",
-        "dpsql.analysis.verify:_joint_norms",
+        "dpsql.planning.verify:_joint_norms",
         """
         for cell in block.cells:
             of = {index for (_, index), _ in cell.combination if index is not None}
@@ -353,11 +353,11 @@ FAULTS = (
                 parts.setdefault(next(iter(of), None), []).append(cell)
         """,
         "a cell that is larger than its extent passes",
-        "tests/analysis/test_verify.py::test_a_cell_that_no_extent_tells_of_is_found",
+        "tests/planning/test_verify.py::test_a_cell_that_no_extent_tells_of_is_found",
     ),
     Fault(
         "cube-narrower-in-intervals",
-        "dpsql.analysis.intervals:_cube_quantile",
+        "dpsql.uncertainty.laws:_cube_quantile",
         "math.factorial(j) * 2**j",
         "math.factorial(j) * 4**j",
         "intervals of totals and means of a cube are too narrow",
@@ -365,31 +365,31 @@ FAULTS = (
     ),
     Fault(
         "verification-needs-both-norms",
-        "dpsql.analysis.verify:_loss",
+        "dpsql.planning.verify:_loss",
         "l1 > known.l1 or l2_squared > known.l2_squared or linf > known.linf",
         "l1 > known.l1 and l2_squared > known.l2_squared and linf > known.linf",
         "a sensitivity that is too small in one norm passes",
-        "tests/analysis/test_norms.py::test_either_norm_that_is_too_small_is_refused",
+        "tests/planning/test_norms.py::test_either_norm_that_is_too_small_is_refused",
     ),
     Fault(
         "verification-forgets-rows-without-a-value",
-        "dpsql.analysis.verify:_extreme_rows",
+        "dpsql.planning.verify:_extreme_rows",
         "yield {ROWS: 1, UNITS: 1, count: 0, total: 0, values: 0}",
         "yield {ROWS: 0, UNITS: 0, count: 0, total: 0, values: 0}",
         "what a row whose argument is NULL moves is not looked at",
-        "tests/analysis/test_norms.py::test_each_kind_of_row_is_tried",
+        "tests/planning/test_norms.py::test_each_kind_of_row_is_tried",
     ),
     Fault(
         "verification-passes-low-thresholds",
-        "dpsql.analysis.verify:_verify_selection",
+        "dpsql.planning.verify:_verify_selection",
         "Fraction(noise.sum_tail_up(len(chosen.cells), above)) * groups > delta",
         "Fraction(noise.sum_tail_up(len(chosen.cells), above)) * groups > 1",
         "a threshold that shows a lone unit's key too often passes",
-        "tests/analysis/test_verify.py::test_a_threshold_that_is_too_low_is_refused",
+        "tests/planning/test_verify.py::test_a_threshold_that_is_too_low_is_refused",
     ),
     Fault(
         "filled-rows-of-one-row",
-        "dpsql.analysis.blocks:filled_block",
+        "dpsql.planning.statistics:filled_block",
         'Block(f"{block.name}, and units", cells, estimates, most, None, nonnegative=True, filled=most)',
         """
         Block(
@@ -407,7 +407,7 @@ FAULTS = (
     ),
     Fault(
         "filled-to-less-than-the-rows-that-count",
-        "dpsql.analysis.blocks:filled_block",
+        "dpsql.planning.statistics:filled_block",
         "most, none = rows * block.contribution, Fraction(0)",
         "most, none = (rows - 1) * block.contribution, Fraction(0)",
         "a unit of as many rows as count moves the cells by more than is said",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_LAW = "tests/laws/test_join_chains.py"
+_LAW = "tests/properties/test_join_chains.py"
 _MEANT = f"{_LAW}::test_an_answer_is_duckdbs"
 _REFUSED = f"{_LAW}::test_what_would_mean_something_else_is_refused"
 _BOUNDED = f"{_LAW}::test_rows_are_bounded_by_what_a_unit_can_have"
@@ -12,7 +12,7 @@ _BOUNDED = f"{_LAW}::test_rows_are_bounded_by_what_a_unit_can_have"
 FAULTS = (
     Fault(
         "condition-behind-an-outer-join-dropped",
-        "dpsql.sql.joins:_Assembly.join",
+        "dpsql.sql.lower.joins:_Assembly.join",
         "self.loose += [condition for condition in item.conditions if condition not in self.loose]",
         "self.loose += []",
         "an INNER JOIN after an outer one is on nothing",
@@ -20,7 +20,7 @@ FAULTS = (
     ),
     Fault(
         "conditions-not-compared",
-        "dpsql.sql.joins:check_applied",
+        "dpsql.sql.lower.joins:check_applied",
         "outer or applied != required",
         "outer",
         "nothing says that each condition of FROM is in the relation",
@@ -28,7 +28,7 @@ FAULTS = (
     ),
     Fault(
         "full-join-then-right-join-never-null",
-        "dpsql.sql.from_clause:_attach",
+        "dpsql.sql.lower.from_clause:_attach",
         "scope.nullable |= {name for name, known in scope.tables.items() if known.relation is before_it}",
         "scope.nullable |= set()",
         "columns of the side that a RIGHT JOIN may leave empty are taken to be there",
@@ -52,7 +52,7 @@ FAULTS = (
     ),
     Fault(
         "value-of-no-rows-is-null",
-        "dpsql.sql.correlated:correlated",
+        "dpsql.sql.lower.correlated:correlated",
         "isinstance(empty, Literal) and empty.value is None",
         "not alone",
         "COALESCE(SUM(x), 0) of no rows is NULL",
@@ -60,7 +60,7 @@ FAULTS = (
     ),
     Fault(
         "counts-of-no-rows-are-null",
-        "dpsql.sql.correlated:_of_no_rows",
+        "dpsql.sql.lower.correlated:_of_no_rows",
         'return Literal(0 if function.startswith("count") else None, kind)',
         "return Literal(None, kind)",
         "COUNT(*) + 1 of no rows is NULL",
@@ -68,7 +68,7 @@ FAULTS = (
     ),
     Fault(
         "null-compared-with-one-unit",
-        "dpsql.sql.matching:_check_unknown",
+        "dpsql.sql.lower.semi_joins:_check_unknown",
         "not never_null(side, right if inside else relation)",
         "never_null(side, right if inside else relation) and not inside",
         "NULL NOT IN (…) is true where others have rows",
@@ -76,7 +76,7 @@ FAULTS = (
     ),
     Fault(
         "optional-sides-are-never-null",
-        "dpsql.analysis.presence:_column",
+        "dpsql.analysis.nullability:_column",
         "return relation.kind is JoinKind.INNER and _column(column, relation.right)",
         "return _column(column, relation.right)",
         "the NULLs of an outer join are taken for one unit's group",
@@ -84,7 +84,7 @@ FAULTS = (
     ),
     Fault(
         "null-identifies",
-        "dpsql.analysis.identity:identity",
+        "dpsql.analysis.unit_identity:identity",
         "return named if named is not None and never_null(expr, relation) else None",
         "return named",
         "the rows of all units without an id are one group in SQL, and one of each unit here",
@@ -92,7 +92,7 @@ FAULTS = (
     ),
     Fault(
         "groups-of-one-unit-released",
-        "dpsql.sql.own_unit:check_groups",
+        "dpsql.sql.lower.own_unit:check_groups",
         "secret and tells_apart(key, relation) is not None",
         "not secret and tells_apart(key, relation) is not None",
         "groups of one unit each are released, of which none is shown",
@@ -100,7 +100,7 @@ FAULTS = (
     ),
     Fault(
         "shifted-ids-are-no-ids",
-        "dpsql.analysis.identity:tells_apart",
+        "dpsql.analysis.unit_identity:tells_apart",
         "return tells_apart(read[0], relation) if len(read) == 1 else None",
         "return None",
         "GROUP BY id + 0 is a release of hidden groups",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_MOVES = "tests/laws/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived"
+_MOVES = "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived"
 
 FAULTS = (
     Fault(
         "bins-are-counted-from-the-least-point",
-        "dpsql.sql.ranked:_bin",
+        "dpsql.sql.emit.quantile_windows:_bin",
         'return f"({at} >> {width})"',
         'return f"(({at} + 4611686018427387904) >> {width})"',
         "the distance of two points leaves 64 bits for one row",
@@ -17,32 +17,32 @@ FAULTS = (
     ),
     Fault(
         "points-are-cast-plainly",
-        "dpsql.sql.lattice_text:point",
+        "dpsql.sql.emit.lattice:point",
         'at = f"TRY_CAST({name} * {constant(float(1 / lattice.step))} AS BIGINT)"',
         'at = f"CAST({name} * {constant(float(1 / lattice.step))} AS BIGINT)"',
         "a value beyond 64 bits fails a query, wherever the engine casts it",
-        "tests/laws/test_infallible.py::test_points_are_infallible",
+        "tests/properties/test_infallible.py::test_points_are_infallible",
     ),
     Fault(
         "scores-not-clamped",
-        "dpsql.sql.scored:scored",
+        "dpsql.sql.emit.top_k_scores:scored",
         'share = f"LEAST(GREATEST({_share(analysis, moment)}, {best.low}), {best.high})"',
         "share = _share(analysis, moment)",
         "a unit with many rows decides which group is best",
-        "tests/laws/test_best.py::test_a_unit_moves_scores_apart_as_derived",
+        "tests/properties/test_best.py::test_a_unit_moves_scores_apart_as_derived",
     ),
     Fault(
         "values-need-a-row-that-counts",
-        "dpsql.sql.emit:_beside",
+        "dpsql.sql.emit.statement:_beside",
         'f"FULL JOIN ({query}) AS {name} ON {on}"',
         'f"LEFT JOIN ({query}) AS {name} ON {on}"',
         "a unit's row brings the values of others to a group",
-        "tests/laws/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived"
+        "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived"
         "[SELECT COUNT(DISTINCT s) FROM t GROUP BY k []]",
     ),
     Fault(
         "bins-left-out-too-near",
-        "dpsql.sql.ranked:_window",
+        "dpsql.sql.emit.quantile_windows:_window",
         """
         f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
         f"WHERE upto * {ranked.whole}::HUGEINT >= {offset} - {ranked.far}::HUGEINT "
@@ -54,19 +54,19 @@ FAULTS = (
         f"AND (upto - n) * {ranked.whole}::HUGEINT <= {offset}"
         """,
         "values just above a rank are taken to be as far as all others",
-        "tests/laws/test_ranked.py::test_windows_have_all_that_is_near",
+        "tests/properties/test_ranked.py::test_windows_have_all_that_is_near",
     ),
     Fault(
         "all-rows-in-order",
-        "dpsql.sql.ranked:_points",
+        "dpsql.sql.emit.quantile_windows:_points",
         'f"UNNEST(CASE WHEN LEN(s) <= m THEN s ELSE {spread} END)"',
         'f"UNNEST(s)"',
         "all rows of a unit count where values are put in order",
-        "tests/laws/test_ranked.py::test_a_unit_moves_penalties_apart_as_derived",
+        "tests/properties/test_ranked.py::test_a_unit_moves_penalties_apart_as_derived",
     ),
     Fault(
         "column-not-clamped",
-        "dpsql.sql.clean:_double",
+        "dpsql.sql.emit.sanitized_columns:_double",
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
         f"WHEN {read} < {low} THEN {low} WHEN {read} <= {INFINITY} THEN {high} END"
@@ -80,7 +80,7 @@ FAULTS = (
     ),
     Fault(
         "null-counts-as-the-upper-bound",
-        "dpsql.sql.clean:_double",
+        "dpsql.sql.emit.sanitized_columns:_double",
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
         f"WHEN {read} < {low} THEN {low} WHEN {read} <= {INFINITY} THEN {high} END"
@@ -94,27 +94,27 @@ FAULTS = (
     ),
     Fault(
         "nan-counts-as-a-value",
-        "dpsql.sql.clean:_double",
+        "dpsql.sql.emit.sanitized_columns:_double",
         'return f"NULLIF({read}, {NAN})"',
         "return read",
         "NaN is counted in a column without bounds",
-        "tests/laws/test_clamp.py::test_nan_counts_as_null[COUNT(z)-2]",
+        "tests/properties/test_clamp.py::test_nan_counts_as_null[COUNT(z)-2]",
     ),
     Fault(
         "computed-nan-counts-as-a-value",
-        "dpsql.sql.scalar_text:measured",
+        "dpsql.sql.emit.scalars:measured",
         "Type.DOUBLE",
         "None",
         "NaN that arithmetic made is counted",
-        "tests/laws/test_clamp.py::test_nan_counts_as_null[COUNT(z - z)-1]",
+        "tests/properties/test_clamp.py::test_nan_counts_as_null[COUNT(z - z)-1]",
     ),
     Fault(
         "null-of-any-type",
-        "dpsql.sql.scalar_text:write",
+        "dpsql.sql.emit.scalars:write",
         'return cast("NULL", expr.type) if expr.value is None else constant(expr.value)',
         "return constant(expr.value)",
         "a released text that is NULL makes the engine fail after the charge",
-        "tests/faces/test_several_releases.py::test_without_noise_the_answer_is_the_engine_s[zcdp-a text that is not there, among values of a person]",
+        "tests/api/test_several_releases.py::test_without_noise_the_answer_is_the_engine_s[zcdp-a text that is not there, among values of a person]",
     ),
     Fault(
         "cube-roots-estimated",
@@ -126,15 +126,15 @@ FAULTS = (
     ),
     Fault(
         "values-outside-the-domain-kept",
-        "dpsql.sql.clean:clean",
+        "dpsql.sql.emit.sanitized_columns:clean",
         "facts.domain is not None",
         "facts.domain == ()",
         "a value that the policy does not list is read",
-        "tests/laws/test_bounds.py::test_keys_lie_in_their_domain[k-]",
+        "tests/properties/test_bounds.py::test_keys_lie_in_their_domain[k-]",
     ),
     Fault(
         "wide-integers-lost",
-        "dpsql.sql.clean:_integer",
+        "dpsql.sql.emit.sanitized_columns:_integer",
         'f"CASE WHEN {raw} BETWEEN {low} AND {high} THEN {read} WHEN {raw} < {low} THEN {low} WHEN {raw} > {high} THEN {high} END"',
         'f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} WHEN {read} < {low} THEN {low} WHEN {read} > {high} THEN {high} END"',
         "a number beyond 64 bits is NULL, not the nearer bound",
@@ -142,15 +142,15 @@ FAULTS = (
     ),
     Fault(
         "expression-not-clamped",
-        "dpsql.sql.lattice_text:point",
+        "dpsql.sql.emit.lattice:point",
         "isinstance(expr, Column) and expr.facts.stored and expr.facts.interval == around",
         "around is not None",
         "a computed value is trusted to lie in its interval",
-        "tests/laws/test_clamp.py::test_the_clamp_holds_where_an_interval_is_wrong",
+        "tests/properties/test_clamp.py::test_the_clamp_holds_where_an_interval_is_wrong",
     ),
     Fault(
         "texts-not-escaped",
-        "dpsql.sql.scalar_text:constant",
+        "dpsql.sql.emit.scalars:constant",
         """
         return "'" + value.replace("'", "''") + "'"
         """,
@@ -158,11 +158,11 @@ FAULTS = (
         return "'" + value + "'"
         """,
         "a quote in a constant ends it",
-        "tests/faces/test_pep249.py::test_parameters_are_bound_as_literals",
+        "tests/api/test_pep249.py::test_parameters_are_bound_as_literals",
     ),
     Fault(
         "names-not-escaped",
-        "dpsql.sql.scalar_text:identifier",
+        "dpsql.sql.emit.scalars:identifier",
         """return '"' + name.replace('"', '""') + '"'""",
         """return '"' + name + '"'""",
         "a quote in a name ends it",
@@ -170,7 +170,7 @@ FAULTS = (
     ),
     Fault(
         "minus-zero-is-another-key",
-        "dpsql.sql.keys:grouped",
+        "dpsql.sql.emit.group_keys:grouped",
         'return f"NULLIF({text} + 0, {NAN})"',
         'return f"NULLIF({text}, {NAN})"',
         "one unit's -0.0 spells the key of everybody's 0.0",
@@ -178,15 +178,15 @@ FAULTS = (
     ),
     Fault(
         "columns-keep-their-collation",
-        "dpsql.sql.clean:_widened",
+        "dpsql.sql.emit.sanitized_columns:_widened",
         """return f'({read} COLLATE "binary")' if facts.type is Type.VARCHAR else read""",
         "return read",
         "texts that differ in case are one key",
-        "tests/sql/test_keys.py::test_groups_are_those_of_the_values[VARCHAR COLLATE NOCASE-row]",
+        "tests/sql/test_group_keys.py::test_groups_are_those_of_the_values[VARCHAR COLLATE NOCASE-row]",
     ),
     Fault(
         "keys-keep-their-collation",
-        "dpsql.sql.keys:grouped",
+        "dpsql.sql.emit.group_keys:grouped",
         """return f'({text} COLLATE "binary")' if expr.type is Type.VARCHAR else text""",
         "return text",
         "texts that a query makes itself are run together where the database's collation says so",
@@ -194,7 +194,7 @@ FAULTS = (
     ),
     Fault(
         "excluded-keys-kept",
-        "dpsql.sql.keys:present",
+        "dpsql.sql.emit.group_keys:present",
         'f"{text} > 0"',
         'f"{text} >= 0"',
         "a key that the policy excludes is shown beside another key",
@@ -202,15 +202,15 @@ FAULTS = (
     ),
     Fault(
         "rows-of-nobody-kept",
-        "dpsql.sql.rows:rows",
+        "dpsql.sql.emit.relations:rows",
         'where.insert(0, f"{name} IS NOT NULL")',
         'where.insert(0, "TRUE")',
         "rows whose unit is NULL count as one unit's",
-        "tests/laws/test_sensitivity.py::test_rows_without_a_unit_do_not_count",
+        "tests/properties/test_sensitivity.py::test_rows_without_a_unit_do_not_count",
     ),
     Fault(
         "fanout-counted-before-conversion",
-        "dpsql.sql.rows:emit_multiplicity",
+        "dpsql.sql.emit.relations:emit_multiplicity",
         "shared = common((ours.type, theirs.type)) or theirs.type",
         "shared = theirs.type",
         "public keys that are equal only when they are joined are counted one by one",
@@ -218,7 +218,7 @@ FAULTS = (
     ),
     Fault(
         "fanout-counted-before-cleaning",
-        "dpsql.sql.rows:emit_multiplicity",
+        "dpsql.sql.emit.relations:emit_multiplicity",
         "source, _ = source_of(join.right, [theirs for _, theirs in join.on])",
         'source = f"{identifier(join.right.table)} AS {identifier(join.right.alias)}"',
         "public keys that are clamped to one value are counted one by one",
@@ -226,7 +226,7 @@ FAULTS = (
     ),
     Fault(
         "rows-of-a-unit-not-limited",
-        "dpsql.sql.emit:_per_unit",
+        "dpsql.sql.emit.statement:_per_unit",
         'f"LEAST(n, {bound.rows}) AS m"',
         '"n AS m"',
         "all rows of a unit count, however many there are",
@@ -234,39 +234,39 @@ FAULTS = (
     ),
     Fault(
         "rows-limited-group-by-group",
-        "dpsql.sql.bounding:bounded",
+        "dpsql.sql.emit.bounding:bounded",
         'f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))"',
         'f"LEAST(n, {bound.rows})"',
         "a unit has its whole bound of rows in each group",
-        "tests/laws/test_sensitivity.py::test_as_many_rows_count_as_may",
+        "tests/properties/test_sensitivity.py::test_as_many_rows_count_as_may",
     ),
     Fault(
         "group-limit-dropped",
-        "dpsql.sql.bounding:bounded",
+        "dpsql.sql.emit.bounding:bounded",
         'f" WHERE place <= {bound.groups}"',
         '" WHERE place > 0"',
         "a unit counts in all of its groups",
-        "tests/laws/test_sensitivity.py::test_as_many_rows_count_as_may",
+        "tests/properties/test_sensitivity.py::test_as_many_rows_count_as_may",
     ),
     Fault(
         "excess-rows-overlooked",
-        "dpsql.sql.bounding:_excess",
+        "dpsql.sql.emit.bounding:_excess",
         'f"SUM(n) > {bound.rows}"',
         'f"SUM(n) > 2 * {bound.rows}"',
         "a unit with somewhat too many rows is not limited",
-        "tests/laws/test_sensitivity.py::test_as_many_rows_count_as_may",
+        "tests/properties/test_sensitivity.py::test_as_many_rows_count_as_may",
     ),
     Fault(
         "excess-groups-overlooked",
-        "dpsql.sql.bounding:_excess",
+        "dpsql.sql.emit.bounding:_excess",
         '[f"SUM(n) > {bound.rows}", *([f"COUNT(*) > {bound.groups}"] if bound.limited else [])]',
         '[f"SUM(n) > {bound.rows}"]',
         "a unit with too many groups but few rows is not limited",
-        "tests/laws/test_sensitivity.py::test_the_choice_of_groups_depends_on_the_unit_alone",
+        "tests/properties/test_sensitivity.py::test_the_choice_of_groups_depends_on_the_unit_alone",
     ),
     Fault(
         "sum-of-a-unit-not-clamped",
-        "dpsql.sql.emit:_unit_aggregates",
+        "dpsql.sql.emit.statement:_unit_aggregates",
         'f"LEAST(GREATEST(t{index}, {count}::HUGEINT * ({low})), {count}::HUGEINT * ({high}))"',
         'f"t{index}"',
         "rows that do not count are added up all the same",
@@ -274,7 +274,7 @@ FAULTS = (
     ),
     Fault(
         "count-of-a-unit-not-capped",
-        "dpsql.sql.emit:_unit_aggregates",
+        "dpsql.sql.emit.statement:_unit_aggregates",
         'f"LEAST(c{index}, m)"',
         'f"c{index}"',
         "COUNT(x) counts rows that do not count",
@@ -282,7 +282,7 @@ FAULTS = (
     ),
     Fault(
         "values-of-a-unit-not-bounded",
-        "dpsql.sql.emit:_values",
+        "dpsql.sql.emit.statement:_values",
         r"""
         f"WITH {', '.join(ctes)}\nSELECT {counted} FROM ({bounded(bound, ', '.join(pair))}) WHERE m > 0{by}"
         """,
@@ -290,28 +290,28 @@ FAULTS = (
         f"WITH {', '.join(ctes)}\nSELECT {counted} FROM ({bounded(bound, ', '.join(pair))}) WHERE m >= 0{by}"
         """,
         "a unit brings more values than its rows that count",
-        "tests/laws/test_sensitivity.py::test_as_many_values_count_as_may[-1-1]",
+        "tests/properties/test_sensitivity.py::test_as_many_values_count_as_may[-1-1]",
     ),
     Fault(
         "values-counted-once-a-unit",
-        "dpsql.sql.emit:_values",
+        "dpsql.sql.emit.statement:_values",
         'f"COUNT(DISTINCT {VALUE}) AS d"',
         'f"COUNT({VALUE}) AS d"',
         "a value that several units have is counted for each",
-        "tests/laws/test_sensitivity.py::test_as_many_values_count_as_may[-3-3]",
+        "tests/properties/test_sensitivity.py::test_as_many_values_count_as_may[-3-3]",
     ),
     Fault(
         "sum-of-what-is-null-unbounded",
-        "dpsql.sql.within:within",
+        "dpsql.sql.emit.per_unit_aggregates:within",
         "around if around.bounded else named.facts.interval",
         "around",
         "a value that turns out to be NULL ends a query after its charge",
-        "tests/faces/test_several_releases.py::test_without_noise_the_answer_is_the_engine_s"
+        "tests/api/test_several_releases.py::test_without_noise_the_answer_is_the_engine_s"
         "[zcdp-a value that is not there, in a sum of a person]",
     ),
     Fault(
         "units-without-rows-counted",
-        "dpsql.sql.emit:_per_unit",
+        "dpsql.sql.emit.statement:_per_unit",
         '"WHERE m > 0"',
         '"WHERE m >= 0"',
         "a unit counts in groups in which none of its rows does",
@@ -319,23 +319,23 @@ FAULTS = (
     ),
     Fault(
         "rows-counted-as-units",
-        "dpsql.sql.emit:_per_unit",
+        "dpsql.sql.emit.statement:_per_unit",
         'totals = ["COUNT(*) AS units", "SUM(m) AS n", *(f"SUM({text}) AS {name}" for name, text in summed)]',
         'totals = ["SUM(m) AS units", "SUM(m) AS n", *(f"SUM({text}) AS {name}" for name, text in summed)]',
         "a unit is as many as it has rows",
-        "tests/laws/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived[SELECT COUNT(DISTINCT u) FROM t []]",
+        "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived[SELECT COUNT(DISTINCT u) FROM t []]",
     ),
     Fault(
         "ranks-follow-row-numbers",
-        "dpsql.sql.bounding:in_order",
+        "dpsql.sql.emit.bounding:in_order",
         '["u" if by_column else f"u // {_NUMBERS}", *keys]',
         '["u", *keys]',
         "which groups of a row count changes when another row goes",
-        "tests/laws/test_sensitivity.py::test_the_choice_of_groups_depends_on_the_unit_alone",
+        "tests/properties/test_sensitivity.py::test_the_choice_of_groups_depends_on_the_unit_alone",
     ),
     Fault(
         "small-groups-leave-the-engine",
-        "dpsql.sql.emit:_grouping",
+        "dpsql.sql.emit.statement:_grouping",
         "min_frequency > 1",
         "min_frequency < 1",
         "HAVING does not hold the least frequency",
@@ -343,7 +343,7 @@ FAULTS = (
     ),
     Fault(
         "groups-in-the-order-of-the-data",
-        "dpsql.sql.emit:emit",
+        "dpsql.sql.emit.statement:emit",
         r"""
         f"\nORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
         """,
@@ -353,7 +353,7 @@ FAULTS = (
     ),
     Fault(
         "released-keys-enter-within-their-interval",
-        "dpsql.above:known",
+        "dpsql.engine.post_processor:known",
         "ANYWHERE if exact else interval(column)",
         "interval(column)",
         "two group keys beyond an interval become one, so that one private row is joined to two groups",

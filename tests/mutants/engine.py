@@ -10,15 +10,15 @@ _KEPT = "tests/attacks/test_a06_engine_errors.py::test_the_text_is_constant_and_
 FAULTS = (
     Fault(
         "not-verified",
-        "dpsql.engine:_measured",
+        "dpsql.engine.pipeline:_measured",
         "verify(plan)",
         "",
         "a plan with too little noise is charged and run",
-        "tests/test_engine.py::test_a_plan_with_too_little_noise_is_neither_charged_nor_run",
+        "tests/engine/test_pipeline.py::test_a_plan_with_too_little_noise_is_neither_charged_nor_run",
     ),
     Fault(
         "charged-after-the-answer",
-        "dpsql.engine:Engine._unchanged",
+        "dpsql.engine.pipeline:Engine._unchanged",
         """
         entries = self._charge(prepared)
         table = self._release(prepared.only, {}, prepared, entries)
@@ -32,7 +32,7 @@ FAULTS = (
     ),
     Fault(
         "charged-after-the-rows-are-processed",
-        "dpsql.engine:Engine.answer",
+        "dpsql.engine.pipeline:Engine.answer",
         """
         entries = self._charge(prepared)
         tables, values = self._released(above, prepared, entries)
@@ -46,11 +46,11 @@ FAULTS = (
     ),
     Fault(
         "earlier-release-passed-by",
-        "dpsql.sql.post:unchanged",
+        "dpsql.sql.emit.outer_query:unchanged",
         "steps(post) != (post.source,)",
         "not steps(post)",
         "a release is answered without the one that it waits for",
-        "tests/test_engine.py::test_what_changes_released_rows_is_left_to_an_engine",
+        "tests/engine/test_pipeline.py::test_what_changes_released_rows_is_left_to_an_engine",
     ),
     Fault(
         "progress-printed",
@@ -62,7 +62,7 @@ FAULTS = (
     ),
     Fault(
         "refunded-on-failure",
-        "dpsql.engine:Engine._drawn",
+        "dpsql.engine.pipeline:Engine._drawn",
         "exact = Exact([]) if plan.event is None else self.backend.run(statement.sql)",
         """
         try:
@@ -77,7 +77,7 @@ FAULTS = (
     ),
     Fault(
         "selection-not-charged",
-        "dpsql.engine:Engine._charge",
+        "dpsql.engine.pipeline:Engine._charge",
         """
         self.ledger.charge(
             prepared.bills,
@@ -103,39 +103,39 @@ FAULTS = (
     ),
     Fault(
         "only-the-first-release-charged",
-        "dpsql.prepared:Prepared.bills",
+        "dpsql.engine.prepare:Prepared.bills",
         "self.releases",
         "self.releases[:1]",
         "of several releases of a statement one is paid for",
-        "tests/faces/test_several_releases.py::test_all_releases_together_cost_what_was_asked_for",
+        "tests/api/test_several_releases.py::test_all_releases_together_cost_what_was_asked_for",
     ),
     Fault(
         "only-the-first-table-charged",
-        "dpsql.analysis.confine:boxes",
+        "dpsql.analysis.partitions.assign:boxes",
         "read.items()",
         "[*read.items()][:1]",
         "of two private tables that are read one is charged",
-        "tests/test_engine.py::test_every_table_that_is_read_is_charged",
+        "tests/engine/test_pipeline.py::test_every_table_that_is_read_is_charged",
     ),
     Fault(
         "every-release-at-the-full-price",
-        "dpsql.pricing:prices",
+        "dpsql.engine.loss_split:prices",
         "_share(weight, totals[table])",
         "Fraction(1)",
         "a statement with two releases loses twice what was asked for",
-        "tests/faces/test_several_releases.py::test_all_releases_together_cost_what_was_asked_for",
+        "tests/api/test_several_releases.py::test_all_releases_together_cost_what_was_asked_for",
     ),
     Fault(
         "delta-all-at-once",
-        "dpsql.pricing:_delta",
+        "dpsql.engine.loss_split:_delta",
         "min(loss / account.limit.loss_fraction, Fraction(1))",
         "1",
         "the first query takes all of the delta",
-        "tests/analysis/test_choose.py::test_delta_is_spent_in_proportion",
+        "tests/planning/test_choose.py::test_delta_is_spent_in_proportion",
     ),
     Fault(
         "free-answers-read",
-        "dpsql.engine:Engine._drawn",
+        "dpsql.engine.pipeline:Engine._drawn",
         "exact = Exact([]) if plan.event is None else self.backend.run(statement.sql)",
         "exact = self.backend.run(statement.sql)",
         "what is not charged reads private rows, and may fail on one",
@@ -143,18 +143,18 @@ FAULTS = (
     ),
     Fault(
         "explain-reads",
-        "dpsql.explain:_lines",
+        "dpsql.engine.explain:_lines",
         'yield from _post(engine, prepared, prepared.post, "")',
         """
         yield str(len(engine.backend.run(prepared.statement.sql).reveal()))
         yield from _post(engine, prepared, prepared.post, "")
         """,
         "EXPLAIN says how many groups there are",
-        "tests/faces/test_answers.py::test_explain_charges_and_reads_nothing",
+        "tests/api/test_answers.py::test_explain_charges_and_reads_nothing",
     ),
     Fault(
         "data-in-the-ledger",
-        "dpsql.engine:Engine._charge",
+        "dpsql.engine.pipeline:Engine._charge",
         "charge_details(prepared, self.policy, _versions(self.backend))",
         '{"policy": str(self.backend.run(prepared.statement.sql).reveal())}',
         "an entry holds an exact value",
@@ -162,7 +162,7 @@ FAULTS = (
     ),
     Fault(
         "cause-of-a-failure-shown",
-        "dpsql.engine:Engine._drawn",
+        "dpsql.engine.pipeline:Engine._drawn",
         'raise InternalError(f"the noise could not be added ({failed}); the charge stays", code="release")',
         "return release(plan, statement, exact, self.entropy)",
         "an error's frames hold exact values",
@@ -377,7 +377,7 @@ FAULTS = (
         'return self._quietly("BEGIN TRANSACTION READ ONLY")',
         "return False",
         "a bound is looked up in one database and applied to another",
-        "tests/test_engine.py::test_all_statements_of_a_query_see_one_moment",
+        "tests/engine/test_pipeline.py::test_all_statements_of_a_query_see_one_moment",
     ),
     Fault(
         "shadowed-table-read",

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_LAW = "tests/laws/test_parts.py::test_what_is_charged_to_a_part_reads_no_unit_outside_of_it"
-_PLACES = "tests/accounting/test_parts.py::test_each_place_has_spent_what_was_charged_to_boxes_around_it"
-_LEDGER = "tests/accounting/test_ledger_parts.py"
-_JOINED = "tests/laws/test_inherited_parts.py"
+_LAW = "tests/properties/test_parts.py::test_what_is_charged_to_a_part_reads_no_unit_outside_of_it"
+_PLACES = "tests/accounting/test_partitions.py::test_each_place_has_spent_what_was_charged_to_boxes_around_it"
+_LEDGER = "tests/ledger/test_ledger_partitions.py"
+_JOINED = "tests/properties/test_inherited_parts.py"
 _STRAY = f"{_JOINED}::test_units_outside_of_an_inherited_part_change_nothing"
 _LOST = f"{_JOINED}::test_a_scan_that_inherits_a_part_loses_no_row_that_counts"
 
 FAULTS = (
     Fault(
         "units-of-two-parts-read",
-        "dpsql.sql.confined:_constant",
+        "dpsql.sql.emit.partition_filters:_constant",
         'f"COUNT(DISTINCT {read}) = 1 AND COUNT({read}) = COUNT(*)"',
         'f"COUNT(DISTINCT {read}) >= 1 AND COUNT({read}) = COUNT(*)"',
         "a unit is read in several parts, each of which is charged alone",
@@ -22,7 +22,7 @@ FAULTS = (
     ),
     Fault(
         "units-of-a-part-and-none-read",
-        "dpsql.sql.confined:_constant",
+        "dpsql.sql.emit.partition_filters:_constant",
         'f"COUNT(DISTINCT {read}) = 1 AND COUNT({read}) = COUNT(*)"',
         'f"COUNT(DISTINCT {read}) = 1 AND COUNT({read}) <= COUNT(*)"',
         "a unit with rows of no part besides is taken to lie in one: asked for as a whole, it lies elsewhere too",
@@ -30,55 +30,55 @@ FAULTS = (
     ),
     Fault(
         "linked-rows-are-parts-of-nobody",
-        "dpsql.analysis.confine:_scan",
+        "dpsql.analysis.partitions.assign:_scan",
         "scan.contribution is None or not (scan.unit.kind is UnitKind.ROW or scan.unit.known)",
         "scan.contribution is None",
         "rows whose unit the scan does not know are confined, and nothing sees to it that it lies in one part",
-        "tests/laws/test_parts.py::test_rows_of_units_that_a_scan_does_not_know_are_charged_as_a_whole",
+        "tests/properties/test_parts.py::test_rows_of_units_that_a_scan_does_not_know_are_charged_as_a_whole",
     ),
     Fault(
         "owners-of-links-are-not-charged-whole",
-        "dpsql.analysis.confine:boxes",
+        "dpsql.analysis.partitions.assign:boxes",
         "read[link.owner.table].append(WHOLE)",
         "read[link.owner.table].append(read[scan.table][-1])",
         "a table that is read as a whole for its ids is charged for the part that is read besides",
-        "tests/laws/test_parts.py::test_owners_of_links_are_charged_as_a_whole",
+        "tests/properties/test_parts.py::test_owners_of_links_are_charged_as_a_whole",
     ),
     Fault(
         "parts-of-the-replaced",
-        "dpsql.engine:Engine.prepare",
+        "dpsql.engine.pipeline:Engine.prepare",
         "analyse(release if replaced else confined(release), public, replace=replaced)",
         "analyse(confined(release), public, replace=replaced)",
         "one who is replaced by somebody in another part is charged in one of them",
-        "tests/analysis/test_where.py::test_replaced_units_confine_nothing",
+        "tests/analysis/test_predicates.py::test_replaced_units_confine_nothing",
     ),
     Fault(
         "parts-are-named-by-their-column-alone",
-        "dpsql.analysis.dimension:Dimension.of",
+        "dpsql.analysis.partitions.dimension:Dimension.of",
         'return cls(column, f"{_called(column)} bounds {low} {high}", low, high, None)',
         "return cls(column, _called(column), low, high, None)",
         "after new bounds, rows that lie elsewhere now have a budget that is not spent",
-        "tests/laws/test_parts.py::test_a_table_that_is_declared_anew_is_charged_as_a_whole",
+        "tests/properties/test_parts.py::test_a_table_that_is_declared_anew_is_charged_as_a_whole",
     ),
     Fault(
         "several-scans-charged-to-the-last",
-        "dpsql.analysis.confine:boxes",
+        "dpsql.analysis.partitions.assign:boxes",
         "reduce(Box.hull, found)",
         "found[-1]",
         "of a table that is read twice, the part that is read first is free",
-        "tests/laws/test_parts.py::test_scans_of_one_table_are_charged_together",
+        "tests/properties/test_parts.py::test_scans_of_one_table_are_charged_together",
     ),
     Fault(
         "null-lies-in-a-complement-of-nothing",
-        "dpsql.accounting.ranges:complement",
+        "dpsql.accounting.partitions.ranges:complement",
         "below: Ranges = () if first is None else ((None, first - 1),)",
         "below: Ranges = () if first is None else ((-(2**62), first - 1),)",
         "rows without a value are in no part once the table was cut, and what is charged to the whole forgets them",
-        "tests/accounting/test_parts.py::test_ranges_are_sets_of_numbers_and_null",
+        "tests/accounting/test_partitions.py::test_ranges_are_sets_of_numbers_and_null",
     ),
     Fault(
         "overlaps-charged-once",
-        "dpsql.accounting.grid:Grid.charged",
+        "dpsql.accounting.partitions.grid:Grid.charged",
         "(own[0] + spend[0], own[1] + spend[1]) if all(flags) else own",
         "(max(own[0], spend[0]), max(own[1], spend[1])) if all(flags) else own",
         "what two charges share has spent the first alone",
@@ -86,7 +86,7 @@ FAULTS = (
     ),
     Fault(
         "the-first-part-counts",
-        "dpsql.accounting.parts:Parts.most",
+        "dpsql.accounting.partitions.boxes:Parts.most",
         "losses, deltas = max(losses, own.loss), max(deltas, own.delta)",
         "losses, deltas = min(losses, own.loss), max(deltas, own.delta)",
         "the least spend over the parts is taken for the table's",
@@ -94,7 +94,7 @@ FAULTS = (
     ),
     Fault(
         "bills-quoted-apart",
-        "dpsql.accounting.due:quoted",
+        "dpsql.ledger.quote:quoted",
         "standings[key] = stepped(before, step)",
         "",
         "the parts of one statement are each held against what was there before it",
@@ -102,7 +102,7 @@ FAULTS = (
     ),
     Fault(
         "kept-parts-believed",
-        "dpsql.accounting.chain:_stood",
+        "dpsql.ledger.chain:_stood",
         "not vouched or parts.most() != spent",
         "parts.most() != spent and not parts.cells",
         "whoever edits what is kept of the parts has a new budget",
@@ -110,7 +110,7 @@ FAULTS = (
     ),
     Fault(
         "parts-not-verified",
-        "dpsql.accounting.verification:_followed",
+        "dpsql.ledger.verification:_followed",
         "_require_kept(connection, chain)",
         "pass",
         "what is kept of the parts is never held against the entries",
@@ -118,7 +118,7 @@ FAULTS = (
     ),
     Fault(
         "periods-go-back",
-        "dpsql.accounting.standing:Standing.begun",
+        "dpsql.ledger.balance:Standing.begun",
         "period > self.period",
         "period != self.period",
         "a clock that falls back gives a new budget, and again when it is put right",
@@ -126,7 +126,7 @@ FAULTS = (
     ),
     Fault(
         "analysts-charged-alone",
-        "dpsql.accounting.due:due_of",
+        "dpsql.ledger.quote:due_of",
         "keys = [AccountKey(bill.table), *_of_analyst(bill.table, analyst, accounts)]",
         "keys = _of_analyst(bill.table, analyst, accounts) or [AccountKey(bill.table)]",
         "what an analyst with a budget spends is not the table's, and colluding analysts have the sum of theirs",
@@ -134,7 +134,7 @@ FAULTS = (
     ),
     Fault(
         "unknown-kinds-are-followed",
-        "dpsql.accounting.chain:_next",
+        "dpsql.ledger.chain:_next",
         'row["kind"]',
         'row["kind"].replace("gift", "charge")',
         "an entry of a kind that nobody knows is followed",
@@ -142,7 +142,7 @@ FAULTS = (
     ),
     Fault(
         "inherited-parts-read-whole",
-        "dpsql.sql.confined:within",
+        "dpsql.sql.emit.partition_filters:within",
         "(side.roll for side in scan.confined if side.roll is not None)",
         "(side.roll for side in scan.confined[:0] if side.roll is not None)",
         "a table is charged where a joined one says that units lie, and all of it is read",
@@ -150,7 +150,7 @@ FAULTS = (
     ),
     Fault(
         "units-of-two-inherited-parts-read",
-        "dpsql.sql.confined:within",
+        "dpsql.sql.emit.partition_filters:within",
         '(_constant(side), f"BOOL_AND({_inside(side)})")',
         '(f"BOOL_OR({_inside(side)})",)',
         "a unit with several values in another table is read in the part of each",
@@ -158,7 +158,7 @@ FAULTS = (
     ),
     Fault(
         "inherited-parts-read-anywhere",
-        "dpsql.sql.confined:within",
+        "dpsql.sql.emit.partition_filters:within",
         '(_constant(side), f"BOOL_AND({_inside(side)})")',
         "(_constant(side),)",
         "a unit of another part of another table is read",
@@ -166,7 +166,7 @@ FAULTS = (
     ),
     Fault(
         "left-joins-need-a-partner",
-        "dpsql.analysis.inherit:_needed",
+        "dpsql.analysis.partitions.propagate:_needed",
         """
         match relation:
             case Join(kind=JoinKind.INNER) | Matching(anti=False) | SetOperation(kind=SetKind.INTERSECT):
@@ -190,7 +190,7 @@ FAULTS = (
     ),
     Fault(
         "not-exists-needs-a-match",
-        "dpsql.analysis.inherit:_needed",
+        "dpsql.analysis.partitions.propagate:_needed",
         """
         match relation:
             case Join(kind=JoinKind.INNER) | Matching(anti=False) | SetOperation(kind=SetKind.INTERSECT):
@@ -214,7 +214,7 @@ FAULTS = (
     ),
     Fault(
         "except-needs-both",
-        "dpsql.analysis.inherit:_needed",
+        "dpsql.analysis.partitions.propagate:_needed",
         """
         match relation:
             case Join(kind=JoinKind.INNER) | Matching(anti=False) | SetOperation(kind=SetKind.INTERSECT):
@@ -242,7 +242,7 @@ FAULTS = (
     ),
     Fault(
         "unions-need-both",
-        "dpsql.analysis.inherit:_needed",
+        "dpsql.analysis.partitions.propagate:_needed",
         """
         match relation:
             case Join(kind=JoinKind.INNER) | Matching(anti=False) | SetOperation(kind=SetKind.INTERSECT):
@@ -266,7 +266,7 @@ FAULTS = (
     ),
     Fault(
         "unions-lie-where-their-left-side-does",
-        "dpsql.analysis.inherit:_lying",
+        "dpsql.analysis.partitions.propagate:_lying",
         "either(side, right[name])",
         "side",
         "units that are on the right side of a union alone are not read",
@@ -274,7 +274,7 @@ FAULTS = (
     ),
     Fault(
         "inherited-parts-are-the-table-s-own",
-        "dpsql.analysis.dimension:Dimension.named",
+        "dpsql.analysis.partitions.dimension:Dimension.named",
         'return self.name if roll is None else f"{self.name} of {json.dumps(fold(roll.table))}"',
         "return self.name",
         "somebody who lies elsewhere by another table has a second budget there",
@@ -282,7 +282,7 @@ FAULTS = (
     ),
     Fault(
         "rolls-are-read-free",
-        "dpsql.analysis.confine:boxes",
+        "dpsql.analysis.partitions.assign:boxes",
         "read[table].append(_box(seen_from(table, scan)))",
         "pass",
         "units whose rows decide what is read of another table are not charged in their own",
@@ -290,7 +290,7 @@ FAULTS = (
     ),
     Fault(
         "units-of-links-have-their-own-part",
-        "dpsql.analysis.inherit:_scan",
+        "dpsql.analysis.partitions.propagate:_scan",
         "scan.unit.kind is not UnitKind.COLUMN or not scan.unit.known",
         "scan.unit.kind is not UnitKind.COLUMN",
         "rows whose unit the scan does not know are looked for among ids that they do not have",

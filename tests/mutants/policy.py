@@ -103,7 +103,7 @@ FAULTS = (
     ),
     Fault(
         "undeclared-columns-exist",
-        "dpsql.catalog:_table",
+        "dpsql.backends.catalog:_table",
         "table.public",
         "table.columns is not None",
         "an analyst reads columns that the policy does not name",
@@ -119,7 +119,7 @@ FAULTS = (
     ),
     Fault(
         "reserved-names-pass",
-        "dpsql.catalog:_refuse_reserved",
+        "dpsql.backends.catalog:_refuse_reserved",
         'name.startswith("#")',
         'name == "#"',
         "a table of the owner's meets a part of the written SQL",
@@ -127,7 +127,7 @@ FAULTS = (
     ),
     Fault(
         "incomparable-integers-read",
-        "dpsql.catalog",
+        "dpsql.backends.catalog",
         '(r"U?(TINYINT|SMALLINT|INTEGER|BIGINT)|HUGEINT", Type.INTEGER)',
         '(r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)", Type.INTEGER)',
         "a value of a type that the engine compares by a cast fails the query",
@@ -135,7 +135,7 @@ FAULTS = (
     ),
     Fault(
         "least-frequency-of-the-policy-ignored",
-        "dpsql.catalog:_contribution",
+        "dpsql.backends.catalog:_contribution",
         "table.min_frequency",
         "1",
         "groups of any size are released",
@@ -143,7 +143,7 @@ FAULTS = (
     ),
     Fault(
         "group-limit-of-the-policy-ignored",
-        "dpsql.catalog:_contribution",
+        "dpsql.backends.catalog:_contribution",
         "table.max_groups",
         "None",
         "a unit counts in as many groups as it has rows",
@@ -151,23 +151,23 @@ FAULTS = (
     ),
     Fault(
         "cap-ignored",
-        "dpsql.budgets:require_below",
+        "dpsql.engine.budgets:require_below",
         "loss > most",
         "loss > 10**40 * most",
         "one query may take the whole budget",
-        "tests/faces/test_answers.py::test_the_cap_of_a_query",
+        "tests/api/test_answers.py::test_the_cap_of_a_query",
     ),
     Fault(
         "negative-losses-pass",
-        "dpsql.loss:amount",
+        "dpsql.request.loss:amount",
         "exact <= 0",
         "exact == 0",
         "a query with a loss below zero is planned",
-        "tests/faces/test_pep249.py::test_a_loss_must_be_a_positive_number",
+        "tests/api/test_pep249.py::test_a_loss_must_be_a_positive_number",
     ),
     Fault(
         "delta-of-one-asked-for",
-        "dpsql.prepared:Asked.of",
+        "dpsql.engine.prepare:Asked.of",
         "part is not None and part >= 1",
         "part is not None and part > 1",
         "a query may ask for every key",
@@ -175,7 +175,7 @@ FAULTS = (
     ),
     Fault(
         "parameters-write-themselves",
-        "dpsql.parameters:_plain",
+        "dpsql.request.parameters:_plain",
         "return _PLAIN[kind](value)",
         "return value",
         "an object's own words become SQL",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from .fault import Fault
 
 _FORGED = "tests/attacks/test_a37_receipts.py::test_forged_fields_are_refused"
-_LAW = "tests/laws/test_receipts.py::test_receipts_are_borne_out_and_changed_ones_are_not"
-_CHARGED = "tests/faces/test_charged_answers.py"
-_STEPS = "tests/faces/test_relative.py"
+_LAW = "tests/properties/test_receipts.py::test_receipts_are_borne_out_and_changed_ones_are_not"
+_CHARGED = "tests/api/test_charged_answers.py"
+_STEPS = "tests/api/test_relative.py"
 
 FAULTS = (
     Fault(
         "receipts-with-fields-of-their-own",
-        "dpsql.accounting.receipts:_read",
+        "dpsql.ledger.receipts:_read",
         "unknown = receipt.keys() - _FIELDS",
         "unknown = set[str]()",
         "an analyst's word stands in a receipt as dpsql's",
@@ -20,7 +20,7 @@ FAULTS = (
     ),
     Fault(
         "entries-with-fields-of-their-own",
-        "dpsql.accounting.receipts:_entry",
+        "dpsql.ledger.receipts:_entry",
         "named.keys() - kept.keys()",
         "set[str]()",
         "an analyst's word stands in an entry as the ledger's",
@@ -28,7 +28,7 @@ FAULTS = (
     ),
     Fault(
         "refined-by-hearsay",
-        "dpsql.accounting.receipts:_unsaid_sources",
+        "dpsql.ledger.receipts:_unsaid_sources",
         '_require(last.id, "refined", data["refined"], refined)',
         "",
         "a receipt names other releases than those that were refined",
@@ -36,7 +36,7 @@ FAULTS = (
     ),
     Fault(
         "replayed-by-hearsay",
-        "dpsql.accounting.receipts:_unsaid_sources",
+        "dpsql.ledger.receipts:_unsaid_sources",
         'kept is not None and _same(data["mechanisms"], kept) and data["replayed"] == replayed',
         'kept is not None and _same(data["mechanisms"], kept)',
         "a receipt names others that paid",
@@ -44,7 +44,7 @@ FAULTS = (
     ),
     Fault(
         "notices-of-anything",
-        "dpsql.accounting.receipts:_require_notices",
+        "dpsql.ledger.receipts:_require_notices",
         '(met == "no") != bool(data["notices"])',
         "False",
         "a receipt says what the owner never said",
@@ -52,10 +52,10 @@ FAULTS = (
     ),
     Fault(
         "units-outside-the-ledger",
-        "dpsql.charge_details:charge_details",
+        "dpsql.engine.charge_details:charge_details",
         """
         {
-            "plan": show.digest(prepared.post),
+            "plan": fingerprint.digest(prepared.post),
             "data_version": policy.data_version,
             "policy": policy.digest(),
             "mechanisms": drawn,
@@ -66,7 +66,7 @@ FAULTS = (
         """,
         """
         {
-            "plan": show.digest(prepared.post),
+            "plan": fingerprint.digest(prepared.post),
             "data_version": policy.data_version,
             "policy": policy.digest(),
             "mechanisms": drawn,
@@ -79,7 +79,7 @@ FAULTS = (
     ),
     Fault(
         "noise-that-was-not-drawn",
-        "dpsql.prepared:Refinement.drawn",
+        "dpsql.engine.prepare:Refinement.drawn",
         "return plan if isinstance(self.law, Coupled) else self.law.plan",
         "return plan",
         "the ledger records noise that nobody drew",
@@ -87,7 +87,7 @@ FAULTS = (
     ),
     Fault(
         "noise-of-the-answer-unsaid",
-        "dpsql.charge_details:charge_details",
+        "dpsql.engine.charge_details:charge_details",
         "None if answered == drawn else answered",
         "None",
         "receipts of refined answers are refused",
@@ -95,7 +95,7 @@ FAULTS = (
     ),
     Fault(
         "steps-left-out",
-        "dpsql.accounting.receipts:_unsaid_target",
+        "dpsql.ledger.receipts:_unsaid_target",
         '[charge.id for charge in charges[:-1]] != last.details.get("steps", [])',
         "not charges",
         "a search looks cheaper than it was",
@@ -103,7 +103,7 @@ FAULTS = (
     ),
     Fault(
         "losses-of-all-tables-by-hearsay",
-        "dpsql.charge_details:charge_details",
+        "dpsql.engine.charge_details:charge_details",
         "all(bill.event == event for bill in prepared.bills)",
         "bool(event)",
         "of several parts that are charged the loss of all is unsaid",
@@ -111,7 +111,7 @@ FAULTS = (
     ),
     Fault(
         "receipts-with-two-readings",
-        "dpsql.accounting.receipts:_once",
+        "dpsql.ledger.receipts:_once",
         "len(found) != len(pairs)",
         "len(found) > len(pairs)",
         "what is checked is not what is read",
@@ -119,7 +119,7 @@ FAULTS = (
     ),
     Fault(
         "charged-steps-lost",
-        "dpsql.relative:_Steps.answer",
+        "dpsql.engine.progressive:_Steps.answer",
         "Exception",
         "AttributeError",
         "what was charged is not answered",
@@ -127,7 +127,7 @@ FAULTS = (
     ),
     Fault(
         "failures-in-notices",
-        "dpsql.relative:_Steps.answer",
+        "dpsql.engine.progressive:_Steps.answer",
         "notice = self._failed(type(error).__name__)",
         "notice = self._failed(str(error))",
         "a notice quotes what may be private",
@@ -135,7 +135,7 @@ FAULTS = (
     ),
     Fault(
         "errors-of-nothing-wanted",
-        "dpsql.relative:Cell.nothing",
+        "dpsql.engine.progressive:Cell.nothing",
         "return not self.half and not self.value",
         "return False",
         "an exact zero ends a search by a division by zero",
@@ -143,7 +143,7 @@ FAULTS = (
     ),
     Fault(
         "no-variance",
-        "dpsql.recall.merging:variance_of",
+        "dpsql.replay.combine:variance_of",
         "return max(noise.variance_float() / float(steps_of(noise)) ** 2, _LEAST)",
         "return noise.variance_float() / float(steps_of(noise)) ** 2",
         "a refinement at a large loss divides by zero",
@@ -151,7 +151,7 @@ FAULTS = (
     ),
     Fault(
         "lattices-of-any-fineness",
-        "dpsql.recall.merging:fine_enough",
+        "dpsql.replay.combine:fine_enough",
         "math.lcm(*map(steps_of, noises)) * len(noises) * _WEIGHTS < _FINEST",
         "math.lcm(*map(steps_of, noises)) * len(noises) * _WEIGHTS > 0",
         "the square of a weight passes the largest float",
@@ -203,7 +203,7 @@ FAULTS = (
     ),
     Fault(
         "figures-rounded-the-wrong-way",
-        "dpsql.loss:Figure.__str__",
+        "dpsql.request.loss:Figure.__str__",
         "return rounded(Fraction(self), 6, up=self._up)",
         "return rounded(Fraction(self), 6, up=not self._up)",
         "more seems to be left than there is",

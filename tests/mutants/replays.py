@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_REFINED = "tests/recall/test_refining.py"
-_REPLAYED = "tests/recall/test_replay.py"
-_KEPT = "tests/accounting/test_kept_releases.py"
+_REFINED = "tests/replay/test_refining.py"
+_REPLAYED = "tests/replay/test_replay.py"
+_KEPT = "tests/ledger/test_stored_releases.py"
 
 _BESIDE = "tests/attacks/test_a32_edits_beside_the_chain.py"
 _DATABASES = "tests/attacks/test_a31_one_ledger_two_databases.py"
 _FAILURES = "tests/attacks/test_a40_failures_as_answers.py"
-_LAYOUTS = "tests/recall/test_layouts.py"
+_LAYOUTS = "tests/replay/test_layouts.py"
 _OTHER = f"{_LAYOUTS}::test_what_was_not_released_is_not_there"
 
 FAULTS = (
     Fault(
         "statistics-of-any-lattice",
-        "dpsql.recall.layouts:_name",
+        "dpsql.replay.coverage:_name",
         'f"{word} {digest(equal_text((analysis.release.input, measure.expr, lattice)))}"',
         'f"{word} {digest(equal_text((analysis.release.input, lattice)))}"',
         "a sum of one expression is answered by that of another",
@@ -25,7 +25,7 @@ FAULTS = (
     ),
     Fault(
         "more-of-other-rows",
-        "dpsql.recall.keys:Rules.rows",
+        "dpsql.replay.fingerprint:Rules.rows",
         "(analysis.release.input, keys, analysis.bound, analysis.domains, analysis.replace)",
         "(keys, analysis.bound, analysis.domains, analysis.replace)",
         "a count of some rows is answered by that of others",
@@ -33,7 +33,7 @@ FAULTS = (
     ),
     Fault(
         "more-with-chosen-keys",
-        "dpsql.recall.layouts:Layout.of",
+        "dpsql.replay.coverage:Layout.of",
         "plan.selection is not None or plan.best is not None or plan.ranked or plan.clamps",
         "plan.best is not None or plan.ranked or plan.clamps",
         "cells of groups that were chosen are kept as those of all groups",
@@ -41,7 +41,7 @@ FAULTS = (
     ),
     Fault(
         "more-that-agrees-with-anything",
-        "dpsql.analysis.agreement:_adds",
+        "dpsql.planning.hierarchy:_adds",
         """
         if not moments:
             return False
@@ -55,7 +55,7 @@ FAULTS = (
     ),
     Fault(
         "replayed-with-other-noise",
-        "dpsql.recalling:Recall._again",
+        "dpsql.engine.replay:Recall._again",
         "release.released.measurement == names.measurement",
         "release.released.statistic == names.statistic",
         "an answer has more noise than was asked for",
@@ -63,7 +63,7 @@ FAULTS = (
     ),
     Fault(
         "replayed-of-other-data",
-        "dpsql.recall.keys",
+        "dpsql.replay.fingerprint",
         '{"budget", "max_epsilon", "min_epsilon", "max_failures", "per_analyst", "analysts"}',
         """
         {
@@ -81,23 +81,23 @@ FAULTS = (
     ),
     Fault(
         "sources-of-one-name",
-        "dpsql.plan.equal:_name",
+        "dpsql.plan.equality:_name",
         'names.setdefault(part.alias, f"#{len(names)}")',
         'names.setdefault(part.alias, "#")',
         "two sources are taken for one, and a query gets the answer of another",
-        "tests/recall/test_equal.py::test_what_differs_has_another_name",
+        "tests/replay/test_equal.py::test_what_differs_has_another_name",
     ),
     Fault(
         "comparisons-in-any-order",
-        "dpsql.plan.equal",
+        "dpsql.plan.equality",
         '_SYMMETRIC = frozenset({"eq", "ne"})',
         '_SYMMETRIC = frozenset({"eq", "ne", "lt", "gt"})',
         "more is taken for less",
-        "tests/recall/test_equal.py::test_what_differs_has_another_name",
+        "tests/replay/test_equal.py::test_what_differs_has_another_name",
     ),
     Fault(
         "kept-after-it-is-seen",
-        "dpsql.engine:Engine._unchanged",
+        "dpsql.engine.pipeline:Engine._unchanged",
         "self._keep(prepared, [table], {}, entries)",
         "",
         "an answer that was paid for is charged again",
@@ -105,7 +105,7 @@ FAULTS = (
     ),
     Fault(
         "replays-charged",
-        "dpsql.prepared:PreparedRelease.event",
+        "dpsql.engine.prepare:PreparedRelease.event",
         """
         if self.recalled is not None:
             return None
@@ -116,7 +116,7 @@ FAULTS = (
     ),
     Fault(
         "releases-of-another-analyst",
-        "dpsql.recall.keys:Rules.of",
+        "dpsql.replay.fingerprint:Rules.of",
         "own = analyst if policy.analysts or policy.per_analyst is not None else None",
         "own = None",
         "an analyst sees more than that one's budget",
@@ -124,7 +124,7 @@ FAULTS = (
     ),
     Fault(
         "refined-twice",
-        "dpsql.accounting.releases:require_refinable",
+        "dpsql.ledger.releases:require_refinable",
         """
         not paid
         or not claims.entries.keys().isdisjoint(bases)
@@ -136,7 +136,7 @@ FAULTS = (
     ),
     Fault(
         "refined-without-a-claim",
-        "dpsql.accounting.releases:require_refinable",
+        "dpsql.ledger.releases:require_refinable",
         """
         not paid
         or not claims.entries.keys().isdisjoint(bases)
@@ -148,7 +148,7 @@ FAULTS = (
     ),
     Fault(
         "claims-not-counted",
-        "dpsql.accounting.releases:require_claims",
+        "dpsql.ledger.releases:require_claims",
         """
         connection.execute(select(func.count()).select_from(REFINEMENTS)).scalar() != len(
             claims.entries
@@ -160,7 +160,7 @@ FAULTS = (
     ),
     Fault(
         "claims-not-chained",
-        "dpsql.accounting.chain:_claims_after",
+        "dpsql.ledger.chain:_claims_after",
         'claims.digest != row["claims"]',
         'claims.digest == ""',
         "an entry vouches for other claims than were made",
@@ -168,7 +168,7 @@ FAULTS = (
     ),
     Fault(
         "claims-not-looked-up",
-        "dpsql.accounting.chain:Chain.ending",
+        "dpsql.ledger.chain:Chain.ending",
         'claims.digest != end["claims"]',
         'claims.digest == ""',
         "claims that were exchanged for others pass where a long ledger is opened",
@@ -176,7 +176,7 @@ FAULTS = (
     ),
     Fault(
         "stored-releases-not-walked",
-        "dpsql.accounting.verification:_followed",
+        "dpsql.ledger.verification:_followed",
         "replace(chain, stored=require_stored(connection, seal, chain.claims, marks))",
         "chain",
         "verify says unbroken of a ledger whose stored releases were edited",
@@ -184,7 +184,7 @@ FAULTS = (
     ),
     Fault(
         "bodies-not-held-against-their-digests",
-        "dpsql.accounting.releases:_require_intact",
+        "dpsql.ledger.releases:_require_intact",
         '_digest_of(row["body"]) != row["body_digest"]',
         "False",
         "a stored release is edited without its digest",
@@ -192,7 +192,7 @@ FAULTS = (
     ),
     Fault(
         "stored-releases-not-anchored",
-        "dpsql.accounting.sql_ledger:SqlLedger.keep.keep",
+        "dpsql.ledger.sql_ledger:SqlLedger.keep.keep",
         "self._anchor_newest()",
         "",
         "the newest stored release is edited beside an anchor",
@@ -200,7 +200,7 @@ FAULTS = (
     ),
     Fault(
         "databases-not-told-apart",
-        "dpsql.recall.keys:Rules.of",
+        "dpsql.replay.fingerprint:Rules.of",
         "(_frozen(told), own, mark)",
         "(_frozen(told), own)",
         "the count of one database is answered for another",
@@ -208,7 +208,7 @@ FAULTS = (
     ),
     Fault(
         "ledger-of-two-databases",
-        "dpsql.accounting.identity:may_follow",
+        "dpsql.ledger.identity:may_follow",
         "before is None",
         "before != after",
         "a ledger serves another database than it was of",
@@ -216,7 +216,7 @@ FAULTS = (
     ),
     Fault(
         "database-looked-at-on-opening-alone",
-        "dpsql.accounting.sql_book:SqlBook._written",
+        "dpsql.ledger.journal:SqlBook._written",
         """
         before, rows = self._chain, Rows()
         require_same(self._store.where, before.database, self._database)
@@ -227,7 +227,7 @@ FAULTS = (
     ),
     Fault(
         "failures-not-noted",
-        "dpsql.engine:Engine._release",
+        "dpsql.engine.pipeline:Engine._release",
         """
         if entries:
             self.ledger.fail(
@@ -245,7 +245,7 @@ FAULTS = (
     ),
     Fault(
         "locked-tables-read",
-        "dpsql.accounting.failures:Allowed.locks",
+        "dpsql.ledger.failures:Allowed.locks",
         "return failures >= self.by_table.get(table, MOST_FAILURES)",
         "return failures > self.by_table.get(table, MOST_FAILURES)",
         "a table is read once more than its policy allows failures",
@@ -253,7 +253,7 @@ FAULTS = (
     ),
     Fault(
         "refined-beyond-a-reset",
-        "dpsql.accounting.releases:kept_releases",
+        "dpsql.ledger.releases:kept_releases",
         'row["number"] in refined or row["entry"] < reset',
         'row["number"] in refined',
         "what was paid before a budget was begun anew pays for what comes after",
@@ -261,7 +261,7 @@ FAULTS = (
     ),
     Fault(
         "refined-beyond-a-renewal",
-        "dpsql.recalling:Recall._lasts",
+        "dpsql.engine.replay:Recall._lasts",
         '"data_version" in self.policy.model_fields_set and not any(map(self._renews, tables))',
         '"data_version" in self.policy.model_fields_set',
         "what was paid in one period pays for the next",
@@ -269,7 +269,7 @@ FAULTS = (
     ),
     Fault(
         "refined-of-unsaid-data",
-        "dpsql.recalling:Recall._lasts",
+        "dpsql.engine.replay:Recall._lasts",
         '"data_version" in self.policy.model_fields_set and not any(map(self._renews, tables))',
         "not any(map(self._renews, tables))",
         "noise is taken from data that it was not added to",
@@ -277,7 +277,7 @@ FAULTS = (
     ),
     Fault(
         "refined-by-another-engine",
-        "dpsql.recalling:Recall._refined",
+        "dpsql.engine.replay:Recall._refined",
         "written.source != self._source(part, values)",
         "False",
         "noise is taken from sums that another engine has made",
@@ -285,15 +285,15 @@ FAULTS = (
     ),
     Fault(
         "coupled-under-any-accountant",
-        "dpsql.recalling:Recall._refined",
+        "dpsql.engine.replay:Recall._refined",
         "self.draws_on(part.tables)",
         "True",
         "a difference is charged where it bounds nothing",
-        "tests/recall/test_merging.py::test_gaussian_noise_is_refined_by_a_second_release",
+        "tests/replay/test_merging.py::test_gaussian_noise_is_refined_by_a_second_release",
     ),
     Fault(
         "refined-at-half-the-difference",
-        "dpsql.recall.refining:coupled",
+        "dpsql.replay.refine:coupled",
         "Pure(plan.event.epsilon - before.event.epsilon)",
         "Pure((plan.event.epsilon - before.event.epsilon) / 2)",
         "refinements pass the budget",
@@ -301,7 +301,7 @@ FAULTS = (
     ),
     Fault(
         "fresh-noise-for-the-difference",
-        "dpsql.recall.refining:Coupled.cells",
+        "dpsql.replay.refine:Coupled.cells",
         "noise = [old - true for old, true in zip(before, exact, strict=True)]",
         "noise = [0 for old, true in zip(before, exact, strict=True)]",
         "the second answer does not know the first, and both cost more than the second",
@@ -309,10 +309,10 @@ FAULTS = (
     ),
     Fault(
         "a-chain-counted-twice",
-        "dpsql.recalling:Recall._merged",
+        "dpsql.engine.replay:Recall._merged",
         "ends = [release for release in kept if release.number not in refined]",
         "ends = list(kept)",
         "a mean of releases has more noise than it says",
-        "tests/recall/test_merging.py::test_a_chain_counts_once",
+        "tests/replay/test_merging.py::test_a_chain_counts_once",
     ),
 )

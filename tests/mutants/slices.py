@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_SLICES = "tests/accounting/test_slices.py"
+_SLICES = "tests/ledger/test_reservations.py"
 _FORGED = "tests/attacks/test_a17_slices.py::test_forged_slices_do_not_add_up"
-_FACE = "tests/faces/test_reservations.py"
+_FACE = "tests/api/test_reservations.py"
 
 FAULTS = (
     Fault(
         "slices-given-back-whole",
-        "dpsql.accounting.slices:Slice.left",
+        "dpsql.ledger.reservations:Slice.left",
         "spent = self.parts.most(box)",
         "spent = self.parts.most(box) if box != WHOLE else Spend(0, 0)",
         "what was spent within a slice is given back with the rest",
@@ -19,7 +19,7 @@ FAULTS = (
     ),
     Fault(
         "slices-not-charged",
-        "dpsql.accounting.steps:_reserved",
+        "dpsql.ledger.entry_kinds:_reserved",
         "return replace(before, parts=before.parts.charged(WHOLE, step.spend), slices=slices)",
         "return replace(before, slices=slices)",
         "a slice is reserved of what others spend too",
@@ -27,7 +27,7 @@ FAULTS = (
     ),
     Fault(
         "slices-stay-open",
-        "dpsql.accounting.steps:_returned",
+        "dpsql.ledger.entry_kinds:_returned",
         "return replace(before, parts=parts, slices=rest)",
         "return replace(before, parts=parts)",
         "a slice is spent from, and given back, again after its end",
@@ -35,7 +35,7 @@ FAULTS = (
     ),
     Fault(
         "slices-spent-without-counting",
-        "dpsql.accounting.steps:_drawn",
+        "dpsql.ledger.entry_kinds:_drawn",
         "step.spend",
         "NOTHING",
         "any number of queries spend the same slice",
@@ -43,7 +43,7 @@ FAULTS = (
     ),
     Fault(
         "slices-outlive-their-period",
-        "dpsql.accounting.standing:Standing.begun",
+        "dpsql.ledger.balance:Standing.begun",
         "replace(self, parts=Parts(), period=period, slices={})",
         "replace(self, parts=Parts(), period=period)",
         "what was reserved of the last period is spent in this one, on top of its budget",
@@ -51,7 +51,7 @@ FAULTS = (
     ),
     Fault(
         "slices-outlive-a-reset",
-        "dpsql.accounting.steps:_reset",
+        "dpsql.ledger.entry_kinds:_reset",
         "return replace(before, parts=Parts(), slices={})",
         "return replace(before, parts=Parts())",
         "what was reserved before a reset is spent after it, on top of the budget",
@@ -59,7 +59,7 @@ FAULTS = (
     ),
     Fault(
         "slices-of-anybody",
-        "dpsql.accounting.due:_held",
+        "dpsql.ledger.quote:_held",
         "held is None or held.holder != step.who",
         "held is None",
         "whoever knows a slice's number spends it",
@@ -67,7 +67,7 @@ FAULTS = (
     ),
     Fault(
         "slices-held-against-the-table",
-        "dpsql.accounting.due:quoted",
+        "dpsql.ledger.quote:quoted",
         "left = _held(before, kind, key).left(bill.box)",
         "left = _held(before, kind, key).left(bill.box) + before.left(accounts[key].limit, bill.box)",
         "a session spends what it has not reserved, uncounted",
@@ -75,7 +75,7 @@ FAULTS = (
     ),
     Fault(
         "slices-passed-in-the-chain",
-        "dpsql.accounting.chain:_next",
+        "dpsql.ledger.chain:_next",
         "any(not each.keeps for each in standing.slices.values())",
         "False",
         "a chain with a slice that was spent twice is verified",
@@ -83,7 +83,7 @@ FAULTS = (
     ),
     Fault(
         "returns-not-added-up",
-        "dpsql.accounting.steps:_returned",
+        "dpsql.ledger.entry_kinds:_returned",
         "_require(step.spend == held.left() and step.box == WHOLE)",
         "",
         "a chain that gives back more than was left is verified",
@@ -91,7 +91,7 @@ FAULTS = (
     ),
     Fault(
         "draws-of-anybody-in-the-chain",
-        "dpsql.accounting.steps:_drawn",
+        "dpsql.ledger.entry_kinds:_drawn",
         "_require(held.holder == step.who)",
         "",
         "a chain in which another spends a slice is verified",
@@ -99,7 +99,7 @@ FAULTS = (
     ),
     Fault(
         "kept-slices-believed",
-        "dpsql.accounting.chain:_stood",
+        "dpsql.ledger.chain:_stood",
         '(parts_digest(parts), slices_digest(slices)) == (row["parts"], row["slices"])',
         'parts_digest(parts) == row["parts"]',
         "whoever edits what is kept of a slice spends it again",
@@ -107,7 +107,7 @@ FAULTS = (
     ),
     Fault(
         "slices-not-verified",
-        "dpsql.accounting.verification:_require_kept",
+        "dpsql.ledger.verification:_require_kept",
         "stored_slices(connection, key) != standing.slices",
         "False",
         "what is kept of the slices is never held against the entries",
@@ -115,7 +115,7 @@ FAULTS = (
     ),
     Fault(
         "queries-beside-the-slice",
-        "dpsql.engine:Engine._charge",
+        "dpsql.engine.pipeline:Engine._charge",
         """
         self.ledger.charge(
             prepared.bills,

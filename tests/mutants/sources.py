@@ -12,7 +12,7 @@ _SETTINGS = "tests/backends/test_settings.py"
 FAULTS = (
     Fault(
         "frame-text-not-repaired",
-        "dpsql.sql.clean:_raw",
+        "dpsql.sql.emit.sanitized_columns:_raw",
         'return f"TRY(decode(encode({raw})))"',
         "return raw",
         "one row of broken text in a registered frame ends a query, and all later ones",
@@ -28,7 +28,7 @@ FAULTS = (
     ),
     Fault(
         "public-view-of-private-rows",
-        "dpsql.catalog:_refuse_public_views",
+        "dpsql.backends.catalog:_refuse_public_views",
         "read.tables - shared",
         "{theirs}",
         "a public view of a private table is released exactly",
@@ -60,7 +60,7 @@ FAULTS = (
     ),
     Fault(
         "charged-without-being-bound",
-        "dpsql.engine:Engine._charge",
+        "dpsql.engine.pipeline:Engine._charge",
         "self.require_bound(prepared)",
         "",
         "a query that the database cannot read is charged and never answered",
@@ -68,7 +68,7 @@ FAULTS = (
     ),
     Fault(
         "wide-ids-as-numbers",
-        "dpsql.catalog:_exact",
+        "dpsql.backends.catalog:_exact",
         "return engine not in _WIDE",
         "return True",
         "people whose ids are beyond 2^63 are lost in joins",
@@ -76,7 +76,7 @@ FAULTS = (
     ),
     Fault(
         "texts-as-one-number",
-        "dpsql.sql.clean:_raw",
+        "dpsql.sql.emit.sanitized_columns:_raw",
         'return f"CASE WHEN CAST({number} AS VARCHAR) = {raw} THEN {number} END"',
         "return number",
         "the ids '1' and '01' are one person",
@@ -84,7 +84,7 @@ FAULTS = (
     ),
     Fault(
         "rows-choose-the-same-group",
-        "dpsql.sql.bounding:in_order",
+        "dpsql.sql.emit.bounding:in_order",
         '["u" if by_column else f"u // {_NUMBERS}", *keys]',
         '["u", *keys] if by_column else keys',
         "all rows of a public fan-out count in one group",

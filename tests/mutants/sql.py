@@ -7,7 +7,7 @@ from .fault import Fault
 FAULTS = (
     Fault(
         "second-statement-dropped",
-        "dpsql.sql.parse:_tree",
+        "dpsql.sql.read.parse:_tree",
         """
         select = trees[0] if len(trees) == 1 else None
         if len(trees) > 1:
@@ -23,7 +23,7 @@ FAULTS = (
     ),
     Fault(
         "depth-without-limit",
-        "dpsql.sql.parse:_check_depth",
+        "dpsql.sql.read.parse:_check_depth",
         "depth > MAX_DEPTH",
         "depth > 100 * MAX_DEPTH",
         "a deep query ends in a RecursionError",
@@ -31,7 +31,7 @@ FAULTS = (
     ),
     Fault(
         "functions-of-other-dialects-pass",
-        "dpsql.sql.dialect:Parser",
+        "dpsql.sql.read.dialect:Parser",
         "{name: build for name, build in DuckDBParser.FUNCTIONS.items() if name in _AGGREGATES}",
         "{name: build for name, build in DuckDBParser.FUNCTIONS.items()}",
         "the parser rewrites a call before its arguments are read",
@@ -39,7 +39,7 @@ FAULTS = (
     ),
     Fault(
         "grouping-set-takes-every-key",
-        "dpsql.sql.grouping:Grouping.of_set",
+        "dpsql.sql.lower.grouping:Grouping.of_set",
         "self.group_all(keys, items)",
         "self.group_all(every, items)",
         "each set has the groups of all of them, at a price for few",
@@ -47,7 +47,7 @@ FAULTS = (
     ),
     Fault(
         "unknown-clause-passes",
-        "dpsql.sql.lower:_check_clauses",
+        "dpsql.sql.lower.statement:_check_clauses",
         "name not in allowed",
         "name in ()",
         "a clause of SELECT that is not modelled is ignored",
@@ -55,7 +55,7 @@ FAULTS = (
     ),
     Fault(
         "unknown-argument-passes",
-        "dpsql.sql.refuse:Source.take",
+        "dpsql.sql.read.rejection:Source.take",
         "key in fixed and value in fixed[key]",
         "key not in fixed or value in fixed[key]",
         "an argument of a node that is not modelled is ignored",
@@ -63,7 +63,7 @@ FAULTS = (
     ),
     Fault(
         "window-passes",
-        "dpsql.sql.windows:window",
+        "dpsql.sql.lower.windows:window",
         "not grouping.shows",
         "grouping.select is None",
         "a window is laid on private rows",
@@ -79,7 +79,7 @@ FAULTS = (
     ),
     Fault(
         "window-takes-alias-of-window",
-        "dpsql.sql.windows:_over_rows",
+        "dpsql.sql.lower.windows:_over_rows",
         "windowed(expr)",
         "grouping.select is None",
         "a window is laid on the values of another of the same SELECT",
@@ -87,7 +87,7 @@ FAULTS = (
     ),
     Fault(
         "other-columns-counted-as-units",
-        "dpsql.sql.lower:_Releasing._distinct",
+        "dpsql.sql.lower.statement:_Releasing._distinct",
         "is_unit = facts_of(expr, self.input).is_unit",
         "is_unit = facts_of(expr, self.input) is not None",
         "COUNT(DISTINCT x) counts units, whatever x is",
@@ -95,7 +95,7 @@ FAULTS = (
     ),
     Fault(
         "day-of-the-query-enters",
-        "dpsql.sql.scalars",
+        "dpsql.sql.lower.scalars",
         """
         {
             exp.Paren: _paren,
@@ -160,7 +160,7 @@ FAULTS = (
     ),
     Fault(
         "columns-where-constants-belong",
-        "dpsql.sql.calls:_wrong",
+        "dpsql.sql.lower.calls:_wrong",
         "sorted(built.function.literals)",
         "sorted(built.function.literals & {-1})",
         "a pattern, a start or a number of digits comes from a row",
@@ -168,7 +168,7 @@ FAULTS = (
     ),
     Fault(
         "integers-overflow",
-        "dpsql.sql.calls:_widened",
+        "dpsql.sql.lower.calls:_widened",
         "interval(built).within(SAFE_INTEGER)",
         "interval(built)",
         "a product beyond 64 bits is NULL",
@@ -180,7 +180,7 @@ FAULTS = (
         "return of[0] - of[1]",
         "return of[0] + of[1]",
         "a difference leaves its interval, so it is clamped amiss, or overflows",
-        "tests/laws/test_bounds.py::test_values_lie_in_their_interval[SUM(i - 3)-]",
+        "tests/properties/test_bounds.py::test_values_lie_in_their_interval[SUM(i - 3)-]",
     ),
     Fault(
         "division-by-zero",
@@ -228,7 +228,7 @@ FAULTS = (
     ),
     Fault(
         "released-values-enter-as-they-are",
-        "dpsql.above:_entering",
+        "dpsql.engine.post_processor:_entering",
         "moved = [_clamped(value, around) for value in values]",
         "moved = [_clamped(value, ANYWHERE) for value in values]",
         "noise of any size enters among private rows",
@@ -236,7 +236,7 @@ FAULTS = (
     ),
     Fault(
         "values-that-differ-enter-as-one",
-        "dpsql.above:_entering",
+        "dpsql.engine.post_processor:_entering",
         "None if isinstance(at, (int, float)) and at != value and at in merged else at",
         "at",
         "noisy keys beyond their interval become equal, and a private row is joined to all of them",
@@ -244,7 +244,7 @@ FAULTS = (
     ),
     Fault(
         "any-epsilon-is-asked-for",
-        "dpsql.engine:Engine.prepare",
+        "dpsql.engine.pipeline:Engine.prepare",
         "require_above(self.policy.min_epsilon, wanted.loss)",
         "",
         "noise is made as large as an analyst wants",
@@ -252,11 +252,11 @@ FAULTS = (
     ),
     Fault(
         "comparison-narrows-the-wrong-side",
-        "dpsql.analysis.bounds",
+        "dpsql.analysis.intervals",
         '{"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}',
         '{"lt": "lt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}',
         "of x < y it is concluded that y is small",
-        "tests/analysis/test_bounds.py::test_a_comparison_narrows_both_sides",
+        "tests/analysis/test_intervals.py::test_a_comparison_narrows_both_sides",
     ),
     Fault(
         "unbounded-sums-pass",
@@ -264,11 +264,11 @@ FAULTS = (
         "not around.bounded or around.meet(limits(expr.type)) != around",
         "not around.bounded",
         "bounds are accepted whose squares no DOUBLE can hold",
-        "tests/analysis/test_bounds.py::test_bounds_that_arithmetic_could_not_hold_are_none",
+        "tests/analysis/test_intervals.py::test_bounds_that_arithmetic_could_not_hold_are_none",
     ),
     Fault(
         "engine-not-asked-whether-it-parses",
-        "dpsql.engine:Engine.prepare",
+        "dpsql.engine.pipeline:Engine.prepare",
         "not self.backend.parses(parsed.text)",
         "self.backend.parses(parsed.text) is None",
         "the parser's guess at a broken query is answered",

@@ -12,7 +12,7 @@ _MIXED = "tests/sql/test_boundary.py::test_what_mixes_rows_of_units_is_refused"
 FAULTS = (
     Fault(
         "private-tables-join-on-anything",
-        "dpsql.sql.joins:_Assembly._private",
+        "dpsql.sql.lower.joins:_Assembly._private",
         "not same or UnitKind.ROW in units",
         "not on or UnitKind.ROW in units",
         "two people's rows are joined where some column is equal",
@@ -20,7 +20,7 @@ FAULTS = (
     ),
     Fault(
         "clamped-ids-prove-the-unit",
-        "dpsql.sql.joins:_Assembly._private",
+        "dpsql.sql.lower.joins:_Assembly._private",
         "isinstance(ours, Column) and ours.facts.verbatim and theirs.facts.verbatim",
         "isinstance(ours, Column)",
         "people whose ids are clamped to one value are joined",
@@ -28,7 +28,7 @@ FAULTS = (
     ),
     Fault(
         "ids-of-two-types-identify",
-        "dpsql.sql.joins:same_identity",
+        "dpsql.sql.lower.joins:same_identity",
         """
         isinstance(ours, Column)
         and ours.facts.identity is not None
@@ -45,7 +45,7 @@ FAULTS = (
     ),
     Fault(
         "ids-of-two-tables-identify",
-        "dpsql.sql.joins:same_identity",
+        "dpsql.sql.lower.joins:same_identity",
         """
         isinstance(ours, Column)
         and ours.facts.identity is not None
@@ -58,7 +58,7 @@ FAULTS = (
     ),
     Fault(
         "joined-rows-of-other-units",
-        "dpsql.sql.rows:_Block.relation",
+        "dpsql.sql.emit.relations:_Block.relation",
         "not relation.proven",
         "relation.proven",
         "the engine is not told that joined rows must be of one unit",
@@ -66,7 +66,7 @@ FAULTS = (
     ),
     Fault(
         "matched-rows-of-other-units",
-        "dpsql.sql.rows:_Block._matching",
+        "dpsql.sql.emit.relations:_Block._matching",
         'on.append(f"{unit_of(relation.right)} = {unit_of(relation.input)}")',
         'on.append(f"{unit_of(relation.right)} IS NOT NULL")',
         "EXISTS and IN look at other people's rows",
@@ -74,7 +74,7 @@ FAULTS = (
     ),
     Fault(
         "ids-clamped-before-they-are-told-apart",
-        "dpsql.sql.clean:unit_id",
+        "dpsql.sql.emit.sanitized_columns:unit_id",
         "return identifier(unit.name) if whole else widened(unit)",
         "return clean(unit)",
         "people whose ids are beyond the bounds are one unit",
@@ -82,7 +82,7 @@ FAULTS = (
     ),
     Fault(
         "owner-looked-up-by-the-wrong-column",
-        "dpsql.sql.rows:_owner",
+        "dpsql.sql.emit.relations:_owner",
         """
         f"({_select([f'{widened(link.key)} AS {KEY}', f'{unit} AS {UNIT}'], source, ())}) AS {OWNER}"
         """,
@@ -94,7 +94,7 @@ FAULTS = (
     ),
     Fault(
         "matching-other-people",
-        "dpsql.sql.matching:_check",
+        "dpsql.sql.lower.semi_joins:_check",
         "is_private(relation) and same",
         "is_private(relation)",
         "a row is kept because of anybody's row",
@@ -102,7 +102,7 @@ FAULTS = (
     ),
     Fault(
         "row-units-in-set-operations",
-        "dpsql.sql.derived:_check_units",
+        "dpsql.sql.lower.derived:_check_units",
         "any(scan.unit.kind is UnitKind.ROW for scan in private_scans(operation))",
         "not private_scans(operation)",
         "one row that is read twice is two units",
@@ -110,7 +110,7 @@ FAULTS = (
     ),
     Fault(
         "distinct-rows-of-nobody",
-        "dpsql.sql.derived:check_identified",
+        "dpsql.sql.lower.derived:check_identified",
         "any(identity(column, source) is not None for column in source.columns)",
         "source.columns",
         "distinct rows of all people together are no one's",
@@ -118,7 +118,7 @@ FAULTS = (
     ),
     Fault(
         "ids-of-two-types-put-together",
-        "dpsql.sql.derived:_check_units",
+        "dpsql.sql.lower.derived:_check_units",
         "left is not right",
         "left is None",
         "one person is two units in a set operation",
@@ -126,7 +126,7 @@ FAULTS = (
     ),
     Fault(
         "private-rows-limited",
-        "dpsql.sql.per_unit:derived",
+        "dpsql.sql.lower.per_unit:derived",
         "private and chosen.paged",
         "private and chosen.paged and not chosen.rows",
         "ORDER BY and LIMIT choose a row",
@@ -134,7 +134,7 @@ FAULTS = (
     ),
     Fault(
         "distinct-on-passes",
-        "dpsql.sql.per_unit:distinct_of",
+        "dpsql.sql.lower.per_unit:distinct_of",
         "on is not None",
         "on is False",
         "DISTINCT ON chooses a row",
@@ -142,7 +142,7 @@ FAULTS = (
     ),
     Fault(
         "sums-of-a-unit-without-bounds",
-        "dpsql.sql.per_unit:Groups.aggregate",
+        "dpsql.sql.lower.per_unit:Groups.aggregate",
         "Type.DOUBLE",
         "Type.INTEGER",
         "floats are added up in the order of the rows",
@@ -150,7 +150,7 @@ FAULTS = (
     ),
     Fault(
         "scalar-of-many-rows",
-        "dpsql.sql.scope:Scope.scalar",
+        "dpsql.sql.lower.scope:Scope.scalar",
         "len(source.columns) != 1 or not is_single(source)",
         "len(source.columns) != 1",
         "a subquery with two rows fails, or not, by the data",
@@ -158,15 +158,15 @@ FAULTS = (
     ),
     Fault(
         "released-rows-repeat-private-ones",
-        "dpsql.sql.joins:_Assembly.join",
+        "dpsql.sql.lower.joins:_Assembly.join",
         "is_unique(right, _unconverted(on))",
         "on",
         "a join to a release multiplies a unit's rows",
-        "tests/faces/test_several_releases.py::test_what_could_repeat_rows_or_show_them_is_refused",
+        "tests/api/test_several_releases.py::test_what_could_repeat_rows_or_show_them_is_refused",
     ),
     Fault(
         "public-rows-looked-up-before-a-release",
-        "dpsql.sql.joins:_Assembly._check_known",
+        "dpsql.sql.lower.joins:_Assembly._check_known",
         "any(isinstance(step, Release) for step in needs(right))",
         "any(isinstance(step, Release) for step in needs(right)) and is_private(right)",
         "how many public rows join a private one is looked up before a release decides it",
@@ -174,7 +174,7 @@ FAULTS = (
     ),
     Fault(
         "public-rows-looked-up-without-values",
-        "dpsql.lookups:PublicTables.multiplicity",
+        "dpsql.engine.lookups:PublicTables.multiplicity",
         "right = resolved(join.right, self._values(join.right))",
         "right = join.right",
         "public rows that a subquery decides over are looked up as if its value was NULL",
@@ -210,7 +210,7 @@ FAULTS = (
     ),
     Fault(
         "ids-not-read-exactly",
-        "dpsql.catalog:_check_identities",
+        "dpsql.backends.catalog:_check_identities",
         "facts.identity is not None",
         "facts.identity is None",
         "sixty people have one id once it is read",

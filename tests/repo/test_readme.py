@@ -12,11 +12,11 @@ import pytest
 
 import dpsql
 from dpsql import errors
-from dpsql.accounting import Budget
 from dpsql.accounting.events import Pure
-from dpsql.accounting.ledger import Account
 from dpsql.cli import main
 from dpsql.errors import Error
+from dpsql.ledger import Budget
+from dpsql.ledger.protocol import Account
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -16,23 +16,23 @@ import pytest
 import dpsql.mechanisms
 from dpsql.accounting import events
 from dpsql.aggregates import AGGREGATES
-from dpsql.aggregates.over import OVER
-from dpsql.aggregates.within import WITHIN
+from dpsql.aggregates.per_unit import WITHIN
+from dpsql.aggregates.windows import OVER
 from dpsql.analysis.analyse import Analysis
-from dpsql.analysis.best import Best
-from dpsql.analysis.clamps import Clamp
-from dpsql.analysis.keys import KeySelection, KeyTosses
 from dpsql.analysis.lattice import Lattice
-from dpsql.analysis.measured import MeasuredBlock
-from dpsql.analysis.ranks import Ranked
 from dpsql.functions import FUNCTIONS
 from dpsql.mechanisms import Mechanism
-from dpsql.plan.equal import equal_text
+from dpsql.plan.equality import equal_text
 from dpsql.plan.expr import Function, Scalar
+from dpsql.plan.fingerprint import canonical
 from dpsql.plan.nodes import Post
-from dpsql.plan.show import canonical
 from dpsql.plan.tags import FORMS, TaggedEnum, later
 from dpsql.plan.types import Type
+from dpsql.planning.clamping import Clamp
+from dpsql.planning.measurement import MeasuredBlock
+from dpsql.planning.partition_selection import KeySelection, KeyTosses
+from dpsql.planning.quantiles import Ranked
+from dpsql.planning.top_k import Best
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "ledger_0_1"
 ENTERING = (
@@ -47,7 +47,7 @@ ENTERING = (
     Lattice,
     events.Event,
 )
-"""What fingerprints are made of: `recall/keys.py`, `recall/layouts.py` and `show.digest`."""
+"""What fingerprints are made of: `replay/fingerprint.py`, `replay/coverage.py` and `show.digest`."""
 FIELDS = {
     "Aggregation": 6,
     "Analysis": 5,
