@@ -26,7 +26,7 @@ from rich.table import Table
 
 import dpsql
 from dpsql.backends.duckdb import LOCKED
-from dpsql.engine.pipeline import Asked
+from dpsql.engine.pipeline import Query
 
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 ROWS_OF_A_UNIT = 100
@@ -83,9 +83,9 @@ class Case:
         """The query as DuckDB is asked."""
         return (_BY_UNIT if self.by_unit else _BY_ROW).format(key=self.key, value=self.value)
 
-    def asked(self, number: int) -> Asked:
+    def asked(self, number: int) -> Query:
         """The query at a loss of its own: no two alike, so that no answer or plan can be a stored one."""
-        return Asked(self.private, epsilon=EPSILON + Fraction(number, 10**6))
+        return Query(self.private, epsilon=EPSILON + Fraction(number, 10**6))
 
     def policy(self) -> dict[str, Any]:
         """The policy under which dpsql answers."""

@@ -15,7 +15,7 @@
 """
 
 from dpsql.connection import Connection, apilevel, connect, paramstyle, threadsafety
-from dpsql.cursor import Cursor
+from dpsql.cursor import BINARY, DATETIME, NUMBER, ROWID, STRING, Cursor
 from dpsql.errors import (
     BackendError,
     BudgetExhausted,
@@ -34,7 +34,6 @@ from dpsql.errors import (
     Warning,
 )
 from dpsql.result import Receipt, Result
-from dpsql.type_objects import BINARY, DATETIME, NUMBER, ROWID, STRING
 
 __version__ = "0.1.0"
 

@@ -7,26 +7,26 @@ from __future__ import annotations
 
 import getpass
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 from dpsql import errors
-from dpsql.cursor import AskedFor, Cursor
+from dpsql.cursor import Cursor, QueryOptions
 from dpsql.errors import InterfaceError, ProgrammingError
 from dpsql.plan.types import Value
 from dpsql.request.loss import Amount, amount
 from dpsql.request.target import Share
 from dpsql.result import Result
-from dpsql.serial import alone
 
 if TYPE_CHECKING:
     from dpsql.engine.explain import Explanation
     from dpsql.engine.forecast import Forecast
     from dpsql.engine.pipeline import Engine
-    from dpsql.engine.prepare import Asked, Prepared
+    from dpsql.engine.prepare import PreparedQuery, Query
     from dpsql.engine.reservation import Reservation
     from dpsql.ledger import BudgetState, Head
 
@@ -124,6 +124,23 @@ def login() -> str:
         return "unknown"
 
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _alone(
+    method: Callable[Concatenate[Connection, _P], _T],
+) -> Callable[Concatenate[Connection, _P], _T]:
+    """The method, of which one thread after the other runs the whole, of all on the same database's connection."""
+
+    @wraps(method)
+    def one_at_a_time(self: Connection, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with self._engine.backend.alone():
+            return method(self, *args, **kwargs)
+
+    return one_at_a_time
+
+
 class Connection:
     """A connection to private data under a policy; see `connect`.
 
@@ -164,11 +181,11 @@ class Connection:
         self.engine  # noqa: B018  (refuses a closed connection)
         return Cursor(self)
 
-    def execute(self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[AskedFor]) -> Cursor:
+    def execute(self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[QueryOptions]) -> Cursor:
         """Answers a query on a new cursor; the arguments are those of `query`."""
         return self.cursor().execute(sql, parameters, **options)
 
-    @alone
+    @_alone
     def query(
         self,
         sql: str,
@@ -222,7 +239,7 @@ class Connection:
             prepared = self.engine.prepare(asked)
             return self._explained(prepared).result() if prepared.explain else answer(self.engine, prepared)
 
-    @alone
+    @_alone
     def best(
         self,
         sql: str,
@@ -243,8 +260,10 @@ class Connection:
         with self.engine.backend.snapshot():
             return self.engine.best(asked)
 
-    @alone
-    def explain(self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[AskedFor]) -> Explanation:
+    @_alone
+    def explain(
+        self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[QueryOptions]
+    ) -> Explanation:
         """The plan with its proofs and its price; charges nothing and reads nothing private.
 
         The arguments are those of `query`.
@@ -255,7 +274,7 @@ class Connection:
             self.engine.require_bound(prepared)
             return self._explained(prepared)
 
-    def _explained(self, prepared: Prepared) -> Explanation:
+    def _explained(self, prepared: PreparedQuery) -> Explanation:
         from dpsql.engine.explain import Explanation
 
         return Explanation.of(self.engine, prepared)
@@ -283,11 +302,11 @@ class Connection:
         """
         return self._budgets() if plan is None else self._forecast(plan, epsilon, dialect)
 
-    @alone
+    @_alone
     def _budgets(self) -> dict[str, BudgetState]:
         return {state.name: state for state in self.engine.ledger.states()}
 
-    @alone
+    @_alone
     def _forecast(self, plan: str | Sequence[str], epsilon: Amount | None, dialect: str | None) -> Forecast:
         if self._held is not None:
             raise ProgrammingError(
@@ -308,7 +327,7 @@ class Connection:
                 self.engine.require_bound(part)
             return Forecast.of(self.engine, prepared)
 
-    @alone
+    @_alone
     def reserve(
         self, *, epsilon: Amount, delta: Amount | None = None, tables: Iterable[str] | None = None
     ) -> Reservation:
@@ -329,7 +348,7 @@ class Connection:
         self._require_none_held()
         return self._hold(reserved(self.engine, self._let_go, loss, share, tables))
 
-    @alone
+    @_alone
     def resume(self, number: int) -> Reservation:
         """Takes up a reservation of the same analyst that is still open, by its number, as after a crash.
 
@@ -352,7 +371,7 @@ class Connection:
         self._held, self._asking = held, replace(self._engine, within=held.number)
         return held
 
-    @alone
+    @_alone
     def _let_go(self) -> None:
         self._held, self._asking = None, self._engine
 
@@ -364,7 +383,7 @@ class Connection:
         """Does nothing: an answer that was seen stays charged."""
         self.engine  # noqa: B018
 
-    @alone
+    @_alone
     def close(self) -> None:
         """Gives back what is reserved, and closes the database and the ledger; the budget stays in the ledger's file."""
         if not self._closed:
@@ -384,11 +403,11 @@ class Connection:
     ) -> None:
         self.close()
 
-    def _asked(self, sql: str, parameters: Sequence[Value], **options: Unpack[AskedFor]) -> Asked:
-        from dpsql.engine.prepare import Asked
+    def _asked(self, sql: str, parameters: Sequence[Value], **options: Unpack[QueryOptions]) -> Query:
+        from dpsql.engine.prepare import Query
 
         self.engine  # noqa: B018  (refuses a closed connection)
-        return Asked.of(
+        return Query.of(
             sql,
             parameters,
             epsilon=options.get("epsilon"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-class AskedFor(TypedDict, total=False):
+class QueryOptions(TypedDict, total=False):
     """What a query may be asked for with; see `Connection.query`."""
 
     epsilon: Amount | None
@@ -39,7 +39,7 @@ class Asking(Protocol):
         """The engine; InterfaceError once the connection is closed."""
         ...
 
-    def query(self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[AskedFor]) -> Result:
+    def query(self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[QueryOptions]) -> Result:
         """The private answer to a SELECT."""
         ...
 
@@ -56,7 +56,7 @@ class Cursor:
         self._closed = False
         self._alone = threading.RLock()
 
-    def execute(self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[AskedFor]) -> Self:
+    def execute(self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[QueryOptions]) -> Self:
         """Answers a query; see `Connection.query`."""
         with self._alone:
             self._open()
@@ -156,3 +156,23 @@ class Cursor:
         if self._closed:
             raise InterfaceError("the cursor is closed")
         self.connection.engine  # noqa: B018  (refuses a closed connection)
+
+
+class TypeObject:
+    """A PEP 249 type object: equal to each engine type of its kind."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = frozenset(names)
+
+    def __eq__(self, other: object) -> bool:
+        return other in self.names if isinstance(other, str) else self is other
+
+    def __hash__(self) -> int:
+        return hash(self.names)
+
+
+STRING = TypeObject("VARCHAR")
+BINARY = TypeObject("BLOB")
+NUMBER = TypeObject("BIGINT", "DOUBLE", "HUGEINT", "INTEGER")
+DATETIME = TypeObject("DATE", "TIMESTAMP")
+ROWID = TypeObject()

@@ -19,9 +19,9 @@ from dpsql.mechanisms import Entropy
 from dpsql.plan.nodes import Aggregation, released_columns
 from dpsql.plan.types import Value
 from dpsql.planning.choose import statistic_of
-from dpsql.planning.clamp_histogram import Rungs, clamped, learnt
-from dpsql.planning.measurement import Measured, MeasuredBlock
-from dpsql.planning.partition_selection import KeySelection, KeyTosses
+from dpsql.planning.clamp_histogram import ClampHistogram, clamped, learnt
+from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
+from dpsql.planning.partition_selection import OptimalPartitionSelection, Threshold
 from dpsql.planning.quantiles import Window
 from dpsql.planning.statistics import ROWS, UNITS, Statistic
 from dpsql.sql.emit.statement import Statement
@@ -41,10 +41,10 @@ class ReleasedTable:
     columns: tuple[tuple[str, str], ...]
     rows: tuple[tuple[Value, ...], ...]
     cells: tuple[Cells, ...]
-    plan: Measured = field(compare=False)
+    plan: MeasurementPlan = field(compare=False)
 
 
-def release(plan: Measured, statement: Statement, exact: Exact, entropy: Entropy) -> ReleasedTable:
+def release(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: Entropy) -> ReleasedTable:
     """Chooses clamps, adds the noise, chooses values in order of size, and selects and orders the groups.
 
     Or it chooses the best groups.
@@ -90,7 +90,11 @@ class Refining(Protocol):
 
 
 def refined(
-    plan: Measured, measured: tuple[Statement, Exact], before: ReleasedTable, law: Refining, entropy: Entropy
+    plan: MeasurementPlan,
+    measured: tuple[Statement, Exact],
+    before: ReleasedTable,
+    law: Refining,
+    entropy: Entropy,
 ) -> ReleasedTable:
     """The released table of the same groups with less noise; `measured` are a statement and what it gave.
 
@@ -112,7 +116,7 @@ def refined(
     return table_of(plan, keys, [tuple(column[index] for column in columns) for index in range(len(groups))])
 
 
-def table_of(plan: Measured, keys: Sequence[Keys], cells: Sequence[Cells]) -> ReleasedTable:
+def table_of(plan: MeasurementPlan, keys: Sequence[Keys], cells: Sequence[Cells]) -> ReleasedTable:
     """The released table that follows from what was released: its keys and its noisy cells, row by row."""
     columns = tuple((column.name, column.type.value) for column in released_columns(plan.analysis.release))
     values = [() if plan.best is not None else _values(plan, found) for found in cells]
@@ -135,14 +139,14 @@ class _Group:
 
     keys: Keys
     moments: Mapping[Statistic, int]
-    rungs: tuple[Rungs, ...]
+    rungs: tuple[ClampHistogram, ...]
     windows: tuple[Window, ...]
 
     def __repr__(self) -> str:
         return "_Group(…)"  # what is exact shows nowhere
 
 
-def _groups(plan: Measured, statement: Statement, rows: Sequence[tuple[Any, ...]]) -> list[_Group]:
+def _groups(plan: MeasurementPlan, statement: Statement, rows: Sequence[tuple[Any, ...]]) -> list[_Group]:
     """The groups in public order; the moments of empty ones of a domain are zeros."""
     analysis, first = plan.analysis, statement.keys + len(statement.statistics)
     present: dict[Keys, _Group] = {}
@@ -151,20 +155,22 @@ def _groups(plan: Measured, statement: Statement, rows: Sequence[tuple[Any, ...]
         if not analysis.bound.per_unit:
             moments[UNITS] = moments[ROWS]
         keys = tuple(row[: statement.keys])
-        rungs = tuple(map(Rungs.of, row[first : first + statement.ladders]))
+        rungs = tuple(map(ClampHistogram.of, row[first : first + statement.ladders]))
         windows = tuple(map(Window.of, row[first + statement.ladders :]))
         present[keys] = _Group(keys, moments, rungs, windows)
     if analysis.domains is None:
         return list(present.values())
     nothing = dict.fromkeys((*statement.statistics, UNITS), 0)
-    nobody, nowhere = (Rungs(),) * statement.ladders, (Window(),) * len(plan.ranked)
+    nobody, nowhere = (ClampHistogram(),) * statement.ladders, (Window(),) * len(plan.ranked)
     known = product(analysis.domains)
     if analysis.selects:
         known = tuple(keys for keys in known if keys in present)
     return [present.get(keys) or _Group(keys, nothing, nobody, nowhere) for keys in known]
 
 
-def _with_clamps(plan: Measured, groups: Sequence[_Group], entropy: Entropy) -> tuple[Measured, list[_Group]]:
+def _with_clamps(
+    plan: MeasurementPlan, groups: Sequence[_Group], entropy: Entropy
+) -> tuple[MeasurementPlan, list[_Group]]:
     """The plan with its clamps chosen, and the groups in which units count up to them."""
     clamps = learnt(plan.clamps, [group.rungs for group in groups], entropy)
     kept = [replace(group, moments={**group.moments, **clamped(clamps, group.rungs)}) for group in groups]
@@ -176,7 +182,9 @@ def _whole(value: Any) -> int:
     return 0 if value is None else int(value)
 
 
-def _noised(plan: Measured, groups: Sequence[Mapping[Statistic, int]], entropy: Entropy) -> list[Cells]:
+def _noised(
+    plan: MeasurementPlan, groups: Sequence[Mapping[Statistic, int]], entropy: Entropy
+) -> list[Cells]:
     columns: list[list[tuple[int, ...]]] = []
     for measured in plan.blocks:
         cells, draws = measured.block.cells, iter(noise(measured, len(groups), entropy))
@@ -184,30 +192,30 @@ def _noised(plan: Measured, groups: Sequence[Mapping[Statistic, int]], entropy: 
     return [tuple(column[index] for column in columns) for index in range(len(groups))]
 
 
-def noise(measured: MeasuredBlock, groups: int, entropy: Entropy) -> list[int]:
+def noise(measured: VectorMeasurement, groups: int, entropy: Entropy) -> list[int]:
     """The noise of a block in so many groups, cell by cell."""
     return measured.mechanism.draw(groups * len(measured.block.cells), entropy)
 
 
 def _passes(
-    chosen: KeySelection | KeyTosses,
+    chosen: Threshold | OptimalPartitionSelection,
     analysis: Analysis,
     moments: Mapping[Statistic, int],
     cells: Cells,
     entropy: Entropy,
 ) -> bool:
     units = moments[UNITS if analysis.bound.per_unit else ROWS]
-    if isinstance(chosen, KeyTosses):
+    if isinstance(chosen, OptimalPartitionSelection):
         return chosen.shows(units, entropy)
     found = sum(cells[chosen.block][at] for at in chosen.cells)
     return units >= chosen.min_frequency and found >= chosen.threshold
 
 
-def _values(plan: Measured, cells: Cells) -> tuple[Value, ...]:
+def _values(plan: MeasurementPlan, cells: Cells) -> tuple[Value, ...]:
     return tuple(_value(plan, item, cells) for item in plan.analysis.release.aggregations)
 
 
-def _value(plan: Measured, item: Aggregation, cells: Cells) -> Value:
+def _value(plan: MeasurementPlan, item: Aggregation, cells: Cells) -> Value:
     entry = AGGREGATES[item.function]
     index = plan.analysis.measure(item)
     interval = None if index is None else plan.analysis.measures[index].interval
@@ -215,7 +223,7 @@ def _value(plan: Measured, item: Aggregation, cells: Cells) -> Value:
     return entry.value(estimates, interval, item.type)
 
 
-def estimate(plan: Measured, item: Aggregation, moment: Moment, cells: Cells) -> Fraction:
+def estimate(plan: MeasurementPlan, item: Aggregation, moment: Moment, cells: Cells) -> Fraction:
     """The estimate of an aggregate's moment from a group's noisy cells, TOTAL and RANKED in value units."""
     place = plan.place(item)
     if place is not None:

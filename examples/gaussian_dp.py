@@ -16,7 +16,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from dpsql.accounting.batch import Batch
-from dpsql.accounting.composition import Kept, advanced
+from dpsql.accounting.composition import Guarantee, advanced
 from dpsql.accounting.measurement import composed, is_gaussian, measure
 from dpsql.accounting.numerics.normal import Bounds, epsilon_within, gaussian_delta
 from dpsql.accounting.profiles import LaplaceProfile, Profile, Refined, near
@@ -154,7 +154,7 @@ def batches(count: int) -> None:
     batch = measure(Batch.of([(LaplaceProfile(one), count)], points=100), MARGIN / 2).high
     print(f"\n{count} Laplace releases at ε = {float(one)}, at δ = {float(delta):g}")
     print(f"ε added                          {float(count * one):.3f}")
-    print(f"advanced composition             {float(advanced([Kept(one)] * count, delta).epsilon):.3f}")
+    print(f"advanced composition             {float(advanced([Guarantee(one)] * count, delta).epsilon):.3f}")
     print(f"each measured, μ = {float(parts):.3f}         {float(epsilon_within(parts, delta)):.3f}")
     print(f"measured as one, μ = {float(batch):.3f}       {float(epsilon_within(batch, delta)):.3f}")
 

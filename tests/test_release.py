@@ -11,9 +11,9 @@ from entropy import SeededEntropy
 from worlds import Row, cells, close_all, person, prepared, world
 
 from dpsql.backends import Exact
-from dpsql.engine.pipeline import Prepared
+from dpsql.engine.pipeline import PreparedQuery
 from dpsql.mechanisms import Entropy, Mechanism
-from dpsql.planning.measurement import Measured
+from dpsql.planning.measurement import MeasurementPlan
 from dpsql.release import ReleasedTable, release
 
 AGGREGATES = "COUNT(*), AVG(cost), SUM(age), COUNT(DISTINCT word)"
@@ -59,7 +59,7 @@ def _worlds_end() -> Iterator[None]:
     close_all()
 
 
-def noised(plan: Measured, *firsts: int, step: int = 1) -> Measured:
+def noised(plan: MeasurementPlan, *firsts: int, step: int = 1) -> MeasurementPlan:
     """The plan with known noise: block b draws from the b-th of `firsts` on."""
     blocks = zip(plan.blocks, firsts, strict=True)
     return replace(
@@ -67,7 +67,7 @@ def noised(plan: Measured, *firsts: int, step: int = 1) -> Measured:
     )
 
 
-def released(query: Prepared, plan: Measured, rows: Exact) -> ReleasedTable:
+def released(query: PreparedQuery, plan: MeasurementPlan, rows: Exact) -> ReleasedTable:
     """What is released of exact rows."""
     return release(plan, query.statement, rows, SeededEntropy(1))
 

@@ -21,9 +21,9 @@ from properties.worlds import Statistics, cells_of, change
 import dpsql
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Asked, Engine, Prepared
+from dpsql.engine.pipeline import Engine, PreparedQuery, Query
 from dpsql.ledger import Budget, open_ledger
-from dpsql.planning.measurement import Measured
+from dpsql.planning.measurement import MeasurementPlan
 from dpsql.policy import load
 from dpsql.result import Receipt
 
@@ -140,12 +140,12 @@ def engine_of(connection: Connection) -> duckdb.DuckDBPyConnection:
     return backend._connection
 
 
-def prepared(connection: Connection, sql: str, max_groups: int | None = None) -> Prepared:
+def prepared(connection: Connection, sql: str, max_groups: int | None = None) -> PreparedQuery:
     """The plan of a query at ε = 1."""
-    return connection.engine.prepare(Asked(sql, max_groups=max_groups))
+    return connection.engine.prepare(Query(sql, max_groups=max_groups))
 
 
-def cells(connection: Connection, plan: Prepared) -> Statistics:
+def cells(connection: Connection, plan: PreparedQuery) -> Statistics:
     """The exact cells of each group, which only the noise ever sees."""
     found = cells_of(plan, connection.engine.backend.run(plan.statement.sql))
     return {
@@ -159,7 +159,7 @@ def statistics(connection: Connection, sql: str) -> Statistics:
     return cells(connection, prepared(connection, sql))
 
 
-def assert_within(plan: Prepared, old: Statistics, new: Statistics) -> int:
+def assert_within(plan: PreparedQuery, old: Statistics, new: Statistics) -> int:
     """Neighbours' exact cells differ by no more than was derived; returns the largest l1 change.
 
     A group that is in one world alone must pass a selection; what it adds is charged there, as delta.
@@ -179,7 +179,7 @@ def assert_within(plan: Prepared, old: Statistics, new: Statistics) -> int:
     return max(l1 for l1, *_ in changes)
 
 
-def _anybody(measured: Measured, found: tuple[Any, ...]) -> bool:
+def _anybody(measured: MeasurementPlan, found: tuple[Any, ...]) -> bool:
     """Whether somebody counts in a group, by whom a selection goes; values may be counted besides."""
     chosen = measured.threshold
     return chosen is None or any(found[chosen.block][at] for at in chosen.cells)

@@ -13,7 +13,7 @@ import dpsql
 from benchmarks.accuracy.data import DELTA, rules
 from benchmarks.accuracy.questions import Question
 from dpsql.backends import Backend, Exact, Origin, Place
-from dpsql.engine.pipeline import Asked, Engine
+from dpsql.engine.pipeline import Engine, Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def engine(path: Path, question: Question) -> Iterator[Engine]:
 def answers(path: Path, question: Question, epsilon: float, runs: int) -> list[list[tuple[Any, ...]]] | str:
     """The rows of so many answers at that ε, or why there is none."""
     with engine(path, question) as over:
-        asked = Asked(
+        asked = Query(
             question.sql,
             epsilon=Fraction(str(epsilon)),
             delta=Fraction(str(DELTA)),

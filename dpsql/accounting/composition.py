@@ -18,33 +18,33 @@ from dpsql.errors import LossError
 _FAR = 1000  # no power beyond is computed: nothing is left of a δ that grows by it
 
 
-class Kept(NamedTuple):
+class Guarantee(NamedTuple):
     """(`epsilon`, `delta`)-DP."""
 
     epsilon: Fraction
     delta: Fraction = Fraction(0)
 
 
-def sequential(releases: Iterable[Kept]) -> Kept:
+def sequential(releases: Iterable[Guarantee]) -> Guarantee:
     """What several releases about the same units keep together.
 
     Claim: (Σε, Σδ)-DP.
     Source: Dwork, Roth 2014, Theorem 3.14 (ε alone) and Theorem 3.16.
 
-    >>> sequential([Kept(Fraction(1, 10)), Kept(Fraction(1, 5), Fraction(1, 10**6))])
+    >>> sequential([Guarantee(Fraction(1, 10)), Guarantee(Fraction(1, 5), Fraction(1, 10**6))])
     Kept(epsilon=Fraction(3, 10), delta=Fraction(1, 1000000))
     """
     kept = list(map(_checked, releases))
-    return Kept(sum((e for e, _ in kept), Fraction(0)), sum((d for _, d in kept), Fraction(0)))
+    return Guarantee(sum((e for e, _ in kept), Fraction(0)), sum((d for _, d in kept), Fraction(0)))
 
 
-def advanced(releases: Iterable[Kept], slack: Fraction) -> Kept:
+def advanced(releases: Iterable[Guarantee], slack: Fraction) -> Guarantee:
     """What several releases keep together, with `slack` more δ for less ε.
 
     Claim: (Σε·tanh(ε/2) + √(2·ln(1/slack)·Σε²), Σδ + slack)-DP, and (Σε, Σδ)-DP where that ε is smaller.
     Source: Kairouz, Oh, Viswanath 2015, Theorem 3.5; Dwork, Roth 2014, Theorem 3.20 with ε·(e^ε-1) for the first sum.
 
-    >>> float(advanced([Kept(Fraction(1, 100))] * 2945, Fraction(1, 10**6)).epsilon) < 3
+    >>> float(advanced([Guarantee(Fraction(1, 100))] * 2945, Fraction(1, 10**6)).epsilon) < 3
     True
     """
     kept = list(map(_checked, releases))
@@ -59,48 +59,48 @@ def advanced(releases: Iterable[Kept], slack: Fraction) -> Kept:
     epsilon = drift + _root_up(spread)
     if simple.epsilon <= epsilon:
         return simple
-    return Kept(epsilon, simple.delta + slack)
+    return Guarantee(epsilon, simple.delta + slack)
 
 
-def parallel(releases: Iterable[Kept]) -> Kept:
+def parallel(releases: Iterable[Guarantee]) -> Guarantee:
     """What releases keep together of which each reads its own part of the units, and no unit is in two parts.
 
     Claim: (max ε, max δ)-DP, where one unit is added or removed: it is in one part, and the others are as they were.
     Where a unit may move from one part to another, two parts change, and the two largest add.
     Source: McSherry 2009, "Privacy Integrated Queries", Theorem 4.
 
-    >>> parallel([Kept(Fraction(1, 10)), Kept(Fraction(1, 5))])
+    >>> parallel([Guarantee(Fraction(1, 10)), Guarantee(Fraction(1, 5))])
     Kept(epsilon=Fraction(1, 5), delta=Fraction(0, 1))
     """
     kept = list(map(_checked, releases))
     if not kept:
         raise LossError("a composition needs at least one release")
-    return Kept(max(e for e, _ in kept), max(d for _, d in kept))
+    return Guarantee(max(e for e, _ in kept), max(d for _, d in kept))
 
 
-def group(kept: Kept, size: int) -> Kept:
+def group(kept: Guarantee, size: int) -> Guarantee:
     """What a release that is (ε, δ)-DP for one unit keeps for `size` units at once.
 
     Claim: (size·ε, δ·(e^(size·ε)-1)/(e^ε-1))-DP, at most 1 in δ; 1 at once beyond ε = 1,000.
     Why: k neighbouring steps lead from one database to the other; δ grows by e^ε at each.
     Source: Dwork, Roth 2014, Theorem 2.2; Vadhan 2017, Lemma 2.2.
 
-    >>> group(Kept(Fraction(1, 10)), 5)
+    >>> group(Guarantee(Fraction(1, 10)), 5)
     Kept(epsilon=Fraction(1, 2), delta=Fraction(0, 1))
     """
     epsilon, delta = _checked(kept)
     if size < 1:
         raise LossError("a group has one unit or more")
     if delta == 0:
-        return Kept(size * epsilon)
+        return Guarantee(size * epsilon)
     if size > 1 and epsilon > _FAR:
-        return Kept(size * epsilon, Fraction(1))
+        return Guarantee(size * epsilon, Fraction(1))
     factor, grown = _exp_up(epsilon), Fraction(0)
     for _ in range(size):
         grown = Fraction(decimal_up(grown * factor + delta))
         if grown >= 1:
             break
-    return Kept(size * epsilon, min(grown, Fraction(1)))
+    return Guarantee(size * epsilon, min(grown, Fraction(1)))
 
 
 def _exp_up(epsilon: Fraction) -> Fraction:
@@ -113,9 +113,9 @@ def _root_up(square: Fraction) -> Fraction:
         return Fraction(context.next_plus(decimal_up(square).sqrt())) if square else Fraction(Decimal(0))
 
 
-def _checked(kept: Kept) -> Kept:
+def _checked(kept: Guarantee) -> Guarantee:
     epsilon, delta = kept
     exact_positive(epsilon, "epsilon")
     if not 0 <= delta < 1:
         raise LossError("delta must be at least 0 and below 1")
-    return Kept(Fraction(epsilon), Fraction(delta))
+    return Guarantee(Fraction(epsilon), Fraction(delta))

@@ -35,7 +35,7 @@ def limits(kind: Type) -> Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class Measurand:
     """An aggregated expression with its interval, and what is asked of it.
 
     `lattice` is None where it is not added up, and `ordered` where none of its values are asked for in
@@ -65,7 +65,7 @@ class Analysis:
 
     release: Release
     bound: Bound
-    measures: tuple[Measure, ...]
+    measures: tuple[Measurand, ...]
     domains: tuple[Domain, ...] | None
     replace: bool
 
@@ -129,12 +129,12 @@ def _domains(
 
 def _measure(
     expr: Expr, relation: Relation, known: Known, facts: PublicFacts, moments: set[Moment]
-) -> Measure:
+) -> Measurand:
     around = interval(expr, known)
     distinct, rows = Moment.DISTINCT in moments, bool(moments - {Moment.DISTINCT, Moment.RANKED})
     added, ranked = Moment.TOTAL in moments, Moment.RANKED in moments
     if not added and not ranked:
-        return Measure(expr, around, None, distinct, rows)
+        return Measurand(expr, around, None, distinct, rows)
     if not around.bounded:
         around = looked_up_interval(expr, relation, facts)
     if not around.bounded or around.meet(limits(expr.type)) != around:
@@ -150,4 +150,4 @@ def _measure(
     lattice = Lattice.of(around, integral=whole) if added else None
     exact = expr.type is not Type.DOUBLE
     ordered = Lattice.of(around, integral=exact, bits=62 if exact else BITS) if ranked else None
-    return Measure(expr, around, lattice, distinct, rows, ordered)
+    return Measurand(expr, around, lattice, distinct, rows, ordered)

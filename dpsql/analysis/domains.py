@@ -22,7 +22,7 @@ from dpsql.analysis.intervals import Known, interval
 from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal
 from dpsql.plan.interval import position
-from dpsql.plan.nodes import Filter, Join, Matching, Relation
+from dpsql.plan.nodes import Filter, Join, Relation, SemiJoin
 from dpsql.plan.types import Type, Value
 
 MAX_DERIVED = 1_000
@@ -98,7 +98,7 @@ def listed(relation: Relation) -> Listed:
     match relation:
         case Filter():
             return _both(listed(relation.input), _lists(relation.predicate))
-        case Matching():
+        case SemiJoin():
             return listed(relation.input)
         case Join():
             return listed(relation.left)

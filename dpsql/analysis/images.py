@@ -18,7 +18,7 @@ from dpsql.analysis.intervals import Known, conditions, interval
 from dpsql.analysis.public_tables import grouped
 from dpsql.analysis.stability import PublicFacts
 from dpsql.plan.expr import Call, Column, Expr, Released, Scalar, columns, substituted, walk
-from dpsql.plan.nodes import Grouped, Output, Post, Project, Relation, Values, optional, sources
+from dpsql.plan.nodes import OuterQuery, Output, PerUnitGroupBy, Project, Relation, Values, optional, sources
 from dpsql.plan.types import Type, Value
 
 MAX_COMBINATIONS = 10_000
@@ -72,7 +72,7 @@ class Images:
 
     def _image(self, computed: Expr, box: Values) -> Domain | None:
         """The values of an expression over constant rows; None for too many, and where one is past Python's calendar."""
-        query = Post(box, (Output("k", computed),), limit=MAX_DERIVED + 1, distinct=True)
+        query = OuterQuery(box, (Output("k", computed),), limit=MAX_DERIVED + 1, distinct=True)
         found = [value for (value,) in self.facts.rows(query)]
         if len(found) > MAX_DERIVED:
             return None
@@ -86,7 +86,7 @@ class Images:
     def _traced(self, column: Column) -> Domain | None:
         """The values of a column of a derived table, from the rows that this is made of."""
         source = next((found for found in sources(self.relation) if found.alias == column.source), None)
-        if not isinstance(source, (Project, Grouped)):
+        if not isinstance(source, (Project, PerUnitGroupBy)):
             return None
         exprs = source.items if isinstance(source, Project) else source.keys
         # By name: what a LEFT JOIN may not find is known as nullable outside.

@@ -18,7 +18,7 @@ from dpsql.aggregates.windows import OVER
 from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, Windowed, is_null
 from dpsql.plan.interval import Interval, hull, position
-from dpsql.plan.nodes import Filter, Join, Matching, Relation, Release
+from dpsql.plan.nodes import Filter, Join, Relation, Release, SemiJoin
 from dpsql.plan.types import Type
 
 Known = Mapping[Expr, Interval]
@@ -103,7 +103,7 @@ def conditions(relation: Relation) -> Known:
     match relation:
         case Filter():
             return narrow(relation.predicate, conditions(relation.input))
-        case Matching():
+        case SemiJoin():
             return conditions(relation.input)
         case Join():
             return conditions(relation.left)

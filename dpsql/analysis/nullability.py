@@ -16,14 +16,14 @@ from dataclasses import replace
 from dpsql.analysis.intervals import conjuncts
 from dpsql.plan.expr import Call, Column, Expr, Literal, columns
 from dpsql.plan.nodes import (
-    Answer,
     Filter,
-    Grouped,
     Join,
     JoinKind,
-    Matching,
+    PerUnitGroupBy,
     Project,
+    PublicSubquery,
     Relation,
+    SemiJoin,
     SetKind,
     SetOperation,
     Values,
@@ -85,7 +85,7 @@ def _stated(column: Column, relation: Relation) -> bool:
     match relation:
         case Filter():
             return _keeps(column, relation.predicate) or _stated(column, relation.input)
-        case Matching():
+        case SemiJoin():
             return _stated(column, relation.input)
         case Join(kind=JoinKind.INNER):
             compared = (side for pair in relation.on for side in pair)
@@ -115,7 +115,7 @@ def _among(column: Column, exprs: Iterable[Expr]) -> bool:
 
 def _column(column: Column, relation: Relation) -> bool:
     match relation:
-        case Filter() | Matching():
+        case Filter() | SemiJoin():
             return _column(column, relation.input)
         case Join() if column.source != relation.right.alias:
             return _column(column, relation.left)
@@ -123,7 +123,7 @@ def _column(column: Column, relation: Relation) -> bool:
             return relation.kind is JoinKind.INNER and _column(column, relation.right)
         case Scan():
             return not column.facts.nullable or _leads_to_unit(column, relation)
-        case Project() | Grouped():
+        case Project() | PerUnitGroupBy():
             place = [known.name for known in relation.columns].index(column.name)
             items = relation.items if isinstance(relation, Project) else relation.keys
             if place < len(items):
@@ -138,7 +138,7 @@ def _column(column: Column, relation: Relation) -> bool:
             if relation.kind in (SetKind.UNION, SetKind.UNION_ALL):
                 return left and right
             return left or (right and relation.kind is SetKind.INTERSECT)
-        case Answer() | Values():
+        case PublicSubquery() | Values():
             return False
 
 

@@ -25,15 +25,15 @@ from dpsql.plan.expr import Call, Column, Expr, Literal, Order, Released, Scalar
 from dpsql.plan.interval import Interval, position
 from dpsql.plan.nodes import (
     Filter,
-    Grouped,
     Join,
     JoinKind,
-    Matching,
+    OuterQuery,
     Output,
-    Post,
+    PerUnitGroupBy,
     Project,
     Relation,
     Release,
+    SemiJoin,
     Source,
     is_private,
     optional,
@@ -68,7 +68,7 @@ def looked_up_values(
     if not all_rows:
         for condition in _of_partners(relation, {source.alias for source in sources(rows)}):
             rows = Filter(rows, condition)
-    query = Post(rows, (Output("k", expr),), limit=MAX_DERIVED + 1, distinct=True)
+    query = OuterQuery(rows, (Output("k", expr),), limit=MAX_DERIVED + 1, distinct=True)
     found = [value for (value,) in facts.rows(query)]
     if len(found) > MAX_DERIVED:
         return None
@@ -125,7 +125,7 @@ def _bounds(column: Column, source: Source | None, facts: PublicFacts) -> Interv
     ends = []
     for descending in (False, True):
         order = Order(column, descending, nulls_first=False)
-        rows = facts.rows(Post(source, (Output("v", column),), order=(order,), limit=1))
+        rows = facts.rows(OuterQuery(source, (Output("v", column),), order=(order,), limit=1))
         ends += [position(value) for (value,) in rows]
     return Interval(*ends) if len(ends) == 2 and None not in ends else None
 
@@ -161,14 +161,14 @@ def _items(source: Source) -> Mapping[Column, Expr]:
     match source:
         case Project():
             return dict(zip(source.columns, source.items, strict=True))
-        case Grouped():
+        case PerUnitGroupBy():
             return dict(zip(source.columns, source.keys, strict=False))
         case _:
             return {}
 
 
 def _input(source: Source) -> Relation:
-    if not isinstance(source, (Project, Grouped)):
+    if not isinstance(source, (Project, PerUnitGroupBy)):
         raise TypeError("it is no derived table")
     return source.input
 
@@ -256,7 +256,7 @@ def _settled(condition: Expr) -> bool:
 
 def _pairs(relation: Relation) -> Iterator[tuple[Expr, Column]]:
     match relation:
-        case Filter() | Matching():
+        case Filter() | SemiJoin():
             yield from _pairs(relation.input)
         case Join():
             yield from _pairs(relation.left)
@@ -268,7 +268,7 @@ def _conditions(relation: Relation) -> Iterator[Expr]:
         case Filter():
             yield from _conditions(relation.input)
             yield from conjuncts(relation.predicate)
-        case Matching():
+        case SemiJoin():
             yield from _conditions(relation.input)
         case Join():
             yield from _conditions(relation.left)

@@ -19,16 +19,16 @@ from dpsql.errors import QueryRejected
 from dpsql.plan.dependencies import needs
 from dpsql.plan.expr import UNIT_IDENTITY, Column, Expr, columns
 from dpsql.plan.nodes import (
-    Answer,
     Filter,
-    Grouped,
     Join,
     JoinKind,
-    Matching,
-    Post,
+    OuterQuery,
+    PerUnitGroupBy,
     Project,
+    PublicSubquery,
     Relation,
     Release,
+    SemiJoin,
     SetKind,
     SetOperation,
     Values,
@@ -52,7 +52,7 @@ class PublicFacts(Protocol):
         """The most rows of the right side of `join` that one row can be equal to; 0 for an empty table."""
         ...
 
-    def rows(self, query: Post) -> Sequence[tuple[Value, ...]]:
+    def rows(self, query: OuterQuery) -> Sequence[tuple[Value, ...]]:
         """The rows of a query on public tables."""
         ...
 
@@ -113,9 +113,9 @@ class _Rows:
                 return 1 if relation.contribution is None else relation.contribution.rows
             case Project(distinct=True):
                 return min(self.most(relation.input), _most_values(relation.items, relation.input))
-            case Filter() | Matching() | Project():
+            case Filter() | SemiJoin() | Project():
                 return self.most(relation.input)
-            case Grouped():
+            case PerUnitGroupBy():
                 return min(self.most(relation.input), _most_values(relation.keys, relation.input))
             case SetOperation(kind=SetKind.UNION_ALL | SetKind.UNION):
                 return self.most(relation.left) + self.most(relation.right)
@@ -123,7 +123,7 @@ class _Rows:
                 return self.most(relation.left)
             case Join():
                 return self._joined(relation)
-            case Answer() | Values():
+            case PublicSubquery() | Values():
                 raise TypeError("public rows belong to nobody")
 
     def _joined(self, join: Join) -> int:
@@ -161,7 +161,7 @@ class _Rows:
     def _alike_of(self, expr: Column, relation: Relation) -> int:
         most = self.most(relation)
         match relation:
-            case Filter() | Matching():
+            case Filter() | SemiJoin():
                 return self.alike(expr, relation.input)
             case Join() if expr.source != relation.right.alias:
                 return min(most, self.alike(expr, relation.left) * max(1, self._partners(relation)))
@@ -169,7 +169,7 @@ class _Rows:
                 return min(most, self.alike(expr, relation.right) * self._partners_back(relation))
             case Scan(contribution=Contribution() as contribution):
                 return 1 if fold(expr.name) in contribution.keys else most
-            case Grouped():
+            case PerUnitGroupBy():
                 return 1 if _distinguish([expr], relation) else most
             case Project():
                 return min(most, self.alike(_item(expr, relation), relation.input))
@@ -198,9 +198,9 @@ def _most_values(exprs: Sequence[Expr], relation: Relation) -> int:
 def _distinguish(columns: Sequence[Column], relation: Relation) -> bool:
     """Whether no two rows of a unit agree in these columns: groups have keys of their own, distinct rows all."""
     match relation:
-        case Filter() | Matching():
+        case Filter() | SemiJoin():
             return _distinguish(columns, relation.input)
-        case Grouped():
+        case PerUnitGroupBy():
             keys = relation.columns[: len(relation.keys)]
             return _named(keys) <= _named(columns)
         case Project():
@@ -293,7 +293,7 @@ def _constant(expr: Expr, relation: Relation, facts: PublicFacts) -> bool:
 
 def _one_value(column: Column, relation: Relation, facts: PublicFacts) -> bool:
     match relation:
-        case Filter() | Matching():
+        case Filter() | SemiJoin():
             return _one_value(column, relation.input, facts)
         case Join(left=left, right=right) if column.source != right.alias:
             return _one_value(column, left, facts)
@@ -313,7 +313,7 @@ def _one_value(column: Column, relation: Relation, facts: PublicFacts) -> bool:
             return True
         case Scan(contribution=Contribution(constant=constant)):
             return fold(column.name) in constant
-        case Project() | Grouped():
+        case Project() | PerUnitGroupBy():
             place = [known.name for known in relation.columns].index(column.name)
             items = relation.items if isinstance(relation, Project) else relation.keys
             return place < len(items) and _constant(items[place], relation.input, facts)
@@ -346,7 +346,7 @@ def describe(relation: Relation, facts: PublicFacts) -> str:
     match relation:
         case Scan():
             return _whose(relation)
-        case Filter() | Matching():
+        case Filter() | SemiJoin():
             return "stability 1"
         case Join(right=right) if is_answered(right) and not is_private(right):
             return "stability 1: at most one answered row for a key"
@@ -355,7 +355,7 @@ def describe(relation: Relation, facts: PublicFacts) -> str:
             return f"stability {times}: at most {times} public row{'s' * (times != 1)} for a key"
         case Join() | SetOperation():
             return f"within a unit; {_many(most_rows(relation, facts))} of a unit"
-        case Grouped():
+        case PerUnitGroupBy():
             return f"groups of a unit; {_many(most_rows(relation, facts))} of a unit"
         case _:
             return f"{'distinct rows of a unit; ' * getattr(relation, 'distinct', False)}{_many(most_rows(relation, facts))} of a unit"

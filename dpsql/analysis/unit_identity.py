@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dpsql.analysis.nullability import never_null
 from dpsql.plan.expr import Call, Column, Expr, columns, is_null
-from dpsql.plan.nodes import Grouped, Project, Relation, SetKind, SetOperation, optional, sources
+from dpsql.plan.nodes import PerUnitGroupBy, Project, Relation, SetKind, SetOperation, optional, sources
 from dpsql.plan.tables import Scan
 
 _ONE_TO_ONE = frozenset(
@@ -61,7 +61,7 @@ def _within(column: Column, relation: Relation) -> str | None:
     """What a column of a derived table identifies where it is not NULL."""
     source = next((source for source in sources(relation) if source.alias == column.source), None)
     match source:
-        case Project() | Grouped():
+        case Project() | PerUnitGroupBy():
             place = [known.name for known in source.columns].index(column.name)
             items = source.items if isinstance(source, Project) else source.keys
             return where_there(items[place], source.input) if place < len(items) else None

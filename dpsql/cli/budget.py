@@ -14,7 +14,7 @@ from dpsql.cli.options import LedgerFile, LedgerKey
 
 if TYPE_CHECKING:
     from dpsql.ledger import Entry
-    from dpsql.ledger.protocol import SliceState
+    from dpsql.ledger.protocol import ReservationState
 
 Rules = Annotated[Path, typer.Option("--policy", "-p", help="The owner's policy.", show_default=False)]
 Entries = Annotated[int, typer.Option(min=0, help="Also show the last so many charges.")]
@@ -60,7 +60,7 @@ def budget(
         book.close()
 
 
-def _slice(state: SliceState) -> str:
+def _slice(state: ReservationState) -> str:
     from dpsql.request.loss import rounded
     from dpsql.shell.view import printable
 
@@ -72,9 +72,9 @@ def _slice(state: SliceState) -> str:
 def _begun_anew(path: str, key: Path | None) -> list[Entry]:
     """The entries by which budgets were begun anew, and tables opened again."""
     from dpsql.ledger.key import ledger_key
-    from dpsql.ledger.reader import History
+    from dpsql.ledger.reader import LedgerReader
 
-    with closing(History.open(path, ledger_key(key))) as history:
+    with closing(LedgerReader.open(path, ledger_key(key))) as history:
         found = [entry for kind in ("reset", "unlock") for entry in history.last(_MOST_RESETS, kind=kind)]
     return sorted(found, key=lambda entry: entry.id)
 

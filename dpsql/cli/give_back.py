@@ -35,11 +35,11 @@ def give_back(
     from dpsql.ledger import Budget, open_ledger
     from dpsql.ledger.key import ledger_key as read_key
     from dpsql.ledger.protocol import AccountKey
-    from dpsql.ledger.reader import History
+    from dpsql.ledger.reader import LedgerReader
     from dpsql.request.loss import rounded
 
     # The accounts are those that the ledger keeps: no policy is needed.
-    with closing(History.open(target, read_key(ledger_key))) as history:
+    with closing(LedgerReader.open(target, read_key(ledger_key))) as history:
         budgets = dict[str | AccountKey, Budget](history.budgets().items())
     with closing(open_ledger(target, budgets, anchor=anchor, key=ledger_key)) as book:
         entries = book.give_back(number, by=by or login())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dpsql.ledger import Budget, Entry, Head
     from dpsql.ledger.protocol import AccountKey
-    from dpsql.ledger.reader import History
+    from dpsql.ledger.reader import LedgerReader
 
 ledger = typer.Typer(help="Check, show and export a ledger; no policy is needed.", no_args_is_help=True)
 
@@ -128,11 +128,11 @@ def head(target: Target, ledger_key: LedgerKey = None) -> None:
         print(history.head())
 
 
-def _opened(target: str, key: Path | None) -> closing[History]:
+def _opened(target: str, key: Path | None) -> closing[LedgerReader]:
     from dpsql.ledger.key import ledger_key
-    from dpsql.ledger.reader import History
+    from dpsql.ledger.reader import LedgerReader
 
-    return closing(History.open(target, ledger_key(key)))
+    return closing(LedgerReader.open(target, ledger_key(key)))
 
 
 def _kept(anchor: Path | None, head: str | None) -> Head | None:

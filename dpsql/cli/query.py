@@ -25,7 +25,7 @@ from dpsql.cli.options import (
     opened,
     text_of,
 )
-from dpsql.cursor import AskedFor
+from dpsql.cursor import QueryOptions
 from dpsql.shell.answers import Format
 
 Style = Annotated[Format, typer.Option("--format", "-f", help="How the answer is written.")]
@@ -61,7 +61,7 @@ def query(
     text = text_of(sql)
     loss = needed(epsilon, target_error, text, dialect)
     with opened(database, policy, ledger, analyst, ledger_key, fresh=fresh) as connection:
-        terms: AskedFor = {
+        terms: QueryOptions = {
             "epsilon": epsilon,
             "delta": delta,
             "max_groups": max_groups,

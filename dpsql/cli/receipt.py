@@ -42,10 +42,10 @@ def _group() -> None:
 def verify(file: File, ledger: Target, ledger_key: LedgerKey = None) -> None:
     """Check that the ledger holds what a receipt says was charged."""
     from dpsql.ledger.key import ledger_key as read_key
-    from dpsql.ledger.reader import History
+    from dpsql.ledger.reader import LedgerReader
     from dpsql.ledger.receipts import check_receipt, read_receipt
 
-    with closing(History.open(ledger, read_key(ledger_key))) as history:
+    with closing(LedgerReader.open(ledger, read_key(ledger_key))) as history:
         checked = check_receipt(read_receipt(_read(file)), history)
     for line in _said(checked):
         print(line)

@@ -33,10 +33,10 @@ def unlock(
     from dpsql.ledger import Budget, open_ledger
     from dpsql.ledger.key import ledger_key as read_key
     from dpsql.ledger.protocol import AccountKey
-    from dpsql.ledger.reader import History
+    from dpsql.ledger.reader import LedgerReader
 
     # The accounts are those that the ledger keeps: no policy is needed.
-    with closing(History.open(target, read_key(ledger_key))) as history:
+    with closing(LedgerReader.open(target, read_key(ledger_key))) as history:
         budgets = dict[str | AccountKey, Budget](history.budgets().items())
     names = {account.table for account in budgets if isinstance(account, AccountKey)}
     name = next((known for known in sorted(names) if known.lower() == table.lower()), table)

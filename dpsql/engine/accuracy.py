@@ -11,16 +11,16 @@ from dpsql.accounting.spend import NOTHING
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.stability import PublicFacts
-from dpsql.engine.loss_split import prices
+from dpsql.engine.loss_split import loss_shares
 from dpsql.errors import QueryRejected
 from dpsql.ledger.protocol import Account
 from dpsql.plan.dependencies import needed, releases
 from dpsql.plan.expr import Expr, Released, Scalar, walk
 from dpsql.plan.linear import linear
-from dpsql.plan.nodes import Aggregation, Post, Release, private_tables
-from dpsql.plan.provenance import traces, unfiltered
+from dpsql.plan.nodes import Aggregation, OuterQuery, Release, private_tables
+from dpsql.plan.provenance import provenance, unfiltered
 from dpsql.planning.choose import choose, statistic_of
-from dpsql.planning.measurement import Measured
+from dpsql.planning.measurement import MeasurementPlan
 from dpsql.request.target import Share, Target
 from dpsql.uncertainty import laws
 
@@ -32,7 +32,7 @@ _DECADE = 900
 _GRID = range(_DECADE * 320)
 
 
-def predicted_half_width(plan: Measured, item: Aggregation, confidence: float) -> float | None:
+def predicted_half_width(plan: MeasurementPlan, item: Aggregation, confidence: float) -> float | None:
     """What the noise of an aggregate keeps to with that probability, in the value's own units.
 
     None where the data decides it, as the number of rows does for a mean, and how near values lie for a median.
@@ -63,7 +63,7 @@ class _Value:
     item: Aggregation
     factor: float
 
-    def error(self, plan: Measured, confidence: float) -> float:
+    def error(self, plan: MeasurementPlan, confidence: float) -> float:
         """The half-width of the value's noise. Raises QueryRejected where the data decides it."""
         half = predicted_half_width(plan, self.item, confidence)
         if half is None:
@@ -82,7 +82,7 @@ class Search:
     and `cap` is the policy's for one query, None without one.
     """
 
-    post: Post
+    post: OuterQuery
     analyses: Mapping[Release, Analysis]
     facts: PublicFacts
     account_of: Callable[[str], Account]
@@ -164,7 +164,7 @@ class Search:
 
     def _errors(self, values: Sequence[_Value], epsilon: Fraction) -> Iterator[tuple[_Value, float]]:
         """The error of each value at a loss."""
-        parts = prices(self.analyses, self.account_of, epsilon, self.delta, self.refined)
+        parts = loss_shares(self.analyses, self.account_of, epsilon, self.delta, self.refined)
         plans = {
             release: choose(analysis, part, self.facts, learn=False)
             for (release, analysis), part in zip(self.analyses.items(), parts, strict=True)
@@ -198,7 +198,7 @@ class Search:
 
     def _values(self) -> Iterator[_Value]:
         """The columns of the answer that have noise."""
-        found = traces(self.post)
+        found = provenance(self.post)
         if found is None:
             raise _refused(
                 "what is put together from several released rows has no error that is known beforehand",

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpsql.accounting.events import to_json
-from dpsql.engine.prepare import Prepared
+from dpsql.engine.prepare import PreparedQuery
 from dpsql.plan import fingerprint
 from dpsql.policy import Policy
 
 
-def charge_details(prepared: Prepared, policy: Policy, versions: Mapping[str, str]) -> dict[str, Any]:
+def charge_details(prepared: PreparedQuery, policy: Policy, versions: Mapping[str, str]) -> dict[str, Any]:
     """The details of a charge, known before it: they follow from the query, the policy and what was released.
 
     `mechanisms` is what is drawn for this charge. `answered` is the noise of the answer, which differs where a part

@@ -13,22 +13,22 @@ from dpsql.analysis.partitions.assign import worded
 from dpsql.analysis.stability import describe
 from dpsql.engine.accuracy import predicted_half_width
 from dpsql.engine.pipeline import Engine
-from dpsql.engine.prepare import Prepared, PreparedRelease
+from dpsql.engine.prepare import PreparedQuery, PreparedRelease
 from dpsql.engine.progressive import STEPS
 from dpsql.ledger import Quote
 from dpsql.plan.dependencies import steps
 from dpsql.plan.expr import Column, Expr, Scalar
 from dpsql.plan.nodes import (
     Aggregation,
-    Answer,
     Filter,
-    Grouped,
     Join,
-    Matching,
-    Post,
+    OuterQuery,
+    PerUnitGroupBy,
     Project,
+    PublicSubquery,
     Relation,
     Release,
+    SemiJoin,
     SetOperation,
     Values,
     inputs,
@@ -38,8 +38,8 @@ from dpsql.plan.render import ordered, phrase
 from dpsql.plan.tables import Scan, UnitKind
 from dpsql.planning.choose import predicted_std, statistic_of
 from dpsql.planning.clamping import Clamp
-from dpsql.planning.measurement import Measured, MeasuredBlock
-from dpsql.planning.partition_selection import KeyTosses
+from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
+from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.request.target import CONFIDENCE
 from dpsql.result import Receipt, Result
 from dpsql.sql.emit.outer_query import Copies
@@ -49,12 +49,12 @@ from dpsql.sql.emit.outer_query import Copies
 class Explanation:
     """What EXPLAIN prints; `prepared` holds the same as data."""
 
-    prepared: Prepared
+    prepared: PreparedQuery
     lines: tuple[str, ...]
     receipt: Receipt
 
     @classmethod
-    def of(cls, engine: Engine, prepared: Prepared) -> Explanation:
+    def of(cls, engine: Engine, prepared: PreparedQuery) -> Explanation:
         """Explains what was prepared. Reads public tables at most, charges nothing."""
         return cls(
             prepared, tuple(_lines(engine, prepared)), replace(engine.receipt(prepared, ()), explained=True)
@@ -71,7 +71,7 @@ class Explanation:
         )
 
 
-def _lines(engine: Engine, prepared: Prepared) -> Iterator[str]:
+def _lines(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
     yield from _price(engine, prepared)
     yield ""
     yield from _post(engine, prepared, prepared.post, "")
@@ -89,7 +89,7 @@ def _lines(engine: Engine, prepared: Prepared) -> Iterator[str]:
         yield from (f"  {line}" for line in release.statement.sql.splitlines())
 
 
-def _post(engine: Engine, prepared: Prepared, post: Post, indent: str) -> Iterator[str]:
+def _post(engine: Engine, prepared: PreparedQuery, post: OuterQuery, indent: str) -> Iterator[str]:
     names = {}
     if isinstance(post.source, Release):
         names = {key.name: phrase(key.expr) for key in post.source.keys}
@@ -117,7 +117,7 @@ def _call(item: Aggregation) -> str:
     )
 
 
-def _release(engine: Engine, prepared: Prepared, released: Release, indent: str) -> Iterator[str]:
+def _release(engine: Engine, prepared: PreparedQuery, released: Release, indent: str) -> Iterator[str]:
     number = [part.release for part in prepared.releases].index(released)
     part = prepared.releases[number]
     analysis, bound = part.plan.analysis, part.plan.analysis.bound
@@ -161,14 +161,14 @@ def _domain(part: PreparedRelease, index: int) -> str:
         return f"{known}, of which the best groups are chosen"
     if chosen is None:
         return f"{known}, all released"
-    if isinstance(chosen, KeyTosses):
+    if isinstance(chosen, OptimalPartitionSelection):
         return f"{known}; a group of {_many(chosen.half, 'unit')} is shown half of the time, a smaller one less often"
     learnt = " where the clamp is as expected" * (part.plan.blocks[chosen.block].clamp is not None)
     return f"{known}; a group is shown if its noisy count is at least {math.ceil(chosen.count)}{learnt}"
 
 
-def _tree(engine: Engine, prepared: Prepared, relation: Relation, indent: str) -> Iterator[str]:
-    if isinstance(relation, Answer):
+def _tree(engine: Engine, prepared: PreparedQuery, relation: Relation, indent: str) -> Iterator[str]:
+    if isinstance(relation, PublicSubquery):
         yield f"{indent[3:]}└─ Answer{_known_as('', relation.alias)}   public"
         yield from _post(engine, prepared, relation.post, indent)
         return
@@ -183,7 +183,7 @@ def _title(relation: Relation) -> str:
             return f"Scan {relation.table}{_known_as(relation.table, relation.alias)}"
         case Filter():
             return f"Filter {phrase(relation.predicate)}"
-        case Matching():
+        case SemiJoin():
             return f"Rows with{'out' * relation.anti} a match where {phrase(relation.on)}"
         case Join():
             on = [f"{phrase(ours)} = {phrase(theirs)}" for ours, theirs in relation.on]
@@ -191,11 +191,11 @@ def _title(relation: Relation) -> str:
             return f"{relation.kind.value.title()} join on {' AND '.join(on) or 'nothing'}"
         case Project():
             return f"Select{' distinct' * relation.distinct} {_columns(relation.items, relation.columns)}{_known_as('', relation.alias)}"
-        case Grouped():
+        case PerUnitGroupBy():
             return f"Group by {', '.join(map(phrase, relation.keys))}: {_aggregated(relation)}"
         case SetOperation():
             return f"{relation.kind.value.title()}{_known_as('', relation.alias)}"
-        case Answer() | Values():
+        case PublicSubquery() | Values():
             return f"{type(relation).__name__}{_known_as('', relation.alias)}"
 
 
@@ -207,19 +207,19 @@ def _columns(items: Sequence[Expr], named: Sequence[Column]) -> str:
     return ", ".join(f"{phrase(item)} AS {name}" for item, name in zip(items, named, strict=True))
 
 
-def _aggregated(relation: Grouped) -> str:
+def _aggregated(relation: PerUnitGroupBy) -> str:
     texts = []
     for item, name in zip(relation.aggregates, relation.columns[len(relation.keys) :], strict=True):
         texts.append(f"{WITHIN[item.function].call(*map(phrase, item.arguments))} AS {name}")
     return ", ".join(texts) or "nothing"
 
 
-def _confidence(prepared: Prepared) -> float:
+def _confidence(prepared: PreparedQuery) -> float:
     target = prepared.terms.target
     return float(CONFIDENCE if target is None else target.confidence)
 
 
-def _measurements(part: PreparedRelease, shown: Measured, confidence: float) -> Iterator[str]:
+def _measurements(part: PreparedRelease, shown: MeasurementPlan, confidence: float) -> Iterator[str]:
     plan = part.plan
     if plan.best is not None:
         chosen, (item,) = plan.best, part.release.aggregations
@@ -227,7 +227,7 @@ def _measurements(part: PreparedRelease, shown: Measured, confidence: float) -> 
         yield f"  the {_many(chosen.top.count, 'group')} of {which} {_call(item)}: {chosen.mechanism.describe()}"
         yield f"  a unit adds {chosen.low:,} to {chosen.high:,} (in steps) to any score, which is not released"
         return
-    if isinstance(plan.selection, KeyTosses):
+    if isinstance(plan.selection, OptimalPartitionSelection):
         yield f"  which groups are shown: {plan.selection.mechanism.describe()}"
     elif not plan.blocks and not plan.ranked:
         yield "  nothing: the group keys are public"
@@ -249,7 +249,7 @@ def _measurements(part: PreparedRelease, shown: Measured, confidence: float) -> 
         yield f"  not chosen: {candidate.name}, with {ratio:.2f} times {worse}"
 
 
-def _blocks(plan: Measured, shown: Measured) -> Iterator[str]:
+def _blocks(plan: MeasurementPlan, shown: MeasurementPlan) -> Iterator[str]:
     """What is noised together, and whether it is made to agree with other releases after that."""
     for measured, after in zip(plan.blocks, shown.blocks, strict=True):
         noise = f"{_norms(measured)}, {measured.mechanism.describe()} (in steps)"
@@ -261,7 +261,7 @@ def _blocks(plan: Measured, shown: Measured) -> Iterator[str]:
         yield f"  {measured.block.name}: {noise}{agrees}"
 
 
-def _clamp(plan: Measured, clamp: Clamp) -> str:
+def _clamp(plan: MeasurementPlan, clamp: Clamp) -> str:
     if clamp.total is None:
         return (
             f"{clamp.of}: at most {clamp.most:,}, declared or derived; "
@@ -279,13 +279,13 @@ def _clamp(plan: Measured, clamp: Clamp) -> str:
     )
 
 
-def _norms(measured: MeasuredBlock) -> str:
+def _norms(measured: VectorMeasurement) -> str:
     l1, l2 = measured.sensitivity.l1, math.sqrt(measured.sensitivity.l2_squared)
     linf = f", l∞ sensitivity {_number(measured.sensitivity.linf)}" * measured.block.joint
     return f"l1 sensitivity {_number(l1)}, l2 sensitivity {l2:,.6g}{linf}"
 
 
-def _expected(plan: Measured, item: Aggregation, confidence: float) -> str:
+def _expected(plan: MeasurementPlan, item: Aggregation, confidence: float) -> str:
     """The half-width that so many of all answers will keep to, as far as it can be known beforehand."""
     place = plan.place(item)
     if place is not None:
@@ -301,7 +301,7 @@ def _expected(plan: Measured, item: Aggregation, confidence: float) -> str:
     return f"expected {100 * confidence:.12g}% half-width {half:,.4g}{learnt}"
 
 
-def _price(engine: Engine, prepared: Prepared) -> Iterator[str]:
+def _price(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
     yield "Price"
     several = len(prepared.releases) > 1
     for number, part in enumerate(prepared.releases, 1):
@@ -329,7 +329,7 @@ def _price(engine: Engine, prepared: Prepared) -> Iterator[str]:
         )
 
 
-def _asked(engine: Engine, prepared: Prepared) -> Iterator[str]:
+def _asked(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
     """The accuracy that was asked for, and what of its price is known before anything is released."""
     target, epsilon = prepared.terms.target, float(prepared.terms.epsilon)
     if target is None:
@@ -343,7 +343,7 @@ def _asked(engine: Engine, prepared: Prepared) -> Iterator[str]:
     yield f"  all steps together: at most as for ε = {float(most):g}, {whose}; less where the target is met or out of reach"
 
 
-def _part(prepared: Prepared, quote: Quote) -> str:
+def _part(prepared: PreparedQuery, quote: Quote) -> str:
     """The account that is charged, and the part of its table in words."""
     name = f"{quote.table} for {quote.analyst}" if quote.analyst else quote.table
     part = worded(quote.box, [part.plan.analysis.release for part in prepared.releases])

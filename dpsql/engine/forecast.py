@@ -9,11 +9,11 @@ from fractions import Fraction
 
 from dpsql.accounting.spend import Spend
 from dpsql.engine.pipeline import Engine
-from dpsql.engine.prepare import Prepared, Terms
+from dpsql.engine.prepare import PreparedQuery, PrivacyTerms
 from dpsql.errors import QueryRejected
 from dpsql.ledger import BudgetState, Quote
 from dpsql.ledger.protocol import Bill
-from dpsql.plan.nodes import Post
+from dpsql.plan.nodes import OuterQuery
 from dpsql.request.loss import rounded
 from dpsql.result import aligned
 
@@ -76,10 +76,10 @@ class Forecast:
     accounts: tuple[PlannedAccount, ...]
 
     @classmethod
-    def of(cls, engine: Engine, plan: Sequence[Prepared]) -> Forecast:
+    def of(cls, engine: Engine, plan: Sequence[PreparedQuery]) -> Forecast:
         """The forecast of queries that are asked in this order."""
         states = {state.key: state for state in engine.ledger.states()}
-        queries, together, asked = list[PlannedQuery](), list[Bill](), set[tuple[Post, Terms]]()
+        queries, together, asked = list[PlannedQuery](), list[Bill](), set[tuple[OuterQuery, PrivacyTerms]]()
         for number, prepared in enumerate(plan, 1):
             if prepared.terms.target is not None and prepared.terms.target.share is not None:
                 raise QueryRejected(

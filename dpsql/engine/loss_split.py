@@ -19,16 +19,16 @@ from dpsql.analysis.analyse import Analysis
 from dpsql.errors import QueryRejected
 from dpsql.ledger.protocol import Account
 from dpsql.plan.nodes import Release, private_tables
-from dpsql.planning.loss_share import Price
+from dpsql.planning.loss_share import LossShare
 
 
-def prices(
+def loss_shares(
     analyses: Mapping[Release, Analysis],
     account_of: Callable[[str], Account],
     epsilon: Fraction,
     delta: Fraction | None,
     refined: Callable[[Sequence[str]], bool],
-) -> list[Price]:
+) -> list[LossShare]:
     """The price of each release, in the order of their analyses; `delta` is what was asked for, None for a share like the loss's.
 
     `refined` says of the tables that a release reads whether it may be refined given its noise.
@@ -60,7 +60,9 @@ def _share(weight: int, total: int) -> Fraction:
     return Fraction(weight, total) if weight else Fraction(1)
 
 
-def _price(shares: Sequence[tuple[Account, Fraction]], epsilon: Fraction, delta: Fraction | None) -> Price:
+def _price(
+    shares: Sequence[tuple[Account, Fraction]], epsilon: Fraction, delta: Fraction | None
+) -> LossShare:
     part = min(_epsilon(account, epsilon, share) for account, share in shares)
     if part <= 0:
         raise QueryRejected("the loss is too small to be split among the releases", code="epsilon_small")
@@ -81,7 +83,7 @@ def _price(shares: Sequence[tuple[Account, Fraction]], epsilon: Fraction, delta:
             )
         return found
 
-    return Price(part, min(known) if len(known) == len(rhos) else None, _short(min(deltas)), choice)
+    return LossShare(part, min(known) if len(known) == len(rhos) else None, _short(min(deltas)), choice)
 
 
 def _epsilon(account: Account, epsilon: Fraction, share: Fraction) -> Fraction:

@@ -24,36 +24,36 @@ from dpsql.engine.accuracy import Search
 from dpsql.engine.budgets import budget, cap, require_above, require_below
 from dpsql.engine.charge_details import charge_details
 from dpsql.engine.lookups import PublicTables
-from dpsql.engine.loss_split import prices
-from dpsql.engine.post_processor import Above, known
-from dpsql.engine.prepare import Asked, Prepared, PreparedRelease, Request, mechanisms_of, requested
-from dpsql.engine.replay import Recall
+from dpsql.engine.loss_split import loss_shares
+from dpsql.engine.post_processor import PostProcessor, known
+from dpsql.engine.prepare import PreparedQuery, PreparedRelease, Query, ResolvedQuery, mechanisms_of, resolve
+from dpsql.engine.replay import Replay
 from dpsql.errors import BackendError, BudgetExhausted, InternalError, OperationalError, QueryRejected
 from dpsql.ledger import Entry, Ledger, Quote
 from dpsql.ledger.protocol import Account
 from dpsql.mechanisms import Entropy, SystemEntropy
 from dpsql.mechanisms.memo import forget
 from dpsql.plan import fingerprint
-from dpsql.plan.dependencies import Known, releases, resolved, steps, together
+from dpsql.plan.dependencies import Known, final_releases, releases, steps, substitute
 from dpsql.plan.expr import Expr, Scalar
-from dpsql.plan.nodes import Answer, Post, Release, Values, private_tables
-from dpsql.plan.provenance import traces
+from dpsql.plan.nodes import OuterQuery, PublicSubquery, Release, Values, private_tables
+from dpsql.plan.provenance import provenance
 from dpsql.planning.choose import choose
-from dpsql.planning.loss_share import Price
-from dpsql.planning.measurement import Measured
+from dpsql.planning.loss_share import LossShare
+from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.verify import verify
 from dpsql.policy import Policy
 from dpsql.postprocess.occupied_groups import doubtful
 from dpsql.release import ReleasedTable, refined, release
-from dpsql.replay.combine import merged
-from dpsql.replay.refine import Beside, Coupled
+from dpsql.replay.combine import combined
+from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
 from dpsql.request.target import Target
 from dpsql.result import Receipt, Result
 from dpsql.sql.emit.outer_query import Copies, Originals, emit_post, unchanged
 from dpsql.sql.emit.statement import emit
 from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import parse, require_room, told_of_translation
-from dpsql.uncertainty.cells import Origins
+from dpsql.uncertainty.cells import RowProvenance
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class Engine:
         return catalog.build(self.policy, self.backend.schema(), self.backend.origin)
 
     @cached_property
-    def _recall(self) -> Recall:
-        return Recall(self.policy, self.analyst, self.ledger, self.backend, self.account)
+    def _recall(self) -> Replay:
+        return Replay(self.policy, self.analyst, self.ledger, self.backend, self.account)
 
     @property
     def public(self) -> PublicTables:
@@ -85,14 +85,14 @@ class Engine:
         """The budget of a table with its accountant and limit."""
         return Account.of(budget(self.policy, table))
 
-    def prepare(self, asked: Asked, at: Fraction | None = None) -> Prepared:
+    def prepare(self, asked: Query, at: Fraction | None = None) -> PreparedQuery:
         """Everything up to the charge: pure, but for look-ups in public tables.
 
         `at` is the loss of a step to an accuracy, without which it is the first step's. Raises QueryRejected with the place in the text.
         """
         require_room()
         parsed = parse(asked.sql, asked.dialect)
-        wanted = requested(asked, parsed.options)
+        wanted = resolve(asked, parsed.options)
         require_above(self.policy.min_epsilon, wanted.loss)
         require_below(self.policy.max_epsilon, wanted.loss)
         public = self.public
@@ -111,7 +111,7 @@ class Engine:
         }
         require_below(cap(self.policy, analyses), wanted.loss)
         agreed = wanted.at(self._epsilon(wanted, post, analyses) if at is None else at)
-        parts = prices(analyses, self.account, agreed.epsilon, agreed.delta, self._recall.draws_on)
+        parts = loss_shares(analyses, self.account, agreed.epsilon, agreed.delta, self._recall.draws_on)
         prepared = tuple(
             _measured(release, analysis, part, public, learn=not isinstance(wanted.loss, Target))
             for (release, analysis), part in zip(analyses.items(), parts, strict=True)
@@ -123,10 +123,10 @@ class Engine:
         for step in steps(post):
             if not isinstance(step, Release):
                 emit_post(step.post, above)  # for the copies that it reads
-        found = Prepared(asked, agreed, parsed.explain, post, prepared, above, sql)
+        found = PreparedQuery(asked, agreed, parsed.explain, post, prepared, above, sql)
         return self._recall.recalled(found) if asked.replay else found
 
-    def best(self, asked: Asked) -> Result:
+    def best(self, asked: Query) -> Result:
         """The best answer that follows from what was released before: free, and nothing private is read.
 
         The loss decides nothing but which statistics are meant. Raises QueryRejected with code "nothing_released".
@@ -135,11 +135,13 @@ class Engine:
         asked = replace(asked, epsilon=loss, target_error=None, confidence=None, replay=False)
         return self.answer_best(self.prepare(asked))
 
-    def answer_best(self, prepared: Prepared) -> Result:
+    def answer_best(self, prepared: PreparedQuery) -> Result:
         """As `best`, of what was prepared."""
         return self.answer(self._recall.best(prepared))
 
-    def _epsilon(self, wanted: Request, post: Post, analyses: Mapping[Release, Analysis]) -> Fraction:
+    def _epsilon(
+        self, wanted: ResolvedQuery, post: OuterQuery, analyses: Mapping[Release, Analysis]
+    ) -> Fraction:
         """The loss that was asked for, or the least that is accurate enough; any where nothing private is read."""
         if not isinstance(wanted.loss, Target):
             return wanted.loss
@@ -147,21 +149,21 @@ class Engine:
         return max(found, self.policy.min_epsilon) if analyses else found
 
     def _search(
-        self, post: Post, analyses: Mapping[Release, Analysis], delta: Fraction | None, target: Target
+        self, post: OuterQuery, analyses: Mapping[Release, Analysis], delta: Fraction | None, target: Target
     ) -> Search:
         most = cap(self.policy, analyses)
         return Search(post, analyses, self.public, self.account, delta, target, most, self._recall.draws_on)
 
-    def search(self, prepared: Prepared, target: Target) -> Search:
+    def search(self, prepared: PreparedQuery, target: Target) -> Search:
         """The search for the loss at which what was prepared meets a target."""
         analyses = {part.release: part.plan.analysis for part in prepared.releases}
         return self._search(prepared.post, analyses, prepared.terms.delta, target)
 
-    def quote(self, prepared: Prepared) -> tuple[Quote, ...]:
+    def quote(self, prepared: PreparedQuery) -> tuple[Quote, ...]:
         """What the ledger would say to the charge now; writes nothing."""
         return self.ledger.dry_run(prepared.bills, analyst=self.analyst, within=self.within)
 
-    def require_bound(self, prepared: Prepared) -> None:
+    def require_bound(self, prepared: PreparedQuery) -> None:
         """Refuses a query that the database cannot bind, so that nothing is charged that is not answered.
 
         Raises OperationalError, with constant text. Nothing is run.
@@ -174,7 +176,7 @@ class Engine:
                 hint="has a table or a view changed since the connection was opened?",
             )
 
-    def answer(self, prepared: Prepared) -> Result:
+    def answer(self, prepared: PreparedQuery) -> Result:
         """Charges durably first, then reads, noises and post-processes what was prepared."""
         if isinstance(prepared.above, Originals):
             return self._public(prepared)
@@ -182,7 +184,7 @@ class Engine:
         if places is not None:
             return self._unchanged(prepared, places)
         with Scratch() as scratch:
-            above = Above(scratch, prepared.above, self.backend)
+            above = PostProcessor(scratch, prepared.above, self.backend)
             above.furnish(prepared.releases)
             # A query whose post-processing cannot even be bound fails here, before it is charged.
             scratch.query(prepared.post_sql)
@@ -194,7 +196,7 @@ class Engine:
         receipt = self.receipt(prepared, entries, [table.plan for table in tables])
         return self._result(prepared, shown, rows, types, receipt)
 
-    def _unchanged(self, prepared: Prepared, places: Sequence[int]) -> Result:
+    def _unchanged(self, prepared: PreparedQuery, places: Sequence[int]) -> Result:
         """The released rows themselves, in these columns."""
         entries = self._charge(prepared)
         table = self._release(prepared.only, {}, prepared, entries)
@@ -203,25 +205,25 @@ class Engine:
         rows = [(*(row[place] for place in places), number, 0) for number, row in enumerate(table.rows)]
         return self._result(prepared, [table], rows, [table.columns[place][1] for place in places], receipt)
 
-    def _public(self, prepared: Prepared) -> Result:
+    def _public(self, prepared: PreparedQuery) -> Result:
         """A query on nothing private is answered exactly, and free."""
-        values: dict[Scalar | Answer, Expr | Values] = {}
+        values: dict[Scalar | PublicSubquery, Expr | Values] = {}
         for step in steps(prepared.post):
             if not isinstance(step, Release):
-                found, _ = self.backend.public_rows(emit_post(resolved(step.post, values), prepared.above))
+                found, _ = self.backend.public_rows(emit_post(substitute(step.post, values), prepared.above))
                 values[step] = known(step, found)
-        rows, types = self.backend.public_rows(emit_post(resolved(prepared.post, values), prepared.above))
+        rows, types = self.backend.public_rows(emit_post(substitute(prepared.post, values), prepared.above))
         return self._result(prepared, [], rows, types, self.receipt(prepared, (), []))
 
     def _released(
-        self, above: Above, prepared: Prepared, entries: Sequence[Entry]
+        self, above: PostProcessor, prepared: PreparedQuery, entries: Sequence[Entry]
     ) -> tuple[list[ReleasedTable], Known]:
         """Answers the releases, and the scalar queries over them, each after what it needs.
 
         Those that no such query reads are not held yet.
         """
-        values: dict[Scalar | Answer, Expr | Values] = dict(prepared.known)
-        parts, last = {part.release: part for part in prepared.releases}, together(prepared.post)
+        values: dict[Scalar | PublicSubquery, Expr | Values] = dict(prepared.known)
+        parts, last = {part.release: part for part in prepared.releases}, final_releases(prepared.post)
         tables = []
         for step in steps(prepared.post):
             if isinstance(step, Release):
@@ -233,13 +235,17 @@ class Engine:
         return tables, values
 
     def _keep(
-        self, prepared: Prepared, tables: Sequence[ReleasedTable], values: Known, entries: Sequence[Entry]
+        self,
+        prepared: PreparedQuery,
+        tables: Sequence[ReleasedTable],
+        values: Known,
+        entries: Sequence[Entry],
     ) -> None:
         """Keeps what was charged for, before anybody sees it."""
         if entries:
             self._recall.keep(prepared.releases, tables, values, entries[0])
 
-    def _charge(self, prepared: Prepared) -> tuple[Entry, ...]:
+    def _charge(self, prepared: PreparedQuery) -> tuple[Entry, ...]:
         if not prepared.bills:
             return ()  # the keys alone, all of them public
         self.require_bound(prepared)
@@ -256,7 +262,7 @@ class Engine:
             error.hint = self._what_is_left_buys(prepared, error.code) or error.hint
             raise
 
-    def _what_is_left_buys(self, prepared: Prepared, code: str) -> str | None:
+    def _what_is_left_buys(self, prepared: PreparedQuery, code: str) -> str | None:
         """To one who asked for an accuracy: which one there still is. The budget is public, and so is its answer."""
         target = prepared.terms.target
         if target is None or target.share is not None or code != BudgetExhausted.code:
@@ -271,7 +277,7 @@ class Engine:
         return f"nothing was charged; what is left buys {replace(target, error=Fraction(bought))}"
 
     def _release(
-        self, part: PreparedRelease, values: Known, prepared: Prepared, entries: Sequence[Entry]
+        self, part: PreparedRelease, values: Known, prepared: PreparedQuery, entries: Sequence[Entry]
     ) -> ReleasedTable:
         """One release; that it failed, which whoever asks sees, is an entry of the ledger, and locks its tables."""
         try:
@@ -296,10 +302,10 @@ class Engine:
         failed = ""
         try:
             match None if refinement is None else refinement.law:
-                case Coupled() as law if refinement is not None:
+                case CoupledRefinement() as law if refinement is not None:
                     return refined(plan, (statement, exact), refinement.table, law, self.entropy)
-                case Beside(plan=beside) if refinement is not None:
-                    return merged([refinement.table, release(beside, statement, exact, self.entropy)])
+                case IndependentTopUp(plan=beside) if refinement is not None:
+                    return combined([refinement.table, release(beside, statement, exact, self.entropy)])
             return release(plan, statement, exact, self.entropy)
         except Exception as error:  # noqa: BLE001  (its words and its frames may hold exact values)
             failed = type(error).__name__
@@ -309,20 +315,20 @@ class Engine:
 
     def _result(
         self,
-        prepared: Prepared,
+        prepared: PreparedQuery,
         tables: Sequence[ReleasedTable],
         rows: Sequence[tuple[Any, ...]],
         types: Sequence[str],
         receipt: Receipt,
     ) -> Result:
         post, width = prepared.post, len(prepared.post.outputs)
-        found = traces(post)
-        origins: Origins | None = None
+        found = provenance(post)
+        origins: RowProvenance | None = None
         if found is not None:
             places = [part.release for part in prepared.releases]
             read = [tables[places.index(trace.release)] for trace in found]
             parts = [(table.plan, trace, table) for table, trace in zip(read, found, strict=True)]
-            origins = Origins.of(parts, [(int(row[width]), int(row[width + 1])) for row in rows])
+            origins = RowProvenance.of(parts, [(int(row[width]), int(row[width + 1])) for row in rows])
         return Result(
             columns=tuple(output.name for output in prepared.post.outputs),
             types=tuple(types[:width]),
@@ -336,7 +342,10 @@ class Engine:
         )
 
     def receipt(
-        self, prepared: Prepared, entries: Sequence[Entry], measured: Sequence[Measured] | None = None
+        self,
+        prepared: PreparedQuery,
+        entries: Sequence[Entry],
+        measured: Sequence[MeasurementPlan] | None = None,
     ) -> Receipt:
         """The receipt of a query that was charged as `entries` say, or, without any, explained.
 
@@ -379,7 +388,7 @@ class Engine:
 
 
 def _measured(
-    release: Release, analysis: Analysis, price: Price, public: PublicTables, *, learn: bool
+    release: Release, analysis: Analysis, price: LossShare, public: PublicTables, *, learn: bool
 ) -> PreparedRelease:
     plan = choose(analysis, price, public, learn=learn)
     verify(plan)

@@ -10,12 +10,12 @@ from typing import Any
 from dpsql.analysis.intervals import interval
 from dpsql.backends import Backend
 from dpsql.backends.scratch import Scratch
-from dpsql.engine.prepare import Prepared, PreparedRelease
+from dpsql.engine.prepare import PreparedQuery, PreparedRelease
 from dpsql.functions.enclosures import doubles
-from dpsql.plan.dependencies import Known, resolved, together
+from dpsql.plan.dependencies import Known, final_releases, substitute
 from dpsql.plan.expr import Expr, Literal, Scalar
 from dpsql.plan.interval import ANYWHERE, Interval
-from dpsql.plan.nodes import Answer, Post, Release, Values
+from dpsql.plan.nodes import OuterQuery, PublicSubquery, Release, Values
 from dpsql.plan.noiseless import noiseless
 from dpsql.postprocess.consistency import agreeing
 from dpsql.postprocess.occupied_groups import occupied
@@ -25,7 +25,7 @@ from dpsql.uncertainty.cells import ends_of
 
 
 @dataclass(frozen=True, slots=True)
-class Above:
+class PostProcessor:
     """A scratch engine with the tables that `copies` names: released ones, and public ones read beside them."""
 
     scratch: Scratch
@@ -54,28 +54,28 @@ class Above:
         columns = [*series, list(range(len(table.rows))), *ends, *kept]
         self.scratch.fill(self.copies.released[release], columns)
 
-    def agreed(self, prepared: Prepared, tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
+    def agreed(self, prepared: PreparedQuery, tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
         """Puts the tables that the statement alone reads in their places, totals agreeing with their parts; all tables."""
-        last = together(prepared.post)
+        last = final_releases(prepared.post)
         shown = dict(zip((part.release for part in prepared.releases), tables, strict=True))
         shown |= zip(last, agreeing([shown[release] for release in last]), strict=True)
         for release in last:
             self.hold(release, shown[release])
         return list(shown.values())
 
-    def found(self, step: Scalar | Answer, values: Known) -> Literal | Values:
+    def found(self, step: Scalar | PublicSubquery, values: Known) -> Literal | Values:
         """What a query over the tables gives, as constants."""
-        query = resolved(step.post, values, within_releases=False)
+        query = substitute(step.post, values, within_releases=False)
         rows, _ = self.scratch.query(emit_post(query, self.copies))
         return known(step, rows)
 
-    def rows(self, post: Post, values: Known) -> tuple[list[tuple[Any, ...]], list[str]]:
+    def rows(self, post: OuterQuery, values: Known) -> tuple[list[tuple[Any, ...]], list[str]]:
         """The rows of the statement, with their origins, and the engine types."""
-        query = resolved(post, values, within_releases=False)
+        query = substitute(post, values, within_releases=False)
         return self.scratch.query(emit_post(query, self.copies, traced=True))
 
 
-def known(step: Scalar | Answer, rows: Sequence[tuple[Any, ...]]) -> Literal | Values:
+def known(step: Scalar | PublicSubquery, rows: Sequence[tuple[Any, ...]]) -> Literal | Values:
     """What a query has given, as constants: of a scalar query its value, NULL where it has no row; of a map the pairs.
 
     Claim: each number with noise in it lies in the interval that the plan has for it, from which all bounds above it
@@ -84,7 +84,7 @@ def known(step: Scalar | Answer, rows: Sequence[tuple[Any, ...]]) -> Literal | V
     Why: noise has no bound, so what is computed of it may lie anywhere; here alone it enters among private rows. Keys
     have no noise, and enter as they are. What would be moved to where another value is becomes NULL, which equals none.
     """
-    columns: Sequence[Expr] = step.columns if isinstance(step, Answer) else (step,)
+    columns: Sequence[Expr] = step.columns if isinstance(step, PublicSubquery) else (step,)
     ranges = [
         ANYWHERE if exact else interval(column)
         for column, exact in zip(columns, noiseless(step.post), strict=True)
@@ -93,7 +93,7 @@ def known(step: Scalar | Answer, rows: Sequence[tuple[Any, ...]]) -> Literal | V
         _entering(values, around) for values, around in zip(zip(*rows, strict=True), ranges, strict=False)
     ]
     cleaned = tuple(zip(*series, strict=True)) if rows else ()
-    if isinstance(step, Answer):
+    if isinstance(step, PublicSubquery):
         return Values(cleaned, step.alias, step.columns)
     return Literal(cleaned[0][0] if cleaned else None, step.type)
 

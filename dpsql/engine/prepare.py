@@ -12,17 +12,17 @@ from dpsql.accounting.partitions.boxes import Box
 from dpsql.analysis.partitions.assign import boxes
 from dpsql.errors import LossError, ProgrammingError, QueryRejected
 from dpsql.ledger.protocol import Bill
-from dpsql.plan.dependencies import Known, resolved, together
-from dpsql.plan.nodes import Post, Release, released_columns
+from dpsql.plan.dependencies import Known, final_releases, substitute
+from dpsql.plan.nodes import OuterQuery, Release, released_columns
 from dpsql.plan.types import Value
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.hierarchy import agreed, agreements
-from dpsql.planning.loss_share import Price
-from dpsql.planning.measurement import Measured
-from dpsql.planning.partition_selection import KeyTosses
+from dpsql.planning.loss_share import LossShare
+from dpsql.planning.measurement import MeasurementPlan
+from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.release import ReleasedTable
-from dpsql.replay.combine import merged_plan
-from dpsql.replay.refine import Beside, Coupled
+from dpsql.replay.combine import combined_plan
+from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
 from dpsql.request.loss import Amount, amount
 from dpsql.request.parameters import bound
 from dpsql.request.target import CONFIDENCE, Error, Share, Target, confidence_amount, error_amount
@@ -35,7 +35,7 @@ _Said = TypeVar("_Said")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Query:
     """A query as it is asked: its text, parameters, loss or accuracy, and own contribution bound.
 
     `default` is the loss of a query that is asked with none, nor with an accuracy, and says none itself. `dialect`
@@ -67,7 +67,7 @@ class Asked:
         dialect: str,
         default: Fraction | None,
         replay: bool = True,
-    ) -> Asked:
+    ) -> Query:
         """A query as a program asks it.
 
         Raises LossError for a number that is no loss, delta or accuracy, ProgrammingError for a text, parameter or
@@ -98,7 +98,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class PrivacyTerms:
     """What a query is answered at: its loss, its delta for group keys, None for a share, and its own bound.
 
     `target` is the accuracy that the loss was found for, None where the loss was asked for.
@@ -126,30 +126,32 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ResolvedQuery:
     """What a query is asked for: a loss, or the least loss that meets a target, and the rest of the terms."""
 
     loss: Fraction | Target
     delta: Fraction | None
     max_groups: int | None
 
-    def at(self, epsilon: Fraction) -> Terms:
+    def at(self, epsilon: Fraction) -> PrivacyTerms:
         """The terms at a loss."""
-        return Terms(
+        return PrivacyTerms(
             epsilon, self.delta, self.max_groups, self.loss if isinstance(self.loss, Target) else None
         )
 
 
-def requested(asked: Asked, options: Options) -> Request:
+def resolve(asked: Query, options: Options) -> ResolvedQuery:
     """What the call and the query say together.
 
     Raises QueryRejected where they say different things, ProgrammingError where nothing says the loss.
     """
     delta = _agreed("delta", asked.delta, options.delta)
-    return Request(_loss(asked, options), delta, _agreed("max_groups", asked.max_groups, options.max_groups))
+    return ResolvedQuery(
+        _loss(asked, options), delta, _agreed("max_groups", asked.max_groups, options.max_groups)
+    )
 
 
-def _loss(asked: Asked, options: Options) -> Fraction | Target:
+def _loss(asked: Query, options: Options) -> Fraction | Target:
     epsilon = _agreed("epsilon", asked.epsilon, options.epsilon)
     error = _agreed("target_error", asked.target_error, options.target_error)
     confidence = _agreed("confidence", asked.confidence, options.confidence)
@@ -189,7 +191,7 @@ def _agreed(name: str, called: _Said, written: _Said) -> _Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class ReplayedRelease:
     """A release that was made before, or several put together: the table, and the first ledger entry of each charge."""
 
     table: ReleasedTable
@@ -206,22 +208,22 @@ class Refinement:
     number: int
     entry: int
     table: ReleasedTable
-    law: Coupled | Beside
+    law: CoupledRefinement | IndependentTopUp
     paid: Event
 
     def whole(self, event: Event) -> Event:
         """What both have cost; `event` is that of a release at the whole price."""
-        return event if isinstance(self.law, Coupled) else Composed((self.paid, self.law.event))
+        return event if isinstance(self.law, CoupledRefinement) else Composed((self.paid, self.law.event))
 
-    def drawn(self, plan: Measured) -> Measured:
+    def drawn(self, plan: MeasurementPlan) -> MeasurementPlan:
         """What is drawn now, for a release that `plan` measures."""
-        return plan if isinstance(self.law, Coupled) else self.law.plan
+        return plan if isinstance(self.law, CoupledRefinement) else self.law.plan
 
-    def answered(self, plan: Measured) -> Measured:
+    def answered(self, plan: MeasurementPlan) -> MeasurementPlan:
         """The noise of the answer: what is drawn now, put together with what was released."""
-        if isinstance(self.law, Coupled):
+        if isinstance(self.law, CoupledRefinement):
             return plan
-        return merged_plan([self.table.plan, self.law.plan])
+        return combined_plan([self.table.plan, self.law.plan])
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,10 +236,10 @@ class PreparedRelease:
 
     release: Release
     tables: tuple[str, ...]
-    plan: Measured
+    plan: MeasurementPlan
     statement: Statement
-    price: Price
-    recalled: Recalled | None = None
+    price: LossShare
+    recalled: ReplayedRelease | None = None
     refinement: Refinement | None = None
 
     @property
@@ -252,7 +254,7 @@ class PreparedRelease:
         if not values:
             return self.statement
         plan = self.plan
-        return emit(resolved(plan.analysis, values), plan.ranked, plan.best, plan.clamps)
+        return emit(substitute(plan.analysis, values), plan.ranked, plan.best, plan.clamps)
 
     @property
     def columns(self) -> list[tuple[str, str]]:
@@ -273,7 +275,7 @@ class PreparedRelease:
         return mechanisms_of(self.plan if self.refinement is None else self.refinement.drawn(self.plan))
 
 
-def mechanisms_of(plan: Measured) -> list[dict[str, Any]]:
+def mechanisms_of(plan: MeasurementPlan) -> list[dict[str, Any]]:
     """What is noised, chosen or tossed for, and how: for receipts and the ledger."""
     noised: list[dict[str, Any]] = [
         {
@@ -291,7 +293,7 @@ def mechanisms_of(plan: Measured) -> list[dict[str, Any]]:
         best = plan.best
         noised.append({"statistic": f"the {best.top.count} best groups", "noise": best.mechanism.describe()})
     noised += [{"statistic": ranked.statistic, "noise": ranked.describe()} for ranked in plan.ranked]
-    if isinstance(plan.selection, KeyTosses):
+    if isinstance(plan.selection, OptimalPartitionSelection):
         noised.append({"statistic": "keys", "noise": plan.selection.mechanism.describe()})
     return noised
 
@@ -310,7 +312,7 @@ def _clamp(clamp: Clamp) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedQuery:
     """All that is decided about a query before anything is charged or any private row is read.
 
     `releases` are in the order in which they are answered; there are none where the query reads
@@ -318,10 +320,10 @@ class Prepared:
     values of queries over what was released before, `steps` the charges of earlier steps to the same target.
     """
 
-    asked: Asked
-    terms: Terms
+    asked: Query
+    terms: PrivacyTerms
     explain: bool
-    post: Post
+    post: OuterQuery
     releases: tuple[PreparedRelease, ...]
     above: Copies | Originals
     post_sql: str
@@ -335,7 +337,7 @@ class Prepared:
         return release
 
     @property
-    def plan(self) -> Measured:
+    def plan(self) -> MeasurementPlan:
         """What is measured by a statement with one release."""
         return self.only.plan
 
@@ -345,7 +347,7 @@ class Prepared:
         return self.only.statement
 
     @property
-    def price(self) -> Price:
+    def price(self) -> LossShare:
         """What a statement with one release may spend."""
         return self.only.price
 
@@ -365,9 +367,9 @@ class Prepared:
         return [mechanism for release in self.releases for mechanism in release.drawn]
 
     @property
-    def shown(self) -> list[Measured]:
+    def shown(self) -> list[MeasurementPlan]:
         """The plans of what is shown of each release: where totals agree with their parts, with the noise after that."""
-        last = together(self.post)
+        last = final_releases(self.post)
         plans = {part.release: part.plan for part in self.releases}
         read = [plans[release] for release in last]
         return list((plans | dict(zip(last, agreed(read, agreements(read)), strict=True))).values())

@@ -28,7 +28,7 @@ from dpsql.accounting.partitions.boxes import Box
 from dpsql.accounting.spend import NOTHING, Spend
 from dpsql.engine.accuracy import FIRST, Place, Search
 from dpsql.engine.pipeline import Engine
-from dpsql.engine.prepare import Prepared
+from dpsql.engine.prepare import PreparedQuery
 from dpsql.errors import BudgetExhausted, Error, QueryRejected
 from dpsql.ledger import Quote
 from dpsql.ledger.protocol import AccountKey
@@ -89,7 +89,7 @@ class Cell:
         return surely if self.near(share) else max(surely, part * (abs(self.value) + self.half))
 
 
-def answer(engine: Engine, prepared: Prepared) -> Result:
+def answer(engine: Engine, prepared: PreparedQuery) -> Result:
     """The answer to what was prepared, in as many steps as its target takes.
 
     Where the target cannot be met, or a later step fails, the last answer comes back with a notice that says so.
@@ -113,7 +113,7 @@ class _Steps:
     """A search on its way: what is asked at which losses, what was charged to whom, and the answer after each step."""
 
     engine: Engine
-    first: Prepared
+    first: PreparedQuery
     target: Target
     search: Search
     share: Fraction
@@ -198,7 +198,7 @@ class _Steps:
                 raise
         return None
 
-    def _payable(self, epsilon: Fraction, least: Fraction) -> Prepared | None:
+    def _payable(self, epsilon: Fraction, least: Fraction) -> PreparedQuery | None:
         """The step at that loss, or at the largest from the `least` on that there is room for."""
         step = replace(self.engine.prepare(self.first.asked, at=epsilon), steps=self._charges())
         rooms = [(quote, self._room(quote)) for quote in self.engine.quote(step)]
@@ -221,7 +221,7 @@ class _Steps:
     def _accountant(self, quote: Quote) -> Accountant:
         return self.engine.account(quote.table).accountant
 
-    def _take(self, step: Prepared) -> Result:
+    def _take(self, step: PreparedQuery) -> Result:
         """The answer after one step more: all that was released, put together where it can be."""
         quotes = self.engine.quote(step)
         result = self.engine.answer(step)

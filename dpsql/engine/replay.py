@@ -12,24 +12,24 @@ from dpsql.accounting.events import Gaussian, Pure
 from dpsql.backends import Backend
 from dpsql.backends.scratch import Scratch
 from dpsql.engine.identity import mark
-from dpsql.engine.post_processor import Above
-from dpsql.engine.prepare import Prepared, PreparedRelease, Recalled, Refinement
+from dpsql.engine.post_processor import PostProcessor
+from dpsql.engine.prepare import PreparedQuery, PreparedRelease, Refinement, ReplayedRelease
 from dpsql.errors import QueryRejected
 from dpsql.ledger import Entry, Ledger
 from dpsql.ledger.protocol import Account
-from dpsql.ledger.stored_release import KeptRelease, NewRelease
+from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
 from dpsql.plan.dependencies import Known, needed, releases, steps
 from dpsql.plan.expr import Expr, Scalar
-from dpsql.plan.nodes import Answer, Release, Values
+from dpsql.plan.nodes import PublicSubquery, Release, Values
 from dpsql.planning.choose import mean_error
 from dpsql.planning.verify import verify
 from dpsql.policy import Policy
 from dpsql.release import ReleasedTable
-from dpsql.replay.combine import fitting, mergeable, merged
+from dpsql.replay.combine import combined, fitting, mergeable
 from dpsql.replay.coverage import Layout
-from dpsql.replay.fingerprint import Rules
-from dpsql.replay.refine import Beside, Coupled, beside, coupled
-from dpsql.replay.stored_release import Written, corrupt
+from dpsql.replay.fingerprint import FingerprintRules
+from dpsql.replay.refine import CoupledRefinement, IndependentTopUp, beside, coupled
+from dpsql.replay.stored_release import StoredRelease, corrupt
 from dpsql.sql.emit.outer_query import Copies
 
 Find = Callable[[PreparedRelease, Known], PreparedRelease]
@@ -37,7 +37,7 @@ Find = Callable[[PreparedRelease, Known], PreparedRelease]
 
 
 @dataclass(frozen=True)
-class Recall:
+class Replay:
     """Finds and keeps the releases of one policy and database in a ledger.
 
     Claim: to answer from it costs nothing, and tells nothing but what was released.
@@ -53,15 +53,15 @@ class Recall:
     account_of: Callable[[str], Account]
 
     @cached_property
-    def rules(self) -> Rules:
+    def rules(self) -> FingerprintRules:
         """What besides its plan decides what a release is."""
-        return Rules.of(self.policy, self.analyst, mark(self.policy, self.backend))
+        return FingerprintRules.of(self.policy, self.analyst, mark(self.policy, self.backend))
 
-    def recalled(self, prepared: Prepared) -> Prepared:
+    def recalled(self, prepared: PreparedQuery) -> PreparedQuery:
         """The statement with those of its releases that were made before, and the values that follow from them."""
         return self._each(prepared, partial(self._again, promised=prepared.terms.promised))
 
-    def best(self, prepared: Prepared) -> Prepared:
+    def best(self, prepared: PreparedQuery) -> PreparedQuery:
         """The statement with all that was released of its statistics, put together, whatever the noise.
 
         Raises QueryRejected with code "nothing_released" where there is nothing of one of them.
@@ -76,7 +76,7 @@ class Recall:
                 )
         return found
 
-    def _each(self, prepared: Prepared, find: Find) -> Prepared:
+    def _each(self, prepared: PreparedQuery, find: Find) -> PreparedQuery:
         if not isinstance(prepared.above, Copies):
             return prepared
         read = {step for part in prepared.releases for step in needed(part.release)}
@@ -84,14 +84,16 @@ class Recall:
             found = tuple(find(part, {}) for part in prepared.releases)
             return replace(prepared, releases=_each_once(found))
         with Scratch() as scratch:
-            above = Above(scratch, prepared.above, self.backend)
+            above = PostProcessor(scratch, prepared.above, self.backend)
             above.furnish(prepared.releases)
             return self._in_order(prepared, above, read, find)
 
-    def _in_order(self, prepared: Prepared, above: Above, read: set[Scalar | Answer], find: Find) -> Prepared:
+    def _in_order(
+        self, prepared: PreparedQuery, above: PostProcessor, read: set[Scalar | PublicSubquery], find: Find
+    ) -> PreparedQuery:
         """As `_each`, where values of some releases stand in others."""
         parts = {part.release: part for part in prepared.releases}
-        values: dict[Scalar | Answer, Expr | Values] = {}
+        values: dict[Scalar | PublicSubquery, Expr | Values] = {}
         for step in steps(prepared.post):
             if isinstance(step, Release):
                 if all(inner in values for inner in needed(step)):
@@ -111,7 +113,7 @@ class Recall:
         for release in kept:
             if release.released.measurement == names.measurement:
                 table = _table(_written(release), part)
-                return replace(part, plan=table.plan, recalled=Recalled(table, (release.entry,)))
+                return replace(part, plan=table.plan, recalled=ReplayedRelease(table, (release.entry,)))
         found = [
             self._refined(part, values, release, promised=promised) for release in kept if not release.refined
         ]
@@ -144,11 +146,13 @@ class Recall:
             return part
         able = [pair for pair in tables if mergeable(pair[0].plan)] or tables[:1]
         able = [able[place] for place in fitting([each.plan for each, _ in able])]
-        table = merged([each for each, _ in able])
-        return replace(part, plan=table.plan, recalled=Recalled(table, tuple(entry for _, entry in able)))
+        table = combined([each for each, _ in able])
+        return replace(
+            part, plan=table.plan, recalled=ReplayedRelease(table, tuple(entry for _, entry in able))
+        )
 
     def _refined(
-        self, part: PreparedRelease, values: Known, kept: KeptRelease, *, promised: bool
+        self, part: PreparedRelease, values: Known, kept: ReleaseRecord, *, promised: bool
     ) -> Refinement | None:
         """How a release is made from another; None where it is made for itself.
 
@@ -161,7 +165,7 @@ class Recall:
         if not self._lasts(part.tables) or written.source != self._source(part, values):
             return None
         accountants = [self.account_of(table).accountant for table in part.tables]
-        law: Coupled | Beside | None = None
+        law: CoupledRefinement | IndependentTopUp | None = None
         if self.draws_on(part.tables):
             law = coupled(part.plan, written)
         elif not promised and not any(accountant.by_path for accountant in accountants):
@@ -204,7 +208,7 @@ class Recall:
                 base, paid = None, part.plan.event
                 if part.refinement is not None:
                     base, paid = part.refinement.number, part.refinement.whole(paid)
-                body = Written.of(table, paid, self._source(part, values)).text()
+                body = StoredRelease.of(table, paid, self._source(part, values)).text()
                 new.append(NewRelease(names.statistic, names.measurement, body, base))
                 layout = Layout.of(names.statistic, part.plan, values)
                 if layout is not None and not self.ledger.kept(names.statistic):
@@ -230,11 +234,11 @@ def _is_there(part: PreparedRelease) -> bool:
     return part.recalled is not None
 
 
-def _written(kept: KeptRelease) -> Written:
-    return Written.parse(kept.released.body)
+def _written(kept: ReleaseRecord) -> StoredRelease:
+    return StoredRelease.parse(kept.released.body)
 
 
-def _table(written: Written, part: PreparedRelease) -> ReleasedTable:
+def _table(written: StoredRelease, part: PreparedRelease) -> ReleasedTable:
     """The table of a release that measures what `part` does."""
     try:
         return written.table(part.plan)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from dpsql.accounting.partitions.boxes import WHOLE, Box, Parts
+from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionSpend
 from dpsql.accounting.spend import NOTHING, Spend
 from dpsql.ledger.digest import canonical, text_digest
 from dpsql.ledger.reservations import Slices
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Balance:
     """An account after `count` entries, with what was spent on its `parts`, and its open `slices`, in a `period`.
 
     A slice counts whole among what is spent. A period is text that sorts by time, and empty for a budget that never
     renews. `failures` are those since an owner last looked, in whatever period.
     """
 
-    parts: Parts = field(default_factory=Parts)
+    parts: PartitionSpend = field(default_factory=PartitionSpend)
     count: int = 0
     period: str = ""
     slices: Slices = field(default_factory=dict)
@@ -29,9 +29,11 @@ class Standing:
         """The largest spend over the parts."""
         return self.parts.most()
 
-    def begun(self, period: str) -> Standing:
+    def begun(self, period: str) -> Balance:
         """The same at a time of a period: a later one has no spends and no slices; an earlier one changes nothing."""
-        return replace(self, parts=Parts(), period=period, slices={}) if period > self.period else self
+        return (
+            replace(self, parts=PartitionSpend(), period=period, slices={}) if period > self.period else self
+        )
 
     def left(self, limit: Spend, box: Box = WHOLE) -> Spend:
         """What may still be charged to a box."""
@@ -39,7 +41,7 @@ class Standing:
         return Spend(max(limit.loss - spent.loss, 0), max(limit.delta - spent.delta, 0))
 
 
-def parts_digest(parts: Parts) -> str | None:
+def parts_digest(parts: PartitionSpend) -> str | None:
     """The digest of what is spent on each part, by which an entry vouches for it; None where there is the whole alone."""
     if not parts.cells:
         return None
@@ -48,15 +50,15 @@ def parts_digest(parts: Parts) -> str | None:
     )
 
 
-def parts_rows(parts: Parts) -> dict[str, Spend]:
+def parts_rows(parts: PartitionSpend) -> dict[str, Spend]:
     """What is spent on each box besides the whole, and on the whole, by the box's text; {} for the whole alone."""
     if not parts.cells:
         return {}
     return {str(box): own for box, own in parts.cells.items()} | {str(WHOLE): parts.base}
 
 
-def parts_of(rows: dict[str, Spend]) -> Parts:
+def parts_of(rows: dict[str, Spend]) -> PartitionSpend:
     """The parts that these rows keep."""
     cells = {Box.parse(text): own for text, own in rows.items()}
     base = cells.pop(WHOLE, NOTHING)
-    return Parts(base, cells)
+    return PartitionSpend(base, cells)

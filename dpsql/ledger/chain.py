@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from dpsql.accounting.partitions.boxes import WHOLE, Box, Parts
+from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionSpend
 from dpsql.accounting.partitions.exact_boxes import charged_exactly
 from dpsql.accounting.spend import Spend
 from dpsql.errors import IntegrityError, LossError
-from dpsql.ledger.balance import Standing, parts_digest
+from dpsql.ledger.balance import Balance, parts_digest
 from dpsql.ledger.claims import Claims, claimed_by
-from dpsql.ledger.digest import Row, Seal
-from dpsql.ledger.entry_kinds import RESERVE, NotAStepError, Step, stepped
+from dpsql.ledger.digest import KeyedDigest, Row
+from dpsql.ledger.entry_kinds import RESERVE, EntryKind, NotAnEntryError, stepped
 from dpsql.ledger.identity import may_follow
 from dpsql.ledger.protocol import AccountKey, Head
 from dpsql.ledger.reservations import Slices, slices_digest
@@ -25,7 +25,7 @@ from dpsql.ledger.rows import FIRST_PREVIOUS, START, account_of, head_of, stored
 
 BudgetOf: TypeAlias = Callable[[AccountKey], str | None]
 """The digest of an account's budget; None if there is no such account."""
-KeptOf: TypeAlias = Callable[[AccountKey], tuple[Parts, Slices]]
+KeptOf: TypeAlias = Callable[[AccountKey], tuple[PartitionSpend, Slices]]
 """What is kept of what an account has spent on each part, and of its open slices."""
 
 
@@ -46,14 +46,14 @@ class Chain:
     """
 
     head: Head = START
-    standings: Mapping[AccountKey, Standing] = field(default_factory=dict)
+    standings: Mapping[AccountKey, Balance] = field(default_factory=dict)
     claims: Claims = field(default_factory=Claims)
     stored: Head = START
     database: str | None = None
 
-    def standing(self, key: AccountKey) -> Standing:
+    def standing(self, key: AccountKey) -> Balance:
         """Where an account stands."""
-        return self.standings.get(key, Standing())
+        return self.standings.get(key, Balance())
 
     def head_with(self, stored: Head) -> Head:
         """Where the ledger ends, whose stored releases end with that number and digest."""
@@ -66,7 +66,7 @@ class Chain:
         cls,
         end: Row | None,
         lasts: Iterable[Last],
-        seal: Seal,
+        seal: KeyedDigest,
         budget_of: BudgetOf,
         kept_of: KeptOf,
         *,
@@ -83,7 +83,7 @@ class Chain:
 
         Raises IntegrityError (`ledger_tampered`).
         """
-        standings: dict[AccountKey, Standing] = {}
+        standings: dict[AccountKey, Balance] = {}
         found = START
         for row, before, after in lasts:
             _require_intact(row, seal)
@@ -116,7 +116,7 @@ class Chain:
             )
         return cls(found, standings, claims, _stored_end(end), end["database"])
 
-    def followed(self, rows: Iterable[Row], seal: Seal, budget_of: BudgetOf) -> Chain:
+    def followed(self, rows: Iterable[Row], seal: KeyedDigest, budget_of: BudgetOf) -> Chain:
         """The chain with these entries after its last.
 
         Raises IntegrityError (`ledger_tampered`) with the number of the first entry that does not follow: an id, a
@@ -137,7 +137,7 @@ class Chain:
             if key not in budgets:
                 budgets[key] = budget_of(key)
             _require_budget(row, budgets[key])
-            standings[key] = _next(standings.get(key, Standing()), row)
+            standings[key] = _next(standings.get(key, Balance()), row)
             claims, stored = _claims_after(claims, row), _stored_after(stored, row)
             if not may_follow(database, row["database"]):
                 raise tampered(number, "is of another database than those before")
@@ -173,11 +173,11 @@ def _stored_end(row: Row) -> Head:
         raise _off(row) from None
 
 
-def _next(before: Standing, row: Row) -> Standing:
+def _next(before: Balance, row: Row) -> Balance:
     """Where an account stands after an entry, which must say so."""
     box = WHOLE if row["box"] is None else Box.parse(row["box"])
     spend = stored_spend(row["loss"], row["delta"])
-    step = Step(row["kind"], spend, box, row["slice"], row["analyst"])
+    step = EntryKind(row["kind"], spend, box, row["slice"], row["analyst"])
     said = (
         stored_spend(row["spent_loss"], row["spent_delta"]),
         *(row[name] for name in ("number", "period", "parts", "slices")),
@@ -187,7 +187,7 @@ def _next(before: Standing, row: Row) -> Standing:
         if said != _told(standing):
             standing = stepped(before.begun(row["period"]), step._replace(rule=charged_exactly))
             _require_told(said, standing, row)
-    except (NotAStepError, LossError):
+    except (NotAnEntryError, LossError):
         raise _off(row) from None
     if row["failures"] != (standing.failures or None):
         raise _off(row)
@@ -198,22 +198,24 @@ def _next(before: Standing, row: Row) -> Standing:
     return standing
 
 
-def _require_told(said: tuple[object, ...], standing: Standing, row: Row) -> None:
+def _require_told(said: tuple[object, ...], standing: Balance, row: Row) -> None:
     if said != _told(standing):
         raise _off(row)
 
 
-def _told(standing: Standing) -> tuple[Spend, int, str, str | None, str | None]:
+def _told(standing: Balance) -> tuple[Spend, int, str, str | None, str | None]:
     """What an entry says of where its account stands after it."""
     digests = parts_digest(standing.parts), slices_digest(standing.slices)
     return standing.spent, standing.count, standing.period, *digests
 
 
-def _stood(row: Row, kept_of: KeptOf) -> Standing:
+def _stood(row: Row, kept_of: KeptOf) -> Balance:
     """Where an account stands by its last entry, and by what is kept of its parts and slices, for which that vouches."""
     spent = stored_spend(row["spent_loss"], row["spent_delta"])
-    kept = kept_of(account_of(row)) if (row["parts"], row["slices"]) != (None, None) else (Parts(), {})
-    parts = Parts(spent) if row["parts"] is None else kept[0]
+    kept = (
+        kept_of(account_of(row)) if (row["parts"], row["slices"]) != (None, None) else (PartitionSpend(), {})
+    )
+    parts = PartitionSpend(spent) if row["parts"] is None else kept[0]
     slices = {} if row["slices"] is None else kept[1]
     vouched = (parts_digest(parts), slices_digest(slices)) == (row["parts"], row["slices"])
     if not vouched or parts.most() != spent:
@@ -222,14 +224,14 @@ def _stood(row: Row, kept_of: KeptOf) -> Standing:
             code="ledger_tampered",
             hint="dpsql ledger verify finds the place; restore the newest backup",
         )
-    return Standing(parts, row["number"], row["period"], slices, row["failures"] or 0)
+    return Balance(parts, row["number"], row["period"], slices, row["failures"] or 0)
 
 
 def _off(row: Row) -> IntegrityError:
     return tampered(row["id"], "does not add up with those before")
 
 
-def _require_intact(row: Row, seal: Seal) -> None:
+def _require_intact(row: Row, seal: KeyedDigest) -> None:
     if not seal.holds(row):
         raise tampered(row["id"], "was changed")
 

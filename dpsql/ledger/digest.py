@@ -47,7 +47,7 @@ def text_digest(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Seal:
+class KeyedDigest:
     """Makes and checks digests: SHA-256, or HMAC-SHA256 under a key.
 
     Claim: equal digests mean equal rows (else SHA-256 has a collision), and without the key nobody makes a row
@@ -57,9 +57,9 @@ class Seal:
     had no such columns, keep their digests, and with them the heads and receipts that were given out.
     Source: Bellare, Canetti, Krawczyk 1996, "Keying hash functions for message authentication".
 
-    >>> Seal().digest({"id": 1, "kind": "charge"}) == Seal().digest({"id": 1})
+    >>> KeyedDigest().digest({"id": 1, "kind": "charge"}) == KeyedDigest().digest({"id": 1})
     True
-    >>> Seal(b"a key of some length").digest({"id": 1}) == Seal().digest({"id": 1})
+    >>> KeyedDigest(b"a key of some length").digest({"id": 1}) == KeyedDigest().digest({"id": 1})
     False
     """
 

@@ -13,7 +13,7 @@ MOST_FAILURES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class FailureLimit:
     """The failures that lock each table; those that are not named have `MOST_FAILURES`."""
 
     by_table: Mapping[str, int] = field(default_factory=dict)
@@ -21,7 +21,7 @@ class Allowed:
     def locks(self, table: str, failures: int) -> bool:
         """Whether a table with so many failures since an owner last looked is locked.
 
-        >>> Allowed({"visits": 1}).locks("visits", 1), Allowed().locks("visits", 2)
+        >>> FailureLimit({"visits": 1}).locks("visits", 1), FailureLimit().locks("visits", 2)
         (True, False)
         """
         return failures >= self.by_table.get(table, MOST_FAILURES)

@@ -29,7 +29,7 @@ Rows: TypeAlias = list[dict[str, Any]]
 
 
 @dataclass(eq=False, slots=True)
-class Waiting:
+class PendingCharge:
     """What one caller waits for: `rows_now` gives its entries as they follow from where the ledger ends then.
 
     `rows` are those that were written, `error` is why none were; both are the caller's once it is `done`. Who `left`
@@ -49,10 +49,10 @@ class Waiting:
 
 
 Alone: TypeAlias = Callable[[], AbstractContextManager[object]]
-Commit: TypeAlias = Callable[[list[Waiting]], None]
+Commit: TypeAlias = Callable[[list[PendingCharge]], None]
 
 
-class Group:
+class GroupCommit:
     """Those that wait for one ledger."""
 
     def __init__(self) -> None:
@@ -62,9 +62,9 @@ class Group:
     def begin(self) -> None:
         """Nobody waits: so it is at first, and in a fork, where the threads that waited are not."""
         self._leading = threading.Lock()
-        self._waiting = deque[Waiting]()
+        self._waiting = deque[PendingCharge]()
 
-    def appended(self, mine: Waiting, alone: Alone, commit: Commit) -> Rows:
+    def appended(self, mine: PendingCharge, alone: Alone, commit: Commit) -> Rows:
         """The rows that were written for it, durable; raises what refused it, or made the commit fail.
 
         `alone` has the ledger alone, `commit` writes what all of a group ask for in one transaction.
@@ -80,12 +80,12 @@ class Group:
             raise mine.error
         return mine.rows
 
-    def _serve(self, mine: Waiting, alone: Alone, commit: Commit) -> None:
+    def _serve(self, mine: PendingCharge, alone: Alone, commit: Commit) -> None:
         """Commits those that wait, unless another has committed this one meanwhile."""
         with self._leading:
             if mine.done:
                 return
-            group = list[Waiting]()
+            group = list[PendingCharge]()
             try:
                 with alone():
                     group = self._taken()
@@ -99,15 +99,15 @@ class Group:
             for each in group:
                 each.done = True
 
-    def _taken(self) -> list[Waiting]:
+    def _taken(self) -> list[PendingCharge]:
         """All that wait, in the order in which they came."""
-        found = list[Waiting]()
+        found = list[PendingCharge]()
         while self._waiting:
             found.append(self._waiting.popleft())
         return [each for each in found if not each.left]
 
 
-_GROUPS: WeakSet[Group] = WeakSet()
+_GROUPS: WeakSet[GroupCommit] = WeakSet()
 
 
 def _begin_anew() -> None:

@@ -15,12 +15,12 @@ from sqlalchemy import Connection, insert, select
 from dpsql.accounting.events import Event
 from dpsql.errors import DatabaseError, Error, IntegrityError, InterfaceError, OperationalError
 from dpsql.ledger.anchor import Anchor, kept_head
-from dpsql.ledger.balance import Standing, parts_digest
+from dpsql.ledger.balance import Balance, parts_digest
 from dpsql.ledger.chain import Chain
 from dpsql.ledger.claims import Claims
-from dpsql.ledger.digest import Row, Seal
-from dpsql.ledger.failures import Allowed
-from dpsql.ledger.group_commit import Group, Rows, Waiting
+from dpsql.ledger.digest import KeyedDigest, Row
+from dpsql.ledger.failures import FailureLimit
+from dpsql.ledger.group_commit import GroupCommit, PendingCharge, Rows
 from dpsql.ledger.identity import require_same
 from dpsql.ledger.migration import migrate
 from dpsql.ledger.protocol import Account, AccountKey, Clock, Entry, Head
@@ -65,7 +65,7 @@ _ENTRY = insert(ENTRIES)
 _T = TypeVar("_T")
 
 
-class SqlBook:
+class SqlJournal:
     """The entries of one ledger in one database.
 
     Any number of these may share a database, across threads and processes: whoever appends reads the totals and
@@ -80,23 +80,23 @@ class SqlBook:
         accounts: Mapping[AccountKey, Account],
         clock: Clock,
         anchor: Anchor | None = None,
-        seal: Seal | None = None,
+        seal: KeyedDigest | None = None,
         *,
         database: str | None = None,
-        allowed: Allowed | None = None,
+        allowed: FailureLimit | None = None,
     ) -> None:
         self._store = store
         self._accounts = dict(sorted(accounts.items()))
         self._clock = clock
         self._anchor = anchor
-        self._seal = seal or Seal()
+        self._seal = seal or KeyedDigest()
         self._database = database
-        self._allowed = allowed or Allowed()
+        self._allowed = allowed or FailureLimit()
         self._chain = Chain()
         self._stored = START
         self._budgets: dict[AccountKey, str] = {}
         self._closed = False
-        self._group = Group()
+        self._group = GroupCommit()
         weakref.finalize(self, store.abandon)
 
     def prepare(self, expected: Head) -> None:
@@ -122,10 +122,13 @@ class SqlBook:
     def _appended(self, rows_now: Callable[[], Rows], refines: Sequence[int] = ()) -> tuple[Entry, ...]:
         """Writes the entries that follow from where the ledger ends while this has it alone; they are durable then."""
         return tuple(
-            map(entry_of, self._group.appended(Waiting(rows_now, refines), self._store.held, self._commit))
+            map(
+                entry_of,
+                self._group.appended(PendingCharge(rows_now, refines), self._store.held, self._commit),
+            )
         )
 
-    def _commit(self, group: Sequence[Waiting]) -> None:
+    def _commit(self, group: Sequence[PendingCharge]) -> None:
         """One transaction for all of a group: each has its rows then, or why it has none."""
         before, head = self._chain, START
         try:
@@ -147,7 +150,7 @@ class SqlBook:
             each.done = True
         self._keep_anchor(group)
 
-    def _find_out(self, head: Head, error: Error, group: Sequence[Waiting]) -> None:
+    def _find_out(self, head: Head, error: Error, group: Sequence[PendingCharge]) -> None:
         try:
             self._require_committed(head, error)
         except OperationalError as unknown:
@@ -167,7 +170,7 @@ class SqlBook:
             raise InterfaceError("the ledger is closed", code="ledger_closed")
         self._store.require_owner()
 
-    def _standing(self, key: AccountKey, now: datetime | None = None) -> Standing:
+    def _standing(self, key: AccountKey, now: datetime | None = None) -> Balance:
         """Where an account stands now: at the end of the chain, or at the beginning of a period after it."""
         renewal = self._accounts[key].budget.renewal
         return self._chain.standing(key).begun(period(renewal, self._clock() if now is None else now))
@@ -178,7 +181,7 @@ class SqlBook:
         end: Head,
         key: AccountKey,
         event: Event | None,
-        standing: Standing,
+        standing: Balance,
         *,
         claims: Claims | None = None,
     ) -> dict[str, Any]:
@@ -194,7 +197,7 @@ class SqlBook:
         )
         return entry_row(common, end, key, standing.count, event, *columns, seal=self._seal)
 
-    def _written(self, connection: Connection, group: Sequence[Waiting]) -> Head:
+    def _written(self, connection: Connection, group: Sequence[PendingCharge]) -> Head:
         """Where the chain ends with the entries of a group, which the database has taken; START if there are none."""
         before, rows = self._chain, Rows()
         require_same(self._store.where, before.database, self._database)
@@ -309,7 +312,7 @@ class SqlBook:
                 hint="nothing was charged; try again",
             )
 
-    def _keep_anchor(self, group: Sequence[Waiting]) -> None:
+    def _keep_anchor(self, group: Sequence[PendingCharge]) -> None:
         try:
             self._anchor_newest()
         except DatabaseError as error:
@@ -363,7 +366,7 @@ class SqlBook:
         self._budgets = _digests(stored)
 
 
-def _refuse(group: Sequence[Waiting], error: DatabaseError) -> None:
+def _refuse(group: Sequence[PendingCharge], error: DatabaseError) -> None:
     """Tells all of a group that have written something of an error, each in an error of its own."""
     for each in group:
         if each.rows:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from dpsql.errors import NotSupportedError, OperationalError, ProgrammingError
 from dpsql.ledger.anchor import Anchor, kept_head
 from dpsql.ledger.budget import Budget
-from dpsql.ledger.digest import Seal
-from dpsql.ledger.failures import Allowed
+from dpsql.ledger.digest import KeyedDigest
+from dpsql.ledger.failures import FailureLimit
 from dpsql.ledger.key import ledger_key
 from dpsql.ledger.protocol import Account, AccountKey, Clock, Head, Ledger, utc_now
 
@@ -51,7 +51,7 @@ def open_ledger(
     `database` says which one is asked, as `dpsql.ledger.identity` has it: PolicyError (`another_database`) where
     the ledger is of another; None where none is. `max_failures` are those that lock each table, three unless given.
     """
-    seal = Seal(ledger_key(key))
+    seal = KeyedDigest(ledger_key(key))
     accounts = {
         AccountKey(name) if isinstance(name, str) else name: Account.of(budget)
         for name, budget in budgets.items()
@@ -72,7 +72,7 @@ def open_ledger(
     else:
         store = _in_a_file(target, expected)
     ledger = SqlLedger(
-        store, accounts, clock, kept, seal, database=database, allowed=Allowed(max_failures or {})
+        store, accounts, clock, kept, seal, database=database, allowed=FailureLimit(max_failures or {})
     )
     try:
         ledger.prepare(expected)

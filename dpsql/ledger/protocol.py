@@ -19,7 +19,7 @@ from dpsql.accounting.partitions.boxes import WHOLE, Box
 from dpsql.accounting.spend import Spend
 from dpsql.errors import IntegrityError
 from dpsql.ledger.budget import Budget
-from dpsql.ledger.stored_release import KeptRelease, NewRelease
+from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
 
 Clock = Callable[[], datetime]
 _LINK = "(0|[1-9][0-9]{0,17}) ([0-9a-f]{64})"
@@ -211,7 +211,7 @@ class BudgetState:
 
 
 @dataclass(frozen=True, slots=True)
-class SliceState:
+class ReservationState:
     """An open slice of an account: who holds it, how much it is, and how much of it is left."""
 
     number: int
@@ -275,7 +275,7 @@ class Ledger(Protocol):
         """
         ...
 
-    def slices(self) -> tuple[SliceState, ...]:
+    def slices(self) -> tuple[ReservationState, ...]:
         """The slices that are open in the accounts of the policy, in the order of their numbers and accounts."""
         ...
 
@@ -327,7 +327,7 @@ class Ledger(Protocol):
         """Keeps releases durably, all or none; `entry` is the first of those that paid for them."""
         ...
 
-    def kept(self, statistic: str) -> tuple[KeptRelease, ...]:
+    def kept(self, statistic: str) -> tuple[ReleaseRecord, ...]:
         """The releases of a statistic that are kept, oldest first; IntegrityError for one that was changed."""
         ...
 

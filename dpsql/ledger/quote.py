@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from dpsql.accounting.spend import Spend
 from dpsql.errors import OperationalError, PolicyError
-from dpsql.ledger.balance import Standing
-from dpsql.ledger.entry_kinds import DRAW, RESERVE, Step, stepped
+from dpsql.ledger.balance import Balance
+from dpsql.ledger.entry_kinds import DRAW, RESERVE, EntryKind, stepped
 from dpsql.ledger.protocol import Account, AccountKey, Bill, Charges, Quote, bills
-from dpsql.ledger.reservations import Slice
+from dpsql.ledger.reservations import ReservedSlice
 from dpsql.policy.names import account_name
 
 MOST_SLICES, MOST_OWN_SLICES = 64, 16
@@ -32,8 +32,8 @@ class Planned(NamedTuple):
 
     bill: Bill
     quote: Quote
-    step: Step
-    standing: Standing
+    step: EntryKind
+    standing: Balance
 
 
 def account_at(key: AccountKey, accounts: Accounts) -> Account:
@@ -63,7 +63,7 @@ def _of_analyst(table: str, analyst: str, accounts: Accounts) -> list[AccountKey
 
 
 def quoted(
-    due: Sequence[Due], kind: Step, accounts: Accounts, standing_of: Callable[[AccountKey], Standing]
+    due: Sequence[Due], kind: EntryKind, accounts: Accounts, standing_of: Callable[[AccountKey], Balance]
 ) -> Iterator[Planned]:
     """Each bill as it would be charged by steps of a kind, which says also who asks, and of which slice.
 
@@ -86,7 +86,7 @@ def quoted(
         yield Planned(bill, quote, step, standings[key])
 
 
-def _require_room(standing: Standing, step: Step, key: AccountKey) -> None:
+def _require_room(standing: Balance, step: EntryKind, key: AccountKey) -> None:
     """Each open slice is work for every charge after it."""
     own = sum(each.holder == step.who for each in standing.slices.values())
     if own >= MOST_OWN_SLICES or len(standing.slices) >= MOST_SLICES:
@@ -97,7 +97,7 @@ def _require_room(standing: Standing, step: Step, key: AccountKey) -> None:
         )
 
 
-def _held(standing: Standing, step: Step, key: AccountKey) -> Slice:
+def _held(standing: Balance, step: EntryKind, key: AccountKey) -> ReservedSlice:
     held = None if step.slice is None else standing.slices.get(step.slice)
     if held is None or held.holder != step.who:
         raise OperationalError(

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from dpsql.errors import OperationalError
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.chain import Chain
-from dpsql.ledger.digest import Row, Seal
+from dpsql.ledger.digest import KeyedDigest, Row
 from dpsql.ledger.entry_kinds import FAILURE
 from dpsql.ledger.open import existing_store
 from dpsql.ledger.protocol import AccountKey, Entry, Head
@@ -34,12 +34,12 @@ from dpsql.ledger.verification import walked
 _SLICE = 1000
 
 
-class History:
+class LedgerReader:
     """The entries of a ledger; `columns` are the names of what `rows` gives of each. Close it after use."""
 
     columns: tuple[str, ...] = tuple(ENTRIES.columns.keys())
 
-    def __init__(self, store: Store, seal: Seal) -> None:
+    def __init__(self, store: Store, seal: KeyedDigest) -> None:
         self._store = store
         self._seal = seal
         weakref.finalize(self, store.abandon)
@@ -52,7 +52,7 @@ class History:
         where there is none (`ledger_unavailable`), where it is of another schema (`ledger_version`) and for a wrong
         key (`ledger_key`).
         """
-        store, seal = existing_store(target), Seal(key)
+        store, seal = existing_store(target), KeyedDigest(key)
         try:
             with store.transaction(write=False) as connection:
                 _require_present(recognised(store, connection), seal, store.where)
@@ -139,7 +139,7 @@ class History:
         self._store.close()
 
 
-def _require_present(meta: Mapping[str, str], seal: Seal, where: str) -> None:
+def _require_present(meta: Mapping[str, str], seal: KeyedDigest, where: str) -> None:
     if not meta:
         raise OperationalError(f"{where} is no ledger yet", code="not_a_ledger", hint="give another path")
     if meta["schema"] != SCHEMA:

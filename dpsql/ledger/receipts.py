@@ -8,7 +8,7 @@ what it was made from and the steps before it. A field that no entry decides is 
 not write is refused.
 
 What is not shown: that the rows which came with the receipt are the answer; nor that the rest of the ledger is
-intact, which `History.verify` shows.
+intact, which `LedgerReader.verify` shows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dpsql.accounting.events import Composed, Event, from_json, to_json
 from dpsql.errors import IntegrityError, ProgrammingError
 from dpsql.ledger.digest import canonical
 from dpsql.ledger.protocol import Entry
-from dpsql.ledger.reader import History
+from dpsql.ledger.reader import LedgerReader
 
 _TEXTS = ("query", "plan", "analyst", "privacy_unit", "neighbors", "data_version", "policy")
 _DETAILS = ("plan", "data_version", "policy", "privacy_unit", "neighbors", "versions")
@@ -92,7 +92,7 @@ class _Charge:
         return self.entries[0].event if len(events) == 1 else None
 
 
-def check_receipt(receipt: object, history: History) -> CheckedReceipt:
+def check_receipt(receipt: object, history: LedgerReader) -> CheckedReceipt:
     """Checks the data of `Receipt.to_json` against a ledger.
 
     Raises ProgrammingError (`receipt_text`) for what is no receipt, IntegrityError (`receipt`) with the reason where
@@ -142,7 +142,7 @@ def _read(receipt: object) -> Mapping[str, Any]:
     return receipt
 
 
-def _charges(data: Mapping[str, Any], history: History) -> tuple[_Charge, ...]:
+def _charges(data: Mapping[str, Any], history: LedgerReader) -> tuple[_Charge, ...]:
     """The charges that a receipt names, oldest first, each with all of its entries."""
     entries = [_entry(named, history) for named in data["entries"]]
     charges = tuple(_Charge(tuple(group)) for _, group in groupby(entries, key=lambda entry: entry.charge))
@@ -156,7 +156,7 @@ def _charges(data: Mapping[str, Any], history: History) -> tuple[_Charge, ...]:
     return charges
 
 
-def _entry(named: Mapping[str, Any], history: History) -> Entry:
+def _entry(named: Mapping[str, Any], history: LedgerReader) -> Entry:
     """The entry that a receipt names, which is as it says."""
     number = named["id"]
     entry = _held(number, history)
@@ -178,7 +178,7 @@ def _entry(named: Mapping[str, Any], history: History) -> Entry:
     return entry
 
 
-def _held(number: int, history: History) -> Entry:
+def _held(number: int, history: LedgerReader) -> Entry:
     """The charge of that number."""
     entry = history.entry(number) if 0 < number < 2**63 else None
     if entry is None:
@@ -188,7 +188,7 @@ def _held(number: int, history: History) -> Entry:
     return entry
 
 
-def _paid(number: int, history: History) -> Entry:
+def _paid(number: int, history: LedgerReader) -> Entry:
     """The entry that paid at an earlier time: the first of its charge."""
     entry = _held(number, history)
     if entry.charge != number:
@@ -210,7 +210,7 @@ def _explained(data: Mapping[str, Any]) -> CheckedReceipt:
     return CheckedReceipt((), (), tuple(sorted(_FIELDS - {"entries", "notices", "explained"})))
 
 
-def _free(data: Mapping[str, Any], paid: Sequence[Entry], history: History) -> CheckedReceipt:
+def _free(data: Mapping[str, Any], paid: Sequence[Entry], history: LedgerReader) -> CheckedReceipt:
     """The receipt of what was not charged: it follows from public tables, and what was charged earlier."""
     if data["loss"] is not None or data["refined"] or (data["mechanisms"] and not paid):
         raise _refused("names no charge for what it says was released")
@@ -269,7 +269,7 @@ def _aim(target: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _unsaid_sources(
-    data: Mapping[str, Any], charges: Sequence[_Charge], paid: Sequence[Entry], history: History
+    data: Mapping[str, Any], charges: Sequence[_Charge], paid: Sequence[Entry], history: LedgerReader
 ) -> list[str]:
     """What was refined or answered again, and the noise of the answer.
 
@@ -303,7 +303,7 @@ def _is_of(said: Any, kept: Mapping[str, Any]) -> bool:
     return _text(_beforehand(said, kept)) == _text(kept)
 
 
-def _unsaid_noise(data: Mapping[str, Any], named: Sequence[Entry], history: History) -> list[str]:
+def _unsaid_noise(data: Mapping[str, Any], named: Sequence[Entry], history: LedgerReader) -> list[str]:
     """Requires that each mechanism was drawn for one of the charges, or is put together of what was."""
     sources = list(_sources(named, history))
     known = [item for entry in sources for item in _mechanisms(entry)]
@@ -327,7 +327,7 @@ def _put_together(said: Mapping[str, Any], drawn: Iterable[str]) -> bool:
     return all(part.partition(" of ")[2] in drawn for part in parts)
 
 
-def _sources(named: Iterable[Entry], history: History) -> Iterator[Entry]:
+def _sources(named: Iterable[Entry], history: LedgerReader) -> Iterator[Entry]:
     """Entries, and those that paid for what they refine or answer again."""
     waiting, known = list(named), set[int]()
     while waiting:

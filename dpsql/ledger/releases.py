@@ -17,11 +17,11 @@ from sqlalchemy import Connection, func, insert, select
 
 from dpsql.errors import IntegrityError, OperationalError
 from dpsql.ledger.claims import Claims
-from dpsql.ledger.digest import Row, Seal, text_digest
+from dpsql.ledger.digest import KeyedDigest, Row, text_digest
 from dpsql.ledger.protocol import Entry, Head
 from dpsql.ledger.rows import START
 from dpsql.ledger.schema import ENTRIES, REFINEMENTS, RELEASES
-from dpsql.ledger.stored_release import KeptRelease, NewRelease
+from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
 
 _RESTORE = "restore the newest backup, and find out who can write the ledger"
 _SLICE = 200  # releases at once, as their bodies may be long
@@ -37,7 +37,7 @@ _WITHOUT_BODY = [column for column in RELEASES.columns if column.name != "body"]
 _LAST = select(*_WITHOUT_BODY).order_by(RELEASES.c.number.desc()).limit(1)
 
 
-def release_chain_end(connection: Connection, seal: Seal, vouched: Head) -> Head:
+def release_chain_end(connection: Connection, seal: KeyedDigest, vouched: Head) -> Head:
     """The number and digest of the newest stored release.
 
     What the last entry says of it, `vouched`, where it is missing or was changed: no entry is to vouch for that.
@@ -49,8 +49,8 @@ def release_chain_end(connection: Connection, seal: Seal, vouched: Head) -> Head
 
 
 def kept_releases(
-    connection: Connection, seal: Seal, statistic: str, claims: Claims, vouched: Head
-) -> Iterator[KeptRelease]:
+    connection: Connection, seal: KeyedDigest, statistic: str, claims: Claims, vouched: Head
+) -> Iterator[ReleaseRecord]:
     """All that is stored of a statistic, oldest first; IntegrityError (`ledger_tampered`) for what was changed.
 
     `claims` are those of the chain of entries, `vouched` is the newest release that the last entry knows.
@@ -75,13 +75,13 @@ def kept_releases(
     refined = claims.entries.keys() | {row["refines"] for row in rows}
     for row in rows:
         released = NewRelease(row["statistic"], row["measurement"], row["body"], row["refines"])
-        yield KeptRelease(
+        yield ReleaseRecord(
             row["number"], row["entry"], released, row["number"] in refined or row["entry"] < reset
         )
 
 
 def keep_releases(
-    connection: Connection, seal: Seal, releases: Sequence[NewRelease], entry: Entry, vouched: Head
+    connection: Connection, seal: KeyedDigest, releases: Sequence[NewRelease], entry: Entry, vouched: Head
 ) -> None:
     """Adds releases that an entry has paid for; `vouched` is the newest release that the last entry knows."""
     last, end = connection.execute(_LAST).mappings().first(), vouched
@@ -149,7 +149,7 @@ def note_claims(connection: Connection, bases: Iterable[int], entry: int) -> Non
     connection.execute(insert(REFINEMENTS), [{"base": base, "entry": entry} for base in bases])
 
 
-def require_stored(connection: Connection, seal: Seal, claims: Claims, marks: dict[int, str]) -> Head:
+def require_stored(connection: Connection, seal: KeyedDigest, claims: Claims, marks: dict[int, str]) -> Head:
     """Walks all stored releases and claims, and returns the newest release's number and digest.
 
     `claims` are those of all entries; `marks` are the digests of those releases that an entry has vouched for, by
@@ -174,7 +174,7 @@ def require_stored(connection: Connection, seal: Seal, claims: Claims, marks: di
     return end
 
 
-def _require_intact(row: dict[str, Any], seal: Seal, paid: object) -> None:
+def _require_intact(row: dict[str, Any], seal: KeyedDigest, paid: object) -> None:
     sealed: Row = {name: value for name, value in row.items() if name != "body"}
     if not seal.holds(sealed) or paid != row["entry_digest"] or _digest_of(row["body"]) != row["body_digest"]:
         raise _changed(row["number"])

@@ -17,24 +17,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from dpsql.accounting.partitions.boxes import WHOLE, Box, Parts
+from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionSpend
 from dpsql.accounting.spend import Spend
 from dpsql.errors import IntegrityError, LossError
 from dpsql.ledger.digest import canonical, text_digest
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class ReservedSlice:
     """What `holder` has reserved of an account: at most `limit` at any place, of which `parts` are spent.
 
-    >>> held = Slice("ana", Spend(5, 0)).drawn(WHOLE, Spend(2, 0))
+    >>> held = ReservedSlice("ana", Spend(5, 0)).drawn(WHOLE, Spend(2, 0))
     >>> held.left(), held.drawn(WHOLE, Spend(4, 0)).keeps
     (Spend(loss=3, delta=0), False)
     """
 
     holder: str
     limit: Spend
-    parts: Parts = field(default_factory=Parts)
+    parts: PartitionSpend = field(default_factory=PartitionSpend)
 
     def left(self, box: Box = WHOLE) -> Spend:
         """What may still be charged to a box; of the whole, that is what is given back."""
@@ -42,8 +42,11 @@ class Slice:
         return Spend(max(self.limit.loss - spent.loss, 0), max(self.limit.delta - spent.delta, 0))
 
     def drawn(
-        self, box: Box, spend: Spend, rule: Callable[[Parts, Box, Spend], Parts] = Parts.charged
-    ) -> Slice:
+        self,
+        box: Box,
+        spend: Spend,
+        rule: Callable[[PartitionSpend, Box, Spend], PartitionSpend] = PartitionSpend.charged,
+    ) -> ReservedSlice:
         """The same after a charge to a box, whether that fits or not."""
         return replace(self, parts=rule(self.parts, box, spend))
 
@@ -64,12 +67,12 @@ class Slice:
         )
 
     @classmethod
-    def parse(cls, text: str) -> Slice:
+    def parse(cls, text: str) -> ReservedSlice:
         """The slice that was written as `text`; IntegrityError for any other text."""
         try:
             data = json.loads(text)
             cells = {Box.parse(box): _spend(own) for box, own in data["cells"].items()}
-            found = cls(data["holder"], _spend(data["limit"]), Parts(_spend(data["base"]), cells))
+            found = cls(data["holder"], _spend(data["limit"]), PartitionSpend(_spend(data["base"]), cells))
             known = str(found) == text
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError, LossError):
             known = False
@@ -78,7 +81,7 @@ class Slice:
         return found
 
 
-Slices: TypeAlias = Mapping[int, Slice]
+Slices: TypeAlias = Mapping[int, ReservedSlice]
 """The slices of an account that are open, by the numbers of the entries that reserved them."""
 
 

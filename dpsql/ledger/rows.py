@@ -14,7 +14,7 @@ from dpsql.accounting.spend import Spend
 from dpsql.errors import IntegrityError, LossError
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.claims import claimed_by
-from dpsql.ledger.digest import UNSAID, Row, Seal, canonical, text_digest
+from dpsql.ledger.digest import UNSAID, KeyedDigest, Row, canonical, text_digest
 from dpsql.ledger.entry_kinds import RELEASED
 from dpsql.ledger.protocol import Account, AccountKey, Entry, Head
 
@@ -32,7 +32,7 @@ def account_of(row: Row) -> AccountKey:
     return AccountKey(row["table_name"], row["account_analyst"])
 
 
-def account_row(key: AccountKey, account: Account, seal: Seal) -> dict[str, Any]:
+def account_row(key: AccountKey, account: Account, seal: KeyedDigest) -> dict[str, Any]:
     """The row that keeps an account's budget and limit."""
     budget, limit = account.budget, account.limit
     row = {
@@ -49,7 +49,7 @@ def account_row(key: AccountKey, account: Account, seal: Seal) -> dict[str, Any]
     return row | {"digest": seal.digest(row)}
 
 
-def stored_budget(row: Row, seal: Seal) -> Budget:
+def stored_budget(row: Row, seal: KeyedDigest) -> Budget:
     """The budget of a row; IntegrityError if it is not one that dpsql wrote."""
     if not seal.holds(row):
         raise IntegrityError(
@@ -91,7 +91,7 @@ def entry_row(
     number: int,
     event: Event | None,
     *amounts: Mapping[str, str | int | None],
-    seal: Seal,
+    seal: KeyedDigest,
 ) -> dict[str, Any]:
     """The row of the entry after `after`, the account's `number`-th.
 
@@ -126,7 +126,7 @@ def stored_spend(loss: object, delta: object) -> Spend:
     return Spend(_whole(loss), _whole(delta))
 
 
-def stored_entry(row: Row, seal: Seal) -> Entry:
+def stored_entry(row: Row, seal: KeyedDigest) -> Entry:
     """The entry of a row; IntegrityError if it is not one that dpsql wrote."""
     if not seal.holds(row):
         raise tampered(row["id"], "was changed")

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from dpsql.accounting.partitions.boxes import WHOLE
 from dpsql.errors import ProgrammingError
-from dpsql.ledger.balance import Standing
+from dpsql.ledger.balance import Balance
 from dpsql.ledger.claims import claims_text
 from dpsql.ledger.entry_kinds import (
     CHARGE,
@@ -21,25 +21,25 @@ from dpsql.ledger.entry_kinds import (
     RESET,
     RETURN,
     UNLOCK,
-    Step,
+    EntryKind,
     stepped,
 )
-from dpsql.ledger.journal import SqlBook
-from dpsql.ledger.protocol import AccountKey, BudgetState, Charges, Entry, Head, Quote, SliceState
+from dpsql.ledger.journal import SqlJournal
+from dpsql.ledger.protocol import AccountKey, BudgetState, Charges, Entry, Head, Quote, ReservationState
 from dpsql.ledger.quote import Due, Planned, account_at, due_of, quoted
 from dpsql.ledger.refusal import exhausted
 from dpsql.ledger.releases import keep_releases, kept_releases
 from dpsql.ledger.rows import entry_columns, head_of, spend_columns, stored_entry
 from dpsql.ledger.schema import ENTRIES
 from dpsql.ledger.state import slice_states, state_of
-from dpsql.ledger.stored_release import KeptRelease, NewRelease
+from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
 from dpsql.ledger.tables import NEWEST_FIRST, entry_rows
 from dpsql.ledger.uninterrupted import uninterrupted
 from dpsql.ledger.verification import walked
 
 
-class SqlLedger(SqlBook):
-    """A `Ledger` in one database; see `SqlBook` for who may share it. `verify` checks all entries."""
+class SqlLedger(SqlJournal):
+    """A `Ledger` in one database; see `SqlJournal` for who may share it. `verify` checks all entries."""
 
     def charge(
         self,
@@ -62,7 +62,7 @@ class SqlLedger(SqlBook):
         due = due_of(charges, analyst, self._accounts)
         if any(part.bill.box != WHOLE for part in due) or len({part.key for part in due}) < len(due):
             raise ProgrammingError("a slice is of whole tables, each once", code="slice_part")
-        return self._charged(due, Step(RESERVE, who=analyst), "", details)
+        return self._charged(due, EntryKind(RESERVE, who=analyst), "", details)
 
     def give_back(self, number: int, *, by: str) -> tuple[Entry, ...]:
         """As `Ledger.give_back`."""
@@ -76,7 +76,7 @@ class SqlLedger(SqlBook):
                 before = self._standing(key, now)
                 if number in before.slices:
                     rest = before.slices[number].left()
-                    after = stepped(before, Step(RETURN, rest, slice=number, who=by))
+                    after = stepped(before, EntryKind(RETURN, rest, slice=number, who=by))
                     found.append(self._row(shared | spend_columns("", rest), end, key, None, after))
                     end = head_of(found[-1])
             return found
@@ -97,7 +97,7 @@ class SqlLedger(SqlBook):
         if not reason.strip():
             article = "an" if kind == UNLOCK else "a"
             raise ProgrammingError(f"{article} {kind} is for a reason", code=f"{kind}_reason", hint="say why")
-        now, step = self._clock().astimezone(UTC), Step(kind)
+        now, step = self._clock().astimezone(UTC), EntryKind(kind)
         common = entry_columns(now, by, "", {"reason": reason}) | spend_columns("", step.spend)
 
         def rows() -> list[dict[str, Any]]:
@@ -112,7 +112,7 @@ class SqlLedger(SqlBook):
     ) -> tuple[Entry, ...]:
         """As `Ledger.fail`."""
         keys = sorted({AccountKey(table) for table in tables})
-        now, step = self._clock().astimezone(UTC), Step(FAILURE)
+        now, step = self._clock().astimezone(UTC), EntryKind(FAILURE)
         common = entry_columns(now, analyst, query, {"failure": code}) | spend_columns("", step.spend)
         common |= {"charge": entry.id, "kind": FAILURE}
 
@@ -155,12 +155,12 @@ class SqlLedger(SqlBook):
         """As `Ledger.states`, all at one moment."""
         return self._read(lambda _: tuple(self._state(key, self._standing(key)) for key in self._accounts))
 
-    def _state(self, key: AccountKey, standing: Standing) -> BudgetState:
+    def _state(self, key: AccountKey, standing: Balance) -> BudgetState:
         failures = self._chain.standing(AccountKey(key.table)).failures
         locked = self._allowed.locks(key.table, failures)
         return state_of(key, self._accounts[key], standing, failures, locked=locked)
 
-    def slices(self) -> tuple[SliceState, ...]:
+    def slices(self) -> tuple[ReservationState, ...]:
         """As `Ledger.slices`, all at one moment."""
         return self._read(lambda _: slice_states({key: self._standing(key) for key in self._accounts}))
 
@@ -182,10 +182,10 @@ class SqlLedger(SqlBook):
         if releases:
             uninterrupted(keep)
 
-    def kept(self, statistic: str) -> tuple[KeptRelease, ...]:
+    def kept(self, statistic: str) -> tuple[ReleaseRecord, ...]:
         """As `Ledger.kept`."""
 
-        def found(connection: Connection) -> tuple[KeptRelease, ...]:
+        def found(connection: Connection) -> tuple[ReleaseRecord, ...]:
             chain = self._chain
             return tuple(kept_releases(connection, self._seal, statistic, chain.claims, chain.stored))
 
@@ -201,13 +201,13 @@ class SqlLedger(SqlBook):
         walked(self._store, self._seal)
         return self.head()
 
-    def _quoted(self, due: Sequence[Due], kind: Step, now: datetime) -> Iterator[Planned]:
+    def _quoted(self, due: Sequence[Due], kind: EntryKind, now: datetime) -> Iterator[Planned]:
         return quoted(due, kind, self._accounts, lambda key: self._standing(key, now))
 
     def _charged(
         self,
         due: Sequence[Due],
-        kind: Step,
+        kind: EntryKind,
         query: str,
         details: Mapping[str, Any] | None,
         refines: Sequence[int] = (),
@@ -240,6 +240,6 @@ class SqlLedger(SqlBook):
         return self._appended(rows, refines)
 
 
-def _spending(analyst: str, within: int | None) -> Step:
+def _spending(analyst: str, within: int | None) -> EntryKind:
     """The kind of a charge: to a slice of the analyst's, or to the accounts themselves."""
-    return Step(CHARGE if within is None else DRAW, slice=within, who=analyst)
+    return EntryKind(CHARGE if within is None else DRAW, slice=within, who=analyst)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dpsql.ledger.balance import Standing
-from dpsql.ledger.protocol import Account, AccountKey, BudgetState, SliceState
+from dpsql.ledger.balance import Balance
+from dpsql.ledger.protocol import Account, AccountKey, BudgetState, ReservationState
 from dpsql.request.loss import Figure
 
 
 def state_of(
-    key: AccountKey, account: Account, standing: Standing, failures: int, *, locked: bool
+    key: AccountKey, account: Account, standing: Balance, failures: int, *, locked: bool
 ) -> BudgetState:
     """The state of an account, at a table with so many failures; all of it follows from the policy and the entries."""
     spent, budget, accountant = standing.spent, account.budget, account.accountant
@@ -32,10 +32,10 @@ def state_of(
     )
 
 
-def slice_states(standings: Mapping[AccountKey, Standing]) -> tuple[SliceState, ...]:
+def slice_states(standings: Mapping[AccountKey, Balance]) -> tuple[ReservationState, ...]:
     """The open slices of accounts, in the order of their numbers."""
     found = (
-        SliceState(number, key, each.holder, each.limit, each.left())
+        ReservationState(number, key, each.holder, each.limit, each.left())
         for key, standing in standings.items()
         for number, each in standing.slices.items()
     )

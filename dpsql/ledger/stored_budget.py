@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dpsql.errors import IntegrityError, PolicyError
-from dpsql.ledger.digest import Row, Seal
+from dpsql.ledger.digest import KeyedDigest, Row
 from dpsql.ledger.protocol import Account, AccountKey
 from dpsql.ledger.rows import stored_budget, stored_spend
 from dpsql.policy.names import account_name
@@ -38,7 +38,7 @@ def _quoted(key: AccountKey) -> str:
     return f"analyst {key.analyst!r} at table {key.table!r}" if key.analyst else f"table {key.table!r}"
 
 
-def settled(key: AccountKey, account: Account, row: Row, seal: Seal) -> Account:
+def settled(key: AccountKey, account: Account, row: Row, seal: KeyedDigest) -> Account:
     """The account with the limit that was fixed when its budget was stored.
 
     Raises PolicyError (`budget_changed`) where the stored budget is another.

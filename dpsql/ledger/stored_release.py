@@ -19,7 +19,7 @@ class NewRelease:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRelease:
+class ReleaseRecord:
     """A release that was kept as `number`; `entry` is the first ledger entry of the charge that paid for it.
 
     `refined` says that it may not be refined any more: another was charged for as its refinement, whether or not that

@@ -8,14 +8,14 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam, delete, func, insert, select
 
-from dpsql.accounting.partitions.boxes import Parts
+from dpsql.accounting.partitions.boxes import PartitionSpend
 from dpsql.errors import OperationalError
-from dpsql.ledger.balance import Standing, parts_of, parts_rows
+from dpsql.ledger.balance import Balance, parts_of, parts_rows
 from dpsql.ledger.chain import Last
-from dpsql.ledger.digest import Row, Seal, text_digest
+from dpsql.ledger.digest import KeyedDigest, Row, text_digest
 from dpsql.ledger.protocol import AccountKey, Head
 from dpsql.ledger.refusal import rolled_back
-from dpsql.ledger.reservations import Slice, Slices
+from dpsql.ledger.reservations import ReservedSlice, Slices
 from dpsql.ledger.rows import account_of, spend_columns, stored_budget, stored_spend
 from dpsql.ledger.schema import ACCOUNTS, ENTRIES, FORMAT, META, METADATA, PARTS, RELEASES, SCHEMA, SLICES
 from dpsql.ledger.stores.base import Store
@@ -68,7 +68,7 @@ def recognised(store: Store, connection: Connection) -> dict[str, str]:
     return meta
 
 
-def make_tables(connection: Connection, seal: Seal) -> None:
+def make_tables(connection: Connection, seal: KeyedDigest) -> None:
     """Makes the tables in an empty database."""
     METADATA.create_all(connection, checkfirst=False)
     describe(connection, {"format": FORMAT, "schema": SCHEMA, **_of_key(seal)})
@@ -79,7 +79,7 @@ def describe(connection: Connection, meta: Mapping[str, str]) -> None:
     connection.execute(insert(META), [{"key": key, "value": value} for key, value in meta.items()])
 
 
-def require_key(meta: Mapping[str, str], seal: Seal, where: str) -> None:
+def require_key(meta: Mapping[str, str], seal: KeyedDigest, where: str) -> None:
     """Raises OperationalError (`ledger_key`) unless the seal's key is the ledger's, or both have none."""
     kept, given = meta.get("digests", _PLAIN) == _KEYED, seal.key is not None
     if kept and not given:
@@ -94,13 +94,13 @@ def require_key(meta: Mapping[str, str], seal: Seal, where: str) -> None:
     raise OperationalError(f"the ledger {where} {text}", code="ledger_key", hint=hint)
 
 
-def _of_key(seal: Seal) -> dict[str, str]:
+def _of_key(seal: KeyedDigest) -> dict[str, str]:
     if seal.key is None:
         return {"digests": _PLAIN}
     return {"digests": _KEYED, "key": seal.digest({"format": FORMAT})}
 
 
-def stored_accounts(connection: Connection, seal: Seal) -> dict[AccountKey, dict[str, Any]]:
+def stored_accounts(connection: Connection, seal: KeyedDigest) -> dict[AccountKey, dict[str, Any]]:
     """The rows of all accounts, each checked against its digest."""
     rows = [dict(row) for row in connection.execute(select(ACCOUNTS)).mappings()]
     for row in rows:
@@ -108,13 +108,13 @@ def stored_accounts(connection: Connection, seal: Seal) -> dict[AccountKey, dict
     return {account_of(row): row for row in rows}
 
 
-def stored_parts(connection: Connection, key: AccountKey) -> Parts:
+def stored_parts(connection: Connection, key: AccountKey) -> PartitionSpend:
     """What is kept of what an account has spent on each part; an entry vouches for it."""
     found = connection.execute(select(PARTS).where(*_of(PARTS, key))).mappings()
     return parts_of({row["box"]: stored_spend(row["loss"], row["delta"]) for row in found})
 
 
-def keep_parts(connection: Connection, key: AccountKey, before: Standing, after: Standing) -> None:
+def keep_parts(connection: Connection, key: AccountKey, before: Balance, after: Balance) -> None:
     """Writes what has changed of what an account has spent on each part."""
     old, new = parts_rows(before.parts), parts_rows(after.parts)
     if before.period != after.period:
@@ -139,10 +139,10 @@ def keep_parts(connection: Connection, key: AccountKey, before: Standing, after:
 def stored_slices(connection: Connection, key: AccountKey) -> Slices:
     """What is kept of an account's open slices; an entry vouches for it."""
     wanted = select(SLICES.c.number, SLICES.c.body).where(*_of(SLICES, key)).order_by(SLICES.c.number)
-    return {int(number): Slice.parse(body) for number, body in connection.execute(wanted)}
+    return {int(number): ReservedSlice.parse(body) for number, body in connection.execute(wanted)}
 
 
-def keep_slices(connection: Connection, key: AccountKey, before: Standing, after: Standing) -> None:
+def keep_slices(connection: Connection, key: AccountKey, before: Balance, after: Balance) -> None:
     """Writes what has changed of an account's open slices."""
     stale = [number for number, each in before.slices.items() if after.slices.get(number) != each]
     if stale:

@@ -11,7 +11,7 @@ from dpsql.accounting.spend import NOTHING
 from dpsql.errors import IntegrityError
 from dpsql.ledger.balance import parts_rows
 from dpsql.ledger.chain import Chain
-from dpsql.ledger.digest import Seal
+from dpsql.ledger.digest import KeyedDigest
 from dpsql.ledger.protocol import AccountKey, Head
 from dpsql.ledger.releases import require_stored
 from dpsql.ledger.rows import START
@@ -22,7 +22,7 @@ from dpsql.ledger.uninterrupted import uninterrupted
 _SLICE = 5000  # entries of one transaction, so that the log need not grow while a long history is read
 
 
-def walked(store: Store, seal: Seal, kept: Head = START) -> Chain:
+def walked(store: Store, seal: KeyedDigest, kept: Head = START) -> Chain:
     """The chain of all entries, from the first on, and of all stored releases; what is added meanwhile is checked too.
 
     `stored` of what is returned is where the stored releases end. Raises IntegrityError (`ledger_tampered`) with the number of the first entry that is not what dpsql wrote;
@@ -35,7 +35,7 @@ def walked(store: Store, seal: Seal, kept: Head = START) -> Chain:
 
 
 def _followed(
-    chain: Chain, marks: dict[int, str], store: Store, seal: Seal, kept: Head
+    chain: Chain, marks: dict[int, str], store: Store, seal: KeyedDigest, kept: Head
 ) -> tuple[Chain, bool]:
     """The chain with the next entries, whose ends of stored releases are added to `marks`.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dpsql.plan.expr import Column, Released
-from dpsql.plan.nodes import Answer, Filter, Grouped, Project, Release, Source, Values
+from dpsql.plan.nodes import Filter, PerUnitGroupBy, Project, PublicSubquery, Release, Source, Values
 
 
 def is_unique(answer: Source, columns: Iterable[Column]) -> bool:
     """Whether no two rows of a source agree in all of these columns, whatever is released."""
-    if not isinstance(answer, Answer) or not isinstance(answer.post.source, Release):
+    if not isinstance(answer, PublicSubquery) or not isinstance(answer.post.source, Release):
         return False
     named = {column.name for column in columns}
     shown = {
@@ -24,16 +24,16 @@ def is_unique(answer: Source, columns: Iterable[Column]) -> bool:
 def is_single(source: Source) -> bool:
     """Whether a public source has at most one row."""
     match source:
-        case Answer(post=post):
+        case PublicSubquery(post=post):
             whole = isinstance(post.source, Release) and not post.source.keys
             below = isinstance(post.source, (Project, Values)) and is_single(post.source)
             return post.limit in (0, 1) or whole or below
         case (
-            Project(input=Grouped() | Project() as rows)
-            | Project(input=Filter(input=Grouped() | Project() as rows))
+            Project(input=PerUnitGroupBy() | Project() as rows)
+            | Project(input=Filter(input=PerUnitGroupBy() | Project() as rows))
         ):
             return is_single(rows)
-        case Grouped():
+        case PerUnitGroupBy():
             return not source.keys
         case Values():
             return len(source.rows) <= 1

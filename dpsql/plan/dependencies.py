@@ -8,16 +8,16 @@ from typing import Any, TypeVar
 
 from dpsql.plan.expr import Column, Expr, Function, Literal, Released, Scalar
 from dpsql.plan.fields import MADE_OF
-from dpsql.plan.nodes import Answer, Post, Relation, Release, Values
+from dpsql.plan.nodes import OuterQuery, PublicSubquery, Relation, Release, Values
 
 Part = TypeVar("Part")
-Step = Release | Scalar | Answer
+Step = Release | Scalar | PublicSubquery
 _LEAVES = (Function, Column, Literal, Released)
-Known = Mapping[Scalar | Answer, Expr | Values]
+Known = Mapping[Scalar | PublicSubquery, Expr | Values]
 """The values of scalar queries, and the rows of answers that are read with private rows."""
 
 
-def steps(post: Post) -> tuple[Step, ...]:
+def steps(post: OuterQuery) -> tuple[Step, ...]:
     """What is answered before a statement, each once and after what it needs.
 
     These are its releases, the scalar queries over them, and the answers that are read with private rows.
@@ -34,19 +34,19 @@ def needs(relation: Relation) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def releases(post: Post) -> tuple[Release, ...]:
+def releases(post: OuterQuery) -> tuple[Release, ...]:
     """The releases of a statement, each once: what is asked twice is answered and charged once."""
     return tuple(step for step in steps(post) if isinstance(step, Release))
 
 
-def together(post: Post) -> tuple[Release, ...]:
+def final_releases(post: OuterQuery) -> tuple[Release, ...]:
     """The releases that only the statement itself reads: no query whose value stands in it comes after them."""
     found = steps(post)
     last = max((place for place, step in enumerate(found) if not isinstance(step, Release)), default=-1)
     return tuple(step for step in found[last + 1 :] if isinstance(step, Release))
 
 
-def needed(release: Release) -> tuple[Scalar | Answer, ...]:
+def needed(release: Release) -> tuple[Scalar | PublicSubquery, ...]:
     """The queries whose values stand in a release, each once and after what it needs."""
     found: dict[Step, None] = {}
     for part in _children(release):
@@ -56,10 +56,12 @@ def needed(release: Release) -> tuple[Scalar | Answer, ...]:
 
 def _find(part: object, found: dict[Step, None], *, below: bool) -> None:
     """`below` says that the part lies below the release boundary."""
-    step = part if isinstance(part, (Release, Scalar)) or (below and isinstance(part, Answer)) else None
+    step = (
+        part if isinstance(part, (Release, Scalar)) or (below and isinstance(part, PublicSubquery)) else None
+    )
     if step in found:
         return
-    inside = isinstance(part, Release) or (below and not isinstance(part, (Scalar, Answer)))
+    inside = isinstance(part, Release) or (below and not isinstance(part, (Scalar, PublicSubquery)))
     for child in _children(part):
         _find(child, found, below=inside)
     if step is not None:
@@ -77,7 +79,7 @@ def _children(part: object) -> Sequence[object]:
     ]
 
 
-def resolved(part: Part, values: Known, *, within_releases: bool = True) -> Part:
+def substitute(part: Part, values: Known, *, within_releases: bool = True) -> Part:
     """The plan with what is known in its places."""
     if not values:
         return part
@@ -92,7 +94,7 @@ class _Resolution:
     done: dict[int, tuple[object, object]] = dataclasses.field(default_factory=dict)
 
     def of(self, part: Any) -> Any:
-        if isinstance(part, (Scalar, Answer)) and part in self.values:
+        if isinstance(part, (Scalar, PublicSubquery)) and part in self.values:
             return self.values[part]
         if isinstance(part, Release) and not self.within_releases:
             return part

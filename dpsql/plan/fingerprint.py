@@ -6,7 +6,7 @@ import hashlib
 from enum import Enum
 
 from dpsql.plan.expr import Function
-from dpsql.plan.nodes import Post
+from dpsql.plan.nodes import OuterQuery
 from dpsql.plan.tags import FORMS, TaggedEnum
 
 
@@ -33,6 +33,6 @@ def canonical(part: object) -> str:
     return f"{kind.__name__}:{part!r}"  # a value of Python's own
 
 
-def digest(post: Post) -> str:
+def digest(post: OuterQuery) -> str:
     """The SHA-256 of a plan, in hexadecimal."""
     return hashlib.sha256(canonical(post).encode()).hexdigest()

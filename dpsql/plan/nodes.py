@@ -1,7 +1,7 @@
 """The relational plan, validated when built.
 
 Relations stand below the release boundary: each of their rows belongs to one privacy unit and depends
-on rows of that unit and on public rows alone, or belongs to nobody. `Release` is the boundary. `Post`
+on rows of that unit and on public rows alone, or belongs to nobody. `Release` is the boundary. `OuterQuery`
 stands above it and sees released values alone.
 """
 
@@ -15,7 +15,7 @@ from typing import ClassVar
 from dpsql.plan.expr import Column, Expr, Order, Released, windowed
 from dpsql.plan.tables import Link, Scan, Unit
 from dpsql.plan.tags import TaggedEnum
-from dpsql.plan.top_k import Top
+from dpsql.plan.top_k import TopK
 from dpsql.plan.types import Type, Value
 
 
@@ -38,7 +38,7 @@ class Project:
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
+class PerUnitAggregate:
     """An exact aggregate over the rows of one group of one unit, by its name in the registry.
 
     `by` is what a row is chosen by, where it is the argument of one row.
@@ -57,7 +57,7 @@ class Within:
 
 
 @dataclass(frozen=True, slots=True)
-class Grouped:
+class PerUnitGroupBy:
     """One row for each group of each unit: `keys` and `aggregates`, known as `columns`."""
 
     tag: ClassVar[str] = "Grouped"
@@ -65,7 +65,7 @@ class Grouped:
     input: Relation
     alias: str
     keys: tuple[Expr, ...]
-    aggregates: tuple[Within, ...]
+    aggregates: tuple[PerUnitAggregate, ...]
     columns: tuple[Column, ...]
 
     def __post_init__(self) -> None:
@@ -106,12 +106,12 @@ class SetOperation:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PublicSubquery:
     """The rows that a query over released or public values gives, known as `columns`: public themselves."""
 
     tag: ClassVar[str] = "Answer"
 
-    post: Post
+    post: OuterQuery
     alias: str
     columns: tuple[Column, ...]
 
@@ -133,7 +133,7 @@ class Values:
         _check_columns(self.alias, self.columns, len(self.columns))
 
 
-Source = Scan | Project | Grouped | SetOperation | Answer | Values
+Source = Scan | Project | PerUnitGroupBy | SetOperation | PublicSubquery | Values
 """A relation with a name of its own in the query."""
 
 
@@ -204,7 +204,7 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Matching:
+class SemiJoin:
     """Keeps the rows for which `right` has a row, of the same unit if it has units, that makes `on` true.
 
     `anti` keeps the others instead.
@@ -223,7 +223,7 @@ class Matching:
         _check_rows([self.on])
 
 
-Relation = Source | Join | Filter | Matching
+Relation = Source | Join | Filter | SemiJoin
 """A relation whose rows each belong to one privacy unit, or to nobody."""
 
 
@@ -270,7 +270,7 @@ class Release:
     keys: tuple[Key, ...]
     aggregations: tuple[Aggregation, ...]
     max_groups: int | None = None
-    top: Top | None = None
+    top: TopK | None = None
     all_public_rows: bool = False
 
     def __post_init__(self) -> None:
@@ -289,7 +289,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class OuterQuery:
     """What a query does with a release, or with a relation of public rows: free of charge.
 
     Over a release expressions read its `Released` columns, over a relation the columns of its sources.
@@ -323,11 +323,11 @@ class Post:
 def inputs(relation: Relation) -> tuple[Relation, ...]:
     """The relations that a relation is made of, in the order in which the query names them."""
     match relation:
-        case Scan() | Answer() | Values():
+        case Scan() | PublicSubquery() | Values():
             return ()
-        case Filter() | Project() | Grouped():
+        case Filter() | Project() | PerUnitGroupBy():
             return (relation.input,)
-        case Matching():
+        case SemiJoin():
             return (relation.input, relation.right)
         case Join() | SetOperation():
             return (relation.left, relation.right)
@@ -342,7 +342,7 @@ def scans(relation: Relation) -> tuple[Scan, ...]:
 
 def is_answered(relation: Relation) -> bool:
     """Whether rows come from a query that is answered before."""
-    return isinstance(relation, Answer) or any(map(is_answered, inputs(relation)))
+    return isinstance(relation, PublicSubquery) or any(map(is_answered, inputs(relation)))
 
 
 def is_private(relation: Relation) -> bool:
@@ -353,7 +353,7 @@ def is_private(relation: Relation) -> bool:
 def sources(relation: Relation) -> Iterator[Source]:
     """The sources whose columns the rows of a relation have."""
     match relation:
-        case Filter() | Matching():
+        case Filter() | SemiJoin():
             yield from sources(relation.input)
         case Join():
             yield from sources(relation.left)
@@ -373,7 +373,7 @@ def unit_source(relation: Relation) -> Source:
 def optional(relation: Relation) -> frozenset[str]:
     """The aliases of the sources that a LEFT JOIN may find no row of."""
     match relation:
-        case Filter() | Matching():
+        case Filter() | SemiJoin():
             return optional(relation.input)
         case Join(left=left, right=right, kind=JoinKind.LEFT):
             return optional(left) | {right.alias}
@@ -390,7 +390,7 @@ def unit_type(relation: Relation) -> Type:
             return unit_type(owner)
         case Scan(unit=Unit(column=Column() as column)):
             return column.type
-        case Project(input=inner) | Grouped(input=inner) | SetOperation(left=inner):
+        case Project(input=inner) | PerUnitGroupBy(input=inner) | SetOperation(left=inner):
             return unit_type(inner)
         case _:
             return Type.INTEGER

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dpsql.plan.dependencies import releases
 from dpsql.plan.expr import Column, Expr, Released, Scalar, walk, windowed
 from dpsql.plan.nodes import (
-    Answer,
-    Grouped,
-    Post,
+    OuterQuery,
+    PerUnitGroupBy,
     Project,
+    PublicSubquery,
     Relation,
     Release,
     SetOperation,
@@ -28,7 +28,7 @@ _CHOOSES = frozenset({"min", "max"})
 """Aggregates within groups whose value is one of the values of their argument."""
 
 
-def noiseless(post: Post) -> tuple[bool, ...]:
+def noiseless(post: OuterQuery) -> tuple[bool, ...]:
     """For each output of a query, whether it has no noise in it."""
     if not releases(post):
         return (True,) * len(post.outputs)
@@ -57,11 +57,11 @@ def _column(column: Column, source: Source) -> bool:
     match source:
         case Scan() | Values():
             return True
-        case Answer():
+        case PublicSubquery():
             return noiseless(source.post)[source.columns.index(column)]
         case Project():
             return _noiseless(source.items[source.columns.index(column)], source.input)
-        case Grouped():
+        case PerUnitGroupBy():
             place = source.columns.index(column)
             if place < len(source.keys):
                 return _noiseless(source.keys[place], source.input)

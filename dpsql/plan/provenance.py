@@ -13,34 +13,44 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dpsql.plan.expr import Call, Column, Expr
-from dpsql.plan.nodes import Answer, Filter, Post, Project, Relation, Release, SetKind, SetOperation, inputs
+from dpsql.plan.nodes import (
+    Filter,
+    OuterQuery,
+    Project,
+    PublicSubquery,
+    Relation,
+    Release,
+    SetKind,
+    SetOperation,
+    inputs,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class Provenance:
     """A branch of a UNION ALL, or the whole: the outputs in terms of the columns of one release."""
 
     release: Release
     outputs: tuple[Expr, ...]
 
 
-def traces(post: Post) -> tuple[Trace, ...] | None:
+def provenance(post: OuterQuery) -> tuple[Provenance, ...] | None:
     """The branches that each row of an answer comes from one of; None where rows have no single origin."""
     if post.distinct:
         return None
     exprs = tuple(output.expr for output in post.outputs)
     if isinstance(post.source, Release):
-        return (Trace(post.source, exprs),)
+        return (Provenance(post.source, exprs),)
     below = _below(post.source)
     if below is None:
         return None
     return tuple(
-        Trace(release, tuple(_substituted(expr, known) for expr in exprs)) for release, known in below
+        Provenance(release, tuple(_substituted(expr, known) for expr in exprs)) for release, known in below
     )
 
 
 def traced(expr: Expr, relation: Relation) -> tuple[tuple[Release, Expr], ...] | None:
-    """What an expression over a relation is in terms of each release that its rows come from; None as for `traces`."""
+    """What an expression over a relation is in terms of each release that its rows come from; None as for `provenance`."""
     below = _below(relation)
     return None if below is None else tuple((release, _substituted(expr, known)) for release, known in below)
 
@@ -50,7 +60,7 @@ def branches(relation: Relation) -> int:
     return len(_below(relation) or ())
 
 
-def unfiltered(post: Post) -> bool:
+def unfiltered(post: OuterQuery) -> bool:
     """Whether each row of the releases is in an answer that has traces."""
     hides = post.having is not None or post.qualify is not None or post.limit is not None or post.offset
     return not hides and (isinstance(post.source, Release) or _unfiltered(post.source))
@@ -58,7 +68,7 @@ def unfiltered(post: Post) -> bool:
 
 def _unfiltered(relation: Relation) -> bool:
     match relation:
-        case Answer():
+        case PublicSubquery():
             return unfiltered(relation.post)
         case Filter():
             return False
@@ -74,8 +84,8 @@ def _below(relation: Relation) -> _Branches | None:
     match relation:
         case Filter():
             return _below(relation.input)
-        case Answer():
-            found = traces(relation.post)
+        case PublicSubquery():
+            found = provenance(relation.post)
             if found is None:
                 return None
             return tuple(
@@ -94,7 +104,7 @@ def _below(relation: Relation) -> _Branches | None:
             branches: _Branches = ()
             for side in (relation.left, relation.right):
                 below = _below(side)
-                if below is None or not isinstance(side, (Answer, Project, SetOperation)):
+                if below is None or not isinstance(side, (PublicSubquery, Project, SetOperation)):
                     return None
                 pairs = list(zip(relation.columns, side.columns, strict=True))
                 branches += tuple(

@@ -74,7 +74,7 @@ class Contribution:
 
 
 @dataclass(frozen=True, slots=True)
-class Roll:
+class PartitionSource:
     """A private table that says of its units, whose ids are in `unit`, where they lie."""
 
     tag: ClassVar[str] = "Roll"
@@ -84,7 +84,7 @@ class Roll:
 
 
 @dataclass(frozen=True, slots=True)
-class Confined:
+class PartitionFilter:
     """Of a scan, the rows whose `column` lies in one of the closed `ranges` of values, never NULL.
 
     `places` are the same ranges as numbers in the `dimension`, which is named by how the column is declared.
@@ -97,7 +97,7 @@ class Confined:
     ranges: tuple[tuple[Value, Value], ...]
     dimension: str
     places: tuple[tuple[int | None, int | None], ...]
-    roll: Roll | None = None
+    roll: PartitionSource | None = None
 
     @property
     def name(self) -> str:
@@ -119,7 +119,7 @@ class Scan:
     alias: str
     unit: Unit
     contribution: Contribution | None = None
-    confined: tuple[Confined, ...] = ()
+    confined: tuple[PartitionFilter, ...] = ()
 
     def __post_init__(self) -> None:
         if self.unit.private != (self.contribution is not None):

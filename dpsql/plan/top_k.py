@@ -7,7 +7,7 @@ from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True)
-class Top:
+class TopK:
     """The keys alone are released, of the `count` groups whose one aggregate is greatest, or least; best first."""
 
     tag: ClassVar[str] = "Top"

@@ -26,19 +26,21 @@ from dpsql.plan.nodes import Aggregation
 from dpsql.planning import clamping
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.layouts import layouts
-from dpsql.planning.loss_share import Price
-from dpsql.planning.measurement import Candidate, Measured, MeasuredBlock
-from dpsql.planning.partition_selection import KeySelection, key_tosses
-from dpsql.planning.quantiles import PUBLIC, Ranked
+from dpsql.planning.loss_share import LossShare
+from dpsql.planning.measurement import Candidate, MeasurementPlan, VectorMeasurement
+from dpsql.planning.partition_selection import Threshold, key_tosses
+from dpsql.planning.quantiles import PUBLIC, QuantileSelection
 from dpsql.planning.staircase import stairs
-from dpsql.planning.statistics import ROWS, UNITS, Block, Statistic
+from dpsql.planning.statistics import ROWS, UNITS, Statistic, StatisticVector
 from dpsql.planning.top_k import best
 
 _NO_NOISE = 1e-300
 """Stands for a noise of zero where logarithms are taken."""
 
 
-def choose(analysis: Analysis, price: Price, facts: PublicFacts, *, learn: bool = True) -> Measured:
+def choose(
+    analysis: Analysis, price: LossShare, facts: PublicFacts, *, learn: bool = True
+) -> MeasurementPlan:
     """The measured plan with the least predicted error.
 
     The score of a plan is the mean, over its aggregates, of the log of the predicted standard
@@ -58,10 +60,10 @@ def choose(analysis: Analysis, price: Price, facts: PublicFacts, *, learn: bool 
         groups = best(
             analysis, facts, top, min(price.epsilon * share, price.range(share)), price.range(share)
         )
-        return Measured(analysis, (), None, groups.event, best=groups)
+        return MeasurementPlan(analysis, (), None, groups.event, best=groups)
     if analysis.selects and not analysis.release.aggregations:
         return _keys_alone(analysis, price)
-    least: Measured | None = None
+    least: MeasurementPlan | None = None
     candidates = []
     asked = _asked_ranks(analysis)
     wanted = needed(analysis)
@@ -81,30 +83,32 @@ def choose(analysis: Analysis, price: Price, facts: PublicFacts, *, learn: bool 
         ):
             events = (*noise, *choices)
             event = Composed(events) if len(events) > 1 else events[0]
-            plan = Measured(analysis, measured, None, event, ranked=ranked, clamps=clamps)
+            plan = MeasurementPlan(analysis, measured, None, event, ranked=ranked, clamps=clamps)
             score = mean_error(plan)
             parts = ", ".join(block.block.name + " clamped" * (block.clamp is not None) for block in measured)
             candidates.append(Candidate(f"{name}: {parts}", score))
             if least is None or score < min(known.score for known in candidates[:-1]):
                 least = plan
     if least is None:
-        return Measured(analysis, (), None, None)
+        return MeasurementPlan(analysis, (), None, None)
     named: dict[str, Candidate] = {}
     for candidate in sorted(candidates, key=lambda candidate: candidate.score):
         named.setdefault(candidate.name, candidate)
     return _with_selection(least, price.epsilon, price.delta, tuple(named.values()))
 
 
-def _keys_alone(analysis: Analysis, price: Price) -> Measured:
+def _keys_alone(analysis: Analysis, price: LossShare) -> MeasurementPlan:
     """The keys by tosses, or by noisy counts that are not released, whichever shows the smaller groups.
 
     The score is the log of how many units a group has that is shown half of the time.
     """
     tosses, event = key_tosses(analysis, price.epsilon, price.delta)
-    plans = [(PartitionSelection.name, tosses.half, Measured(analysis, (), tosses, event))]
+    plans = [(PartitionSelection.name, tosses.half, MeasurementPlan(analysis, (), tosses, event))]
     for blocks in layouts(analysis, needed(analysis)):
         for name, measured, (noise,) in _noised(analysis, blocks, price, Fraction(1, len(blocks))):
-            plan = _with_selection(Measured(analysis, measured, None, noise), price.epsilon, price.delta, ())
+            plan = _with_selection(
+                MeasurementPlan(analysis, measured, None, noise), price.epsilon, price.delta, ()
+            )
             if plan.selection is not None:
                 plans.append(
                     (f"{name}: {', '.join(block.name for block in blocks)}", plan.selection.half, plan)
@@ -141,7 +145,9 @@ def _asked_ranks(analysis: Analysis) -> dict[tuple[int, Fraction, int], None]:
     return asked
 
 
-def _ranked(analysis: Analysis, measure: int, rank: Fraction, end: int, epsilon: Fraction) -> Ranked:
+def _ranked(
+    analysis: Analysis, measure: int, rank: Fraction, end: int, epsilon: Fraction
+) -> QuantileSelection:
     """How a value at a rank is chosen in each group.
 
     Claim: the choices in all groups together have ranges that add up to at most `epsilon`.
@@ -152,8 +158,8 @@ def _ranked(analysis: Analysis, measure: int, rank: Fraction, end: int, epsilon:
     lattice = analysis.measures[measure].ordered
     if lattice is None:
         raise LookupError("values are put in order on a lattice")
-    steps = Ranked.step_range(rank) * analysis.bound.rows * (2 if analysis.replace else 1)
-    return Ranked(measure, rank, lattice, Exponential.calibrate(steps, epsilon), end)
+    steps = QuantileSelection.step_range(rank) * analysis.bound.rows * (2 if analysis.replace else 1)
+    return QuantileSelection(measure, rank, lattice, Exponential.calibrate(steps, epsilon), end)
 
 
 def _selecting(analysis: Analysis) -> Statistic:
@@ -161,8 +167,8 @@ def _selecting(analysis: Analysis) -> Statistic:
 
 
 def _noised(
-    analysis: Analysis, blocks: tuple[Block, ...], price: Price, share: Fraction
-) -> Iterator[tuple[str, tuple[MeasuredBlock, ...], tuple[Event, ...]]]:
+    analysis: Analysis, blocks: tuple[StatisticVector, ...], price: LossShare, share: Fraction
+) -> Iterator[tuple[str, tuple[VectorMeasurement, ...], tuple[Event, ...]]]:
     """The blocks with each kind of noise that the price allows, each with the same share of the loss.
 
     Claim: with l1 sensitivity Δ_b and scale Δ_b k/ε for each of k blocks the release is ε-DP; with l2
@@ -189,13 +195,13 @@ def _noised(
         yield DiscreteGaussian.name, _zip(blocks, sensitivities, gaussian), (Gaussian(price.rho * part),)
 
 
-def _pure(block: Block, sensitivity: Sensitivity, epsilon: Fraction) -> Geometric | Cube:
+def _pure(block: StatisticVector, sensitivity: Sensitivity, epsilon: Fraction) -> Geometric | Cube:
     if block.joint and len(block.cells) > 1:
         return Cube.calibrate(sensitivity.linf, epsilon, len(block.cells))
     return Geometric.calibrate(sensitivity.l1, epsilon)
 
 
-def _ways(analysis: Analysis, price: Price) -> tuple[bool, ...]:
+def _ways(analysis: Analysis, price: LossShare) -> tuple[bool, ...]:
     """Whether clamps are on what a unit has in all its groups: where it has several, and noise is for the l1 norm.
 
     There its groups together never have more than as many times the most of one; in the l2 norm they may.
@@ -206,8 +212,8 @@ def _ways(analysis: Analysis, price: Price) -> tuple[bool, ...]:
 
 
 def _learnt(
-    analysis: Analysis, blocks: tuple[Block, ...], price: Price, share: Fraction, *, whole: bool
-) -> Iterator[tuple[str, tuple[MeasuredBlock, ...], tuple[Event, ...], tuple[Clamp, ...]]]:
+    analysis: Analysis, blocks: tuple[StatisticVector, ...], price: LossShare, share: Fraction, *, whole: bool
+) -> Iterator[tuple[str, tuple[VectorMeasurement, ...], tuple[Event, ...], tuple[Clamp, ...]]]:
     """As `_noised`, with clamps learnt for the blocks that can have one.
 
     Claim: the choices and the noise together cost what `_noised` costs.
@@ -235,21 +241,21 @@ def _learnt(
     stepped = stairs(analysis, geometric, list(zip(blocks, points, losses, strict=True)))
     for name, noises in ((Geometric.name, geometric), (Staircase.name, stepped)):
         if noises is not None:
-            noised = tuple(map(MeasuredBlock, blocks, known, noises, taken))
+            noised = tuple(map(VectorMeasurement, blocks, known, noises, taken))
             yield name, noised, (Pure(price.epsilon * sum(parts)), *choices), clamps
     if price.rho is not None:
         gaussian = [DiscreteGaussian.calibrate(found.l2_squared, price.rho * part) for found, part in each]
-        noised = tuple(map(MeasuredBlock, blocks, known, gaussian, taken))
+        noised = tuple(map(VectorMeasurement, blocks, known, gaussian, taken))
         yield DiscreteGaussian.name, noised, (Gaussian(price.rho * sum(parts)), *choices), clamps
 
 
 def _zip(
-    blocks: tuple[Block, ...], sensitivities: list[Sensitivity], mechanisms: Sequence[Mechanism]
-) -> tuple[MeasuredBlock, ...]:
-    return tuple(map(MeasuredBlock, blocks, sensitivities, mechanisms))
+    blocks: tuple[StatisticVector, ...], sensitivities: list[Sensitivity], mechanisms: Sequence[Mechanism]
+) -> tuple[VectorMeasurement, ...]:
+    return tuple(map(VectorMeasurement, blocks, sensitivities, mechanisms))
 
 
-def mean_error(plan: Measured) -> float:
+def mean_error(plan: MeasurementPlan) -> float:
     """The mean log of the predicted errors of what a plan releases."""
     # A value at a rank is chosen alike whatever noise the others have.
     errors = [predicted_std(plan, item) for item in plan.analysis.release.aggregations if item.rank is None]
@@ -260,7 +266,7 @@ def mean_error(plan: Measured) -> float:
     return math.fsum(math.log(max(error, _NO_NOISE)) for error in errors) / max(1, len(errors))
 
 
-def predicted_std(plan: Measured, item: Aggregation) -> float:
+def predicted_std(plan: MeasurementPlan, item: Aggregation) -> float:
     """The standard deviation of an aggregate's noise, in the value's own units.
 
     For a ratio it is that of TOTAL less the midpoint times COUNT: the error of the mean times n.
@@ -280,8 +286,8 @@ def predicted_std(plan: Measured, item: Aggregation) -> float:
 
 
 def _with_selection(
-    plan: Measured, epsilon: Fraction, delta: Fraction, candidates: tuple[Candidate, ...]
-) -> Measured:
+    plan: MeasurementPlan, epsilon: Fraction, delta: Fraction, candidates: tuple[Candidate, ...]
+) -> MeasurementPlan:
     """Adds the threshold that keeps keys of a lone unit back.
 
     Claim: what is released is as private as the noise and the choices alone, but for δ: of two neighbours,
@@ -309,14 +315,14 @@ def _with_selection(
     index, weights = plan.source(_selecting(analysis))
     cells = tuple(at for at, weight in enumerate(weights) if weight)
     scale = int(1 / weights[cells[0]])
-    chosen = KeySelection(index, cells, scale, 0, delta, analysis.bound.min_frequency)
+    chosen = Threshold(index, cells, scale, 0, delta, analysis.bound.min_frequency)
     chosen = chosen.at(plan.blocks[index].mechanism, plan.groups(index))
     noise = plan.event.events if isinstance(plan.event, Composed) else (plan.event,)
     event = Composed((*noise, Selection(delta)))
     return replace(plan, selection=chosen, event=event, candidates=candidates)
 
 
-def _counts_loss(plan: Measured, epsilon: Fraction) -> Fraction:
+def _counts_loss(plan: MeasurementPlan, epsilon: Fraction) -> Fraction:
     """The least loss of a block in the currency of its noise: ρ of Gaussian noise, `epsilon` of any other.
 
     A choice of one of its clamps spends a part of both, which is not told apart here.

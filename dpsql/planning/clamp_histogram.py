@@ -13,7 +13,7 @@ from dpsql.planning.statistics import ROWS, UNITS, Statistic
 
 
 @dataclass(frozen=True, slots=True)
-class Ladder:
+class ClampTarget:
     """What a group's units have, by the grid of a clamp: the rows of a measure, a side of its total, or their groups."""
 
     clamp: int
@@ -21,10 +21,10 @@ class Ladder:
     sign: int
 
 
-def ladders(clamps: Sequence[Clamp]) -> tuple[Ladder, ...]:
+def ladders(clamps: Sequence[Clamp]) -> tuple[ClampTarget, ...]:
     """All ladders, in order. The penalties of a clamp are read from its first, or of a total from each side."""
     return tuple(
-        Ladder(place, measure, sign)
+        ClampTarget(place, measure, sign)
         for place, clamp in enumerate(clamps)
         for measure in clamp.measures
         for sign in clamp.signs
@@ -32,7 +32,7 @@ def ladders(clamps: Sequence[Clamp]) -> tuple[Ladder, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Rungs:
+class ClampHistogram:
     """Of a group, for each interval of a grid: how many units have an amount there, and totals over these.
 
     An interval is told by its upper point. The totals are of the parts that a unit has in this group of what the
@@ -49,7 +49,7 @@ class Rungs:
         return "Rungs(…)"  # what is exact shows nowhere
 
     @classmethod
-    def of(cls, packed: Iterable[Iterable[int | None]] | None) -> Rungs:
+    def of(cls, packed: Iterable[Iterable[int | None]] | None) -> ClampHistogram:
         """From the list that the statement gives."""
         return cls(
             tuple(tuple(0 if value is None else int(value) for value in rung) for rung in packed or ())
@@ -64,7 +64,9 @@ class Rungs:
         return sum(rung[which] for rung in self.counted if rung[0] > chosen)
 
 
-def learnt(clamps: Sequence[Clamp], groups: Sequence[Sequence[Rungs]], entropy: Entropy) -> tuple[Clamp, ...]:
+def learnt(
+    clamps: Sequence[Clamp], groups: Sequence[Sequence[ClampHistogram]], entropy: Entropy
+) -> tuple[Clamp, ...]:
     """Chooses the points of all clamps, from the rungs of all groups that there are.
 
     Groups that will not be shown take part: which these are may hang on a single unit.
@@ -78,14 +80,14 @@ def learnt(clamps: Sequence[Clamp], groups: Sequence[Sequence[Rungs]], entropy: 
     return tuple(found)
 
 
-def penalties(clamp: Clamp, parts: Iterable[Rungs]) -> list[int]:
+def penalties(clamp: Clamp, parts: Iterable[ClampHistogram]) -> list[int]:
     """For each point of a side of a clamp, how many have more: pairs of a unit and a group, or units."""
     if clamp.amount is Amount.GROUPS:
         return _passing(len(clamp.grid), parts)
     return _above(len(clamp.grid), parts)
 
 
-def _above(size: int, parts: Iterable[Rungs]) -> list[int]:
+def _above(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
     """For each of that many points, how many have more."""
     at = [0] * (size + 1)
     for part in parts:
@@ -94,7 +96,7 @@ def _above(size: int, parts: Iterable[Rungs]) -> list[int]:
     return list(accumulate(reversed(at[1:])))[::-1]
 
 
-def _passing(size: int, parts: Iterable[Rungs]) -> list[int]:
+def _passing(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
     """For each of that many points, how many units have more groups: each has one group in the place after it."""
     at = [0] * (size + 1)
     for part in parts:
@@ -103,7 +105,7 @@ def _passing(size: int, parts: Iterable[Rungs]) -> list[int]:
     return at[1:]
 
 
-def clamped(clamps: Sequence[Clamp], rungs: Sequence[Rungs]) -> dict[Statistic, int]:
+def clamped(clamps: Sequence[Clamp], rungs: Sequence[ClampHistogram]) -> dict[Statistic, int]:
     """The moments of a group in which each unit counts up to the chosen points, in the parts of their clamps.
 
     Of more rows than count, those that count have the unit's mean value.

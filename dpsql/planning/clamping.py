@@ -28,7 +28,7 @@ from dpsql.mechanisms import (
 )
 from dpsql.plan.tags import TaggedEnum
 from dpsql.planning.sensitivity import Moves, moves, sensitivity
-from dpsql.planning.statistics import Block, Statistic
+from dpsql.planning.statistics import Statistic, StatisticVector
 
 SHARE, PURE_SHARE = Fraction(1, 10), Fraction(1, 5)
 """The part of a statistic's loss that the choice of its clamp spends: a choice costs less than as much noise
@@ -160,7 +160,7 @@ def grid(most: int) -> tuple[int, ...]:
     return tuple(sorted(points))
 
 
-def clamped_sensitivity(block: Block, clamp: Clamp, analysis: Analysis) -> Sensitivity:
+def clamped_sensitivity(block: StatisticVector, clamp: Clamp, analysis: Analysis) -> Sensitivity:
     """The sensitivity of a block of which no unit has more than the clamp's points, in a group or in all of its groups.
 
     Claim: with τ the larger point, times the block's contribution where it is of rows, S the most that a
@@ -190,7 +190,7 @@ def clamped_sensitivity(block: Block, clamp: Clamp, analysis: Analysis) -> Sensi
     return Sensitivity(Fraction(2 * l1), Fraction((2 if one_sign else 4) * top * l1))
 
 
-def moves_of(block: Block, clamp: Clamp | None, analysis: Analysis) -> Moves | None:
+def moves_of(block: StatisticVector, clamp: Clamp | None, analysis: Analysis) -> Moves | None:
     """What a unit changes in a block of one cell, with a clamp where no unit has more in a group than its points.
 
     What a unit has in a group is at most the larger point, on that point's side, and is at most both points
@@ -209,7 +209,10 @@ def moves_of(block: Block, clamp: Clamp | None, analysis: Analysis) -> Moves | N
 
 
 def sensitivities(
-    analysis: Analysis, blocks: Sequence[Block], clamps: Sequence[Clamp], taken: Sequence[int | None]
+    analysis: Analysis,
+    blocks: Sequence[StatisticVector],
+    clamps: Sequence[Clamp],
+    taken: Sequence[int | None],
 ) -> list[Sensitivity]:
     """The sensitivity of each block, of those that have taken a clamp at its points."""
     return [
@@ -235,7 +238,7 @@ def rescaled(mechanism: Mechanism, old: Sensitivity, new: Sensitivity, moved: Mo
 
 def clamps_for(
     analysis: Analysis,
-    blocks: Sequence[Block],
+    blocks: Sequence[StatisticVector],
     range_of: Callable[[Fraction], Fraction],
     part: Fraction,
     exponent: int,
@@ -330,7 +333,7 @@ def _sides(analysis: Analysis, measure: int) -> tuple[tuple[int, ...], int]:
     return tuple(sign for sign, end in ends.items() if end), analysis.bound.rows * max(ends.values())
 
 
-def _alone(block: Block) -> int | None:
+def _alone(block: StatisticVector) -> int | None:
     """The measure of which a block is the total, and nothing else."""
     match block.estimates:
         case (((Moment.TOTAL, measure), _),):
@@ -339,10 +342,10 @@ def _alone(block: Block) -> int | None:
             return None
 
 
-def _counts_rows(block: Block) -> bool:
+def _counts_rows(block: StatisticVector) -> bool:
     moments = {moment for moment, _ in _read(block)}
     return _alone(block) is None and moments <= {Moment.ROWS, Moment.COUNT, Moment.TOTAL}
 
 
-def _read(block: Block) -> Iterator[Statistic]:
+def _read(block: StatisticVector) -> Iterator[Statistic]:
     return (statistic for cell in block.cells for statistic, _ in cell.combination)

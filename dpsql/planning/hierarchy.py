@@ -33,8 +33,8 @@ from dpsql.analysis.domains import Domain
 from dpsql.mechanisms import Mechanism, Projected
 from dpsql.mechanisms.projected import steps_of
 from dpsql.plan.expr import Expr
-from dpsql.planning.measurement import Measured
-from dpsql.planning.statistics import Block
+from dpsql.planning.measurement import MeasurementPlan
+from dpsql.planning.statistics import StatisticVector
 
 Axes = frozenset[int]
 """Keys, by their numbers among all that the releases have."""
@@ -161,7 +161,7 @@ class Agreement:
         return most if all(each <= most for each in others) and first <= most else None
 
 
-def agreements(plans: Sequence[Measured]) -> tuple[Agreement, ...]:
+def agreements(plans: Sequence[MeasurementPlan]) -> tuple[Agreement, ...]:
     """The blocks of these plans, of one statement, that are made to agree.
 
     Their keys are public, so that all parts of a total are there; their cells are sums over rows, or units that are in
@@ -177,7 +177,7 @@ def agreements(plans: Sequence[Measured]) -> tuple[Agreement, ...]:
     return tuple(agreement for agreement in found if agreement is not None and agreement.rounds)
 
 
-def agreed(plans: Sequence[Measured], found: Sequence[Agreement]) -> list[Measured]:
+def agreed(plans: Sequence[MeasurementPlan], found: Sequence[Agreement]) -> list[MeasurementPlan]:
     """The plans with the blocks, and the noise, that adjusted cells have."""
     after = list(plans)
     for agreement in found:
@@ -195,7 +195,7 @@ def subsets(keys: Axes) -> Iterator[Axes]:
         yield from map(frozenset, itertools.combinations(sorted(keys), size))
 
 
-def _adds(analysis: Analysis, block: Block) -> bool:
+def _adds(analysis: Analysis, block: StatisticVector) -> bool:
     """Whether the cells of a total are the sums of those of its parts, for data that keep to what is declared.
 
     Units add up where each counts in one group. Rows do where none is left out for the sake of a group, or all of a
@@ -210,7 +210,7 @@ def _adds(analysis: Analysis, block: Block) -> bool:
     return moments <= _ADDED | {Moment.UNITS} and (bound.whole or moments == {Moment.UNITS})
 
 
-def _what(plan: Measured, index: int) -> object:
+def _what(plan: MeasurementPlan, index: int) -> object:
     """What a block measures, of which rows, whatever the keys and the noise."""
     measured, analysis = plan.blocks[index], plan.analysis
     by = steps_of(measured.mechanism)
@@ -221,7 +221,7 @@ def _what(plan: Measured, index: int) -> object:
     return analysis.release.input, analysis.measures, analysis.replace, cells
 
 
-def _agreement(plans: Sequence[Measured], members: Sequence[tuple[int, int]]) -> Agreement | None:
+def _agreement(plans: Sequence[MeasurementPlan], members: Sequence[tuple[int, int]]) -> Agreement | None:
     numbers: dict[Expr, int] = {}
     domains: dict[int, Domain] = {}
     found = []

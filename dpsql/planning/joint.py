@@ -18,7 +18,7 @@ from dpsql.analysis.lattice import Lattice
 from dpsql.functions.conditional import case_branches
 from dpsql.mechanisms.cube import MOST_DIMENSIONS
 from dpsql.plan.expr import Call, Expr, Literal
-from dpsql.planning.statistics import ROWS, UNITS, Block, Cell, Combination, Statistic
+from dpsql.planning.statistics import ROWS, UNITS, Combination, Component, Statistic, StatisticVector
 
 _FINE = 2**20
 """Steps that a row moves a cell by, at least: noise on them is as good as continuous."""
@@ -27,7 +27,7 @@ _RATIO = 2**10
 fill up but for a thousandth."""
 
 
-def joint_blocks(analysis: Analysis, wanted: Container[Statistic]) -> Iterator[Block]:
+def joint_blocks(analysis: Analysis, wanted: Container[Statistic]) -> Iterator[StatisticVector]:
     """Ways to measure all that is wanted, but for values that are counted, in one block.
 
     Sums are taken about the middle of what a row may add, which takes a count of the rows, or as they
@@ -121,7 +121,9 @@ class _Joint:
         self.estimates[total] = estimate
 
 
-def _joint(analysis: Analysis, wanted: Container[Statistic], *, centred: bool, units: bool) -> Block:
+def _joint(
+    analysis: Analysis, wanted: Container[Statistic], *, centred: bool, units: bool
+) -> StatisticVector:
     """All that is wanted in one block.
 
     Claim: one row moves no cell by more than its extent, each of which is at most the block's largest.
@@ -154,10 +156,10 @@ def _joint(analysis: Analysis, wanted: Container[Statistic], *, centred: bool, u
     return _block(made, times, unit_extent)
 
 
-def _block(made: _Joint, times: list[int], unit_extent: int) -> Block:
+def _block(made: _Joint, times: list[int], unit_extent: int) -> StatisticVector:
     extents = tuple(m * extent for m, extent in zip(times, made.extents, strict=True))
     cells = tuple(
-        Cell(name, tuple((statistic, weight * m) for statistic, weight in combination))
+        Component(name, tuple((statistic, weight * m) for statistic, weight in combination))
         for name, combination, m in zip(made.names, made.combinations, times, strict=True)
     )
     estimates = []
@@ -167,7 +169,7 @@ def _block(made: _Joint, times: list[int], unit_extent: int) -> Block:
             weights[at] += factor / times[at]
         estimates.append((statistic, tuple(weights)))
     by_row = extents[:-1] if unit_extent else extents
-    return Block(
+    return StatisticVector(
         f"joint: {', '.join(made.names)}",
         cells,
         tuple(estimates),

@@ -11,8 +11,8 @@ from dpsql.planning.joint import always_there, joint_blocks
 from dpsql.planning.statistics import (
     ROWS,
     UNITS,
-    Block,
     Statistic,
+    StatisticVector,
     count_block,
     distinct_block,
     filled_block,
@@ -24,7 +24,7 @@ from dpsql.planning.statistics import (
 )
 
 
-def layouts(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[tuple[Block, ...]]:
+def layouts(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[tuple[StatisticVector, ...]]:
     """Every way to serve the needed statistics: block by block, or joint.
 
     COUNT(*) is measured alone, or carried by one of the measures. Where one row of a unit counts, units
@@ -48,7 +48,7 @@ def layouts(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[tu
             yield (block, *distinct, *([] if block.unit_extent else units))
 
 
-def _apart(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[list[Block]]:
+def _apart(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[list[StatisticVector]]:
     """A block for each measure, and one for COUNT(*) or a measure that carries it."""
     carriers: list[int | None] = [None]
     if ROWS in wanted:
@@ -62,7 +62,7 @@ def _apart(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[lis
         yield blocks + [rows_block()] * (ROWS in wanted and carrier is None)
 
 
-def _implying(analysis: Analysis, blocks: Sequence[Block]) -> Iterator[Block]:
+def _implying(analysis: Analysis, blocks: Sequence[StatisticVector]) -> Iterator[StatisticVector]:
     """The blocks, with what they say besides: where one row of a unit counts, as many units as rows do."""
     for block in blocks:
         yield block.serving(UNITS, ROWS) if analysis.bound.rows == 1 else block
@@ -76,7 +76,7 @@ def _carries(analysis: Analysis, index: int) -> bool:
 
 def _measure_block(
     analysis: Analysis, index: int, wanted: Mapping[Statistic, None], *, with_rows: bool
-) -> Block:
+) -> StatisticVector:
     lattice, count = analysis.measures[index].lattice, (Moment.COUNT, index)
     if with_rows and always_there(analysis, index):
         return _measure_block(analysis, index, {**wanted, count: None}, with_rows=False).serving(ROWS, count)

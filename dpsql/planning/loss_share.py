@@ -8,7 +8,7 @@ from fractions import Fraction
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class LossShare:
     """What a statement may spend: an ε-DP release, or by noise of Gaussian kind one of `rho`-zCDP.
 
     Both cost the ledger the same; `rho` is None where the ledger cannot charge Gaussian noise.

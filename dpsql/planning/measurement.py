@@ -13,14 +13,14 @@ from dpsql.mechanisms import Mechanism, Sensitivity
 from dpsql.plan.nodes import Aggregation
 from dpsql.planning import clamping
 from dpsql.planning.clamping import Clamp
-from dpsql.planning.partition_selection import KeySelection, KeyTosses
-from dpsql.planning.quantiles import Ranked
-from dpsql.planning.statistics import Block, Statistic
-from dpsql.planning.top_k import Best
+from dpsql.planning.partition_selection import OptimalPartitionSelection, Threshold
+from dpsql.planning.quantiles import QuantileSelection
+from dpsql.planning.statistics import Statistic, StatisticVector
+from dpsql.planning.top_k import TopKSelection
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredBlock:
+class VectorMeasurement:
     """A block with its sensitivity and the mechanism that noises each of its cells.
 
     Where it takes one of the plan's clamps these are as for that clamp's points.
@@ -28,7 +28,7 @@ class MeasuredBlock:
 
     tag: ClassVar[str] = "MeasuredBlock"
 
-    block: Block
+    block: StatisticVector
     sensitivity: Sensitivity
     mechanism: Mechanism
     clamp: int | None = None
@@ -37,13 +37,13 @@ class MeasuredBlock:
         """The standard deviation of a weighted sum of noisy cells, in steps."""
         return self.mechanism.std * math.sqrt(sum(float(weight) ** 2 for weight in weights))
 
-    def finer(self, law: Mechanism, by: int) -> MeasuredBlock:
+    def finer(self, law: Mechanism, by: int) -> VectorMeasurement:
         """The block on a lattice with so many times as many steps, for what was computed of released cells."""
         old = self.sensitivity
         sensitivity = Sensitivity(old.l1 * by, old.l2_squared * by * by, old.linf * by)
-        return MeasuredBlock(self.block.scaled(by), sensitivity, law, self.clamp)
+        return VectorMeasurement(self.block.scaled(by), sensitivity, law, self.clamp)
 
-    def at(self, clamp: Clamp, analysis: Analysis) -> MeasuredBlock:
+    def at(self, clamp: Clamp, analysis: Analysis) -> VectorMeasurement:
         """The block with the same loss, where its clamp has other points."""
         found = clamping.clamped_sensitivity(self.block, clamp, analysis)
         moved = clamping.moves_of(self.block, clamp, analysis)
@@ -60,19 +60,19 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasurementPlan:
     """The measured plan: what will be noised, how, and what it costs."""
 
     analysis: Analysis
-    blocks: tuple[MeasuredBlock, ...]
-    selection: KeySelection | KeyTosses | None
+    blocks: tuple[VectorMeasurement, ...]
+    selection: Threshold | OptimalPartitionSelection | None
     event: Event | None
     candidates: tuple[Candidate, ...] = ()
-    ranked: tuple[Ranked, ...] = ()
-    best: Best | None = None
+    ranked: tuple[QuantileSelection, ...] = ()
+    best: TopKSelection | None = None
     clamps: tuple[Clamp, ...] = ()
 
-    def at(self, clamps: tuple[Clamp, ...]) -> Measured:
+    def at(self, clamps: tuple[Clamp, ...]) -> MeasurementPlan:
         """The plan with other points of its clamps: what they cost, and all losses, stay as they are."""
         blocks = tuple(
             measured if measured.clamp is None else measured.at(clamps[measured.clamp], self.analysis)
@@ -90,9 +90,9 @@ class Measured:
         return self.analysis.bound.groups if place is None else self.clamps[place].groups(self.analysis)
 
     @property
-    def threshold(self) -> KeySelection | None:
+    def threshold(self) -> Threshold | None:
         """What a noisy count must reach for a group to be shown, where that decides."""
-        return self.selection if isinstance(self.selection, KeySelection) else None
+        return self.selection if isinstance(self.selection, Threshold) else None
 
     def place(self, item: Aggregation) -> int | None:
         """Which of `ranked` an aggregate is, None for one that is no value in order of size."""

@@ -13,7 +13,7 @@ from dpsql.mechanisms import Entropy, Mechanism, PartitionSelection
 
 
 @dataclass(frozen=True, slots=True)
-class KeySelection:
+class Threshold:
     """Which groups are shown: those where these noisy cells of a block add up to `threshold` or more.
 
     A unit of the count is `scale` steps; a group of fewer than `min_frequency` units is never shown.
@@ -38,14 +38,14 @@ class KeySelection:
         """The fewest units of a group that is shown half of the time or more."""
         return max(self.min_frequency, math.ceil(self.count))
 
-    def at(self, mechanism: Mechanism, groups: int) -> KeySelection:
+    def at(self, mechanism: Mechanism, groups: int) -> Threshold:
         """The threshold for cells with that noise, of units that are in so many groups."""
         surplus = mechanism.sum_threshold(len(self.cells), self.delta / groups)
         return replace(self, threshold=self.scale * self.min_frequency + surplus)
 
 
 @dataclass(frozen=True, slots=True)
-class KeyTosses:
+class OptimalPartitionSelection:
     """A group of as many units as `min_frequency` or more is shown by a toss, as if it had one where it has the fewest.
 
     `groups` are those that one unit changes at most, `delta` is that of all of them.
@@ -68,7 +68,9 @@ class KeyTosses:
         return self.mechanism.shows(units - self.min_frequency + 1, entropy)
 
 
-def key_tosses(analysis: Analysis, epsilon: Fraction, delta: Fraction) -> tuple[KeyTosses, Event]:
+def key_tosses(
+    analysis: Analysis, epsilon: Fraction, delta: Fraction
+) -> tuple[OptimalPartitionSelection, Event]:
     """The tosses that cost this loss and at most this delta, and what they are charged as.
 
     Claim: but for an event of probability δ at most, the groups that are shown are ε-DP.
@@ -80,5 +82,5 @@ def key_tosses(analysis: Analysis, epsilon: Fraction, delta: Fraction) -> tuple[
     groups = analysis.bound.groups * (2 if analysis.replace else 1)
     spent = min(delta, Fraction(1, 4))
     mechanism = PartitionSelection(epsilon / groups, spent / groups)
-    chosen = KeyTosses(mechanism, groups, spent, max(1, analysis.bound.min_frequency))
+    chosen = OptimalPartitionSelection(mechanism, groups, spent, max(1, analysis.bound.min_frequency))
     return chosen, Composed((Pure(epsilon), Selection(spent)))

@@ -53,7 +53,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class QuantileSelection:
     """The point of a measure's lattice that a share `rank` of its values lie below, and how it is chosen.
 
     Of n values, with b below a point and h at it, the penalty of the point is how far offset(n) is from the
@@ -72,7 +72,7 @@ class Ranked:
     Algorithm 2; Dong, Durfee, Rogers 2020, "Optimal differential privacy composition for exponential
     mechanisms", section 3 (range).
 
-    >>> Ranked.step_range(Fraction(1, 2)), Ranked.step_range(Fraction(9, 10)), Ranked.step_range(Fraction(1))
+    >>> QuantileSelection.step_range(Fraction(1, 2)), QuantileSelection.step_range(Fraction(9, 10)), QuantileSelection.step_range(Fraction(1))
     (2, 38, 16)
     """
 

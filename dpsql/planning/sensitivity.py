@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from dpsql.analysis.stability import Bound
 from dpsql.mechanisms import Sensitivity
-from dpsql.planning.statistics import Block
+from dpsql.planning.statistics import StatisticVector
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Moves:
         return cls(share, bound.groups * (2 if replace else 1))
 
 
-def sensitivity(block: Block, bound: Bound, *, grouped: bool, replace: bool) -> Sensitivity:
+def sensitivity(block: StatisticVector, bound: Bound, *, grouped: bool, replace: bool) -> Sensitivity:
     """The sensitivities of a block over all groups together, that of l2 squared.
 
     Claim: adding or removing one unit moves the vector of all cells of all groups by at most
@@ -66,7 +66,7 @@ def sensitivity(block: Block, bound: Bound, *, grouped: bool, replace: bool) -> 
     return Sensitivity(Fraction(2 * l1), Fraction((2 if block.nonnegative else 4) * l2_squared))
 
 
-def _joint(block: Block, bound: Bound, *, replace: bool) -> Sensitivity:
+def _joint(block: StatisticVector, bound: Bound, *, replace: bool) -> Sensitivity:
     """The norms of a block that several arguments share, whose rows move cell i by at most e_i.
 
     Claim: with D the largest e_i, a unit that counts in h groups moves the cells by at most R·Σe + h·u in l1
@@ -89,7 +89,7 @@ def _joint(block: Block, bound: Bound, *, replace: bool) -> Sensitivity:
     return Sensitivity(Fraction(times * l1), Fraction(times**2 * l2_squared), Fraction(times * linf))
 
 
-def moves(block: Block, bound: Bound, *, grouped: bool, replace: bool) -> Moves | None:
+def moves(block: StatisticVector, bound: Bound, *, grouped: bool, replace: bool) -> Moves | None:
     """What a unit changes in a block of one cell; None for others, among whose cells what it moves is shared.
 
     A unit's at most R rows put at most R times the block's contribution into a cell; it is counted once. Nor are

@@ -8,7 +8,7 @@ from fractions import Fraction
 from dpsql.analysis.analyse import Analysis
 from dpsql.mechanisms import Mechanism, Staircase
 from dpsql.planning.clamping import Clamp, moves_of
-from dpsql.planning.statistics import Block
+from dpsql.planning.statistics import StatisticVector
 
 _WORTH = 0.99
 """Noise that is no less than this part of the geometric is not worth its stairs."""
@@ -17,7 +17,9 @@ _MOST = 12
 
 
 def stairs(
-    analysis: Analysis, noises: Sequence[Mechanism], shares: Sequence[tuple[Block, Clamp | None, Fraction]]
+    analysis: Analysis,
+    noises: Sequence[Mechanism],
+    shares: Sequence[tuple[StatisticVector, Clamp | None, Fraction]],
 ) -> list[Mechanism] | None:
     """The noise of each block, a staircase where that strays less; None where it does nowhere.
 
@@ -38,7 +40,7 @@ def stairs(
 
 
 def _lesser(
-    analysis: Analysis, noise: Mechanism, block: Block, clamp: Clamp | None, epsilon: Fraction
+    analysis: Analysis, noise: Mechanism, block: StatisticVector, clamp: Clamp | None, epsilon: Fraction
 ) -> Mechanism:
     moved = moves_of(block, clamp, analysis)
     if moved is None or analysis.bound.groups > 1:

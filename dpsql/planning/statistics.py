@@ -25,7 +25,7 @@ Combination = tuple[tuple[Statistic, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class Component:
     """An integer combination of exact moments; what is noised."""
 
     tag: ClassVar[str] = "Cell"
@@ -39,7 +39,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class StatisticVector:
     """Cells that are noised together.
 
     `estimates` gives, for each statistic that the block serves, its weights over the cells, in lattice
@@ -54,7 +54,7 @@ class Block:
     tag: ClassVar[str] = "Block"
 
     name: str
-    cells: tuple[Cell, ...]
+    cells: tuple[Component, ...]
     estimates: tuple[tuple[Statistic, tuple[Fraction, ...]], ...]
     contribution: int
     range: int | None
@@ -80,14 +80,14 @@ class Block:
         """Whether it counts distinct values: a unit's may lie in more groups than those that its rows count in."""
         return any(moment is Moment.DISTINCT for cell in self.cells for (moment, _), _ in cell.combination)
 
-    def serving(self, statistic: Statistic, like: Statistic) -> Block:
+    def serving(self, statistic: Statistic, like: Statistic) -> StatisticVector:
         """The same block, which serves a statistic by what it serves another with."""
         weights = self.weights(like)
         if weights is None or self.weights(statistic) is not None:
             return self
         return replace(self, estimates=(*self.estimates, (statistic, weights)))
 
-    def scaled(self, by: int) -> Block:
+    def scaled(self, by: int) -> StatisticVector:
         """The same block on a lattice with so many times as many steps."""
         cells = tuple(
             replace(
@@ -110,7 +110,7 @@ class Block:
             filled=self.filled * by,
         )
 
-    def told_in(self, parts: int) -> Block:
+    def told_in(self, parts: int) -> StatisticVector:
         """The same block, of moments that are told in so many parts of a row or of a lattice step."""
         scaled = self.scaled(parts)
         return replace(scaled, cells=self.cells)
@@ -120,7 +120,7 @@ class Block:
         return dict(self.estimates).get(statistic)
 
 
-def rows_block() -> Block:
+def rows_block() -> StatisticVector:
     """Counts the rows.
 
     Claim: one row contributes at most 1 in l1 norm.
@@ -130,7 +130,7 @@ def rows_block() -> Block:
     return _single("rows", ROWS, 1, 1)
 
 
-def units_block() -> Block:
+def units_block() -> StatisticVector:
     """Counts the distinct units of each group.
 
     Claim: one unit contributes at most 1 to each group it counts in.
@@ -140,7 +140,7 @@ def units_block() -> Block:
     return _single("units", UNITS, 1, 1)
 
 
-def distinct_block(measure: int) -> Block:
+def distinct_block(measure: int) -> StatisticVector:
     """Counts the values of the argument.
 
     Claim: one row contributes at most 1 in l1 norm.
@@ -150,7 +150,7 @@ def distinct_block(measure: int) -> Block:
     return _single(f"values of x{measure}", (Moment.DISTINCT, measure), 1, 1)
 
 
-def count_block(measure: int, lattice: Lattice) -> Block:
+def count_block(measure: int, lattice: Lattice) -> StatisticVector:
     """Counts the rows whose argument is not NULL; where all values are equal that gives the total too.
 
     Claim: one row contributes at most 1 in l1 norm.
@@ -161,10 +161,10 @@ def count_block(measure: int, lattice: Lattice) -> Block:
     if lattice.width:
         return block
     total = ((Moment.TOTAL, measure), (Fraction(lattice.low),))
-    return Block(block.name, block.cells, (*block.estimates, total), 1, 1, nonnegative=True)
+    return StatisticVector(block.name, block.cells, (*block.estimates, total), 1, 1, nonnegative=True)
 
 
-def presence_block(measure: int) -> Block:
+def presence_block(measure: int) -> StatisticVector:
     """Counts the rows whose argument is not NULL and, in a second cell, those whose argument is.
 
     Claim: one row contributes at most 1 in l1 norm.
@@ -173,15 +173,15 @@ def presence_block(measure: int) -> Block:
     """
     count = (Moment.COUNT, measure)
     cells = (
-        Cell(f"x{measure} is there", ((count, 1),)),
-        Cell(f"x{measure} is NULL", ((ROWS, 1), (count, -1))),
+        Component(f"x{measure} is there", ((count, 1),)),
+        Component(f"x{measure} is NULL", ((ROWS, 1), (count, -1))),
     )
     one, none = Fraction(1), Fraction(0)
     estimates = ((count, (one, none)), (ROWS, (one, one)))
-    return Block(f"presence of x{measure}", cells, estimates, 1, None, nonnegative=True)
+    return StatisticVector(f"presence of x{measure}", cells, estimates, 1, None, nonnegative=True)
 
 
-def total_block(measure: int, lattice: Lattice) -> Block:
+def total_block(measure: int, lattice: Lattice) -> StatisticVector:
     """Adds the values up.
 
     Claim: one row contributes at most max(|L|, |U|) steps in l1 norm.
@@ -193,7 +193,7 @@ def total_block(measure: int, lattice: Lattice) -> Block:
     return _single(f"total of x{measure}", statistic, max(-low, high), high - low, nonnegative=low == 0)
 
 
-def partition_block(measure: int, lattice: Lattice, *, with_rows: bool) -> Block:
+def partition_block(measure: int, lattice: Lattice, *, with_rows: bool) -> StatisticVector:
     """The partition of unity: Σ(x−L) and Σ(U−x), and with rows also (U−L) for each NULL.
 
     Claim: one row contributes exactly U−L steps in l1 norm, whatever its value.
@@ -203,8 +203,8 @@ def partition_block(measure: int, lattice: Lattice, *, with_rows: bool) -> Block
     count, total = (Moment.COUNT, measure), (Moment.TOTAL, measure)
     width, low, high = lattice.width, lattice.low, lattice.high
     cells = [
-        Cell(f"x{measure} above low", ((total, 1), (count, -low))),
-        Cell(f"x{measure} below high", ((count, high), (total, -1))),
+        Component(f"x{measure} above low", ((total, 1), (count, -low))),
+        Component(f"x{measure} below high", ((count, high), (total, -1))),
     ]
     one = Fraction(1, width)
     weights: list[tuple[Statistic, tuple[Fraction, ...]]] = [
@@ -212,13 +212,15 @@ def partition_block(measure: int, lattice: Lattice, *, with_rows: bool) -> Block
         (total, (high * one, low * one)),
     ]
     if with_rows:
-        cells.append(Cell(f"x{measure} is NULL", ((ROWS, width), (count, -width))))
+        cells.append(Component(f"x{measure} is NULL", ((ROWS, width), (count, -width))))
         weights = [(statistic, (*known, Fraction(0))) for statistic, known in weights]
         weights.append((ROWS, (one, one, one)))
-    return Block(f"partition of x{measure}", tuple(cells), tuple(weights), width, None, nonnegative=True)
+    return StatisticVector(
+        f"partition of x{measure}", tuple(cells), tuple(weights), width, None, nonnegative=True
+    )
 
 
-def filled_block(block: Block, rows: int) -> Block:
+def filled_block(block: StatisticVector, rows: int) -> StatisticVector:
     """The cells of a block that counts rows, and one for the rows that each unit has less than `rows` in a group.
 
     Claim: a unit contributes exactly R times the block's contribution, in l1 norm, to each group it counts in, R being
@@ -231,17 +233,19 @@ def filled_block(block: Block, rows: int) -> Block:
     if known is None or not block.nonnegative or any(weight * block.contribution != 1 for weight in known):
         raise LookupError("what is filled up counts rows by all of its cells")
     most, none = rows * block.contribution, Fraction(0)
-    lacking = Cell("rows that units have less", ((UNITS, most), (ROWS, -block.contribution)))
+    lacking = Component("rows that units have less", ((UNITS, most), (ROWS, -block.contribution)))
     estimates = (
         *((statistic, (*weights, none)) for statistic, weights in block.estimates),
         (UNITS, (Fraction(1, most),) * (len(known) + 1)),
     )
     cells = (*block.cells, lacking)
-    return Block(f"{block.name}, and units", cells, estimates, most, None, nonnegative=True, filled=most)
+    return StatisticVector(
+        f"{block.name}, and units", cells, estimates, most, None, nonnegative=True, filled=most
+    )
 
 
 def _single(
     name: str, statistic: Statistic, contribution: int, span: int, *, nonnegative: bool = True
-) -> Block:
-    cell = Cell(name, ((statistic, 1),))
-    return Block(name, (cell,), ((statistic, (Fraction(1),)),), contribution, span, nonnegative)
+) -> StatisticVector:
+    cell = Component(name, ((statistic, 1),))
+    return StatisticVector(name, (cell,), ((statistic, (Fraction(1),)),), contribution, span, nonnegative)

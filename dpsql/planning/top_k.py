@@ -13,15 +13,15 @@ from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.stability import PublicFacts, most_rows
 from dpsql.mechanisms import Entropy, Exponential, PermuteAndFlip
 from dpsql.plan.expr import Column
-from dpsql.plan.nodes import Filter, Join, Matching, Relation, is_private
-from dpsql.plan.top_k import Top
+from dpsql.plan.nodes import Filter, Join, Relation, SemiJoin, is_private
+from dpsql.plan.top_k import TopK
 
 SCORES = frozenset({Moment.ROWS, Moment.UNITS, Moment.COUNT, Moment.TOTAL})
 """What groups are compared by: sums over units."""
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class TopKSelection:
     """The best groups, chosen one after the other; a unit adds `low` to `high` steps to any score, enforced.
 
     Claim: one unit moves the scores of any two groups apart by at most `steps`; a choice of several groups
@@ -40,7 +40,7 @@ class Best:
     high: int
     rows: int
     steps: int
-    top: Top
+    top: TopK
     mechanism: Exponential | PermuteAndFlip
 
     def choose(self, scores: Sequence[int], entropy: Entropy) -> list[int]:
@@ -64,7 +64,9 @@ class Best:
         return Composed((each,) * self.top.count) if self.top.count > 1 else each
 
 
-def best(analysis: Analysis, facts: PublicFacts, top: Top, pure: Fraction, ranged: Fraction) -> Best:
+def best(
+    analysis: Analysis, facts: PublicFacts, top: TopK, pure: Fraction, ranged: Fraction
+) -> TopKSelection:
     """How the best groups are chosen, where a choice may have a loss of `pure` or a range of `ranged`.
 
     The exponential mechanism is taken where the ledger has it for less: at the same rate it errs at most
@@ -85,7 +87,7 @@ def best(analysis: Analysis, facts: PublicFacts, top: Top, pure: Fraction, range
         mechanism = Exponential.calibrate(steps, ranged)
     else:
         mechanism = PermuteAndFlip.calibrate(steps, pure)
-    return Best(low, high, rows, steps, top, mechanism)
+    return TopKSelection(low, high, rows, steps, top, mechanism)
 
 
 def _rows(analysis: Analysis, facts: PublicFacts) -> int:
@@ -103,7 +105,7 @@ def _rows(analysis: Analysis, facts: PublicFacts) -> int:
 def _keyed(relation: Relation, keys: set[Column]) -> Relation:
     """The rows of one group: public sources are joined on their keys besides."""
     match relation:
-        case Filter() | Matching():
+        case Filter() | SemiJoin():
             return replace(relation, input=_keyed(relation.input, keys))
         case Join() if not is_private(relation.right):
             own = [column for column in keys if column.source == relation.right.alias]

@@ -23,11 +23,11 @@ from dpsql.errors import VerificationError
 from dpsql.mechanisms import Cube, DiscreteGaussian, Exponential, Geometric, Staircase
 from dpsql.mechanisms.coin import exp_bounds
 from dpsql.planning.clamping import Amount, Clamp
-from dpsql.planning.measurement import Measured, MeasuredBlock
-from dpsql.planning.partition_selection import KeyTosses
-from dpsql.planning.quantiles import Ranked
-from dpsql.planning.statistics import ROWS, UNITS, Block, Cell, Statistic
-from dpsql.planning.top_k import Best
+from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
+from dpsql.planning.partition_selection import OptimalPartitionSelection
+from dpsql.planning.quantiles import QuantileSelection
+from dpsql.planning.statistics import ROWS, UNITS, Component, Statistic, StatisticVector
+from dpsql.planning.top_k import TopKSelection
 
 Vector = tuple[int, ...]
 _TRIED = 100
@@ -37,7 +37,7 @@ _PLACES = 40
 """Decimal places to which laws without an exact number are compared."""
 
 
-def verify(plan: Measured) -> None:
+def verify(plan: MeasurementPlan) -> None:
     """Raises VerificationError unless the event charges for at least the loss of the noise."""
     if plan.best is not None:
         _verify_best(plan, plan.best)
@@ -54,18 +54,18 @@ def verify(plan: Measured) -> None:
         _verify_selection(plan, charged["delta"])
 
 
-def _spent(plan: Measured) -> dict[str, Fraction]:
+def _spent(plan: MeasurementPlan) -> dict[str, Fraction]:
     """What noise and tosses lose, by their kinds."""
     spent = {"pure": Fraction(0), "gaussian": Fraction(0)}
     for measured in plan.blocks:
         kind, loss = max(_loss(block, clamp, plan.analysis) for block, clamp in _held(plan, measured))
         spent[kind] += loss
-    if isinstance(plan.selection, KeyTosses):
+    if isinstance(plan.selection, OptimalPartitionSelection):
         spent["pure"] += plan.selection.mechanism.epsilon * _changed(plan.analysis)
     return spent
 
 
-def _verify_best(plan: Measured, best: Best) -> None:
+def _verify_best(plan: MeasurementPlan, best: TopKSelection) -> None:
     """Of a unit with the lowest and the highest score of all, and of two that are exchanged."""
     if plan.analysis.selects or plan.analysis.domains is None:
         raise VerificationError("groups are chosen among keys that are not public")
@@ -78,7 +78,9 @@ def _verify_best(plan: Measured, best: Best) -> None:
         raise VerificationError("the best groups are chosen more sharply than is charged")
 
 
-def _held(plan: Measured, measured: MeasuredBlock) -> Iterator[tuple[MeasuredBlock, Clamp | None]]:
+def _held(
+    plan: MeasurementPlan, measured: VectorMeasurement
+) -> Iterator[tuple[VectorMeasurement, Clamp | None]]:
     """A block as it is, or as it will be with each of the points that its clamp may have."""
     if measured.clamp is None:
         yield measured, None
@@ -87,7 +89,7 @@ def _held(plan: Measured, measured: MeasuredBlock) -> Iterator[tuple[MeasuredBlo
         yield measured.at(clamp, plan.analysis), clamp
 
 
-def _each(plan: Measured, measured: MeasuredBlock) -> Iterator[Measured]:
+def _each(plan: MeasurementPlan, measured: VectorMeasurement) -> Iterator[MeasurementPlan]:
     """The plan as it is, or as it will be with each of the points that a block's clamp may have."""
     if measured.clamp is None:
         yield plan
@@ -103,7 +105,7 @@ def _points(clamp: Clamp) -> Iterator[Clamp]:
             yield replace(clamp, chosen=chosen)
 
 
-def _loss(measured: MeasuredBlock, clamp: Clamp | None, analysis: Analysis) -> tuple[str, Fraction]:
+def _loss(measured: VectorMeasurement, clamp: Clamp | None, analysis: Analysis) -> tuple[str, Fraction]:
     """What the noise of a block loses, in the accountant's kind."""
     l1, l2_squared, linf = norms(measured.block, analysis, clamp)
     known = measured.sensitivity
@@ -135,7 +137,7 @@ def _sharpness(clamp: Clamp, analysis: Analysis) -> Fraction:
     return clamp.mechanism.rate * steps
 
 
-def _range(part: Ranked, analysis: Analysis) -> Fraction:
+def _range(part: QuantileSelection, analysis: Analysis) -> Fraction:
     """The range of a choice, from what a row below a point and one above it do to its penalty.
 
     Tried with numbers of values of each size: where a rank is moved inside, its growth changes at two of them.
@@ -151,7 +153,7 @@ def _range(part: Ranked, analysis: Analysis) -> Fraction:
 
 
 def norms(
-    block: Block, analysis: Analysis, clamp: Clamp | None = None
+    block: StatisticVector, analysis: Analysis, clamp: Clamp | None = None
 ) -> tuple[Fraction, Fraction, Fraction]:
     """The largest change's l1 norm, squared l2 norm and sum over groups of l∞ norms, by trying all extreme rows.
 
@@ -164,7 +166,7 @@ def norms(
     return l1, l2_squared, l1
 
 
-def _norms(block: Block, analysis: Analysis, clamp: Clamp | None) -> tuple[Fraction, Fraction]:
+def _norms(block: StatisticVector, analysis: Analysis, clamp: Clamp | None) -> tuple[Fraction, Fraction]:
     read = {statistic for cell in block.cells for statistic, _ in cell.combination}
     if UNITS in read and len(read) > 1:
         return _filled_norms(block, analysis)
@@ -198,7 +200,7 @@ def _farthest(shares: Sequence[Vector], analysis: Analysis) -> tuple[Fraction, F
     return Fraction(l1), Fraction(max(sum(x * x for x in change) for change in changes))
 
 
-def _filled_norms(block: Block, analysis: Analysis) -> tuple[Fraction, Fraction]:
+def _filled_norms(block: StatisticVector, analysis: Analysis) -> tuple[Fraction, Fraction]:
     """A unit of one row, or of as many as count, in each of its groups: between these a norm is no larger."""
     rows = _extreme_rows(block.cells, analysis)
     shares = [
@@ -214,7 +216,7 @@ def _filled_norms(block: Block, analysis: Analysis) -> tuple[Fraction, Fraction]
     return l1 * groups, l2_squared * groups
 
 
-def _whole_shares(block: Block, analysis: Analysis, clamp: Clamp) -> list[Vector]:
+def _whole_shares(block: StatisticVector, analysis: Analysis, clamp: Clamp) -> list[Vector]:
     """What a unit may put into cells: all that it has in one group, or each side of a total in one of two groups."""
     if clamp.total is None:
         rows = clamp.points[0]
@@ -226,7 +228,7 @@ def _whole_shares(block: Block, analysis: Analysis, clamp: Clamp) -> list[Vector
     return [(0, 0), *ends, *(end[::-1] for end in ends)]
 
 
-def _most_stairs(block: Block, analysis: Analysis, clamp: Clamp | None, width: int) -> int:
+def _most_stairs(block: StatisticVector, analysis: Analysis, clamp: Clamp | None, width: int) -> int:
     """How many stairs a unit moves cells by, at most, each cell by whole stairs: not less where several share a move.
 
     Each of the unit's groups may have the most that a cell can: that is more than all together may have, so it is
@@ -273,14 +275,14 @@ def _unit_norms(groups: int, analysis: Analysis) -> tuple[Fraction, Fraction]:
     return Fraction(total), Fraction(total)
 
 
-def _joint_norms(block: Block, analysis: Analysis) -> tuple[Fraction, Fraction, Fraction]:
+def _joint_norms(block: StatisticVector, analysis: Analysis) -> tuple[Fraction, Fraction, Fraction]:
     """As `norms`, where cells are of several arguments: each argument may be at any of its ends.
 
     A unit's rows are put into as many groups as it may have, one row into each but one; of a replaced
     unit, what is removed and what is added may fall into different groups, or into one.
     """
     units = [cell for cell in block.cells if cell.combination[0][0] == UNITS]
-    parts: dict[int | None, list[Cell]] = {}
+    parts: dict[int | None, list[Component]] = {}
     for cell in block.cells:
         of = {index for (_, index), _ in cell.combination if index is not None}
         if len(of) > 1 or (cell in units and len(cell.combination) > 1):
@@ -311,11 +313,11 @@ def _joint_norms(block: Block, analysis: Analysis) -> tuple[Fraction, Fraction, 
     return worst[0] * times, worst[1] * times**2, worst[2] * times
 
 
-def _shares(cells: Sequence[Cell], analysis: Analysis) -> list[Vector]:
+def _shares(cells: Sequence[Component], analysis: Analysis) -> list[Vector]:
     return [tuple(cell.exact(row) for cell in cells) for row in _extreme_rows(cells, analysis)]
 
 
-def _extreme_rows(cells: Sequence[Cell], analysis: Analysis) -> Iterator[dict[Statistic, int]]:
+def _extreme_rows(cells: Sequence[Component], analysis: Analysis) -> Iterator[dict[Statistic, int]]:
     """The moments of no row, and of each row whose argument is NULL or at an end of its lattice."""
     statistics = {statistic for cell in cells for statistic, _ in cell.combination}
     yield dict.fromkeys(statistics, 0)
@@ -354,11 +356,11 @@ def _charged(event: Event | None) -> dict[str, Fraction]:
     return total
 
 
-def _verify_selection(plan: Measured, delta: Fraction) -> None:
+def _verify_selection(plan: MeasurementPlan, delta: Fraction) -> None:
     chosen = plan.selection
     if chosen is None:
         raise VerificationError("keys are shown that no selection has chosen")
-    if isinstance(chosen, KeyTosses):
+    if isinstance(chosen, OptimalPartitionSelection):
         _verify_tosses(plan.analysis, chosen, delta)
         return
     measured, bound = plan.blocks[chosen.block], plan.analysis.bound
@@ -384,7 +386,7 @@ def _changed(analysis: Analysis) -> int:
     return analysis.bound.groups + (analysis.bound.groups if analysis.replace else 0)
 
 
-def _verify_tosses(analysis: Analysis, chosen: KeyTosses, delta: Fraction) -> None:
+def _verify_tosses(analysis: Analysis, chosen: OptimalPartitionSelection, delta: Fraction) -> None:
     """Holds the law of the tosses to both inequalities of (ε, δ), from no unit to where the chance nears 1."""
     rule = chosen.mechanism
     if not analysis.bound.per_unit and analysis.bound.rows != 1:

@@ -16,7 +16,7 @@ from dpsql.mechanisms.projected import steps_of
 from dpsql.plan.types import Type
 from dpsql.planning.choose import statistic_of
 from dpsql.planning.hierarchy import Agreement, Axes, Member, agreed, agreements
-from dpsql.planning.measurement import Measured
+from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import Statistic
 from dpsql.postprocess.controlled_rounding import Whole, rounded
 from dpsql.release import Cells, ReleasedTable, table_of
@@ -133,7 +133,7 @@ def _contradict(agreement: Agreement, before: Sequence[Whole], after: Sequence[W
 
 
 def _table(
-    table: ReleasedTable, plan: Measured, place: int, adjusted: dict[tuple[int, int], Whole]
+    table: ReleasedTable, plan: MeasurementPlan, place: int, adjusted: dict[tuple[int, int], Whole]
 ) -> ReleasedTable:
     """The table with adjusted cells in the place of the released ones, and what is computed of them."""
     columns = [list(column) for column in zip(*table.cells, strict=True)]
@@ -172,7 +172,7 @@ def _rounded(tables: Sequence[ReleasedTable], agreement: Agreement) -> list[Rele
     return after
 
 
-def _whole_items(plan: Measured, member: Member) -> Iterator[tuple[int, Statistic]]:
+def _whole_items(plan: MeasurementPlan, member: Member) -> Iterator[tuple[int, Statistic]]:
     """The columns that hold whole numbers which are sums of a member's cells, and which sums these are."""
     release = plan.analysis.release
     for place, item in enumerate(release.aggregations, len(release.keys)):

@@ -18,7 +18,7 @@ from dpsql.aggregates import AGGREGATES
 from dpsql.plan.nodes import Aggregation, Release
 from dpsql.plan.types import Type
 from dpsql.planning.choose import statistic_of
-from dpsql.planning.measurement import Measured
+from dpsql.planning.measurement import MeasurementPlan
 from dpsql.release import ReleasedTable
 from dpsql.uncertainty.cells import CONFIDENCE, intervals_of
 
@@ -26,18 +26,18 @@ _COUNTS = ("count_rows", "count_units")
 """Those that are zero of nobody, and of nobody else."""
 
 
-def doubtful(plans: Mapping[Release, Measured]) -> frozenset[Release]:
+def doubtful(plans: Mapping[Release, MeasurementPlan]) -> frozenset[Release]:
     """The releases that have a group whose key is NULL, whoever is in it, beside a count that says so."""
     return frozenset(release for release, plan in plans.items() if _doubtful(plan))
 
 
-def _doubtful(plan: Measured) -> bool:
+def _doubtful(plan: MeasurementPlan) -> bool:
     domains = plan.analysis.domains
     listed = domains is not None and any(None in domain for domain in domains)
     return listed and plan.selection is None and any(True for _ in _counts(plan))
 
 
-def occupied(plan: Measured, table: ReleasedTable) -> list[bool]:
+def occupied(plan: MeasurementPlan, table: ReleasedTable) -> list[bool]:
     """For each row of a released table, whether it is kept: by its count, or since no key is NULL."""
     keys = len(plan.analysis.release.keys)
     rows = [place for place, row in enumerate(table.rows) if None in row[:keys]] if _doubtful(plan) else []
@@ -50,7 +50,7 @@ def occupied(plan: Measured, table: ReleasedTable) -> list[bool]:
     return [place not in empty for place in range(len(table.rows))]
 
 
-def _counts(plan: Measured) -> Iterator[Aggregation]:
+def _counts(plan: MeasurementPlan) -> Iterator[Aggregation]:
     """The counts of rows and of units that are measured, whether or not the query shows them."""
     for function in _COUNTS:
         item = Aggregation("", function, None, Type.INTEGER)

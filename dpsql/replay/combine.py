@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from dpsql.mechanisms import Cube, Mechanism, Merged
 from dpsql.mechanisms.projected import steps_of
-from dpsql.planning.measurement import Measured
+from dpsql.planning.measurement import MeasurementPlan
 from dpsql.release import ReleasedTable, table_of
 
 _WEIGHTS = 2**16
@@ -25,18 +25,18 @@ _FINEST = 2**400
 """A step is divided into fewer parts: the squares of more would pass the largest float."""
 
 
-def mergeable(plan: Measured) -> bool:
+def mergeable(plan: MeasurementPlan) -> bool:
     """Whether releases of a plan have the same groups and cells, each with noise of its own."""
     alone = plan.selection is None and not plan.ranked and plan.best is None and not plan.clamps
     return alone and not any(isinstance(measured.mechanism, Cube) for measured in plan.blocks)
 
 
-def merged(tables: Sequence[ReleasedTable]) -> ReleasedTable:
+def combined(tables: Sequence[ReleasedTable]) -> ReleasedTable:
     """The table of the means; `tables` are independent, mergeable releases of one statistic."""
     first, *more = tables
     if not more:
         return first
-    plan, columns = merged_plan([table.plan for table in tables]), []
+    plan, columns = combined_plan([table.plan for table in tables]), []
     for place in range(len(first.plan.blocks)):
         weights = _weights([table.plan.blocks[place].mechanism for table in tables])
         rows = zip(*(table.cells for table in tables), strict=True)
@@ -53,7 +53,7 @@ def merged(tables: Sequence[ReleasedTable]) -> ReleasedTable:
     return table_of(plan, keys, list(zip(*columns, strict=True)) if columns else first.cells)
 
 
-def merged_plan(plans: Sequence[Measured]) -> Measured:
+def combined_plan(plans: Sequence[MeasurementPlan]) -> MeasurementPlan:
     """What is measured by several independent releases that are put together: the first plan, with the noise of the means."""
     first, blocks = plans[0], []
     for place, measured in enumerate(first.blocks):
@@ -82,7 +82,7 @@ def fine_enough(noises: Sequence[Mechanism]) -> bool:
     return math.lcm(*map(steps_of, noises)) * len(noises) * _WEIGHTS < _FINEST
 
 
-def fitting(plans: Sequence[Measured]) -> list[int]:
+def fitting(plans: Sequence[MeasurementPlan]) -> list[int]:
     """Which of the plans can be put together: all, or those with the least noise that fit with one another."""
     noises = [[measured.mechanism for measured in plan.blocks] for plan in plans]
     chosen: list[int] = []

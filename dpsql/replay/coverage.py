@@ -17,11 +17,11 @@ from typing import Any
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.mechanisms import Geometric, Sensitivity
-from dpsql.plan.dependencies import Known, resolved
+from dpsql.plan.dependencies import Known, substitute
 from dpsql.plan.equality import equal_text
 from dpsql.planning.choose import needed, statistic_of
-from dpsql.planning.measurement import Measured, MeasuredBlock
-from dpsql.planning.statistics import Block, Cell, Statistic
+from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
+from dpsql.planning.statistics import Component, Statistic, StatisticVector
 from dpsql.replay.fingerprint import digest
 from dpsql.replay.stored_release import corrupt
 
@@ -34,24 +34,24 @@ class Layout:
     """The blocks of all releases of a `statistic`; they serve statistics that are named by their digests."""
 
     statistic: str
-    blocks: tuple[MeasuredBlock, ...]
+    blocks: tuple[VectorMeasurement, ...]
     served: tuple[Mapping[str, tuple[Fraction, ...]], ...]
 
     @classmethod
-    def of(cls, statistic: str, plan: Measured, values: Known) -> Layout | None:
+    def of(cls, statistic: str, plan: MeasurementPlan, values: Known) -> Layout | None:
         """That of a plan; None where its groups or cells were chosen, or held by clamps that were."""
         if plan.selection is not None or plan.best is not None or plan.ranked or plan.clamps:
             return None
-        analysis = resolved(plan.analysis, values)
+        analysis = substitute(plan.analysis, values)
         served = tuple(
             {_name(analysis, found): weights for found, weights in measured.block.estimates}
             for measured in plan.blocks
         )
         return cls(statistic, plan.blocks, served)
 
-    def measured(self, plan: Measured, values: Known) -> Measured | None:
+    def measured(self, plan: MeasurementPlan, values: Known) -> MeasurementPlan | None:
         """A plan that reads these blocks in the place of its own; None where they do not serve all that it reads."""
-        analysis = resolved(plan.analysis, values)
+        analysis = substitute(plan.analysis, values)
         names = {_name(analysis, statistic): statistic for statistic in needed(analysis)}
         blocks = []
         for measured, served in zip(self.blocks, self.served, strict=True):
@@ -98,7 +98,7 @@ def _name(analysis: Analysis, statistic: Statistic) -> str:
     return f"{word} {digest(equal_text((analysis.release.input, measure.expr, lattice)))}"
 
 
-def _serves(plan: Measured) -> bool:
+def _serves(plan: MeasurementPlan) -> bool:
     """Whether all that is read has a block, and a mean one for both of its parts, whose cells are of one noise."""
     try:
         for item in plan.analysis.release.aggregations:
@@ -111,7 +111,7 @@ def _serves(plan: Measured) -> bool:
     return bool(plan.analysis.release.aggregations)
 
 
-def _told(measured: MeasuredBlock, served: Mapping[str, tuple[Fraction, ...]]) -> dict[str, Any]:
+def _told(measured: VectorMeasurement, served: Mapping[str, tuple[Fraction, ...]]) -> dict[str, Any]:
     block, sensitivity = measured.block, measured.sensitivity
     return {
         "name": block.name,
@@ -122,12 +122,12 @@ def _told(measured: MeasuredBlock, served: Mapping[str, tuple[Fraction, ...]]) -
     }
 
 
-def _block(told: dict[str, Any]) -> tuple[MeasuredBlock, dict[str, tuple[Fraction, ...]]]:
+def _block(told: dict[str, Any]) -> tuple[VectorMeasurement, dict[str, tuple[Fraction, ...]]]:
     """A block of which nothing exact is computed any more, and what it serves."""
-    cells = tuple(Cell(str(name), ()) for name in told["cells"])
+    cells = tuple(Component(str(name), ()) for name in told["cells"])
     extents = tuple(int(extent) for extent in told["extents"])
-    block = Block(str(told["name"]), cells, (), 0, None, nonnegative=False, extents=extents)
+    block = StatisticVector(str(told["name"]), cells, (), 0, None, nonnegative=False, extents=extents)
     served = {str(name): tuple(map(Fraction, weights)) for name, weights in told["serves"].items()}
     if any(len(weights) != len(cells) for weights in served.values()):
         raise ValueError(told)
-    return MeasuredBlock(block, Sensitivity(*map(Fraction, told["norms"])), _ANY), served
+    return VectorMeasurement(block, Sensitivity(*map(Fraction, told["norms"])), _ANY), served

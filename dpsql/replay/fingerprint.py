@@ -6,9 +6,9 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from dpsql.plan.dependencies import Known, resolved
+from dpsql.plan.dependencies import Known, substitute
 from dpsql.plan.equality import equal_text
-from dpsql.planning.measurement import Measured
+from dpsql.planning.measurement import MeasurementPlan
 from dpsql.policy import Policy
 
 _FORM = "2"
@@ -18,7 +18,7 @@ _NOT_MEASURED = frozenset({"budget", "max_epsilon", "min_epsilon", "max_failures
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class Fingerprint:
     """The digests of a release: of what is measured, whatever the noise, and of that with its noise."""
 
     statistic: str
@@ -26,7 +26,7 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class FingerprintRules:
     """What besides a plan decides what a release is: the policy, its data version and neighbours among it, the database.
 
     Claim: a release is found again for the same measurement of the same data alone, as far as the owner says
@@ -38,7 +38,7 @@ class Rules:
     digest: str
 
     @classmethod
-    def of(cls, policy: Policy, analyst: str, mark: str) -> Rules:
+    def of(cls, policy: Policy, analyst: str, mark: str) -> FingerprintRules:
         """The rules of a policy and a database for whoever asks.
 
         Where analysts have budgets of their own, each sees the releases alone that were charged to it: else what one
@@ -49,18 +49,18 @@ class Rules:
         own = analyst if policy.analysts or policy.per_analyst is not None else None
         return cls(digest(equal_text((_frozen(told), own, mark))))
 
-    def names(self, plan: Measured, values: Known) -> Names:
+    def names(self, plan: MeasurementPlan, values: Known) -> Fingerprint:
         """The digests of a release; `values` are those of earlier answers that stand in it."""
-        analysis = resolved(plan.analysis, values)
+        analysis = substitute(plan.analysis, values)
         chosen = (plan.ranked, plan.best, plan.clamps)
         blocks = tuple(measured.block for measured in plan.blocks)
         statistic = equal_text((analysis, blocks, chosen, plan.selection is None))
         noised = equal_text((analysis, plan.blocks, chosen, plan.selection, plan.event))
-        return Names(*(digest(f"{_FORM} {self.digest} {text}") for text in (statistic, noised)))
+        return Fingerprint(*(digest(f"{_FORM} {self.digest} {text}") for text in (statistic, noised)))
 
-    def rows(self, plan: Measured, values: Known) -> str:
+    def rows(self, plan: MeasurementPlan, values: Known) -> str:
         """The digest of the rows of a release and of its groups, whatever is measured of them."""
-        analysis = resolved(plan.analysis, values)
+        analysis = substitute(plan.analysis, values)
         keys = tuple(key.expr for key in analysis.release.keys)
         told = equal_text((analysis.release.input, keys, analysis.bound, analysis.domains, analysis.replace))
         return digest(f"{_FORM} {self.digest} rows {told}")

@@ -1,7 +1,7 @@
 """What was released with more noise, asked with less: at what price, and how it is drawn.
 
 Where the accountant adds up something else than losses of outcomes, a second release with Gaussian noise of its own is
-charged the difference (`Beside`), and both are put together: where the first was Gaussian, that is as accurate as one
+charged the difference (`IndependentTopUp`), and both are put together: where the first was Gaussian, that is as accurate as one
 release at the whole price. It is the plain composition of two releases.
 
 Where the accountant adds up the losses of outcomes, less noise is drawn given what was released (`Coupling`), and the
@@ -31,9 +31,9 @@ from dpsql.accounting.events import Event, Gaussian, Pure
 from dpsql.accounting.spend import Spend
 from dpsql.mechanisms import Cube, DiscreteGaussian, Entropy, Geometric
 from dpsql.mechanisms.coupling import Coupling
-from dpsql.planning.measurement import Measured
+from dpsql.planning.measurement import MeasurementPlan
 from dpsql.replay.combine import fine_enough, mergeable, parts_of, variance_of
-from dpsql.replay.stored_release import Written
+from dpsql.replay.stored_release import StoredRelease
 
 _MOST_PARTS = 32
 _AS_ACCURATE = 0.999
@@ -41,7 +41,7 @@ _AS_ACCURATE = 0.999
 
 
 @dataclass(frozen=True, slots=True)
-class Coupled:
+class CoupledRefinement:
     """Noise of each block that is drawn given what was released before; `event` is the difference, charged now."""
 
     event: Pure
@@ -55,14 +55,16 @@ class Coupled:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class IndependentTopUp:
     """A second release with noise of its own, `plan`, to be put together with the first; its event is charged."""
 
     event: Gaussian
-    plan: Measured
+    plan: MeasurementPlan
 
 
-def beside(plan: Measured, before: Written, costs: Sequence[Callable[[Event], Spend]]) -> Beside | None:
+def beside(
+    plan: MeasurementPlan, before: StoredRelease, costs: Sequence[Callable[[Event], Spend]]
+) -> IndependentTopUp | None:
     """The second release that is charged the difference to each table; None where that would not be as accurate.
 
     `costs` are those of the tables that are read. Its keys are public, and each cell has noise of its own.
@@ -87,10 +89,10 @@ def beside(plan: Measured, before: Written, costs: Sequence[Callable[[Event], Sp
         if precision * measured.mechanism.variance_float() < _AS_ACCURATE:
             return None
         blocks.append(replace(measured, mechanism=noise))
-    return Beside(Gaussian(rho), replace(plan, blocks=tuple(blocks), event=Gaussian(rho)))
+    return IndependentTopUp(Gaussian(rho), replace(plan, blocks=tuple(blocks), event=Gaussian(rho)))
 
 
-def coupled(plan: Measured, before: Written) -> Coupled | None:
+def coupled(plan: MeasurementPlan, before: StoredRelease) -> CoupledRefinement | None:
     """How a plan refines what was released of the same statistic; None where it does not.
 
     Its keys are public, and the noise of all its blocks is geometric, as it was, of a smaller scale.
@@ -107,4 +109,4 @@ def coupled(plan: Measured, before: Written) -> Coupled | None:
         laws.append(Coupling(old.scale, new.scale))
     if plan.event.epsilon <= before.event.epsilon:
         return None
-    return Coupled(Pure(plan.event.epsilon - before.event.epsilon), tuple(laws))
+    return CoupledRefinement(Pure(plan.event.epsilon - before.event.epsilon), tuple(laws))

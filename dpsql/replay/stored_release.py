@@ -16,14 +16,14 @@ from dpsql.accounting.events import Event, from_json, to_json
 from dpsql.errors import IntegrityError
 from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, Mechanism, Merged, Staircase
 from dpsql.plan.types import Value
-from dpsql.planning.measurement import Measured
+from dpsql.planning.measurement import MeasurementPlan
 from dpsql.release import Cells, Keys, ReleasedTable, table_of
 
 _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class StoredRelease:
     """What is kept of a release: the table, the event that its noise was charged as, and how it was measured.
 
     `source` is a digest of the statement that read the data and of the engine that ran it.
@@ -37,7 +37,7 @@ class Written:
     source: str
 
     @classmethod
-    def of(cls, table: ReleasedTable, event: Event, source: str) -> Written:
+    def of(cls, table: ReleasedTable, event: Event, source: str) -> StoredRelease:
         """A table as it was released."""
         plan = table.plan
         width = len(plan.analysis.release.keys)
@@ -50,7 +50,7 @@ class Written:
             source,
         )
 
-    def table(self, plan: Measured) -> ReleasedTable:
+    def table(self, plan: MeasurementPlan) -> ReleasedTable:
         """The released table of a plan that measures the same, with the noise that it was made with."""
         clamps = tuple(
             replace(clamp, chosen=points) for clamp, points in zip(plan.clamps, self.chosen, strict=True)
@@ -78,7 +78,7 @@ class Written:
         return json.dumps(told, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @classmethod
-    def parse(cls, text: str) -> Written:
+    def parse(cls, text: str) -> StoredRelease:
         """What `text` wrote; IntegrityError (`ledger_corrupt`) for any other text."""
         try:
             told = json.loads(text)

@@ -36,7 +36,7 @@ class Format(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class RenderedAnswer:
     """A column as people see it; `halves` are the half-widths of its 95% intervals, if it is noisy."""
 
     name: str
@@ -79,7 +79,7 @@ def _spread(result: Result) -> tuple[list[str], list[list[str]], list[bool]]:
     return names, columns, numbers
 
 
-def shown(result: Result) -> Iterator[Shown]:
+def shown(result: Result) -> Iterator[RenderedAnswer]:
     """The columns in order.
 
     A value minus and plus its half-width encloses the interval of `Result.intervals`. Where the value
@@ -97,7 +97,7 @@ def shown(result: Result) -> Iterator[Shown]:
                 for row, scales, pair in zip(result.displayed, result.scales, ends, strict=True)
             ]
             halves = aligned(halves)
-        yield Shown(name, aligned(cells) if number else cells, number, halves)
+        yield RenderedAnswer(name, aligned(cells) if number else cells, number, halves)
 
 
 def _half(value: Value, scale: float | None, ends: Ends) -> str:

@@ -8,18 +8,18 @@ from fractions import Fraction
 
 from dpsql.aggregates import AGGREGATES, Aggregate, Moment
 from dpsql.aggregates.base import nearest
-from dpsql.analysis.analyse import Measure
+from dpsql.analysis.analyse import Measurand
 from dpsql.mechanisms import Mechanism
 from dpsql.plan.expr import Expr, Released
 from dpsql.plan.linear import linear
 from dpsql.plan.nodes import Aggregation, Release
-from dpsql.plan.provenance import Trace
+from dpsql.plan.provenance import Provenance
 from dpsql.planning.choose import predicted_std, statistic_of
-from dpsql.planning.measurement import Measured
+from dpsql.planning.measurement import MeasurementPlan
 from dpsql.release import Cells, ReleasedTable, estimate
 from dpsql.result import Ends
 from dpsql.uncertainty import laws
-from dpsql.uncertainty.post_selection import Shown
+from dpsql.uncertainty.post_selection import PostSelection
 from dpsql.uncertainty.simulation import simulable, simulated_intervals
 
 CONFIDENCE = 0.95
@@ -32,8 +32,8 @@ _COUNTS = frozenset({Moment.ROWS, Moment.UNITS, Moment.COUNT, Moment.DISTINCT})
 class Uncertainty:
     """Answers for the cells of rows of one branch; `origin` is the released row of each of them."""
 
-    plan: Measured
-    trace: Trace
+    plan: MeasurementPlan
+    trace: Provenance
     table: ReleasedTable
     origin: tuple[int, ...]
     _known: dict[tuple[Expr, float], list[Ends]] = field(
@@ -101,7 +101,7 @@ class Uncertainty:
 
 
 def intervals_of(
-    plan: Measured, table: ReleasedTable, item: Aggregation, rows: Sequence[int], confidence: float
+    plan: MeasurementPlan, table: ReleasedTable, item: Aggregation, rows: Sequence[int], confidence: float
 ) -> list[Ends]:
     """The confidence interval of a released aggregate in each of these rows of the released table.
 
@@ -118,7 +118,7 @@ def intervals_of(
 
 
 def _between(
-    plan: Measured, table: ReleasedTable, item: Aggregation, rows: Sequence[int], confidence: float
+    plan: MeasurementPlan, table: ReleasedTable, item: Aggregation, rows: Sequence[int], confidence: float
 ) -> list[Ends]:
     """From end to end, where both were chosen beside a value; with the value itself, which may lie outside.
 
@@ -134,14 +134,16 @@ def _between(
     return [(min(found), max(found)) for found in numbers]
 
 
-def _ends_of_rank(plan: Measured, item: Aggregation) -> tuple[Aggregation, Aggregation] | None:
+def _ends_of_rank(plan: MeasurementPlan, item: Aggregation) -> tuple[Aggregation, Aggregation] | None:
     """The ends that are released of a number in order of size, None if either is not."""
     known = {replace(each, name=""): each for each in plan.analysis.release.aggregations}
     low, high = (known.get(replace(item, name="", end=end)) for end in (-1, 1))
     return (low, high) if low and high and not item.end and item.type.numeric else None
 
 
-def _interval(plan: Measured, item: Aggregation, cells: Cells, confidence: float) -> tuple[float, float]:
+def _interval(
+    plan: MeasurementPlan, item: Aggregation, cells: Cells, confidence: float
+) -> tuple[float, float]:
     """The confidence interval of an aggregate by the law of its noise."""
     entry = AGGREGATES[item.function]
     block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
@@ -153,13 +155,13 @@ def _interval(plan: Measured, item: Aggregation, cells: Cells, confidence: float
             return _joint_mean(plan, item, measure, cells, confidence)
         return _mean(measure, cells[block], mechanism, confidence)
     if plan.threshold is not None and plan.decides(block, weights):
-        return Shown.of(plan, plan.threshold, cells[block]).ends(confidence)
+        return PostSelection.of(plan, plan.threshold, cells[block]).ends(confidence)
     centre = nearest(estimate(plan, item, entry.moments[0], cells))
     half = laws.half_width(mechanism, weights, confidence) * _step(entry, measure)
     return centre - half, centre + half
 
 
-def ends_of(plan: Measured, table: ReleasedTable, column: Released) -> list[float | None]:
+def ends_of(plan: MeasurementPlan, table: ReleasedTable, column: Released) -> list[float | None]:
     """The end of a 95% confidence interval that a column of the released table holds, row by row.
 
     NULL where there is none: where nothing in it is noisy, or there is no law.
@@ -186,14 +188,14 @@ def _aggregation(release: Release, expr: Expr | None) -> Aggregation | None:
     return next((item for item in release.aggregations if item.name == name), None)
 
 
-def _step(entry: Aggregate, measure: Measure | None) -> float:
+def _step(entry: Aggregate, measure: Measurand | None) -> float:
     if entry.moments[0] is not Moment.TOTAL or measure is None or measure.lattice is None:
         return 1.0
     return float(measure.lattice.step)
 
 
 @dataclass(frozen=True, slots=True)
-class Origins:
+class RowProvenance:
     """Answers for the cells of a result: each row comes from a row of one of the `parts`."""
 
     parts: tuple[Uncertainty, ...]
@@ -201,8 +203,10 @@ class Origins:
 
     @classmethod
     def of(
-        cls, parts: Iterable[tuple[Measured, Trace, ReleasedTable]], rows: Sequence[tuple[int, int]]
-    ) -> Origins:
+        cls,
+        parts: Iterable[tuple[MeasurementPlan, Provenance, ReleasedTable]],
+        rows: Sequence[tuple[int, int]],
+    ) -> RowProvenance:
         """From what each branch measures and releases, and each row's ordinal there and its branch."""
         found: list[Uncertainty] = []
         places: dict[tuple[int, int], int] = {}
@@ -236,7 +240,7 @@ class Origins:
 
 
 def _mean(
-    measure: Measure, cells: tuple[int, ...], mechanism: Mechanism, confidence: float
+    measure: Measurand, cells: tuple[int, ...], mechanism: Mechanism, confidence: float
 ) -> tuple[float, float]:
     low, high = measure.interval.ends
     lattice = measure.lattice
@@ -248,7 +252,7 @@ def _mean(
 
 
 def _joint_mean(
-    plan: Measured, item: Aggregation, measure: Measure, cells: Cells, confidence: float
+    plan: MeasurementPlan, item: Aggregation, measure: Measurand, cells: Cells, confidence: float
 ) -> tuple[float, float]:
     """As `_mean`, where a total about the middle and a count are cells of a joint block."""
     low, high = measure.interval.ends

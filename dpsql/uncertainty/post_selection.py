@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.mechanisms import Mechanism
-from dpsql.planning.measurement import Measured
-from dpsql.planning.partition_selection import KeySelection
+from dpsql.planning.measurement import MeasurementPlan
+from dpsql.planning.partition_selection import Threshold
 
 _NEARLY, _WIDE, _GRID = 0.999, 0.9999, 100
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class PostSelection:
     """The law of a noisy count, the sum of `terms` cells in steps, given that it is `threshold` or more.
 
     A unit of the count is `scale` steps; there are `least` units or more, or the group would not be there.
@@ -44,7 +44,7 @@ class Shown:
     noisy: int
 
     @classmethod
-    def of(cls, plan: Measured, chosen: KeySelection, cells: tuple[int, ...]) -> Shown:
+    def of(cls, plan: MeasurementPlan, chosen: Threshold, cells: tuple[int, ...]) -> PostSelection:
         """The law for the cells of the block that decided."""
         mechanism, deciding = plan.blocks[chosen.block].mechanism, [cells[at] for at in chosen.cells]
         return cls(
@@ -91,7 +91,7 @@ def _tail_up(mechanism: Mechanism, terms: int, threshold: int) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _shares(shown: Shown) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _shares(shown: PostSelection) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Numbers of units, and what `at_least` says of them, which grows."""
     _, high = shown.ends(_WIDE)
     units = np.unique(np.linspace(shown.least, math.ceil(high), _GRID).astype(np.int64))
@@ -100,7 +100,7 @@ def _shares(shown: Shown) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
 
 
 @lru_cache(maxsize=4096)
-def _ends(shown: Shown, confidence: float) -> tuple[float, float]:
+def _ends(shown: PostSelection, confidence: float) -> tuple[float, float]:
     """The interval; small counts are seen again and again."""
     outside = (1 - confidence) / 2
     low = _first(lambda units: shown.at_least(units) >= outside, shown.least)

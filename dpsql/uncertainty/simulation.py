@@ -37,11 +37,11 @@ from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import Aggregation, released_columns
 from dpsql.plan.types import Type
 from dpsql.planning.choose import statistic_of
-from dpsql.planning.measurement import Measured, MeasuredBlock
+from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.release import Cells, ReleasedTable, noise
 from dpsql.result import Ends
 from dpsql.sql.emit.simulated import DRAWN, KEYS, PLACE, ROW, emit_simulated
-from dpsql.uncertainty.post_selection import Shown
+from dpsql.uncertainty.post_selection import PostSelection
 
 PAIRS = 5000
 """Each draw is taken with both signs."""
@@ -62,7 +62,7 @@ Floats = NDArray[np.float64]
 
 
 def simulated_intervals(
-    plan: Measured, table: ReleasedTable, expr: Expr, rows: Sequence[int], confidence: float
+    plan: MeasurementPlan, table: ReleasedTable, expr: Expr, rows: Sequence[int], confidence: float
 ) -> list[Ends]:
     """The interval of an expression in each of these rows of a released table.
 
@@ -83,13 +83,13 @@ def simulated_intervals(
     return found
 
 
-def simulable(plan: Measured, expr: Expr) -> bool:
+def simulable(plan: MeasurementPlan, expr: Expr) -> bool:
     """Whether an expression has intervals, but for NULL."""
     return _read(plan, expr) is not None
 
 
 def simulated(
-    plan: Measured, item: Aggregation, released: Floats, moved: Floats, lowered: Floats | None = None
+    plan: MeasurementPlan, item: Aggregation, released: Floats, moved: Floats, lowered: Floats | None = None
 ) -> Floats:
     """The values of an aggregate where noisy cells are less by `moved`, as `release` computes them.
 
@@ -120,7 +120,7 @@ def simulated(
 class _Rows:
     """An expression over `aggregates` and `keys` of a released table, in some of its rows."""
 
-    plan: Measured
+    plan: MeasurementPlan
     table: ReleasedTable
     expr: Expr
     aggregates: tuple[Aggregation, ...]
@@ -177,7 +177,7 @@ class _Rows:
     def _lowered(self, draws: Floats) -> Floats | None:
         """How much more is taken off the sum of the cells that decided, shape (rows, 1 + draws); first nothing.
 
-        Claim: the sum less its noise then has the law that `Shown` gives to the exact count.
+        Claim: the sum less its noise then has the law that `PostSelection` gives to the exact count.
         Why: draws keep their order and get the quantiles of that law.
         """
         chosen = self.plan.threshold
@@ -187,7 +187,7 @@ class _Rows:
         places = (np.argsort(np.argsort(sums)) + 0.5) / len(sums)
         found = np.zeros((len(self.rows), 1 + len(sums)))
         for place, row in enumerate(self.rows):
-            shown = Shown.of(self.plan, chosen, self.table.cells[row][chosen.block])
+            shown = PostSelection.of(self.plan, chosen, self.table.cells[row][chosen.block])
             counts = shown.quantiles(1 - places, float(np.abs(sums).max()))
             if counts is not None:
                 found[place, 1:] = shown.noisy - shown.scale * counts - sums
@@ -226,7 +226,7 @@ class _Rows:
         scratch.fill(KEYS, [*series, list(range(len(self.rows)))])
 
 
-def _read(plan: Measured, expr: Expr) -> tuple[tuple[Aggregation, ...], tuple[Released, ...]] | None:
+def _read(plan: MeasurementPlan, expr: Expr) -> tuple[tuple[Aggregation, ...], tuple[Released, ...]] | None:
     """The aggregates and keys that an expression reads; None where no interval of it can be simulated."""
     known = {Released(item.name, item.type): item for item in plan.analysis.release.aggregations}
     keys = set(released_columns(plan.analysis.release)) - set(known)
@@ -241,7 +241,7 @@ def _read(plan: Measured, expr: Expr) -> tuple[tuple[Aggregation, ...], tuple[Re
     return aggregates, tuple(part for part in parts if isinstance(part, Released) and part in keys)
 
 
-def _measured(plan: Measured, item: Aggregation) -> bool:
+def _measured(plan: MeasurementPlan, item: Aggregation) -> bool:
     """Whether an aggregate is computed of noisy cells in a way that is known here."""
     entry, chosen = AGGREGATES[item.function], plan.threshold
     if chosen is not None and isinstance(plan.blocks[chosen.block].mechanism, Cube):
@@ -254,7 +254,7 @@ def _measured(plan: Measured, item: Aggregation) -> bool:
     return len(entry.moments) == (2 if entry.ratio else 1) and all(served)
 
 
-def _weights(plan: Measured, item: Aggregation, moment: Moment) -> Floats:
+def _weights(plan: MeasurementPlan, item: Aggregation, moment: Moment) -> Floats:
     """The weights over all cells of a group that estimate an aggregate's moment, in its own units."""
     index, weights = plan.source(statistic_of(plan.analysis, item, moment))
     measure = plan.analysis.measure(item)
@@ -266,7 +266,7 @@ def _weights(plan: Measured, item: Aggregation, moment: Moment) -> Floats:
     return found
 
 
-def _deciding(plan: Measured) -> list[int]:
+def _deciding(plan: MeasurementPlan) -> list[int]:
     """Where the cells are whose sum decides whether a group is shown; nowhere where each is."""
     if plan.threshold is None:
         return []
@@ -275,7 +275,7 @@ def _deciding(plan: Measured) -> list[int]:
     return [start + at for at in plan.threshold.cells]
 
 
-def _shares(plan: Measured) -> Floats:
+def _shares(plan: MeasurementPlan) -> Floats:
     """Which part of what is added to the sum of the deciding cells each of them has, shape (1 + draws, cells).
 
     Claim: given that their noise adds up to much, it is shared so.
@@ -372,7 +372,7 @@ def _flat(cells: Cells) -> list[float]:
 
 
 @lru_cache(maxsize=8)
-def _draws(blocks: tuple[MeasuredBlock, ...]) -> Floats:
+def _draws(blocks: tuple[VectorMeasurement, ...]) -> Floats:
     """Noise of all cells of a group, shape (2 * PAIRS, cells), both signs of each draw."""
     words = _PublicWords()
     parts = [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ledger.adversaries import Release, leaking_response, response, worst_delta
 from scipy import stats
 
-from dpsql.accounting.composition import Kept, advanced, group, parallel, sequential
+from dpsql.accounting.composition import Guarantee, advanced, group, parallel, sequential
 from dpsql.accounting.events import Approximate, BoundedRange, Composed, Event, Gaussian, Pure
 from dpsql.accounting.renyi import fixed_epsilon
 from dpsql.errors import LossError
@@ -22,7 +22,7 @@ EPSILON = st.fractions(min_value=Fraction(1, 50), max_value=2)
 CHANCE = st.fractions(min_value=Fraction(1, 1000), max_value=Fraction(1, 5))
 
 
-def releases(kept: list[Kept]) -> list[Release]:
+def releases(kept: list[Guarantee]) -> list[Release]:
     """The most telling release of each guarantee."""
     return [leaking_response(e, d) if d else response(e) for e, d in kept]
 
@@ -33,8 +33,8 @@ def together(menu: list[Release], epsilon: Fraction) -> float:
 
 
 @settings(max_examples=40)
-@given(st.lists(st.builds(Kept, EPSILON, CHANCE | st.just(Fraction(0))), min_size=1, max_size=4))
-def test_sequential_composition_adds(kept: list[Kept]) -> None:
+@given(st.lists(st.builds(Guarantee, EPSILON, CHANCE | st.just(Fraction(0))), min_size=1, max_size=4))
+def test_sequential_composition_adds(kept: list[Guarantee]) -> None:
     """The sums of ε and δ are kept by the most telling releases, and a smaller ε is not."""
     epsilon, delta = sequential(kept)
     assert together(releases(kept), epsilon) <= float(delta) * (1 + 1e-9) + 1e-15
@@ -42,8 +42,8 @@ def test_sequential_composition_adds(kept: list[Kept]) -> None:
 
 
 @settings(max_examples=25)
-@given(st.lists(st.builds(Kept, EPSILON, CHANCE | st.just(Fraction(0))), min_size=1, max_size=4), CHANCE)
-def test_advanced_composition_of_few(kept: list[Kept], slack: Fraction) -> None:
+@given(st.lists(st.builds(Guarantee, EPSILON, CHANCE | st.just(Fraction(0))), min_size=1, max_size=4), CHANCE)
+def test_advanced_composition_of_few(kept: list[Guarantee], slack: Fraction) -> None:
     """With unequal losses, the most telling releases keep what is claimed; it is never more ε than the sum."""
     epsilon, delta = advanced(kept, slack)
     assert together(releases(kept), epsilon) <= float(delta) * (1 + 1e-9) + 1e-15
@@ -51,8 +51,8 @@ def test_advanced_composition_of_few(kept: list[Kept], slack: Fraction) -> None:
 
 
 @settings(max_examples=20)
-@given(st.lists(st.builds(Kept, EPSILON, CHANCE | st.just(Fraction(0))), min_size=1, max_size=4), CHANCE)
-def test_a_fixed_list_by_its_curves(kept: list[Kept], spare: Fraction) -> None:
+@given(st.lists(st.builds(Guarantee, EPSILON, CHANCE | st.just(Fraction(0))), min_size=1, max_size=4), CHANCE)
+def test_a_fixed_list_by_its_curves(kept: list[Guarantee], spare: Fraction) -> None:
     """The most telling releases keep what is claimed of a fixed list, which is never more ε than the sum."""
     events: list[Event] = [Approximate(e, d) if d else Pure(e) for e, d in kept]
     delta = sum((d for _, d in kept), spare) / 5
@@ -83,7 +83,7 @@ def test_a_choice_is_kept_to_its_range(epsilon: Fraction, count: int) -> None:
 def test_advanced_composition_of_many(each: str, count: int) -> None:
     """The exact δ of many randomised responses is below the slack, and that of basic composition is not needed."""
     slack, e = Fraction(1, 10**6), float(Fraction(each))
-    epsilon, delta = advanced([Kept(Fraction(each))] * count, slack)
+    epsilon, delta = advanced([Guarantee(Fraction(each))] * count, slack)
     heads = np.arange(count + 1)
     loss = (2 * heads - count) * e
     chance = stats.binom.pmf(heads, count, 1 / (1 + math.exp(-e)))
@@ -95,14 +95,14 @@ def test_advanced_composition_of_many(each: str, count: int) -> None:
 def test_advanced_composition_at_three_and_one_in_a_million() -> None:
     """At ε = 0.01 each, 2,945 releases stay within 3, and one more does not."""
     for count, within in ((2945, True), (2946, False)):
-        assert (advanced([Kept(Fraction(1, 100))] * count, Fraction(1, 10**6)).epsilon <= 3) is within
+        assert (advanced([Guarantee(Fraction(1, 100))] * count, Fraction(1, 10**6)).epsilon <= 3) is within
 
 
 @settings(max_examples=30)
 @given(st.lists(EPSILON, min_size=1, max_size=3))
 def test_parallel_composition_is_the_largest(epsilons: list[Fraction]) -> None:
     """Each unit answers in its own part: over all databases and outcomes the largest loss is that of the largest ε."""
-    claimed = parallel([Kept(epsilon) for epsilon in epsilons])
+    claimed = parallel([Guarantee(epsilon) for epsilon in epsilons])
     truths = [1 / (1 + math.exp(-float(epsilon))) for epsilon in epsilons]
 
     def law(database: tuple[int, ...]) -> np.ndarray:
@@ -123,10 +123,10 @@ def test_parallel_composition_is_the_largest(epsilons: list[Fraction]) -> None:
 
 def test_parallel_composition_of_equal_and_unequal_losses() -> None:
     """Equal losses stay what they are; of unequal ones, of δ too, the largest counts."""
-    same = Kept(Fraction(1, 2))
+    same = Guarantee(Fraction(1, 2))
     assert parallel([same] * 5) == same
-    mixed = [Kept(Fraction(1, 2), Fraction(1, 10)), Kept(Fraction(1), Fraction(1, 100))]
-    assert parallel(mixed) == Kept(Fraction(1), Fraction(1, 10))
+    mixed = [Guarantee(Fraction(1, 2), Fraction(1, 10)), Guarantee(Fraction(1), Fraction(1, 100))]
+    assert parallel(mixed) == Guarantee(Fraction(1), Fraction(1, 10))
 
 
 @settings(max_examples=60)
@@ -145,7 +145,9 @@ def test_group_privacy(size: int, weights: list[list[int]], epsilon: float) -> N
 
     steps = [(i, j) for i in range(5) for j in range(5) if abs(i - j) == 1]
     one = max(delta(laws[i], laws[j], epsilon) for i, j in steps)
-    kept = Kept(Fraction(max(epsilon, 1e-9)), min(Fraction(one) + Fraction(1, 10**12), Fraction(999, 1000)))
+    kept = Guarantee(
+        Fraction(max(epsilon, 1e-9)), min(Fraction(one) + Fraction(1, 10**12), Fraction(999, 1000))
+    )
     claimed = group(kept, size)
     far = [(i, j) for i in range(5) for j in range(5) if abs(i - j) == size]
     assert max(delta(laws[i], laws[j], size * epsilon) for i, j in far) <= float(claimed.delta) + 1e-9
@@ -153,18 +155,22 @@ def test_group_privacy(size: int, weights: list[list[int]], epsilon: float) -> N
 
 def test_group_privacy_is_attained_and_capped() -> None:
     """Without δ the ε is multiplied; with it, δ grows by e^ε a unit, and is 1 at most."""
-    assert group(Kept(Fraction(1, 5)), 3) == Kept(Fraction(3, 5))
-    epsilon, delta = group(Kept(Fraction(1), Fraction(1, 1000)), 3)
+    assert group(Guarantee(Fraction(1, 5)), 3) == Guarantee(Fraction(3, 5))
+    epsilon, delta = group(Guarantee(Fraction(1), Fraction(1, 1000)), 3)
     assert epsilon == 3
     assert float(delta) == pytest.approx((1 + math.e + math.e**2) / 1000)
-    assert group(Kept(Fraction(1), Fraction(1, 1000)), 50).delta == 1
-    assert group(Kept(Fraction(2000), Fraction(1, 1000)), 2).delta == 1
+    assert group(Guarantee(Fraction(1), Fraction(1, 1000)), 50).delta == 1
+    assert group(Guarantee(Fraction(2000), Fraction(1, 1000)), 2).delta == 1
 
 
 def test_what_is_no_guarantee_is_refused() -> None:
     """Losses of nothing, chances of one, groups of nobody and empty lists are errors."""
-    good = Kept(Fraction(1))
-    for wrong in (Kept(Fraction(0)), Kept(Fraction(1), Fraction(1)), Kept(Fraction(1), Fraction(-1))):
+    good = Guarantee(Fraction(1))
+    for wrong in (
+        Guarantee(Fraction(0)),
+        Guarantee(Fraction(1), Fraction(1)),
+        Guarantee(Fraction(1), Fraction(-1)),
+    ):
         with pytest.raises(LossError):
             sequential([wrong])
     for slack in (Fraction(0), Fraction(1)):

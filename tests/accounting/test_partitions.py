@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dpsql.accounting.partitions import boxes as parts
 from dpsql.accounting.partitions import grid
-from dpsql.accounting.partitions.boxes import WHOLE, Box, Parts
+from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionSpend
 from dpsql.accounting.partitions.exact_boxes import charged_exactly
 from dpsql.accounting.partitions.ranges import Ranges, complement, intersection, union
 from dpsql.accounting.spend import Spend
@@ -70,7 +70,7 @@ def test_each_place_has_spent_what_was_charged_to_boxes_around_it(
     asked: list[tuple[Box, int, int]],
 ) -> None:
     """What is left of a box is what is left at the place in it that has spent the most, NULL's too."""
-    spent, places = Parts(), [[0, 0] for _ in PLACES]
+    spent, places = PartitionSpend(), [[0, 0] for _ in PLACES]
     for box, loss, delta in asked:
         inside = [own for own, place in zip(places, PLACES, strict=True) if holds(box, place)]
         assert spent.most(box) == Spend(max(own[0] for own in inside), max(own[1] for own in inside))
@@ -108,7 +108,7 @@ def test_a_coarser_grid_counts_no_place_for_less_and_none_for_more_than_the_most
     """However few cells there may be: no place counts for less than it has spent, and a charge raises no total but its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grid, "MOST_CELLS", most)
-        spent, places = Parts(), [[0, 0] for _ in PLACES]
+        spent, places = PartitionSpend(), [[0, 0] for _ in PLACES]
         for box, loss, delta in asked:
             before, here = spent.most(), spent.most(box) + Spend(loss, delta)
             spent = spent.charged(box, Spend(loss, delta))
@@ -146,7 +146,7 @@ def test_work_is_bounded_whatever_was_charged(most: int, monkeypatch: pytest.Mon
 
     for module, name in ((grid, "_apart"), (grid, "intersection"), (parts, "intersection")):
         monkeypatch.setattr(module, name, counted(getattr(module, name)))
-    rng, spent = random.Random(1), Parts()
+    rng, spent = random.Random(1), PartitionSpend()
     for _ in range(60):
         steps.append(0)
         box = scattered(rng, most)
@@ -160,7 +160,7 @@ def test_work_is_bounded_whatever_was_charged(most: int, monkeypatch: pytest.Mon
 
 def test_small_charges_raise_no_place_by_more_than_they_are() -> None:
     """Who fills the grid with skew boxes spends of all places at most what whole tables would have cost."""
-    rng, spent = random.Random(2), Parts()
+    rng, spent = random.Random(2), PartitionSpend()
     half = Box.of({"x": ((0, 499_999),)})
     quarter = Box.of({"x": ((500_000, 10**6),), "y": ((0, 499_999),)})
     rest = Box.of({"x": ((500_000, 10**6),), "y": ((500_000, 10**6),)})
@@ -175,10 +175,10 @@ def test_small_charges_raise_no_place_by_more_than_they_are() -> None:
 
 def test_cells_of_an_older_ledger_are_taken_over() -> None:
     """Such as are cut apart as no grid is, and more of them than there may be now."""
-    rng, old = random.Random(3), Parts()
+    rng, old = random.Random(3), PartitionSpend()
     for _ in range(6):
         old = charged_exactly(old, scattered(rng, 1), Spend(3, 1))
-    for before in (old, Parts(Spend(1, 0), dict(list(old.cells.items())[:20]))):
+    for before in (old, PartitionSpend(Spend(1, 0), dict(list(old.cells.items())[:20]))):
         for box in (scattered(rng, 1), WHOLE):
             after = before.charged(box, Spend(2, 0))
             assert len(after.cells) <= max(grid.MOST_CELLS, 20)
@@ -192,20 +192,22 @@ def test_cells_of_an_older_ledger_are_taken_over() -> None:
 def test_sides_of_many_ranges_or_dimensions_are_charged_wider() -> None:
     """The smallest gaps are charged too, and dimensions beyond the fourth as a whole; the price says so beforehand."""
     days = Box.of({"x": tuple((3 * day + (day >= 30), 3 * day + (day >= 30)) for day in range(60))})
-    booked = Parts().booked(days)
+    booked = PartitionSpend().booked(days)
     assert len(booked.side("x")) == parts.MOST_SIDE_RANGES
     assert booked.meet(days) == days
-    spent = Parts().charged(days, Spend(1, 0))
+    spent = PartitionSpend().charged(days, Spend(1, 0))
     assert spent.most(booked).loss == 1
     assert spent.most(Box.of({"x": ((89, 89),)})).loss == 0
     many = Box.of({f"d{number}": ((0, 9),) for number in range(9)})
-    assert len(Parts().booked(many).sides) == parts.MOST_SIDES
-    assert Parts().charged(many, Spend(1, 0)).most(Box.of({"d8": ((50, 60),)})).loss == 1
+    assert len(PartitionSpend().booked(many).sides) == parts.MOST_SIDES
+    assert PartitionSpend().charged(many, Spend(1, 0)).most(Box.of({"d8": ((50, 60),)})).loss == 1
 
 
 def test_whole_tables_and_parts_add_up() -> None:
     """A charge to the whole counts at each place, before and after a part is charged."""
     january = Box.of({"day": ((1, 31),)})
-    spent = Parts().charged(WHOLE, Spend(1, 0)).charged(january, Spend(2, 0)).charged(WHOLE, Spend(4, 0))
+    spent = (
+        PartitionSpend().charged(WHOLE, Spend(1, 0)).charged(january, Spend(2, 0)).charged(WHOLE, Spend(4, 0))
+    )
     assert (spent.most(), spent.most(january)) == (Spend(7, 0), Spend(7, 0))
     assert spent.most(Box.of({"day": ((32, 40),)})) == Spend(5, 0)

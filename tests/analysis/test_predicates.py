@@ -10,7 +10,7 @@ import pytest
 import dpsql
 from dpsql.accounting.partitions.boxes import WHOLE
 from dpsql.analysis.partitions.assign import boxes
-from dpsql.engine.prepare import Prepared
+from dpsql.engine.prepare import PreparedQuery
 from dpsql.plan.nodes import private_scans
 
 _COLUMNS: dict[str, dict[str, Any]] = {
@@ -46,7 +46,7 @@ def both() -> tuple[dpsql.Connection, dpsql.Connection]:
     return _connected([]), _connected(list(_COLUMNS))
 
 
-def _prepared(connection: dpsql.Connection, condition: str) -> Prepared:
+def _prepared(connection: dpsql.Connection, condition: str) -> PreparedQuery:
     return connection.explain(f"SELECT COUNT(*) FROM v WHERE {condition}").prepared
 
 

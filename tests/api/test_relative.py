@@ -12,7 +12,7 @@ from clinic import POLICY, database
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Engine, Prepared
+from dpsql.engine.pipeline import Engine, PreparedQuery
 from dpsql.engine.progressive import STEPS, Cell
 from dpsql.errors import BackendError, InternalError, OperationalError
 from dpsql.shell.session import Session
@@ -305,9 +305,9 @@ def test_a_step_that_fails_ends_with_the_answer_so_far(
     con: Connection, monkeypatch: pytest.MonkeyPatch, failure: str, at: int
 ) -> None:
     """What was released is the answer, with a notice that says nothing of what the failure said."""
-    answer, asked = Engine.answer, list[Prepared]()
+    answer, asked = Engine.answer, list[PreparedQuery]()
 
-    def failing(engine: Engine, prepared: Prepared) -> dpsql.Result:
+    def failing(engine: Engine, prepared: PreparedQuery) -> dpsql.Result:
         if prepared.releases and all(part.recalled is None for part in prepared.releases):
             asked.append(prepared)
             if len(asked) == at:
@@ -334,9 +334,9 @@ def test_a_failure_of_the_first_step_is_an_error(con: Connection, monkeypatch: p
 
 def test_an_interrupt_ends_a_search(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C is no failure: what was released is kept, and asking again goes on from it."""
-    quote, asked = Engine.quote, list[Prepared]()
+    quote, asked = Engine.quote, list[PreparedQuery]()
 
-    def interrupted(engine: Engine, prepared: Prepared) -> Any:
+    def interrupted(engine: Engine, prepared: PreparedQuery) -> Any:
         asked.append(prepared)
         if len(asked) == 2:
             raise KeyboardInterrupt

@@ -12,7 +12,7 @@ from clinic import POLICY, database
 
 import dpsql
 from dpsql.errors import BudgetExhausted, LossError, OperationalError, ProgrammingError, QueryRejected
-from dpsql.ledger.reader import History
+from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.receipts import check_receipt
 
 COUNT = "SELECT COUNT(DISTINCT patient_id) AS n FROM visits"
@@ -57,7 +57,7 @@ def test_queries_spend_from_the_slice_and_the_rest_is_given_back(tmp_path: Path)
         assert left(con) == Fraction(3, 4)
         receipt = json.loads(result.receipt.to_json())
     assert receipt["entries"][0]["slice"] == 1
-    history = History.open(path)
+    history = LedgerReader.open(path)
     assert [entry.kind for entry in check_receipt(receipt, history).entries] == ["draw"]
     history.close()
 

@@ -12,7 +12,7 @@ import pytest
 
 import dpsql
 from dpsql.accounting.events import Pure
-from dpsql.engine.pipeline import Asked
+from dpsql.engine.pipeline import Query
 from dpsql.errors import BudgetExhausted, QueryRejected
 
 EXACT = 10**15
@@ -145,7 +145,7 @@ def test_all_releases_together_cost_what_was_asked_for(con: dpsql.Connection, ca
 
     What a share of ε costs under gdp is somewhat less than that share of the cost, where noise is pure.
     """
-    prepared = con.engine.prepare(Asked(ANSWERED[case], epsilon=Fraction(1, 2)))
+    prepared = con.engine.prepare(Query(ANSWERED[case], epsilon=Fraction(1, 2)))
     most = 0.0
     for table, event, _ in prepared.bills:
         accountant = con.engine.account(table).accountant
@@ -161,14 +161,14 @@ def test_what_is_asked_twice_is_answered_and_charged_once(con: dpsql.Connection)
         WITH t AS (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan)
         SELECT x.n - y.n FROM t AS x JOIN t AS y ON x.plan = y.plan
     """
-    assert len(con.engine.prepare(Asked(sql)).releases) == 1
+    assert len(con.engine.prepare(Query(sql)).releases) == 1
     assert con.query(sql, epsilon=0.01).rows == ((0,),) * 3
 
 
 def test_releases_that_differ_have_noise_of_their_own(con: dpsql.Connection) -> None:
     """The same question in two releases is not possible; a different filter is a release of its own."""
     sql = "SELECT (SELECT COUNT(*) FROM visits WHERE cost < 200) - (SELECT COUNT(*) FROM visits WHERE cost < 300)"
-    prepared = con.engine.prepare(Asked(f"{sql} AS d, COUNT(*) FROM visits"))
+    prepared = con.engine.prepare(Query(f"{sql} AS d, COUNT(*) FROM visits"))
     assert len(prepared.releases) == 3
 
 

@@ -13,7 +13,7 @@ import pytest
 from dpsql.accounting import Pure
 from dpsql.errors import IntegrityError
 from dpsql.ledger import Budget, Head, Ledger, open_ledger
-from dpsql.ledger.digest import Seal
+from dpsql.ledger.digest import KeyedDigest
 from dpsql.ledger.rows import FIRST_PREVIOUS
 from dpsql.ledger.stores.sqlite import SqliteStore
 from dpsql.ledger.verification import walked
@@ -56,7 +56,7 @@ def rebuilt(file: sqlite3.Connection, last: int = LENGTH) -> None:
     previous = FIRST_PREVIOUS
     for row in map(dict, file.execute("SELECT * FROM entries WHERE id <= ? ORDER BY id", [last]).fetchall()):
         row["previous"] = previous
-        previous = Seal().digest(row)
+        previous = KeyedDigest().digest(row)
         file.execute(
             "UPDATE entries SET previous = ?, digest = ? WHERE id = ?", [row["previous"], previous, row["id"]]
         )
@@ -81,7 +81,7 @@ def with_true_digests(table: str) -> Edit:
     def change(file: sqlite3.Connection) -> None:
         for row in map(dict, file.execute(f"SELECT rowid AS place, * FROM {table}").fetchall()):
             place = row.pop("place")
-            file.execute(f"UPDATE {table} SET digest = ? WHERE rowid = ?", [Seal().digest(row), place])
+            file.execute(f"UPDATE {table} SET digest = ? WHERE rowid = ?", [KeyedDigest().digest(row), place])
 
     return change
 
@@ -139,5 +139,5 @@ def refused(path: Path, anchor: Head | Path | None = None) -> IntegrityError:
 def found(path: Path) -> IntegrityError:
     """What the whole check of the ledger finds, however long it is."""
     with closing(SqliteStore(path)) as store, pytest.raises(IntegrityError) as caught:
-        walked(store, Seal())
+        walked(store, KeyedDigest())
     return caught.value

@@ -9,7 +9,7 @@ from fractions import Fraction
 from entropy import SeededEntropy
 
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Asked
+from dpsql.engine.pipeline import Query
 from dpsql.release import release
 
 RUNS = 200
@@ -18,7 +18,7 @@ Keys = list[tuple[object, ...]]
 
 def shown(connection: Connection, sql: str, epsilon: Fraction = Fraction(1)) -> Iterator[Keys]:
     """The keys that each of 200 releases shows."""
-    plan = connection.engine.prepare(Asked(sql, epsilon=epsilon))
+    plan = connection.engine.prepare(Query(sql, epsilon=epsilon))
     exact = connection.engine.backend.run(plan.statement.sql)
     for seed in range(RUNS):
         table = release(plan.plan, plan.statement, exact, SeededEntropy(seed))
@@ -27,7 +27,7 @@ def shown(connection: Connection, sql: str, epsilon: Fraction = Fraction(1)) -> 
 
 def without_threshold(connection: Connection, sql: str) -> Keys:
     """The keys of a release in which no noise can hold a group back."""
-    plan = connection.engine.prepare(Asked(sql))
+    plan = connection.engine.prepare(Query(sql))
     assert plan.plan.selection is not None
     selection = replace(plan.plan.selection, threshold=-(10**12))
     exact = connection.engine.backend.run(plan.statement.sql)

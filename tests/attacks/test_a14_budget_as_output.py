@@ -116,7 +116,7 @@ def test_the_file_of_the_ledger_is_equal(
     """
     import sqlite3
 
-    from dpsql.replay.stored_release import Written
+    from dpsql.replay.stored_release import StoredRelease
 
     # As in `pair`: what entries say of stored releases follows from what was released.
     monkeypatch.setattr(journal, "release_chain_end", lambda *_: START)
@@ -151,7 +151,7 @@ def test_the_file_of_the_ledger_is_equal(
     for tables in stored:
         kept = [dict(zip(RELEASES.columns.keys(), row, strict=True)) for row in tables["releases"]]
         bodies = [release.pop("body") for release in kept]
-        noisy = [Written.parse(body) for body in bodies if "cells" in json.loads(body)]
+        noisy = [StoredRelease.parse(body) for body in bodies if "cells" in json.loads(body)]
         layouts = [body for body in bodies if "cells" not in json.loads(body)]
         assert all(release.pop(name) for release in kept for name in ("digest", "body_digest", "previous"))
         shapes = [[len(part) for part in written.cells[0]] for written in noisy]

@@ -26,7 +26,7 @@ from worlds import close_all, connected, prepared
 
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Engine, Prepared
+from dpsql.engine.pipeline import Engine, PreparedQuery
 from dpsql.ledger import Budget, open_ledger
 
 POLICY = {
@@ -64,7 +64,7 @@ def ask_before_paying(connection: Connection, tell: int) -> None:
     """A naive engine: it charges for an answer once that is given."""
     charge, late = Engine._charge, []
 
-    def put_off(engine: Engine, plan: Prepared) -> tuple[()]:
+    def put_off(engine: Engine, plan: PreparedQuery) -> tuple[()]:
         late.append((engine, plan))
         return ()
 

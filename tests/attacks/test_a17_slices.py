@@ -14,13 +14,13 @@ from dpsql.accounting import Pure, Spend
 from dpsql.accounting.partitions.boxes import WHOLE
 from dpsql.errors import IntegrityError
 from dpsql.ledger import open_ledger
-from dpsql.ledger.reader import History
-from dpsql.ledger.reservations import Slice, slices_digest
+from dpsql.ledger.reader import LedgerReader
+from dpsql.ledger.reservations import ReservedSlice, slices_digest
 
 HALF, QUARTER = Spend(Spend.UNIT // 2, 0), Spend(Spend.UNIT // 4, 0)
-HELD = Slice("ana", HALF)
+HELD = ReservedSlice("ana", HALF)
 MORE = slices_digest({1: HELD.drawn(WHOLE, Spend(3 * Spend.UNIT // 4, 0))})
-BOB = slices_digest({1: Slice("bob", HALF)})
+BOB = slices_digest({1: ReservedSlice("bob", HALF)})
 SECOND = """
 CREATE TEMP TABLE copy AS SELECT * FROM entries WHERE id = 3;
 UPDATE copy SET id = 4, charge = 4, number = 4, spent_loss = '0';
@@ -77,7 +77,7 @@ def test_forged_slices_do_not_add_up(path: Path, forgery: str) -> None:
     edit(path, then(change, mended))
     with pytest.raises(IntegrityError, match=f"entry {place} of the ledger does not add up"):
         open_ledger(path, BUDGETS)
-    with closing(History.open(path)) as history, pytest.raises(IntegrityError, match=f"entry {place} "):
+    with closing(LedgerReader.open(path)) as history, pytest.raises(IntegrityError, match=f"entry {place} "):
         history.verify()
 
 

@@ -8,7 +8,7 @@ import pytest
 from attacks.naive import Naive
 from worlds import Refused, Row, observed, person, world
 
-from dpsql.planning.quantiles import Ranked, Window
+from dpsql.planning.quantiles import QuantileSelection, Window
 
 CALLS = """
 MIN(free) | MAX(free) | MIN(word) | MEDIAN(free) | QUANTILE_DISC(free, 0.5) | MODE(word) | MAD(cost) | FIRST(cost) | LAST(cost) | ANY_VALUE(cost) | ARBITRARY(cost) | MIN(cost, 3)
@@ -80,7 +80,7 @@ def test_an_extreme_is_a_choice_among_all_points() -> None:
         total = sum(size * math.exp(-rate * penalty) for _, size, penalty in regions)
         chances.append([weight / total for weight in at])
     losses = [abs(math.log(ours / theirs)) for ours, theirs in zip(*chances, strict=True)]
-    assert 0 < max(losses) <= float(ranked.mechanism.range(Ranked.step_range(ranked.rank)))
+    assert 0 < max(losses) <= float(ranked.mechanism.range(QuantileSelection.step_range(ranked.rank)))
 
 
 def test_an_extreme_does_not_come_through_a_clamp() -> None:

@@ -21,7 +21,7 @@ from dpsql.analysis.analyse import Analysis
 from dpsql.connection import Connection
 from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedRelease
-from dpsql.plan.dependencies import resolved
+from dpsql.plan.dependencies import substitute
 from dpsql.release import ReleasedTable
 from dpsql.sql.emit.statement import emit
 
@@ -43,7 +43,7 @@ def statements(sent: list[tuple[PreparedRelease, Analysis]]) -> Iterator[None]:
     answer = Engine._drawn
 
     def release(engine: Engine, part: PreparedRelease, values: Any) -> ReleasedTable:
-        sent.append((part, resolved(part.plan.analysis, values) if values else part.plan.analysis))
+        sent.append((part, substitute(part.plan.analysis, values) if values else part.plan.analysis))
         return answer(engine, part, values)
 
     with mock.patch.object(Engine, "_drawn", release):

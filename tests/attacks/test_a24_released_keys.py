@@ -12,7 +12,7 @@ from worlds import connected, engine_of, observed, person, prepared, world
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Asked
+from dpsql.engine.pipeline import Query
 
 FIRST = 2**60
 KEYS = 20
@@ -104,7 +104,7 @@ def test_a_value_that_changes_after_the_look_up_lets_no_row_count_more_often(*, 
     connection = world(person(99), unit="row", setup=[COPIES], tables=PUBLIC, budget=LARGE)
     engine_of(connection).execute("CREATE TABLE all_copies AS FROM copies")
     engine_of(connection).execute("DELETE FROM copies WHERE number > 0")
-    plan = connection.engine.prepare(Asked(sql, epsilon=Fraction(5_000), replay=replay))
+    plan = connection.engine.prepare(Query(sql, epsilon=Fraction(5_000), replay=replay))
     engine_of(connection).execute("INSERT INTO copies SELECT * FROM all_copies WHERE number > 0")
     ((count,),) = connection.engine.answer(plan).rows
     assert count == plan.plan.blocks[0].sensitivity.l1 == 1

@@ -20,7 +20,7 @@ from dpsql.errors import QueryRejected
 from dpsql.plan.dependencies import steps
 from dpsql.plan.expr import Literal, Scalar
 from dpsql.plan.interval import Interval
-from dpsql.plan.nodes import Answer, Values
+from dpsql.plan.nodes import PublicSubquery, Values
 from dpsql.plan.types import Type
 from dpsql.sql.emit import scalars
 
@@ -88,7 +88,9 @@ def test_a_released_value_enters_within_its_interval(value: Any, around: Interva
 def test_a_factor_is_read_within_its_interval(town: Connection) -> None:
     """A count that its noise has made enormous enters at the end of what a released count is taken to be."""
     (step, *_) = [step for step in steps(prepared(town, QUESTIONS[1]).post) if isinstance(step, Scalar)]
-    (answer, *_) = [step for step in steps(prepared(town, QUESTIONS[0]).post) if isinstance(step, Answer)]
+    (answer, *_) = [
+        step for step in steps(prepared(town, QUESTIONS[0]).post) if isinstance(step, PublicSubquery)
+    ]
     column = interval(answer.columns[0])
     assert post_processor.known(step, [(10**18,)]) == Literal(RELEASED, Type.INTEGER)
     rows = post_processor.known(answer, [(10**18,), (-(10**18),)])

@@ -20,8 +20,8 @@ import dpsql
 from dpsql.connection import Connection
 from dpsql.ledger import Anchor, journal, sql_ledger
 from dpsql.ledger.claims import Claims
-from dpsql.ledger.digest import Seal, text_digest
-from dpsql.ledger.reader import History
+from dpsql.ledger.digest import KeyedDigest, text_digest
+from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.rows import START
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
@@ -60,7 +60,7 @@ def resealed(file: sqlite3.Connection) -> None:
     for row in map(dict, file.execute("SELECT * FROM releases ORDER BY number").fetchall()):
         sealed = {name: value for name, value in row.items() if name != "body"}
         sealed |= {"previous": previous, "body_digest": text_digest(row["body"])}
-        previous = Seal().digest(sealed)
+        previous = KeyedDigest().digest(sealed)
         file.execute(
             "UPDATE releases SET previous = ?, body_digest = ?, digest = ? WHERE number = ?",
             [sealed["previous"], sealed["body_digest"], previous, row["number"]],
@@ -122,7 +122,7 @@ def test_no_coupling_is_drawn_twice(kept: Callable[[Path], Kept], tmp_path: Path
 def verified(path: Path, kept: Kept) -> bool:
     """Whether the whole ledger passes, beside what is kept of it elsewhere."""
     head = Anchor(kept["anchor"]).head() if "anchor" in kept else None
-    with closing(History.open(path, kept.get("ledger_key"))) as history:
+    with closing(LedgerReader.open(path, kept.get("ledger_key"))) as history:
         try:
             history.verify(head)
         except dpsql.IntegrityError:

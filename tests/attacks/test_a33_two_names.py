@@ -17,7 +17,7 @@ import pytest
 from dpsql.accounting.events import Pure
 from dpsql.errors import BudgetExhausted, IntegrityError, OperationalError
 from dpsql.ledger import Budget, Ledger, open_ledger
-from dpsql.ledger.reader import History
+from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.stores import sqlite
 
 BUDGETS = {"visits": Budget("pure", Fraction(1), Fraction(0))}
@@ -48,7 +48,7 @@ def test_a_hard_link_is_refused_under_both_names(path: Path, tmp_path: Path) -> 
             with pytest.raises(OperationalError, match="2 names"):
                 open_ledger(name, BUDGETS)
             with pytest.raises(OperationalError, match="2 names"):
-                History.open(name)
+                LedgerReader.open(name)
         other.unlink()
         charge(ledger)
     with closing(open_ledger(path, BUDGETS)) as ledger, pytest.raises(BudgetExhausted):

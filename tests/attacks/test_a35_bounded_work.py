@@ -14,7 +14,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.accounting.partitions.boxes import Box, Parts
+from dpsql.accounting.partitions.boxes import Box, PartitionSpend
 from dpsql.accounting.partitions.exact_boxes import charged_exactly
 from dpsql.accounting.partitions.grid import MOST_CELLS, MOST_RANGES
 from dpsql.accounting.spend import Spend
@@ -67,7 +67,7 @@ def test_what_is_kept_stays_small_and_others_keep_their_budget(con: Any) -> None
 
 def test_exact_cells_grow_without_end() -> None:
     """The attack works where all is kept apart: each of its charges cuts through those before it."""
-    rng, spent, found = random.Random(1), Parts(), []
+    rng, spent, found = random.Random(1), PartitionSpend(), []
     for _ in range(14):
         box = Box.of({name: (ends,) for name, ends in skew(rng).items()})
         spent = charged_exactly(spent, box, Spend(1, 0))

@@ -20,7 +20,7 @@ from properties.receipts import ANSWERS, COUNT, PLANS, data_of, opened
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.errors import BackendError, IntegrityError, ProgrammingError
-from dpsql.ledger.reader import History
+from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.receipts import check_receipt, read_receipt
 
 Data = dict[str, Any]
@@ -42,7 +42,7 @@ FORGED: dict[str, Callable[[Data], object]] = {
 }
 
 
-def careless(receipt: Data, history: History) -> bool:
+def careless(receipt: Data, history: LedgerReader) -> bool:
     """Whether a checker passes that compares the fields of entries, and of the first one's details."""
     entries = [history.entry(named["id"]) for named in receipt["entries"]]
     first = entries[0] if entries else None
@@ -55,14 +55,16 @@ def careless(receipt: Data, history: History) -> bool:
 
 
 @pytest.fixture(scope="module")
-def issued(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Data], dict[str, History]]]:
+def issued(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[dict[str, Data], dict[str, LedgerReader]]]:
     """Receipts of answers of several kinds, each with the history of its ledger."""
     receipts, histories = {}, {}
     for kind in ("plain", *GENUINE):
         ledger = tmp_path_factory.mktemp("clinic") / "clinic.ledger"
         with opened(ledger, "zcdp") as connection:
             receipts[kind] = data_of(ANSWERS[kind](connection).receipt)
-        histories[kind] = History.open(ledger)
+        histories[kind] = LedgerReader.open(ledger)
     yield receipts, histories
     for history in histories.values():
         history.close()
@@ -70,7 +72,7 @@ def issued(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str,
 
 @pytest.mark.parametrize("kind", GENUINE)
 def test_genuine_receipts_are_borne_out(
-    issued: tuple[dict[str, Data], dict[str, History]], kind: str
+    issued: tuple[dict[str, Data], dict[str, LedgerReader]], kind: str
 ) -> None:
     """The careless checker knows one charge, and the noise that the entry says was drawn: it refuses them."""
     receipt, history = issued[0][kind], issued[1][kind]
@@ -80,7 +82,9 @@ def test_genuine_receipts_are_borne_out(
 
 
 @pytest.mark.parametrize("forged", FORGED)
-def test_forged_fields_are_refused(issued: tuple[dict[str, Data], dict[str, History]], forged: str) -> None:
+def test_forged_fields_are_refused(
+    issued: tuple[dict[str, Data], dict[str, LedgerReader]], forged: str
+) -> None:
     """The attack works on a careless checker: what it does not compare may say anything."""
     receipt, history = json.loads(json.dumps(issued[0]["refined"])), issued[1]["refined"]
     FORGED[forged](receipt)
@@ -103,7 +107,7 @@ def test_a_step_is_not_left_out(tmp_path: Path) -> None:
     events = receipt["loss"]["events"][1:]
     loss = {"type": "composed", "events": events, "v": 1} if len(events) > 1 else events[0] | {"v": 1}
     shorter = receipt | {"entries": later, "loss": loss, "refined": [first["id"]]}
-    with closing(History.open(ledger)) as history:
+    with closing(LedgerReader.open(ledger)) as history:
         check_receipt(receipt, history)
         with pytest.raises(IntegrityError, match="names other steps"):
             check_receipt(shorter, history)
@@ -151,5 +155,5 @@ def test_the_receipt_of_a_search_that_failed_is_borne_out(
         charged = len(connection.engine.ledger.entries())
     assert len(receipt["entries"]) < charged
     assert receipt["target"]["met"] == "no"
-    with closing(History.open(ledger)) as history:
+    with closing(LedgerReader.open(ledger)) as history:
         assert check_receipt(receipt, history).unsaid == ("target.met", "notices")

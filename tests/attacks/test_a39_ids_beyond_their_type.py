@@ -19,7 +19,7 @@ from dpsql.connection import Connection
 from dpsql.engine.post_processor import known
 from dpsql.plan.dependencies import steps
 from dpsql.plan.interval import Interval
-from dpsql.plan.nodes import Answer, Values
+from dpsql.plan.nodes import PublicSubquery, Values
 
 FIRST = 2**64 - 41
 PEOPLE = 40
@@ -177,7 +177,7 @@ def test_rows_meet_the_released_group_that_they_are_in(sql: str, wards: Connecti
 
 def test_released_keys_stay_apart(wards: Connection) -> None:
     """Keys enter among private rows as they are, whatever the plan has for them; counts are kept to their interval."""
-    (answer,) = (step for step in steps(prepared(wards, MATCHED[1]).post) if isinstance(step, Answer))
+    (answer,) = (step for step in steps(prepared(wards, MATCHED[1]).post) if isinstance(step, PublicSubquery))
     narrow = (
         replace(column, facts=replace(column.facts, interval=Interval(0, 9))) for column in answer.columns
     )

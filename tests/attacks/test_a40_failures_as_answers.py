@@ -22,7 +22,7 @@ from dpsql.accounting import Pure
 from dpsql.connection import Connection
 from dpsql.errors import BackendError, IntegrityError, OperationalError, PolicyError, ProgrammingError
 from dpsql.ledger import Budget, open_ledger
-from dpsql.ledger.reader import History
+from dpsql.ledger.reader import LedgerReader
 
 SECRET = 41
 ONE = Pure(Fraction(1))
@@ -119,7 +119,7 @@ def test_post_processing_that_fails_locks_nothing(monkeypatch: pytest.MonkeyPatc
     def out_of_range(*_: object) -> None:
         raise OperationalError("out of range", code="post_processing")
 
-    monkeypatch.setattr("dpsql.engine.post_processor.Above.rows", out_of_range)
+    monkeypatch.setattr("dpsql.engine.post_processor.PostProcessor.rows", out_of_range)
     for _ in range(2):
         with pytest.raises(OperationalError, match="out of range"):
             connection.query("SELECT COUNT(*) + 1 AS n FROM people", replay=False)
@@ -164,7 +164,7 @@ def test_a_lock_is_in_the_chain(target: Any) -> None:
         entry = ledger.unlock("people", by="olga", reason="mended")
         assert (entry.kind, entry.analyst, entry.details) == ("unlock", "olga", {"reason": "mended"})
         ledger.charge({"people": ONE}, analyst="ana", query="q")
-    with closing(History.open(target)) as history:
+    with closing(LedgerReader.open(target)) as history:
         history.verify()
         assert [each.table for each in history.last(10, kind="failure")] == ["people", "visits", "people"]
     if isinstance(target, Path):

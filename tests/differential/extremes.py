@@ -19,7 +19,7 @@ from properties.printing import scalar
 
 import dpsql
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.engine.prepare import Asked, Prepared
+from dpsql.engine.prepare import PreparedQuery, Query
 from dpsql.errors import BackendError, InternalError
 from dpsql.plan.expr import Call
 from dpsql.plan.types import Type
@@ -277,7 +277,7 @@ def failure(worlds: Sequence[World], sql: str, epsilon: Fraction | None = None) 
     engine = worlds[0].connection.engine
     try:
         # What is prepared reads nothing private, and is the same in all worlds.
-        prepared = engine.prepare(Asked(sql, epsilon=epsilon or Fraction(LOSS)))
+        prepared = engine.prepare(Query(sql, epsilon=epsilon or Fraction(LOSS)))
         ends = [_end(world, prepared) for world in worlds]
     except BackendError:
         return Find("backend_error", sql, cause(worlds, prepared))
@@ -292,7 +292,7 @@ def failure(worlds: Sequence[World], sql: str, epsilon: Fraction | None = None) 
     return None
 
 
-def _end(world: World, prepared: Prepared) -> str:
+def _end(world: World, prepared: PreparedQuery) -> str:
     try:
         world.connection.engine.answer(prepared)
     except (BackendError, InternalError):
@@ -302,7 +302,7 @@ def _end(world: World, prepared: Prepared) -> str:
     return ""
 
 
-def cause(worlds: Sequence[World], prepared: Prepared) -> str:
+def cause(worlds: Sequence[World], prepared: PreparedQuery) -> str:
     """What the engine says of a statement's SQL, where it holds no released value."""
     for world in worlds:
         backend = world.connection.engine.backend

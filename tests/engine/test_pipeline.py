@@ -13,7 +13,7 @@ from worlds import close_all, connected, engine_of, person, prepared, spent, wor
 import dpsql
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine import pipeline
-from dpsql.engine.pipeline import Asked, Engine, Prepared
+from dpsql.engine.pipeline import Engine, PreparedQuery, Query
 from dpsql.mechanisms import Sensitivity
 from dpsql.planning import clamping
 from dpsql.sql.emit.outer_query import unchanged
@@ -67,7 +67,7 @@ def test_all_statements_of_a_query_see_one_moment(monkeypatch: pytest.MonkeyPatc
     owner = engine_of(connection).cursor()
     prepare = Engine.prepare
 
-    def overtaken(self: Engine, asked: Asked) -> Prepared:
+    def overtaken(self: Engine, asked: Query) -> PreparedQuery:
         decided = prepare(self, asked)
         owner.execute("INSERT INTO regions SELECT 'Bonn', 9 FROM range(500)")
         return decided

@@ -23,7 +23,7 @@ from ledger.adversaries import (
 
 from dpsql.accounting.accountants import ACCOUNTANTS, Accountant
 from dpsql.accounting.accountants.base import largest_epsilon
-from dpsql.accounting.partitions.boxes import WHOLE, Box, Parts
+from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionSpend
 
 BUDGET: Budget = (Fraction(1), Fraction(1, 10**3))
 PLACES, MANY = (0, 1), 8
@@ -58,7 +58,7 @@ def parts_filter(accountant: Accountant) -> Filter:
     limit = accountant.limit(*BUDGET)
 
     def admits(path: tuple[Release, ...]) -> bool:
-        spent = Parts()
+        spent = PartitionSpend()
         for release in path:
             assert isinstance(release, Parted)
             spent = spent.charged(release.box, accountant.cost(release.event))

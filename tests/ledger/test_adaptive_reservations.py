@@ -18,9 +18,9 @@ from dpsql.accounting.accountants.base import largest_epsilon
 from dpsql.accounting.events import Composed, Event, Pure, Selection
 from dpsql.accounting.spend import Spend
 from dpsql.errors import OperationalError
-from dpsql.ledger.balance import Standing
+from dpsql.ledger.balance import Balance
 from dpsql.ledger.budget import Budget as Limits
-from dpsql.ledger.entry_kinds import CHARGE, DRAW, RESERVE, RETURN, Step, stepped
+from dpsql.ledger.entry_kinds import CHARGE, DRAW, RESERVE, RETURN, EntryKind, stepped
 from dpsql.ledger.protocol import Account, AccountKey
 from dpsql.ledger.quote import due_of, quoted
 
@@ -28,7 +28,7 @@ BUDGET: Budget = (Fraction(1), Fraction(1, 10**3))
 MANY = 8
 VISITS = AccountKey("visits")
 every_accountant = pytest.mark.parametrize("accountant", [kind() for kind in ACCOUNTANTS.values()], ids=str)
-Stepped = Callable[[Standing, Step], Standing]
+Stepped = Callable[[Balance, EntryKind], Balance]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +54,17 @@ def slices_filter(accountant: Accountant, step_of: Stepped = stepped) -> Filter:
     accounts = {VISITS: account}
 
     def admits(path: tuple[Release, ...]) -> bool:
-        standing = Standing()
+        standing = Balance()
         for number, act in enumerate(path, 1):
             assert isinstance(act, Act)
             newest = max(standing.slices, default=None)
             if act.kind == RETURN:
                 if newest is None:
                     return False
-                step = Step(RETURN, standing.slices[newest].left(), slice=newest, who="ana")
+                step = EntryKind(RETURN, standing.slices[newest].left(), slice=newest, who="ana")
                 standing = step_of(standing, step)
                 continue
-            kind = Step(act.kind, slice={DRAW: newest, RESERVE: number}.get(act.kind), who="ana")
+            kind = EntryKind(act.kind, slice={DRAW: newest, RESERVE: number}.get(act.kind), who="ana")
             due = due_of({"visits": act.event}, "ana", accounts)
             try:
                 (planned,) = quoted(due, kind, accounts, lambda _, now=standing: now)
@@ -96,7 +96,7 @@ def test_slices_keep_the_budget(accountant: Accountant) -> None:
     assert_private(slices_filter(accountant), menu(accountant), BUDGET, depth=5)
 
 
-def gives_all_back(before: Standing, step: Step) -> Standing:
+def gives_all_back(before: Balance, step: EntryKind) -> Balance:
     """The mistake of giving back the slice instead of what is left of it."""
     after = stepped(before, step)
     if step.kind != RETURN or step.slice is None:
@@ -104,16 +104,16 @@ def gives_all_back(before: Standing, step: Step) -> Standing:
     held = before.slices[step.slice]
     spent = Spend(held.limit.loss - step.spend.loss, held.limit.delta - step.spend.delta)
     parts = type(after.parts)(after.parts.base - spent, after.parts.cells)
-    return Standing(parts, after.count, after.period, after.slices)
+    return Balance(parts, after.count, after.period, after.slices)
 
 
-def counts_nothing(before: Standing, step: Step) -> Standing:
+def counts_nothing(before: Balance, step: EntryKind) -> Balance:
     """The mistake of reserving without charging: two may then hold the same budget."""
     after = stepped(before, step)
-    return Standing(before.parts, after.count, after.period, after.slices) if step.kind == RESERVE else after
+    return Balance(before.parts, after.count, after.period, after.slices) if step.kind == RESERVE else after
 
 
-def forgets_draws(before: Standing, step: Step) -> Standing:
+def forgets_draws(before: Balance, step: EntryKind) -> Balance:
     """The mistake of not counting within the slice."""
     return before if step.kind == DRAW else stepped(before, step)
 

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine, event
 from dpsql.accounting import Pure
 from dpsql.errors import BudgetExhausted, Error, OperationalError
 from dpsql.ledger import Budget, Entry, open_ledger
-from dpsql.ledger.group_commit import Waiting
+from dpsql.ledger.group_commit import PendingCharge
 from dpsql.ledger.sql_ledger import SqlLedger
 from dpsql.ledger.stores.base import UNKNOWN
 
@@ -175,7 +175,7 @@ def test_slices_and_charges_in_one_commit(ledger: SqlLedger) -> None:
 
 def test_who_was_interrupted_as_it_waited_is_not_charged(ledger: SqlLedger) -> None:
     """And does not keep the others waiting."""
-    waiting = Waiting(lambda: pytest.fail("nobody waits for this"))
+    waiting = PendingCharge(lambda: pytest.fail("nobody waits for this"))
     waiting.left = True
     ledger._group._waiting.append(waiting)
     assert charge(ledger, Fraction(1, 64))[0].id == 1

@@ -12,9 +12,9 @@ import pytest
 from dpsql.accounting import Pure
 from dpsql.errors import Error, IntegrityError
 from dpsql.ledger import Budget, journal, open_ledger
-from dpsql.ledger.digest import Seal
+from dpsql.ledger.digest import KeyedDigest
 from dpsql.ledger.key import ledger_key
-from dpsql.ledger.reader import History
+from dpsql.ledger.reader import LedgerReader
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 BUDGETS = {
@@ -34,7 +34,7 @@ def path(tmp_path: Path) -> Path:
     return where
 
 
-def edit(path: Path, script: str, *, seal: Seal | None = None) -> None:
+def edit(path: Path, script: str, *, seal: KeyedDigest | None = None) -> None:
     """Changes the file; with a seal, gives all entries the links and digests that it would give them."""
     with closing(sqlite3.connect(path)) as file:
         file.row_factory = sqlite3.Row
@@ -56,7 +56,7 @@ def refused(path: Path, key: bytes | None) -> Error:
     with pytest.raises(Error) as caught:
         open_ledger(path, BUDGETS, key=key)
     with pytest.raises(Error) as alone:
-        History.open(path, key)
+        LedgerReader.open(path, key)
     assert str(alone.value) == str(caught.value)
     return caught.value
 
@@ -90,7 +90,7 @@ def test_a_key_is_a_file_or_bytes(path: Path, tmp_path: Path) -> None:
 def test_who_lacks_the_key_cannot_make_it_plain(path: Path) -> None:
     """Rebuilt as a ledger without a key, or under another, it does not open for one who has the key."""
     plain = "UPDATE meta SET value = 'sha256' WHERE key = 'digests'; UPDATE entries SET loss = '0', spent_loss = '0'"
-    edit(path, plain, seal=Seal())
+    edit(path, plain, seal=KeyedDigest())
     assert refused(path, KEY).code == "ledger_key"
 
 
@@ -112,7 +112,7 @@ def test_no_rebuilding_gives_budget_back(
     A ledger without a key believes the end of a long chain that was rebuilt.
     """
     monkeypatch.setattr(journal, "_MOST_FOLLOWED", most)
-    for seal in (None, Seal(), Seal(OTHER)):
+    for seal in (None, KeyedDigest(), KeyedDigest(OTHER)):
         whole = path.read_bytes()
         edit(path, change, seal=seal)
         with pytest.raises(IntegrityError) as caught:

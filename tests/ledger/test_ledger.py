@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from dpsql.accounting import Composed, Gaussian, Pure, Selection, Spend
 from dpsql.errors import BudgetExhausted, InterfaceError, NotSupportedError, PolicyError, ProgrammingError
 from dpsql.ledger import Budget, Ledger, open_ledger
-from dpsql.ledger.digest import Seal
+from dpsql.ledger.digest import KeyedDigest
 from dpsql.ledger.rows import FIRST_PREVIOUS
 
 TENTH = Fraction(1, 10)
@@ -208,8 +208,8 @@ def test_entries_form_a_chain(tmp_path: Path) -> None:
     previous = FIRST_PREVIOUS
     for row in rows:
         assert row["previous"] == previous
-        assert Seal().digest(row) == row["digest"]
-        assert Seal().digest({**row, "loss": "0"}) != row["digest"]
+        assert KeyedDigest().digest(row) == row["digest"]
+        assert KeyedDigest().digest({**row, "loss": "0"}) != row["digest"]
         previous = row["digest"]
 
 

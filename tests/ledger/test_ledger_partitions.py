@@ -22,8 +22,8 @@ from dpsql.accounting.partitions.exact_boxes import charged_exactly
 from dpsql.accounting.partitions.grid import MOST_CELLS
 from dpsql.errors import BudgetExhausted, IntegrityError, OperationalError, PolicyError, ProgrammingError
 from dpsql.ledger import Budget, Ledger, journal, open_ledger, sql_ledger
-from dpsql.ledger.digest import Seal
-from dpsql.ledger.entry_kinds import Step
+from dpsql.ledger.digest import KeyedDigest
+from dpsql.ledger.entry_kinds import EntryKind
 from dpsql.ledger.protocol import AccountKey, Bill
 from dpsql.ledger.quote import MOST_OWN_SLICES, MOST_SLICES
 
@@ -118,7 +118,7 @@ def test_a_ledger_of_the_rule_before_is_followed_and_goes_on(
         return Box.of({name: (tuple(sorted(rng.sample(range(1000), 2))),) for name in ("day", "x", "y")})
 
     with monkeypatch.context() as patch, closing(open_ledger(path, BUDGETS)) as ledger:
-        patch.setattr(sql_ledger, "Step", partial(Step, rule=charged_exactly))
+        patch.setattr(sql_ledger, "Step", partial(EntryKind, rule=charged_exactly))
         held = ledger.reserve({"visits": Pure(Fraction(1, 2))}, analyst="ana")[0].id if sliced else None
         for _ in range(14):
             ledger.charge(
@@ -370,7 +370,7 @@ def test_entries_of_unknown_kinds_are_refused(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as raw:
         raw.row_factory = sqlite3.Row
         row = {**raw.execute("SELECT * FROM entries").fetchone(), "kind": "gift"}
-        raw.execute("UPDATE entries SET kind = 'gift', digest = ?", [Seal().digest(row)])
+        raw.execute("UPDATE entries SET kind = 'gift', digest = ?", [KeyedDigest().digest(row)])
         raw.commit()
     with pytest.raises(IntegrityError, match="entry 1 of the ledger does not add up"):
         open_ledger(path, BUDGETS)

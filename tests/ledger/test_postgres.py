@@ -25,7 +25,7 @@ from dpsql.errors import (
     ProgrammingError,
 )
 from dpsql.ledger import Anchor, Budget, Ledger, open_ledger
-from dpsql.ledger.reader import History
+from dpsql.ledger.reader import LedgerReader
 
 # The test runner's own threads are idle.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -74,7 +74,7 @@ def test_the_next_to_open_it_has_everything(ledger: Ledger, postgres_url: str) -
         assert other.states() == ledger.states()
         assert charge(other) == 4
     assert charge(ledger) == 5
-    with closing(History.open(postgres_url)) as history:
+    with closing(LedgerReader.open(postgres_url)) as history:
         assert history.verify(ledger.head()).head == ledger.verify()
         assert [row["id"] for row in history.rows()] == [1, 2, 3, 4, 5]
 
@@ -295,7 +295,7 @@ def test_impossible_servers_are_named(postgres_url: str, server: Server) -> None
         assert (error.code, isinstance(error, OperationalError)) == (code, True)
         assert "secret" not in str(error)
     assert isinstance(refused(lambda: open_ledger("mysql://host/ledger", BUDGETS)), NotSupportedError)
-    assert refused(lambda: History.open(postgres_url)).code == "not_a_ledger"
+    assert refused(lambda: LedgerReader.open(postgres_url)).code == "not_a_ledger"
 
 
 def test_a_text_that_it_cannot_keep_is_refused(ledger: Ledger) -> None:

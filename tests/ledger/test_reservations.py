@@ -19,9 +19,9 @@ from dpsql.accounting.events import Composed
 from dpsql.accounting.partitions.boxes import WHOLE, Box
 from dpsql.errors import BudgetExhausted, IntegrityError, OperationalError, ProgrammingError
 from dpsql.ledger import Budget, Ledger, journal, open_ledger
-from dpsql.ledger.protocol import AccountKey, Bill, SliceState
-from dpsql.ledger.reader import History
-from dpsql.ledger.reservations import Slice
+from dpsql.ledger.protocol import AccountKey, Bill, ReservationState
+from dpsql.ledger.reader import LedgerReader
+from dpsql.ledger.reservations import ReservedSlice
 
 VISITS, ANA = AccountKey("visits"), AccountKey("visits", "ana")
 PURE = Budget("pure", Fraction(1), Fraction(1, 1000))
@@ -75,7 +75,7 @@ def test_a_slice_is_charged_whole_spent_from_and_given_back(kept: str) -> None:
             ask(ledger, Fraction(1, 2), number)
     with closing(open_ledger(kept, BUDGETS)) as ledger:
         assert ledger.slices() == (
-            SliceState(number, VISITS, "ana", Spend(UNIT // 2, 0), Spend(3 * UNIT // 8, 0)),
+            ReservationState(number, VISITS, "ana", Spend(UNIT // 2, 0), Spend(3 * UNIT // 8, 0)),
         )
         ask(ledger, Fraction(1, 4), number)
         (entry,) = ledger.give_back(number, by="olga")
@@ -261,7 +261,7 @@ def test_long_ledgers_take_their_slices_as_they_are_kept(
     with closing(open_ledger(path, BUDGETS)) as ledger:
         assert ledger.slices() == held
     whole = path.read_bytes()
-    fresh = Slice("ana", Spend(UNIT // 2, 0))
+    fresh = ReservedSlice("ana", Spend(UNIT // 2, 0))
     for forgery in (
         f"UPDATE slices SET body = '{fresh}'",
         "DELETE FROM slices",
@@ -273,14 +273,19 @@ def test_long_ledgers_take_their_slices_as_they_are_kept(
             raw.executescript(forgery)
         with pytest.raises(IntegrityError, match="parts or slices of table visits was changed"):
             open_ledger(path, BUDGETS)
-        with closing(History.open(path)) as history, pytest.raises(IntegrityError, match="does not follow"):
+        with (
+            closing(LedgerReader.open(path)) as history,
+            pytest.raises(IntegrityError, match="does not follow"),
+        ):
             history.verify()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"holder":"ana"}', str(Slice("a", Spend(1, 0))) + " "])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"holder":"ana"}', str(ReservedSlice("a", Spend(1, 0))) + " "]
+)
 def test_only_the_text_of_a_slice_is_one(text: str) -> None:
     """Written and read again it is the same; anything else is an IntegrityError."""
     with pytest.raises(IntegrityError, match="not a slice that dpsql wrote"):
-        Slice.parse(text)
-    held = Slice("ana ε", Spend(5, 1)).drawn(days(0, 3), Spend(2, 0)).drawn(WHOLE, Spend(1, 1))
-    assert Slice.parse(str(held)) == held
+        ReservedSlice.parse(text)
+    held = ReservedSlice("ana ε", Spend(5, 1)).drawn(days(0, 3), Spend(2, 0)).drawn(WHOLE, Spend(1, 1))
+    assert ReservedSlice.parse(str(held)) == held

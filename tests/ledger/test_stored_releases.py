@@ -14,7 +14,7 @@ from dpsql.accounting import Pure
 from dpsql.errors import BudgetExhausted, IntegrityError, OperationalError
 from dpsql.ledger import Budget, Entry, Ledger, open_ledger
 from dpsql.ledger.schema import REFINEMENTS, RELEASES
-from dpsql.ledger.stored_release import KeptRelease, NewRelease
+from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
 
 BUDGETS = {"visits": Budget("pure", Fraction(1), Fraction(0))}
 A, B, OTHER = NewRelease("s", "a", "{1}"), NewRelease("s", "b", "{2}"), NewRelease("t", "a", "{3}")
@@ -39,10 +39,10 @@ def test_what_is_kept_is_found_by_its_statistic(ledger: Ledger) -> None:
     ledger.keep([A, OTHER], charge(ledger))
     ledger.keep([B], charge(ledger))
     assert ledger.kept("s") == (
-        KeptRelease(1, 2, A, refined=False),
-        KeptRelease(3, 3, B, refined=False),
+        ReleaseRecord(1, 2, A, refined=False),
+        ReleaseRecord(3, 3, B, refined=False),
     )
-    assert ledger.kept("t") == (KeptRelease(2, 2, OTHER, refined=False),)
+    assert ledger.kept("t") == (ReleaseRecord(2, 2, OTHER, refined=False),)
     assert ledger.kept("u") == ()
 
 

@@ -75,7 +75,7 @@ FAULTS = (
     ),
     Fault(
         "read-before-it-agrees",
-        "dpsql.plan.dependencies:together",
+        "dpsql.plan.dependencies:final_releases",
         "found[last + 1 :]",
         "found",
         "a query has read one value, and the answer shows another",

@@ -18,7 +18,7 @@ FAULTS = (
     ),
     Fault(
         "choices-of-several-for-one",
-        "dpsql.planning.top_k:Best.event",
+        "dpsql.planning.top_k:TopKSelection.event",
         "return Composed((each,) * self.top.count) if self.top.count > 1 else each",
         "return each",
         "of several groups the first alone is paid for",
@@ -171,9 +171,9 @@ FAULTS = (
     Fault(
         "partition-moves-half",
         "dpsql.planning.statistics:partition_block",
-        'Block(f"partition of x{measure}", tuple(cells), tuple(weights), width, None, nonnegative=True)',
+        'StatisticVector(f"partition of x{measure}", tuple(cells), tuple(weights), width, None, nonnegative=True)',
         """
-        Block(
+        StatisticVector(
             f"partition of x{measure}",
             tuple(cells),
             tuple(weights),
@@ -195,7 +195,7 @@ FAULTS = (
     ),
     Fault(
         "threshold-without-delta",
-        "dpsql.planning.partition_selection:KeySelection.at",
+        "dpsql.planning.partition_selection:Threshold.at",
         "self.scale * self.min_frequency + surplus",
         "self.scale * self.min_frequency",
         "a lone unit's key is shown every other time",
@@ -203,7 +203,7 @@ FAULTS = (
     ),
     Fault(
         "threshold-without-least-frequency",
-        "dpsql.planning.partition_selection:KeySelection.at",
+        "dpsql.planning.partition_selection:Threshold.at",
         "self.scale * self.min_frequency",
         "self.scale",
         "delta covers one unit, not the last of the fewest",
@@ -211,7 +211,7 @@ FAULTS = (
     ),
     Fault(
         "delta-for-each-group",
-        "dpsql.planning.partition_selection:KeySelection.at",
+        "dpsql.planning.partition_selection:Threshold.at",
         "self.delta / groups",
         "self.delta",
         "each of a unit's keys is shown with probability delta",
@@ -390,9 +390,9 @@ FAULTS = (
     Fault(
         "filled-rows-of-one-row",
         "dpsql.planning.statistics:filled_block",
-        'Block(f"{block.name}, and units", cells, estimates, most, None, nonnegative=True, filled=most)',
+        'StatisticVector(f"{block.name}, and units", cells, estimates, most, None, nonnegative=True, filled=most)',
         """
-        Block(
+        StatisticVector(
             f"{block.name}, and units",
             cells,
             estimates,

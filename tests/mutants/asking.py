@@ -117,7 +117,7 @@ FAULTS = (
         "dpsql.plan.provenance:_unfiltered",
         """
         match relation:
-            case Answer():
+            case PublicSubquery():
                 return unfiltered(relation.post)
             case Filter():
                 return False
@@ -126,7 +126,7 @@ FAULTS = (
         """,
         """
         match relation:
-            case Answer():
+            case PublicSubquery():
                 return unfiltered(relation.post)
             case _:
                 return all(map(_unfiltered, inputs(relation)))
@@ -250,7 +250,7 @@ FAULTS = (
     ),
     Fault(
         "shares-of-what-is-free",
-        "dpsql.engine.loss_split:prices",
+        "dpsql.engine.loss_split:loss_shares",
         "0 if analysis.free else max(1, len(release.aggregations))",
         "max(1, len(release.aggregations))",
         "public keys take a share of the loss, and spend nothing of it",
@@ -352,7 +352,7 @@ FAULTS = (
     ),
     Fault(
         "arguments-of-other-dialects-pass",
-        "dpsql.sql.read.translate_nodes:Reader._check",
+        "dpsql.sql.read.translate_nodes:Translator._check",
         "self.source.take(node, *known)",
         "_ = known",
         "what a word after a function or clause says is left out without a word",

@@ -109,7 +109,7 @@ FAULTS = (
     ),
     Fault(
         "noise-as-was-expected",
-        "dpsql.planning.measurement:Measured.at",
+        "dpsql.planning.measurement:MeasurementPlan.at",
         "measured if measured.clamp is None else measured.at(clamps[measured.clamp], self.analysis)",
         "measured",
         "the noise is for the clamp that was expected, not for the one that was chosen",
@@ -161,7 +161,7 @@ FAULTS = (
     ),
     Fault(
         "threshold-of-the-groups-that-were-expected",
-        "dpsql.planning.measurement:Measured.at",
+        "dpsql.planning.measurement:MeasurementPlan.at",
         "chosen.at(blocks[chosen.block].mechanism, held.groups(chosen.block))",
         "chosen",
         "where units count in more groups than was expected, the key of one is shown more often than delta allows",

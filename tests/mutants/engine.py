@@ -103,7 +103,7 @@ FAULTS = (
     ),
     Fault(
         "only-the-first-release-charged",
-        "dpsql.engine.prepare:Prepared.bills",
+        "dpsql.engine.prepare:PreparedQuery.bills",
         "self.releases",
         "self.releases[:1]",
         "of several releases of a statement one is paid for",
@@ -119,7 +119,7 @@ FAULTS = (
     ),
     Fault(
         "every-release-at-the-full-price",
-        "dpsql.engine.loss_split:prices",
+        "dpsql.engine.loss_split:loss_shares",
         "_share(weight, totals[table])",
         "Fraction(1)",
         "a statement with two releases loses twice what was asked for",

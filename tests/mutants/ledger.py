@@ -99,7 +99,7 @@ FAULTS = (
     ),
     Fault(
         "charged-again-after-the-commit",
-        "dpsql.ledger.group_commit:Group._serve",
+        "dpsql.ledger.group_commit:GroupCommit._serve",
         "other is not mine and not other.done",
         "other is not mine",
         "those who were committed with one that failed after it are charged twice",
@@ -197,7 +197,7 @@ FAULTS = (
         "spent-forgotten",
         "dpsql.ledger.entry_kinds:_charged",
         "return replace(before, parts=step.rule(before.parts, step.box, step.spend))",
-        "return replace(before, parts=step.rule(Parts(), step.box, step.spend))",
+        "return replace(before, parts=step.rule(PartitionSpend(), step.box, step.spend))",
         "each charge is the first",
         "tests/ledger/test_ledger_partitions.py::test_several_parts_of_a_charge_are_taken_together_or_not_at_all",
     ),
@@ -211,7 +211,7 @@ FAULTS = (
     ),
     Fault(
         "totals-read-before-the-lock",
-        "dpsql.ledger.journal:SqlBook._commit",
+        "dpsql.ledger.journal:SqlJournal._commit",
         "self._transaction(write=True)",
         "self._transaction(write=False)",
         "two processes spend the same rest",
@@ -315,7 +315,7 @@ FAULTS = (
     ),
     Fault(
         "migration-not-checked",
-        "dpsql.ledger.journal:SqlBook._prepare_once",
+        "dpsql.ledger.journal:SqlJournal._prepare_once",
         "Chain().followed(rows, self._seal, lambda key: self._budget_of(connection, key))",
         "pass",
         "an edited ledger of an older dpsql is taken over",
@@ -331,7 +331,7 @@ FAULTS = (
     ),
     Fault(
         "key-not-used",
-        "dpsql.ledger.digest:Seal.digest",
+        "dpsql.ledger.digest:KeyedDigest.digest",
         'return hmac.digest(self.key, _bytes(text), "sha256").hex()',
         "return text_digest(text)",
         "whoever can write a ledger with a key can rebuild it",
@@ -371,7 +371,7 @@ FAULTS = (
     ),
     Fault(
         "lost-commit-taken-for-made",
-        "dpsql.ledger.journal:SqlBook._require_committed",
+        "dpsql.ledger.journal:SqlJournal._require_committed",
         "landed != head.digest",
         "landed is False",
         "an answer is given whose commit never landed",
@@ -379,7 +379,7 @@ FAULTS = (
     ),
     Fault(
         "told-before-the-commit",
-        "dpsql.ledger.group_commit:Group._serve",
+        "dpsql.ledger.group_commit:GroupCommit._serve",
         "commit(group)",
         "threading.Thread(target=commit, args=(group,)).start()",
         "an answer is seen whose charge waits for its commit yet",
@@ -387,7 +387,7 @@ FAULTS = (
     ),
     Fault(
         "each-of-a-group-follows-the-same",
-        "dpsql.ledger.journal:SqlBook._written",
+        "dpsql.ledger.journal:SqlJournal._written",
         "self._chain = self._chain.followed(each.rows, self._seal, self._budgets.get)",
         "self._chain.followed(each.rows, self._seal, self._budgets.get)",
         "charges that wait together are each held against what was there before all of them",
@@ -395,7 +395,7 @@ FAULTS = (
     ),
     Fault(
         "lost-groups-charged-again",
-        "dpsql.ledger.journal:SqlBook._commit",
+        "dpsql.ledger.journal:SqlJournal._commit",
         "error.code != UNKNOWN or head == START",
         "error.code",
         "a commit that landed is asked for a second time",
@@ -403,7 +403,7 @@ FAULTS = (
     ),
     Fault(
         "written-entries-not-read-back",
-        "dpsql.ledger.journal:SqlBook._written",
+        "dpsql.ledger.journal:SqlJournal._written",
         "self._require_kept(connection, before.head, rows)",
         "",
         "a trap in the file undoes a charge as it is made",

@@ -26,7 +26,7 @@ FAULTS = (
     ),
     Fault(
         "where-loses-a-conjunct",
-        "dpsql.sql.lower.semi_joins:apart",
+        "dpsql.sql.lower.semi_joins:split_where",
         "relation = assemble(scope, items, [part for part in plain if part not in across])",
         "relation = assemble(scope, items, [part for part in plain if part not in across][:1])",
         "conditions of WHERE behind the first are dropped",

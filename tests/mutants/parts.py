@@ -86,7 +86,7 @@ FAULTS = (
     ),
     Fault(
         "the-first-part-counts",
-        "dpsql.accounting.partitions.boxes:Parts.most",
+        "dpsql.accounting.partitions.boxes:PartitionSpend.most",
         "losses, deltas = max(losses, own.loss), max(deltas, own.delta)",
         "losses, deltas = min(losses, own.loss), max(deltas, own.delta)",
         "the least spend over the parts is taken for the table's",
@@ -118,7 +118,7 @@ FAULTS = (
     ),
     Fault(
         "periods-go-back",
-        "dpsql.ledger.balance:Standing.begun",
+        "dpsql.ledger.balance:Balance.begun",
         "period > self.period",
         "period != self.period",
         "a clock that falls back gives a new budget, and again when it is put right",
@@ -169,7 +169,7 @@ FAULTS = (
         "dpsql.analysis.partitions.propagate:_needed",
         """
         match relation:
-            case Join(kind=JoinKind.INNER) | Matching(anti=False) | SetOperation(kind=SetKind.INTERSECT):
+            case Join(kind=JoinKind.INNER) | SemiJoin(anti=False) | SetOperation(kind=SetKind.INTERSECT):
                 return _Rows.BOTH
             case SetOperation(kind=SetKind.UNION | SetKind.UNION_ALL):
                 return _Rows.EITHER
@@ -178,7 +178,7 @@ FAULTS = (
         """,
         """
         match relation:
-            case Join() | Matching(anti=False) | SetOperation(kind=SetKind.INTERSECT):
+            case Join() | SemiJoin(anti=False) | SetOperation(kind=SetKind.INTERSECT):
                 return _Rows.BOTH
             case SetOperation(kind=SetKind.UNION | SetKind.UNION_ALL):
                 return _Rows.EITHER
@@ -193,7 +193,7 @@ FAULTS = (
         "dpsql.analysis.partitions.propagate:_needed",
         """
         match relation:
-            case Join(kind=JoinKind.INNER) | Matching(anti=False) | SetOperation(kind=SetKind.INTERSECT):
+            case Join(kind=JoinKind.INNER) | SemiJoin(anti=False) | SetOperation(kind=SetKind.INTERSECT):
                 return _Rows.BOTH
             case SetOperation(kind=SetKind.UNION | SetKind.UNION_ALL):
                 return _Rows.EITHER
@@ -202,7 +202,7 @@ FAULTS = (
         """,
         """
         match relation:
-            case Join(kind=JoinKind.INNER) | Matching() | SetOperation(kind=SetKind.INTERSECT):
+            case Join(kind=JoinKind.INNER) | SemiJoin() | SetOperation(kind=SetKind.INTERSECT):
                 return _Rows.BOTH
             case SetOperation(kind=SetKind.UNION | SetKind.UNION_ALL):
                 return _Rows.EITHER
@@ -217,7 +217,7 @@ FAULTS = (
         "dpsql.analysis.partitions.propagate:_needed",
         """
         match relation:
-            case Join(kind=JoinKind.INNER) | Matching(anti=False) | SetOperation(kind=SetKind.INTERSECT):
+            case Join(kind=JoinKind.INNER) | SemiJoin(anti=False) | SetOperation(kind=SetKind.INTERSECT):
                 return _Rows.BOTH
             case SetOperation(kind=SetKind.UNION | SetKind.UNION_ALL):
                 return _Rows.EITHER
@@ -228,7 +228,7 @@ FAULTS = (
         match relation:
             case (
                 Join(kind=JoinKind.INNER)
-                | Matching(anti=False)
+                | SemiJoin(anti=False)
                 | SetOperation(kind=SetKind.INTERSECT | SetKind.EXCEPT)
             ):
                 return _Rows.BOTH
@@ -245,7 +245,7 @@ FAULTS = (
         "dpsql.analysis.partitions.propagate:_needed",
         """
         match relation:
-            case Join(kind=JoinKind.INNER) | Matching(anti=False) | SetOperation(kind=SetKind.INTERSECT):
+            case Join(kind=JoinKind.INNER) | SemiJoin(anti=False) | SetOperation(kind=SetKind.INTERSECT):
                 return _Rows.BOTH
             case SetOperation(kind=SetKind.UNION | SetKind.UNION_ALL):
                 return _Rows.EITHER
@@ -254,7 +254,7 @@ FAULTS = (
         """,
         """
         match relation:
-            case Join(kind=JoinKind.INNER) | Matching(anti=False) | SetOperation(kind=SetKind.INTERSECT):
+            case Join(kind=JoinKind.INNER) | SemiJoin(anti=False) | SetOperation(kind=SetKind.INTERSECT):
                 return _Rows.BOTH
             case SetOperation(kind=SetKind.UNION):
                 return _Rows.EITHER

@@ -167,7 +167,7 @@ FAULTS = (
     ),
     Fault(
         "delta-of-one-asked-for",
-        "dpsql.engine.prepare:Asked.of",
+        "dpsql.engine.prepare:Query.of",
         "part is not None and part >= 1",
         "part is not None and part > 1",
         "a query may ask for every key",

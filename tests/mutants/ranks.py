@@ -8,14 +8,14 @@ FAULTS = (
     Fault(
         "ranks-of-one-row-each",
         "dpsql.planning.choose:_ranked",
-        "Ranked.step_range(rank) * analysis.bound.rows",
-        "Ranked.step_range(rank)",
+        "QuantileSelection.step_range(rank) * analysis.bound.rows",
+        "QuantileSelection.step_range(rank)",
         "a unit with several rows moves a value in order as one with a single row",
         "tests/properties/test_ranked.py::test_a_unit_moves_penalties_apart_as_derived",
     ),
     Fault(
         "range-of-one-side",
-        "dpsql.planning.quantiles:Ranked.step_range",
+        "dpsql.planning.quantiles:QuantileSelection.step_range",
         "return 2 * (_whole(rank) - _least_growth(rank))",
         "return _whole(rank) - _least_growth(rank)",
         "points on both sides of a rank are taken to move the same way",
@@ -23,7 +23,7 @@ FAULTS = (
     ),
     Fault(
         "ends-where-the-value-is",
-        "dpsql.planning.quantiles:Ranked.offset",
+        "dpsql.planning.quantiles:QuantileSelection.offset",
         "self.reach",
         "self.shift",
         "an end lies on the wrong side of its value as often as not",
@@ -31,7 +31,7 @@ FAULTS = (
     ),
     Fault(
         "ends-of-few-rows-anywhere",
-        "dpsql.planning.quantiles:Ranked.regions.add",
+        "dpsql.planning.quantiles:QuantileSelection.regions.add",
         "start == edge and size == 1",
         "start == edge and size == 2",
         "of few rows all points are as good, those on the wrong side too",
@@ -47,7 +47,7 @@ FAULTS = (
     ),
     Fault(
         "margin-of-any-number-of-points",
-        "dpsql.planning.quantiles:Ranked.shift",
+        "dpsql.planning.quantiles:QuantileSelection.shift",
         "self._steps(_OUTSIDE)",
         "math.ceil(12 / self.mechanism.rate)",
         "points that nobody has outweigh the greatest value, where they are many",
@@ -63,7 +63,7 @@ FAULTS = (
     ),
     Fault(
         "range-of-tails-without-their-growth",
-        "dpsql.planning.quantiles:Ranked.step_range",
+        "dpsql.planning.quantiles:QuantileSelection.step_range",
         "return 2 * (_whole(rank) - _least_growth(rank))",
         "return 2 * (_whole(rank) - 2 * _least_growth(rank))",
         "a row moves penalties further apart than is charged where a rank is moved inside",

@@ -80,7 +80,7 @@ FAULTS = (
     Fault(
         "noise-that-was-not-drawn",
         "dpsql.engine.prepare:Refinement.drawn",
-        "return plan if isinstance(self.law, Coupled) else self.law.plan",
+        "return plan if isinstance(self.law, CoupledRefinement) else self.law.plan",
         "return plan",
         "the ledger records noise that nobody drew",
         "tests/attacks/test_a37_receipts.py::test_the_entry_of_a_refinement_says_what_was_drawn",

@@ -25,7 +25,7 @@ FAULTS = (
     ),
     Fault(
         "more-of-other-rows",
-        "dpsql.replay.fingerprint:Rules.rows",
+        "dpsql.replay.fingerprint:FingerprintRules.rows",
         "(analysis.release.input, keys, analysis.bound, analysis.domains, analysis.replace)",
         "(keys, analysis.bound, analysis.domains, analysis.replace)",
         "a count of some rows is answered by that of others",
@@ -55,7 +55,7 @@ FAULTS = (
     ),
     Fault(
         "replayed-with-other-noise",
-        "dpsql.engine.replay:Recall._again",
+        "dpsql.engine.replay:Replay._again",
         "release.released.measurement == names.measurement",
         "release.released.statistic == names.statistic",
         "an answer has more noise than was asked for",
@@ -116,7 +116,7 @@ FAULTS = (
     ),
     Fault(
         "releases-of-another-analyst",
-        "dpsql.replay.fingerprint:Rules.of",
+        "dpsql.replay.fingerprint:FingerprintRules.of",
         "own = analyst if policy.analysts or policy.per_analyst is not None else None",
         "own = None",
         "an analyst sees more than that one's budget",
@@ -200,7 +200,7 @@ FAULTS = (
     ),
     Fault(
         "databases-not-told-apart",
-        "dpsql.replay.fingerprint:Rules.of",
+        "dpsql.replay.fingerprint:FingerprintRules.of",
         "(_frozen(told), own, mark)",
         "(_frozen(told), own)",
         "the count of one database is answered for another",
@@ -216,7 +216,7 @@ FAULTS = (
     ),
     Fault(
         "database-looked-at-on-opening-alone",
-        "dpsql.ledger.journal:SqlBook._written",
+        "dpsql.ledger.journal:SqlJournal._written",
         """
         before, rows = self._chain, Rows()
         require_same(self._store.where, before.database, self._database)
@@ -245,7 +245,7 @@ FAULTS = (
     ),
     Fault(
         "locked-tables-read",
-        "dpsql.ledger.failures:Allowed.locks",
+        "dpsql.ledger.failures:FailureLimit.locks",
         "return failures >= self.by_table.get(table, MOST_FAILURES)",
         "return failures > self.by_table.get(table, MOST_FAILURES)",
         "a table is read once more than its policy allows failures",
@@ -261,7 +261,7 @@ FAULTS = (
     ),
     Fault(
         "refined-beyond-a-renewal",
-        "dpsql.engine.replay:Recall._lasts",
+        "dpsql.engine.replay:Replay._lasts",
         '"data_version" in self.policy.model_fields_set and not any(map(self._renews, tables))',
         '"data_version" in self.policy.model_fields_set',
         "what was paid in one period pays for the next",
@@ -269,7 +269,7 @@ FAULTS = (
     ),
     Fault(
         "refined-of-unsaid-data",
-        "dpsql.engine.replay:Recall._lasts",
+        "dpsql.engine.replay:Replay._lasts",
         '"data_version" in self.policy.model_fields_set and not any(map(self._renews, tables))',
         "not any(map(self._renews, tables))",
         "noise is taken from data that it was not added to",
@@ -277,7 +277,7 @@ FAULTS = (
     ),
     Fault(
         "refined-by-another-engine",
-        "dpsql.engine.replay:Recall._refined",
+        "dpsql.engine.replay:Replay._refined",
         "written.source != self._source(part, values)",
         "False",
         "noise is taken from sums that another engine has made",
@@ -285,7 +285,7 @@ FAULTS = (
     ),
     Fault(
         "coupled-under-any-accountant",
-        "dpsql.engine.replay:Recall._refined",
+        "dpsql.engine.replay:Replay._refined",
         "self.draws_on(part.tables)",
         "True",
         "a difference is charged where it bounds nothing",
@@ -301,7 +301,7 @@ FAULTS = (
     ),
     Fault(
         "fresh-noise-for-the-difference",
-        "dpsql.replay.refine:Coupled.cells",
+        "dpsql.replay.refine:CoupledRefinement.cells",
         "noise = [old - true for old, true in zip(before, exact, strict=True)]",
         "noise = [0 for old, true in zip(before, exact, strict=True)]",
         "the second answer does not know the first, and both cost more than the second",
@@ -309,7 +309,7 @@ FAULTS = (
     ),
     Fault(
         "a-chain-counted-twice",
-        "dpsql.engine.replay:Recall._merged",
+        "dpsql.engine.replay:Replay._merged",
         "ends = [release for release in kept if release.number not in refined]",
         "ends = list(kept)",
         "a mean of releases has more noise than it says",

@@ -11,7 +11,7 @@ _FACE = "tests/api/test_reservations.py"
 FAULTS = (
     Fault(
         "slices-given-back-whole",
-        "dpsql.ledger.reservations:Slice.left",
+        "dpsql.ledger.reservations:ReservedSlice.left",
         "spent = self.parts.most(box)",
         "spent = self.parts.most(box) if box != WHOLE else Spend(0, 0)",
         "what was spent within a slice is given back with the rest",
@@ -43,17 +43,17 @@ FAULTS = (
     ),
     Fault(
         "slices-outlive-their-period",
-        "dpsql.ledger.balance:Standing.begun",
-        "replace(self, parts=Parts(), period=period, slices={})",
-        "replace(self, parts=Parts(), period=period)",
+        "dpsql.ledger.balance:Balance.begun",
+        "replace(self, parts=PartitionSpend(), period=period, slices={})",
+        "replace(self, parts=PartitionSpend(), period=period)",
         "what was reserved of the last period is spent in this one, on top of its budget",
         f"{_SLICES}::test_a_slice_ends_with_its_period_and_with_a_reset",
     ),
     Fault(
         "slices-outlive-a-reset",
         "dpsql.ledger.entry_kinds:_reset",
-        "return replace(before, parts=Parts(), slices={})",
-        "return replace(before, parts=Parts())",
+        "return replace(before, parts=PartitionSpend(), slices={})",
+        "return replace(before, parts=PartitionSpend())",
         "what was reserved before a reset is spent after it, on top of the budget",
         f"{_SLICES}::test_a_slice_ends_with_its_period_and_with_a_reset",
     ),

@@ -175,7 +175,7 @@ FAULTS = (
     Fault(
         "public-rows-looked-up-without-values",
         "dpsql.engine.lookups:PublicTables.multiplicity",
-        "right = resolved(join.right, self._values(join.right))",
+        "right = substitute(join.right, self._values(join.right))",
         "right = join.right",
         "public rows that a subquery decides over are looked up as if its value was NULL",
         f"{_A24}::test_a_value_among_public_rows_lets_no_row_count_more_often",

@@ -14,7 +14,7 @@ from dpsql.accounting import Composed, Pure, Selection
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.mechanisms import DiscreteGaussian, Geometric, PartitionSelection, SystemEntropy
 from dpsql.planning.choose import predicted_std, statistic_of
-from dpsql.planning.partition_selection import KeySelection, KeyTosses
+from dpsql.planning.partition_selection import OptimalPartitionSelection, Threshold
 from tests.entropy import ScriptedEntropy
 
 
@@ -219,7 +219,7 @@ KEYS = "SELECT k FROM t GROUP BY k"
 def test_keys_alone_are_tossed_for_where_noise_is_pure(sql: str) -> None:
     """At equal price a toss shows smaller groups than a geometric count; nothing is noised beside it."""
     plan = World(policy(domain=False, accountant="pure")).prepare(sql).plan
-    assert isinstance(plan.selection, KeyTosses)
+    assert isinstance(plan.selection, OptimalPartitionSelection)
     assert plan.blocks == ()
     names = [candidate.name for candidate in plan.candidates]
     assert names == ["partition selection", "geometric: units"]
@@ -229,7 +229,7 @@ def test_keys_alone_are_tossed_for_where_noise_is_pure(sql: str) -> None:
 def test_keys_alone_are_counted_where_gaussian_noise_is_charged() -> None:
     """A Gaussian count that is not released shows smaller groups at the same ρ than any toss of that ε."""
     plan = World(policy(domain=False)).prepare(KEYS).plan
-    assert isinstance(plan.selection, KeySelection)
+    assert isinstance(plan.selection, Threshold)
     names = [candidate.name for candidate in plan.candidates]
     assert names == ["discrete gaussian: units", "partition selection", "geometric: units"]
 
@@ -242,7 +242,7 @@ def test_the_groups_of_a_unit_share_loss_and_delta(neighbors: str, most: int) ->
         World(policy(domain=False, accountant="pure", neighbors=neighbors, rows=3)).prepare(KEYS, most).plan
     )
     chosen, changed = plan.selection, most * (2 if neighbors == "replace" else 1)
-    assert isinstance(chosen, KeyTosses)
+    assert isinstance(chosen, OptimalPartitionSelection)
     assert chosen.groups == changed
     assert chosen.mechanism == PartitionSelection(Fraction(1, changed), chosen.delta / changed)
     assert plan.event == Composed((Pure(Fraction(1)), Selection(chosen.delta)))
@@ -251,7 +251,7 @@ def test_the_groups_of_a_unit_share_loss_and_delta(neighbors: str, most: int) ->
 def test_a_minimum_of_units_moves_the_tosses() -> None:
     """Below it a group is never shown; at it as often as one of a single unit without it."""
     chosen = World(policy(domain=False, accountant="pure", min_frequency=10)).prepare(KEYS).plan.selection
-    assert isinstance(chosen, KeyTosses)
+    assert isinstance(chosen, OptimalPartitionSelection)
     assert not any(chosen.shows(units, ScriptedEntropy([0])) for units in range(10))
     assert chosen.shows(10, ScriptedEntropy([0]))
     assert chosen.half == chosen.mechanism.half() + 9
@@ -260,4 +260,4 @@ def test_a_minimum_of_units_moves_the_tosses() -> None:
 def test_an_aggregate_beside_the_keys_is_noised() -> None:
     """Where a count is released anyway, its threshold takes no loss of its own."""
     plan = World(policy(domain=False, accountant="pure")).prepare("SELECT k, COUNT(*) FROM t GROUP BY k").plan
-    assert isinstance(plan.selection, KeySelection)
+    assert isinstance(plan.selection, Threshold)

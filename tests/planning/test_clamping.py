@@ -18,15 +18,15 @@ import dpsql
 from dpsql.accounting import Composed
 from dpsql.accounting.events import BoundedRange, Pure
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Asked
+from dpsql.engine.pipeline import Query
 from dpsql.errors import VerificationError
 from dpsql.ledger import Budget
 from dpsql.ledger.protocol import Account
 from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric
-from dpsql.planning.clamp_histogram import Rungs, clamped, learnt
+from dpsql.planning.clamp_histogram import ClampHistogram, clamped, learnt
 from dpsql.planning.clamping import EXPONENT, OCTAVES, PURE_EXPONENT, Amount, Clamp, grid
-from dpsql.planning.measurement import Measured
-from dpsql.planning.partition_selection import KeySelection
+from dpsql.planning.measurement import MeasurementPlan
+from dpsql.planning.partition_selection import Threshold
 from dpsql.planning.verify import verify
 from dpsql.sql.emit.clamp_histograms import _rung
 
@@ -68,10 +68,10 @@ def study(rows: int = 40, units: int = 2000, **rules: Any) -> Connection:
     return dpsql.connect(database, policy=policy, ledger=":memory:", replay=False)
 
 
-def planned(sql: str, epsilon: int = 1, delta: Fraction | None = None, **rules: Any) -> Measured:
+def planned(sql: str, epsilon: int = 1, delta: Fraction | None = None, **rules: Any) -> MeasurementPlan:
     """What is measured for a query."""
     with study(**rules) as connection:
-        return connection.engine.prepare(Asked(sql, epsilon=Fraction(epsilon), delta=delta)).plan
+        return connection.engine.prepare(Query(sql, epsilon=Fraction(epsilon), delta=delta)).plan
 
 
 @given(mosts)
@@ -110,7 +110,7 @@ def test_the_engine_finds_the_least_point_that_is_no_less(most: int, data: st.Da
 def test_all_groups_take_part_in_the_choice() -> None:
     """Where the choice is sharp nothing is cut off, in whichever group it is."""
     clamp = Clamp(Amount.TOTAL, (0,), (1,), grid(1000), Exponential(Fraction(10**6)))
-    small, large = Rungs.of([[0, 5, 5, 5]]), Rungs.of([[0, 1, 1, 1], [20, 2, 60, 2]])
+    small, large = ClampHistogram.of([[0, 5, 5, 5]]), ClampHistogram.of([[0, 1, 1, 1], [20, 2, 60, 2]])
     for groups in ([(small,), (large,)], [(large,), (small,)]):
         (chosen,) = learnt((clamp,), groups, SeededEntropy(1))
         assert chosen.chosen[0] >= 20
@@ -224,7 +224,7 @@ def test_the_threshold_follows_the_groups_that_are_chosen() -> None:
     thresholds = []
     for chosen in range(len(clamp.grid)):
         held = plan.at((dataclasses.replace(clamp, chosen=(chosen,)),))
-        assert isinstance(held.selection, KeySelection)
+        assert isinstance(held.selection, Threshold)
         above = held.selection.threshold - held.selection.scale
         leak = held.blocks[held.selection.block].mechanism.sum_tail_up(1, above) * clamp.grid[chosen]
         assert leak <= held.selection.delta <= Fraction(1, 10**9)
@@ -254,7 +254,7 @@ def test_a_row_that_is_a_unit_has_no_clamp() -> None:
 def test_noise_follows_the_choice(accountant: str, sql: str) -> None:
     """Scales, intervals and receipt are those of the points that were chosen, far below what was derived."""
     with study(accountant=accountant) as connection:
-        before = connection.engine.prepare(Asked(sql, epsilon=Fraction(1))).plan
+        before = connection.engine.prepare(Query(sql, epsilon=Fraction(1))).plan
         result = connection.query(sql, epsilon=1)
         exact = connection.query(sql, epsilon=10**15)
     *_, measured = before.blocks[:1]
@@ -274,7 +274,7 @@ def test_noise_follows_the_choice(accountant: str, sql: str) -> None:
 def test_a_group_too_small_to_be_shown_takes_part() -> None:
     """Whether it is shown may hang on one unit, which must not move what all of its others have."""
     with study(units=10, min_frequency=10**6, max_groups=3, budget=100) as connection:
-        prepared = connection.engine.prepare(Asked("SELECT k, SUM(y) FROM t GROUP BY k", epsilon=Fraction(1)))
+        prepared = connection.engine.prepare(Query("SELECT k, SUM(y) FROM t GROUP BY k", epsilon=Fraction(1)))
         rows = connection.engine.backend.run(prepared.statement.sql).reveal()
         assert prepared.plan.clamps
         assert sum(units for row in rows for *_, units in row[-1]) == 10

@@ -11,7 +11,7 @@ from properties.worlds import World, policy
 from dpsql.aggregates import Moment
 from dpsql.errors import VerificationError
 from dpsql.mechanisms import Sensitivity
-from dpsql.planning.statistics import ROWS, Block, Cell
+from dpsql.planning.statistics import ROWS, Component, StatisticVector
 from dpsql.planning.verify import norms, verify
 
 PRESENT = (Moment.COUNT, 0)
@@ -31,7 +31,7 @@ def test_each_kind_of_row_is_tried(
 ) -> None:
     """A cell that only one kind of row reaches is as large as that row makes it, whatever its block says."""
     analysis = World(policy(rows=rows)).prepare("SELECT COUNT(x), COUNT(*) FROM t").plan.analysis
-    block = Block("lopsided", (Cell("one", combination),), (), 1, None, nonnegative=True)
+    block = StatisticVector("lopsided", (Component("one", combination),), (), 1, None, nonnegative=True)
     assert norms(block, analysis) == (share * rows, (share * rows) ** 2, share * rows)
 
 

@@ -11,9 +11,9 @@ import pytest
 from worlds import close_all, person, prepared, world
 
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Asked, Prepared
+from dpsql.engine.pipeline import PreparedQuery, Query
 from dpsql.mechanisms import DiscreteGaussian, Geometric
-from dpsql.planning.partition_selection import KeySelection
+from dpsql.planning.partition_selection import Threshold
 
 QUERIES = [
     "SELECT word, COUNT(*) FROM people GROUP BY word",
@@ -28,9 +28,9 @@ def _worlds_end() -> Iterator[None]:
     close_all()
 
 
-def asked(connection: Connection, sql: str, epsilon: Fraction, delta: Fraction) -> Prepared:
+def asked(connection: Connection, sql: str, epsilon: Fraction, delta: Fraction) -> PreparedQuery:
     """The plan of a query at a price."""
-    return connection.engine.prepare(Asked(sql, epsilon=epsilon, delta=delta))
+    return connection.engine.prepare(Query(sql, epsilon=epsilon, delta=delta))
 
 
 @pytest.mark.parametrize("accountant", ["pure", "zcdp"])
@@ -97,7 +97,7 @@ def test_a_threshold_is_as_private_as_its_noise_but_for_delta(
 
     However small the loss of the noise is beside δ.
     """
-    chosen = KeySelection(0, (0,), 1, 0, delta, 1).at(noise, 2)
+    chosen = Threshold(0, (0,), 1, 0, delta, 1).at(noise, 2)
     span = 4000
     offsets = np.arange(-span, span + 1)
     if isinstance(noise, Geometric):

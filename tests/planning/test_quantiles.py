@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dpsql.analysis.lattice import Lattice
 from dpsql.mechanisms import Exponential
-from dpsql.planning.quantiles import Ranked, Window
+from dpsql.planning.quantiles import QuantileSelection, Window
 from tests.entropy import SeededEntropy
 
 LATTICE = Lattice(0, -2, 4)
@@ -23,9 +23,9 @@ every_rank = pytest.mark.parametrize("rank", RANKS, ids=str)
 every_end = pytest.mark.parametrize("end", [0, -1, 1], ids=["value", "low", "high"])
 
 
-def ranked(rank: Fraction, rate: Fraction, end: int = 0) -> Ranked:
+def ranked(rank: Fraction, rate: Fraction, end: int = 0) -> QuantileSelection:
     """A choice among seven points."""
-    return Ranked(0, rank, LATTICE, Exponential(rate), end)
+    return QuantileSelection(0, rank, LATTICE, Exponential(rate), end)
 
 
 def window(values: tuple[int, ...]) -> Window:
@@ -34,7 +34,7 @@ def window(values: tuple[int, ...]) -> Window:
     return Window(len(values), 0, runs)
 
 
-def penalties(chosen: Ranked, seen: Window) -> list[int]:
+def penalties(chosen: QuantileSelection, seen: Window) -> list[int]:
     """The penalty of each point, in order."""
     found = []
     for start, size, penalty in chosen.regions(seen):
@@ -44,7 +44,7 @@ def penalties(chosen: Ranked, seen: Window) -> list[int]:
     return found
 
 
-def by_rows(chosen: Ranked, values: tuple[int, ...], point: int) -> int:
+def by_rows(chosen: QuantileSelection, values: tuple[int, ...], point: int) -> int:
     """The penalty as it is told in rows: how many steps of rank the point's own values are from it."""
     below = sum(value < point for value in values)
     through = sum(value <= point for value in values)
@@ -93,9 +93,9 @@ def test_one_row_moves_penalties_apart_as_derived(rank: Fraction, rate: Fraction
                 after = penalties(chosen, window((*values, value)))
                 moves = [b - a for a, b in zip(before, after, strict=True)]
                 worst = max(worst, max(moves) - min(moves))
-    assert worst <= Ranked.step_range(rank)
+    assert worst <= QuantileSelection.step_range(rank)
     if rank == Fraction(1, 2) and rate == min(RATES) and not end:
-        assert worst == Ranked.step_range(rank)
+        assert worst == QuantileSelection.step_range(rank)
 
 
 @every_rank
@@ -127,7 +127,7 @@ def test_an_empty_side_is_never_chosen(
     Careless: with a margin that is the same for each number of points, they outweigh the values from some number on.
     """
     lattice = Lattice(0, -(2**bits), 2**bits)
-    chosen = Ranked(0, rank, lattice, Exponential(rate))
+    chosen = QuantileSelection(0, rank, lattice, Exponential(rate))
     held = tuple(max(lattice.low, min(lattice.high, value)) for value in sorted(some * times))
     seen = chosen.regions(window(held))
     least = min(penalty for _, _, penalty in seen)

@@ -12,24 +12,24 @@ from analysis.test_clamps import planned
 from properties.worlds import DEFAULT, Row, World, policy, stairs
 
 from dpsql.accounting.events import Composed, Event, Pure
-from dpsql.engine.pipeline import Asked
+from dpsql.engine.pipeline import Query
 from dpsql.errors import VerificationError
 from dpsql.mechanisms import Geometric, Staircase
 from dpsql.planning.clamping import moves_of
-from dpsql.planning.measurement import Measured
+from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.sensitivity import Moves
 from dpsql.planning.verify import verify
 
 every_relation = pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
 
 
-def plan(sql: str, epsilon: float = 3, extra: dict[str, Any] | None = None, **rules: Any) -> Measured:
+def plan(sql: str, epsilon: float = 3, extra: dict[str, Any] | None = None, **rules: Any) -> MeasurementPlan:
     """A measured plan over the tiny schema, for a ledger that adds losses up."""
     world = World(policy(**({"accountant": "pure"} | rules)) | (extra or {}))
-    return world.engine.prepare(Asked(sql, epsilon=Fraction(epsilon))).plan
+    return world.engine.prepare(Query(sql, epsilon=Fraction(epsilon))).plan
 
 
-def kinds(measured: Measured) -> list[str]:
+def kinds(measured: MeasurementPlan) -> list[str]:
     return [block.mechanism.name for block in measured.blocks]
 
 

@@ -20,9 +20,9 @@ from dpsql.mechanisms import (
     PartitionSelection,
     Sensitivity,
 )
-from dpsql.planning.measurement import Measured
-from dpsql.planning.partition_selection import KeyTosses
-from dpsql.planning.statistics import Cell
+from dpsql.planning.measurement import MeasurementPlan
+from dpsql.planning.partition_selection import OptimalPartitionSelection
+from dpsql.planning.statistics import Component
 from dpsql.planning.verify import norms, verify
 
 SQL = "SELECT k, COUNT(*), AVG(x), COUNT(DISTINCT s) FROM t GROUP BY k"
@@ -30,7 +30,7 @@ TOGETHER = "SELECT k, AVG(i), AVG(x), COUNT(DISTINCT u) FROM t GROUP BY k"
 """What a pure ledger's planner measures in one block, by a cube."""
 
 
-def plan(sql: str = SQL, **rules: object) -> Measured:
+def plan(sql: str = SQL, **rules: object) -> MeasurementPlan:
     """A measured plan over the tiny schema."""
     return World(policy(**rules)).prepare(sql).plan  # type: ignore[arg-type]
 
@@ -75,7 +75,7 @@ def test_tosses_for_keys_are_charged(neighbors: str) -> None:
     )
     verify(measured)
     chosen = measured.selection
-    assert isinstance(chosen, KeyTosses)
+    assert isinstance(chosen, OptimalPartitionSelection)
     assert chosen.groups == 2 * (2 if neighbors == "replace" else 1)
     rule = chosen.mechanism
     more = Fraction(1_000_001, 1_000_000)
@@ -186,7 +186,7 @@ def test_a_joint_cell_of_two_arguments_is_refused() -> None:
     """The extremes of arguments are tried one argument at a time, so a cell that mixes two is not accepted."""
     measured = plan(TOGETHER, accountant="pure")
     (block,) = measured.blocks
-    mixed = Cell("mixed", tuple(part for cell in block.block.cells[:4] for part in cell.combination))
+    mixed = Component("mixed", tuple(part for cell in block.block.cells[:4] for part in cell.combination))
     changed = dataclasses.replace(block, block=dataclasses.replace(block.block, cells=(mixed,)))
     with pytest.raises(VerificationError, match="mixes"):
         verify(dataclasses.replace(measured, blocks=(changed,)))

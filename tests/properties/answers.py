@@ -9,7 +9,16 @@ from properties.expressions import build, one_of
 from properties.scopes import equal, known
 
 from dpsql.plan.expr import Expr, Literal, Released, Scalar
-from dpsql.plan.nodes import Aggregation, Answer, JoinKind, Key, Output, Post, Release, released_columns
+from dpsql.plan.nodes import (
+    Aggregation,
+    JoinKind,
+    Key,
+    OuterQuery,
+    Output,
+    PublicSubquery,
+    Release,
+    released_columns,
+)
 from dpsql.plan.types import Type, common
 from dpsql.sql.lower.derived import answer
 from dpsql.sql.lower.scope import Named, Scope
@@ -35,7 +44,7 @@ def scalar(relations: Relations, kind: Type) -> Scalar | None:
     return Scalar(replace(counted(relations, keys=0), outputs=(Output("c0", shown),)), kind)
 
 
-def answered(relations: Relations) -> Answer:
+def answered(relations: Relations) -> PublicSubquery:
     """The groups of a table with their numbers of rows."""
     return answer(counted(relations, relations.draw(_KEYS)), relations.alias("d"))
 
@@ -55,12 +64,12 @@ def answer_join(relations: Relations, scope: Scope) -> list[Item]:
     return [replace(item, conditions=tuple(on))]
 
 
-def named(source: Answer) -> Named:
+def named(source: PublicSubquery) -> Named:
     """An answer with the columns that a query may name."""
     return Named(source, {column.name: column for column in source.columns})
 
 
-def counted(relations: Relations, keys: int) -> Post:
+def counted(relations: Relations, keys: int) -> OuterQuery:
     """The groups of a table by so many keys at most, with their numbers of rows."""
     table = relations.table(relations.private_name())
     plain = [column for column in table.columns.values() if column.facts.identity is None]
@@ -69,4 +78,4 @@ def counted(relations: Relations, keys: int) -> Post:
     listed = tuple(Key(f"k{place}", key) for place, key in enumerate(found))
     release = Release(table.relation, listed, (rows,), relations.context.max_groups)
     outputs = (Output(f"c{place}", column) for place, column in enumerate(released_columns(release)))
-    return Post(release, tuple(outputs))
+    return OuterQuery(release, tuple(outputs))

@@ -17,7 +17,7 @@ from worlds import connected
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Asked, Prepared
+from dpsql.engine.pipeline import PreparedQuery, Query
 
 EPSILON = 10**6
 """A loss at which noise is zero but with a probability of e^-1000000."""
@@ -113,9 +113,9 @@ def answered(connection: Connection, sql: str) -> list[tuple[Any, ...]] | None:
     return in_order(connection.engine.answer(prepared).rows)
 
 
-def prepared_exactly(connection: Connection, sql: str) -> Prepared:
+def prepared_exactly(connection: Connection, sql: str) -> PreparedQuery:
     """The plan of a statement with next to no noise."""
-    return connection.engine.prepare(Asked(sql, epsilon=Fraction(EPSILON), replay=False))
+    return connection.engine.prepare(Query(sql, epsilon=Fraction(EPSILON), replay=False))
 
 
 def in_order(rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:

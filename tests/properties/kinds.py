@@ -14,12 +14,12 @@ from dpsql.mechanisms import MECHANISMS
 from dpsql.plan.expr import Expr, Released, Scalar, Windowed, walk
 from dpsql.plan.nodes import (
     Filter,
-    Grouped,
     Join,
     JoinKind,
-    Matching,
+    PerUnitGroupBy,
     Project,
     Relation,
+    SemiJoin,
     SetKind,
     SetOperation,
     inputs,
@@ -27,7 +27,7 @@ from dpsql.plan.nodes import (
     is_private,
 )
 from dpsql.plan.tables import Scan, UnitKind
-from dpsql.planning.measurement import Measured
+from dpsql.planning.measurement import MeasurementPlan
 from dpsql.policy.fields import Accountant, Neighbors
 
 BLOCKS = (
@@ -71,7 +71,7 @@ EVERY_KIND = frozenset(
 """What a search must have met."""
 
 
-def kinds(case: Case, plan: Measured) -> Iterator[str]:
+def kinds(case: Case, plan: MeasurementPlan) -> Iterator[str]:
     """What a case is an example of."""
     release, analysis = case.post.release, plan.analysis
     yield from _nodes(release.input)
@@ -105,13 +105,13 @@ def _nodes(relation: Relation) -> Iterator[str]:
             yield "linked table" if relation.unit.link else "table"
         case Join():
             yield from _joined(relation)
-        case Matching():
+        case SemiJoin():
             yield from _matched(relation)
         case Project():
             yield "distinct" if relation.distinct else "project"
-            if relation.distinct and isinstance(relation.input, Grouped):
+            if relation.distinct and isinstance(relation.input, PerUnitGroupBy):
                 yield "distinct groups"
-        case Grouped():
+        case PerUnitGroupBy():
             yield from _grouped(relation)
         case SetOperation():
             yield from _put_together(relation)
@@ -133,7 +133,7 @@ def _joined(join: Join) -> Iterator[str]:
         yield "left joined answer" if join.kind is JoinKind.LEFT else "joined answer"
 
 
-def _matched(matching: Matching) -> Iterator[str]:
+def _matched(matching: SemiJoin) -> Iterator[str]:
     yield "anti matching" if matching.anti else "matching"
     right = matching.right
     if is_private(right) and any(isinstance(part, (Project, SetOperation)) for part in inputs(right)):
@@ -142,7 +142,7 @@ def _matched(matching: Matching) -> Iterator[str]:
         yield "answer matched"
 
 
-def _grouped(groups: Grouped) -> Iterator[str]:
+def _grouped(groups: PerUnitGroupBy) -> Iterator[str]:
     yield from (f"within {item.function}" for item in groups.aggregates)
     if any(map(_valued, (*groups.keys, *(expr for item in groups.aggregates for expr in item.arguments)))):
         yield "value in groups"
@@ -153,5 +153,5 @@ def _put_together(operation: SetOperation) -> Iterator[str]:
     for side in inputs(operation):
         if is_private(side) and isinstance(side, SetOperation):
             yield "set of sets"
-        if is_private(side) and isinstance(side, Project) and isinstance(side.input, Grouped):
+        if is_private(side) and isinstance(side, Project) and isinstance(side.input, PerUnitGroupBy):
             yield "set of groups"

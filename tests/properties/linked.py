@@ -20,7 +20,7 @@ import duckdb
 from properties.worlds import Statistics, cells_of
 
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.engine.pipeline import Asked, Engine, Prepared, budget
+from dpsql.engine.pipeline import Engine, PreparedQuery, Query, budget
 from dpsql.ledger import open_ledger
 from dpsql.policy import load
 from dpsql.sql.emit.relations import rows as rows_of
@@ -302,12 +302,12 @@ class Linked:
         """The neighbours."""
         return list(pairs(self.rules, self.many))
 
-    def prepare(self, sql: str, max_groups: int | None = None) -> Prepared:
+    def prepare(self, sql: str, max_groups: int | None = None) -> PreparedQuery:
         """The plan of a query at ε = 1."""
         self.connection.execute("SET schema = 'main'")
-        return self.engine.prepare(Asked(sql, epsilon=Fraction(1), max_groups=max_groups))
+        return self.engine.prepare(Query(sql, epsilon=Fraction(1), max_groups=max_groups))
 
-    def statistics(self, prepared: Prepared, rows: Rows) -> Statistics:
+    def statistics(self, prepared: PreparedQuery, rows: Rows) -> Statistics:
         """The exact cells of each group that a plan with one release would noise."""
         known = (prepared.statement.sql, id(rows))
         if known not in self._seen:
@@ -315,7 +315,7 @@ class Linked:
             self._seen[known] = cells_of(prepared, self.engine.backend.run(prepared.statement.sql))
         return self._seen[known]
 
-    def belonging(self, prepared: Prepared, rows: Rows) -> dict[int, Counter[str]]:
+    def belonging(self, prepared: PreparedQuery, rows: Rows) -> dict[int, Counter[str]]:
         """The rows that a plan aggregates, keys and measures, by the person that each belongs to."""
         self._enter(rows)
         found: dict[int, Counter[str]] = {}

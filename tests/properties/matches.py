@@ -11,7 +11,7 @@ from properties.scopes import equal, identities, known
 from sqlglot import exp
 
 from dpsql.plan.expr import Call, Column, Expr, Literal, columns
-from dpsql.plan.nodes import Matching, Project, Relation, sources
+from dpsql.plan.nodes import Project, Relation, SemiJoin, sources
 from dpsql.plan.types import Type
 from dpsql.sql.lower.derived import facts_of
 from dpsql.sql.lower.joins import assemble, conjuncts
@@ -45,7 +45,7 @@ def matched(relations: Relations, scope: Scope, relation: Relation, depth: int, 
     return matching(relation, rows, alias, [part for part in across if part not in own], anti=draw(HALF))
 
 
-def matching(relation: Relation, rows: Relation, alias: str, on: Sequence[Expr], *, anti: bool) -> Matching:
+def matching(relation: Relation, rows: Relation, alias: str, on: Sequence[Expr], *, anti: bool) -> SemiJoin:
     """The rows for which a subquery has a row that fulfils all conditions, or has none."""
     here = {source.alias for source in sources(rows)}
     exported: dict[Expr, Column] = {}
@@ -64,7 +64,7 @@ def matching(relation: Relation, rows: Relation, alias: str, on: Sequence[Expr],
         exported[one] = Column(alias, "c0", facts_of(one, rows))
     condition = parts[0] if len(parts) == 1 else build("and", *parts) if parts else None
     right = Project(rows, alias, tuple(exported), tuple(exported.values()))
-    return Matching(relation, right, condition or Literal(True, Type.BOOLEAN), anti)
+    return SemiJoin(relation, right, condition or Literal(True, Type.BOOLEAN), anti)
 
 
 def _names(expr: Expr) -> set[str]:

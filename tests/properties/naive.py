@@ -19,7 +19,7 @@ from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
 from dpsql.engine import pipeline as dataflow
 from dpsql.engine.explain import Explanation
-from dpsql.engine.pipeline import Asked, Engine, Prepared
+from dpsql.engine.pipeline import Engine, PreparedQuery, Query
 from dpsql.mechanisms import Entropy
 from dpsql.release import ReleasedTable
 from dpsql.result import Receipt, Result
@@ -78,18 +78,18 @@ def _(run: Part, self: DuckDBBackend, sql: str) -> Exact:
 
 
 @_naive(OBSERVABLE, "prepared", Engine, "prepare")
-def _(prepare: Part, self: Engine, asked: Asked) -> Prepared:
+def _(prepare: Part, self: Engine, asked: Query) -> PreparedQuery:
     return prepare(self, replace(asked, epsilon=asked.epsilon + count(self.backend)))
 
 
 @_naive(OBSERVABLE, "explanation", Connection, "_explained")
-def _(explained: Part, self: Connection, prepared: Prepared) -> Explanation:
+def _(explained: Part, self: Connection, prepared: PreparedQuery) -> Explanation:
     explanation = explained(self, prepared)
     return replace(explanation, lines=(*explanation.lines, f"of {count(self.engine.backend)} rows"))
 
 
 @_naive(OBSERVABLE, "error", Engine, "prepare", REFUSED)
-def _(prepare: Part, self: Engine, asked: Asked) -> Prepared:
+def _(prepare: Part, self: Engine, asked: Query) -> PreparedQuery:
     try:
         return prepare(self, asked)
     except dpsql.QueryRejected as error:
@@ -98,7 +98,7 @@ def _(prepare: Part, self: Engine, asked: Asked) -> Prepared:
 
 
 @_naive(OBSERVABLE, "entries", Engine, "_charge")
-def _(charge: Part, self: Engine, prepared: Prepared) -> Sequence[Any]:
+def _(charge: Part, self: Engine, prepared: PreparedQuery) -> Sequence[Any]:
     return charge(self, prepared) if count(self.backend) else ()
 
 
@@ -128,7 +128,7 @@ def _(release: Part, plan: Any, statement: Any, exact: Exact, entropy: Entropy) 
 
 
 @_naive(OBSERVABLE, "types", Engine, "answer", NOBODY)
-def _(answer: Part, self: Engine, prepared: Prepared) -> Result:
+def _(answer: Part, self: Engine, prepared: PreparedQuery) -> Result:
     result = answer(self, prepared)
     return replace(result, types=tuple(type(value).__name__ for value in result.rows[-1]))
 
@@ -146,14 +146,14 @@ def _(receipt: Part, self: Engine, *of: Any) -> Receipt:
 
 
 @_naive(OBSERVABLE, "shown", Engine, "answer")
-def _(answer: Part, self: Engine, prepared: Prepared) -> Result:
+def _(answer: Part, self: Engine, prepared: PreparedQuery) -> Result:
     result, times = answer(self, prepared), 1 + count(self.backend)
     scales = tuple(tuple(scale and scale * times for scale in row) for row in result.scales)
     return replace(result, scales=scales)
 
 
 @_naive(OBSERVABLE, "log", Engine, "answer")
-def _(answer: Part, self: Engine, prepared: Prepared) -> Result:
+def _(answer: Part, self: Engine, prepared: PreparedQuery) -> Result:
     logging.getLogger("naive").warning("%s rows", count(self.backend))
     return answer(self, prepared)
 
@@ -167,7 +167,7 @@ def _(noised: Part, plan: Any, groups: Sequence[Any], entropy: Entropy) -> Any:
 
 
 @_naive(RELEASED, "rows of a unit without a bound", Engine, "prepare", "SELECT COUNT(*) FROM visits")
-def _(prepare: Part, self: Engine, asked: Asked) -> Prepared:
+def _(prepare: Part, self: Engine, asked: Query) -> PreparedQuery:
     prepared = prepare(self, asked)
     sql = "SELECT COUNT(DISTINCT patient_id), COUNT(*) FROM visits"
     (release,) = prepared.releases

@@ -33,14 +33,14 @@ from dpsql.engine.prepare import PreparedRelease
 from dpsql.errors import BackendError
 from dpsql.ledger import Ledger, open_ledger
 from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, Mechanism, Staircase
-from dpsql.plan.dependencies import resolved, steps
+from dpsql.plan.dependencies import steps, substitute
 from dpsql.plan.expr import Expr, Literal, Scalar
-from dpsql.plan.nodes import Answer, Join, Post, Release, Values, private_tables
+from dpsql.plan.nodes import Join, OuterQuery, PublicSubquery, Release, Values, private_tables
 from dpsql.plan.types import Type, Value
 from dpsql.planning.choose import choose
-from dpsql.planning.loss_share import Price
-from dpsql.planning.measurement import Measured
-from dpsql.planning.partition_selection import KeySelection, KeyTosses
+from dpsql.planning.loss_share import LossShare
+from dpsql.planning.measurement import MeasurementPlan
+from dpsql.planning.partition_selection import OptimalPartitionSelection, Threshold
 from dpsql.planning.verify import verify
 from dpsql.policy import load
 from dpsql.policy.fields import Accountant
@@ -54,10 +54,10 @@ class Case:
     """A plan under a policy's rules, asked at a loss, and a database."""
 
     rules: Rules
-    post: Post
+    post: OuterQuery
     epsilon: Fraction
     database: Database
-    answers: Mapping[Answer, Values] = field(default_factory=dict)
+    answers: Mapping[PublicSubquery, Values] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         limit = self.post.release.max_groups
@@ -93,7 +93,7 @@ class Bench:
     backend: DuckDBBackend = field(init=False)
     _engines: dict[Rules, Engine] = field(init=False, default_factory=dict)
     _ledgers: dict[str, Ledger] = field(init=False, default_factory=dict)
-    _prices: dict[tuple[str, Fraction], Price] = field(init=False, default_factory=dict)
+    _prices: dict[tuple[str, Fraction], LossShare] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.connection = duckdb.connect(config={"threads": 1})
@@ -122,15 +122,15 @@ class Bench:
         )
         price = self.price(case.rules, case.epsilon)
         plan = choose(analysis, price, self.facts(case.database.tables))
-        statement = emit(resolved(analysis, case.answers), plan.ranked, clamps=plan.clamps)
+        statement = emit(substitute(analysis, case.answers), plan.ranked, clamps=plan.clamps)
         return PreparedRelease(release, private_tables(release.input), plan, statement, price)
 
-    def price(self, rules: Rules, epsilon: Fraction) -> Price:
+    def price(self, rules: Rules, epsilon: Fraction) -> LossShare:
         """What a loss buys of any table."""
         if (rules.accountant, epsilon) not in self._prices:
             accountant = self.engine(rules).account(UNLINKED[0]).accountant
             rho = accountant.gaussian_rho(epsilon)
-            self._prices[rules.accountant, epsilon] = Price(epsilon, rho, Fraction(1, 10**9))
+            self._prices[rules.accountant, epsilon] = LossShare(epsilon, rho, Fraction(1, 10**9))
         return self._prices[rules.accountant, epsilon]
 
     def statistics(self, prepared: PreparedRelease, tables: Tables) -> Statistics:
@@ -173,13 +173,13 @@ class Moved(Exception):  # noqa: N818
     """Neighbours' statistics do what was not derived."""
 
 
-def within(plan: Measured, before: Statistics, after: Statistics) -> None:
+def within(plan: MeasurementPlan, before: Statistics, after: Statistics) -> None:
     """Raises Moved if neighbours' statistics differ by more than was derived.
 
     Each block is held to both norms, and the noise to its charge in the norm that it is made for. Where
     keys are selected, groups that are in one world alone are what delta is spent on.
     """
-    if isinstance(plan.selection, KeyTosses):
+    if isinstance(plan.selection, OptimalPartitionSelection):
         lost = Loss(epsilon=plan.selection.mechanism.epsilon * _tossed_apart(plan.selection, before, after))
         if lost.epsilon > Loss.charged(plan.event).epsilon:
             raise Moved(f"the tosses lose {lost} for {Loss.charged(plan.event)}")
@@ -215,7 +215,7 @@ def _noised(mechanism: Mechanism, before: Statistics, after: Statistics, place: 
     return Loss.of(mechanism, *change(before, after, place))
 
 
-def _tossed_apart(chosen: KeyTosses, before: Statistics, after: Statistics) -> int:
+def _tossed_apart(chosen: OptimalPartitionSelection, before: Statistics, after: Statistics) -> int:
     """How many groups one unit changes: as many as are paid for at most, and each by that unit alone.
 
     Groups of fewer units than are ever shown are all alike, whether or not the engine gives them.
@@ -235,22 +235,22 @@ def _tossed_apart(chosen: KeyTosses, before: Statistics, after: Statistics) -> i
     return sum(moves)
 
 
-def _chosen(plan: Measured, place: int, before: Statistics, after: Statistics) -> Loss:
+def _chosen(plan: MeasurementPlan, place: int, before: Statistics, after: Statistics) -> Loss:
     """What the choice of a clamp loses."""
     return Loss(range=plan.clamps[place].mechanism.range(apart(before, after, plan, place)))
 
 
-def _shown(chosen: KeySelection, found: Statistics) -> Statistics:
+def _shown(chosen: Threshold, found: Statistics) -> Statistics:
     """The groups of as many units as must be there, whatever the noise is."""
     return {keys: parts for keys, parts in found.items() if _units(chosen, parts) >= chosen.min_frequency}
 
 
-def _units(chosen: KeySelection, parts: tuple[tuple[int, ...], ...]) -> Fraction:
+def _units(chosen: Threshold, parts: tuple[tuple[int, ...], ...]) -> Fraction:
     """How many units a group is shown for."""
     return Fraction(sum(parts[chosen.block][at] for at in chosen.cells), chosen.scale)
 
 
-def _appear(plan: Measured, chosen: KeySelection, here: Statistics, there: Statistics) -> None:
+def _appear(plan: MeasurementPlan, chosen: Threshold, here: Statistics, there: Statistics) -> None:
     """Groups that one unit brings: few enough, and each with no more units than delta is spent on."""
     groups = here.keys() - there.keys()
     if len(groups) > plan.analysis.bound.groups:
@@ -273,7 +273,7 @@ class _Held:
         with holding(self.bench.connection, {name: self.public[name] for name in PUBLIC}):
             return PublicTables(self.bench.backend).multiplicity(join)
 
-    def rows(self, query: Post) -> Sequence[tuple[Any, ...]]:
+    def rows(self, query: OuterQuery) -> Sequence[tuple[Any, ...]]:
         """The rows of a query on public tables."""
         with holding(self.bench.connection, {name: self.public[name] for name in PUBLIC}):
             return PublicTables(self.bench.backend).rows(query)
@@ -343,12 +343,14 @@ def cases(draw: st.DrawFn, bench: Bench, featured: str | None = None, deepest: i
         plans(bench.engine(rules).catalog, rules, bench.facts(public), featured=featured, deepest=deepest)
     )
     database = draw(databases(wanted(post), rules, public))
-    answers = {step: draw(answered(step)) for step in steps(post) if isinstance(step, (Answer, Scalar))}
+    answers = {
+        step: draw(answered(step)) for step in steps(post) if isinstance(step, (PublicSubquery, Scalar))
+    }
     return Case(rules, post, draw(_EPSILONS), database, answers)
 
 
 @st.composite
-def answered(draw: st.DrawFn, answer: Answer | Scalar) -> Values | Literal:
+def answered(draw: st.DrawFn, answer: PublicSubquery | Scalar) -> Values | Literal:
     """What an earlier release may have answered: any groups, each once, with any numbers of rows."""
     if isinstance(answer, Scalar):
         return known(answer, [(draw(one_of(_ANSWERED[answer.type])),)])

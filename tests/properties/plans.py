@@ -23,16 +23,16 @@ from dpsql.plan.expr import UNIT_IDENTITY, Call, Column, Expr, Literal, columns,
 from dpsql.plan.nodes import (
     Aggregation,
     Filter,
-    Grouped,
     Join,
     Key,
-    Matching,
     Order,
+    OuterQuery,
     Output,
-    Post,
+    PerUnitGroupBy,
     Project,
     Relation,
     Release,
+    SemiJoin,
     inputs,
     private_tables,
     released_columns,
@@ -64,7 +64,7 @@ class _Plans:
     relations: Relations
     insistent: bool
 
-    def plan(self) -> Post:
+    def plan(self) -> OuterQuery:
         input_, read = self.relations.block(self.draw(_DEPTHS))
         drawn = self.relations.expressions(read, private=True)
         keys = tuple(Key(f"k{place}", expr) for place, expr in enumerate(self.keys(drawn, input_)))
@@ -158,19 +158,19 @@ class _Plans:
         counts_units = Moment.DISTINCT in entry.moments and facts_of(expr, input_).is_unit
         return drawn.one(drawn.columns) if isinstance(expr, Literal) or counts_units else expr
 
-    def post(self, release: Release) -> Post:
+    def post(self, release: Release) -> OuterQuery:
         """What is done with the release: outputs, and now and then the rest."""
         released = released_columns(release)
         outputs = [Output(f"o{place}", column) for place, column in enumerate(released)]
         if not release.aggregations or not self.draw(SELDOM):
-            return Post(release, tuple(outputs))
+            return OuterQuery(release, tuple(outputs))
         drawn = self.relations.expressions(released[len(release.keys) :])
         outputs.append(Output('an "output"', drawn.expression(Type.DOUBLE)))
         having = drawn.expression(Type.BOOLEAN) if self.draw(HALF) else None
         order = tuple(
             Order(drawn.one(released), self.draw(HALF), self.draw(HALF)) for _ in range(self.draw(_KEYS))
         )
-        return Post(release, tuple(outputs), having, order, self.draw(_LIMITS), self.draw(_OFFSETS))
+        return OuterQuery(release, tuple(outputs), having, order, self.draw(_LIMITS), self.draw(_OFFSETS))
 
 
 @st.composite
@@ -182,7 +182,7 @@ def plans(
     *,
     featured: str | None = None,
     deepest: int = DEEPEST,
-) -> Post:
+) -> OuterQuery:
     """Plans over the tables of `laws.schema` that `lower` could have made, public tables being as `facts` say.
 
     Nearly all of them apply the `featured` function, one of the registry, or without it many apply some
@@ -199,7 +199,7 @@ def applied(release: Release) -> set[str]:
     return {part.function.name for part in parts if isinstance(part, Call)}
 
 
-def wanted(post: Post) -> dict[str, frozenset[str]]:
+def wanted(post: OuterQuery) -> dict[str, frozenset[str]]:
     """The tables that a plan reads, each with the columns that matter to it."""
     release = post.release
     found: dict[str, set[str]] = {name: set() for name in private_tables(release.input)}
@@ -223,7 +223,7 @@ def _expressions(relation: Relation) -> Iterator[Expr | None]:
     match relation:
         case Filter():
             yield relation.predicate
-        case Matching():
+        case SemiJoin():
             yield relation.on
         case Join():
             for ours, theirs in relation.on:
@@ -231,7 +231,7 @@ def _expressions(relation: Relation) -> Iterator[Expr | None]:
             yield relation.also
         case Project():
             yield from relation.items
-        case Grouped():
+        case PerUnitGroupBy():
             yield from relation.keys
             yield from (expr for item in relation.aggregates for expr in item.arguments)
         case _:

@@ -16,16 +16,16 @@ from dpsql.aggregates.per_unit import WITHIN
 from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Column, Expr, Function, Literal, Released, Scalar, columns
 from dpsql.plan.nodes import (
-    Answer,
     Filter,
-    Grouped,
     Join,
     JoinKind,
-    Matching,
     Order,
-    Post,
+    OuterQuery,
+    PerUnitGroupBy,
     Project,
+    PublicSubquery,
     Relation,
+    SemiJoin,
     SetOperation,
     Source,
     Values,
@@ -137,7 +137,7 @@ def _in_each_row(relation: Relation) -> Iterator[Source]:
             yield from _in_each_row(relation.left)
             if relation.kind is not JoinKind.LEFT:
                 yield relation.right
-        case Filter() | Matching():
+        case Filter() | SemiJoin():
             yield from _in_each_row(relation.input)
         case _:
             yield relation
@@ -160,7 +160,7 @@ def _query(source: Source) -> str:
             return f" {source.kind.value} ".join(f"({_query(side)})" for side in (source.left, source.right))
         case Project():
             return _select(source)
-        case Answer():
+        case PublicSubquery():
             return user_sql(source.post)
     raise TypeError(f"{type(source).__name__} is no query of its own")
 
@@ -181,17 +181,17 @@ def _select(project: Project) -> str:
     return " ".join(words)
 
 
-def _grouped(relation: Relation) -> tuple[Expr | None, Grouped | None]:
+def _grouped(relation: Relation) -> tuple[Expr | None, PerUnitGroupBy | None]:
     """The groups that a query selects from, if it does, and the condition on them."""
     match relation:
-        case Filter(input=Grouped() as groups, predicate=having):
+        case Filter(input=PerUnitGroupBy() as groups, predicate=having):
             return having, groups
-        case Grouped():
+        case PerUnitGroupBy():
             return None, relation
     return None, None
 
 
-def _within(groups: Grouped) -> Names:
+def _within(groups: PerUnitGroupBy) -> Names:
     texts = [scalar(key) for key in groups.keys]
     texts += [WITHIN[item.function].call(*map(scalar, item.arguments)) for item in groups.aggregates]
     return dict(zip(groups.columns, texts, strict=True)).get
@@ -212,7 +212,7 @@ def _from(relation: Relation) -> tuple[str, list[str]]:
         case Filter():
             text, conditions = _from(relation.input)
             return text, [*conditions, scalar(relation.predicate)]
-        case Matching():
+        case SemiJoin():
             text, conditions = _from(relation.input)
             return text, [*conditions, f"{'NOT ' * relation.anti}EXISTS ({_matched(relation)})"]
         case Join():
@@ -227,7 +227,7 @@ def _from(relation: Relation) -> tuple[str, list[str]]:
             return _source(relation), []
 
 
-def _matched(relation: Matching) -> str:
+def _matched(relation: SemiJoin) -> str:
     """The subquery that rows are matched with; its columns are written as what they stand for."""
     right = relation.right
     if not isinstance(right, Project):
@@ -237,7 +237,7 @@ def _matched(relation: Matching) -> str:
     return " ".join(["SELECT 1", *_rows(right.input, [scalar(relation.on, items.get)] if stated else [])])
 
 
-def _clauses(post: Post) -> Iterator[str]:
+def _clauses(post: OuterQuery) -> Iterator[str]:
     release = post.release
     unit = unit_column(release.input)
     texts = {key.name: scalar(key.expr) for key in release.keys}
@@ -269,6 +269,6 @@ def _ordered(item: Order, names: Names) -> str:
     return f"{scalar(item.expr, names)} {direction} NULLS {'FIRST' if item.nulls_first else 'LAST'}"
 
 
-def user_sql(post: Post) -> str:
+def user_sql(post: OuterQuery) -> str:
     """The query that means a plan, but for its `max_groups`, which is no part of the text."""
     return " ".join(_clauses(post))

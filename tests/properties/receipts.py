@@ -12,7 +12,7 @@ from clinic import POLICY, database
 import dpsql
 from dpsql.connection import Connection
 from dpsql.ledger.protocol import Entry
-from dpsql.ledger.reader import History
+from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.receipts import read_receipt
 from dpsql.result import Receipt
 
@@ -115,15 +115,15 @@ UNSAID: Mapping[str, frozenset[str]] = {
 }
 
 
-class Remembered(History):
+class Remembered(LedgerReader):
     """A history that reads each entry once: nothing changes it here."""
 
     def entry(self, number: int) -> Entry | None:
-        """As `History.entry`."""
+        """As `LedgerReader.entry`."""
         return self._once(number, super().entry)
 
     def charge(self, number: int) -> list[Entry]:
-        """As `History.charge`."""
+        """As `LedgerReader.charge`."""
         return self._once(-number, super().charge)
 
     def _once(self, key: int, read: Callable[[int], Any]) -> Any:

@@ -30,14 +30,14 @@ from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Column, Expr, Facts, Literal, columns
 from dpsql.plan.interval import ANYWHERE
 from dpsql.plan.nodes import (
-    Grouped,
     JoinKind,
+    PerUnitAggregate,
+    PerUnitGroupBy,
     Project,
     Relation,
     SetOperation,
     Source,
     Values,
-    Within,
     is_private,
 )
 from dpsql.plan.types import Type, common, type_of
@@ -255,14 +255,14 @@ class Relations:
         known_as = [Column(name, f"k{place}", facts_of(key, relation)) for place, key in enumerate(keys)]
         found = dict(self._within(drawn, relation) for _ in range(self.draw(_AGGREGATES)))
         aggregates = [Column(name, f"a{place}", facts) for place, facts in enumerate(found.values())]
-        groups: Relation = Grouped(relation, name, tuple(keys), tuple(found), (*known_as, *aggregates))
+        groups: Relation = PerUnitGroupBy(relation, name, tuple(keys), tuple(found), (*known_as, *aggregates))
         together = [*known_as, *aggregates]
         if self.draw(SELDOM):
             groups = filtered(groups, [self.expressions(together, private=private).expression(Type.BOOLEAN)])
         items = [(f"c{place}", column) for place, column in enumerate(together)]
         return project(groups, alias, items, distinct=self.draw(SELDOM))
 
-    def _within(self, drawn: Expressions, relation: Relation) -> tuple[Within, Facts]:
+    def _within(self, drawn: Expressions, relation: Relation) -> tuple[PerUnitAggregate, Facts]:
         """An aggregate over a unit's rows, with what is known of it."""
         entry = WITHIN[self.draw(one_of(tuple(WITHIN)))]
         argument = None
@@ -283,7 +283,9 @@ class Relations:
         if is_private(relation):
             around = ANYWHERE if argument is None else interval(argument, conditions(relation))
             ends = entry.interval(around, most_rows(relation, self.facts))
-        return Within(entry.name, argument, by), Facts(result or Type.NULL, "", ends, nullable=entry.nullable)
+        return PerUnitAggregate(entry.name, argument, by), Facts(
+            result or Type.NULL, "", ends, nullable=entry.nullable
+        )
 
     def _set(self, alias: str, depth: int, *, private: bool) -> Project | SetOperation:
         """Two queries put together by position."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpsql.mechanisms import Entropy
-from dpsql.planning.quantiles import Ranked, Window
-from dpsql.planning.top_k import Best
+from dpsql.planning.quantiles import QuantileSelection, Window
+from dpsql.planning.top_k import TopKSelection
 
 
-class Lowest(Ranked):
+class Lowest(QuantileSelection):
     """Chooses alike whatever the values are."""
 
     def choose(self, window: Window, entropy: Entropy) -> int:  # noqa: ARG002
         return self.lattice.low
 
 
-class First(Best):
+class First(TopKSelection):
     """Chooses alike whatever the scores are."""
 
     def choose(self, scores: Sequence[int], entropy: Entropy) -> list[int]:  # noqa: ARG002

@@ -16,7 +16,7 @@ from dpsql.engine import pipeline as dataflow
 from dpsql.mechanisms import Entropy, Mechanism
 from dpsql.planning.clamp_histogram import clamped, learnt
 from dpsql.planning.clamping import Clamp
-from dpsql.planning.measurement import Measured
+from dpsql.planning.measurement import MeasurementPlan
 from dpsql.release import Cells, Keys, ReleasedTable, _groups
 from dpsql.sql.emit.statement import Statement
 
@@ -49,7 +49,7 @@ class Measurement:
     so there it is how many there were beyond one for each cell of a group: none.
     """
 
-    plan: Measured
+    plan: MeasurementPlan
     exact: dict[Keys, Cells]
     noise: dict[Keys, Cells]
     table: ReleasedTable
@@ -94,7 +94,9 @@ def recorded_by(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
     """Keeps what the dataflow releases meanwhile, with noise by the tape."""
     release = dataflow.release
 
-    def recorded(plan: Measured, statement: Statement, exact: Exact, entropy: Entropy) -> ReleasedTable:
+    def recorded(
+        plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: Entropy
+    ) -> ReleasedTable:
         _assert_domain_is_whole(plan, statement, exact)
         number, given, sizes = len(measurements), {}, [0] * len(plan.blocks)
         counted = [] if plan.best is not None else _groups(plan, statement, exact.reveal())
@@ -139,7 +141,7 @@ def recorded_by(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
         yield
 
 
-def _cells(plan: Measured, value: Callable[[int, int], int]) -> Cells:
+def _cells(plan: MeasurementPlan, value: Callable[[int, int], int]) -> Cells:
     """A value for each cell of each block, by their numbers."""
     return tuple(
         tuple(value(block, at) for at in range(len(measured.block.cells)))
@@ -147,7 +149,7 @@ def _cells(plan: Measured, value: Callable[[int, int], int]) -> Cells:
     )
 
 
-def _assert_domain_is_whole(plan: Measured, statement: Statement, exact: Exact) -> None:
+def _assert_domain_is_whole(plan: MeasurementPlan, statement: Statement, exact: Exact) -> None:
     domains = plan.analysis.domains
     if domains is not None:
         outside = {row[: statement.keys] for row in exact.reveal()} - set(product(domains))

@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 from properties.worlds import DEFAULT, Row, World, policy
 
-from dpsql.engine.pipeline import Asked
+from dpsql.engine.pipeline import Query
 
 ROWS = [
     DEFAULT._replace(i=i, x=x)
@@ -57,7 +57,7 @@ def test_the_best_of_released_groups(function: str, beside: str) -> None:
     """With hardly any noise it is a group that is best by its count, and never the rows without a key."""
     world = World({**policy(unit="row"), "budget": {"epsilon": 10**9, "delta": 1e-6}})
     sql = f"SELECT {function}(k, n){beside} FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k)"
-    prepared = world.engine.prepare(Asked(sql, epsilon=Fraction(10**4)))
+    prepared = world.engine.prepare(Query(sql, epsilon=Fraction(10**4)))
     (release,) = prepared.releases
     assert (release.plan.best is None) == bool(beside)
     for keys in DATABASES:

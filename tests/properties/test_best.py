@@ -146,7 +146,7 @@ def test_the_best_come_first() -> None:
     )
     for direction, expected in (("DESC", [("B",), ("A",)]), ("ASC", [("A",), ("B",)])):
         sql = f"SELECT k FROM t WHERE k IN ('A', 'B') GROUP BY k ORDER BY COUNT(*) {direction} LIMIT 2"
-        prepared = world.engine.prepare(dpsql.engine.pipeline.Asked(sql, epsilon=Fraction(1000)))
+        prepared = world.engine.prepare(dpsql.engine.pipeline.Query(sql, epsilon=Fraction(1000)))
         assert world.engine.answer(prepared).rows == tuple(expected)
 
 

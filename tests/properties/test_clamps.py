@@ -19,15 +19,15 @@ import pytest
 from properties.worlds import DEFAULT, KEYS, Database, I, Row, World, X, policy
 
 from dpsql.aggregates import Moment
-from dpsql.engine.pipeline import Prepared
+from dpsql.engine.pipeline import PreparedQuery
 from dpsql.planning import clamp_histogram as told
-from dpsql.planning.clamp_histogram import Rungs, clamped, ladders
+from dpsql.planning.clamp_histogram import ClampHistogram, clamped, ladders
 from dpsql.planning.clamping import Amount, Clamp
-from dpsql.planning.measurement import Measured
+from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import ROWS, Statistic
 from dpsql.release import _groups
 
-Groups = dict[tuple[Any, ...], tuple[Rungs, ...]]
+Groups = dict[tuple[Any, ...], tuple[ClampHistogram, ...]]
 ROWS_OF_A_UNIT = 8
 
 
@@ -80,7 +80,7 @@ CASES = [
 ]
 
 
-def learning(world: World, sql: str, *, by_group: bool = False) -> tuple[Prepared, Measured]:
+def learning(world: World, sql: str, *, by_group: bool = False) -> tuple[PreparedQuery, MeasurementPlan]:
     """A query, and the plan of all that would answer it whose clamps are learnt and whose error is least."""
     with pytest.MonkeyPatch.context() as patch:
         if by_group:
@@ -92,7 +92,7 @@ def learning(world: World, sql: str, *, by_group: bool = False) -> tuple[Prepare
     return prepared, prepared.plan
 
 
-def rungs(world: World, prepared: Prepared, rows: Database) -> Groups:
+def rungs(world: World, prepared: PreparedQuery, rows: Database) -> Groups:
     """What the units of each group have, as the statement gives it."""
     world.hold(rows)
     exact = world.engine.backend.run(prepared.statement.sql).reveal()
@@ -114,7 +114,7 @@ def points(clamps: Sequence[Clamp]) -> Iterator[tuple[Clamp, ...]]:
             )
 
 
-def cells(plan: Measured, groups: Groups) -> dict[tuple[Any, ...], list[tuple[int, ...]]]:
+def cells(plan: MeasurementPlan, groups: Groups) -> dict[tuple[Any, ...], list[tuple[int, ...]]]:
     """The cells of the blocks that take a clamp, by group."""
     held = [measured.block for measured in plan.blocks if measured.clamp is not None]
     found = {}
@@ -124,7 +124,7 @@ def cells(plan: Measured, groups: Groups) -> dict[tuple[Any, ...], list[tuple[in
     return found
 
 
-def penalties(plan: Measured, groups: Groups, place: int) -> list[list[int]]:
+def penalties(plan: MeasurementPlan, groups: Groups, place: int) -> list[list[int]]:
     """The penalties of each point of a clamp, side by side."""
     clamp = plan.clamps[place]
     sides = [at for at, ladder in enumerate(ladders(plan.clamps)) if ladder.clamp == place]
@@ -136,7 +136,7 @@ def penalties(plan: Measured, groups: Groups, place: int) -> list[list[int]]:
 @cache
 def moves(
     sql: str, rules: tuple[tuple[str, Any], ...], by_group: bool
-) -> tuple[Measured, list[tuple[Groups, Groups]]]:
+) -> tuple[MeasurementPlan, list[tuple[Groups, Groups]]]:
     """The plan of a query, and what its statement gives for neighbours."""
     case = Case(sql, dict(rules), by_group)
     world = World(policy(rows=ROWS_OF_A_UNIT, **case.rules))
@@ -222,7 +222,7 @@ def test_no_neighbour_moves_penalties_apart_by_more_than_its_groups(case: Case) 
         assert attained >= (1 if most == 1 else 2)
 
 
-def naive(rows: Database, plan: Measured) -> dict[str | None, dict[Statistic, int]]:
+def naive(rows: Database, plan: MeasurementPlan) -> dict[str | None, dict[Statistic, int]]:
     """The clamped statistics of SUM(i), COUNT(x), COUNT(*), AVG(x) by k, from rows that all count."""
     units: dict[int, dict[str | None, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:

@@ -25,7 +25,7 @@ from sql.study import prepare, study
 from worlds import close_all, connected, engine_of, prepared
 
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Prepared
+from dpsql.engine.pipeline import PreparedQuery
 from dpsql.plan.fingerprint import canonical, digest
 
 ROWS = 130_000
@@ -67,7 +67,7 @@ RULES = {"by unit": BY_UNIT, "by row": BY_ROW}
 Exactly = list[tuple[Any, ...]]
 
 
-def exactly(connection: Connection, plan: Prepared) -> Exactly:
+def exactly(connection: Connection, plan: PreparedQuery) -> Exactly:
     """The rows that only the noise ever sees, in the order of their keys."""
     return sorted(connection.engine.backend.run(plan.statement.sql).reveal(), key=repr)
 
@@ -237,7 +237,7 @@ def pairs(text: str) -> list[tuple[str, str, str]]:
     return [(*queries.split(" <=> "), values or "[]") for queries, _, values in lines]  # type: ignore[misc]
 
 
-def asked(connection: Connection, sql: str, values: str = "[]") -> Prepared:
+def asked(connection: Connection, sql: str, values: str = "[]") -> PreparedQuery:
     """The plan of a query, with as many of the values as it has `?`."""
     return prepare(connection, sql, eval(values)[: sql.count("?")])
 
@@ -301,7 +301,7 @@ def respelt(query: str, seed: str) -> str:
     return "".join(words)
 
 
-def folded(plan: Prepared) -> tuple[str, ...]:
+def folded(plan: PreparedQuery) -> tuple[str, ...]:
     """A plan, what is told of it and what is run, but for the case of names: a column's is as it was written."""
     texts = (canonical(plan.post), str(plan.explain), *(part.statement.sql for part in plan.releases))
     return tuple(text.lower() for text in texts)

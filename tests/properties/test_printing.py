@@ -15,7 +15,7 @@ from sql.sentences import in_grammar
 from dpsql.plan.expr import Function
 from dpsql.plan.fields import MADE_OF
 from dpsql.plan.fingerprint import canonical
-from dpsql.plan.nodes import Filter, Join, Post
+from dpsql.plan.nodes import Filter, Join, OuterQuery
 from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import parse
 
@@ -40,7 +40,7 @@ def test_a_printed_plan_is_a_sentence(case: Case) -> None:
     assert BENCH.backend.parses(text)
 
 
-def renumbered(post: Post) -> str:
+def renumbered(post: OuterQuery) -> str:
     """A plan as text in which nameless tables are numbered as they come."""
     numbers: dict[str, str] = {}
     text = canonical(lifted(post))

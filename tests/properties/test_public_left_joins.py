@@ -13,7 +13,7 @@ import pytest
 from properties.worlds import Database, Row, World, policy
 
 import dpsql
-from dpsql.engine.pipeline import Asked
+from dpsql.engine.pipeline import Query
 from dpsql.functions import FUNCTIONS
 from dpsql.functions.signatures import ANY
 from dpsql.plan.expr import Call, Expr, Literal
@@ -79,7 +79,7 @@ def test_answers_are_duckdbs(exact: World, rows: Database, called: str) -> None:
     """Of groups in which nobody is, too: all that p has are shown."""
     exact.hold(rows)
     sql = f"SELECT p.k, {called} FROM {JOINED} GROUP BY p.k ORDER BY p.k"
-    result = exact.engine.answer(exact.engine.prepare(Asked(sql, epsilon=Fraction(10**6), replay=False)))
+    result = exact.engine.answer(exact.engine.prepare(Query(sql, epsilon=Fraction(10**6), replay=False)))
     expected = exact.connection.execute(sql).fetchall()
     assert [key for key, _ in result.rows] == [key for key, _ in expected]
     for (_, ours), (_, theirs) in zip(result.rows, expected, strict=True):

@@ -10,9 +10,9 @@ import pytest
 from properties.pairs import Case, pairs_of
 from properties.worlds import DEFAULT, Row, World, moved, policy
 
-from dpsql.engine.pipeline import Prepared
-from dpsql.engine.prepare import Asked
-from dpsql.planning.quantiles import Ranked
+from dpsql.engine.pipeline import PreparedQuery
+from dpsql.engine.prepare import Query
+from dpsql.planning.quantiles import QuantileSelection
 from dpsql.release import _groups
 
 SHAPES = [
@@ -53,14 +53,14 @@ def test_a_unit_moves_penalties_apart_as_derived(sql: str, rules: dict[str, obje
             worst[place] = max(worst[place], moved(old, new, release.plan, place))
     times = release.plan.analysis.bound.rows * (2 if rules.get("neighbors") == "replace" else 1)
     for most, ranked in zip(worst, release.plan.ranked, strict=True):
-        derived = Ranked.step_range(ranked.rank) * times
+        derived = QuantileSelection.step_range(ranked.rank) * times
         assert most <= derived
         assert 4 * most >= derived, (most, derived)
 
 
-def asked_of(world: World, sql: str, epsilon: Fraction) -> Prepared:
+def asked_of(world: World, sql: str, epsilon: Fraction) -> PreparedQuery:
     """A query that is asked at a loss."""
-    return world.engine.prepare(Asked(sql, epsilon=epsilon))
+    return world.engine.prepare(Query(sql, epsilon=epsilon))
 
 
 @pytest.mark.parametrize("epsilon", [Fraction(1), Fraction(300)], ids=str)

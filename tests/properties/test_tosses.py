@@ -14,7 +14,7 @@ from properties.worlds import World, policy
 from scipy import stats
 from worlds import close_all, person, world
 
-from dpsql.planning.partition_selection import KeyTosses
+from dpsql.planning.partition_selection import OptimalPartitionSelection
 
 KEYS = {"domain": False, "accountant": "pure"}
 CASES = [
@@ -43,7 +43,7 @@ def test_no_neighbour_changes_more_groups_than_are_paid_for(case: Case) -> None:
     tiny = World(policy(**case.rules))
     prepared = tiny.prepare(case.sql, case.max_groups)
     chosen = prepared.plan.selection
-    assert isinstance(chosen, KeyTosses)
+    assert isinstance(chosen, OptimalPartitionSelection)
     most = 0
     for before, after in pairs_of(case, 100):
         old, new = tiny.statistics(prepared, before), tiny.statistics(prepared, after)
@@ -65,7 +65,7 @@ def test_a_group_is_shown_as_often_as_its_law_says() -> None:
     )
     sql = "SELECT word FROM people GROUP BY word"
     chosen = connection.explain(sql).prepared.plan.selection
-    assert isinstance(chosen, KeyTosses)
+    assert isinstance(chosen, OptimalPartitionSelection)
     assert chosen.groups == 1
     assert chosen.mechanism.epsilon == 1
     seen = Counter(key for keys in shown(connection, sql) for (key,) in keys)
@@ -89,7 +89,7 @@ def test_a_minimum_of_people_is_kept() -> None:
         budget={"epsilon": 100, "delta": 0.9, "accountant": "pure"},
     )
     plan = connection.explain("SELECT DISTINCT word FROM people", delta="0.5").prepared.plan
-    assert isinstance(plan.selection, KeyTosses)
+    assert isinstance(plan.selection, OptimalPartitionSelection)
     assert plan.selection.delta == Fraction(1, 4)
     assert all(
         keys == [("crowd",)] for keys in shown(connection, "SELECT DISTINCT word FROM people", Fraction(8))

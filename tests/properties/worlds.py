@@ -14,13 +14,13 @@ import duckdb
 
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.engine.pipeline import Asked, Engine, Prepared, budget
+from dpsql.engine.pipeline import Engine, PreparedQuery, Query, budget
 from dpsql.engine.prepare import PreparedRelease
 from dpsql.ledger import open_ledger
 from dpsql.plan.types import Value
 from dpsql.planning.clamp_histogram import clamped, ladders, penalties
-from dpsql.planning.measurement import Measured, MeasuredBlock
-from dpsql.planning.partition_selection import KeyTosses
+from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
+from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.quantiles import Window
 from dpsql.planning.statistics import ROWS, UNITS
 from dpsql.policy import load
@@ -120,16 +120,16 @@ class World:
         ledger = open_ledger(":memory:", {"t": budget(rules, "t")})
         self.engine = Engine(rules, DuckDBBackend(self.connection), ledger, "tester")
 
-    def prepare(self, sql: str, max_groups: int | None = None) -> Prepared:
+    def prepare(self, sql: str, max_groups: int | None = None) -> PreparedQuery:
         """The plan of a query at ε = 1."""
-        return self.engine.prepare(Asked(sql, epsilon=Fraction(1), max_groups=max_groups))
+        return self.engine.prepare(Query(sql, epsilon=Fraction(1), max_groups=max_groups))
 
     def hold(self, rows: Iterable[Row]) -> None:
         """Makes these the rows of the private table."""
         values = ", ".join(f"({', '.join(map(_sql, row))})" for row in rows)
         self.connection.execute("DELETE FROM t" + (f"; INSERT INTO t VALUES {values}" if values else ""))
 
-    def statistics(self, prepared: Prepared, rows: Database) -> Statistics:
+    def statistics(self, prepared: PreparedQuery, rows: Database) -> Statistics:
         """The exact cells of each group that a plan would noise."""
         key = (prepared.statement.sql, tuple(sorted(rows, key=repr)))
         if key not in self._seen:
@@ -138,14 +138,14 @@ class World:
         return self._seen[key]
 
 
-def cells_of(prepared: Prepared | PreparedRelease, exact: Exact) -> Statistics:
+def cells_of(prepared: PreparedQuery | PreparedRelease, exact: Exact) -> Statistics:
     """The exact cells of each group, from what the engine gave for a plan's statement.
 
     Where groups are tossed for, the units that the toss depends on stand in place of cells.
     """
     plan = prepared.plan
     blocks = [measured.block for measured in plan.blocks]
-    tossed = isinstance(plan.selection, KeyTosses)
+    tossed = isinstance(plan.selection, OptimalPartitionSelection)
     units = UNITS if plan.analysis.bound.per_unit else ROWS
     clamps = tuple(replace(clamp, chosen=(clamp.expected,) * len(clamp.signs)) for clamp in plan.clamps)
     found = {}
@@ -197,7 +197,7 @@ def stairs(before: Statistics, after: Statistics, block: int, width: int) -> int
     return total
 
 
-def moved(before: Statistics, after: Statistics, plan: Measured, place: int) -> int:
+def moved(before: Statistics, after: Statistics, plan: MeasurementPlan, place: int) -> int:
     """How far apart one choice's penalties of any two points move, added up over all groups."""
     ranked, index = plan.ranked[place], len(plan.blocks) + place
     total = 0
@@ -210,7 +210,7 @@ def moved(before: Statistics, after: Statistics, plan: Measured, place: int) -> 
     return total
 
 
-def apart(before: Statistics, after: Statistics, plan: Measured, place: int) -> int:
+def apart(before: Statistics, after: Statistics, plan: MeasurementPlan, place: int) -> int:
     """How far apart the penalties of any two points of a clamp move, added up over its sides."""
     clamp, first = plan.clamps[place], len(plan.blocks) + len(plan.ranked)
     sides = [at for at, ladder in enumerate(ladders(plan.clamps), first) if ladder.clamp == place]
@@ -228,7 +228,7 @@ def _penalty(regions: Sequence[tuple[int, int, int]], point: int) -> int:
 
 
 def largest(
-    world: World, prepared: Prepared, pairs: Iterable[tuple[Database, Database]]
+    world: World, prepared: PreparedQuery, pairs: Iterable[tuple[Database, Database]]
 ) -> list[tuple[int, int, int]]:
     """The largest change of each block over pairs of neighbours."""
     worst = [(0, 0, 0)] * len(prepared.plan.blocks)
@@ -240,7 +240,7 @@ def largest(
     return worst
 
 
-def derived(blocks: Sequence[MeasuredBlock]) -> list[tuple[Fraction, Fraction, Fraction]]:
+def derived(blocks: Sequence[VectorMeasurement]) -> list[tuple[Fraction, Fraction, Fraction]]:
     """The sensitivities that the planner derived."""
     known = (block.sensitivity for block in blocks)
     return [(each.l1, each.l2_squared, each.linf) for each in known]

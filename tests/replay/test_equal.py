@@ -9,11 +9,11 @@ from clinic import POLICY, database
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Asked
+from dpsql.engine.pipeline import Query
 from dpsql.functions import FUNCTIONS
 from dpsql.plan.equality import equal_text
 from dpsql.policy import load
-from dpsql.replay.fingerprint import Names, Rules
+from dpsql.replay.fingerprint import Fingerprint, FingerprintRules
 
 SAME = {
     "names of sources": [
@@ -68,10 +68,10 @@ def clinic() -> Iterator[Connection]:
         yield connection
 
 
-def names(connection: Connection, sql: str, **terms: object) -> Names:
+def names(connection: Connection, sql: str, **terms: object) -> Fingerprint:
     """What the release of a query is called."""
-    plan = connection.engine.prepare(Asked(sql, **terms)).plan  # type: ignore[arg-type]
-    return Rules.of(connection.engine.policy, "ana", "").names(plan, {})
+    plan = connection.engine.prepare(Query(sql, **terms)).plan  # type: ignore[arg-type]
+    return FingerprintRules.of(connection.engine.policy, "ana", "").names(plan, {})
 
 
 @pytest.mark.parametrize("queries", SAME.values(), ids=SAME)
@@ -140,7 +140,7 @@ def test_a_table_may_have_the_name_of_a_key(named: str) -> None:
         columns = {"max_epsilon": {"type": "integer", "bounds": bounds}}
         table = {"unit": "row", "columns": columns, "budget": {"epsilon": epsilon}}
         told = {"version": 1, "privacy_unit": "visit", "budget": {"epsilon": 1}, "tables": {named: table}}
-        return Rules.of(load(told), "ana", "").digest
+        return FingerprintRules.of(load(told), "ana", "").digest
 
     assert digest([0, 9], 1) == digest([0, 9], 2)
     assert digest([0, 9], 1) != digest([0, 8], 1)

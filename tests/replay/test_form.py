@@ -11,9 +11,9 @@ import pytest
 from clinic import POLICY, database
 
 import dpsql
-from dpsql.engine.pipeline import Asked
+from dpsql.engine.pipeline import Query
 from dpsql.errors import IntegrityError
-from dpsql.replay.stored_release import Written
+from dpsql.replay.stored_release import StoredRelease
 
 QUERIES = [
     "SELECT COUNT(*), AVG(cost), SUM(days) FROM visits",
@@ -39,15 +39,15 @@ def test_a_release_is_read_back_as_it_was(sql: str, budget: dict[str, Any], rows
     visits = POLICY["tables"]["visits"] | {"rows_per_unit": rows}
     policy = POLICY | {"budget": budget, "tables": POLICY["tables"] | {"visits": visits}}
     with dpsql.connect(database(), policy=policy, ledger=":memory:") as connection:
-        part = connection.engine.prepare(Asked(sql, epsilon=Fraction(2))).only
+        part = connection.engine.prepare(Query(sql, epsilon=Fraction(2))).only
         table = connection.engine._drawn(part, {})
     assert part.plan.event is not None
-    text = Written.of(table, part.plan.event, "source").text()
-    read = Written.parse(text).table(part.plan)
+    text = StoredRelease.of(table, part.plan.event, "source").text()
+    read = StoredRelease.parse(text).table(part.plan)
     assert read == table
     assert [list(map(type, row)) for row in read.rows] == [list(map(type, row)) for row in table.rows]
     assert read.plan == table.plan
-    assert Written.parse(text).text() == text
+    assert StoredRelease.parse(text).text() == text
 
 
 def test_keys_keep_their_types() -> None:
@@ -57,8 +57,8 @@ def test_keys_keep_their_types() -> None:
     )
     from dpsql.accounting.events import Pure
 
-    written = Written(keys, ((),), (), (), Pure(Fraction(1)), "")
-    (read,) = Written.parse(written.text()).keys
+    written = StoredRelease(keys, ((),), (), (), Pure(Fraction(1)), "")
+    (read,) = StoredRelease.parse(written.text()).keys
     assert list(map(repr, read)) == list(map(repr, keys[0]))
 
 
@@ -86,9 +86,9 @@ def test_other_texts_are_refused(change: dict[str, Any]) -> None:
     """What dpsql did not write is no release, and no error of another library's."""
     from dpsql.accounting.events import Pure
 
-    good = json.loads(Written((), (), (), (), Pure(Fraction(1)), "").text())
+    good = json.loads(StoredRelease((), (), (), (), Pure(Fraction(1)), "").text())
     with pytest.raises(IntegrityError):
-        Written.parse(json.dumps(good | change))
+        StoredRelease.parse(json.dumps(good | change))
     for text in ("", "[]", "null", "{}", "[" * 100_000):
         with pytest.raises(IntegrityError, match="that dpsql did not write"):
-            Written.parse(text)
+            StoredRelease.parse(text)

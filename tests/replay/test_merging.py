@@ -16,7 +16,7 @@ from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
 from dpsql.errors import InternalError
 from dpsql.mechanisms import DiscreteGaussian, Geometric, Merged
-from dpsql.replay.stored_release import Written
+from dpsql.replay.stored_release import StoredRelease
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
 MEANS = "SELECT plan, COUNT(*) AS n, AVG(cost) AS m FROM visits GROUP BY plan"
@@ -200,8 +200,8 @@ def test_a_mean_is_kept_as_it_is() -> None:
     assert part.recalled is not None
     table = part.recalled.table
     assert part.plan.event is not None
-    text = Written.of(table, part.plan.event, "").text()
-    (noise,) = Written.parse(text).noise
+    text = StoredRelease.of(table, part.plan.event, "").text()
+    (noise,) = StoredRelease.parse(text).noise
     assert isinstance(noise, Merged)
     assert noise.normal
-    assert Written.parse(text).text() == text
+    assert StoredRelease.parse(text).text() == text

@@ -22,9 +22,9 @@ import dpsql
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.cli import main
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Asked
+from dpsql.engine.pipeline import Query
 from dpsql.ledger.protocol import Head
-from dpsql.ledger.reader import History
+from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.receipts import check_receipt
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "ledger_0_1"
@@ -62,9 +62,9 @@ def opened(folder: Path, name: str, analyst: str = "ana") -> Connection:
     )
 
 
-def history_of(folder: Path, name: str) -> History:
+def history_of(folder: Path, name: str) -> LedgerReader:
     """One of the ledgers, without its policy."""
-    return History.open(folder / f"{name}.ledger", KEY if name == "pure" else None)
+    return LedgerReader.open(folder / f"{name}.ledger", KEY if name == "pure" else None)
 
 
 def answers(name: str) -> Iterator[dict[str, Any]]:
@@ -154,7 +154,7 @@ def test_an_old_release_is_refined_for_the_difference(name: str, folder: Path) -
     (first,) = (answer for answer in answers(name) if answer["sql"] == sql)
     with opened(folder, name) as connection:
         whole = connection.engine.quote(
-            connection.engine.prepare(Asked(sql, epsilon=Fraction(1), replay=False))
+            connection.engine.prepare(Query(sql, epsilon=Fraction(1), replay=False))
         )
         receipt = connection.query(sql, epsilon=1).receipt
         again = connection.query(sql, epsilon=1).receipt

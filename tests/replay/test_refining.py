@@ -14,7 +14,7 @@ from entropy import SeededEntropy
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Asked
+from dpsql.engine.pipeline import Query
 from dpsql.mechanisms import Geometric
 
 PURE: dict[str, Any] = POLICY | {
@@ -184,7 +184,7 @@ def test_analysts_with_budgets_of_their_own_pay_for_what_they_see(tmp_path: Path
 def test_a_release_is_refined_by_one_alone(con: Connection) -> None:
     """Two that have prepared the same refinement: the second is told to ask again, and pays for itself then."""
     con.query(COUNT, epsilon=1)
-    plans = [con.engine.prepare(Asked(COUNT, epsilon=Fraction(e))) for e in (2, 3)]
+    plans = [con.engine.prepare(Query(COUNT, epsilon=Fraction(e))) for e in (2, 3)]
     con.engine.answer(plans[0])
     with pytest.raises(dpsql.OperationalError) as caught:
         con.engine.answer(plans[1])

@@ -18,7 +18,7 @@ from small_study import write_study
 import dpsql
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Asked
+from dpsql.engine.pipeline import Query
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
 QUERIES = [
@@ -125,7 +125,7 @@ def test_what_differs_is_charged(con: Connection, sql: str, terms: dict[str, Any
 def test_a_part_that_was_released_is_not_charged(con: Connection) -> None:
     """Of a statement with two releases the new one alone is charged, at its own share."""
     both = f"SELECT a.n, b.n FROM ({COUNT}) AS a, ({COUNT} WHERE cost > 5) AS b"
-    parts = con.engine.prepare(Asked(both)).releases
+    parts = con.engine.prepare(Query(both)).releases
     epsilon = parts[0].price.epsilon
     first = con.query(COUNT, epsilon=epsilon)
     result = con.query(both)
@@ -233,7 +233,7 @@ def test_new_data_are_asked_anew(tmp_path: Path) -> None:
 
 def test_programs_that_race_see_what_they_paid_for(con: Connection) -> None:
     """Both have prepared before either has asked: both are charged, and what is kept first is answered later."""
-    plans = [con.engine.prepare(Asked(COUNT)) for _ in range(2)]
+    plans = [con.engine.prepare(Query(COUNT)) for _ in range(2)]
     first, second = (con.engine.answer(plan) for plan in plans)
     assert [result.receipt.replayed for result in (first, second)] == [(), ()]
     assert len(history(con)) == 2

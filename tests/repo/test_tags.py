@@ -25,25 +25,25 @@ from dpsql.mechanisms import Mechanism
 from dpsql.plan.equality import equal_text
 from dpsql.plan.expr import Function, Scalar
 from dpsql.plan.fingerprint import canonical
-from dpsql.plan.nodes import Post
+from dpsql.plan.nodes import OuterQuery
 from dpsql.plan.tags import FORMS, TaggedEnum, later
 from dpsql.plan.types import Type
 from dpsql.planning.clamping import Clamp
-from dpsql.planning.measurement import MeasuredBlock
-from dpsql.planning.partition_selection import KeySelection, KeyTosses
-from dpsql.planning.quantiles import Ranked
-from dpsql.planning.top_k import Best
+from dpsql.planning.measurement import VectorMeasurement
+from dpsql.planning.partition_selection import OptimalPartitionSelection, Threshold
+from dpsql.planning.quantiles import QuantileSelection
+from dpsql.planning.top_k import TopKSelection
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "ledger_0_1"
 ENTERING = (
-    Post,
+    OuterQuery,
     Analysis,
-    MeasuredBlock,
-    Ranked,
-    Best,
+    VectorMeasurement,
+    QuantileSelection,
+    TopKSelection,
     Clamp,
-    KeySelection,
-    KeyTosses,
+    Threshold,
+    OptimalPartitionSelection,
     Lattice,
     events.Event,
 )
@@ -146,7 +146,7 @@ def reachable() -> set[type]:
                 if Mechanism in each.__mro__
             ]
         if kind is Scalar:
-            waiting.append(Post)  # which it holds as anything, against a circle of imports
+            waiting.append(OuterQuery)  # which it holds as anything, against a circle of imports
         if dataclasses.is_dataclass(kind) and kind is not Function:
             hints = typing.get_type_hints(kind)
             for item in dataclasses.fields(kind):

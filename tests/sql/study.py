@@ -15,7 +15,7 @@ import duckdb
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Asked, Prepared
+from dpsql.engine.pipeline import PreparedQuery, Query
 from dpsql.plan.types import Value
 
 NO_NOISE = 10**15
@@ -124,6 +124,6 @@ def study(dialect: str = "duckdb") -> Connection:
     return dpsql.connect(clinic(), policy=POLICY, ledger=":memory:", epsilon=NO_NOISE, dialect=dialect)
 
 
-def prepare(connection: Connection, query: str, parameters: Sequence[Value] = ()) -> Prepared:
+def prepare(connection: Connection, query: str, parameters: Sequence[Value] = ()) -> PreparedQuery:
     """Everything that is decided about a query before it is charged."""
-    return connection.engine.prepare(Asked(query, tuple(parameters), None, default=Fraction(NO_NOISE)))
+    return connection.engine.prepare(Query(query, tuple(parameters), None, default=Fraction(NO_NOISE)))

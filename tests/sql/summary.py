@@ -14,40 +14,40 @@ from dataclasses import dataclass, field
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.per_unit import WITHIN
-from dpsql.engine.pipeline import Prepared
+from dpsql.engine.pipeline import PreparedQuery
 from dpsql.plan.dependencies import steps
 from dpsql.plan.expr import Call, Column, Expr, Released, Scalar
 from dpsql.plan.nodes import (
     Aggregation,
-    Answer,
     Filter,
-    Grouped,
     Join,
-    Matching,
+    OuterQuery,
     Output,
-    Post,
+    PerUnitAggregate,
+    PerUnitGroupBy,
     Project,
+    PublicSubquery,
     Relation,
     Release,
     Scan,
+    SemiJoin,
     SetOperation,
     Source,
     Values,
-    Within,
     is_private,
 )
 from dpsql.plan.render import phrase
 
 
-def summary(prepared: Prepared) -> str:
+def summary(prepared: PreparedQuery) -> str:
     """What a prepared query means."""
     return "\n".join(_Summary(prepared).lines())
 
 
 @dataclass
 class _Summary:
-    prepared: Prepared
-    answers: list[Answer] = field(default_factory=list)
+    prepared: PreparedQuery
+    answers: list[PublicSubquery] = field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
         yield from self._post(self.prepared.post)
@@ -61,7 +61,7 @@ class _Summary:
         if self.prepared.explain:
             yield "EXPLAIN"
 
-    def _post(self, post: Post) -> Iterator[str]:
+    def _post(self, post: OuterQuery) -> Iterator[str]:
         names = _names(post)
         shown = (_output(output, names) for output in post.outputs)
         yield f"SELECT {'DISTINCT ' * post.distinct}{', '.join(shown)}"
@@ -100,7 +100,7 @@ class _Summary:
                 return f"{self._relation(relation.input)} WHERE {phrase(relation.predicate)}"
             case Join():
                 return f"{self._relation(relation.left)} {relation.kind.value} JOIN {self._joined(relation)}"
-            case Matching():
+            case SemiJoin():
                 found = (
                     f"WITH{'OUT' * relation.anti} A MATCH{' [within a unit]' * is_private(relation.right)}"
                 )
@@ -124,7 +124,7 @@ class _Summary:
         match source:
             case Project():
                 return self._select(source)
-            case Grouped():
+            case PerUnitGroupBy():
                 named = zip(
                     (*map(phrase, source.keys), *map(_aggregate, source.aggregates)),
                     source.columns,
@@ -135,7 +135,7 @@ class _Summary:
                 return f"(SELECT {shown} FROM {self._relation(source.input)}{by})"
             case SetOperation():
                 return f"({self._body(source.left)} {source.kind.value} {self._body(source.right)})"
-            case Answer():
+            case PublicSubquery():
                 if source not in self.answers:
                     self.answers.append(source)
                 return f"answer {self.answers.index(source) + 1}"
@@ -148,10 +148,10 @@ class _Summary:
         """A derived table; where it groups, its items are shown over what is grouped."""
         inner, having = project.input, ""
         shown: Callable[[Expr], str] = phrase
-        if isinstance(inner, Filter) and isinstance(inner.input, Grouped):
+        if isinstance(inner, Filter) and isinstance(inner.input, PerUnitGroupBy):
             inner, having = inner.input, f" HAVING {_over(inner.input)(inner.predicate)}"
         grouped = ""
-        if isinstance(inner, Grouped):
+        if isinstance(inner, PerUnitGroupBy):
             shown, grouped = (
                 _over(inner),
                 f" GROUP BY {', '.join(map(phrase, inner.keys))}" * bool(inner.keys),
@@ -180,7 +180,7 @@ def _qualified(column: Column) -> str:
     return str(column) if column.source.startswith("#") else f"{column.source}.{column}"
 
 
-def _over(grouped: Grouped) -> Callable[[Expr], str]:
+def _over(grouped: PerUnitGroupBy) -> Callable[[Expr], str]:
     """Phrases expressions over groups with what the groups' columns hold."""
     texts = [*map(phrase, grouped.keys), *map(_aggregate, grouped.aggregates)]
     meant = dict(zip(grouped.columns, texts, strict=True))
@@ -195,7 +195,7 @@ def _substituted(expr: Expr, meant: Mapping[Column, str]) -> Expr:
     return expr
 
 
-def _aggregate(item: Within) -> str:
+def _aggregate(item: PerUnitAggregate) -> str:
     return WITHIN[item.function].call(*map(phrase, item.arguments))
 
 
@@ -221,7 +221,7 @@ def _output(output: Output, names: Mapping[str, str]) -> str:
     return f"{text} AS {output.name}" if alias else text
 
 
-def _names(post: Post) -> dict[str, str]:
+def _names(post: OuterQuery) -> dict[str, str]:
     if not isinstance(post.source, Release):
         return {}
     names = {key.name: phrase(key.expr) for key in post.source.keys}

@@ -13,17 +13,17 @@ from dpsql.plan.expr import Column, Expr, Facts, Windowed
 from dpsql.plan.nodes import (
     Aggregation,
     Filter,
-    Grouped,
     Join,
     JoinKind,
     Key,
-    Matching,
+    OuterQuery,
     Output,
-    Post,
+    PerUnitAggregate,
+    PerUnitGroupBy,
     Project,
     Release,
+    SemiJoin,
     Values,
-    Within,
 )
 from dpsql.plan.types import Type
 
@@ -98,15 +98,15 @@ NAMED = (Column("t", "x", X.facts),)
     "node",
     [
         lambda expr: Filter(ROWS, expr),
-        lambda expr: Matching(ROWS, ROWS, expr),
+        lambda expr: SemiJoin(ROWS, ROWS, expr),
         lambda expr: Join(ROWS, ROWS, JoinKind.INNER, (), expr),
         lambda expr: Join(ROWS, ROWS, JoinKind.INNER, ((expr, X),)),
         lambda expr: Project(ROWS, "t", (expr,), NAMED),
-        lambda expr: Grouped(ROWS, "t", (expr,), (), NAMED),
-        lambda expr: Grouped(ROWS, "t", (), (Within("max", expr),), NAMED),
+        lambda expr: PerUnitGroupBy(ROWS, "t", (expr,), (), NAMED),
+        lambda expr: PerUnitGroupBy(ROWS, "t", (), (PerUnitAggregate("max", expr),), NAMED),
         lambda expr: Release(ROWS, (Key("k0", expr),), ()),
         lambda expr: Release(ROWS, (), (Aggregation("a0", "count", expr, Type.INTEGER),)),
-        lambda expr: Post(ROWS, (Output("x", X),), expr),
+        lambda expr: OuterQuery(ROWS, (Output("x", X),), expr),
     ],
 )
 def test_no_window_stands_below_the_boundary(node: Callable[[Expr], object]) -> None:

@@ -13,7 +13,7 @@ from sql.study import NO_NOISE, prepare, study
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Asked, Prepared
+from dpsql.engine.pipeline import PreparedQuery, Query
 from dpsql.sql.read.dialect_nodes import TITLES
 
 
@@ -23,10 +23,10 @@ def connection() -> Iterator[Connection]:
         yield opened
 
 
-def prepared(connection: Connection, fixture: Fixture) -> Prepared:
+def prepared(connection: Connection, fixture: Fixture) -> PreparedQuery:
     """Everything that is decided about a query in the dialect of its file."""
     loss = Fraction(NO_NOISE)
-    asked = Asked(fixture.query, fixture.parameters, None, default=loss, dialect=fixture.file)
+    asked = Query(fixture.query, fixture.parameters, None, default=loss, dialect=fixture.file)
     return connection.engine.prepare(asked)
 
 
@@ -121,7 +121,7 @@ def test_whatever_is_asked_nothing_but_a_refusal_comes_up(connection: Connection
 def _outcome(connection: Connection, text: str, dialect: str) -> str | None:
     try:
         connection.engine.prepare(
-            Asked(text, (5,) * text.count("?"), None, default=Fraction(NO_NOISE), dialect=dialect)
+            Query(text, (5,) * text.count("?"), None, default=Fraction(NO_NOISE), dialect=dialect)
         )
     except dpsql.Error as error:
         return error.code

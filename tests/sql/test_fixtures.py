@@ -17,7 +17,7 @@ import dpsql
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.windows import OVER
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Prepared
+from dpsql.engine.pipeline import PreparedQuery
 from dpsql.functions import FUNCTIONS
 from dpsql.plan.expr import Call, Expr, Windowed, walk
 from dpsql.plan.nodes import Filter, Join, Relation
@@ -118,7 +118,7 @@ def test_every_function_and_aggregate_has_an_accepted_fixture(connection: Connec
     assert set(OVER) - windows == set()
 
 
-def _parts(prepared: Prepared) -> Iterator[Expr]:
+def _parts(prepared: PreparedQuery) -> Iterator[Expr]:
     expressions = [output.expr for output in prepared.post.outputs]
     for part in prepared.releases:
         expressions += [key.expr for key in part.release.keys]

@@ -11,7 +11,7 @@ from sql.study import prepare, study
 from dpsql.connection import Connection
 from dpsql.errors import DataError, QueryRejected
 from dpsql.plan.expr import Call, Column, Expr, Literal, Released, columns
-from dpsql.plan.nodes import Filter, Join, JoinKind, Post, Relation, scans
+from dpsql.plan.nodes import Filter, Join, JoinKind, OuterQuery, Relation, scans
 from dpsql.plan.render import phrase
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type, Value
@@ -23,7 +23,7 @@ def connection() -> Iterator[Connection]:
         yield opened
 
 
-def lowered(connection: Connection, query: str, parameters: Sequence[Value] = ()) -> Post:
+def lowered(connection: Connection, query: str, parameters: Sequence[Value] = ()) -> OuterQuery:
     return prepare(connection, query, parameters).post
 
 
@@ -33,7 +33,7 @@ def code(connection: Connection, query: str) -> str:
     return caught.value.code
 
 
-def where(post: Post) -> Expr:
+def where(post: OuterQuery) -> Expr:
     """The condition of a query without joins."""
     assert isinstance(post.release.input, Filter)
     return post.release.input.predicate

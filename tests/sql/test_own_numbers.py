@@ -13,7 +13,7 @@ import dpsql
 from dpsql.analysis.intervals import Known
 from dpsql.plan.expr import Column, Facts
 from dpsql.plan.interval import Interval
-from dpsql.plan.nodes import Within
+from dpsql.plan.nodes import PerUnitAggregate
 from dpsql.plan.types import Type
 from dpsql.sql.emit.per_unit_aggregates import within
 
@@ -86,7 +86,7 @@ def test_sums_are_exact_of_one_value_and_the_same_in_any_order(function: str, bo
     column = Column("t", "x", Facts(Type.DOUBLE, "", Interval(-bound, bound)))
     named = Column("g", "s", Facts(Type.DOUBLE, "", Interval(-bound * 1000, bound * 1000)))
     known: Known = {}
-    text = within(Within(function, column), named, known)
+    text = within(PerUnitAggregate(function, column), named, known)
     chance = random.Random(f"{function}{bound}")
     with duckdb.connect() as engine:
 

@@ -14,7 +14,7 @@ from sql.study import prepare, study
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Engine, Prepared
+from dpsql.engine.pipeline import Engine, PreparedQuery
 from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import MAX_CHARACTERS, MAX_NESTING, parse
 
@@ -129,7 +129,7 @@ def test_long_lists(connection: Connection) -> None:
     """A list of ten thousand constants is answered."""
     values = ", ".join(map(str, range(10_000)))
     prepared = prepare(connection, f"SELECT COUNT(*) FROM visits WHERE age IN ({values})")
-    assert isinstance(prepared, Prepared)
+    assert isinstance(prepared, PreparedQuery)
     (row,) = connection.query(prepared.asked.sql).rows
     assert row == (327,)
 

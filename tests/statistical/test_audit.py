@@ -38,7 +38,7 @@ from statistical.audit_cases import ALONE, CASES
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Asked
+from dpsql.engine.pipeline import Query
 from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, Staircase, SystemEntropy
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.release import release
@@ -131,7 +131,7 @@ def alone(*values: float, neighbors: str) -> Connection:
 
 def released(connection: Connection, runs: int) -> Floats:
     """Answers of a query without groups, each charged nothing and released anew from the same exact rows."""
-    prepared = connection.engine.prepare(Asked(TOTAL, epsilon=LOSS))
+    prepared = connection.engine.prepare(Query(TOTAL, epsilon=LOSS))
     exact = connection.engine.backend.run(prepared.statement.sql)
     tables = (release(prepared.plan, prepared.statement, exact, SystemEntropy()) for _ in range(runs))
     return np.array([float(table.rows[0][0]) for table in tables])

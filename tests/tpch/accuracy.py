@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from dpsql.engine.pipeline import Prepared
+from dpsql.engine.pipeline import PreparedQuery
 from dpsql.planning.choose import predicted_std
 from dpsql.result import Result
 
@@ -86,7 +86,7 @@ def _plain(value: Any) -> Any:
     return float(value) if isinstance(value, (int, float, Decimal)) else value
 
 
-def expected(prepared: Prepared) -> dict[tuple[int, str], float]:
+def expected(prepared: PreparedQuery) -> dict[tuple[int, str], float]:
     """The standard deviation of each aggregate's noise as it is expected, by release."""
     return {
         (place, item.name): predicted_std(release.plan, item)

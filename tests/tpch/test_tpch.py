@@ -30,7 +30,7 @@ from tpch.verdicts import (
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Asked
+from dpsql.engine.pipeline import Query
 
 CERTAIN = 1 - 1e-9
 """The confidence of intervals that hold, of all cells of all answers."""
@@ -118,7 +118,7 @@ def test_all_noise_falls(studies: dict[str, Connection], unit: str, number: int)
     """Whatever is measured for an answer, also one without rows, has less noise at more loss."""
     engine = studies[unit].engine
     small, large = (
-        expected(engine.prepare(Asked(QUERIES[number], epsilon=Fraction(loss), replay=False)))
+        expected(engine.prepare(Query(QUERIES[number], epsilon=Fraction(loss), replay=False)))
         for loss in LOSSES
     )
     assert small

@@ -127,11 +127,11 @@ WHOLE = Box()
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class PartitionSpend:
     """What an account has spent at each place: `base` everywhere, and in each of the disjoint `cells` that besides.
 
     >>> january, february = (Box((("day", (days,)),)) for days in ((1, 31), (32, 59)))
-    >>> spent = Parts().charged(january, Spend(2, 0)).charged(february, Spend(3, 0)).charged(WHOLE, Spend(1, 0))
+    >>> spent = PartitionSpend().charged(january, Spend(2, 0)).charged(february, Spend(3, 0)).charged(WHOLE, Spend(1, 0))
     >>> spent.most(), spent.most(january)
     (Spend(loss=4, delta=0), Spend(loss=3, delta=0))
     """
@@ -154,17 +154,17 @@ class Parts:
                 losses, deltas = max(losses, own.loss), max(deltas, own.delta)
         return self.base + Spend(losses, deltas)
 
-    def charged(self, box: Box, spend: Spend) -> Parts:
+    def charged(self, box: Box, spend: Spend) -> PartitionSpend:
         """The same after a charge to a box; see `Grid` for what is kept apart."""
         booked = self.booked(box)
         if booked == WHOLE and len(self.cells) <= MOST_CELLS:
-            return Parts(self.base + spend, self.cells)
+            return PartitionSpend(self.base + spend, self.cells)
         for before, same, amount, after in tuple(_LATEST):
             if before is self and (same, amount) == (booked, spend):
                 return after
         grid = self._grid().charged(booked.sides, (spend.loss, spend.delta))
         cells = {Box.made(sides): Spend(*own) for sides, own in grid.cells().items()}
-        found = Parts(self.base + cells.pop(WHOLE, NOTHING), cells)
+        found = PartitionSpend(self.base + cells.pop(WHOLE, NOTHING), cells)
         _LATEST.append((self, booked, spend, found))
         return found
 
@@ -189,4 +189,4 @@ class Parts:
 
 
 # A charge is quoted, and then followed as an entry: the same sum twice.
-_LATEST: deque[tuple[Parts, Box, Spend, Parts]] = deque(maxlen=8)
+_LATEST: deque[tuple[PartitionSpend, Box, Spend, PartitionSpend]] = deque(maxlen=8)

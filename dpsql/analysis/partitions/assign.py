@@ -23,19 +23,19 @@ from dpsql.analysis.partitions.propagate import inherited, seen_from
 from dpsql.plan.expr import Call, Column, Expr, columns, substituted
 from dpsql.plan.nodes import (
     Filter,
-    Grouped,
     Join,
     JoinKind,
-    Matching,
+    PerUnitGroupBy,
     Project,
     Relation,
     Release,
+    SemiJoin,
     SetOperation,
     Source,
     private_scans,
     private_tables,
 )
-from dpsql.plan.tables import Confined, Scan, UnitKind
+from dpsql.plan.tables import PartitionFilter, Scan, UnitKind
 from dpsql.policy import fold
 
 Said = tuple[Expr, ...]
@@ -65,7 +65,7 @@ def boxes(release: Release) -> dict[str, Box]:
     return {table: reduce(Box.hull, found) for table, found in read.items()}
 
 
-def _box(sides: Iterable[Confined]) -> Box:
+def _box(sides: Iterable[PartitionFilter]) -> Box:
     return Box.of({side.dimension: side.places for side in sides})
 
 
@@ -87,7 +87,7 @@ def _relation(relation: Relation, said: Said) -> Relation:
     match relation:
         case Filter():
             return replace(relation, input=_relation(relation.input, (*said, *_split(relation.predicate))))
-        case Matching():
+        case SemiJoin():
             on = tuple(_split(relation.on))
             left = said if relation.anti else (*said, *on)
             right = _source(relation.right, on)
@@ -109,7 +109,7 @@ def _source(source: Source, said: Said) -> Source:
         case Project():
             inner = _through(said, dict(zip(source.columns, source.items, strict=True)))
             return replace(source, input=_relation(source.input, inner))
-        case Grouped():
+        case PerUnitGroupBy():
             inner = _through(said, dict(zip(source.columns, source.keys, strict=False)))
             return replace(source, input=_relation(source.input, inner))
         case SetOperation():
@@ -159,7 +159,7 @@ def _scan(scan: Scan, said: Said) -> Scan:
     return replace(scan, confined=tuple(side for side in sides if side is not None))
 
 
-def _confined(column: Column, said: Said) -> Confined | None:
+def _confined(column: Column, said: Said) -> PartitionFilter | None:
     line = Dimension.of(column)
     places = None if line is None else where(said, line)
     if line is None or places is None or places == ((line.low, line.high),):

@@ -7,13 +7,13 @@ from dataclasses import replace
 from dpsql.accounting.partitions.ranges import Ranges, intersection, union
 from dpsql.analysis.partitions.dimension import Dimension
 from dpsql.plan.expr import Column
-from dpsql.plan.tables import Confined, Roll
+from dpsql.plan.tables import PartitionFilter, PartitionSource
 
 MOST_RANGES = 16
 """Most ranges of a column; what has more is charged and read from the first to the last."""
 
 
-def confined_to(line: Dimension, places: Ranges, roll: Roll | None = None) -> Confined:
+def confined_to(line: Dimension, places: Ranges, roll: PartitionSource | None = None) -> PartitionFilter:
     """What confines to these places, or to few ranges around them.
 
     Where there are none, one place is read: that some box is charged keeps the rest simple.
@@ -24,22 +24,22 @@ def confined_to(line: Dimension, places: Ranges, roll: Roll | None = None) -> Co
     return _of(line, places, roll)
 
 
-def at(side: Confined, places: Ranges) -> Confined:
+def at(side: PartitionFilter, places: Ranges) -> PartitionFilter:
     """The same column, of the same table, at other places."""
     return _of(_line(side.column), places, side.roll)
 
 
-def renamed(side: Confined, source: str, roll: Roll | None) -> Confined:
+def renamed(side: PartitionFilter, source: str, roll: PartitionSource | None) -> PartitionFilter:
     """The same places as the account of another table calls them, by a roll, or as that of the column's own does."""
     return _of(_line(replace(side.column, source=source)), side.places, roll)
 
 
-def both(side: Confined, other: Confined) -> Confined:
+def both(side: PartitionFilter, other: PartitionFilter) -> PartitionFilter:
     """Where both confine, which are of one dimension."""
     return confined_to(_line(side.column), intersection(side.places, other.places), side.roll)
 
 
-def either(side: Confined, other: Confined) -> Confined:
+def either(side: PartitionFilter, other: PartitionFilter) -> PartitionFilter:
     """Where either confines, which are of one dimension."""
     return confined_to(_line(side.column), union((*side.places, *other.places)), side.roll)
 
@@ -51,7 +51,7 @@ def _line(column: Column) -> Dimension:
     return line
 
 
-def _of(line: Dimension, places: Ranges, roll: Roll | None) -> Confined:
+def _of(line: Dimension, places: Ranges, roll: PartitionSource | None) -> PartitionFilter:
     # All places of a column lie on its line, which has two ends.
     ranges = tuple((line.value(low), line.value(high)) for low, high in places if None not in (low, high))  # type: ignore[arg-type]
-    return Confined(line.column, ranges, line.named(roll), places, roll)
+    return PartitionFilter(line.column, ranges, line.named(roll), places, roll)

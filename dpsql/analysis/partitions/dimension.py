@@ -12,7 +12,7 @@ from hashlib import sha256
 from dpsql.accounting.partitions.ranges import Ranges
 from dpsql.plan.expr import Column
 from dpsql.plan.interval import position, timestamp_at
-from dpsql.plan.tables import Roll
+from dpsql.plan.tables import PartitionSource
 from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
 
@@ -38,7 +38,7 @@ class Dimension:
     high: int
     values: tuple[Value, ...] | None
 
-    def named(self, roll: Roll | None) -> str:
+    def named(self, roll: PartitionSource | None) -> str:
         """The name in an account: that of its own table, or that of another, where the column is a roll's.
 
         No two lines share one: the first ends in a digit or letter, the second in a quoted text, which holds no quote

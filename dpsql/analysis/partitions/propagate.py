@@ -22,12 +22,12 @@ from enum import Enum, auto
 from dpsql.analysis.partitions.constraint import both, either, renamed
 from dpsql.plan.nodes import (
     Filter,
-    Grouped,
     Join,
     JoinKind,
-    Matching,
+    PerUnitGroupBy,
     Project,
     Relation,
+    SemiJoin,
     SetKind,
     SetOperation,
     Source,
@@ -35,9 +35,9 @@ from dpsql.plan.nodes import (
     private_scans,
     unit_type,
 )
-from dpsql.plan.tables import Confined, Roll, Scan, UnitKind
+from dpsql.plan.tables import PartitionFilter, PartitionSource, Scan, UnitKind
 
-Sides = Mapping[str, Confined]
+Sides = Mapping[str, PartitionFilter]
 """Where units lie by the rolls of tables, by dimension."""
 ROLL = "#roll"
 """What a roll's columns are columns of, whatever the query calls its table."""
@@ -57,7 +57,7 @@ def inherited(relation: Relation) -> Relation:
     return _confined(relation, {}) if confined else relation
 
 
-def seen_from(table: str, scan: Scan) -> tuple[Confined, ...]:
+def seen_from(table: str, scan: Scan) -> tuple[PartitionFilter, ...]:
     """Where units lie whose rows a scan reads, as the account of a table calls it whose roll it looks at.
 
     The roll's other units decide nothing: whatever it says of them, the scan does not read them.
@@ -68,20 +68,20 @@ def seen_from(table: str, scan: Scan) -> tuple[Confined, ...]:
 def _by_rolls(scan: Scan) -> Sides:
     """What confines a scan, as the account of any other table calls it."""
     unit = scan.unit.column
-    own = None if unit is None else Roll(scan.table, replace(unit, source=ROLL))
+    own = None if unit is None else PartitionSource(scan.table, replace(unit, source=ROLL))
     sides = (renamed(side, ROLL, side.roll or own) for side in scan.confined)
     return {side.dimension: side for side in sides if side.roll is not None}
 
 
-def _of_table(side: Confined, table: str, source: str) -> Confined:
+def _of_table(side: PartitionFilter, table: str, source: str) -> PartitionFilter:
     """What a roll says, as the account of a table calls it, which may be the roll's own."""
     own = side.roll is not None and side.roll.table == table
     return renamed(side, source, None) if own else side
 
 
-def _needed(relation: Join | Matching | SetOperation) -> _Rows:
+def _needed(relation: Join | SemiJoin | SetOperation) -> _Rows:
     match relation:
-        case Join(kind=JoinKind.INNER) | Matching(anti=False) | SetOperation(kind=SetKind.INTERSECT):
+        case Join(kind=JoinKind.INNER) | SemiJoin(anti=False) | SetOperation(kind=SetKind.INTERSECT):
             return _Rows.BOTH
         case SetOperation(kind=SetKind.UNION | SetKind.UNION_ALL):
             return _Rows.EITHER
@@ -94,9 +94,9 @@ def _lying(relation: Relation) -> Sides:
     match relation:
         case Scan(unit=unit) if unit.kind is UnitKind.COLUMN:
             return _by_rolls(relation)
-        case Filter() | Project() | Grouped():
+        case Filter() | Project() | PerUnitGroupBy():
             return _lying(relation.input)
-        case Join() | Matching() | SetOperation():
+        case Join() | SemiJoin() | SetOperation():
             left, right = map(_lying, inputs(relation))
             needed = _needed(relation)
             if needed is _Rows.EITHER:
@@ -111,7 +111,7 @@ def _confined(relation: Relation, lying: Sides) -> Relation:
     match relation:
         case Filter():
             return replace(relation, input=_confined(relation.input, lying))
-        case Matching():
+        case SemiJoin():
             of_left, of_right = _beside(relation, lying)
             left, right = _confined(relation.input, of_left), _source(relation.right, of_right)
             return replace(relation, input=left, right=right)
@@ -127,7 +127,7 @@ def _source(source: Source, lying: Sides) -> Source:
     match source:
         case Scan():
             return _scan(source, lying)
-        case Project() | Grouped():
+        case Project() | PerUnitGroupBy():
             return replace(source, input=_confined(source.input, lying))
         case SetOperation():
             of_left, of_right = _beside(source, lying)
@@ -136,7 +136,7 @@ def _source(source: Source, lying: Sides) -> Source:
             return source
 
 
-def _beside(relation: Join | Matching | SetOperation, lying: Sides) -> tuple[Sides, Sides]:
+def _beside(relation: Join | SemiJoin | SetOperation, lying: Sides) -> tuple[Sides, Sides]:
     """Where units of each side lie of which rows count, given where those of the whole do."""
     left, right = map(_lying, inputs(relation))
     needed = _needed(relation)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dpsql.analysis.analyse import Analysis
-from dpsql.planning.clamp_histogram import Ladder
+from dpsql.planning.clamp_histogram import ClampTarget
 from dpsql.planning.clamping import Amount, Clamp
 from dpsql.sql.emit.bounding import in_order
 
@@ -46,7 +46,7 @@ def counted(
     return f"{COUNTED} AS (\n  {pairs}\n)"
 
 
-def rungs(analysis: Analysis, keys: Sequence[str], clamp: Clamp, ladder: Ladder, name: str) -> str:
+def rungs(analysis: Analysis, keys: Sequence[str], clamp: Clamp, ladder: ClampTarget, name: str) -> str:
     """The query for a ladder: the group keys, then the list of its rungs under `name`.
 
     A rung is the index of its point, how many pairs or parts there are, and the totals that `Rungs` tells of.
@@ -61,7 +61,7 @@ def rungs(analysis: Analysis, keys: Sequence[str], clamp: Clamp, ladder: Ladder,
     return f"SELECT {', '.join([*keys, listed])} FROM (\n  {grouped})" + f" GROUP BY {by}" * bool(keys)
 
 
-def _told(analysis: Analysis, clamp: Clamp, ladder: Ladder) -> tuple[str, tuple[str, ...]]:
+def _told(analysis: Analysis, clamp: Clamp, ladder: ClampTarget) -> tuple[str, tuple[str, ...]]:
     """What is compared with the grid, and what is added up, as whole numbers.
 
     Claim: what a unit has in all its groups by its parts of a point is no more than the point.

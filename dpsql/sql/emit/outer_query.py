@@ -11,18 +11,18 @@ from dataclasses import dataclass, field, replace
 from dpsql.plan.dependencies import steps
 from dpsql.plan.expr import Column, Expr, Released, walk
 from dpsql.plan.nodes import (
-    Answer,
     Filter,
-    Grouped,
-    Post,
+    OuterQuery,
+    PerUnitGroupBy,
     Project,
+    PublicSubquery,
     Relation,
     Release,
     SetOperation,
     Source,
     released_columns,
 )
-from dpsql.plan.provenance import branches, traces
+from dpsql.plan.provenance import branches, provenance
 from dpsql.plan.tables import Scan
 from dpsql.sql.emit.over_groups import leaves_out
 from dpsql.sql.emit.relations import source_of
@@ -63,11 +63,11 @@ class Copies:
         self.occupied[release] = None
         return [identifier(OCCUPIED)]
 
-    def grouping(self, source: Grouped) -> Copies:
+    def grouping(self, source: PerUnitGroupBy) -> Copies:
         """As the groups of `source` read releases, with all that they are made of."""
         return self if self.over_groups or not leaves_out(source) else replace(self, over_groups=True)
 
-    def answer(self, answer: Answer) -> str:
+    def answer(self, answer: PublicSubquery) -> str:
         """The query, with its outputs under the names of the answer's columns."""
         return emit_post(answer.post, self, [column.name for column in answer.columns])
 
@@ -90,11 +90,11 @@ class Originals:
         """Never called: nothing is released."""
         raise LookupError(release)
 
-    def grouping(self, _: Grouped) -> Originals:
+    def grouping(self, _: PerUnitGroupBy) -> Originals:
         """The same."""
         return self
 
-    def answer(self, answer: Answer) -> str:
+    def answer(self, answer: PublicSubquery) -> str:
         """The query, with its outputs under the names of the answer's columns."""
         return emit_post(answer.post, self, [column.name for column in answer.columns])
 
@@ -103,12 +103,12 @@ class Originals:
         return emit_copy(scan.table, read)
 
 
-def unchanged(post: Post) -> tuple[int, ...] | None:
+def unchanged(post: OuterQuery) -> tuple[int, ...] | None:
     """The places of the released columns that are the outputs, None where more is done with a release.
 
     Such rows need no engine, where nothing has to be answered before the release.
     """
-    if not isinstance(post.source, Release) or post != Post(post.source, post.outputs):
+    if not isinstance(post.source, Release) or post != OuterQuery(post.source, post.outputs):
         return None
     if steps(post) != (post.source,):
         return None
@@ -124,7 +124,7 @@ def emit_copy(table: str, columns: Sequence[Column]) -> str:
 
 
 def emit_post(
-    post: Post, above: Copies | Originals, names: Sequence[str] = (), *, traced: bool = False
+    post: OuterQuery, above: Copies | Originals, names: Sequence[str] = (), *, traced: bool = False
 ) -> str:
     """The query of a plan's outputs, as `names` or else as o0, o1 and so on.
 
@@ -135,7 +135,7 @@ def emit_post(
         f"{write(output.expr)} AS {identifier(name)}"
         for output, name in zip(post.outputs, named, strict=True)
     ]
-    traced = traced and traces(post) is not None
+    traced = traced and provenance(post) is not None
     source, conditions = _source(post, above, traced=traced)
     conditions += [write(post.having)] if post.having is not None else []
     order = list(map(ordered, post.order))
@@ -158,7 +158,7 @@ def emit_post(
     return "\n".join(lines)
 
 
-def _source(post: Post, above: Copies | Originals, *, traced: bool) -> tuple[str, list[str]]:
+def _source(post: OuterQuery, above: Copies | Originals, *, traced: bool) -> tuple[str, list[str]]:
     read: list[Expr] = [output.expr for output in post.outputs]
     read += [item.expr for item in post.order]
     read += [part for part in (post.having, post.qualify) if part is not None]
@@ -175,7 +175,7 @@ def _traced(relation: Relation, above: Copies | Originals) -> tuple[str, list[st
         case Filter():
             source, conditions = _traced(relation.input, above)
             return source, [*conditions, write(relation.predicate)]
-        case Answer():
+        case PublicSubquery():
             names = [column.name for column in relation.columns]
             return (
                 f"({emit_post(relation.post, above, names, traced=True)}) AS {identifier(relation.alias)}",

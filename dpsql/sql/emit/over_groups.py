@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.plan.expr import Expr, Released
-from dpsql.plan.nodes import Grouped, Release
+from dpsql.plan.nodes import PerUnitGroupBy, Release
 from dpsql.plan.provenance import traced
 
 _ADD_UP = frozenset({Moment.ROWS, Moment.UNITS, Moment.COUNT, Moment.DISTINCT, Moment.TOTAL})
 
 
-def leaves_out(source: Grouped) -> bool:
+def leaves_out(source: PerUnitGroupBy) -> bool:
     """Whether a group of nobody would change what is computed: not where released counts and sums are added up alone.
 
     To these it adds nothing but noise, which is zero on average, and who is in a small group would be lost.
@@ -21,7 +21,7 @@ def leaves_out(source: Grouped) -> bool:
     )
 
 
-def _adds_up(expr: Expr, source: Grouped) -> bool:
+def _adds_up(expr: Expr, source: PerUnitGroupBy) -> bool:
     found = traced(expr, source.input)
     return found is not None and all(_counted(origin, release) for release, origin in found)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dpsql.plan.tables import Confined, Scan, UnitKind
+from dpsql.plan.tables import PartitionFilter, Scan, UnitKind
 from dpsql.sql.emit.sanitized_columns import clean, unit_id
 from dpsql.sql.emit.scalars import constant, identifier
 
@@ -37,13 +37,13 @@ def _units(unit: str, source: str, lying: Iterable[str]) -> str:
     return f"SELECT {unit} FROM {source} GROUP BY {unit} HAVING {' AND '.join(lying)}"
 
 
-def _inside(side: Confined) -> str:
+def _inside(side: PartitionFilter) -> str:
     read = clean(side.column)
     ranges = " OR ".join(f"{read} BETWEEN {constant(low)} AND {constant(high)}" for low, high in side.ranges)
     return f"({ranges})"
 
 
-def _constant(side: Confined) -> str:
+def _constant(side: PartitionFilter) -> str:
     """All rows of a unit have one value, which is not NULL."""
     read = clean(side.column)
     return f"COUNT(DISTINCT {read}) = 1 AND COUNT({read}) = COUNT(*)"

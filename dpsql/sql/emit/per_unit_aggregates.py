@@ -11,7 +11,7 @@ from dpsql.analysis.intervals import Known, interval
 from dpsql.analysis.lattice import Lattice
 from dpsql.plan.expr import Column, Expr
 from dpsql.plan.interval import Interval
-from dpsql.plan.nodes import Within
+from dpsql.plan.nodes import PerUnitAggregate
 from dpsql.plan.types import Type
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.scalars import MAX_INTEGER, constant, measured, write
@@ -20,7 +20,7 @@ _BITS = 80
 """A real value at the far bound is at most 2^80 steps from zero."""
 
 
-def within(item: Within, named: Column, known: Known) -> str:
+def within(item: PerUnitAggregate, named: Column, known: Known) -> str:
     """The aggregate, of the type and in the interval of the column as which it is known.
 
     `known` is what conditions say of the rows.
@@ -37,7 +37,7 @@ def within(item: Within, named: Column, known: Known) -> str:
     return _clamped(text, named) if named.type.numeric else text
 
 
-def exactly(item: Within, named: Column) -> str:
+def exactly(item: PerUnitAggregate, named: Column) -> str:
     """The aggregate of public rows, of the type of the column as which it is known."""
     return f"TRY_CAST({WITHIN[item.function].sql.format(*map(write, item.arguments))} AS {named.type.value})"
 

@@ -13,11 +13,11 @@ import datetime as dt
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from dpsql.analysis.analyse import Analysis, Measure
+from dpsql.analysis.analyse import Analysis, Measurand
 from dpsql.analysis.lattice import Lattice
 from dpsql.plan.interval import date_at, timestamp_at
 from dpsql.plan.types import Type
-from dpsql.planning.quantiles import Ranked
+from dpsql.planning.quantiles import QuantileSelection
 from dpsql.sql.emit.bounding import CONTRIBUTION, bounded, ranking
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.relations import rows
@@ -28,7 +28,7 @@ _BITS = 14
 """At most 2^14 bins a group: fewer than rows, and each a small part of them."""
 
 
-def windows(analysis: Analysis, keys: Sequence[str], asked: Sequence[tuple[int, Ranked]]) -> str:
+def windows(analysis: Analysis, keys: Sequence[str], asked: Sequence[tuple[int, QuantileSelection]]) -> str:
     """The query for windows of one measure: the group keys, then w0, w1 and so on by their numbers.
 
     A window is a list: how many values the group has, how many lie before the first point, then each
@@ -60,7 +60,7 @@ def _bin(at: str, width: int) -> str:
     return f"({at} >> {width})"
 
 
-def _window(ranked: Ranked, keys: Sequence[str], width: int) -> str:
+def _window(ranked: QuantileSelection, keys: Sequence[str], width: int) -> str:
     offset = _offset(ranked)
     near = (
         f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
@@ -80,8 +80,8 @@ def _window(ranked: Ranked, keys: Sequence[str], width: int) -> str:
     return f"SELECT {', '.join([*keys, packed])} FROM (\n    {run}){by} HAVING COUNT(*) > 0"
 
 
-def _offset(ranked: Ranked) -> str:
-    """`Ranked.offset` of so many values as `total`."""
+def _offset(ranked: QuantileSelection) -> str:
+    """`QuantileSelection.offset` of so many values as `total`."""
     if not ranked.shift:
         direction = "-" if ranked.end < 0 else "+"
         return f"total * {ranked.share}::HUGEINT" + f" {direction} {ranked.reach}::HUGEINT" * bool(ranked.end)
@@ -90,7 +90,7 @@ def _offset(ranked: Ranked) -> str:
     return inside if ranked.rank < Fraction(1, 2) else f"total * {ranked.whole}::HUGEINT - {inside}"
 
 
-def _points(analysis: Analysis, measure: Measure, keys: Sequence[str]) -> list[str]:
+def _points(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> list[str]:
     """The common table expressions that end with one row for each value that counts: the keys and `p`."""
     source = f"SELECT {', '.join([*(['u'] * analysis.bound.per_unit), *keys, f'{_point(measure)} AS p'])}"
     source += f"\n  FROM ({rows(analysis, ordered=measure)})"
@@ -118,7 +118,7 @@ def _points(analysis: Analysis, measure: Measure, keys: Sequence[str]) -> list[s
     return ctes
 
 
-def _point(measure: Measure) -> str:
+def _point(measure: Measurand) -> str:
     """The point of a value, NULL where there is none."""
     lattice = measure.ordered
     if lattice is None:

@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from dpsql.analysis import intervals
-from dpsql.analysis.analyse import Analysis, Measure
+from dpsql.analysis.analyse import Analysis, Measurand
 from dpsql.plan.expr import Column, Expr, columns
 from dpsql.plan.nodes import (
-    Answer,
     Filter,
-    Grouped,
     Join,
-    Matching,
+    PerUnitGroupBy,
     Project,
+    PublicSubquery,
     Relation,
+    SemiJoin,
     SetKind,
     SetOperation,
     Source,
@@ -47,7 +47,7 @@ _FEW = 100
 UNIT, OWNER, KEY, VALUE = '"#unit"', '"#owner"', '"#key"', '"#value"'
 
 
-def rows(analysis: Analysis, values: Measure | None = None, ordered: Measure | None = None) -> str:
+def rows(analysis: Analysis, values: Measurand | None = None, ordered: Measurand | None = None) -> str:
     """The query for the rows: the unit as `u`, each key under its name, the measures as `x0`, `x1` and so on.
 
     Where the `values` of a measure are counted, it alone, with one form for each value; where its values
@@ -108,7 +108,7 @@ def emit_multiplicity(join: Join) -> str:
     )
 
 
-def _measured(measure: Measure) -> str:
+def _measured(measure: Measurand) -> str:
     return measured(measure.expr)
 
 
@@ -121,7 +121,7 @@ def _select(items: Iterable[str], source: str, conditions: Iterable[str], distin
 class Above(Protocol):
     """How sources are read above the release boundary."""
 
-    def answer(self, answer: Answer) -> str:
+    def answer(self, answer: PublicSubquery) -> str:
         """The query of released or public values."""
         ...
 
@@ -129,7 +129,7 @@ class Above(Protocol):
         """The query of a public table's columns."""
         ...
 
-    def grouping(self, source: Grouped) -> Above:
+    def grouping(self, source: PerUnitGroupBy) -> Above:
         """How sources are read whose rows these groups are of."""
         ...
 
@@ -163,7 +163,7 @@ class _Block:
             case Filter():
                 source, conditions = self.relation(relation.input)
                 return source, [*conditions, write(relation.predicate)]
-            case Matching():
+            case SemiJoin():
                 source, conditions = self.relation(relation.input)
                 return source, [*conditions, self._matching(relation)]
             case Join():
@@ -192,12 +192,12 @@ class _Block:
                 items = [group_keys.grouped(item) if distinct else write(item) for item in source.items]
                 named = _named(items, source.columns)
                 body = self._derived(source.input, source.items, named, distinct, units=units)
-            case Grouped():
+            case PerUnitGroupBy():
                 body = self._grouped(source, units=units)
             case SetOperation():
                 sides = (self._side(source, side, units=units) for side in (source.left, source.right))
                 body = f" {source.kind.value} ".join(sides)
-            case Answer():
+            case PublicSubquery():
                 body = _pending(source) if self.above is None else self.above.answer(source)
             case Values():
                 body = _values(source)
@@ -215,7 +215,7 @@ class _Block:
             return _select(items, identifier(scan.table), within_parts(scan, unit, source))
         return _select([*items, f"{unit} AS {UNIT}"], source, within_parts(scan, unit, source))
 
-    def _matching(self, relation: Matching) -> str:
+    def _matching(self, relation: SemiJoin) -> str:
         on = [write(relation.on)]
         if self.units and is_private(relation.right):
             on.append(f"{unit_of(relation.right)} = {unit_of(relation.input)}")
@@ -239,7 +239,7 @@ class _Block:
             [*items, *([f"{unit_of(relation)} AS {UNIT}"] if units else [])], source, conditions, distinct
         )
 
-    def _grouped(self, source: Grouped, *, units: bool) -> str:
+    def _grouped(self, source: PerUnitGroupBy, *, units: bool) -> str:
         arguments = [expr for item in source.aggregates for expr in item.arguments]
         named = list(source.columns)
         items = _named([group_keys.grouped(key) for key in source.keys], named)
@@ -292,7 +292,7 @@ def _list(values: Sequence[Value], kind: Type) -> str:
     return f"[{', '.join(cast(constant(value), kind) for value in values)}]"
 
 
-def _pending(source: Answer) -> str:
+def _pending(source: PublicSubquery) -> str:
     """In place of rows that are answered before the text is sent: until then it is only looked at."""
     return f"{_values(Values((), source.alias, source.columns))} /* released before */"
 
@@ -325,7 +325,7 @@ def _conditions(relation: Relation) -> Iterator[Expr]:
         case Filter():
             yield relation.predicate
             yield from _conditions(relation.input)
-        case Matching():
+        case SemiJoin():
             yield relation.on
             yield from _conditions(relation.input)
         case Join():

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.aggregates import Moment
-from dpsql.analysis.analyse import Analysis, Measure
+from dpsql.analysis.analyse import Analysis, Measurand
 from dpsql.planning.clamp_histogram import ladders
 from dpsql.planning.clamping import Clamp
-from dpsql.planning.quantiles import Ranked
+from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.statistics import ROWS, UNITS, Statistic
-from dpsql.planning.top_k import Best
+from dpsql.planning.top_k import TopKSelection
 from dpsql.sql.emit.bounding import CONTRIBUTION, bounded, ranking
 from dpsql.sql.emit.clamp_histograms import COUNTED, counted, placed, rungs
 from dpsql.sql.emit.group_keys import shown
@@ -43,7 +43,10 @@ class Statement:
 
 
 def emit(
-    analysis: Analysis, ranked: Sequence[Ranked] = (), best: Best | None = None, clamps: Sequence[Clamp] = ()
+    analysis: Analysis,
+    ranked: Sequence[QuantileSelection] = (),
+    best: TopKSelection | None = None,
+    clamps: Sequence[Clamp] = (),
 ) -> Statement:
     """The one statement that reads private rows for a release.
 
@@ -87,7 +90,7 @@ def _sums(analysis: Analysis) -> Iterable[Statistic]:
             yield (Moment.TOTAL, index)
 
 
-def _summed(analysis: Analysis) -> Iterable[tuple[int, Measure]]:
+def _summed(analysis: Analysis) -> Iterable[tuple[int, Measurand]]:
     """The measures whose rows are counted, with their numbers."""
     return ((index, measure) for index, measure in enumerate(analysis.measures) if measure.rows)
 
@@ -177,7 +180,11 @@ def _with_values(analysis: Analysis, keys: Sequence[str], body: str, read: Seque
 
 
 def _with_windows(
-    analysis: Analysis, keys: Sequence[str], body: str, read: Sequence[str], ranked: Sequence[Ranked]
+    analysis: Analysis,
+    keys: Sequence[str],
+    body: str,
+    read: Sequence[str],
+    ranked: Sequence[QuantileSelection],
 ) -> str:
     """The groups, each with the values of measures that lie near the ranks that are asked for."""
     measures = dict.fromkeys(part.measure for part in ranked)
@@ -208,7 +215,7 @@ def _beside(keys: Sequence[str], body: str, read: Sequence[str], parts: Sequence
     return "\n".join([f"SELECT {', '.join([*named, *items])}", *lines])
 
 
-def _values(analysis: Analysis, measure: Measure, keys: Sequence[str]) -> str:
+def _values(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> str:
     """How many values each group has, of each unit as many pairs of a group and a value as its rows that count."""
     by = f" GROUP BY {', '.join(keys)}" * bool(keys)
     counted = ", ".join([*keys, f"COUNT(DISTINCT {VALUE}) AS d"])
@@ -239,7 +246,7 @@ def _unit_aggregates(analysis: Analysis) -> Iterator[tuple[str, str]]:
             )
 
 
-def _point(measure: Measure, name: str) -> str:
+def _point(measure: Measurand, name: str) -> str:
     if measure.lattice is None:
         raise TypeError("only measures with a lattice are added up")
     return point(measure.expr, measure.lattice, name, measure.interval)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis.analyse import Analysis
-from dpsql.planning.top_k import Best
+from dpsql.planning.top_k import TopKSelection
 from dpsql.sql.emit.group_keys import shown
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.relations import rows
 
 
-def scored(analysis: Analysis, best: Best) -> str:
+def scored(analysis: Analysis, best: TopKSelection) -> str:
     """The query for the group keys and the score of each group that has rows."""
     (item,) = analysis.release.aggregations
     (moment,) = AGGREGATES[item.function].moments

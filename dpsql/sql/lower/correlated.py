@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from dpsql.backends import trial
 from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, columns, walk
-from dpsql.plan.nodes import Answer, JoinKind, Output, Post, Project, Relation, is_private
+from dpsql.plan.nodes import JoinKind, OuterQuery, Output, Project, PublicSubquery, Relation, is_private
 from dpsql.plan.types import Type
 from dpsql.sql.emit.scalars import cast, write
 from dpsql.sql.lower.constants import constant
@@ -22,9 +22,9 @@ from dpsql.sql.lower.grouping import Grouping, aggregates
 from dpsql.sql.lower.joins import Attached
 from dpsql.sql.lower.per_unit import Groups, identifies
 from dpsql.sql.lower.scope import Named, Scope
-from dpsql.sql.lower.semi_joins import apart
+from dpsql.sql.lower.semi_joins import split_where
 
-Releasing = Callable[[Scope, exp.Select, Relation, Sequence[Expr]], Post]
+Releasing = Callable[[Scope, exp.Select, Relation, Sequence[Expr]], OuterQuery]
 _PLAIN = frozenset({"expressions", "from_", "joins", "where", "kind"})
 
 
@@ -37,7 +37,7 @@ def correlated(scope: Scope, query: exp.Select, release: Releasing) -> Expr | No
     inner = Scope(scope.context.deeper(query, scope.context.common), outer=scope)
     if any(query.args.get(name) for name in ("group", "having", "with_")):
         return None
-    relation, across = apart(inner, query)
+    relation, across = split_where(inner, query)
     if not across:
         return None
     if {name for name, value in query.args.items() if value} - _PLAIN or scope.waiting is None:
@@ -101,7 +101,7 @@ def _pair(scope: Scope, query: exp.Select, part: Expr, here: set[str]) -> tuple[
 
 def _source(
     inner: Scope, query: exp.Select, relation: Relation, keys: list[Expr], *, alias: str, release: Releasing
-) -> tuple[Project | Answer, Expr, bool]:
+) -> tuple[Project | PublicSubquery, Expr, bool]:
     """The groups, their value last; what that is of no rows; and whether it is an aggregate by itself."""
     outer = inner.outer.tables.values() if inner.outer is not None else ()
     of_units = any(is_private(named.relation) for named in outer) and any(

@@ -13,9 +13,9 @@ from dpsql.analysis.unit_identity import compared_identity, identity
 from dpsql.plan.expr import Column, Expr, Facts, Literal
 from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.nodes import (
-    Answer,
-    Post,
+    OuterQuery,
     Project,
+    PublicSubquery,
     Relation,
     Release,
     SetKind,
@@ -232,17 +232,17 @@ def values(context: Context, node: exp.Values, alias: str) -> Values:
     return Values(tuple(tuple(item.value for item in row) for row in rows), alias, tuple(columns))
 
 
-def answer(post: Post, alias: str) -> Answer:
+def answer(post: OuterQuery, alias: str) -> PublicSubquery:
     """The released or public rows of a query as a source."""
     names = unique_names([output.name for output in post.outputs])
     columns = [
         Column(alias, name, Facts(output.expr.type, "", *_values(output.expr, post)))
         for name, output in zip(names, post.outputs, strict=True)
     ]
-    return Answer(post, alias, tuple(columns))
+    return PublicSubquery(post, alias, tuple(columns))
 
 
-def _values(expr: Expr, post: Post) -> tuple[Interval, tuple[Value, ...] | None]:
+def _values(expr: Expr, post: OuterQuery) -> tuple[Interval, tuple[Value, ...] | None]:
     """What is public of a released expression's values before it is released: for columns, their domain."""
     if isinstance(expr, Column):
         return expr.facts.interval, expr.facts.domain

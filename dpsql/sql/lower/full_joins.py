@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from dpsql.plan.expr import Column, Expr, Literal, columns
-from dpsql.plan.nodes import JoinKind, Matching, Relation, SetKind, Source, is_private
+from dpsql.plan.nodes import JoinKind, Relation, SemiJoin, SetKind, Source, is_private
 from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.sql.lower.derived import project, put_together
@@ -49,7 +49,7 @@ def full_join(scope: Scope, join: exp.Join, first: str, second: str) -> Attached
     items = [*(replace(pair, alias="") for pair in pairs), *_items(scope, known, second)]
     item = Attached(second, JoinKind.LEFT, tuple(conditions), table)
     whole = _whole(
-        scope, join, items, left_joined(scope, left, item), Matching(right, left, predicate, anti=True)
+        scope, join, items, left_joined(scope, left, item), SemiJoin(right, left, predicate, anti=True)
     )
     _rename(scope, items, whole, known, second)
     return Attached(first, JoinKind.INNER, (), table)

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Column, Expr, Literal, Order, Scalar, columns, windowed
-from dpsql.plan.nodes import Output, Post, Relation, is_private
+from dpsql.plan.nodes import OuterQuery, Output, Relation, is_private
 from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.sql.lower.aggregate_filter import filtered
@@ -177,7 +177,7 @@ class Grouping(ABC):
         self.scope.waiting = None
         return self.input
 
-    def of_set(self, keys: Sequence[exp.Expr], every: Iterable[exp.Expr]) -> Post:
+    def of_set(self, keys: Sequence[exp.Expr], every: Iterable[exp.Expr]) -> OuterQuery:
         """The groups of one grouping set, and its outputs; keys that only other sets have are NULL."""
         items = self.items()
         if self.select.find(exp.Window, exp.Qualify):
@@ -193,7 +193,7 @@ class Grouping(ABC):
         return self.post(outputs, self.having())
 
     @abstractmethod
-    def post(self, outputs: tuple[Output, ...], having: Expr | None) -> Post:
+    def post(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
         """The groups with these outputs, where they are released or public."""
 
     def leave_out(self, nodes: Iterable[exp.Expr], items: Sequence[Item]) -> None:

@@ -21,7 +21,7 @@ from dpsql.analysis.analyse import analyse
 from dpsql.analysis.intervals import conditions, interval
 from dpsql.plan.expr import Call, Column, Expr, Function, Literal, Released, Scalar, columns
 from dpsql.plan.interval import position
-from dpsql.plan.nodes import Aggregation, Key, Output, Post, Release, sources
+from dpsql.plan.nodes import Aggregation, Key, OuterQuery, Output, Release, sources
 from dpsql.plan.types import Type, Value
 from dpsql.sql.lower.constants import moment
 from dpsql.sql.lower.grouping import Grouping
@@ -135,7 +135,7 @@ def _value(
         number = _numbered(over, node, number, place, values)
     cell: Expr = key if number is None else _numbered(over, node, number, key, shown)
     counts = Call(_MAP, (cell, Released(rows.name, rows.type)), Type.LIST)
-    whole = Scalar(Post(release, (Output("histogram", counts),), having=keyed), Type.LIST)
+    whole = Scalar(OuterQuery(release, (Output("histogram", counts),), having=keyed), Type.LIST)
     if number is None:
         return whole
     listed = Call(LIST, tuple(Literal(end, key.type) for end in shown), Type.LIST)

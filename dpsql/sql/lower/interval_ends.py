@@ -19,7 +19,7 @@ from dpsql.functions import call
 from dpsql.plan.expr import Call, Column, Expr, Facts, Literal, Released, walk
 from dpsql.plan.fingerprint import canonical
 from dpsql.plan.linear import linear
-from dpsql.plan.nodes import Aggregation, Answer, Output, Release, Source
+from dpsql.plan.nodes import Aggregation, Output, PublicSubquery, Release, Source
 from dpsql.plan.types import Type
 from dpsql.sql.read.interval_calls import NAMES
 from dpsql.sql.read.rejection import Source as Text
@@ -43,7 +43,11 @@ def with_ends(source: Source) -> Source:
 
     Where rows were made distinct, an end is no function of the row. Names that begin with # are no user's.
     """
-    if not isinstance(source, Answer) or not isinstance(source.post.source, Release) or source.post.distinct:
+    if (
+        not isinstance(source, PublicSubquery)
+        or not isinstance(source.post.source, Release)
+        or source.post.distinct
+    ):
         return source
     aggregates = source.post.source.aggregations
     outputs, columns = list(source.post.outputs), list(source.columns)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from dpsql.plan.expr import Order, Released, Scalar
-from dpsql.plan.nodes import Aggregation, Key, Output, Post, Release
+from dpsql.plan.nodes import Aggregation, Key, OuterQuery, Output, Release
 from dpsql.plan.types import Type
 from dpsql.sql.lower.grouping import Grouping
 from dpsql.sql.lower.joins import filtered
@@ -44,7 +44,7 @@ def mode(node: exp.Mode, over: Grouping) -> Scalar:
     key = Released("k0", value.type)
     release = Release(filtered(over.input, [there]), (Key(key.name, value),), (rows,), context.max_groups)
     order = Order(Released(rows.name, rows.type), descending=True, nulls_first=False)
-    post = chosen(Post(release, (Output("mode", key),), order=(order,), limit=1), context.facts)
+    post = chosen(OuterQuery(release, (Output("mode", key),), order=(order,), limit=1), context.facts)
     if value.type is Type.NULL or post.release.top is None:
         over.source.refuse(
             node,

@@ -14,7 +14,16 @@ from dpsql.analysis.stability import most_rows
 from dpsql.analysis.unit_identity import identity
 from dpsql.plan.expr import Column, Expr, Facts, Order, windowed
 from dpsql.plan.interval import ANYWHERE
-from dpsql.plan.nodes import Grouped, Output, Post, Project, Relation, Source, Within, is_private
+from dpsql.plan.nodes import (
+    OuterQuery,
+    Output,
+    PerUnitAggregate,
+    PerUnitGroupBy,
+    Project,
+    Relation,
+    Source,
+    is_private,
+)
 from dpsql.plan.render import phrase
 from dpsql.plan.types import Type
 from dpsql.policy import fold
@@ -26,7 +35,7 @@ from dpsql.sql.lower.own_unit import check_groups
 from dpsql.sql.lower.quantiles import RANKED
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import Scope
-from dpsql.sql.lower.semi_joins import apart
+from dpsql.sql.lower.semi_joins import split_where
 from dpsql.sql.lower.unsupported import unsupported
 from dpsql.sql.lower.variance import SPREADS
 
@@ -42,7 +51,7 @@ _NAMED = {
 
 def rows_of(scope: Scope, select: exp.Select, *, released: bool = False) -> Relation:
     """The rows of FROM and WHERE, as far as it matters where they are released."""
-    relation, _ = apart(scope, select, released=released)
+    relation, _ = split_where(scope, select, released=released)
     return relation
 
 
@@ -74,15 +83,15 @@ class Selected:
         items = [(output.name, output.expr) for output in self.outputs]
         return project(self.rows, alias, items, distinct=self.distinct)
 
-    def post(self) -> Post:
+    def post(self) -> OuterQuery:
         """The query of public rows."""
         page = self.order, self.limit, self.offset
-        return Post(self.rows, self.outputs, None, *page, self.distinct, self.qualify)
+        return OuterQuery(self.rows, self.outputs, None, *page, self.distinct, self.qualify)
 
 
 def selected(
-    scope: Scope, node: exp.Select, relation: Relation, release: Callable[[], Post]
-) -> Selected | Post:
+    scope: Scope, node: exp.Select, relation: Relation, release: Callable[[], OuterQuery]
+) -> Selected | OuterQuery:
     """What a SELECT means: rows and groups of units or of nobody, or, by `release`, what is released of them.
 
     Groups of private rows are released where their keys do not hold the unit.
@@ -151,9 +160,9 @@ class Plain(Grouping):
         """Lowers expressions over the rows."""
         return self.scope.scalars
 
-    def post(self, outputs: tuple[Output, ...], having: Expr | None) -> Post:
+    def post(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
         """The rows, where they are public."""
-        return Post(self.input, outputs, having)
+        return OuterQuery(self.input, outputs, having)
 
     def key(self, index: int) -> Expr:
         """There are no keys."""
@@ -189,18 +198,20 @@ class Groups(Grouping):
     """Groups of the rows of one unit, or of public rows."""
 
     alias: str = ""
-    aggregated: list[Within] = field(default_factory=list)
+    aggregated: list[PerUnitAggregate] = field(default_factory=list)
     facts: list[Facts] = field(default_factory=list)
 
-    def grouped(self) -> Grouped:
+    def grouped(self) -> PerUnitGroupBy:
         """The groups with what was asked of them."""
         columns = [self.key(index) for index in range(len(self.keys))]
         columns += [self._column(index) for index in range(len(self.aggregated))]
-        return Grouped(self.input, self.alias, tuple(self.keys), tuple(self.aggregated), tuple(columns))
+        return PerUnitGroupBy(
+            self.input, self.alias, tuple(self.keys), tuple(self.aggregated), tuple(columns)
+        )
 
-    def post(self, outputs: tuple[Output, ...], having: Expr | None) -> Post:
+    def post(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
         """The groups, where their rows are public."""
-        return Post(self.grouped(), outputs, having)
+        return OuterQuery(self.grouped(), outputs, having)
 
     def key(self, index: int) -> Column:
         """A key of the groups."""
@@ -217,7 +228,7 @@ class Groups(Grouping):
         function, argument, by = self._parts(node)
         entry = WITHIN[function]
         result = entry.result(None if argument is None else argument.type)
-        item = Within(function, argument, by)
+        item = PerUnitAggregate(function, argument, by)
         if result is None or (by is not None and by.type is Type.NULL):
             given = ", ".join(str(expr.type) for expr in item.arguments)
             self.source.refuse(node, "type", f"{entry.signature} does not take {given}")

@@ -82,7 +82,7 @@ def _rest(share: exp.Expr) -> exp.Expr:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QuantileCall:
     """The registry's name of a call, its argument, and the shares of values below what it asks for.
 
     It gives one value, or `listed` a list of them.
@@ -105,7 +105,7 @@ class Asked:
         return Call(LIST, tuple(shown), Type.LIST) if self.listed else shown[0]
 
 
-def asked(text: Source, scalars: Scalars, node: exp.AggFunc) -> Asked:
+def asked(text: Source, scalars: Scalars, node: exp.AggFunc) -> QuantileCall:
     """What a call asks for."""
     name = RANKED[type(node)]
     entry = AGGREGATES[name]
@@ -117,13 +117,15 @@ def asked(text: Source, scalars: Scalars, node: exp.AggFunc) -> Asked:
     if argument is None:
         text.refuse(node, "syntax", f"{entry.signature}: x is missing")
     if entry.rank is not None:
-        return Asked(name, argument, (entry.rank,))
+        return QuantileCall(name, argument, (entry.rank,))
     if type(share) is not exp.Array:
-        return Asked(name, argument, (_share(text, scalars, node, share),))
+        return QuantileCall(name, argument, (_share(text, scalars, node, share),))
     (items,) = text.take(share, "expressions")
     if not 0 < len(items) <= MOST_SHARES:
         text.refuse(share, "constant", f"{entry.signature}: from 1 to {MOST_SHARES} shares in a list")
-    return Asked(name, argument, tuple(_share(text, scalars, node, item) for item in items), listed=True)
+    return QuantileCall(
+        name, argument, tuple(_share(text, scalars, node, item) for item in items), listed=True
+    )
 
 
 def _share(text: Source, scalars: Scalars, node: exp.AggFunc, share: exp.Expr | None) -> Fraction:

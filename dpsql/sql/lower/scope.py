@@ -174,7 +174,7 @@ class Scope:
         column = self.column(asked)
         alias, end = fold(column.source), end_column(column, which_end(node) or "")
         relation = self.tables[alias].relation if alias in self.tables else None
-        if not isinstance(relation, nodes.Answer) or end not in relation.columns:
+        if not isinstance(relation, nodes.PublicSubquery) or end not in relation.columns:
             refuse(self.source, node)
         return self._optional(alias, end)
 
@@ -371,14 +371,14 @@ class Scope:
         )
 
 
-def _only(source: nodes.Source) -> nodes.Post:
+def _only(source: nodes.Source) -> nodes.OuterQuery:
     """The query of a source's only column."""
-    if isinstance(source, nodes.Answer):
+    if isinstance(source, nodes.PublicSubquery):
         return source.post
     if isinstance(source, Scan):
         raise TypeError("a table is no single value")
     (column,) = source.columns
-    return nodes.Post(source, (nodes.Output(column.name, column),))
+    return nodes.OuterQuery(source, (nodes.Output(column.name, column),))
 
 
 def named(relation: nodes.Source) -> Named:

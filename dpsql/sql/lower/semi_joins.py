@@ -9,7 +9,7 @@ from sqlglot import exp
 from dpsql.analysis.nullability import never_null
 from dpsql.functions import call
 from dpsql.plan.expr import Call, Column, Expr, Literal, columns
-from dpsql.plan.nodes import Matching, Project, Relation, Source, is_private, sources
+from dpsql.plan.nodes import Project, Relation, SemiJoin, Source, is_private, sources
 from dpsql.plan.render import phrase
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
@@ -30,7 +30,7 @@ def is_matching(node: exp.Expr) -> bool:
     )
 
 
-def apart(scope: Scope, select: exp.Select, *, released: bool = False) -> tuple[Relation, list[Expr]]:
+def split_where(scope: Scope, select: exp.Select, *, released: bool = False) -> tuple[Relation, list[Expr]]:
     """The rows of FROM and WHERE, and apart from them the conditions that name columns of an outer query.
 
     Of what is `released`, public rows without private ones may be left out, whose groups are there without them.
@@ -61,7 +61,7 @@ def apart(scope: Scope, select: exp.Select, *, released: bool = False) -> tuple[
     return relation, across
 
 
-def matching(scope: Scope, relation: Relation, node: exp.Expr) -> Matching:
+def matching(scope: Scope, relation: Relation, node: exp.Expr) -> SemiJoin:
     """The rows of `relation` for which the condition is true."""
     anti = type(node) is exp.Not
     if anti:
@@ -81,7 +81,7 @@ def matching(scope: Scope, relation: Relation, node: exp.Expr) -> Matching:
             *others, equal = conjuncts(on)
             _check_unknown(scope, node, relation, right, others=others, equal=equal)
             on = _all([*others, scope.scalars.call(node, "coalesce", equal, TRUE)])
-    return Matching(relation, right, on, anti)
+    return SemiJoin(relation, right, on, anti)
 
 
 def _check(scope: Scope, node: exp.Expr, relation: Relation, right: Source, on: Expr) -> None:
@@ -167,7 +167,7 @@ def _correlated(
     scope: Scope, query: exp.Select, alias: str, compare: Callable[[Expr], Expr] | None
 ) -> tuple[Source, Expr]:
     inner = Scope(scope.context.deeper(query, scope.context.common), outer=scope)
-    relation, across = apart(inner, query)
+    relation, across = split_where(inner, query)
     here = {named.alias for named in inner.tables.values()}
     exported: dict[Expr, Column] = {}
 

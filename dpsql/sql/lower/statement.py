@@ -23,10 +23,10 @@ from dpsql.errors import DataError
 from dpsql.plan.expr import UNIT_IDENTITY, Expr, Released
 from dpsql.plan.nodes import (
     Aggregation,
-    Grouped,
     Key,
+    OuterQuery,
     Output,
-    Post,
+    PerUnitGroupBy,
     Relation,
     Release,
     SetKind,
@@ -52,7 +52,7 @@ from dpsql.sql.lower.quantiles import RANKED, asked
 from dpsql.sql.lower.scope import Context, Scope, named
 from dpsql.sql.lower.top_k import best, chosen
 from dpsql.sql.lower.unsupported import unsupported
-from dpsql.sql.lower.variance import SPREADS, Spread
+from dpsql.sql.lower.variance import SPREADS, VarianceFormula
 from dpsql.sql.read.dialect import Histogram
 from dpsql.sql.read.interval_calls import asks_for_ends, which_end
 from dpsql.sql.read.parse import Statement
@@ -82,7 +82,7 @@ def lower(
     facts: PublicFacts,
     parameters: Sequence[Value] = (),
     max_groups: int | None = None,
-) -> Post:
+) -> OuterQuery:
     """The plan of a statement.
 
     `facts` looks public tables up, `max_groups` is the query's own contribution bound. Raises
@@ -102,8 +102,8 @@ def lower(
     else:
         scope, chosen = _select(context, node, outermost=True)
         check_unit(scope, statement.options.unit)
-        post = chosen if isinstance(chosen, Post) else chosen.post()
-        if isinstance(post.source, Grouped):
+        post = chosen if isinstance(chosen, OuterQuery) else chosen.post()
+        if isinstance(post.source, PerUnitGroupBy):
             post = best(post, scope.tables[scope.nothing(node)].relation, facts)
     _check_unread(context)
     return post
@@ -133,18 +133,20 @@ def _derive(context: Context, node: exp.Expr, alias: str, names: Sequence[str]) 
         context.source.refuse(node, "subquery", "a derived table is a SELECT, or several put together")
     scope, chosen = _select(context, node)
     context.check_outputs(node, chosen.outputs)
-    source = answer(chosen, alias) if isinstance(chosen, Post) else derived(scope, node, chosen, alias)
+    source = answer(chosen, alias) if isinstance(chosen, OuterQuery) else derived(scope, node, chosen, alias)
     return context.renamed(node, source, names)
 
 
-def _select(context: Context, node: exp.Select, *, outermost: bool = False) -> tuple[Scope, Selected | Post]:
+def _select(
+    context: Context, node: exp.Select, *, outermost: bool = False
+) -> tuple[Scope, Selected | OuterQuery]:
     _check_clauses(context.source, node, _SELECT)
     scope = Scope(common_tables(context, node), bounded=asks_for_ends(node))
     relation = rows_of(scope, node, released=outermost)
 
     sets = grouping_sets(scope.source, node.args.get("group"))
 
-    def release() -> Post:
+    def release() -> OuterQuery:
         if sets is not None:
             return _sets_post(scope, node, relation, sets)
         return _Releasing(scope, node, relation).plan()
@@ -156,7 +158,7 @@ def _select(context: Context, node: exp.Select, *, outermost: bool = False) -> t
     return scope, release() if released else selected(scope, node, relation, release)
 
 
-def _sets_post(scope: Scope, node: exp.Select, relation: Relation, sets: Sets) -> Post:
+def _sets_post(scope: Scope, node: exp.Select, relation: Relation, sets: Sets) -> OuterQuery:
     """One release for each grouping set, below each other; what orders or limits them does so to all."""
     context, every = scope.context, [key for keys in sets for key in keys]
     together: Source | None = None
@@ -178,7 +180,7 @@ def _sets_post(scope: Scope, node: exp.Select, relation: Relation, sets: Sets) -
     paging.aliases |= {fold(output.name): output.expr for output in outputs}
     limit, offset = paging.count("limit"), paging.count("offset") or 0
     distinct = distinct_of(scope, node)
-    return Post(together, outputs, None, paging.order(outputs), limit, offset, distinct)
+    return OuterQuery(together, outputs, None, paging.order(outputs), limit, offset, distinct)
 
 
 def _over(scope: Scope, node: exp.Select, relation: Relation) -> Grouping:
@@ -189,13 +191,13 @@ def _over(scope: Scope, node: exp.Select, relation: Relation) -> Grouping:
 
 
 def _correlate(scope: Scope, node: exp.Select) -> Expr | None:
-    def release(inner: Scope, query: exp.Select, relation: Relation, keys: Sequence[Expr]) -> Post:
+    def release(inner: Scope, query: exp.Select, relation: Relation, keys: Sequence[Expr]) -> OuterQuery:
         return _Releasing(inner, query, relation, keys=list(keys)).plan()
 
     return correlated(scope, node, release)
 
 
-def _set_post(context: Context, node: exp.SetOperation) -> Post:
+def _set_post(context: Context, node: exp.SetOperation) -> OuterQuery:
     """What a set operation of released or public rows means."""
     _check_clauses(context.source, node, _SET)
     alias = context.fresh(node)
@@ -212,7 +214,7 @@ def _set_post(context: Context, node: exp.SetOperation) -> Post:
     paging = Plain(scope, node, operation)
     paging.aliases |= {fold(output.name): output.expr for output in outputs}
     limit, offset = paging.count("limit"), paging.count("offset") or 0
-    return Post(operation, outputs, None, paging.order(outputs), limit, offset)
+    return OuterQuery(operation, outputs, None, paging.order(outputs), limit, offset)
 
 
 def _check_clauses(text: Text, node: exp.Expr, allowed: Iterable[str]) -> None:
@@ -236,7 +238,7 @@ class _Releasing(Grouping):
     aggregations: list[Aggregation] = field(default_factory=list)
     modes: list[Expr] = field(default_factory=list)
 
-    def plan(self) -> Post:
+    def plan(self) -> OuterQuery:
         """The release with what is done with it."""
         if self.scope.waiting is None:  # else there are sources of keys that are known already
             self.scope.waiting = []
@@ -257,7 +259,7 @@ class _Releasing(Grouping):
             source = self.scope.tables[self.scope.nothing(self.select)].relation
         else:
             source = self._release()
-        post = Post(source, tuple(outputs), having, order, limit, offset, distinct, qualify)
+        post = OuterQuery(source, tuple(outputs), having, order, limit, offset, distinct, qualify)
         return chosen(post, self.scope.context.facts)
 
     @property
@@ -277,9 +279,9 @@ class _Releasing(Grouping):
         release = Release(self.rows(), keys, tuple(self.aggregations), self.scope.context.max_groups)
         return shown(self.scope, self.select, release)
 
-    def post(self, outputs: tuple[Output, ...], having: Expr | None) -> Post:
+    def post(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
         """The release with these outputs."""
-        return Post(self._release(), outputs, having)
+        return OuterQuery(self._release(), outputs, having)
 
     def key(self, index: int) -> Released:
         """A key of the released table."""
@@ -326,7 +328,7 @@ class _Releasing(Grouping):
             )
         known = conditions(self.input)
         scalars = self.scope.scalars
-        return build(Spread(node, scalars, partial(self._released, node), known, of))
+        return build(VarianceFormula(node, scalars, partial(self._released, node), known, of))
 
     def _released(
         self, node: exp.AggFunc, function: str, argument: Expr | None, rank: Fraction | None = None

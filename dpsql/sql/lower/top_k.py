@@ -12,9 +12,9 @@ from dpsql.analysis.analyse import analyse
 from dpsql.analysis.stability import PublicFacts
 from dpsql.functions import call
 from dpsql.plan.expr import Column, Expr, Order, Released, Scalar, substituted, walk
-from dpsql.plan.nodes import Grouped, Output, Post, Relation, Release, Within
-from dpsql.plan.provenance import traces, unfiltered
-from dpsql.plan.top_k import Top
+from dpsql.plan.nodes import OuterQuery, Output, PerUnitAggregate, PerUnitGroupBy, Relation, Release
+from dpsql.plan.provenance import provenance, unfiltered
+from dpsql.plan.top_k import TopK
 from dpsql.planning.top_k import SCORES
 from dpsql.sql.lower.joins import filtered
 
@@ -22,7 +22,7 @@ MOST = 100
 """More groups than this are not chosen one by one."""
 
 
-def chosen(post: Post, facts: PublicFacts) -> Post:
+def chosen(post: OuterQuery, facts: PublicFacts) -> OuterQuery:
     """The query with its best groups chosen, where that is all it asks for; else as it is.
 
     It has public keys, shows nothing but them, and orders by one aggregate that is a sum over units.
@@ -42,7 +42,7 @@ def chosen(post: Post, facts: PublicFacts) -> Post:
     analysis = analyse(release, facts, replace=False)
     if analysis.domains is None or analysis.selects:
         return post
-    top = Top(post.limit, order.descending)
+    top = TopK(post.limit, order.descending)
     return replace(post, source=replace(release, top=top), order=())
 
 
@@ -50,7 +50,7 @@ def _reads(expr: Expr, name: str) -> bool:
     return any(isinstance(part, Released) and part.name == name for part in walk(expr))
 
 
-def best(post: Post, nothing: Relation, facts: PublicFacts) -> Post:
+def best(post: OuterQuery, nothing: Relation, facts: PublicFacts) -> OuterQuery:
     """A statement that is one ARG_MAX or ARG_MIN of released groups, with the group chosen; else as it is.
 
     Claim: without noise it gives what the statement gives, a key of the groups that are best by n.
@@ -62,7 +62,7 @@ def best(post: Post, nothing: Relation, facts: PublicFacts) -> Post:
     `nothing` is one row without columns, of which the statement then is.
     """
     groups = post.source
-    if not isinstance(groups, Grouped) or groups.keys or len(groups.aggregates) != 1 or _further(post):
+    if not isinstance(groups, PerUnitGroupBy) or groups.keys or len(groups.aggregates) != 1 or _further(post):
         return post
     (item,), (column,) = groups.aggregates, groups.columns
     read = _read(item, groups.input)
@@ -80,7 +80,7 @@ def best(post: Post, nothing: Relation, facts: PublicFacts) -> Post:
         aggregations=tuple(known for known in release.aggregations if known.name == score.name),
     )
     order = Order(score, descending=item.function == "arg_max", nulls_first=False)
-    found = chosen(Post(release, (Output("best", key),), order=(order,), limit=1), facts)
+    found = chosen(OuterQuery(release, (Output("best", key),), order=(order,), limit=1), facts)
     if (
         found.release.top is None
         or None in (analyse(found.release, facts, replace=False).domains or ())[place]
@@ -91,18 +91,18 @@ def best(post: Post, nothing: Relation, facts: PublicFacts) -> Post:
     return replace(post, source=nothing, outputs=tuple(outputs))
 
 
-def _further(post: Post) -> bool:
+def _further(post: OuterQuery) -> bool:
     """Whether a statement asks for more than the outputs of its one row, or for other subqueries in them."""
     other = any(isinstance(part, Scalar) for output in post.outputs for part in walk(output.expr))
     return other or any((post.having, post.qualify, post.order, post.limit is not None, post.offset))
 
 
-def _read(item: Within, source: Relation) -> tuple[Release, Released, Released] | None:
+def _read(item: PerUnitAggregate, source: Relation) -> tuple[Release, Released, Released] | None:
     """The release whose every group an ARG_MAX or ARG_MIN looks at, the key that it shows, and what it goes by."""
     if item.argument is None or item.by is None:
         return None
-    asked = Post(source, (Output("key", item.argument), Output("score", item.by)))
-    found = traces(asked) or ()
+    asked = OuterQuery(source, (Output("key", item.argument), Output("score", item.by)))
+    found = provenance(asked) or ()
     if len(found) != 1 or not unfiltered(asked):
         return None
     (trace,) = found

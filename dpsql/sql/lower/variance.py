@@ -27,7 +27,7 @@ _NULL = Literal(None, Type.NULL)
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class VarianceFormula:
     """What is computed of the rows in which all of `of` have a value; `released` adds an aggregate."""
 
     node: exp.Expr
@@ -109,18 +109,18 @@ class Spread:
         return self.scalars.call(self.node, name, *arguments)
 
 
-SPREADS: Mapping[type[exp.Expr], tuple[int, Callable[[Spread], Expr]]] = {
-    exp.VariancePop: (1, Spread.variance),
+SPREADS: Mapping[type[exp.Expr], tuple[int, Callable[[VarianceFormula], Expr]]] = {
+    exp.VariancePop: (1, VarianceFormula.variance),
     exp.Variance: (1, lambda of: of.of_sample(of.variance())),
     exp.StddevPop: (1, lambda of: of.root(of.variance())),
     exp.Stddev: (1, lambda of: of.root(of.of_sample(of.variance()))),
     exp.StddevSamp: (1, lambda of: of.root(of.of_sample(of.variance()))),
-    exp.CovarPop: (2, Spread.covariance),
+    exp.CovarPop: (2, VarianceFormula.covariance),
     exp.CovarSamp: (2, lambda of: of.of_sample(of.covariance())),
-    exp.Corr: (2, Spread.correlation),
-    exp.RegrSlope: (2, Spread.slope),
-    exp.RegrIntercept: (2, Spread.intercept),
-    exp.RegrR2: (2, Spread.determination),
+    exp.Corr: (2, VarianceFormula.correlation),
+    exp.RegrSlope: (2, VarianceFormula.slope),
+    exp.RegrIntercept: (2, VarianceFormula.intercept),
+    exp.RegrR2: (2, VarianceFormula.determination),
 }
 """What each aggregate is, and of how many arguments."""
 

@@ -10,7 +10,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ErrorLevel, SqlglotError
 
 from dpsql.sql.read.rejection import Source
-from dpsql.sql.read.translate_nodes import Reader
+from dpsql.sql.read.translate_nodes import Translator
 
 
 def translated(source: Source, tree: exp.Expr, dialect: str) -> str | None:
@@ -18,7 +18,7 @@ def translated(source: Source, tree: exp.Expr, dialect: str) -> str | None:
 
     Raises QueryRejected, with the place in the user's text, for what is not known to mean the same in DuckDB.
     """
-    Reader(source, dialect).read(tree)
+    Translator(source, dialect).read(tree)
     try:
         return DuckDB().generate(
             tree, identify=True, comments=False, normalize_functions=False, unsupported_level=ErrorLevel.RAISE

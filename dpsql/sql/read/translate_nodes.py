@@ -38,7 +38,7 @@ _DUCKDB = "ask it in DuckDB's SQL, without dialect"
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class Translator:
     """Reads the trees of one dialect's text."""
 
     source: Source
@@ -117,7 +117,7 @@ def _fractional(node: exp.Expr | None, dialect: str) -> bool:
             return False
 
 
-def _div(self: Reader, node: exp.Expr) -> exp.Expr:
+def _div(self: Translator, node: exp.Expr) -> exp.Expr:
     sides = (node.this, node.expression)
     if node.args.get("typed") and not any(_fractional(side, self.dialect) for side in sides):
         self.refuse(
@@ -129,11 +129,11 @@ def _div(self: Reader, node: exp.Expr) -> exp.Expr:
     return exp.Div(this=sides[0], expression=sides[1])
 
 
-def _quotient(_: Reader, node: exp.Expr) -> exp.Expr:
+def _quotient(_: Translator, node: exp.Expr) -> exp.Expr:
     return exp.Paren(this=exp.Div(this=exp.Paren(this=node.this), expression=exp.Paren(this=node.expression)))
 
 
-def _avg(self: Reader, node: exp.Expr) -> exp.Expr:
+def _avg(self: Translator, node: exp.Expr) -> exp.Expr:
     if self.dialect == "tsql" and not _fractional(node.this, self.dialect):
         self.refuse(
             node,
@@ -144,7 +144,7 @@ def _avg(self: Reader, node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _pow(self: Reader, node: exp.Expr) -> exp.Expr:
+def _pow(self: Translator, node: exp.Expr) -> exp.Expr:
     if self.dialect == "tsql" and not _fractional(node.this, self.dialect):
         self.refuse(
             node,
@@ -155,7 +155,7 @@ def _pow(self: Reader, node: exp.Expr) -> exp.Expr:
     return called("pow", node.this, node.expression)
 
 
-def _add(self: Reader, node: exp.Expr) -> exp.Expr:
+def _add(self: Translator, node: exp.Expr) -> exp.Expr:
     """T-SQL puts texts together by +; a text that is no number makes it so, whatever is beside it."""
     if self.dialect == "tsql" and any(map(_is_text, (node.this, node.expression))):
         return exp.DPipe(this=node.this, expression=node.expression, safe=True)
@@ -171,19 +171,19 @@ def _is_text(node: exp.Expr | None) -> bool:
     return not any(letter.isdigit() for letter in str(node.this)) and bool(str(node.this).strip())
 
 
-def _length(self: Reader, node: exp.Expr) -> exp.Expr:
+def _length(self: Translator, node: exp.Expr) -> exp.Expr:
     if self.dialect == "tsql":
         self.refuse(node, "function", "LEN leaves out spaces at the end")
     return called("length", node.this)
 
 
-def _strpos(self: Reader, node: exp.Expr) -> exp.Expr:
+def _strpos(self: Translator, node: exp.Expr) -> exp.Expr:
     if self.dialect == "tsql":
         self.refuse(node, "function", "CHARINDEX takes no heed of case")
     return called("strpos", node.this, node.args["substr"])
 
 
-def _concat(_: Reader, node: exp.Expr) -> exp.Expr:
+def _concat(_: Translator, node: exp.Expr) -> exp.Expr:
     parts = node.expressions
     if node.args.get("coalesce"):
         return called("concat", *parts)
@@ -193,7 +193,7 @@ def _concat(_: Reader, node: exp.Expr) -> exp.Expr:
     return exp.Paren(this=together)
 
 
-def _extreme(self: Reader, node: exp.Expr) -> exp.Expr:
+def _extreme(self: Translator, node: exp.Expr) -> exp.Expr:
     parts = [node.this, *node.expressions]
     found = called(node.key, *parts)
     if self.dialect not in _OF_NULLS:
@@ -208,13 +208,13 @@ def _extreme(self: Reader, node: exp.Expr) -> exp.Expr:
     return exp.Case(ifs=[exp.If(this=known, true=found)])
 
 
-def _side(self: Reader, node: exp.Expr) -> exp.Expr:
+def _side(self: Translator, node: exp.Expr) -> exp.Expr:
     if not _is_whole(node.expression):
         self.refuse(node, "constant", f"{node.key.upper()} is read with a whole number, from 0,")
     return called(node.key, node.this, node.expression)
 
 
-def _substring(self: Reader, node: exp.Expr) -> exp.Expr:
+def _substring(self: Translator, node: exp.Expr) -> exp.Expr:
     start, length = node.args.get("start"), node.args.get("length")
     if not (isinstance(start, exp.Literal) and _is_whole(start) and int(start.name)) or not (
         length is None or _is_whole(length)
@@ -225,21 +225,21 @@ def _substring(self: Reader, node: exp.Expr) -> exp.Expr:
     return called("substring", *(part for part in (node.this, start, length) if part is not None))
 
 
-def _round(self: Reader, node: exp.Expr) -> exp.Expr:
+def _round(self: Translator, node: exp.Expr) -> exp.Expr:
     digits = node.args.get("decimals")
     if digits is not None and not _is_whole(digits):
         self.refuse(node, "constant", "ROUND is read with a whole number of digits")
     return called("round", *(part for part in (node.this, digits) if part is not None))
 
 
-def _trim(self: Reader, node: exp.Expr) -> exp.Expr:
+def _trim(self: Translator, node: exp.Expr) -> exp.Expr:
     if self.dialect == "bigquery":
         self.refuse(node, "function", "TRIM takes away every kind of space")
     name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position")).upper(), "trim")
     return called(name, node.this)
 
 
-def _like(self: Reader, node: exp.Expr) -> exp.Expr:
+def _like(self: Translator, node: exp.Expr) -> exp.Expr:
     pattern = node.expression
     if not isinstance(pattern, exp.Literal) or isinstance(node.parent, exp.Escape):
         return node
@@ -251,7 +251,7 @@ def _like(self: Reader, node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _cast(self: Reader, node: exp.Expr) -> exp.Expr:
+def _cast(self: Translator, node: exp.Expr) -> exp.Expr:
     kind, digits = node.args["to"].this, node.args["to"].expressions
     if kind is exp.DType.TEXT and self.dialect == "tsql" and isinstance(node.parent, _OF_TEXT):
         return exp.Paren(this=node.this)  # the parser's own
@@ -279,7 +279,7 @@ def _cast(self: Reader, node: exp.Expr) -> exp.Expr:
     return exp.Cast(this=node.this, to=exp.DataType(this=kind, expressions=digits, nested=False))
 
 
-def _unit(self: Reader, node: exp.Expr, unit: exp.Expr | None, known: tuple[str, ...]) -> str:
+def _unit(self: Translator, node: exp.Expr, unit: exp.Expr | None, known: tuple[str, ...]) -> str:
     name = "day" if unit is None else fold(unit.name)
     name = {"doy": "dayofyear"}.get(name, name)
     if name not in known:
@@ -287,24 +287,24 @@ def _unit(self: Reader, node: exp.Expr, unit: exp.Expr | None, known: tuple[str,
     return name
 
 
-def _extract(self: Reader, node: exp.Expr) -> exp.Expr:
+def _extract(self: Translator, node: exp.Expr) -> exp.Expr:
     unit = _unit(self, node, node.this, (*_LARGE, "dayofyear", *_SMALL))
     return called(unit, node.expression)
 
 
-def _truncated(self: Reader, node: exp.Expr) -> exp.Expr:
+def _truncated(self: Translator, node: exp.Expr) -> exp.Expr:
     weeks = ("week",) if self.dialect in ("postgres", "spark", "snowflake") else ()
     unit = _unit(self, node, node.args.get("unit"), (*_LARGE, *weeks, *_SMALL))
     return called("date_trunc", exp.Literal.string(unit), node.this)
 
 
-def _difference(self: Reader, node: exp.Expr) -> exp.Expr:
+def _difference(self: Translator, node: exp.Expr) -> exp.Expr:
     known = ("day",) if self.dialect == "spark" else (*_LARGE, *_SMALL)
     unit = _unit(self, node, node.args.get("unit"), known)
     return called("date_diff", exp.Literal.string(unit), node.expression, node.this)
 
 
-def _moved(self: Reader, node: exp.Expr) -> exp.Expr:
+def _moved(self: Translator, node: exp.Expr) -> exp.Expr:
     unit = _unit(self, node, node.args.get("unit"), (*_LARGE, "week", *_SMALL))
     count, back = node.expression, isinstance(node, (exp.DateSub, exp.DatetimeSub))
     # The parser writes Spark's DATE_SUB(d, n) as the sum of d and n * -1.
@@ -323,7 +323,7 @@ def _moved(self: Reader, node: exp.Expr) -> exp.Expr:
     return exp.Paren(this=(exp.Sub if back else exp.Add)(this=moment, expression=span))
 
 
-def _to_date(self: Reader, node: exp.Expr) -> exp.Expr:
+def _to_date(self: Translator, node: exp.Expr) -> exp.Expr:
     """A conversion that the parser puts around a date, and Spark's TO_DATE."""
     if isinstance(node.parent, _OF_DATES) and self.dialect in ("spark", "tsql"):
         inner: exp.Expr = node.this
@@ -333,13 +333,13 @@ def _to_date(self: Reader, node: exp.Expr) -> exp.Expr:
     return exp.Cast(this=node.this, to=exp.DataType(this=exp.DType.DATE, nested=False))
 
 
-def _coalesce(self: Reader, node: exp.Expr) -> exp.Expr:
+def _coalesce(self: Translator, node: exp.Expr) -> exp.Expr:
     if node.args.get("is_null") and not all(map(_is_whole, node.expressions)):
         self.refuse(node, "function", "ISNULL has the type of its first argument", "COALESCE(x, y)")
     return called("coalesce", node.this, *node.expressions)
 
 
-def _group(_: Reader, node: exp.Expr) -> exp.Expr:
+def _group(_: Translator, node: exp.Expr) -> exp.Expr:
     """GROUP BY x WITH ROLLUP, as Spark writes it, is GROUP BY ROLLUP (x)."""
     for name in ("rollup", "cube"):
         for sets in node.args.get(name) or ():
@@ -349,7 +349,7 @@ def _group(_: Reader, node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _anonymous(self: Reader, node: exp.Expr) -> exp.Expr:
+def _anonymous(self: Translator, node: exp.Expr) -> exp.Expr:
     if which_end(node) is None:
         self.source.refuse(
             node,
@@ -360,7 +360,7 @@ def _anonymous(self: Reader, node: exp.Expr) -> exp.Expr:
     return node
 
 
-_RULES: Mapping[type[exp.Expr], Callable[[Reader, exp.Expr], exp.Expr]] = {
+_RULES: Mapping[type[exp.Expr], Callable[[Translator, exp.Expr], exp.Expr]] = {
     exp.Div: _div,
     exp.SafeDivide: _quotient,
     exp.Avg: _avg,
