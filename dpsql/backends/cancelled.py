@@ -2,9 +2,47 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
 import duckdb
 
 from dpsql.errors import OperationalError
+
+_T = TypeVar("_T")
+_AGAIN = 0.1
+"""Seconds until an engine that has not stopped is told again: it forgets what it was told before it began."""
+
+
+def interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], _T]) -> _T:
+    """What `work` on a connection returns or raises; Ctrl-C interrupts it, and is raised when it has stopped.
+
+    Python tells the main thread alone of signals. DuckDB 2.0 asks it for them while a query runs there, but once it
+    waits for its own threads it asks no more, and Ctrl-C is lost. So the main thread waits here, where it is told.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    values, errors, ended = list[_T](), list[BaseException](), threading.Event()
+
+    def run() -> None:
+        try:
+            values.append(work())
+        except BaseException as error:  # noqa: BLE001  (it is raised where the work was asked for)
+            errors.append(error)
+        finally:
+            ended.set()
+
+    threading.Thread(target=run, name="dpsql query", daemon=True).start()
+    try:
+        ended.wait()  # a thread whose `join` is interrupted would pass for one that has ended
+    except BaseException:
+        while not ended.wait(_AGAIN):
+            connection.interrupt()
+        raise
+    if values:
+        return values.pop()
+    raise errors.pop()
 
 
 def cancellation(error: Exception) -> BaseException | None:

@@ -11,7 +11,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.backends.cancelled import cancellation
+from dpsql.backends.cancelled import cancellation, interruptible
 from dpsql.backends.duckdb import LOCKED, seal
 from dpsql.errors import OperationalError
 from dpsql.plan.types import Value
@@ -65,7 +65,7 @@ class Scratch:
     def _run(self, sql: str) -> duckdb.DuckDBPyConnection:
         stopped: BaseException | None = None
         try:
-            return self._connection.execute(sql)
+            return interruptible(self._connection, lambda: self._connection.execute(sql))
         except (duckdb.Error, RuntimeError) as error:
             stopped = cancellation(error)
         if stopped is not None:

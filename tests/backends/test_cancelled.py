@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import duckdb
 import pytest
 from worlds import close_all, connected, engine_of
 
+from dpsql.backends import Exact
 from dpsql.backends.cancelled import cancellation
+from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.backends.scratch import Scratch
 from dpsql.connection import Connection
 from dpsql.errors import BackendError, OperationalError
@@ -22,6 +25,8 @@ POLICY = {
 }
 COUNT = "SELECT COUNT(*) FROM people"
 LONG = "SELECT COUNT(*) FROM range(1000000000) AS a, range(1000000) AS b WHERE hash(a.range, b.range) % 7 = 3"
+RUNNING = threading.Event()
+"""Set when the endless query begins."""
 
 
 @pytest.fixture
@@ -31,19 +36,41 @@ def con(monkeypatch: pytest.MonkeyPatch) -> Connection:
     database.execute("CREATE TABLE people AS SELECT 30 AS age FROM range(10)")
     connection = connected(database, POLICY)
     backend, run = connection.engine.backend, type(connection.engine.backend).run
-    monkeypatch.setattr(type(backend), "run", lambda self, sql: run(self, LONG if "people" in sql else sql))
+
+    def endless(self: DuckDBBackend, sql: str) -> Exact:
+        RUNNING.set()
+        return run(self, LONG if "people" in sql else sql)
+
+    monkeypatch.setattr(type(backend), "run", endless)
     return connection
 
 
-def soon(stop: Callable[[], object]) -> None:
-    """Stops what runs, after it has begun."""
-    threading.Timer(0.3, stop).start()
+@contextmanager
+def stopped(stop: Callable[[], object], *, repeated: bool = False, runs: bool = False) -> Iterator[None]:
+    """Stops what runs, some time after it has begun; what may come too early is repeated until it has ended."""
+    ended = threading.Event()
+
+    def stopping() -> None:
+        RUNNING.wait()
+        while not ended.wait(0.3):
+            stop()
+            if not repeated:
+                return
+
+    (RUNNING.set if runs else RUNNING.clear)()
+    thread = threading.Thread(target=stopping)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        RUNNING.set()
+        thread.join()
 
 
 def test_ctrl_c_is_an_interrupt(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """The charge stays, no failure is reported, and the connection answers the next query."""
-    soon(lambda: os.kill(os.getpid(), signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), stopped(lambda: os.kill(os.getpid(), signal.SIGINT)):
         con.query(COUNT, epsilon=1)
     assert con.budget()["people"].spent_epsilon == 1
     monkeypatch.undo()
@@ -53,8 +80,7 @@ def test_ctrl_c_is_an_interrupt(con: Connection, monkeypatch: pytest.MonkeyPatch
 
 def test_a_program_may_cancel_a_query(con: Connection) -> None:
     """As a watchdog does with `interrupt`: an error of dpsql's own that is none of the engine's."""
-    soon(engine_of(con).interrupt)
-    with pytest.raises(OperationalError) as caught:
+    with pytest.raises(OperationalError) as caught, stopped(engine_of(con).interrupt, repeated=True):
         con.query(COUNT, epsilon=1)
     assert caught.value.code == "cancelled"
     assert not isinstance(caught.value, BackendError)
@@ -63,13 +89,17 @@ def test_a_program_may_cancel_a_query(con: Connection) -> None:
 
 def test_what_is_done_with_released_values_is_cancelled_too() -> None:
     """Above the release boundary."""
-    soon(lambda: os.kill(os.getpid(), signal.SIGINT))
-    with Scratch() as scratch, pytest.raises(KeyboardInterrupt):
+    with (
+        Scratch() as scratch,
+        pytest.raises(KeyboardInterrupt),
+        stopped(lambda: os.kill(os.getpid(), signal.SIGINT), runs=True),
+    ):
         scratch.query(LONG)
 
 
 def test_other_errors_are_no_cancellation() -> None:
-    """Nothing that an engine says of a failure passes for one."""
+    """Nothing that an engine says of a failure passes for one, but what it says of Ctrl-C."""
+    assert isinstance(cancellation(RuntimeError("Query interrupted")), KeyboardInterrupt)
     for error in (
         RuntimeError("Query interrupted by 17"),
         ValueError("Query interrupted"),

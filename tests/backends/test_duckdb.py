@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 from worlds import close_all, connected, engine_of
 
-from dpsql.backends.duckdb import DuckDBBackend
+from dpsql.backends.duckdb import UNSOUND, DuckDBBackend
+from dpsql.backends.scratch import Scratch
+from dpsql.errors import OperationalError
 
 POLICY = {
     "budget": {"epsilon": 1},
@@ -26,6 +29,39 @@ def test_a_file_is_opened_to_read(tmp_path: Path) -> None:
         with pytest.raises(duckdb.InvalidInputException, match="read-only"):
             engine_of(connection).execute(change)
     close_all()
+
+
+@pytest.mark.parametrize("before", ["", "filter_pushdown", "common_subplan", "unused_columns,common_subplan"])
+def test_no_statement_runs_with_the_unsound_optimizer(before: str) -> None:
+    """An owner's connection is left as it was."""
+    setting = "SELECT current_setting('disabled_optimizers')"
+    with duckdb.connect() as owner:
+        owner.execute("CREATE TABLE people AS SELECT 30 AS age")
+        owner.execute(f"SET disabled_optimizers = '{before}'")
+        for run in (
+            lambda sql: DuckDBBackend(owner).run(sql).reveal(),
+            lambda sql: DuckDBBackend(owner).public_rows(sql)[0],
+        ):
+            ((disabled,),) = run(setting)
+            assert {UNSOUND, *filter(None, before.split(","))} == set(disabled.split(","))
+            assert owner.execute(setting).fetchall() == [(before,)]
+    for backend in (DuckDBBackend(":memory:"), DuckDBBackend({"people": pa.table({"age": [30]})})):
+        assert backend.run(setting).reveal() == [(UNSOUND,)]
+        backend.close()
+    with Scratch() as scratch:
+        assert scratch.query(setting)[0] == [(UNSOUND,)]
+
+
+def test_a_locked_configuration_with_the_unsound_optimizer_is_refused() -> None:
+    """It cannot be disabled there."""
+    with duckdb.connect() as owner:
+        owner.execute("SET lock_configuration = true")
+        with pytest.raises(OperationalError) as caught:
+            DuckDBBackend(owner).run("SELECT 1")
+    assert caught.value.code == "setting"
+    with duckdb.connect(config={"disabled_optimizers": UNSOUND}) as owner:
+        owner.execute("SET lock_configuration = true")
+        assert DuckDBBackend(owner).run("SELECT 1").reveal() == [(1,)]
 
 
 def test_an_owner_s_connection_prints_no_progress_and_is_left_as_it_was() -> None:

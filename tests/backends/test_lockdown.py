@@ -39,8 +39,8 @@ CLOSED = {
     "python_enable_replacements": False,
     "lock_configuration": True,
 }
-STAYS_OPEN = {"schema", "search_path", "enable_progress_bar"}
-"""What a statement may still set in its own connection: where names are looked up, and what is printed."""
+STAYS_OPEN = {"schema", "search_path", "enable_progress_bar", "disabled_optimizers"}
+"""What a statement may still set: where names are looked up, what is printed, and how a plan is optimised."""
 
 
 def written(folder: Path) -> str:
@@ -94,7 +94,7 @@ def test_the_seal_ends_what_an_engine_prints() -> None:
 def test_nothing_is_allowed_but_to_close_more(own: Connection) -> None:
     """The settings that may change under the lock are those of the seal."""
     ((allowed,),) = run(own, "SELECT current_setting('allowed_configs')")
-    assert {*allowed} == {"disabled_filesystems", "enable_progress_bar"}
+    assert {*allowed} == {"disabled_filesystems", "disabled_optimizers", "enable_progress_bar"}
 
 
 @pytest.mark.parametrize(("setting", "value"), CLOSED.items(), ids=CLOSED)

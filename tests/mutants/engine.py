@@ -55,8 +55,19 @@ FAULTS = (
     Fault(
         "progress-printed",
         "dpsql.backends.duckdb",
-        """("SET disabled_filesystems = 'LocalFileSystem'", "SET enable_progress_bar = false")""",
-        """("SET disabled_filesystems = 'LocalFileSystem'",)""",
+        """
+        (
+            "SET disabled_filesystems = 'LocalFileSystem'",
+            f"SET disabled_optimizers = '{UNSOUND}'",
+            "SET enable_progress_bar = false",
+        )
+        """,
+        """
+        (
+            "SET disabled_filesystems = 'LocalFileSystem'",
+            f"SET disabled_optimizers = '{UNSOUND}'",
+        )
+        """,
         "how far a long query is, which is exact, stands on standard output",
         "tests/backends/test_lockdown.py::test_the_seal_ends_what_an_engine_prints",
     ),
@@ -253,8 +264,16 @@ FAULTS = (
         "tests/attacks/test_a22_exact_values.py::test_an_exact_value_does_not_write_itself",
     ),
     Fault(
+        "unsound-optimizer-runs",
+        "dpsql.backends.duckdb:DuckDBBackend._running",
+        "UNSOUND in str(disabled).split(',')",
+        "True",
+        "on an owner's connection subqueries that differ are taken for equal, and a bound is lost",
+        "tests/backends/test_duckdb.py::test_no_statement_runs_with_the_unsound_optimizer",
+    ),
+    Fault(
         "engine-error-passed-on",
-        "dpsql.backends.duckdb:DuckDBBackend._query",
+        "dpsql.backends.duckdb:DuckDBBackend._answered",
         "stopped = cancellation(error)",
         "raise",
         "the engine's words quote a value",
@@ -262,7 +281,7 @@ FAULTS = (
     ),
     Fault(
         "engine-error-as-context",
-        "dpsql.backends.duckdb:DuckDBBackend._query",
+        "dpsql.backends.duckdb:DuckDBBackend._answered",
         "stopped = cancellation(error)",
         "raise BackendError from None",
         "the engine's words are found behind the error",
@@ -282,7 +301,7 @@ FAULTS = (
             "temp_directory": "",
             "explain_output": "all",
             "enable_external_access": False,
-            "allowed_configs": ["disabled_filesystems", "enable_progress_bar"],
+            "allowed_configs": ["disabled_filesystems", "disabled_optimizers", "enable_progress_bar"],
             "lock_configuration": True,
         }
         """,
@@ -297,7 +316,7 @@ FAULTS = (
             "temp_directory": "",
             "explain_output": "all",
             "enable_external_access": True,
-            "allowed_configs": ["disabled_filesystems", "enable_progress_bar"],
+            "allowed_configs": ["disabled_filesystems", "disabled_optimizers", "enable_progress_bar"],
             "lock_configuration": True,
         }
         """,
@@ -318,7 +337,7 @@ FAULTS = (
             "temp_directory": "",
             "explain_output": "all",
             "enable_external_access": False,
-            "allowed_configs": ["disabled_filesystems", "enable_progress_bar"],
+            "allowed_configs": ["disabled_filesystems", "disabled_optimizers", "enable_progress_bar"],
             "lock_configuration": True,
         }
         """,
@@ -333,7 +352,7 @@ FAULTS = (
             "temp_directory": "",
             "explain_output": "all",
             "enable_external_access": False,
-            "allowed_configs": ["disabled_filesystems", "enable_progress_bar"],
+            "allowed_configs": ["disabled_filesystems", "disabled_optimizers", "enable_progress_bar"],
         }
         """,
         "a statement that got through opens the locks",
@@ -343,7 +362,7 @@ FAULTS = (
         "frames-not-locked",
         "dpsql.backends.duckdb:_framed",
         "duckdb.connect(config=LOCKED)",
-        "duckdb.connect()",
+        'duckdb.connect(config={"explain_output": LOCKED["explain_output"]})',
         "an engine that holds frames is open",
         "tests/attacks/test_a09_catalogues_and_files.py::test_the_locks_are_closed_for_good",
     ),

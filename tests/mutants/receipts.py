@@ -191,7 +191,7 @@ FAULTS = (
         'str(error) == "Query interrupted"',
         'str(error) == ""',
         "Ctrl-C is reported as a failure of the engine, and counted as one",
-        "tests/backends/test_cancelled.py::test_ctrl_c_is_an_interrupt",
+        "tests/backends/test_cancelled.py::test_other_errors_are_no_cancellation",
     ),
     Fault(
         "terminals-steered-by-csv",
