@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.analysis import clamps
+from dpsql.planning import clamping
 
 Amounts = NDArray[np.float64]
 LAWS: dict[str, Callable[[np.random.Generator, int], Amounts]] = {
@@ -48,8 +48,8 @@ class Constants:
 
 
 CHOSEN = {
-    "pure": Constants(clamps.PURE_EXPONENT, float(clamps.PURE_SHARE), clamps.OCTAVES),
-    "zcdp": Constants(clamps.EXPONENT, float(clamps.SHARE), clamps.OCTAVES),
+    "pure": Constants(clamping.PURE_EXPONENT, float(clamping.PURE_SHARE), clamping.OCTAVES),
+    "zcdp": Constants(clamping.EXPONENT, float(clamping.SHARE), clamping.OCTAVES),
 }
 TRIED = {
     "exponent": (1, 1.5, 2, 2.5, 3, 4, 5),

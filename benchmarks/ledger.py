@@ -22,12 +22,13 @@ from pathlib import Path
 
 from sqlalchemy import insert
 
-from dpsql.accounting import Budget, Pure, open_ledger
-from dpsql.accounting.ledger import AccountKey
-from dpsql.accounting.rows import entry_row, head_of, spend_columns
-from dpsql.accounting.schema import ENTRIES
-from dpsql.accounting.seal import text_digest
-from dpsql.accounting.sql_ledger import SqlLedger
+from dpsql.accounting import Pure
+from dpsql.ledger import Budget, open_ledger
+from dpsql.ledger.digest import text_digest
+from dpsql.ledger.protocol import AccountKey
+from dpsql.ledger.rows import entry_row, head_of, spend_columns
+from dpsql.ledger.schema import ENTRIES
+from dpsql.ledger.sql_ledger import SqlLedger
 from dpsql.shell.view import View, table
 
 BUDGETS = {"visits": Budget("zcdp", Fraction(10**6), Fraction(1, 10**6))}

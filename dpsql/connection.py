@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 from dpsql import errors
 from dpsql.cursor import AskedFor, Cursor
 from dpsql.errors import InterfaceError, ProgrammingError
-from dpsql.loss import Amount, amount
 from dpsql.plan.types import Value
+from dpsql.request.loss import Amount, amount
+from dpsql.request.target import Share
 from dpsql.result import Result
 from dpsql.serial import alone
-from dpsql.target import Share
 
 if TYPE_CHECKING:
-    from dpsql.accounting import BudgetState, Head
-    from dpsql.engine import Engine
-    from dpsql.explain import Explanation
-    from dpsql.forecast import Forecast
-    from dpsql.prepared import Asked, Prepared
-    from dpsql.reservation import Reservation
+    from dpsql.engine.explain import Explanation
+    from dpsql.engine.forecast import Forecast
+    from dpsql.engine.pipeline import Engine
+    from dpsql.engine.prepare import Asked, Prepared
+    from dpsql.engine.reservation import Reservation
+    from dpsql.ledger import BudgetState, Head
 
 apilevel = "2.0"
 threadsafety = 1
@@ -67,14 +67,14 @@ def connect(
     ledger (`another_database`), IntegrityError where the ledger was edited (`ledger_tampered`) or is older than its
     anchor knows (`ledger_rolled_back`).
     """
-    from dpsql.accounting import open_ledger  # the engine and its libraries load when they are needed
-    from dpsql.accounting.opening import is_url
     from dpsql.backends.duckdb import DuckDBBackend
-    from dpsql.budgets import budgets
-    from dpsql.engine import Engine
-    from dpsql.identity import identity
+    from dpsql.engine.budgets import budgets
+    from dpsql.engine.identity import identity
+    from dpsql.engine.pipeline import Engine
+    from dpsql.ledger import open_ledger  # the engine and its libraries load when they are needed
+    from dpsql.ledger.open import is_url
     from dpsql.policy import load
-    from dpsql.sql.dialect import require
+    from dpsql.sql.read.dialect import require
 
     require(dialect)
     rules = load(policy)
@@ -205,7 +205,7 @@ class Connection:
         not suffice, both before anything is read or charged; BackendError if the engine fails after
         the charge.
         """
-        from dpsql.relative import answer
+        from dpsql.engine.progressive import answer
 
         asked = self._asked(
             sql,
@@ -256,7 +256,7 @@ class Connection:
             return self._explained(prepared)
 
     def _explained(self, prepared: Prepared) -> Explanation:
-        from dpsql.explain import Explanation
+        from dpsql.engine.explain import Explanation
 
         return Explanation.of(self.engine, prepared)
 
@@ -295,7 +295,7 @@ class Connection:
                 code="slice_forecast",
                 hint="forecast before con.reserve(…); con.explain(sql) says what one query costs",
             )
-        from dpsql.forecast import Forecast
+        from dpsql.engine.forecast import Forecast
 
         texts = [plan] if isinstance(plan, str) else plan
         asked = [self._asked(sql, (), dialect=dialect) for sql in texts]
@@ -323,7 +323,7 @@ class Connection:
         Raises BudgetExhausted, with nothing reserved, where a budget does not suffice; ProgrammingError, `slice_held`
         while another reservation is open, `slice_table` for what is no private table.
         """
-        from dpsql.reservation import reserved
+        from dpsql.engine.reservation import reserved
 
         loss, share = amount(epsilon), None if delta is None else amount(delta, "delta")
         self._require_none_held()
@@ -335,7 +335,7 @@ class Connection:
 
         Raises ProgrammingError where there is none (`slice_closed`).
         """
-        from dpsql.reservation import resumed
+        from dpsql.engine.reservation import resumed
 
         self._require_none_held()
         return self._hold(resumed(self.engine, self._let_go, number))
@@ -385,7 +385,7 @@ class Connection:
         self.close()
 
     def _asked(self, sql: str, parameters: Sequence[Value], **options: Unpack[AskedFor]) -> Asked:
-        from dpsql.prepared import Asked
+        from dpsql.engine.prepare import Asked
 
         self.engine  # noqa: B018  (refuses a closed connection)
         return Asked.of(

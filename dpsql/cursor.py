@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, Unpack
 
 from dpsql.errors import InterfaceError, NotSupportedError, ProgrammingError
-from dpsql.loss import Amount
 from dpsql.plan.types import Value
+from dpsql.request.loss import Amount
+from dpsql.request.target import Share
 from dpsql.result import Result
-from dpsql.target import Share
 
 if TYPE_CHECKING:
     import pandas

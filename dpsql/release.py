@@ -12,19 +12,19 @@ from typing import Any, Protocol
 
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis.analyse import Analysis
-from dpsql.analysis.blocks import ROWS, UNITS, Statistic
-from dpsql.analysis.choose import statistic_of
 from dpsql.analysis.domains import product
-from dpsql.analysis.keys import KeySelection, KeyTosses
-from dpsql.analysis.measured import Measured, MeasuredBlock
-from dpsql.analysis.ranks import Window
-from dpsql.analysis.rungs import Rungs, clamped, learnt
 from dpsql.backends import Exact
 from dpsql.errors import InternalError
 from dpsql.mechanisms import Entropy
 from dpsql.plan.nodes import Aggregation, released_columns
 from dpsql.plan.types import Value
-from dpsql.sql.emit import Statement
+from dpsql.planning.choose import statistic_of
+from dpsql.planning.clamp_histogram import Rungs, clamped, learnt
+from dpsql.planning.measurement import Measured, MeasuredBlock
+from dpsql.planning.partition_selection import KeySelection, KeyTosses
+from dpsql.planning.quantiles import Window
+from dpsql.planning.statistics import ROWS, UNITS, Statistic
+from dpsql.sql.emit.statement import Statement
 
 Keys = tuple[Value, ...]
 Cells = tuple[tuple[int, ...], ...]

@@ -18,7 +18,7 @@ from pathlib import Path
 from dpsql.accounting.batch import Batch
 from dpsql.accounting.composition import Kept, advanced
 from dpsql.accounting.measurement import composed, is_gaussian, measure
-from dpsql.accounting.normal import Bounds, epsilon_within, gaussian_delta
+from dpsql.accounting.numerics.normal import Bounds, epsilon_within, gaussian_delta
 from dpsql.accounting.profiles import LaplaceProfile, Profile, Refined, near
 from dpsql.accounting.tradeoffs import mu_of_laplace
 
@@ -161,7 +161,7 @@ def batches(count: int) -> None:
 
 def draw(path: Path) -> None:
     """The two panes of the figure."""
-    from dpsql.accounting.picture import figures, save
+    from dpsql.accounting.plot import figures, save
 
     points = [Decimal(k) / 20 for k in range(101)]
     at = [float(point) for point in points]

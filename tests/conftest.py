@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 
+import pytest
+import speeds
 from hypothesis import HealthCheck, Phase, settings
 
 # Machines are shared and noisy: no test may fail because it was slow.
@@ -18,3 +20,13 @@ settings.load_profile("dpsql")
 gc.set_threshold(200_000, 20, 20)
 # What a fork inherits is not its to collect: engines in it would wait for threads that only the parent has, or crash.
 os.register_at_fork(after_in_child=gc.freeze)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the option `--speed`."""
+    speeds.options(parser)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Runs the tests of the speed that is asked for."""
+    speeds.selected(config, items)

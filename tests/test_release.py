@@ -10,10 +10,10 @@ import pytest
 from entropy import SeededEntropy
 from worlds import Row, cells, close_all, person, prepared, world
 
-from dpsql.analysis.measured import Measured
 from dpsql.backends import Exact
-from dpsql.engine import Prepared
+from dpsql.engine.pipeline import Prepared
 from dpsql.mechanisms import Entropy, Mechanism
+from dpsql.planning.measurement import Measured
 from dpsql.release import ReleasedTable, release
 
 AGGREGATES = "COUNT(*), AVG(cost), SUM(age), COUNT(DISTINCT word)"

@@ -16,14 +16,14 @@ from typing import Any
 
 import duckdb
 from entropy import RecordingEntropy, SeededEntropy
-from laws.worlds import Statistics, cells_of, change
+from properties.worlds import Statistics, cells_of, change
 
 import dpsql
-from dpsql.accounting import Budget, open_ledger
-from dpsql.analysis.measured import Measured
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
-from dpsql.engine import Asked, Engine, Prepared
+from dpsql.engine.pipeline import Asked, Engine, Prepared
+from dpsql.ledger import Budget, open_ledger
+from dpsql.planning.measurement import Measured
 from dpsql.policy import load
 from dpsql.result import Receipt
 

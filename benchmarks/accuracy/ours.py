@@ -13,7 +13,7 @@ import dpsql
 from benchmarks.accuracy.data import DELTA, rules
 from benchmarks.accuracy.questions import Question
 from dpsql.backends import Backend, Exact, Origin, Place
-from dpsql.engine import Asked, Engine
+from dpsql.engine.pipeline import Asked, Engine
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The privacy profile of a batch that is declared in advance, and the μ that is measured of it as one.
 
 A batch's questions do not depend on each other's answers. Where they may, this is no filter: compose the μ of the
-parts instead (`tests/accounting/test_adaptive.py` holds a counterexample).
+parts instead (`tests/ledger/test_adaptive.py` holds a counterexample).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure
 from dpsql.accounting.measurement import composed, measure
-from dpsql.accounting.normal import Bounds, exactly
+from dpsql.accounting.numerics.normal import Bounds, exactly
 from dpsql.accounting.profiles import GeometricProfile, LaplaceProfile, PureProfile, ResponseProfile
 from dpsql.accounting.tradeoffs import mu_of_bounded_range, mu_of_lattice_gaussian
 from dpsql.errors import LossError

@@ -11,8 +11,8 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import NamedTuple
 
-from dpsql.accounting.enclosure import decimal_up, exp_minus_down, ln_down
 from dpsql.accounting.events import exact_positive
+from dpsql.accounting.numerics.rigorous import decimal_up, exp_minus_down, ln_down
 from dpsql.errors import LossError
 
 _FAR = 1000  # no power beyond is computed: nothing is left of a δ that grows by it

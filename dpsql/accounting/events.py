@@ -8,9 +8,9 @@ is an exact `Fraction`.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from dpsql.errors import IntegrityError, LossError
 
@@ -28,6 +28,8 @@ class Pure:
     Fraction(1, 10)
     """
 
+    tag: ClassVar[str] = "Pure"
+
     epsilon: Fraction
 
     def __post_init__(self) -> None:
@@ -42,6 +44,8 @@ class Gaussian:
     `rho` is an exact number above 0.
     """
 
+    tag: ClassVar[str] = "Gaussian"
+
     rho: Fraction
 
     def __post_init__(self) -> None:
@@ -55,6 +59,8 @@ class Selection:
     The rest of the choice, if it has a loss, is a `Pure` or `Gaussian` beside it. Raises LossError
     unless 0 < `delta` < 1.
     """
+
+    tag: ClassVar[str] = "Selection"
 
     delta: Fraction
 
@@ -72,6 +78,8 @@ class BoundedRange:
     `epsilon` is an exact number above 0.
     """
 
+    tag: ClassVar[str] = "BoundedRange"
+
     epsilon: Fraction
 
     def __post_init__(self) -> None:
@@ -84,6 +92,8 @@ class Approximate:
 
     Raises LossError unless both are exact numbers above 0 and `delta` is below 1.
     """
+
+    tag: ClassVar[str] = "Approximate"
 
     epsilon: Fraction
     delta: Fraction
@@ -100,6 +110,8 @@ class Composed:
     Raises LossError when there is no event.
     """
 
+    tag: ClassVar[str] = "Composed"
+
     events: tuple[Event, ...]
 
     def __post_init__(self) -> None:
@@ -113,7 +125,7 @@ class Composed:
 
 Event: TypeAlias = Pure | Gaussian | Selection | BoundedRange | Approximate | Composed
 
-# An event of exact numbers is one line here.
+# An event of exact numbers is one line here: its tag in ledgers, and what its fields are called there, in their order.
 _KINDS: dict[str, tuple[type[Pure | Gaussian | Selection | BoundedRange | Approximate], tuple[str, ...]]] = {
     "pure": (Pure, ("epsilon",)),
     "gaussian": (Gaussian, ("rho",)),
@@ -170,10 +182,10 @@ def _encode(event: Event) -> dict[str, Any]:
     if isinstance(event, Composed):
         return {"type": "composed", "events": [_encode(part) for part in event.events]}
     tag = _TAGS[type(event)]
-    _, fields = _KINDS[tag]
-    numbers: dict[str, Fraction] = {field: getattr(event, field) for field in fields}
-    texts = {field: f"{number.numerator}/{number.denominator}" for field, number in numbers.items()}
-    return {"type": tag, **texts}
+    _, names = _KINDS[tag]
+    numbers: list[Fraction] = [getattr(event, field.name) for field in fields(event)]
+    texts = [f"{number.numerator}/{number.denominator}" for number in numbers]
+    return {"type": tag, **dict(zip(names, texts, strict=True))}
 
 
 def _decode(data: dict[str, Any]) -> Event:
@@ -181,8 +193,8 @@ def _decode(data: dict[str, Any]) -> Event:
     if tag == "composed":
         (parts,) = data.values()
         return Composed(tuple(_decode(part) for part in parts))
-    kind, fields = _KINDS[tag]
-    if set(data) != set(fields) or not all(isinstance(text, str) for text in data.values()):
+    kind, names = _KINDS[tag]
+    if set(data) != set(names) or not all(isinstance(text, str) for text in data.values()):
         raise KeyError(tag)
-    pairs = (data[field].split("/") for field in fields)
+    pairs = (data[name].split("/") for name in names)
     return kind(*(Fraction(int(numerator), int(denominator)) for numerator, denominator in pairs))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from decimal import ROUND_CEILING, Context, Decimal, localcontext
 
-from dpsql.accounting.normal import Bounds, gaussian_delta, mu_at
+from dpsql.accounting.numerics.normal import Bounds, gaussian_delta, mu_at
 from dpsql.accounting.profiles import Profile
 from dpsql.errors import LossError
 

@@ -21,7 +21,7 @@ from dpsql.accounting.events import (
     Selection,
     exact_positive,
 )
-from dpsql.accounting.normal import MARGIN, Bounds, exactly, gaussian_delta
+from dpsql.accounting.numerics.normal import MARGIN, Bounds, exactly, gaussian_delta
 from dpsql.accounting.tradeoffs import mu_of_lattice_gaussian
 from dpsql.errors import LossError
 

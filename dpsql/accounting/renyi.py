@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 
-from dpsql.accounting.enclosure import exp_minus_down, exp_minus_up, ln_down, ln_up
 from dpsql.accounting.events import Approximate, BoundedRange, Composed, Event, Gaussian, Pure, Selection
+from dpsql.accounting.numerics.rigorous import exp_minus_down, exp_minus_up, ln_down, ln_up
 from dpsql.errors import LossError, NotSupportedError
 
 _SMALLEST, _STEP, _PLACES = -16.0, 0.125, 321

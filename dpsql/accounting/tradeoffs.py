@@ -12,8 +12,8 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 
-from dpsql.accounting.enclosure import decimal_up
-from dpsql.accounting.normal import MARGIN, PI, quantile_up
+from dpsql.accounting.numerics.normal import MARGIN, PI, quantile_up
+from dpsql.accounting.numerics.rigorous import decimal_up
 
 _DIGITS = 110
 _LARGE = 10**6  # beyond, a simpler bound serves

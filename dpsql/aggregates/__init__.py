@@ -14,7 +14,7 @@ from dpsql.aggregates.count import COUNT
 from dpsql.aggregates.count_distinct import COUNT_DISTINCT
 from dpsql.aggregates.count_rows import COUNT_ROWS
 from dpsql.aggregates.count_units import COUNT_UNITS
-from dpsql.aggregates.ranked import RANKED
+from dpsql.aggregates.quantile import RANKED
 from dpsql.aggregates.sum import SUM
 
 _ENTRIES = (COUNT_ROWS, COUNT, COUNT_UNITS, COUNT_DISTINCT, SUM, AVG, *RANKED)

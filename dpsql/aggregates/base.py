@@ -6,14 +6,14 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from fractions import Fraction
 
 from dpsql.plan.interval import Interval
+from dpsql.plan.tags import TaggedEnum
 from dpsql.plan.types import Type, Value
 
 
-class Moment(Enum):
+class Moment(TaggedEnum):
     """A sum over the rows of a group, from which aggregates are computed.
 
     ROWS counts rows and UNITS distinct privacy units. COUNT counts the rows whose argument is not
@@ -21,12 +21,12 @@ class Moment(Enum):
     it is a value that has a given share of the others below it.
     """
 
-    ROWS = "rows"
-    UNITS = "units"
-    COUNT = "count"
-    TOTAL = "total"
-    DISTINCT = "distinct"
-    RANKED = "ranked"
+    ROWS = "rows", "ROWS"
+    UNITS = "units", "UNITS"
+    COUNT = "count", "COUNT"
+    TOTAL = "total", "TOTAL"
+    DISTINCT = "distinct", "DISTINCT"
+    RANKED = "ranked", "RANKED"
 
     @property
     def of_argument(self) -> bool:

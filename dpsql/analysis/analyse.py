@@ -5,21 +5,22 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis import domains
-from dpsql.analysis.bounds import Known, conditions, interval
 from dpsql.analysis.domains import Domain
 from dpsql.analysis.images import Images
+from dpsql.analysis.intervals import Known, conditions, interval
 from dpsql.analysis.lattice import BITS, Lattice
-from dpsql.analysis.public import looked_up_interval, looked_up_values, tied
+from dpsql.analysis.public_tables import looked_up_interval, looked_up_values, tied
 from dpsql.analysis.stability import Bound, PublicFacts, bound
 from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Call, Expr
 from dpsql.plan.interval import Interval, position
 from dpsql.plan.nodes import Aggregation, Relation, Release
+from dpsql.plan.render import phrase
 from dpsql.plan.types import Type
-from dpsql.plan.words import phrase
 
 MAX_MAGNITUDE = 10**150
 """Beyond this a bound is as good as none, and squares of it would leave the range of DOUBLE."""
@@ -42,6 +43,8 @@ class Measure:
     has one.
     """
 
+    tag: ClassVar[str] = "Measure"
+
     expr: Expr
     interval: Interval
     lattice: Lattice | None
@@ -57,6 +60,8 @@ class Analysis:
     `domains` holds each key's values, or is None where some key's are not public; `replace` is the
     neighbouring relation.
     """
+
+    tag: ClassVar[str] = "Analysis"
 
     release: Release
     bound: Bound

@@ -18,7 +18,7 @@ from fractions import Fraction
 from functools import reduce
 from typing import Protocol
 
-from dpsql.analysis.bounds import Known, interval
+from dpsql.analysis.intervals import Known, interval
 from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal
 from dpsql.plan.interval import position

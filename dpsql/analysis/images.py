@@ -13,9 +13,9 @@ import itertools
 import math
 from dataclasses import dataclass, replace
 
-from dpsql.analysis.bounds import Known, conditions, interval
 from dpsql.analysis.domains import MAX_DERIVED, Domain, domain, listed, narrowed
-from dpsql.analysis.public import grouped
+from dpsql.analysis.intervals import Known, conditions, interval
+from dpsql.analysis.public_tables import grouped
 from dpsql.analysis.stability import PublicFacts
 from dpsql.plan.expr import Call, Column, Expr, Released, Scalar, columns, substituted, walk
 from dpsql.plan.nodes import Grouped, Output, Post, Project, Relation, Values, optional, sources

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 from dpsql.plan.interval import Interval
 
@@ -26,6 +27,8 @@ class Lattice:
     >>> Lattice.of(Interval(0, 110), integral=True)
     Lattice(exponent=0, low=0, high=110)
     """
+
+    tag: ClassVar[str] = "Lattice"
 
     exponent: int
     low: int

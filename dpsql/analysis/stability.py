@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Protocol
+from typing import ClassVar, Protocol
 
-from dpsql.analysis.bounds import conditions
 from dpsql.analysis.domains import domain
-from dpsql.analysis.identity import where_there
-from dpsql.analysis.presence import never_null
+from dpsql.analysis.intervals import conditions
+from dpsql.analysis.nullability import never_null
+from dpsql.analysis.unit_identity import where_there
 from dpsql.errors import QueryRejected
+from dpsql.plan.dependencies import needs
 from dpsql.plan.expr import UNIT_IDENTITY, Column, Expr, columns
 from dpsql.plan.nodes import (
     Answer,
@@ -36,7 +37,6 @@ from dpsql.plan.nodes import (
     is_private,
     private_scans,
 )
-from dpsql.plan.steps import needs
 from dpsql.plan.tables import Contribution, Scan, UnitKind
 from dpsql.plan.types import Value
 from dpsql.policy import fold
@@ -66,6 +66,8 @@ class Bound:
     `whole`, that this leaves out no group of a unit that keeps to what the owner has declared.
     `per_unit` is false where each row is a unit of its own, so that nothing needs to be enforced.
     """
+
+    tag: ClassVar[str] = "Bound"
 
     rows: int
     groups: int

@@ -59,7 +59,7 @@ class Origin:
 class Place:
     """What an engine says, without reading a row, of which database it has open.
 
-    `identity` is what a ledger keeps of it (see `dpsql.accounting.identity`). `mark` is equal only for what is surely
+    `identity` is what a ledger keeps of it (see `dpsql.ledger.identity`). `mark` is equal only for what is surely
     the same database: a release is answered again, or refined, under an equal mark alone.
     """
 

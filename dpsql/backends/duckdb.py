@@ -14,13 +14,13 @@ from weakref import WeakKeyDictionary
 
 import duckdb
 
-from dpsql.accounting.identity import FILE, MEMORY
 from dpsql.backends.base import Exact, Origin, Place
 from dpsql.backends.cancelled import cancellation
 from dpsql.backends.frames import UNTYPED, typed
 from dpsql.backends.origins import ARROW, PANDAS, origin
 from dpsql.backends.settings import MEANING, changed
 from dpsql.errors import BackendError, OperationalError, ProgrammingError
+from dpsql.ledger.identity import FILE, MEMORY
 
 LOCKED: dict[str, bool | str | int | float | list[str]] = {
     "autoinstall_known_extensions": False,

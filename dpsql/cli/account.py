@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from dpsql.errors import LossError, OperationalError
-from dpsql.loss import amount
+from dpsql.request.loss import amount
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -100,7 +100,7 @@ def account(  # noqa: PLR0917  (typer calls it by keyword)
     """
     from dpsql.accounting import compare
     from dpsql.accounting.renyi import fixed_epsilon
-    from dpsql.loss import rounded
+    from dpsql.request.loss import rounded
     from dpsql.shell.view import View
 
     asked = _option(_chance, "--delta", delta)
@@ -114,7 +114,7 @@ def account(  # noqa: PLR0917  (typer calls it by keyword)
         print(f"\nε {least} if the list is fixed before the first answer (the best of all Rényi orders)")
     if plot is not None:
         from dpsql.accounting.comparison import running
-        from dpsql.accounting.picture import draw_running
+        from dpsql.accounting.plot import draw_running
 
         draw_running(running(releases, asked), delta, plot)
         print(f"drawn into {plot}")
@@ -178,7 +178,7 @@ def _read(path: Path) -> list[Event]:
 
 
 def _table(charges: tuple[Charge, ...], delta: str) -> Table:
-    from dpsql.loss import rounded
+    from dpsql.request.loss import rounded
     from dpsql.shell.view import table
 
     heads = ("accountant", "charged", "in", "δ charged", f"ε at δ {delta}", "")

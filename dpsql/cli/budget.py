@@ -13,8 +13,8 @@ import typer
 from dpsql.cli.options import LedgerFile, LedgerKey
 
 if TYPE_CHECKING:
-    from dpsql.accounting import Entry
-    from dpsql.accounting.ledger import SliceState
+    from dpsql.ledger import Entry
+    from dpsql.ledger.protocol import SliceState
 
 Rules = Annotated[Path, typer.Option("--policy", "-p", help="The owner's policy.", show_default=False)]
 Entries = Annotated[int, typer.Option(min=0, help="Also show the last so many charges.")]
@@ -27,9 +27,9 @@ def budget(
     policy: Rules, ledger: LedgerFile = None, entries: Entries = 0, ledger_key: LedgerKey = None
 ) -> None:
     """Show what is spent, and what is left of the budget."""
-    from dpsql.accounting import open_ledger
-    from dpsql.accounting.opening import is_url
-    from dpsql.budgets import budgets
+    from dpsql.engine.budgets import budgets
+    from dpsql.ledger import open_ledger
+    from dpsql.ledger.open import is_url
     from dpsql.policy import load
     from dpsql.shell.costs import budget_table, failure_lines
     from dpsql.shell.view import View
@@ -61,7 +61,7 @@ def budget(
 
 
 def _slice(state: SliceState) -> str:
-    from dpsql.loss import rounded
+    from dpsql.request.loss import rounded
     from dpsql.shell.view import printable
 
     part = Fraction(100 * state.left.loss, state.limit.loss)
@@ -71,8 +71,8 @@ def _slice(state: SliceState) -> str:
 
 def _begun_anew(path: str, key: Path | None) -> list[Entry]:
     """The entries by which budgets were begun anew, and tables opened again."""
-    from dpsql.accounting.history import History
-    from dpsql.accounting.key import ledger_key
+    from dpsql.ledger.key import ledger_key
+    from dpsql.ledger.reader import History
 
     with closing(History.open(path, ledger_key(key))) as history:
         found = [entry for kind in ("reset", "unlock") for entry in history.last(_MOST_RESETS, kind=kind)]

@@ -18,7 +18,7 @@ from dpsql.errors import Error, ProgrammingError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from dpsql.catalog import Schema
+    from dpsql.backends.catalog import Schema
     from dpsql.connection import Connection
     from dpsql.policy import Column, Policy
 
@@ -54,7 +54,7 @@ def check(
     database only for what they read of public tables. The exit code is 1 if a query would be refused, or
     if the budget does not hold them all.
     """
-    from dpsql.accounting.opening import is_url
+    from dpsql.ledger.open import is_url
     from dpsql.policy import load
     from dpsql.shell.costs import failure_lines
 
@@ -175,8 +175,8 @@ def _summed_up(policy: Path, rules: Policy, database: Path | None) -> None:
 
 def _print_failures(rules: Policy, ledger: str, key: Path | None) -> None:
     """What the policy's ledger says of queries that have failed."""
-    from dpsql.accounting import open_ledger
-    from dpsql.budgets import budgets
+    from dpsql.engine.budgets import budgets
+    from dpsql.ledger import open_ledger
     from dpsql.shell.costs import failure_lines
 
     try:
@@ -192,7 +192,7 @@ def _print_failures(rules: Policy, ledger: str, key: Path | None) -> None:
 
 def _held_against(rules: Policy, database: Path) -> Schema:
     """The database's schema, after the policy was held against it."""
-    from dpsql import catalog
+    from dpsql.backends import catalog
     from dpsql.backends.duckdb import DuckDBBackend
 
     backend = DuckDBBackend(database)

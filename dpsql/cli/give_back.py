@@ -30,13 +30,13 @@ def give_back(
     ledger_key: LedgerKey = None,
 ) -> None:
     """End a reserved slice, and give back what it has not spent. Its session can spend no more of it."""
-    from dpsql.accounting import Budget, open_ledger
-    from dpsql.accounting.history import History
-    from dpsql.accounting.key import ledger_key as read_key
-    from dpsql.accounting.ledger import AccountKey
     from dpsql.connection import login
     from dpsql.errors import OperationalError
-    from dpsql.loss import rounded
+    from dpsql.ledger import Budget, open_ledger
+    from dpsql.ledger.key import ledger_key as read_key
+    from dpsql.ledger.protocol import AccountKey
+    from dpsql.ledger.reader import History
+    from dpsql.request.loss import rounded
 
     # The accounts are those that the ledger keeps: no policy is needed.
     with closing(History.open(target, read_key(ledger_key))) as history:

@@ -18,9 +18,9 @@ from dpsql.errors import OperationalError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from dpsql.accounting import Budget, Entry, Head
-    from dpsql.accounting.history import History
-    from dpsql.accounting.ledger import AccountKey
+    from dpsql.ledger import Budget, Entry, Head
+    from dpsql.ledger.protocol import AccountKey
+    from dpsql.ledger.reader import History
 
 ledger = typer.Typer(help="Check, show and export a ledger; no policy is needed.", no_args_is_help=True)
 
@@ -129,15 +129,15 @@ def head(target: Target, ledger_key: LedgerKey = None) -> None:
 
 
 def _opened(target: str, key: Path | None) -> closing[History]:
-    from dpsql.accounting.history import History
-    from dpsql.accounting.key import ledger_key
+    from dpsql.ledger.key import ledger_key
+    from dpsql.ledger.reader import History
 
     return closing(History.open(target, ledger_key(key)))
 
 
 def _kept(anchor: Path | None, head: str | None) -> Head | None:
-    from dpsql.accounting import Anchor
-    from dpsql.accounting.ledger import Head
+    from dpsql.ledger import Anchor
+    from dpsql.ledger.protocol import Head
 
     if anchor is not None and head is not None:
         raise typer.BadParameter("--anchor and --head each name a head: give one")
@@ -155,10 +155,10 @@ def _kept(anchor: Path | None, head: str | None) -> Head | None:
 
 def _table(entries: list[Entry], budgets: dict[AccountKey, Budget]) -> Table:
     from dpsql.accounting import accountant_named
-    from dpsql.accounting.ledger import AccountKey
-    from dpsql.accounting.parts import Box
-    from dpsql.analysis.dimension import told
-    from dpsql.loss import rounded
+    from dpsql.accounting.partitions.boxes import Box
+    from dpsql.analysis.partitions.dimension import told
+    from dpsql.ledger.protocol import AccountKey
+    from dpsql.request.loss import rounded
     from dpsql.shell.view import table
 
     parts = any(entry.box is not None for entry in entries)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from dpsql.errors import LossError, ProgrammingError
-from dpsql.loss import amount
-from dpsql.target import CONFIDENCE, Target, confidence_amount, error_amount
+from dpsql.request.loss import amount
+from dpsql.request.target import CONFIDENCE, Target, confidence_amount, error_amount
 
 if TYPE_CHECKING:
     from dpsql.connection import Connection
@@ -191,7 +191,7 @@ def needed(epsilon: Fraction | None, target_error: str | None, sql: str, dialect
 
     Raises ProgrammingError if there is neither.
     """
-    from dpsql.sql.parse import stated
+    from dpsql.sql.read.parse import stated
 
     said = stated(sql, dialect)
     if epsilon is None and target_error is None and said.epsilon is None and said.target_error is None:

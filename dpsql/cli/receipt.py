@@ -13,8 +13,8 @@ from dpsql.cli.options import LedgerKey
 from dpsql.errors import OperationalError
 
 if TYPE_CHECKING:
-    from dpsql.accounting.ledger import Entry
-    from dpsql.accounting.receipts import CheckedReceipt
+    from dpsql.ledger.protocol import Entry
+    from dpsql.ledger.receipts import CheckedReceipt
 
 receipt = typer.Typer(help="Hold an answer's receipt against the ledger.", no_args_is_help=True)
 
@@ -41,9 +41,9 @@ def _group() -> None:
 @receipt.command()
 def verify(file: File, ledger: Target, ledger_key: LedgerKey = None) -> None:
     """Check that the ledger holds what a receipt says was charged."""
-    from dpsql.accounting.history import History
-    from dpsql.accounting.key import ledger_key as read_key
-    from dpsql.accounting.receipts import check_receipt, read_receipt
+    from dpsql.ledger.key import ledger_key as read_key
+    from dpsql.ledger.reader import History
+    from dpsql.ledger.receipts import check_receipt, read_receipt
 
     with closing(History.open(ledger, read_key(ledger_key))) as history:
         checked = check_receipt(read_receipt(_read(file)), history)

@@ -35,11 +35,11 @@ def reset(
     ledger_key: LedgerKey = None,
 ) -> None:
     """Begin a table's budget anew. What was answered before stays known: the two budgets add up."""
-    from dpsql.accounting import open_ledger
-    from dpsql.accounting.opening import is_url
-    from dpsql.budgets import budgets
     from dpsql.connection import login
+    from dpsql.engine.budgets import budgets
     from dpsql.errors import OperationalError
+    from dpsql.ledger import open_ledger
+    from dpsql.ledger.open import is_url
     from dpsql.policy import load
 
     rules = load(policy)

@@ -55,7 +55,7 @@ def shell(
     from dpsql.shell.session import Session
     from dpsql.shell.state import State
     from dpsql.shell.view import View
-    from dpsql.sql.dialect import require
+    from dpsql.sql.read.dialect import require
 
     require(dialect)
     target = target_of(epsilon, target_error, confidence)

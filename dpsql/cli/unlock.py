@@ -29,11 +29,11 @@ def unlock(
     ledger_key: LedgerKey = None,
 ) -> None:
     """Open a table again whose queries failed while they ran. First find out why: a failure tells of the data."""
-    from dpsql.accounting import Budget, open_ledger
-    from dpsql.accounting.history import History
-    from dpsql.accounting.key import ledger_key as read_key
-    from dpsql.accounting.ledger import AccountKey
     from dpsql.connection import login
+    from dpsql.ledger import Budget, open_ledger
+    from dpsql.ledger.key import ledger_key as read_key
+    from dpsql.ledger.protocol import AccountKey
+    from dpsql.ledger.reader import History
 
     # The accounts are those that the ledger keeps: no policy is needed.
     with closing(History.open(target, read_key(ledger_key))) as history:

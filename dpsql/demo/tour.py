@@ -12,7 +12,7 @@ import dpsql
 from dpsql.demo import exact
 from dpsql.demo.beside import beside
 from dpsql.demo.questions import QUESTIONS
-from dpsql.loss import amount
+from dpsql.request.loss import amount
 from dpsql.shell.costs import charged
 from dpsql.shell.view import View, dim, strong
 

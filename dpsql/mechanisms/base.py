@@ -27,6 +27,8 @@ class Sensitivity:
     Sensitivity(l1=Fraction(2, 1), l2_squared=Fraction(2, 1), linf=Fraction(2, 1))
     """
 
+    tag: ClassVar[str] = "Sensitivity"
+
     l1: Fraction
     l2_squared: Fraction
     linf: Fraction = Fraction(-1)

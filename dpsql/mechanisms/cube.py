@@ -47,6 +47,7 @@ class Cube(Mechanism):
     Fraction(1, 10)
     """
 
+    tag: ClassVar[str] = "Cube"
     name: ClassVar[str] = "cube"
 
     scale: Fraction

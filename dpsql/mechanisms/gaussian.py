@@ -41,6 +41,7 @@ class DiscreteGaussian(Mechanism):
     20
     """
 
+    tag: ClassVar[str] = "DiscreteGaussian"
     name: ClassVar[str] = "discrete gaussian"
 
     variance: Fraction

@@ -38,6 +38,7 @@ class Geometric(Mechanism):
     60
     """
 
+    tag: ClassVar[str] = "Geometric"
     name: ClassVar[str] = "geometric"
 
     scale: Fraction

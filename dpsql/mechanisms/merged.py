@@ -26,6 +26,7 @@ class Merged(Mechanism):
     (2, 0.707)
     """
 
+    tag: ClassVar[str] = "Merged"
     name: ClassVar[str] = "merged"
 
     parts: tuple[tuple[int, Mechanism], ...]

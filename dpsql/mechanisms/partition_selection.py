@@ -44,6 +44,7 @@ class PartitionSelection:
     ['0', '1e-06', '3.718e-06', '0.2575', '0.6999', '1']
     """
 
+    tag: ClassVar[str] = "PartitionSelection"
     name: ClassVar[str] = "partition selection"
 
     epsilon: Fraction

@@ -33,6 +33,7 @@ class Projected(Mechanism):
     0.707
     """
 
+    tag: ClassVar[str] = "Projected"
     name: ClassVar[str] = "projected"
 
     parts: tuple[tuple[int, int, Mechanism], ...]

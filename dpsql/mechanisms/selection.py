@@ -37,6 +37,7 @@ class Exponential:
     Exponential(rate=Fraction(1, 4))
     """
 
+    tag: ClassVar[str] = "Exponential"
     name: ClassVar[str] = "exponential"
 
     rate: Fraction
@@ -106,6 +107,7 @@ class PermuteAndFlip:
     PermuteAndFlip(rate=Fraction(1, 4))
     """
 
+    tag: ClassVar[str] = "PermuteAndFlip"
     name: ClassVar[str] = "permute-and-flip"
 
     rate: Fraction

@@ -45,6 +45,7 @@ class Staircase(Mechanism):
     Fraction(6, 1)
     """
 
+    tag: ClassVar[str] = "Staircase"
     name: ClassVar[str] = "staircase"
 
     loss: Fraction

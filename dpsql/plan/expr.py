@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from dpsql.plan.interval import ANYWHERE, Interval
+from dpsql.plan.tags import TaggedEnum
 from dpsql.plan.types import Type, Value
 
 UNIT_IDENTITY = "unit"
@@ -26,6 +26,8 @@ class Facts:
     its declared or derived bounds, `domain` its values, `nullable` whether NULL is one of its keys.
     `identity` names what its values identify: rows with equal values of one identity have one unit.
     """
+
+    tag: ClassVar[str] = "Facts"
 
     type: Type
     engine_type: str
@@ -55,6 +57,8 @@ class Facts:
 class Column:
     """A column of the scan known in this query as `source`."""
 
+    tag: ClassVar[str] = "Column"
+
     source: str
     name: str
     facts: Facts
@@ -72,6 +76,8 @@ class Column:
 class Literal:
     """A constant of the query."""
 
+    tag: ClassVar[str] = "Literal"
+
     value: Value
     type: Type
 
@@ -86,6 +92,8 @@ class Released:
     Beside each aggregate, and each expression over aggregates of one row, there may be the two ends of its 95% confidence
     interval: `end_of` says of what such a column is an end, and which, "low" or "high". The name alone tells columns apart.
     """
+
+    tag: ClassVar[str] = "Released"
 
     name: str
     type: Type
@@ -153,6 +161,8 @@ class Call:
     Arguments may be shared, so the size can double with each level while the memory does not.
     """
 
+    tag: ClassVar[str] = "Call"
+
     function: Function
     arguments: tuple[Expr, ...]
     type: Type = field(compare=False)
@@ -180,6 +190,8 @@ class Call:
 class Scalar:
     """The one value of a query over released and public values, a `Post`; NULL if it has no row."""
 
+    tag: ClassVar[str] = "Scalar"
+
     post: Any
     type: Type
 
@@ -191,17 +203,19 @@ class Scalar:
 class Order:
     """One item of an ORDER BY."""
 
+    tag: ClassVar[str] = "Order"
+
     expr: Expr
     descending: bool
     nulls_first: bool
 
 
-class FrameKind(Enum):
+class FrameKind(TaggedEnum):
     """What a frame's ends count: rows, groups of rows that are equal in order, or such groups alone."""
 
-    ROWS = "ROWS"
-    RANGE = "RANGE"
-    GROUPS = "GROUPS"
+    ROWS = "ROWS", "ROWS"
+    RANGE = "RANGE", "RANGE"
+    GROUPS = "GROUPS", "GROUPS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +226,8 @@ class Frame:
     out the current row, its group or its ties.
     """
 
+    tag: ClassVar[str] = "Frame"
+
     kind: FrameKind
     first: int | None
     last: int | None
@@ -221,6 +237,8 @@ class Frame:
 @dataclass(frozen=True, slots=True)
 class Windowed:
     """A function of several released or public rows, by its name in the registry of window functions."""
+
+    tag: ClassVar[str] = "Windowed"
 
     function: str
     arguments: tuple[Expr, ...]

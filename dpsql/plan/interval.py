@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
+from typing import ClassVar
 
 from dpsql.plan.types import Value
 
@@ -29,6 +30,8 @@ class Interval:
     >>> Interval(-2, 5) + Interval(1, None)
     Interval(-1, None)
     """
+
+    tag: ClassVar[str] = "Interval"
 
     low: End
     high: End

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import Enum
 from fractions import Fraction
+from typing import ClassVar
 
 from dpsql.plan.expr import Column, Expr, Order, Released, windowed
 from dpsql.plan.tables import Link, Scan, Unit
-from dpsql.plan.top import Top
+from dpsql.plan.tags import TaggedEnum
+from dpsql.plan.top_k import Top
 from dpsql.plan.types import Type, Value
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
     """One row for each row of `input`, or for each distinct one of a unit: `items`, known as `columns`."""
+
+    tag: ClassVar[str] = "Project"
 
     input: Relation
     alias: str
@@ -41,6 +44,8 @@ class Within:
     `by` is what a row is chosen by, where it is the argument of one row.
     """
 
+    tag: ClassVar[str] = "Within"
+
     function: str
     argument: Expr | None
     by: Expr | None = None
@@ -55,6 +60,8 @@ class Within:
 class Grouped:
     """One row for each group of each unit: `keys` and `aggregates`, known as `columns`."""
 
+    tag: ClassVar[str] = "Grouped"
+
     input: Relation
     alias: str
     keys: tuple[Expr, ...]
@@ -67,18 +74,20 @@ class Grouped:
         _check_rows((*self.keys, *(expr for item in self.aggregates for expr in item.arguments)))
 
 
-class SetKind(Enum):
+class SetKind(TaggedEnum):
     """The set operations, which match columns by position, and rows of a unit with its own alone."""
 
-    UNION_ALL = "UNION ALL"
-    UNION = "UNION"
-    INTERSECT = "INTERSECT"
-    EXCEPT = "EXCEPT"
+    UNION_ALL = "UNION ALL", "UNION_ALL"
+    UNION = "UNION", "UNION"
+    INTERSECT = "INTERSECT", "INTERSECT"
+    EXCEPT = "EXCEPT", "EXCEPT"
 
 
 @dataclass(frozen=True, slots=True)
 class SetOperation:
     """The rows of `left` and `right`, put together by position."""
+
+    tag: ClassVar[str] = "SetOperation"
 
     left: Source
     right: Source
@@ -100,6 +109,8 @@ class SetOperation:
 class Answer:
     """The rows that a query over released or public values gives, known as `columns`: public themselves."""
 
+    tag: ClassVar[str] = "Answer"
+
     post: Post
     alias: str
     columns: tuple[Column, ...]
@@ -111,6 +122,8 @@ class Answer:
 @dataclass(frozen=True, slots=True)
 class Values:
     """Rows that the query itself, or an earlier answer, gives: public."""
+
+    tag: ClassVar[str] = "Values"
 
     rows: tuple[tuple[Value, ...], ...]
     alias: str
@@ -141,11 +154,11 @@ def _check_names(columns: tuple[Column, ...]) -> None:
         raise ValueError("names that begin with # are those of the unit and of other parts of emitted SQL")
 
 
-class JoinKind(Enum):
+class JoinKind(TaggedEnum):
     """The joins that keep every row of the left side with its unit."""
 
-    INNER = "INNER"
-    LEFT = "LEFT"
+    INNER = "INNER", "INNER"
+    LEFT = "LEFT", "LEFT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +168,8 @@ class Join:
     Where both sides have units, only rows of one unit are joined: the engine sees to it, unless
     `proven` says that a pair of `on` is equal for no others.
     """
+
+    tag: ClassVar[str] = "Join"
 
     left: Relation
     right: Source
@@ -177,6 +192,8 @@ class Join:
 class Filter:
     """Keeps the rows for which `predicate` is true."""
 
+    tag: ClassVar[str] = "Filter"
+
     input: Relation
     predicate: Expr
 
@@ -192,6 +209,8 @@ class Matching:
 
     `anti` keeps the others instead.
     """
+
+    tag: ClassVar[str] = "Matching"
 
     input: Relation
     right: Source
@@ -212,6 +231,8 @@ Relation = Source | Join | Filter | Matching
 class Key:
     """A group key, released as the column `name`."""
 
+    tag: ClassVar[str] = "Key"
+
     name: str
     expr: Expr
 
@@ -223,6 +244,8 @@ class Aggregation:
     `rank` is the share of values below the one that is asked for, where it is one in order of size. With an `end` of
     -1 or 1 it is the lower or the upper end of an interval that holds this value.
     """
+
+    tag: ClassVar[str] = "Aggregation"
 
     name: str
     function: str
@@ -241,6 +264,8 @@ class Release:
     row can be joined to them.
     """
 
+    tag: ClassVar[str] = "Release"
+
     input: Relation
     keys: tuple[Key, ...]
     aggregations: tuple[Aggregation, ...]
@@ -257,6 +282,8 @@ class Release:
 class Output:
     """A column of the result."""
 
+    tag: ClassVar[str] = "Output"
+
     name: str
     expr: Expr
 
@@ -268,6 +295,8 @@ class Post:
     Over a release expressions read its `Released` columns, over a relation the columns of its sources.
     `qualify` chooses among the rows that `having` keeps, by what windows say of them.
     """
+
+    tag: ClassVar[str] = "Post"
 
     source: Release | Relation
     outputs: tuple[Output, ...]

@@ -8,6 +8,7 @@ private rows, windows and what else is not known here count as noisy.
 
 from __future__ import annotations
 
+from dpsql.plan.dependencies import releases
 from dpsql.plan.expr import Column, Expr, Released, Scalar, walk, windowed
 from dpsql.plan.nodes import (
     Answer,
@@ -21,7 +22,6 @@ from dpsql.plan.nodes import (
     Values,
     sources,
 )
-from dpsql.plan.steps import releases
 from dpsql.plan.tables import Scan
 
 _CHOOSES = frozenset({"min", "max"})

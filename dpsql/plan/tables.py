@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from typing import ClassVar
 
 from dpsql.plan.expr import Column
+from dpsql.plan.tags import TaggedEnum
 from dpsql.plan.types import Value
 
 
-class UnitKind(Enum):
+class UnitKind(TaggedEnum):
     """Whom a row of a table belongs to."""
 
-    PUBLIC = "public"
-    ROW = "row"
-    COLUMN = "column"
+    PUBLIC = "public", "PUBLIC"
+    ROW = "row", "ROW"
+    COLUMN = "column", "COLUMN"
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
     """A row belongs to the unit of each row of `owner` whose `key` is equal to its `column`."""
+
+    tag: ClassVar[str] = "Link"
 
     column: Column
     owner: Scan
@@ -33,6 +36,8 @@ class Unit:
     The id is in `column`, or is found through `link`. Neither is given where the scan is joined to the
     owner of its link, whose unit the joined rows have.
     """
+
+    tag: ClassVar[str] = "Unit"
 
     kind: UnitKind
     column: Column | None = None
@@ -59,6 +64,8 @@ class Contribution:
     value.
     """
 
+    tag: ClassVar[str] = "Contribution"
+
     rows: int
     groups: int | None = None
     constant: frozenset[str] = frozenset()
@@ -69,6 +76,8 @@ class Contribution:
 @dataclass(frozen=True, slots=True)
 class Roll:
     """A private table that says of its units, whose ids are in `unit`, where they lie."""
+
+    tag: ClassVar[str] = "Roll"
 
     table: str
     unit: Column
@@ -81,6 +90,8 @@ class Confined:
     `places` are the same ranges as numbers in the `dimension`, which is named by how the column is declared.
     Where `column` is one of a `roll`, another table than the scan's, rows of units that lie there by that table.
     """
+
+    tag: ClassVar[str] = "Confined"
 
     column: Column
     ranges: tuple[tuple[Value, Value], ...]
@@ -101,6 +112,8 @@ class Confined:
 @dataclass(frozen=True, slots=True)
 class Scan:
     """Reads the table `table`, known in the query as `alias`, where it is `confined`, of units that lie in one part."""
+
+    tag: ClassVar[str] = "Scan"
 
     table: str
     alias: str

@@ -8,20 +8,21 @@ plan alone.
 from __future__ import annotations
 
 import datetime as dt
-from enum import Enum
+
+from dpsql.plan.tags import TaggedEnum
 
 
-class Type(Enum):
+class Type(TaggedEnum):
     """A value type; `.value` is the engine's name for it."""
 
-    INTEGER = "BIGINT"
-    DOUBLE = "DOUBLE"
-    VARCHAR = "VARCHAR"
-    DATE = "DATE"
-    TIMESTAMP = "TIMESTAMP"
-    BOOLEAN = "BOOLEAN"
-    LIST = "LIST"  # or map, of released values, which are shown and not computed with
-    NULL = "NULL"
+    INTEGER = "BIGINT", "INTEGER"
+    DOUBLE = "DOUBLE", "DOUBLE"
+    VARCHAR = "VARCHAR", "VARCHAR"
+    DATE = "DATE", "DATE"
+    TIMESTAMP = "TIMESTAMP", "TIMESTAMP"
+    BOOLEAN = "BOOLEAN", "BOOLEAN"
+    LIST = "LIST", "LIST"  # or map, of released values, which are shown and not computed with
+    NULL = "NULL", "NULL"
 
     @property
     def numeric(self) -> bool:
@@ -34,7 +35,7 @@ class Type(Enum):
         return self in (Type.DATE, Type.TIMESTAMP)
 
     def __str__(self) -> str:
-        return self.value
+        return str(self.value)
 
 
 Value = int | float | str | bool | dt.date | dt.datetime | None

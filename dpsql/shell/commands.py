@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpsql.errors import ProgrammingError
-from dpsql.loss import amount, rounded
+from dpsql.request.loss import amount, rounded
+from dpsql.request.target import CONFIDENCE, Target, confidence_amount, error_amount
 from dpsql.shell import costs, describe
 from dpsql.shell.answers import Format
 from dpsql.shell.state import Reply, State
 from dpsql.shell.view import table
-from dpsql.target import CONFIDENCE, Target, confidence_amount, error_amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def terms(state: State, sql: str) -> dict[str, Any]:
 
     Raises ProgrammingError while nobody has said what it may lose.
     """
-    from dpsql.sql.parse import stated
+    from dpsql.sql.read.parse import stated
 
     said = stated(sql, state.dialect)
     epsilon, error, confidence = said.epsilon, said.target_error, said.confidence
@@ -132,7 +132,7 @@ def _groups(state: State, text: str) -> Reply:
 
 def _dialect(state: State, text: str) -> Reply:
     if text:
-        from dpsql.sql.dialect import require
+        from dpsql.sql.read.dialect import require
 
         require(text.lower())
         state.dialect = text.lower()

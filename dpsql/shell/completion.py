@@ -10,16 +10,16 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from dpsql.aggregates import AGGREGATES
-from dpsql.aggregates.over import OVER
-from dpsql.aggregates.within import WITHIN
-from dpsql.catalog import Catalog
+from dpsql.aggregates.per_unit import WITHIN
+from dpsql.aggregates.windows import OVER
+from dpsql.backends.catalog import Catalog
 from dpsql.functions import FUNCTIONS
 from dpsql.policy import fold
 from dpsql.shell.answers import Format
 from dpsql.shell.commands import COMMANDS
 from dpsql.shell.statements import Kind, inside, pieces
-from dpsql.sql.ends import NAMES as ENDS
-from dpsql.sql.spread import NAMES as COMPUTED
+from dpsql.sql.lower.variance import NAMES as COMPUTED
+from dpsql.sql.read.interval_calls import NAMES as ENDS
 
 KEYWORDS = (
     "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET", "JOIN", "INNER JOIN",

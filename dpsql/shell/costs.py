@@ -7,13 +7,13 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpsql.accounting.accountants import accountant_named
-from dpsql.loss import rounded
+from dpsql.request.loss import rounded
 from dpsql.shell.view import printable, table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from dpsql.accounting import BudgetState
+    from dpsql.ledger import BudgetState
     from dpsql.result import Receipt
 
 

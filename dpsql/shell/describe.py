@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dpsql.catalog import Catalog, CatalogTable
+from dpsql.backends.catalog import Catalog, CatalogTable
 from dpsql.errors import ProgrammingError
 from dpsql.plan.expr import Facts
 from dpsql.policy import Column, Policy, fold

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from dpsql.errors import Error, ProgrammingError
-from dpsql.loss import rounded
+from dpsql.request.loss import rounded
 from dpsql.shell import answers, commands, costs
 from dpsql.shell.failures import message, styled, unforeseen
 from dpsql.shell.state import Reply, State

@@ -7,9 +7,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.connection import Connection
+from dpsql.request.target import Target
 from dpsql.shell.answers import Format
 from dpsql.shell.view import View
-from dpsql.target import Target
 
 if TYPE_CHECKING:
     from dpsql.result import Receipt

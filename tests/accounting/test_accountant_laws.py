@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpsql.accounting.accountants import ACCOUNTANTS, Accountant, accountant_named
-from dpsql.accounting.budget import Budget
 from dpsql.accounting.events import (
     Approximate,
     BoundedRange,
@@ -26,9 +25,10 @@ from dpsql.accounting.events import (
     from_json,
     to_json,
 )
-from dpsql.accounting.opening import open_ledger
 from dpsql.accounting.spend import NOTHING, Spend
 from dpsql.errors import BudgetExhausted, NotSupportedError, PolicyError
+from dpsql.ledger.budget import Budget
+from dpsql.ledger.open import open_ledger
 from dpsql.policy import fields
 
 EPSILON = st.fractions(min_value=Fraction(1, 10**9), max_value=20)

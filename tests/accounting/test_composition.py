@@ -8,9 +8,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from accounting.adversaries import Release, leaking_response, response, worst_delta
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ledger.adversaries import Release, leaking_response, response, worst_delta
 from scipy import stats
 
 from dpsql.accounting.composition import Kept, advanced, group, parallel, sequential

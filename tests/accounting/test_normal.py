@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, special, stats
 
-from dpsql.accounting.normal import (
+from dpsql.accounting.numerics.normal import (
     MARGIN,
     PI,
     epsilon_within,

@@ -16,7 +16,7 @@ from scipy import stats
 from dpsql.accounting.batch import Batch, measured
 from dpsql.accounting.events import Approximate, BoundedRange, Composed, Gaussian, Pure, Selection
 from dpsql.accounting.measurement import composed, is_gaussian, measure, transform
-from dpsql.accounting.normal import Bounds, gaussian_delta
+from dpsql.accounting.numerics.normal import Bounds, gaussian_delta
 from dpsql.accounting.profiles import (
     ApproximateProfile,
     BoundedRangeProfile,

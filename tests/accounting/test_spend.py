@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.accounting.budget import Budget
 from dpsql.accounting.spend import Spend, units_down, units_up
 from dpsql.errors import LossError
+from dpsql.ledger.budget import Budget
 
 AMOUNT = st.integers(min_value=0, max_value=10**40)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from laws.worlds import World, policy
+from properties.worlds import World, policy
 
 import dpsql
 from dpsql.analysis.stability import Bound

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.accounting import Budget, Head, Ledger, Pure, open_ledger
-from dpsql.accounting.rows import FIRST_PREVIOUS
-from dpsql.accounting.seal import Seal
-from dpsql.accounting.sqlite_file import SqliteStore
-from dpsql.accounting.verification import walked
+from dpsql.accounting import Pure
 from dpsql.errors import IntegrityError
+from dpsql.ledger import Budget, Head, Ledger, open_ledger
+from dpsql.ledger.digest import Seal
+from dpsql.ledger.rows import FIRST_PREVIOUS
+from dpsql.ledger.stores.sqlite import SqliteStore
+from dpsql.ledger.verification import walked
 
 EIGHTH = Pure(Fraction(1, 8))
 BUDGETS = {

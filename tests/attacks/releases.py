@@ -9,7 +9,7 @@ from fractions import Fraction
 from entropy import SeededEntropy
 
 from dpsql.connection import Connection
-from dpsql.engine import Asked
+from dpsql.engine.pipeline import Asked
 from dpsql.release import release
 
 RUNS = 200

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from attacks.naive import Naive, told_apart
-from laws.worlds import Statistics
+from properties.worlds import Statistics
 from worlds import Row, person, prepared, statistics, world
 
 from dpsql.connection import Connection

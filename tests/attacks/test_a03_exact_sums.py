@@ -113,6 +113,16 @@ def test_a_product_is_the_true_product() -> None:
         engine_of(connection).execute("SELECT SUM(a * b) FROM people").fetchall()
 
 
+def test_a_product_beyond_64_bits_is_no_null() -> None:
+    """SUM(big * big) adds up what no BIGINT holds, to the nearest step."""
+    rows = [{"id": who, "a": 0, "b": 0, "big": 10**15} for who in range(3)]
+    connection = world(*rows, columns=PRODUCTS)
+    ((cells,),) = statistics(connection, "SELECT SUM(big * big) FROM people").values()
+    (measure,) = prepared(connection, "SELECT SUM(big * big) FROM people").plan.analysis.measures
+    assert measure.lattice is not None
+    assert abs(cells[0] * measure.lattice.step - 3 * 10**30) <= 3 * measure.lattice.step
+
+
 @pytest.mark.parametrize("sql", ["SELECT SUM(cost) FROM people", "SELECT AVG(free * free) FROM people"])
 def test_two_huge_doubles_are_two_clamped_values(sql: str) -> None:
     """1e308 twice is infinite as a float; clamped to its bounds each row counts what it may."""

@@ -10,10 +10,10 @@ import pytest
 from attacks.naive import Naive, SpentError, told_apart
 from worlds import Row, connected, engine_of, observed, person, prepared, spent, words_drawn, world
 
-from dpsql.accounting import sql_book
-from dpsql.accounting.rows import START
-from dpsql.accounting.schema import RELEASES
 from dpsql.connection import Connection
+from dpsql.ledger import journal
+from dpsql.ledger.rows import START
+from dpsql.ledger.schema import RELEASES
 
 ANSWERED = [
     "SELECT COUNT(*) FROM people",
@@ -54,7 +54,7 @@ def pair(
     Each entry vouches by a digest for the releases that are stored before it, which are noisy and public: without that,
     entries hold nothing of what was released, and must be equal to the byte.
     """
-    monkeypatch.setattr(sql_book, "release_chain_end", lambda *_: START)
+    monkeypatch.setattr(journal, "release_chain_end", lambda *_: START)
     ours, theirs = NEIGHBOURS[request.param]
     base = [] if "nobody" in request.param else rows
     return world(*base, *ours), world(*base, *theirs)
@@ -116,10 +116,10 @@ def test_the_file_of_the_ledger_is_equal(
     """
     import sqlite3
 
-    from dpsql.recall.form import Written
+    from dpsql.replay.stored_release import Written
 
     # As in `pair`: what entries say of stored releases follows from what was released.
-    monkeypatch.setattr(sql_book, "release_chain_end", lambda *_: START)
+    monkeypatch.setattr(journal, "release_chain_end", lambda *_: START)
     policy = {
         "budget": {"epsilon": 9, "delta": 1e-6},
         "database": "town",

@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from dpsql.accounting import Budget, Event, Ledger, Pure, Spend, open_ledger
+from dpsql.accounting import Event, Pure, Spend
 from dpsql.errors import BudgetExhausted, OperationalError
+from dpsql.ledger import Budget, Ledger, open_ledger
 
 # Forking beside threads is what these tests are about (or the test runner's threads are idle).
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")

@@ -12,7 +12,8 @@ import pytest
 from dying import dying_at, heard_from, listening
 from sqlalchemy import Connection, Engine, event
 
-from dpsql.accounting import Anchor, Budget, Event, Ledger, Pure, open_ledger
+from dpsql.accounting import Event, Pure
+from dpsql.ledger import Anchor, Budget, Ledger, open_ledger
 
 # The test runner's own threads are idle.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")

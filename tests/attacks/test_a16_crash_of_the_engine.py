@@ -24,10 +24,10 @@ import pytest
 from dying import Listener, changed_something, dying_at, heard_from, listening
 from worlds import close_all, connected, prepared
 
-from dpsql.accounting import Budget, open_ledger
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
-from dpsql.engine import Engine, Prepared
+from dpsql.engine.pipeline import Engine, Prepared
+from dpsql.ledger import Budget, open_ledger
 
 POLICY = {
     "budget": {"epsilon": 900},

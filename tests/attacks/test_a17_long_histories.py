@@ -1,6 +1,6 @@
 """A17 in a long history: opening looks at its end, the whole check at all of it.
 
-What was edited between is found by `verify`; a key, in tests/accounting/test_key.py, makes the end prove the totals.
+What was edited between is found by `verify`; a key, in tests/ledger/test_key.py, makes the end prove the totals.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from attacks.edits import (
     with_true_digests,
 )
 
-from dpsql.accounting import open_ledger, sql_book
 from dpsql.errors import IntegrityError
+from dpsql.ledger import journal, open_ledger
 
 
 @pytest.fixture
 def long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six entries are a long history: those are not all read on opening."""
-    monkeypatch.setattr(sql_book, "_MOST_FOLLOWED", 2)
+    monkeypatch.setattr(journal, "_MOST_FOLLOWED", 2)
 
 
 UP_TO_DATE: dict[str, Edit | str] = {

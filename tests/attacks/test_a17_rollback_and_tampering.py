@@ -29,9 +29,10 @@ from attacks.edits import (
     then,
 )
 
-from dpsql.accounting import Anchor, Spend, open_ledger
-from dpsql.accounting.schema import ACCOUNTS, ENTRIES
+from dpsql.accounting import Spend
 from dpsql.errors import IntegrityError
+from dpsql.ledger import Anchor, open_ledger
+from dpsql.ledger.schema import ACCOUNTS, ENTRIES
 
 
 @pytest.mark.parametrize("name", TAMPERED)

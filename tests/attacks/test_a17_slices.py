@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from attacks.edits import BUDGETS, edit, rebuilt, then
 
-from dpsql.accounting import Pure, Spend, open_ledger
-from dpsql.accounting.history import History
-from dpsql.accounting.parts import WHOLE
-from dpsql.accounting.slices import Slice, slices_digest
+from dpsql.accounting import Pure, Spend
+from dpsql.accounting.partitions.boxes import WHOLE
 from dpsql.errors import IntegrityError
+from dpsql.ledger import open_ledger
+from dpsql.ledger.reader import History
+from dpsql.ledger.reservations import Slice, slices_digest
 
 HALF, QUARTER = Spend(Spend.UNIT // 2, 0), Spend(Spend.UNIT // 4, 0)
 HELD = Slice("ana", HALF)

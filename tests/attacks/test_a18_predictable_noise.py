@@ -14,15 +14,7 @@ from attacks.naive import Naive
 from worlds import person, world
 
 import dpsql.mechanisms
-from dpsql.mechanisms import (
-    Cube,
-    DiscreteGaussian,
-    Entropy,
-    Geometric,
-    Mechanism,
-    Staircase,
-    SystemEntropy,
-)
+from dpsql.mechanisms import Cube, DiscreteGaussian, Entropy, Geometric, Mechanism, Staircase, SystemEntropy
 from tests.entropy import SeededEntropy
 
 ROOT = Path(dpsql.mechanisms.__file__).parents[1]

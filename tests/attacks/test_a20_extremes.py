@@ -8,7 +8,7 @@ import pytest
 from attacks.naive import Naive
 from worlds import Refused, Row, observed, person, world
 
-from dpsql.analysis.ranks import Ranked, Window
+from dpsql.planning.quantiles import Ranked, Window
 
 CALLS = """
 MIN(free) | MAX(free) | MIN(word) | MEDIAN(free) | QUANTILE_DISC(free, 0.5) | MODE(word) | MAD(cost) | FIRST(cost) | LAST(cost) | ANY_VALUE(cost) | ARBITRARY(cost) | MIN(cost, 3)

@@ -107,7 +107,7 @@ def test_a_number_too_large_to_write_is_refused_at_once() -> None:
     """No exponent makes exact arithmetic run away: LossError, in the time that it takes to read the number."""
     lines = """
 import dpsql
-from dpsql.loss import amount
+from dpsql.request.loss import amount
 def code(size):
     try:
         return str(amount(size))

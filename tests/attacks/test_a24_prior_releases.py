@@ -14,16 +14,16 @@ from unittest import mock
 
 import pytest
 from attacks.naive import Naive, told_apart
-from laws.worlds import cells_of
+from properties.worlds import cells_of
 from worlds import Refused, Row, assert_within, observed, person, prepared, spent, world
 
 from dpsql.analysis.analyse import Analysis
 from dpsql.connection import Connection
-from dpsql.engine import Engine
-from dpsql.plan.steps import resolved
-from dpsql.prepared import PreparedRelease
+from dpsql.engine.pipeline import Engine
+from dpsql.engine.prepare import PreparedRelease
+from dpsql.plan.dependencies import resolved
 from dpsql.release import ReleasedTable
-from dpsql.sql.emit import emit
+from dpsql.sql.emit.statement import emit
 
 BELOW_AVERAGE = "SELECT COUNT(*) FROM people WHERE cost < (SELECT AVG(cost) FROM people)"
 WITHIN = [

@@ -12,7 +12,7 @@ from worlds import connected, engine_of, observed, person, prepared, world
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine import Asked
+from dpsql.engine.pipeline import Asked
 
 FIRST = 2**60
 KEYS = 20

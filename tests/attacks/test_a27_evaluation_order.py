@@ -12,7 +12,7 @@ import pytest
 from worlds import observed, person, world
 
 from dpsql.connection import Connection
-from dpsql.sql import scalar_text
+from dpsql.sql.emit import scalars
 
 MADE = "SELECT id, CASE WHEN id = 17 THEN 4000000000000000000 ELSE 0 END AS e FROM people"
 LARGE = f"({MADE}) AS v"
@@ -46,7 +46,7 @@ def test_no_dropped_row_makes_a_statement_fail(question: str, worlds: tuple[Conn
 
 def test_products_in_64_bits_tell_one_person(worlds: tuple[Connection, Connection]) -> None:
     """The attack works where products trust the interval of a filtered column: they fail where the person is."""
-    plain = mock.patch.object(scalar_text, "_template", lambda call: call.function.sql)
+    plain = mock.patch.object(scalars, "_template", lambda call: call.function.sql)
     with plain:
         errors = [
             observed(connection, QUESTIONS["joined to itself"], epsilon=0.001, replay=False)[0].error

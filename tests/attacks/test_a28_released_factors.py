@@ -13,16 +13,16 @@ from unittest import mock
 import pytest
 from worlds import observed, person, prepared, world
 
-from dpsql import above
-from dpsql.analysis.bounds import RELEASED, interval
+from dpsql.analysis.intervals import RELEASED, interval
 from dpsql.connection import Connection
+from dpsql.engine import post_processor
 from dpsql.errors import QueryRejected
+from dpsql.plan.dependencies import steps
 from dpsql.plan.expr import Literal, Scalar
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import Answer, Values
-from dpsql.plan.steps import steps
 from dpsql.plan.types import Type
-from dpsql.sql import scalar_text
+from dpsql.sql.emit import scalars
 
 FACTOR = "SELECT COUNT(*) // 1000 AS m FROM people"
 QUESTIONS = (
@@ -49,15 +49,15 @@ def test_no_released_value_makes_a_statement_fail(sql: str, worlds: tuple[Connec
     """An answer at the least ε, and whatever value the factor has within its interval."""
     for connection in worlds:
         assert observed(connection, sql, epsilon=1e-6)[0].error is None
-        with mock.patch.object(above, "_clamped", enormous):
+        with mock.patch.object(post_processor, "_clamped", enormous):
             assert observed(connection, sql, epsilon=1e-6, replay=False)[0].error is None
 
 
 def test_an_unbounded_factor_tells_one_person(worlds: tuple[Connection, Connection]) -> None:
     """The attack works with products of 64 bits and a factor as the noise has made it: one age alone fails."""
     with (
-        mock.patch.object(above, "_clamped", return_value=10**15),
-        mock.patch.object(scalar_text, "_template", lambda call: call.function.sql),
+        mock.patch.object(post_processor, "_clamped", return_value=10**15),
+        mock.patch.object(scalars, "_template", lambda call: call.function.sql),
     ):
         found = [observed(connection, QUESTIONS[0], epsilon=1e-6, replay=False)[0] for connection in worlds]
     errors = [outcome.error for outcome in found]
@@ -81,8 +81,8 @@ def test_an_unbounded_factor_tells_one_person(worlds: tuple[Connection, Connecti
 )
 def test_a_released_value_enters_within_its_interval(value: Any, around: Interval, expected: Any) -> None:
     """Numbers are moved to the nearest end; what is no number has no place to go."""
-    assert above._clamped(value, around) == expected
-    assert not isinstance(expected, float) or type(above._clamped(value, around)) is float
+    assert post_processor._clamped(value, around) == expected
+    assert not isinstance(expected, float) or type(post_processor._clamped(value, around)) is float
 
 
 def test_a_factor_is_read_within_its_interval(town: Connection) -> None:
@@ -90,8 +90,8 @@ def test_a_factor_is_read_within_its_interval(town: Connection) -> None:
     (step, *_) = [step for step in steps(prepared(town, QUESTIONS[1]).post) if isinstance(step, Scalar)]
     (answer, *_) = [step for step in steps(prepared(town, QUESTIONS[0]).post) if isinstance(step, Answer)]
     column = interval(answer.columns[0])
-    assert above.known(step, [(10**18,)]) == Literal(RELEASED, Type.INTEGER)
-    rows = above.known(answer, [(10**18,), (-(10**18),)])
+    assert post_processor.known(step, [(10**18,)]) == Literal(RELEASED, Type.INTEGER)
+    rows = post_processor.known(answer, [(10**18,), (-(10**18),)])
     assert isinstance(rows, Values)
     assert [row[0] for row in rows.rows] == [column.high, column.low]
 
@@ -108,7 +108,7 @@ def test_a_factor_is_read_within_its_interval(town: Connection) -> None:
 )
 def test_values_that_differ_never_become_one(values: tuple[Any, ...], entering: tuple[Any, ...]) -> None:
     """Noisy values may be group keys of an answer, and a row that is joined to two of them would count twice."""
-    assert tuple(above._entering(values, Interval(-(2**55), 2**55))) == entering
+    assert tuple(post_processor._entering(values, Interval(-(2**55), 2**55))) == entering
 
 
 @pytest.mark.parametrize("epsilon", [1e-18, 1e-7, 9.99e-7])

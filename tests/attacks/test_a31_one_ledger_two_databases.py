@@ -17,9 +17,9 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql import identity
 from dpsql.backends.empty import EmptyBackend
 from dpsql.connection import Connection
+from dpsql.engine import identity
 from dpsql.policy import load
 
 COUNT = "SELECT COUNT(*) AS n FROM people"
@@ -78,7 +78,7 @@ def test_a_careless_ledger_answers_north_for_south(
 ) -> None:
     """The attack works where a database is known by its policy alone: one's count is the other's, and is refined."""
     monkeypatch.setattr(identity, "identity", lambda *_: None)
-    monkeypatch.setattr("dpsql.recalling.mark", lambda *_: "")
+    monkeypatch.setattr("dpsql.engine.replay.mark", lambda *_: "")
     asked(files["north"], tmp_path / "a.ledger")
     count, how = asked(files["south"], tmp_path / "a.ledger")
     assert how == "replayed"

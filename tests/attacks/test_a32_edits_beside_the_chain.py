@@ -17,12 +17,12 @@ from attacks.edits import rebuilt
 from clinic import POLICY, database
 
 import dpsql
-from dpsql.accounting import Anchor, sql_book, sql_ledger
-from dpsql.accounting.claims import Claims
-from dpsql.accounting.history import History
-from dpsql.accounting.rows import START
-from dpsql.accounting.seal import Seal, text_digest
 from dpsql.connection import Connection
+from dpsql.ledger import Anchor, journal, sql_ledger
+from dpsql.ledger.claims import Claims
+from dpsql.ledger.digest import Seal, text_digest
+from dpsql.ledger.reader import History
+from dpsql.ledger.rows import START
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
 RULES: dict[str, Any] = POLICY | {
@@ -77,8 +77,8 @@ def test_a_careless_ledger_draws_again_for_the_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The attack works where a table beside the chain holds the claims: eight couplings for eight differences."""
-    monkeypatch.setattr(sql_book, "require_refinable", lambda *_: None)
-    monkeypatch.setattr("dpsql.accounting.releases.require_claims", lambda *_: None)
+    monkeypatch.setattr(journal, "require_refinable", lambda *_: None)
+    monkeypatch.setattr("dpsql.ledger.releases.require_claims", lambda *_: None)
     monkeypatch.setattr(sql_ledger, "kept_releases", _careless(sql_ledger.kept_releases))
     monkeypatch.setattr(Claims, "added", lambda self, *_: self)
     path, refined = tmp_path / "a.ledger", 0
@@ -146,7 +146,7 @@ def test_what_is_deleted_is_missed(
     sql: str, passes: bool, length: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By `verify`, and what is asked then is charged whole or refused: never drawn for less."""
-    monkeypatch.setattr(sql_book, "_MOST_FOLLOWED", length)
+    monkeypatch.setattr(journal, "_MOST_FOLLOWED", length)
     path = tmp_path / "a.ledger"
     with opened(path, {}) as connection:
         connection.query(COUNT, epsilon=1)
@@ -217,7 +217,7 @@ def test_exchanged_claims_are_found_where_a_long_ledger_is_opened(
     path = tmp_path / "a.ledger"
     refined_once(path)
     edit(path, lambda file: file.execute("UPDATE refinements SET base = base + 1"))
-    monkeypatch.setattr(sql_book, "_MOST_FOLLOWED", 1)
+    monkeypatch.setattr(journal, "_MOST_FOLLOWED", 1)
     with pytest.raises(dpsql.IntegrityError, match="what the ledger notes of refined releases was changed"):
         opened(path, {})
 

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.accounting import Budget, Ledger, open_ledger, sqlite_file
 from dpsql.accounting.events import Pure
-from dpsql.accounting.history import History
 from dpsql.errors import BudgetExhausted, IntegrityError, OperationalError
+from dpsql.ledger import Budget, Ledger, open_ledger
+from dpsql.ledger.reader import History
+from dpsql.ledger.stores import sqlite
 
 BUDGETS = {"visits": Budget("pure", Fraction(1), Fraction(0))}
 
@@ -60,7 +61,7 @@ def test_a_file_that_is_mounted_by_itself_is_refused(
 ) -> None:
     """As a container does that is given the file alone; the mounted directory is one place."""
     path, mounts = tmp_path / name, tmp_path / "mountinfo"
-    monkeypatch.setattr(sqlite_file, "_MOUNTS", mounts)
+    monkeypatch.setattr(sqlite, "_MOUNTS", mounts)
     written = str(path).replace(" ", "\\040").replace("\t", "\\011")
     line = "36 35 98:0 /srv/a.ledger {} rw,noatime shared:1 - ext3 /dev/root rw\n"
     mounts.write_text(line.format("/") + line.format(written))

@@ -16,10 +16,10 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.accounting import Budget, open_ledger
 from dpsql.accounting.events import Pure
-from dpsql.accounting.ledger import AccountKey
 from dpsql.errors import PolicyError
+from dpsql.ledger import Budget, open_ledger
+from dpsql.ledger.protocol import AccountKey
 from dpsql.policy import load
 from dpsql.policy.names import account_name
 

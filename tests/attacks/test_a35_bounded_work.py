@@ -14,11 +14,11 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.accounting.exact_parts import charged_exactly
-from dpsql.accounting.grid import MOST_CELLS, MOST_RANGES
-from dpsql.accounting.ledger import AccountKey
-from dpsql.accounting.parts import Box, Parts
+from dpsql.accounting.partitions.boxes import Box, Parts
+from dpsql.accounting.partitions.exact_boxes import charged_exactly
+from dpsql.accounting.partitions.grid import MOST_CELLS, MOST_RANGES
 from dpsql.accounting.spend import Spend
+from dpsql.ledger.protocol import AccountKey
 
 TINY, ASKED, ENDS = Fraction(1, 10**6), 25, 10_000
 COLUMNS = ("a", "b", "c")

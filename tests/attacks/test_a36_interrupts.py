@@ -24,9 +24,9 @@ import postgres as installed
 import pytest
 
 import dpsql.accounting
-from dpsql.accounting import Budget, open_ledger
 from dpsql.accounting.events import Pure
-from dpsql.accounting.sql_ledger import SqlLedger
+from dpsql.ledger import Budget, open_ledger
+from dpsql.ledger.sql_ledger import SqlLedger
 
 BUDGETS = {"visits": Budget("pure", Fraction(10**6), Fraction(0))}
 LEDGER = str(Path(dpsql.accounting.__file__).parent)

@@ -3,7 +3,7 @@
 Whoever gets a receipt from an analyst holds it against the ledger. A checker that refuses genuine ones is soon left
 out, and one that passes over the fields that it does not know lets an analyst say anything in them. A careless
 checker, which compares what it finds in the first entry, does both. Every change of one place of a receipt of each
-kind of answer is in tests/laws/test_receipts.py.
+kind of answer is in tests/properties/test_receipts.py.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from laws.receipts import ANSWERS, COUNT, PLANS, data_of, opened
+from properties.receipts import ANSWERS, COUNT, PLANS, data_of, opened
 
-from dpsql.accounting.history import History
-from dpsql.accounting.receipts import check_receipt, read_receipt
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.errors import BackendError, IntegrityError, ProgrammingError
+from dpsql.ledger.reader import History
+from dpsql.ledger.receipts import check_receipt, read_receipt
 
 Data = dict[str, Any]
 GENUINE = ("in percent", "refined", "one part refined", "replayed", "combined")

@@ -15,11 +15,11 @@ import pytest
 from worlds import cells, connected, engine_of, prepared
 
 import dpsql
-from dpsql.above import known
 from dpsql.connection import Connection
+from dpsql.engine.post_processor import known
+from dpsql.plan.dependencies import steps
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import Answer, Values
-from dpsql.plan.steps import steps
 
 FIRST = 2**64 - 41
 PEOPLE = 40

@@ -18,10 +18,11 @@ from postgres import running
 from worlds import engine_of, person, spent, world
 
 import dpsql
-from dpsql.accounting import Budget, Pure, open_ledger
-from dpsql.accounting.history import History
+from dpsql.accounting import Pure
 from dpsql.connection import Connection
 from dpsql.errors import BackendError, IntegrityError, OperationalError, PolicyError, ProgrammingError
+from dpsql.ledger import Budget, open_ledger
+from dpsql.ledger.reader import History
 
 SECRET = 41
 ONE = Pure(Fraction(1))
@@ -104,7 +105,7 @@ def test_noise_that_fails_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ValueError
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpsql.engine.release", broken)
+        patch.setattr("dpsql.engine.pipeline.release", broken)
         with pytest.raises(dpsql.InternalError):
             connection.query("SELECT COUNT(*) FROM people")
     with pytest.raises(OperationalError, match="failed once"):
@@ -118,7 +119,7 @@ def test_post_processing_that_fails_locks_nothing(monkeypatch: pytest.MonkeyPatc
     def out_of_range(*_: object) -> None:
         raise OperationalError("out of range", code="post_processing")
 
-    monkeypatch.setattr("dpsql.above.Above.rows", out_of_range)
+    monkeypatch.setattr("dpsql.engine.post_processor.Above.rows", out_of_range)
     for _ in range(2):
         with pytest.raises(OperationalError, match="out of range"):
             connection.query("SELECT COUNT(*) + 1 AS n FROM people", replay=False)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from cli.conftest import Run
 
-from dpsql.accounting import Pure, open_ledger
-from dpsql.budgets import budgets
+from dpsql.accounting import Pure
+from dpsql.engine.budgets import budgets
+from dpsql.ledger import open_ledger
 from dpsql.policy import load
 
 

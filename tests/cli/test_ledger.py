@@ -17,7 +17,7 @@ from cli.conftest import Run
 from small_study import write_study
 
 import dpsql
-from dpsql.accounting.seal import Seal
+from dpsql.ledger.digest import Seal
 
 COUNT, SUM = "SELECT COUNT(DISTINCT patient_id) AS n FROM visits", "SELECT SUM(cost) AS cost FROM visits"
 

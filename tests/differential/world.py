@@ -19,12 +19,12 @@ import duckdb
 from entropy import SeededEntropy
 
 import dpsql.release
-from dpsql.accounting import Budget, open_ledger
 from dpsql.analysis.analyse import Analysis
-from dpsql.analysis.blocks import ROWS, UNITS
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
-from dpsql.engine import Engine
+from dpsql.engine.pipeline import Engine
+from dpsql.ledger import Budget, open_ledger
+from dpsql.planning.statistics import ROWS, UNITS
 from dpsql.policy import load
 
 UNITS_TOTAL = 36

@@ -24,9 +24,9 @@ from dpsql.functions import FUNCTIONS
 from dpsql.plan.expr import Call, Column, Expr, Facts, Function, Literal, columns
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type, Value
-from dpsql.sql.calls import meant
-from dpsql.sql.refuse import Source
-from dpsql.sql.scalar_text import write
+from dpsql.sql.emit.scalars import write
+from dpsql.sql.lower.calls import meant
+from dpsql.sql.read.rejection import Source
 
 KINDS = tuple(kind for kind in Type if kind not in (Type.NULL, Type.LIST))
 NASTY: Mapping[Type, tuple[str | None, ...]] = {

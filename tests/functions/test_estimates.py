@@ -13,7 +13,7 @@ from functions.pools import build, column, signatures
 from dpsql.functions import FUNCTIONS
 from dpsql.plan.expr import Function
 from dpsql.plan.types import Type
-from dpsql.sql.scalar_text import write
+from dpsql.sql.emit.scalars import write
 
 OF_A_NUMBER = [function for function in FUNCTIONS.values() if (Type.DOUBLE,) in signatures(function)]
 

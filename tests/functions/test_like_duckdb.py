@@ -13,16 +13,16 @@ from typing import Any
 import duckdb
 import pytest
 from functions.pools import Bench, calls, read_by, signatures, texts
-from laws.printing import scalar
+from properties.printing import scalar
 from sqlglot import exp
 
 from dpsql.functions import CALLS, FUNCTIONS, OVERLOADS, SYNONYMS
 from dpsql.plan.expr import Call, Expr, Function
 from dpsql.plan.types import Type
-from dpsql.sql.parse import parse
-from dpsql.sql.scalar_text import write
-from dpsql.sql.scalars import Scalars
-from dpsql.sql.shapes import SPANS
+from dpsql.sql.emit.scalars import write
+from dpsql.sql.lower.operators import SPANS
+from dpsql.sql.lower.scalars import Scalars
+from dpsql.sql.read.parse import parse
 
 _EXACT = 2**53
 _BY_DOUBLE = frozenset({"round_digits", "round_even", "trunc_digits", "plus_microsecond"})

@@ -16,12 +16,12 @@ import duckdb
 import pytest
 from functions.pools import Signature, calls, place, read_by, signatures
 
-from dpsql.analysis.bounds import interval
+from dpsql.analysis.intervals import interval
 from dpsql.functions import FUNCTIONS
 from dpsql.plan.expr import Call, Function
 from dpsql.plan.interval import Interval, position
 from dpsql.plan.types import Type, Value
-from dpsql.sql.scalar_text import constant, write
+from dpsql.sql.emit.scalars import constant, write
 
 _POSITIVE = (
     *(Fraction(1, 10**400), Fraction(1, 3), 1, 33, 34, 63, 64, 171, 710, 2**53 + 1, 2**62, 2**63 - 1),

@@ -17,13 +17,13 @@ import duckdb
 import pytest
 from functions.pools import Signature, build, calls, column, place, read_by, signatures
 
-from dpsql.analysis.bounds import interval
 from dpsql.analysis.domains import domain
+from dpsql.analysis.intervals import interval
 from dpsql.functions import FUNCTIONS
 from dpsql.plan.expr import Call, Function, Literal
 from dpsql.plan.interval import Interval, position
 from dpsql.plan.types import Type, Value
-from dpsql.sql.scalar_text import constant, write
+from dpsql.sql.emit.scalars import constant, write
 
 Box = tuple[Value, ...]
 """The values that an argument is given; the least and the largest of them are its interval's ends."""

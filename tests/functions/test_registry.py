@@ -12,10 +12,10 @@ from sqlglot import exp
 from dpsql.functions import BY_UNIT, CALLS, FAMILIES, FUNCTIONS, OVERLOADS, overloads
 from dpsql.functions.document import markdown, names, signatures
 from dpsql.plan.expr import Expr, Function
-from dpsql.sql.parse import parse
-from dpsql.sql.scalar_text import write
-from dpsql.sql.scalars import Scalars
-from dpsql.sql.shapes import REFUSED
+from dpsql.sql.emit.scalars import write
+from dpsql.sql.lower.operators import REFUSED
+from dpsql.sql.lower.scalars import Scalars
+from dpsql.sql.read.parse import parse
 
 ROOT = Path(__file__).parents[2]
 

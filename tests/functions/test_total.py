@@ -37,7 +37,7 @@ from dpsql.functions.durations import BUCKETS
 from dpsql.plan.expr import Call, Column, Expr, Function, Literal
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
-from dpsql.sql.scalar_text import write
+from dpsql.sql.emit.scalars import write
 
 _IN_CALENDAR = re.compile(r"(?!00)\d{4}-\d\d-\d\d( [\d:.]+)?")
 """A day or moment whose millennium, too, began in a year that columns can have."""

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from entropy import SeededEntropy
 
-from dpsql.analysis import intervals
-from dpsql.analysis.projected import spread_of
 from dpsql.errors import InternalError
 from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, Merged, Projected
+from dpsql.uncertainty import laws
+from dpsql.uncertainty.projected import spread_of
 
 DRAWS = 100_000
 SMALL, LARGE = Geometric(Fraction(9)), Geometric(Fraction(50))
@@ -62,7 +62,7 @@ def test_half_widths_hold_as_often_as_they_say(
     named: str, weights: tuple[Fraction, ...], confidence: float
 ) -> None:
     """A little more often, where the noise lies on a lattice of few steps or a ratio of weights is rounded up."""
-    half = intervals.half_width(LAWS[named], tuple(map(Fraction, weights)), confidence)
+    half = laws.half_width(LAWS[named], tuple(map(Fraction, weights)), confidence)
     share = np.mean(np.abs(drawn(named, len(weights)) @ np.array(weights, dtype=np.float64)) <= half)
     slack = 6 * math.sqrt(confidence * (1 - confidence) / DRAWS)
     assert -slack - 0.001 < share - confidence < slack + 0.02

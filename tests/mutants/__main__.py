@@ -1,4 +1,7 @@
-"""`python -m tests.mutants`: plants every fault, and fails unless each is noticed by its test."""
+"""`python -m tests.mutants`: plants faults, and fails unless each is noticed by its test.
+
+It plants all of them, unless --core, --changed or --only select some; together these add up.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from rich.text import Text
 
 from .fault import Fault
 from .faults import FAULTS
+from .selection import UnknownChangesError, changed_files, selected
 from .trial import Trial, Verdict, Workshop, shares
 
 ROOT = Path(__file__).parents[2]
@@ -26,8 +30,18 @@ ROOT = Path(__file__).parents[2]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; the exit status is 0 if every fault was caught."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--only", metavar="NAME", action="append", help="plant this fault; may be repeated")
+    parser.add_argument("--core", action="store_true", help="plant the most dangerous faults")
+    parser.add_argument(
+        "--changed",
+        metavar="REF",
+        help="plant the faults of modules that differ from this git ref; the core where git does not say which",
+    )
     parser.add_argument("--list", action="store_true", help="say what the faults are, and plant none")
     parser.add_argument(
         "--tests-pass",
@@ -41,13 +55,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="copies of the project that are tried at once",
     )
     asked = parser.parse_args(arguments)
-    unknown = set(asked.only or ()) - {fault.name for fault in FAULTS}
+    names = asked.only or ()
+    unknown = set(names) - {fault.name for fault in FAULTS}
     if unknown:
         parser.error(f"there is no fault {', '.join(sorted(unknown))}")
-    faults = [fault for fault in FAULTS if asked.only is None or fault.name in asked.only]
     console = Console(width=None if sys.stdout.isatty() else 200)
+    core, changed = asked.core, None
+    if asked.changed is not None:
+        try:
+            changed = changed_files(ROOT, asked.changed)
+        except UnknownChangesError as error:
+            core = True
+            console.print(f"the core alone, since changes are unknown: {error}", markup=False)
+    faults = selected(FAULTS, names=names, core=core, changed=changed)
     if asked.list:
         console.print(listed(faults))
+        return 0
+    if not faults:
+        console.print("no module with a fault has changed")
         return 0
     begun = time.monotonic()
     with workshops(ROOT, min(asked.processes, len(faults))) as copies:
@@ -99,9 +124,9 @@ def tried(copies: Sequence[Workshop], faults: Sequence[Fault]) -> list[Trial]:
 
 def listed(faults: Sequence[Fault]) -> Table:
     """The faults: where they are, what they break and who must notice."""
-    table = Table("fault", "file", "breaks", "must be noticed by", box=None)
+    table = Table("fault", "where", "breaks", "must be noticed by", box=None)
     for fault in faults:
-        table.add_row(*map(Text, (fault.name, fault.file, fault.breaks, fault.test)))
+        table.add_row(*map(Text, (fault.name, fault.where, fault.breaks, fault.test)))
     return table
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_TEST = "tests/analysis/test_agreement.py"
+_TEST = "tests/planning/test_hierarchy.py"
 _LEFT = f"{_TEST}::test_what_is_no_sum_of_its_parts_is_left"
-_SEEN = "tests/faces/test_agreement.py"
+_SEEN = "tests/api/test_agreement.py"
 
 FAULTS = (
     Fault(
         "parts-weigh-as-totals",
-        "analysis/agreement.py",
+        "dpsql.planning.hierarchy:Agreement.weights",
         "1 / (self.variance(member) * self.groups(member.keys - effect))",
         "1 / self.variance(member)",
         "a sum of many noisy parts counts as much as a total, and the estimate is worse than need be",
@@ -19,15 +19,15 @@ FAULTS = (
     ),
     Fault(
         "weights-that-leave-something",
-        "analysis/agreement.py",
-        "            parts[precise.index(max(precise))] += WEIGHTS - sum(parts)\n",
+        "dpsql.planning.hierarchy:Agreement.weights",
+        "parts[precise.index(max(precise))] += WEIGHTS - sum(parts)",
         "",
         "weights that were rounded do not add up to one, and estimates are off",
         f"{_TEST}::test_nothing_gets_worse",
     ),
     Fault(
         "noise-of-few-of-the-parts",
-        "analysis/agreement.py",
+        "dpsql.planning.hierarchy:Agreement.law",
         "prod(self.sizes[key] - 1 for key in shared - equal) * self.groups(other.keys - shared)",
         "prod(self.sizes[key] - 1 for key in shared - equal)",
         "the noise of one part is told for that of all, and intervals are too narrow",
@@ -35,81 +35,87 @@ FAULTS = (
     ),
     Fault(
         "units-add-up",
-        "analysis/agreement.py",
-        "if Moment.UNITS in moments and bound.groups > 1:",
-        "if Moment.UNITS in moments and bound.groups > 1 and bound.limited:",
+        "dpsql.planning.hierarchy:_adds",
+        "Moment.UNITS in moments and bound.groups > 1",
+        "Moment.UNITS in moments and bound.groups > 1 and bound.limited",
         "units that are in several groups are counted once in the total, which is pulled to the sum",
         f"{_LEFT}[units in several groups]",
     ),
     Fault(
         "groups-left-out-add-up",
-        "analysis/agreement.py",
-        "and (bound.whole or moments",
-        "and (True or moments",
+        "dpsql.planning.hierarchy:_adds",
+        "bound.whole",
+        "True",
         "a total is pulled to parts in which some rows do not count",
         f"{_TEST}::test_groups_that_are_left_out_of_a_unit",
     ),
     Fault(
         "clamps-chosen-apart",
-        "analysis/agreement.py",
-        "if measured.clamp is None and _adds(",
-        "if _adds(",
+        "dpsql.planning.hierarchy:agreements",
+        "measured.clamp is None and _adds(plan.analysis, measured.block)",
+        "_adds(plan.analysis, measured.block)",
         "sums with different clamps are taken for totals and parts",
         f"{_TEST}::test_clamps_that_were_learnt_are_left",
     ),
     Fault(
         "other-rows-agree",
-        "analysis/agreement.py",
-        "return analysis.release.input, analysis.measures,",
-        "return analysis.measures,",
+        "dpsql.planning.hierarchy:_what",
+        "(analysis.release.input, analysis.measures, analysis.replace, cells)",
+        "(analysis.measures, analysis.replace, cells)",
         "totals of some rows are pulled to those of others",
         f"{_LEFT}[other rows]",
     ),
     Fault(
         "whole-numbers-in-a-ring",
-        "analysis/agreement.py",
-        "agreement is not None and agreement.rounds)",
-        "agreement is not None)",
+        "dpsql.planning.hierarchy:agreements",
+        "agreement is not None and agreement.rounds",
+        "agreement is not None",
         "whole numbers are looked for where there may be none that agree",
         f"{_LEFT}[three pairs of three keys]",
     ),
     Fault(
         "read-before-it-agrees",
-        "plan/steps.py",
-        "return tuple(step for step in found[last + 1 :] if",
-        "return tuple(step for step in found if",
+        "dpsql.plan.dependencies:together",
+        "found[last + 1 :]",
+        "found",
         "a query has read one value, and the answer shows another",
         f"{_LEFT}[a total that a query has read]",
     ),
     Fault(
         "contradictions-averaged",
-        "agreeing.py",
-        "if not _contradict(agreement, columns, adjusted):",
-        "if True:",
+        "dpsql.postprocess.consistency:agreeing",
+        "not _contradict(agreement, columns, adjusted)",
+        "True",
         "a total without bias is pulled to parts that leave rows out",
         f"{_SEEN}::test_what_contradicts_stays",
     ),
     Fault(
         "whole-numbers-one-by-one",
-        "agreeing.py",
-        "        after = _rounded(after, agreement)\n",
-        "        pass\n",
+        "dpsql.postprocess.consistency:agreeing",
+        "after = _rounded(after, agreement)",
+        "pass",
         "counts are rounded each for itself, and do not add up",
         f"{_SEEN}::test_totals_are_sums[zcdp]",
     ),
     Fault(
         "left-over-forgotten",
-        "rounding.py",
-        "wanted = [rest + sum(part.of(cell) for part in left) for",
-        "wanted = [rest for",
+        "dpsql.postprocess.controlled_rounding:_split",
+        "rest + sum(part.of(cell) for part in left)",
+        "rest",
         "what rounding leaves over piles up in totals by other keys",
         f"{_TEST}::test_what_is_left_over_does_not_pile_up",
     ),
     Fault(
         "kept-as-it-agrees",
-        "engine.py",
-        "            self._keep(prepared, tables, values, entries)\n            shown = above.agreed(prepared, tables)\n",
-        "            shown = above.agreed(prepared, tables)\n            self._keep(prepared, shown, values, entries)\n",
+        "dpsql.engine.pipeline:Engine.answer",
+        """
+        self._keep(prepared, tables, values, entries)
+        shown = above.agreed(prepared, tables)
+        """,
+        """
+        shown = above.agreed(prepared, tables)
+        self._keep(prepared, shown, values, entries)
+        """,
         "adjusted cells are stored as released ones, and adjusted again",
         f"{_SEEN}::test_asked_again_it_is_the_same[zcdp]",
     ),

@@ -4,46 +4,56 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_COMPUTED = "tests/laws/test_clamps.py::test_what_is_clamped_is_what_plain_python_computes[0-by group]"
-_LAW = "tests/laws/test_clamps.py::test_no_neighbour_moves_what_is_clamped_further_than_derived"
-_REFUSED = "tests/analysis/test_clamps.py::test_verification_refuses_what_is_sharper_or_less_noisy"
+_COMPUTED = "tests/properties/test_clamps.py::test_what_is_clamped_is_what_plain_python_computes[0-by group]"
+_LAW = "tests/properties/test_clamps.py::test_no_neighbour_moves_what_is_clamped_further_than_derived"
+_REFUSED = "tests/planning/test_clamping.py::test_verification_refuses_what_is_sharper_or_less_noisy"
 
 FAULTS = (
     Fault(
         "rung-off-by-one",
-        "sql/clamped.py",
-        'f"CASE WHEN {amount} <= {low[-1]} THEN',
-        'f"CASE WHEN {amount} < {low[-1]} THEN',
+        "dpsql.sql.emit.clamp_histograms:_rung",
+        """
+        f"CASE WHEN {amount} <= {low[-1]} THEN {_rung(amount, low, first)} "
+        f"ELSE {_rung(amount, high, first + half + 1)} END"
+        """,
+        """
+        f"CASE WHEN {amount} < {low[-1]} THEN {_rung(amount, low, first)} "
+        f"ELSE {_rung(amount, high, first + half + 1)} END"
+        """,
         "what is exactly a point is counted as more",
-        "tests/analysis/test_clamps.py::test_the_engine_finds_the_least_point_that_is_no_less",
+        "tests/planning/test_clamping.py::test_the_engine_finds_the_least_point_that_is_no_less",
     ),
     Fault(
         "one-side-of-a-total-alone",
-        "sql/clamped.py",
-        "'-' * (sign < 0)",
-        "'-' * (sign < -1)",
+        "dpsql.sql.emit.clamp_histograms:_amount",
+        """
+        f"GREATEST({'-' * (sign < 0)}COALESCE(t{measure}, 0), 0)"
+        """,
+        """
+        f"GREATEST({'-' * (sign < -1)}COALESCE(t{measure}, 0), 0)"
+        """,
         "what is below zero is counted as what is above",
-        "tests/analysis/test_clamps.py::test_noise_follows_the_choice",
+        "tests/planning/test_clamping.py::test_noise_follows_the_choice",
     ),
     Fault(
         "small-groups-left-out-of-the-choice",
-        "release.py",
+        "dpsql.release:_with_clamps",
         "learnt(plan.clamps, [group.rungs for group in groups], entropy)",
         "learnt(plan.clamps, [group.rungs for group in groups if group.moments[UNITS] > 4], entropy)",
         "a unit that makes a group large enough moves all that its other units have",
-        "tests/analysis/test_clamps.py::test_what_is_in_a_small_group_alone_decides_all_the_same",
+        "tests/planning/test_clamping.py::test_what_is_in_a_small_group_alone_decides_all_the_same",
     ),
     Fault(
         "one-group-decides",
-        "analysis/rungs.py",
+        "dpsql.planning.clamp_histogram:learnt",
         "[group[side] for group in groups]",
         "[group[side] for group in groups[:1]]",
         "the clamp is chosen by what units have in the first group",
-        "tests/analysis/test_clamps.py::test_all_groups_take_part_in_the_choice",
+        "tests/planning/test_clamping.py::test_all_groups_take_part_in_the_choice",
     ),
     Fault(
         "clamp-not-times-groups",
-        "analysis/clamps.py",
+        "dpsql.planning.clamping:clamped_sensitivity",
         "l1 = min(analysis.bound.groups * top, clamp.most * unit)",
         "l1 = min(top, clamp.most * unit)",
         "a unit is taken to be in one group alone",
@@ -51,7 +61,7 @@ FAULTS = (
     ),
     Fault(
         "choice-sharper-by-groups",
-        "analysis/clamps.py",
+        "dpsql.planning.clamping:step_range",
         "return people * (sides or analysis.bound.groups)",
         "return people * (sides or 1)",
         "a unit in several groups moves penalties further than is charged",
@@ -59,7 +69,7 @@ FAULTS = (
     ),
     Fault(
         "replaced-units-choose-as-added-ones",
-        "analysis/clamps.py",
+        "dpsql.planning.clamping:step_range",
         "return people * (sides or analysis.bound.groups)",
         "return sides or analysis.bound.groups",
         "a unit that takes another's place moves penalties twice as far as is charged",
@@ -67,7 +77,7 @@ FAULTS = (
     ),
     Fault(
         "choice-free-of-charge",
-        "analysis/choose.py",
+        "dpsql.planning.choose:_learnt",
         "choices = tuple(BoundedRange(clamp.range(analysis)) for clamp in clamps)",
         "choices = ()",
         "clamps are chosen and not charged",
@@ -75,23 +85,23 @@ FAULTS = (
     ),
     Fault(
         "noise-costs-the-whole-share",
-        "analysis/choose.py",
-        "share - spent for place",
-        "share for place",
+        "dpsql.planning.choose:_learnt",
+        "share - spent",
+        "share",
         "the choice comes on top of what was asked for",
-        "tests/analysis/test_clamps.py::test_choices_and_noise_cost_what_was_asked",
+        "tests/planning/test_clamping.py::test_choices_and_noise_cost_what_was_asked",
     ),
     Fault(
         "prior-of-another-power",
-        "analysis/clamps.py",
+        "dpsql.planning.clamping:Clamp.weights",
         "self.most**self.exponent // point**self.exponent",
         "self.most // point",
         "points weigh otherwise than was tried out",
-        "tests/analysis/test_clamps.py::test_points_weigh_by_their_inverse_to_a_power",
+        "tests/planning/test_clamping.py::test_points_weigh_by_their_inverse_to_a_power",
     ),
     Fault(
         "beyond-the-clamp-counts-nothing",
-        "analysis/rungs.py",
+        "dpsql.planning.clamp_histogram:clamped",
         "amount = clamp.fine * part.upto(index, 2) + point * part.beyond(index, 1)",
         "amount = clamp.fine * part.upto(index, 2)",
         "units with more than the clamp do not count at all",
@@ -99,15 +109,15 @@ FAULTS = (
     ),
     Fault(
         "noise-as-was-expected",
-        "analysis/measured.py",
+        "dpsql.planning.measurement:Measured.at",
         "measured if measured.clamp is None else measured.at(clamps[measured.clamp], self.analysis)",
         "measured",
         "the noise is for the clamp that was expected, not for the one that was chosen",
-        "tests/analysis/test_clamps.py::test_noise_follows_the_choice",
+        "tests/planning/test_clamping.py::test_noise_follows_the_choice",
     ),
     Fault(
         "verification-passes-sharp-choices",
-        "analysis/verify.py",
+        "dpsql.planning.verify:verify",
         "chosen += sum((_sharpness(clamp, plan.analysis) for clamp in plan.clamps), start=Fraction(0))",
         "chosen += 0",
         "a choice of a clamp that is sharper than is charged passes",
@@ -115,7 +125,7 @@ FAULTS = (
     ),
     Fault(
         "groups-beyond-the-clamp-count",
-        "analysis/rungs.py",
+        "dpsql.planning.clamp_histogram:clamped",
         "found[UNITS] = part.upto(index, 1)",
         "found[UNITS] = part.upto(len(clamp.grid), 1)",
         "a unit counts in all its groups, with noise for some",
@@ -123,7 +133,7 @@ FAULTS = (
     ),
     Fault(
         "groups-clamp-not-derived",
-        "analysis/clamps.py",
+        "dpsql.planning.clamping:held",
         "return replace(analysis.bound, groups=clamp.groups(analysis))",
         "return replace(analysis.bound, groups=1)",
         "the noise is for units of one group",
@@ -131,31 +141,35 @@ FAULTS = (
     ),
     Fault(
         "units-told-a-point-too-late",
-        "analysis/rungs.py",
+        "dpsql.planning.clamp_histogram:_passing",
         "return at[1:]",
         "return at[:-1]",
         "the penalty of a point is that of the one before it",
-        "tests/laws/test_clamps.py::test_units_count_in_as_many_groups_as_were_chosen",
+        "tests/properties/test_clamps.py::test_units_count_in_as_many_groups_as_were_chosen",
     ),
     Fault(
         "places-in-the-order-of-keys",
-        "sql/bounding.py",
-        """f"PARTITION BY u ORDER BY HASH(HASH({seed})), {', '.join(keys)}\"""",
-        """f"PARTITION BY u ORDER BY {', '.join(keys)}\"""",
+        "dpsql.sql.emit.bounding:in_order",
+        """
+        f"PARTITION BY u ORDER BY HASH(HASH({seed})), {', '.join(keys)}"
+        """,
+        """
+        f"PARTITION BY u ORDER BY {', '.join(keys)}"
+        """,
         "the same groups are left out of all units",
-        "tests/laws/test_clamps.py::test_no_group_is_favoured",
+        "tests/properties/test_clamps.py::test_no_group_is_favoured",
     ),
     Fault(
         "threshold-of-the-groups-that-were-expected",
-        "analysis/measured.py",
-        "selection=chosen.at(blocks[chosen.block].mechanism, held.groups(chosen.block))",
-        "selection=chosen",
+        "dpsql.planning.measurement:Measured.at",
+        "chosen.at(blocks[chosen.block].mechanism, held.groups(chosen.block))",
+        "chosen",
         "where units count in more groups than was expected, the key of one is shown more often than delta allows",
-        "tests/analysis/test_clamps.py::test_the_threshold_follows_the_groups_that_are_chosen",
+        "tests/planning/test_clamping.py::test_the_threshold_follows_the_groups_that_are_chosen",
     ),
     Fault(
         "both-sides-for-the-larger",
-        "analysis/clamps.py",
+        "dpsql.planning.clamping:clamped_sensitivity",
         "top = l1 = min(sum(clamp.points), clamp.most) * unit",
         "top = l1 = max(clamp.points) * unit",
         "a unit that has one side in one group and the other in another moves both",
@@ -163,7 +177,7 @@ FAULTS = (
     ),
     Fault(
         "sides-at-the-price-of-one",
-        "analysis/clamps.py",
+        "dpsql.planning.clamping:Clamp.range",
         "len(self.signs) if self.whole else 0",
         "1 if self.whole else 0",
         "a unit with both sides moves two choices, of which one is charged",
@@ -171,7 +185,7 @@ FAULTS = (
     ),
     Fault(
         "verification-takes-sides-for-one",
-        "analysis/verify.py",
+        "dpsql.planning.verify:_sharpness",
         "len(clamp.signs) if clamp.whole else analysis.bound.groups",
         "1 if clamp.whole else analysis.bound.groups",
         "a choice that is sharper than is charged passes",
@@ -179,42 +193,42 @@ FAULTS = (
     ),
     Fault(
         "pairs-told-for-units",
-        "sql/clamped.py",
-        """_together(ladder.clamp, ladder.sign), _among("g", (1,))""",
-        """_together(ladder.clamp, ladder.sign), "1\"""",
+        "dpsql.sql.emit.clamp_histograms:_told",
+        '(_together(ladder.clamp, ladder.sign), _among("g", (1,)))',
+        '(_together(ladder.clamp, ladder.sign), "1")',
         "a unit moves the penalties once for each of its groups",
-        "tests/laws/test_clamps.py::test_no_neighbour_moves_penalties_apart_by_more_than_its_groups",
+        "tests/properties/test_clamps.py::test_no_neighbour_moves_penalties_apart_by_more_than_its_groups",
     ),
     Fault(
         "parts-rounded-up",
-        "sql/clamped.py",
-        """// GREATEST({told}, 1)\"""",
-        """// GREATEST({told}, 1) + 1\"""",
+        "dpsql.sql.emit.clamp_histograms:_told",
+        'f"{amount}::HUGEINT * {clamp.fine} // GREATEST({told}, 1)"',
+        'f"{amount}::HUGEINT * {clamp.fine} // GREATEST({told}, 1) + 1"',
         "what a unit has in all its groups is more than the point",
         f"{_LAW}[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k []]",
     ),
     Fault(
         "rows-and-values-by-their-own-measure",
-        "sql/clamped.py",
-        "_amount(clamp, clamp.measures[0], sign)",
-        "_amount(clamp, clamp.measures[-1], sign)",
+        "dpsql.sql.emit.clamp_histograms:counted",
+        'f"SUM({_amount(clamp, clamp.measures[0], sign)}) OVER (PARTITION BY u) AS {_together(place, sign)}"',
+        'f"SUM({_amount(clamp, clamp.measures[-1], sign)}) OVER (PARTITION BY u) AS {_together(place, sign)}"',
         "rows without a value are parts of the rows that have one",
-        "tests/laws/test_clamps.py::test_what_is_clamped_is_what_plain_python_computes[0-whole]",
+        "tests/properties/test_clamps.py::test_what_is_clamped_is_what_plain_python_computes[0-whole]",
     ),
     Fault(
         "parts-not-told-apart",
-        "analysis/choose.py",
+        "dpsql.planning.choose:_learnt",
         "block if place is None else block.told_in(clamps[place].fine)",
         "block",
         "estimates are as many times too large as there are parts",
-        "tests/analysis/test_clamps.py::test_noise_follows_the_choice",
+        "tests/planning/test_clamping.py::test_noise_follows_the_choice",
     ),
     Fault(
         "parts-for-one-group",
-        "analysis/clamps.py",
+        "dpsql.planning.clamping:_parts",
         "return PARTS << (analysis.bound.groups - 1).bit_length()",
         "return 2**10",
         "what a unit has in many groups is rounded away",
-        "tests/laws/test_clamps.py::test_no_count_is_lost_among_many_groups",
+        "tests/properties/test_clamps.py::test_no_count_is_lost_among_many_groups",
     ),
 )

@@ -10,103 +10,132 @@ _KEPT = "tests/attacks/test_a06_engine_errors.py::test_the_text_is_constant_and_
 FAULTS = (
     Fault(
         "not-verified",
-        "engine.py",
-        "    verify(plan)\n",
+        "dpsql.engine.pipeline:_measured",
+        "verify(plan)",
         "",
         "a plan with too little noise is charged and run",
-        "tests/test_engine.py::test_a_plan_with_too_little_noise_is_neither_charged_nor_run",
+        "tests/engine/test_pipeline.py::test_a_plan_with_too_little_noise_is_neither_charged_nor_run",
     ),
     Fault(
         "charged-after-the-answer",
-        "engine.py",
-        "        entries = self._charge(prepared)\n"
-        "        table = self._release(prepared.only, {}, prepared, entries)\n",
-        "        table = self._drawn(prepared.only, {})\n        entries = self._charge(prepared)\n",
+        "dpsql.engine.pipeline:Engine._unchanged",
+        """
+        entries = self._charge(prepared)
+        table = self._release(prepared.only, {}, prepared, entries)
+        """,
+        """
+        table = self._drawn(prepared.only, {})
+        entries = self._charge(prepared)
+        """,
         "a query that fails half-way has read and is not charged",
         _KEPT,
     ),
     Fault(
         "charged-after-the-rows-are-processed",
-        "engine.py",
-        "            entries = self._charge(prepared)\n"
-        "            tables, values = self._released(above, prepared, entries)\n",
-        "            tables, values = self._released(above, prepared, ())\n"
-        "            entries = self._charge(prepared)\n",
+        "dpsql.engine.pipeline:Engine.answer",
+        """
+        entries = self._charge(prepared)
+        tables, values = self._released(above, prepared, entries)
+        """,
+        """
+        tables, values = self._released(above, prepared, ())
+        entries = self._charge(prepared)
+        """,
         "a query whose rows are sorted is charged only when they have been read",
         "tests/attacks/test_a06_engine_errors.py::test_what_is_post_processed_is_charged_before_it_is_read",
     ),
     Fault(
         "earlier-release-passed-by",
-        "sql/post.py",
-        "if steps(post) != (post.source,):",
-        "if not steps(post):",
+        "dpsql.sql.emit.outer_query:unchanged",
+        "steps(post) != (post.source,)",
+        "not steps(post)",
         "a release is answered without the one that it waits for",
-        "tests/test_engine.py::test_what_changes_released_rows_is_left_to_an_engine",
+        "tests/engine/test_pipeline.py::test_what_changes_released_rows_is_left_to_an_engine",
     ),
     Fault(
         "progress-printed",
-        "backends/duckdb.py",
-        ', "SET enable_progress_bar = false")',
-        ",)",
+        "dpsql.backends.duckdb",
+        """("SET disabled_filesystems = 'LocalFileSystem'", "SET enable_progress_bar = false")""",
+        """("SET disabled_filesystems = 'LocalFileSystem'",)""",
         "how far a long query is, which is exact, stands on standard output",
         "tests/backends/test_lockdown.py::test_the_seal_ends_what_an_engine_prints",
     ),
     Fault(
         "refunded-on-failure",
-        "engine.py",
-        "        exact = Exact([]) if plan.event is None else self.backend.run(statement.sql)\n",
-        "        try:\n"
-        "            exact = Exact([]) if plan.event is None else self.backend.run(statement.sql)\n"
-        "        except Exception:\n"
-        "            with self.ledger._transaction('IMMEDIATE') as connection:\n"
-        "                connection.exec_driver_sql('DELETE FROM entries')\n"
-        "            raise\n",
+        "dpsql.engine.pipeline:Engine._drawn",
+        "exact = Exact([]) if plan.event is None else self.backend.run(statement.sql)",
+        """
+        try:
+            exact = Exact([]) if plan.event is None else self.backend.run(statement.sql)
+        except Exception:
+            with self.ledger._transaction("IMMEDIATE") as connection:
+                connection.exec_driver_sql("DELETE FROM entries")
+            raise
+        """,
         "whether a query failed shows in the budget",
         _KEPT,
     ),
     Fault(
         "selection-not-charged",
-        "engine.py",
-        "                prepared.bills,\n                analyst",
-        "                {b.table: getattr(b.event, 'events', [b.event])[0] for b in prepared.bills},\n                analyst",
+        "dpsql.engine.pipeline:Engine._charge",
+        """
+        self.ledger.charge(
+            prepared.bills,
+            analyst=self.analyst,
+            query=prepared.asked.sql,
+            details=charge_details(prepared, self.policy, _versions(self.backend)),
+            refines=[base.number for base in prepared.refines],
+            within=self.within,
+        )
+        """,
+        """
+        self.ledger.charge(
+            {b.table: getattr(b.event, "events", [b.event])[0] for b in prepared.bills},
+            analyst=self.analyst,
+            query=prepared.asked.sql,
+            details=charge_details(prepared, self.policy, _versions(self.backend)),
+            refines=[base.number for base in prepared.refines],
+            within=self.within,
+        )
+        """,
         "the ledger hears of the noise and not of delta",
         "tests/attacks/test_a23_options.py::test_a_delta_of_one_or_more_buys_nothing",
     ),
     Fault(
         "only-the-first-release-charged",
-        "prepared.py",
-        "for release in self.releases:\n            for table, box in boxes(",
-        "for release in self.releases[:1]:\n            for table, box in boxes(",
+        "dpsql.engine.prepare:Prepared.bills",
+        "self.releases",
+        "self.releases[:1]",
         "of several releases of a statement one is paid for",
-        "tests/faces/test_several_releases.py::test_all_releases_together_cost_what_was_asked_for",
+        "tests/api/test_several_releases.py::test_all_releases_together_cost_what_was_asked_for",
     ),
     Fault(
         "only-the-first-table-charged",
-        "analysis/confine.py",
-        "for table, found in read.items()}",
-        "for table, found in [*read.items()][:1]}",
+        "dpsql.analysis.partitions.assign:boxes",
+        "read.items()",
+        "[*read.items()][:1]",
         "of two private tables that are read one is charged",
-        "tests/test_engine.py::test_every_table_that_is_read_is_charged",
+        "tests/engine/test_pipeline.py::test_every_table_that_is_read_is_charged",
     ),
     Fault(
         "every-release-at-the-full-price",
-        "pricing.py",
-        "_share(weight, totals[table])) for table in read]",
-        "Fraction(1)) for table in read]",
+        "dpsql.engine.loss_split:prices",
+        "_share(weight, totals[table])",
+        "Fraction(1)",
         "a statement with two releases loses twice what was asked for",
-        "tests/faces/test_several_releases.py::test_all_releases_together_cost_what_was_asked_for",
+        "tests/api/test_several_releases.py::test_all_releases_together_cost_what_was_asked_for",
     ),
     Fault(
         "delta-all-at-once",
-        "pricing.py",
-        "* min(loss / account.limit.loss_fraction, Fraction(1))",
-        "* 1",
+        "dpsql.engine.loss_split:_delta",
+        "min(loss / account.limit.loss_fraction, Fraction(1))",
+        "1",
         "the first query takes all of the delta",
-        "tests/analysis/test_choose.py::test_delta_is_spent_in_proportion",
+        "tests/planning/test_choose.py::test_delta_is_spent_in_proportion",
     ),
     Fault(
         "free-answers-read",
-        "engine.py",
+        "dpsql.engine.pipeline:Engine._drawn",
         "exact = Exact([]) if plan.event is None else self.backend.run(statement.sql)",
         "exact = self.backend.run(statement.sql)",
         "what is not charged reads private rows, and may fail on one",
@@ -114,40 +143,42 @@ FAULTS = (
     ),
     Fault(
         "explain-reads",
-        "explain.py",
-        '    yield from _post(engine, prepared, prepared.post, "")',
-        "    yield str(len(engine.backend.run(prepared.statement.sql).reveal()))\n"
-        '    yield from _post(engine, prepared, prepared.post, "")',
+        "dpsql.engine.explain:_lines",
+        'yield from _post(engine, prepared, prepared.post, "")',
+        """
+        yield str(len(engine.backend.run(prepared.statement.sql).reveal()))
+        yield from _post(engine, prepared, prepared.post, "")
+        """,
         "EXPLAIN says how many groups there are",
-        "tests/faces/test_answers.py::test_explain_charges_and_reads_nothing",
+        "tests/api/test_answers.py::test_explain_charges_and_reads_nothing",
     ),
     Fault(
         "data-in-the-ledger",
-        "engine.py",
-        "details=charge_details(prepared, self.policy, _versions(self.backend)),",
-        "details={'policy': str(self.backend.run(prepared.statement.sql).reveal())},",
+        "dpsql.engine.pipeline:Engine._charge",
+        "charge_details(prepared, self.policy, _versions(self.backend))",
+        '{"policy": str(self.backend.run(prepared.statement.sql).reveal())}',
         "an entry holds an exact value",
         "tests/attacks/test_a14_budget_as_output.py::test_everything_but_the_rows_is_equal[one more]",
     ),
     Fault(
         "cause-of-a-failure-shown",
-        "engine.py",
-        '        raise InternalError(f"the noise could not be added ({failed}); the charge stays", code="release")',
-        "        return release(plan, statement, exact, self.entropy)",
+        "dpsql.engine.pipeline:Engine._drawn",
+        'raise InternalError(f"the noise could not be added ({failed}); the charge stays", code="release")',
+        "return release(plan, statement, exact, self.entropy)",
         "an error's frames hold exact values",
         "tests/attacks/test_a22_exact_values.py::test_a_failure_after_the_read_shows_no_locals",
     ),
     Fault(
         "one-draw-for-all-cells-of-a-group",
-        "release.py",
-        "cell.exact(moments) + next(draws) for cell in cells) for moments in groups]",
-        "cell.exact(moments) + noise for cell in cells) for moments, noise in zip(groups, draws)]",
+        "dpsql.release:_noised",
+        "[tuple(cell.exact(moments) + next(draws) for cell in cells) for moments in groups]",
+        "[tuple(cell.exact(moments) + noise for cell in cells) for moments, noise in zip(groups, draws)]",
         "differences of cells are exact",
         _CELLS,
     ),
     Fault(
         "one-draw-for-all-groups",
-        "release.py",
+        "dpsql.release:noise",
         "measured.mechanism.draw(groups * len(measured.block.cells), entropy)",
         "measured.mechanism.draw(len(measured.block.cells), entropy) * groups",
         "differences of groups are exact",
@@ -155,7 +186,7 @@ FAULTS = (
     ),
     Fault(
         "noise-of-another-block",
-        "release.py",
+        "dpsql.release:_noised",
         "iter(noise(measured, len(groups), entropy))",
         "iter(plan.blocks[0].mechanism.draw(len(groups) * len(measured.block.cells), entropy))",
         "all blocks have the noise of the first",
@@ -163,23 +194,23 @@ FAULTS = (
     ),
     Fault(
         "empty-groups-not-noised",
-        "release.py",
-        "cell.exact(moments) + next(draws) for cell",
-        "cell.exact(moments) + next(draws) * any(moments.values()) for cell",
+        "dpsql.release:_noised",
+        "next(draws)",
+        "next(draws) * any(moments.values())",
         "a zero says that nobody is there",
         _CELLS,
     ),
     Fault(
         "empty-groups-dropped",
-        "release.py",
-        "    if analysis.selects:\n        known",
-        "    if analysis.domains:\n        known",
+        "dpsql.release:_groups",
+        "analysis.selects",
+        "analysis.domains",
         "a declared key is shown if somebody has it",
         "tests/attacks/test_a10_presence.py::test_nothing_is_declared_to_be_null_away",
     ),
     Fault(
         "keys-chosen-by-exact-counts",
-        "release.py",
+        "dpsql.release:_passes",
         "found >= chosen.threshold",
         "units * chosen.scale >= chosen.threshold",
         "one unit decides whether a key is shown",
@@ -187,23 +218,27 @@ FAULTS = (
     ),
     Fault(
         "threshold-not-applied",
-        "release.py",
-        "if plan.selection is None or _passes(",
-        "if plan.selection is None or cells or _passes(",
+        "dpsql.release:release",
+        "plan.selection is None or _passes(plan.selection, plan.analysis, group.moments, cells, entropy)",
+        """
+        plan.selection is None
+        or cells
+        or _passes(plan.selection, plan.analysis, group.moments, cells, entropy)
+        """,
         "every key is shown",
         "tests/attacks/test_a11_secret_keys.py::test_many_rows_of_one_unit_are_still_one_unit",
     ),
     Fault(
         "least-frequency-left-to-the-engine",
-        "release.py",
-        "return units >= chosen.min_frequency and found",
-        "return found",
+        "dpsql.release:_passes",
+        "units >= chosen.min_frequency and found >= chosen.threshold",
+        "found >= chosen.threshold",
         "the release trusts the statement with the least frequency",
         "tests/test_release.py::test_too_few_units_are_not_released_whatever_the_engine_sends",
     ),
     Fault(
         "rows-weighed-against-the-least-frequency",
-        "release.py",
+        "dpsql.release:_passes",
         "moments[UNITS if analysis.bound.per_unit else ROWS]",
         "moments[ROWS]",
         "a few units with many rows are enough",
@@ -211,7 +246,7 @@ FAULTS = (
     ),
     Fault(
         "exact-shows-itself",
-        "backends/base.py",
+        "dpsql.backends.base:Exact.__repr__",
         'return "Exact(hidden)"',
         'return f"Exact({self.__rows})"',
         "a log or a traceback holds exact values",
@@ -219,63 +254,118 @@ FAULTS = (
     ),
     Fault(
         "engine-error-passed-on",
-        "backends/duckdb.py",
-        "            stopped = cancellation(error)\n        # Raised out here",
-        "            raise\n        # Raised out here",
+        "dpsql.backends.duckdb:DuckDBBackend._query",
+        "stopped = cancellation(error)",
+        "raise",
         "the engine's words quote a value",
         _KEPT,
     ),
     Fault(
         "engine-error-as-context",
-        "backends/duckdb.py",
-        "            stopped = cancellation(error)\n        # Raised out here",
-        "            raise BackendError from None\n        # Raised out here",
+        "dpsql.backends.duckdb:DuckDBBackend._query",
+        "stopped = cancellation(error)",
+        "raise BackendError from None",
         "the engine's words are found behind the error",
         _KEPT,
     ),
     Fault(
         "files-in-reach",
-        "backends/duckdb.py",
-        '"enable_external_access": False',
-        '"enable_external_access": True',
+        "dpsql.backends.duckdb",
+        """
+        {
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "allow_community_extensions": False,
+            "allow_persistent_secrets": False,
+            "python_enable_replacements": False,
+            "memory_limit": "80%",
+            "temp_directory": "",
+            "explain_output": "all",
+            "enable_external_access": False,
+            "allowed_configs": ["disabled_filesystems", "enable_progress_bar"],
+            "lock_configuration": True,
+        }
+        """,
+        """
+        {
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "allow_community_extensions": False,
+            "allow_persistent_secrets": False,
+            "python_enable_replacements": False,
+            "memory_limit": "80%",
+            "temp_directory": "",
+            "explain_output": "all",
+            "enable_external_access": True,
+            "allowed_configs": ["disabled_filesystems", "enable_progress_bar"],
+            "lock_configuration": True,
+        }
+        """,
         "a statement that got through reads any file",
         "tests/backends/test_lockdown.py::test_each_lock_is_closed[path-enable_external_access]",
     ),
     Fault(
         "settings-left-open",
-        "backends/duckdb.py",
-        '    "lock_configuration": True,\n',
-        "",
+        "dpsql.backends.duckdb",
+        """
+        {
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "allow_community_extensions": False,
+            "allow_persistent_secrets": False,
+            "python_enable_replacements": False,
+            "memory_limit": "80%",
+            "temp_directory": "",
+            "explain_output": "all",
+            "enable_external_access": False,
+            "allowed_configs": ["disabled_filesystems", "enable_progress_bar"],
+            "lock_configuration": True,
+        }
+        """,
+        """
+        {
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "allow_community_extensions": False,
+            "allow_persistent_secrets": False,
+            "python_enable_replacements": False,
+            "memory_limit": "80%",
+            "temp_directory": "",
+            "explain_output": "all",
+            "enable_external_access": False,
+            "allowed_configs": ["disabled_filesystems", "enable_progress_bar"],
+        }
+        """,
         "a statement that got through opens the locks",
         "tests/backends/test_scratch.py::test_it_reaches_nothing_beyond_its_table",
     ),
     Fault(
         "frames-not-locked",
-        "backends/duckdb.py",
-        "connection = duckdb.connect(config=LOCKED)\n    for",
-        "connection = duckdb.connect()\n    for",
+        "dpsql.backends.duckdb:_framed",
+        "duckdb.connect(config=LOCKED)",
+        "duckdb.connect()",
         "an engine that holds frames is open",
         "tests/attacks/test_a09_catalogues_and_files.py::test_the_locks_are_closed_for_good",
     ),
     Fault(
         "scratch-not-locked",
-        "backends/scratch.py",
-        "_CONFIG = {**LOCKED, ",
-        "_CONFIG = {",
+        "dpsql.backends.scratch",
+        '{**LOCKED, "memory_limit": "1GB", "threads": 1}',
+        '{"memory_limit": "1GB", "threads": 1}',
         "what is done with released values may read files",
         "tests/backends/test_scratch.py::test_it_reaches_nothing_beyond_its_table",
     ),
     Fault(
         "scratch-shared",
-        "backends/scratch.py",
-        "CREATE TEMP TABLE",
-        "CREATE OR REPLACE TABLE",
+        "dpsql.backends.scratch:Scratch.create",
+        'f"CREATE TEMP TABLE {_quoted(table)} ({declared})"',
+        'f"CREATE OR REPLACE TABLE {_quoted(table)} ({declared})"',
         "two answers at a time read each other's values",
         "tests/backends/test_scratch.py::test_each_answer_has_tables_of_its_own",
     ),
     Fault(
         "database-opened-to-write",
-        "backends/duckdb.py",
+        "dpsql.backends.duckdb:_opened",
         "duckdb.connect(path, read_only=True, config=LOCKED)",
         "duckdb.connect(path, config=LOCKED)",
         "the owner's file can be changed",
@@ -283,23 +373,40 @@ FAULTS = (
     ),
     Fault(
         "no-snapshot",
-        "backends/duckdb.py",
+        "dpsql.backends.duckdb:DuckDBBackend._begin",
         'return self._quietly("BEGIN TRANSACTION READ ONLY")',
         "return False",
         "a bound is looked up in one database and applied to another",
-        "tests/test_engine.py::test_all_statements_of_a_query_see_one_moment",
+        "tests/engine/test_pipeline.py::test_all_statements_of_a_query_see_one_moment",
     ),
     Fault(
         "shadowed-table-read",
-        "backends/duckdb.py",
-        "    QUALIFY COUNT(DISTINCT database_name) OVER (PARTITION BY lower(table_name)) = 1\n",
-        "",
+        "dpsql.backends.duckdb",
+        '''
+        """
+            SELECT table_name, column_name, data_type FROM duckdb_columns()
+            WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp')
+              AND current_schema() = 'main' AND NOT starts_with(table_name, '#')
+            -- A name that two databases have is left out: which of them it means could change.
+            QUALIFY COUNT(DISTINCT database_name) OVER (PARTITION BY lower(table_name)) = 1
+            ORDER BY table_name, column_index
+        """
+        ''',
+        '''
+        """
+            SELECT table_name, column_name, data_type FROM duckdb_columns()
+            WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp')
+              AND current_schema() = 'main' AND NOT starts_with(table_name, '#')
+            -- A name that two databases have is left out: which of them it means could change.
+            ORDER BY table_name, column_index
+        """
+        ''',
         "another table of the same name is read than was checked",
         "tests/attacks/test_a08_name_games.py::test_the_table_that_was_checked_is_the_one_that_is_read",
     ),
     Fault(
         "types-guessed-from-values",
-        "backends/frames.py",
+        "dpsql.backends.frames:typed",
         'untyped = str(dtype) == "object" or isinstance(dtype, pandas.CategoricalDtype)',
         "untyped = isinstance(dtype, pandas.CategoricalDtype)",
         "one value changes the type of a column",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from .fault import Fault
 
 _DIFFERENTIAL = "tests/differential/test_differential.py::test_statements_mean_what_duckdb_means"
-_NULL_GROUPS = "tests/laws/test_null_groups.py"
+_NULL_GROUPS = "tests/properties/test_null_groups.py"
 
 FAULTS = (
     Fault(
         "on-loses-a-conjunct",
-        "sql/from_clause.py",
+        "dpsql.sql.lower.from_clause:_attach",
         "conditions = list(conjuncts(condition(scope, on)))",
         "conditions = list(conjuncts(condition(scope, on)))[:1]",
         "a filter beside the equality in ON is dropped",
@@ -18,7 +18,7 @@ FAULTS = (
     ),
     Fault(
         "left-is-inner",
-        "sql/from_clause.py",
+        "dpsql.sql.lower.from_clause:_attach",
         "joined = Attached(alias, JoinKind.LEFT if side else JoinKind.INNER, tuple(conditions), table)",
         "joined = Attached(alias, JoinKind.INNER, tuple(conditions), table)",
         "rows of a LEFT JOIN without a partner are dropped",
@@ -26,7 +26,7 @@ FAULTS = (
     ),
     Fault(
         "where-loses-a-conjunct",
-        "sql/matching.py",
+        "dpsql.sql.lower.semi_joins:apart",
         "relation = assemble(scope, items, [part for part in plain if part not in across])",
         "relation = assemble(scope, items, [part for part in plain if part not in across][:1])",
         "conditions of WHERE behind the first are dropped",
@@ -34,7 +34,7 @@ FAULTS = (
     ),
     Fault(
         "not-in-takes-unknown-for-unequal",
-        "sql/matching.py",
+        "dpsql.sql.lower.semi_joins:matching",
         'on = _all([*others, scope.scalars.call(node, "coalesce", equal, TRUE)])',
         "on = _all([*others, equal])",
         "NOT IN keeps rows that are compared with NULL",
@@ -42,7 +42,7 @@ FAULTS = (
     ),
     Fault(
         "groups-of-nobody-are-averaged",
-        "occupied.py",
+        "dpsql.postprocess.occupied_groups:occupied",
         "return [place not in empty for place in range(len(table.rows))]",
         "return [True for _ in range(len(table.rows))]",
         "a group of NULL that nobody is in enters averages over groups",
@@ -50,9 +50,9 @@ FAULTS = (
     ),
     Fault(
         "small-groups-leave-sums",
-        "sql/post.py",
-        "if self.over_groups or not leaves_out(source) else",
-        "if self.over_groups else",
+        "dpsql.sql.emit.outer_query:Copies.grouping",
+        "self.over_groups or not leaves_out(source)",
+        "self.over_groups",
         "people in small groups of NULL are lost to sums over groups",
         f"{_NULL_GROUPS}::test_released_groups_are_all_shown",
     ),

@@ -4,81 +4,81 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_LAW = "tests/laws/test_parts.py::test_what_is_charged_to_a_part_reads_no_unit_outside_of_it"
-_PLACES = "tests/accounting/test_parts.py::test_each_place_has_spent_what_was_charged_to_boxes_around_it"
-_LEDGER = "tests/accounting/test_ledger_parts.py"
-_JOINED = "tests/laws/test_inherited_parts.py"
+_LAW = "tests/properties/test_parts.py::test_what_is_charged_to_a_part_reads_no_unit_outside_of_it"
+_PLACES = "tests/accounting/test_partitions.py::test_each_place_has_spent_what_was_charged_to_boxes_around_it"
+_LEDGER = "tests/ledger/test_ledger_partitions.py"
+_JOINED = "tests/properties/test_inherited_parts.py"
 _STRAY = f"{_JOINED}::test_units_outside_of_an_inherited_part_change_nothing"
 _LOST = f"{_JOINED}::test_a_scan_that_inherits_a_part_loses_no_row_that_counts"
 
 FAULTS = (
     Fault(
         "units-of-two-parts-read",
-        "sql/confined.py",
-        "COUNT(DISTINCT {read}) = 1 AND COUNT",
-        "COUNT(DISTINCT {read}) >= 1 AND COUNT",
+        "dpsql.sql.emit.partition_filters:_constant",
+        'f"COUNT(DISTINCT {read}) = 1 AND COUNT({read}) = COUNT(*)"',
+        'f"COUNT(DISTINCT {read}) >= 1 AND COUNT({read}) = COUNT(*)"',
         "a unit is read in several parts, each of which is charged alone",
         _LAW,
     ),
     Fault(
         "units-of-a-part-and-none-read",
-        "sql/confined.py",
-        "AND COUNT({read}) = COUNT(*)",
-        "AND COUNT({read}) <= COUNT(*)",
+        "dpsql.sql.emit.partition_filters:_constant",
+        'f"COUNT(DISTINCT {read}) = 1 AND COUNT({read}) = COUNT(*)"',
+        'f"COUNT(DISTINCT {read}) = 1 AND COUNT({read}) <= COUNT(*)"',
         "a unit with rows of no part besides is taken to lie in one: asked for as a whole, it lies elsewhere too",
         _LAW,
     ),
     Fault(
         "linked-rows-are-parts-of-nobody",
-        "analysis/confine.py",
-        "if scan.contribution is None or not (scan.unit.kind is UnitKind.ROW or scan.unit.known):",
-        "if scan.contribution is None:",
+        "dpsql.analysis.partitions.assign:_scan",
+        "scan.contribution is None or not (scan.unit.kind is UnitKind.ROW or scan.unit.known)",
+        "scan.contribution is None",
         "rows whose unit the scan does not know are confined, and nothing sees to it that it lies in one part",
-        "tests/laws/test_parts.py::test_rows_of_units_that_a_scan_does_not_know_are_charged_as_a_whole",
+        "tests/properties/test_parts.py::test_rows_of_units_that_a_scan_does_not_know_are_charged_as_a_whole",
     ),
     Fault(
         "owners-of-links-are-not-charged-whole",
-        "analysis/confine.py",
+        "dpsql.analysis.partitions.assign:boxes",
         "read[link.owner.table].append(WHOLE)",
         "read[link.owner.table].append(read[scan.table][-1])",
         "a table that is read as a whole for its ids is charged for the part that is read besides",
-        "tests/laws/test_parts.py::test_owners_of_links_are_charged_as_a_whole",
+        "tests/properties/test_parts.py::test_owners_of_links_are_charged_as_a_whole",
     ),
     Fault(
         "parts-of-the-replaced",
-        "engine.py",
+        "dpsql.engine.pipeline:Engine.prepare",
         "analyse(release if replaced else confined(release), public, replace=replaced)",
         "analyse(confined(release), public, replace=replaced)",
         "one who is replaced by somebody in another part is charged in one of them",
-        "tests/analysis/test_where.py::test_replaced_units_confine_nothing",
+        "tests/analysis/test_predicates.py::test_replaced_units_confine_nothing",
     ),
     Fault(
         "parts-are-named-by-their-column-alone",
-        "analysis/dimension.py",
+        "dpsql.analysis.partitions.dimension:Dimension.of",
         'return cls(column, f"{_called(column)} bounds {low} {high}", low, high, None)',
         "return cls(column, _called(column), low, high, None)",
         "after new bounds, rows that lie elsewhere now have a budget that is not spent",
-        "tests/laws/test_parts.py::test_a_table_that_is_declared_anew_is_charged_as_a_whole",
+        "tests/properties/test_parts.py::test_a_table_that_is_declared_anew_is_charged_as_a_whole",
     ),
     Fault(
         "several-scans-charged-to-the-last",
-        "analysis/confine.py",
+        "dpsql.analysis.partitions.assign:boxes",
         "reduce(Box.hull, found)",
         "found[-1]",
         "of a table that is read twice, the part that is read first is free",
-        "tests/laws/test_parts.py::test_scans_of_one_table_are_charged_together",
+        "tests/properties/test_parts.py::test_scans_of_one_table_are_charged_together",
     ),
     Fault(
         "null-lies-in-a-complement-of-nothing",
-        "accounting/ranges.py",
+        "dpsql.accounting.partitions.ranges:complement",
         "below: Ranges = () if first is None else ((None, first - 1),)",
         "below: Ranges = () if first is None else ((-(2**62), first - 1),)",
         "rows without a value are in no part once the table was cut, and what is charged to the whole forgets them",
-        "tests/accounting/test_parts.py::test_ranges_are_sets_of_numbers_and_null",
+        "tests/accounting/test_partitions.py::test_ranges_are_sets_of_numbers_and_null",
     ),
     Fault(
         "overlaps-charged-once",
-        "accounting/grid.py",
+        "dpsql.accounting.partitions.grid:Grid.charged",
         "(own[0] + spend[0], own[1] + spend[1]) if all(flags) else own",
         "(max(own[0], spend[0]), max(own[1], spend[1])) if all(flags) else own",
         "what two charges share has spent the first alone",
@@ -86,7 +86,7 @@ FAULTS = (
     ),
     Fault(
         "the-first-part-counts",
-        "accounting/parts.py",
+        "dpsql.accounting.partitions.boxes:Parts.most",
         "losses, deltas = max(losses, own.loss), max(deltas, own.delta)",
         "losses, deltas = min(losses, own.loss), max(deltas, own.delta)",
         "the least spend over the parts is taken for the table's",
@@ -94,39 +94,39 @@ FAULTS = (
     ),
     Fault(
         "bills-quoted-apart",
-        "accounting/due.py",
-        "        standings[key] = stepped(before, step)\n",
+        "dpsql.ledger.quote:quoted",
+        "standings[key] = stepped(before, step)",
         "",
         "the parts of one statement are each held against what was there before it",
         f"{_LEDGER}::test_several_parts_of_a_charge_are_taken_together_or_not_at_all",
     ),
     Fault(
         "kept-parts-believed",
-        "accounting/chain.py",
-        "if not vouched or parts.most() != spent:",
-        "if parts.most() != spent and not parts.cells:",
+        "dpsql.ledger.chain:_stood",
+        "not vouched or parts.most() != spent",
+        "parts.most() != spent and not parts.cells",
         "whoever edits what is kept of the parts has a new budget",
         f"{_LEDGER}::test_edited_parts_are_refused",
     ),
     Fault(
         "parts-not-verified",
-        "accounting/verification.py",
-        "        _require_kept(connection, chain)\n",
-        "        pass\n",
+        "dpsql.ledger.verification:_followed",
+        "_require_kept(connection, chain)",
+        "pass",
         "what is kept of the parts is never held against the entries",
         f"{_LEDGER}::test_edited_parts_are_refused",
     ),
     Fault(
         "periods-go-back",
-        "accounting/standing.py",
-        "if period > self.period else self",
-        "if period != self.period else self",
+        "dpsql.ledger.balance:Standing.begun",
+        "period > self.period",
+        "period != self.period",
         "a clock that falls back gives a new budget, and again when it is put right",
         f"{_LEDGER}::test_a_budget_that_renews_begins_anew_and_never_goes_back",
     ),
     Fault(
         "analysts-charged-alone",
-        "accounting/due.py",
+        "dpsql.ledger.quote:due_of",
         "keys = [AccountKey(bill.table), *_of_analyst(bill.table, analyst, accounts)]",
         "keys = _of_analyst(bill.table, analyst, accounts) or [AccountKey(bill.table)]",
         "what an analyst with a budget spends is not the table's, and colluding analysts have the sum of theirs",
@@ -134,79 +134,147 @@ FAULTS = (
     ),
     Fault(
         "unknown-kinds-are-followed",
-        "accounting/chain.py",
-        'step = Step(row["kind"], spend, box',
-        'step = Step(row["kind"].replace("gift", "charge"), spend, box',
+        "dpsql.ledger.chain:_next",
+        'row["kind"]',
+        'row["kind"].replace("gift", "charge")',
         "an entry of a kind that nobody knows is followed",
         f"{_LEDGER}::test_entries_of_unknown_kinds_are_refused",
     ),
     Fault(
         "inherited-parts-read-whole",
-        "sql/confined.py",
-        "for roll in dict.fromkeys(side.roll for side in scan.confined if",
-        "for roll in dict.fromkeys(side.roll for side in scan.confined[:0] if",
+        "dpsql.sql.emit.partition_filters:within",
+        "(side.roll for side in scan.confined if side.roll is not None)",
+        "(side.roll for side in scan.confined[:0] if side.roll is not None)",
         "a table is charged where a joined one says that units lie, and all of it is read",
         _STRAY,
     ),
     Fault(
         "units-of-two-inherited-parts-read",
-        "sql/confined.py",
-        'for text in (_constant(side), f"BOOL_AND({_inside(side)})")',
-        'for text in (f"BOOL_OR({_inside(side)})",)',
+        "dpsql.sql.emit.partition_filters:within",
+        '(_constant(side), f"BOOL_AND({_inside(side)})")',
+        '(f"BOOL_OR({_inside(side)})",)',
         "a unit with several values in another table is read in the part of each",
         _STRAY,
     ),
     Fault(
         "inherited-parts-read-anywhere",
-        "sql/confined.py",
-        'for text in (_constant(side), f"BOOL_AND({_inside(side)})")',
-        "for text in (_constant(side),)",
+        "dpsql.sql.emit.partition_filters:within",
+        '(_constant(side), f"BOOL_AND({_inside(side)})")',
+        "(_constant(side),)",
         "a unit of another part of another table is read",
         _STRAY,
     ),
     Fault(
         "left-joins-need-a-partner",
-        "analysis/inherit.py",
-        "case Join(kind=JoinKind.INNER) | Matching(anti=False)",
-        "case Join() | Matching(anti=False)",
+        "dpsql.analysis.partitions.propagate:_needed",
+        """
+        match relation:
+            case Join(kind=JoinKind.INNER) | Matching(anti=False) | SetOperation(kind=SetKind.INTERSECT):
+                return _Rows.BOTH
+            case SetOperation(kind=SetKind.UNION | SetKind.UNION_ALL):
+                return _Rows.EITHER
+            case _:
+                return _Rows.LEFT
+        """,
+        """
+        match relation:
+            case Join() | Matching(anti=False) | SetOperation(kind=SetKind.INTERSECT):
+                return _Rows.BOTH
+            case SetOperation(kind=SetKind.UNION | SetKind.UNION_ALL):
+                return _Rows.EITHER
+            case _:
+                return _Rows.LEFT
+        """,
         "rows that a LEFT JOIN keeps without a partner are not read",
         _LOST,
     ),
     Fault(
         "not-exists-needs-a-match",
-        "analysis/inherit.py",
-        "case Join(kind=JoinKind.INNER) | Matching(anti=False)",
-        "case Join(kind=JoinKind.INNER) | Matching()",
+        "dpsql.analysis.partitions.propagate:_needed",
+        """
+        match relation:
+            case Join(kind=JoinKind.INNER) | Matching(anti=False) | SetOperation(kind=SetKind.INTERSECT):
+                return _Rows.BOTH
+            case SetOperation(kind=SetKind.UNION | SetKind.UNION_ALL):
+                return _Rows.EITHER
+            case _:
+                return _Rows.LEFT
+        """,
+        """
+        match relation:
+            case Join(kind=JoinKind.INNER) | Matching() | SetOperation(kind=SetKind.INTERSECT):
+                return _Rows.BOTH
+            case SetOperation(kind=SetKind.UNION | SetKind.UNION_ALL):
+                return _Rows.EITHER
+            case _:
+                return _Rows.LEFT
+        """,
         "NOT EXISTS reads those alone whom it leaves out",
         _LOST,
     ),
     Fault(
         "except-needs-both",
-        "analysis/inherit.py",
-        "SetOperation(kind=SetKind.INTERSECT):",
-        "SetOperation(kind=SetKind.INTERSECT | SetKind.EXCEPT):",
+        "dpsql.analysis.partitions.propagate:_needed",
+        """
+        match relation:
+            case Join(kind=JoinKind.INNER) | Matching(anti=False) | SetOperation(kind=SetKind.INTERSECT):
+                return _Rows.BOTH
+            case SetOperation(kind=SetKind.UNION | SetKind.UNION_ALL):
+                return _Rows.EITHER
+            case _:
+                return _Rows.LEFT
+        """,
+        """
+        match relation:
+            case (
+                Join(kind=JoinKind.INNER)
+                | Matching(anti=False)
+                | SetOperation(kind=SetKind.INTERSECT | SetKind.EXCEPT)
+            ):
+                return _Rows.BOTH
+            case SetOperation(kind=SetKind.UNION | SetKind.UNION_ALL):
+                return _Rows.EITHER
+            case _:
+                return _Rows.LEFT
+        """,
         "EXCEPT reads those alone whom it leaves out",
         _LOST,
     ),
     Fault(
         "unions-need-both",
-        "analysis/inherit.py",
-        "case SetOperation(kind=SetKind.UNION | SetKind.UNION_ALL):",
-        "case SetOperation(kind=SetKind.UNION):",
+        "dpsql.analysis.partitions.propagate:_needed",
+        """
+        match relation:
+            case Join(kind=JoinKind.INNER) | Matching(anti=False) | SetOperation(kind=SetKind.INTERSECT):
+                return _Rows.BOTH
+            case SetOperation(kind=SetKind.UNION | SetKind.UNION_ALL):
+                return _Rows.EITHER
+            case _:
+                return _Rows.LEFT
+        """,
+        """
+        match relation:
+            case Join(kind=JoinKind.INNER) | Matching(anti=False) | SetOperation(kind=SetKind.INTERSECT):
+                return _Rows.BOTH
+            case SetOperation(kind=SetKind.UNION):
+                return _Rows.EITHER
+            case _:
+                return _Rows.LEFT
+        """,
         "what one side of UNION ALL says confines the other, too",
         _LOST,
     ),
     Fault(
         "unions-lie-where-their-left-side-does",
-        "analysis/inherit.py",
-        "either(side, right[name]) for name, side in left.items() if name in right",
-        "side for name, side in left.items() if name in right",
+        "dpsql.analysis.partitions.propagate:_lying",
+        "either(side, right[name])",
+        "side",
         "units that are on the right side of a union alone are not read",
         _LOST,
     ),
     Fault(
         "inherited-parts-are-the-table-s-own",
-        "analysis/dimension.py",
+        "dpsql.analysis.partitions.dimension:Dimension.named",
         'return self.name if roll is None else f"{self.name} of {json.dumps(fold(roll.table))}"',
         "return self.name",
         "somebody who lies elsewhere by another table has a second budget there",
@@ -214,17 +282,17 @@ FAULTS = (
     ),
     Fault(
         "rolls-are-read-free",
-        "analysis/confine.py",
-        "            read[table].append(_box(seen_from(table, scan)))\n",
-        "            pass\n",
+        "dpsql.analysis.partitions.assign:boxes",
+        "read[table].append(_box(seen_from(table, scan)))",
+        "pass",
         "units whose rows decide what is read of another table are not charged in their own",
         f"{_JOINED}::test_rolls_are_charged_where_they_are_read",
     ),
     Fault(
         "units-of-links-have-their-own-part",
-        "analysis/inherit.py",
-        "if scan.unit.kind is not UnitKind.COLUMN or not scan.unit.known:",
-        "if scan.unit.kind is not UnitKind.COLUMN:",
+        "dpsql.analysis.partitions.propagate:_scan",
+        "scan.unit.kind is not UnitKind.COLUMN or not scan.unit.known",
+        "scan.unit.kind is not UnitKind.COLUMN",
         "rows whose unit the scan does not know are looked for among ids that they do not have",
         f"{_JOINED}::test_links_lead_to_parts_only_where_the_scan_follows_them",
     ),

@@ -4,100 +4,119 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_REFINED = "tests/recall/test_refining.py"
-_REPLAYED = "tests/recall/test_replay.py"
-_KEPT = "tests/accounting/test_kept_releases.py"
+_REFINED = "tests/replay/test_refining.py"
+_REPLAYED = "tests/replay/test_replay.py"
+_KEPT = "tests/ledger/test_stored_releases.py"
 
 _BESIDE = "tests/attacks/test_a32_edits_beside_the_chain.py"
 _DATABASES = "tests/attacks/test_a31_one_ledger_two_databases.py"
 _FAILURES = "tests/attacks/test_a40_failures_as_answers.py"
-_LAYOUTS = "tests/recall/test_layouts.py"
+_LAYOUTS = "tests/replay/test_layouts.py"
 _OTHER = f"{_LAYOUTS}::test_what_was_not_released_is_not_there"
 
 FAULTS = (
     Fault(
         "statistics-of-any-lattice",
-        "recall/layouts.py",
-        "equal_text((analysis.release.input, measure.expr, lattice))",
-        "equal_text((analysis.release.input, lattice))",
+        "dpsql.replay.coverage:_name",
+        'f"{word} {digest(equal_text((analysis.release.input, measure.expr, lattice)))}"',
+        'f"{word} {digest(equal_text((analysis.release.input, lattice)))}"',
         "a sum of one expression is answered by that of another",
         f"{_OTHER}[pure-another expression]",
     ),
     Fault(
         "more-of-other-rows",
-        "recall/keys.py",
-        "equal_text((analysis.release.input, keys, analysis.bound,",
-        "equal_text((keys, analysis.bound,",
+        "dpsql.replay.fingerprint:Rules.rows",
+        "(analysis.release.input, keys, analysis.bound, analysis.domains, analysis.replace)",
+        "(keys, analysis.bound, analysis.domains, analysis.replace)",
         "a count of some rows is answered by that of others",
         f"{_OTHER}[pure-other rows]",
     ),
     Fault(
         "more-with-chosen-keys",
-        "recall/layouts.py",
-        "if plan.selection is not None or plan.best is not None or plan.ranked or plan.clamps:",
-        "if plan.best is not None or plan.ranked or plan.clamps:",
+        "dpsql.replay.coverage:Layout.of",
+        "plan.selection is not None or plan.best is not None or plan.ranked or plan.clamps",
+        "plan.best is not None or plan.ranked or plan.clamps",
         "cells of groups that were chosen are kept as those of all groups",
         f"{_LAYOUTS}::test_chosen_keys_have_no_layout[zcdp]",
     ),
     Fault(
         "more-that-agrees-with-anything",
-        "analysis/agreement.py",
-        "    if not moments:\n        return False",
-        "    if not moments:\n        pass",
+        "dpsql.planning.hierarchy:_adds",
+        """
+        if not moments:
+            return False
+        """,
+        """
+        if not moments:
+            pass
+        """,
         "cells that are known by nothing are taken for each other's totals",
         f"{_LAYOUTS}::test_parts_of_a_total_are_answered_as_they_were_released",
     ),
     Fault(
         "replayed-with-other-noise",
-        "recalling.py",
-        "if release.released.measurement == names.measurement:",
-        "if release.released.statistic == names.statistic:",
+        "dpsql.engine.replay:Recall._again",
+        "release.released.measurement == names.measurement",
+        "release.released.statistic == names.statistic",
         "an answer has more noise than was asked for",
         f"{_REPLAYED}::test_what_differs_is_charged",
     ),
     Fault(
         "replayed-of-other-data",
-        "recall/keys.py",
-        '_NOT_MEASURED = frozenset({"budget",',
-        '_NOT_MEASURED = frozenset({"data_version", "budget",',
+        "dpsql.replay.fingerprint",
+        '{"budget", "max_epsilon", "min_epsilon", "max_failures", "per_analyst", "analysts"}',
+        """
+        {
+            "data_version",
+            "budget",
+            "max_epsilon",
+            "min_epsilon",
+            "max_failures",
+            "per_analyst",
+            "analysts",
+        }
+        """,
         "new data are answered by what was released of the old",
         f"{_REPLAYED}::test_new_data_are_asked_anew",
     ),
     Fault(
         "sources-of-one-name",
-        "plan/equal.py",
+        "dpsql.plan.equality:_name",
         'names.setdefault(part.alias, f"#{len(names)}")',
         'names.setdefault(part.alias, "#")',
         "two sources are taken for one, and a query gets the answer of another",
-        "tests/recall/test_equal.py::test_what_differs_has_another_name",
+        "tests/replay/test_equal.py::test_what_differs_has_another_name",
     ),
     Fault(
         "comparisons-in-any-order",
-        "plan/equal.py",
+        "dpsql.plan.equality",
         '_SYMMETRIC = frozenset({"eq", "ne"})',
         '_SYMMETRIC = frozenset({"eq", "ne", "lt", "gt"})',
         "more is taken for less",
-        "tests/recall/test_equal.py::test_what_differs_has_another_name",
+        "tests/replay/test_equal.py::test_what_differs_has_another_name",
     ),
     Fault(
         "kept-after-it-is-seen",
-        "engine.py",
-        "        self._keep(prepared, [table], {}, entries)\n",
+        "dpsql.engine.pipeline:Engine._unchanged",
+        "self._keep(prepared, [table], {}, entries)",
         "",
         "an answer that was paid for is charged again",
         f"{_REPLAYED}::test_the_same_is_answered_again_and_free",
     ),
     Fault(
         "replays-charged",
-        "prepared.py",
-        "        if self.recalled is not None:\n            return None\n",
+        "dpsql.engine.prepare:PreparedRelease.event",
+        """
+        if self.recalled is not None:
+            return None
+        """,
         "",
         "what was paid for is charged again",
         f"{_REPLAYED}::test_the_same_is_answered_again_and_free",
     ),
     Fault(
         "releases-of-another-analyst",
-        "recall/keys.py",
+        "dpsql.replay.fingerprint:Rules.of",
         "own = analyst if policy.analysts or policy.per_analyst is not None else None",
         "own = None",
         "an analyst sees more than that one's budget",
@@ -105,105 +124,128 @@ FAULTS = (
     ),
     Fault(
         "refined-twice",
-        "accounting/releases.py",
-        """        or connection.execute(released).first() is not None
-""",
-        "",
+        "dpsql.ledger.releases:require_refinable",
+        """
+        not paid
+        or not claims.entries.keys().isdisjoint(bases)
+        or connection.execute(released).first() is not None
+        """,
+        "not paid or not claims.entries.keys().isdisjoint(bases)",
         "two refinements of one release cost more than is charged",
         f"{_KEPT}::test_a_refinement_that_was_released_says_so_itself",
     ),
     Fault(
         "refined-without-a-claim",
-        "accounting/releases.py",
-        """        or not claims.entries.keys().isdisjoint(bases)
-""",
-        "",
+        "dpsql.ledger.releases:require_refinable",
+        """
+        not paid
+        or not claims.entries.keys().isdisjoint(bases)
+        or connection.execute(released).first() is not None
+        """,
+        "not paid or connection.execute(released).first() is not None",
         "two programs refine one release at one time",
         f"{_KEPT}::test_a_release_is_claimed_once",
     ),
     Fault(
         "claims-not-counted",
-        "accounting/releases.py",
-        "if connection.execute(select(func.count()).select_from(REFINEMENTS)).scalar() != len(claims.entries):",
-        "if connection.closed:",
+        "dpsql.ledger.releases:require_claims",
+        """
+        connection.execute(select(func.count()).select_from(REFINEMENTS)).scalar() != len(
+            claims.entries
+        )
+        """,
+        "connection.closed",
         "claims that were deleted are not missed where a release is refined",
         f"{_KEPT}::test_deleted_claims_are_missed_where_they_are_used",
     ),
     Fault(
         "claims-not-chained",
-        "accounting/chain.py",
-        'if claims.digest != row["claims"]:',
-        'if claims.digest == "":',
+        "dpsql.ledger.chain:_claims_after",
+        'claims.digest != row["claims"]',
+        'claims.digest == ""',
         "an entry vouches for other claims than were made",
         f"{_BESIDE}::test_an_entry_vouches_for_the_claims_before_it",
     ),
     Fault(
         "claims-not-looked-up",
-        "accounting/chain.py",
-        'if claims.digest != end["claims"]:',
-        'if claims.digest == "":',
+        "dpsql.ledger.chain:Chain.ending",
+        'claims.digest != end["claims"]',
+        'claims.digest == ""',
         "claims that were exchanged for others pass where a long ledger is opened",
         f"{_BESIDE}::test_exchanged_claims_are_found_where_a_long_ledger_is_opened",
     ),
     Fault(
         "stored-releases-not-walked",
-        "accounting/verification.py",
-        "return replace(chain, stored=require_stored(connection, seal, chain.claims, marks))",
-        "return chain",
+        "dpsql.ledger.verification:_followed",
+        "replace(chain, stored=require_stored(connection, seal, chain.claims, marks))",
+        "chain",
         "verify says unbroken of a ledger whose stored releases were edited",
         f"{_BESIDE}::test_an_edited_release_does_not_pass",
     ),
     Fault(
         "bodies-not-held-against-their-digests",
-        "accounting/releases.py",
-        'or _digest_of(row["body"]) != row["body_digest"]',
-        "or False",
+        "dpsql.ledger.releases:_require_intact",
+        '_digest_of(row["body"]) != row["body_digest"]',
+        "False",
         "a stored release is edited without its digest",
         f"{_KEPT}::test_an_edited_release_is_refused",
     ),
     Fault(
         "stored-releases-not-anchored",
-        "accounting/sql_ledger.py",
-        "            self._anchor_newest()\n",
+        "dpsql.ledger.sql_ledger:SqlLedger.keep.keep",
+        "self._anchor_newest()",
         "",
         "the newest stored release is edited beside an anchor",
         f"{_BESIDE}::test_an_edited_release_does_not_pass",
     ),
     Fault(
         "databases-not-told-apart",
-        "recall/keys.py",
-        "_frozen(told), own, mark",
-        "_frozen(told), own",
+        "dpsql.replay.fingerprint:Rules.of",
+        "(_frozen(told), own, mark)",
+        "(_frozen(told), own)",
         "the count of one database is answered for another",
         f"{_DATABASES}::test_a_file_that_took_the_place_of_another",
     ),
     Fault(
         "ledger-of-two-databases",
-        "accounting/identity.py",
-        "if before is None or before == after:",
-        "if before != after or before == after:",
+        "dpsql.ledger.identity:may_follow",
+        "before is None",
+        "before != after",
         "a ledger serves another database than it was of",
         f"{_DATABASES}::test_another_file_is_refused_before_a_charge",
     ),
     Fault(
         "database-looked-at-on-opening-alone",
-        "accounting/sql_book.py",
-        "        before, rows = self._chain, Rows()\n        require_same(self._store.where, before.database, self._database)\n",
-        "        before, rows = self._chain, Rows()\n",
+        "dpsql.ledger.journal:SqlBook._written",
+        """
+        before, rows = self._chain, Rows()
+        require_same(self._store.where, before.database, self._database)
+        """,
+        "before, rows = self._chain, Rows()",
         "two databases that are open at once share a ledger",
         f"{_DATABASES}::test_two_that_are_open_at_once",
     ),
     Fault(
         "failures-not-noted",
-        "engine.py",
-        "            if entries:\n                self.ledger.fail(",
-        "            if not entries:\n                self.ledger.fail(",
+        "dpsql.engine.pipeline:Engine._release",
+        """
+        if entries:
+            self.ledger.fail(
+                part.tables, entries[0], analyst=self.analyst, query=prepared.asked.sql, code=error.code
+            )
+        """,
+        """
+        if not entries:
+            self.ledger.fail(
+                part.tables, entries[0], analyst=self.analyst, query=prepared.asked.sql, code=error.code
+            )
+        """,
         "a query that fails may be asked again and again",
         f"{_FAILURES}::test_a_table_is_locked_after_so_many_failures",
     ),
     Fault(
         "locked-tables-read",
-        "accounting/failures.py",
+        "dpsql.ledger.failures:Allowed.locks",
         "return failures >= self.by_table.get(table, MOST_FAILURES)",
         "return failures > self.by_table.get(table, MOST_FAILURES)",
         "a table is read once more than its policy allows failures",
@@ -211,7 +253,7 @@ FAULTS = (
     ),
     Fault(
         "refined-beyond-a-reset",
-        "accounting/releases.py",
+        "dpsql.ledger.releases:kept_releases",
         'row["number"] in refined or row["entry"] < reset',
         'row["number"] in refined',
         "what was paid before a budget was begun anew pays for what comes after",
@@ -219,39 +261,39 @@ FAULTS = (
     ),
     Fault(
         "refined-beyond-a-renewal",
-        "recalling.py",
-        " and not any(map(self._renews, tables))",
-        "",
+        "dpsql.engine.replay:Recall._lasts",
+        '"data_version" in self.policy.model_fields_set and not any(map(self._renews, tables))',
+        '"data_version" in self.policy.model_fields_set',
         "what was paid in one period pays for the next",
         f"{_REFINED}::test_what_is_not_refined_is_charged_whole",
     ),
     Fault(
         "refined-of-unsaid-data",
-        "recalling.py",
-        '"data_version" in self.policy.model_fields_set and ',
-        "",
+        "dpsql.engine.replay:Recall._lasts",
+        '"data_version" in self.policy.model_fields_set and not any(map(self._renews, tables))',
+        "not any(map(self._renews, tables))",
         "noise is taken from data that it was not added to",
         f"{_REFINED}::test_what_is_not_refined_is_charged_whole",
     ),
     Fault(
         "refined-by-another-engine",
-        "recalling.py",
-        "or written.source != self._source(part, values):",
-        "or False:",
+        "dpsql.engine.replay:Recall._refined",
+        "written.source != self._source(part, values)",
+        "False",
         "noise is taken from sums that another engine has made",
         f"{_REFINED}::test_another_engine_does_not_refine",
     ),
     Fault(
         "coupled-under-any-accountant",
-        "recalling.py",
-        "if self.draws_on(part.tables):",
-        "if True:",
+        "dpsql.engine.replay:Recall._refined",
+        "self.draws_on(part.tables)",
+        "True",
         "a difference is charged where it bounds nothing",
-        "tests/recall/test_merging.py::test_gaussian_noise_is_refined_by_a_second_release",
+        "tests/replay/test_merging.py::test_gaussian_noise_is_refined_by_a_second_release",
     ),
     Fault(
         "refined-at-half-the-difference",
-        "recall/refining.py",
+        "dpsql.replay.refine:coupled",
         "Pure(plan.event.epsilon - before.event.epsilon)",
         "Pure((plan.event.epsilon - before.event.epsilon) / 2)",
         "refinements pass the budget",
@@ -259,7 +301,7 @@ FAULTS = (
     ),
     Fault(
         "fresh-noise-for-the-difference",
-        "recall/refining.py",
+        "dpsql.replay.refine:Coupled.cells",
         "noise = [old - true for old, true in zip(before, exact, strict=True)]",
         "noise = [0 for old, true in zip(before, exact, strict=True)]",
         "the second answer does not know the first, and both cost more than the second",
@@ -267,10 +309,10 @@ FAULTS = (
     ),
     Fault(
         "a-chain-counted-twice",
-        "recalling.py",
+        "dpsql.engine.replay:Recall._merged",
         "ends = [release for release in kept if release.number not in refined]",
         "ends = list(kept)",
         "a mean of releases has more noise than it says",
-        "tests/recall/test_merging.py::test_a_chain_counts_once",
+        "tests/replay/test_merging.py::test_a_chain_counts_once",
     ),
 )

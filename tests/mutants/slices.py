@@ -4,46 +4,46 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_SLICES = "tests/accounting/test_slices.py"
+_SLICES = "tests/ledger/test_reservations.py"
 _FORGED = "tests/attacks/test_a17_slices.py::test_forged_slices_do_not_add_up"
-_FACE = "tests/faces/test_reservations.py"
+_FACE = "tests/api/test_reservations.py"
 
 FAULTS = (
     Fault(
         "slices-given-back-whole",
-        "accounting/slices.py",
-        "        spent = self.parts.most(box)\n",
-        "        spent = self.parts.most(box) if box != WHOLE else Spend(0, 0)\n",
+        "dpsql.ledger.reservations:Slice.left",
+        "spent = self.parts.most(box)",
+        "spent = self.parts.most(box) if box != WHOLE else Spend(0, 0)",
         "what was spent within a slice is given back with the rest",
         f"{_SLICES}::test_a_slice_is_charged_whole_spent_from_and_given_back",
     ),
     Fault(
         "slices-not-charged",
-        "accounting/steps.py",
-        "    return replace(before, parts=before.parts.charged(WHOLE, step.spend), slices=slices)",
-        "    return replace(before, slices=slices)",
+        "dpsql.ledger.entry_kinds:_reserved",
+        "return replace(before, parts=before.parts.charged(WHOLE, step.spend), slices=slices)",
+        "return replace(before, slices=slices)",
         "a slice is reserved of what others spend too",
         f"{_SLICES}::test_a_slice_is_charged_whole_spent_from_and_given_back",
     ),
     Fault(
         "slices-stay-open",
-        "accounting/steps.py",
-        "    return replace(before, parts=parts, slices=rest)",
-        "    return replace(before, parts=parts)",
+        "dpsql.ledger.entry_kinds:_returned",
+        "return replace(before, parts=parts, slices=rest)",
+        "return replace(before, parts=parts)",
         "a slice is spent from, and given back, again after its end",
         f"{_SLICES}::test_a_slice_is_charged_whole_spent_from_and_given_back",
     ),
     Fault(
         "slices-spent-without-counting",
-        "accounting/steps.py",
-        "slices={**before.slices, number: held.drawn(step.box, step.spend, step.rule)}",
-        "slices={**before.slices, number: held.drawn(step.box, NOTHING, step.rule)}",
+        "dpsql.ledger.entry_kinds:_drawn",
+        "step.spend",
+        "NOTHING",
         "any number of queries spend the same slice",
         f"{_SLICES}::test_a_slice_is_as_much_as_one_query_of_its_epsilon",
     ),
     Fault(
         "slices-outlive-their-period",
-        "accounting/standing.py",
+        "dpsql.ledger.balance:Standing.begun",
         "replace(self, parts=Parts(), period=period, slices={})",
         "replace(self, parts=Parts(), period=period)",
         "what was reserved of the last period is spent in this one, on top of its budget",
@@ -51,7 +51,7 @@ FAULTS = (
     ),
     Fault(
         "slices-outlive-a-reset",
-        "accounting/steps.py",
+        "dpsql.ledger.entry_kinds:_reset",
         "return replace(before, parts=Parts(), slices={})",
         "return replace(before, parts=Parts())",
         "what was reserved before a reset is spent after it, on top of the budget",
@@ -59,15 +59,15 @@ FAULTS = (
     ),
     Fault(
         "slices-of-anybody",
-        "accounting/due.py",
-        "if held is None or held.holder != step.who:",
-        "if held is None:",
+        "dpsql.ledger.quote:_held",
+        "held is None or held.holder != step.who",
+        "held is None",
         "whoever knows a slice's number spends it",
         f"{_SLICES}::test_slices_are_of_tables_and_of_analysts_at_once",
     ),
     Fault(
         "slices-held-against-the-table",
-        "accounting/due.py",
+        "dpsql.ledger.quote:quoted",
         "left = _held(before, kind, key).left(bill.box)",
         "left = _held(before, kind, key).left(bill.box) + before.left(accounts[key].limit, bill.box)",
         "a session spends what it has not reserved, uncounted",
@@ -75,31 +75,31 @@ FAULTS = (
     ),
     Fault(
         "slices-passed-in-the-chain",
-        "accounting/chain.py",
-        "if any(not each.keeps for each in standing.slices.values()):",
-        "if False:",
+        "dpsql.ledger.chain:_next",
+        "any(not each.keeps for each in standing.slices.values())",
+        "False",
         "a chain with a slice that was spent twice is verified",
         _FORGED,
     ),
     Fault(
         "returns-not-added-up",
-        "accounting/steps.py",
-        "    _require(step.spend == held.left() and step.box == WHOLE)\n",
+        "dpsql.ledger.entry_kinds:_returned",
+        "_require(step.spend == held.left() and step.box == WHOLE)",
         "",
         "a chain that gives back more than was left is verified",
         _FORGED,
     ),
     Fault(
         "draws-of-anybody-in-the-chain",
-        "accounting/steps.py",
-        "    _require(held.holder == step.who)\n",
+        "dpsql.ledger.entry_kinds:_drawn",
+        "_require(held.holder == step.who)",
         "",
         "a chain in which another spends a slice is verified",
         _FORGED,
     ),
     Fault(
         "kept-slices-believed",
-        "accounting/chain.py",
+        "dpsql.ledger.chain:_stood",
         '(parts_digest(parts), slices_digest(slices)) == (row["parts"], row["slices"])',
         'parts_digest(parts) == row["parts"]',
         "whoever edits what is kept of a slice spends it again",
@@ -107,25 +107,42 @@ FAULTS = (
     ),
     Fault(
         "slices-not-verified",
-        "accounting/verification.py",
-        "if stored_slices(connection, key) != standing.slices:",
-        "if False:",
+        "dpsql.ledger.verification:_require_kept",
+        "stored_slices(connection, key) != standing.slices",
+        "False",
         "what is kept of the slices is never held against the entries",
         f"{_SLICES}::test_long_ledgers_take_their_slices_as_they_are_kept",
     ),
     Fault(
         "queries-beside-the-slice",
-        "engine.py",
-        "                within=self.within,\n",
-        "",
+        "dpsql.engine.pipeline:Engine._charge",
+        """
+        self.ledger.charge(
+            prepared.bills,
+            analyst=self.analyst,
+            query=prepared.asked.sql,
+            details=charge_details(prepared, self.policy, _versions(self.backend)),
+            refines=[base.number for base in prepared.refines],
+            within=self.within,
+        )
+        """,
+        """
+        self.ledger.charge(
+            prepared.bills,
+            analyst=self.analyst,
+            query=prepared.asked.sql,
+            details=charge_details(prepared, self.policy, _versions(self.backend)),
+            refines=[base.number for base in prepared.refines],
+        )
+        """,
         "a session with a slice is charged to the table",
         f"{_FACE}::test_queries_spend_from_the_slice_and_the_rest_is_given_back",
     ),
     Fault(
         "slices-left-at-the-close",
-        "connection.py",
-        "                    self._held.close()\n",
-        "                    pass\n",
+        "dpsql.connection:Connection.close",
+        "self._held.close()",
+        "pass",
         "a session that ends keeps what it has not spent",
         f"{_FACE}::test_closing_gives_back_and_a_crash_does_not",
     ),

@@ -23,7 +23,16 @@ COPIED = ("dpsql", "tests", "grammars", "pyproject.toml")
 SECONDS = 120
 """A test that takes longer hangs."""
 _PYTEST = (
-    *("-q", "-rf", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--hypothesis-profile=faults"),
+    *(
+        "-q",
+        "-rf",
+        "--tb=no",
+        "-p",
+        "no:cacheprovider",
+        "--hypothesis-seed=0",
+        "--hypothesis-profile=faults",
+        "--timeout=0",
+    ),
     *("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"),
 )
 _FAILED = 1
@@ -139,7 +148,7 @@ class Workshop:
 
     @contextmanager
     def _planted(self, fault: Fault) -> Iterator[None]:
-        path = self.root / "dpsql" / fault.file
+        path = self.root / fault.file
         sound = path.read_text(encoding="utf-8") if path.is_file() else ""
         self._write(path, fault.planted(sound))
         try:

@@ -19,7 +19,7 @@ from sql.study import prepare, study
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.sql.parse import parse
+from dpsql.sql.read.parse import parse
 
 FORGIVEN = {
     "an unreserved keyword as an alias": r"\b(NULLS|MAP|INTERVAL|CUBE|ROLLUP|IF)\b|\bAS VALUES\b",

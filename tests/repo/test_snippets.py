@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,27 @@ def test_links_lead_somewhere(page: Path) -> None:
 def _anchors(page: Path) -> set[str]:
     titles = re.findall(r"(?m)^#+ (.+)$", page.read_text(encoding="utf-8"))
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def test_the_layout_is_the_package() -> None:
+    """Every folder of the package is in the layout of CONTRIBUTING.md, and everything in the layout is in the package.
+
+    The order is that of the layers that imports keep.
+    """
+    (text, *_) = (block.text for block in blocks(ROOT / "CONTRIBUTING.md") if block.language == "text")
+    listed = [found.rstrip("/") for found in re.findall(r"(?m)^(\S+)  ", text)]
+    folders = {path.parent.relative_to(ROOT / "dpsql") for path in (ROOT / "dpsql").rglob("__init__.py")}
+    assert {folder.parts[0] for folder in folders if folder.parts} <= {
+        found.partition("/")[0] for found in listed
+    }
+    for found in listed:
+        assert (ROOT / "dpsql" / found).exists(), found
+    layers = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0][
+        "layers"
+    ]
+    named = [found.removesuffix(".py").replace("/", ".") for found in listed]
+    order = [layer.removeprefix("dpsql.") for layer in layers]
+    assert [found for found in named if found in order] == [layer for layer in order if layer in named]
 
 
 def test_two_commands() -> None:

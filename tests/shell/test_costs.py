@@ -8,8 +8,9 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.accounting import BudgetState, Spend
-from dpsql.loss import rounded
+from dpsql.accounting import Spend
+from dpsql.ledger import BudgetState
+from dpsql.request.loss import rounded
 from dpsql.result import Receipt
 from dpsql.shell.costs import charged, percent_left
 

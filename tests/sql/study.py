@@ -15,7 +15,7 @@ import duckdb
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine import Asked, Prepared
+from dpsql.engine.pipeline import Asked, Prepared
 from dpsql.plan.types import Value
 
 NO_NOISE = 10**15

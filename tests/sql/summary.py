@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dpsql.aggregates import AGGREGATES
-from dpsql.aggregates.within import WITHIN
-from dpsql.engine import Prepared
+from dpsql.aggregates.per_unit import WITHIN
+from dpsql.engine.pipeline import Prepared
+from dpsql.plan.dependencies import steps
 from dpsql.plan.expr import Call, Column, Expr, Released, Scalar
 from dpsql.plan.nodes import (
     Aggregation,
@@ -35,8 +36,7 @@ from dpsql.plan.nodes import (
     Within,
     is_private,
 )
-from dpsql.plan.steps import steps
-from dpsql.plan.words import phrase
+from dpsql.plan.render import phrase
 
 
 def summary(prepared: Prepared) -> str:

@@ -13,8 +13,8 @@ from sql.study import NO_NOISE, prepare, study
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine import Asked, Prepared
-from dpsql.sql.spellings import TITLES
+from dpsql.engine.pipeline import Asked, Prepared
+from dpsql.sql.read.dialect_nodes import TITLES
 
 
 @pytest.fixture(scope="module")

@@ -15,14 +15,14 @@ from sql.summary import summary
 
 import dpsql
 from dpsql.aggregates import AGGREGATES
-from dpsql.aggregates.over import OVER
+from dpsql.aggregates.windows import OVER
 from dpsql.connection import Connection
-from dpsql.engine import Prepared
+from dpsql.engine.pipeline import Prepared
 from dpsql.functions import FUNCTIONS
 from dpsql.plan.expr import Call, Expr, Windowed, walk
 from dpsql.plan.nodes import Filter, Join, Relation
-from dpsql.sql.parse import parse
-from dpsql.sql.scalars import _SPECIAL, SHAPES
+from dpsql.sql.lower.scalars import _SPECIAL, SHAPES
+from dpsql.sql.read.parse import parse
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ from sql.study import study
 import dpsql
 from dpsql.connection import Connection
 from dpsql.errors import BackendError, InternalError
-from dpsql.sql.parse import MAX_CHARACTERS
+from dpsql.sql.read.parse import MAX_CHARACTERS
 
 FAST = settings(phases=[Phase.explicit, Phase.generate], derandomize=True, database=None)
 """The same examples in each run; `pytest -m deep` tries others each time."""

@@ -8,7 +8,7 @@ import pytest
 from worlds import Row, close_all, person, spent, words_drawn, world
 
 import dpsql
-from dpsql.uncertainty import CONFIDENCE
+from dpsql.uncertainty.cells import CONFIDENCE
 
 AGGREGATES = {
     "rows": "COUNT(*)",

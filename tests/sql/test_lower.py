@@ -12,9 +12,9 @@ from dpsql.connection import Connection
 from dpsql.errors import DataError, QueryRejected
 from dpsql.plan.expr import Call, Column, Expr, Literal, Released, columns
 from dpsql.plan.nodes import Filter, Join, JoinKind, Post, Relation, scans
+from dpsql.plan.render import phrase
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type, Value
-from dpsql.plan.words import phrase
 
 
 @pytest.fixture(scope="module")

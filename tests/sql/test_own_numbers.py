@@ -10,12 +10,12 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.analysis.bounds import Known
+from dpsql.analysis.intervals import Known
 from dpsql.plan.expr import Column, Facts
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import Within
 from dpsql.plan.types import Type
-from dpsql.sql.within import within
+from dpsql.sql.emit.per_unit_aggregates import within
 
 COLUMNS = {
     "x": {"type": "double", "bounds": [-1000, 1000]},

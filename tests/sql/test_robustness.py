@@ -14,9 +14,9 @@ from sql.study import prepare, study
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine import Engine, Prepared
-from dpsql.sql.lower import lower
-from dpsql.sql.parse import MAX_CHARACTERS, MAX_NESTING, parse
+from dpsql.engine.pipeline import Engine, Prepared
+from dpsql.sql.lower.statement import lower
+from dpsql.sql.read.parse import MAX_CHARACTERS, MAX_NESTING, parse
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,10 @@ from sqlglot.dialects.duckdb import DuckDB
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine import Engine
+from dpsql.engine.pipeline import Engine
 from dpsql.errors import QueryRejected
-from dpsql.sql.lower import lower
-from dpsql.sql.parse import Statement, parse
+from dpsql.sql.lower.statement import lower
+from dpsql.sql.read.parse import Statement, parse
 
 _ARGUMENTS = ("age", "note", "day", "'year', day", "age, age", "note, 1", "day, 'year'", "urgent, age, 0")
 

@@ -15,12 +15,12 @@ import pytest
 from statistical.chance import least_share
 
 import dpsql
-from dpsql.agreeing import agreeing
 from dpsql.mechanisms import SystemEntropy
 from dpsql.plan.expr import Released
+from dpsql.postprocess.consistency import agreeing
 from dpsql.release import ReleasedTable, release
-from dpsql.simulation import simulated_intervals
-from dpsql.uncertainty import intervals_of
+from dpsql.uncertainty.cells import intervals_of
+from dpsql.uncertainty.simulation import simulated_intervals
 
 RUNS, MANY, CONFIDENCE = 320, 1300, 0.95
 """Releases of each statement, for shares and for moments."""

@@ -38,7 +38,7 @@ from statistical.audit_cases import ALONE, CASES
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine import Asked
+from dpsql.engine.pipeline import Asked
 from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, Staircase, SystemEntropy
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.release import release

@@ -14,7 +14,7 @@ import pytest
 from statistical.chance import least_share
 
 import dpsql
-from dpsql.analysis.intervals import half_width
+from dpsql.uncertainty.laws import half_width
 
 CONFIDENCE = 0.95
 GROUPS = 10_000

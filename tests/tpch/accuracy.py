@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from dpsql.analysis.choose import predicted_std
-from dpsql.engine import Prepared
+from dpsql.engine.pipeline import Prepared
+from dpsql.planning.choose import predicted_std
 from dpsql.result import Result
 
 Row = tuple[Any, ...]

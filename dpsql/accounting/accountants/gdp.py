@@ -16,7 +16,7 @@ from dpsql.accounting.accountants.base import (
     split_conversion,
 )
 from dpsql.accounting.events import Approximate, BoundedRange, Composed, Event, Gaussian, Pure, Selection
-from dpsql.accounting.normal import PI, epsilon_within, mu_within, tail
+from dpsql.accounting.numerics.normal import PI, epsilon_within, mu_within, tail
 from dpsql.accounting.spend import Spend, units_down, units_up
 from dpsql.accounting.tradeoffs import mu_of_bounded_range, mu_of_lattice_gaussian, mu_of_pure, squared_up
 

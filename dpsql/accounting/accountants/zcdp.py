@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import ClassVar
 
 from dpsql.accounting.accountants.base import composed_cost, largest_epsilon, not_charged, split_conversion
-from dpsql.accounting.enclosure import decimal_down, exp_minus_down, ln_down, ln_up
 from dpsql.accounting.events import Approximate, BoundedRange, Composed, Event, Gaussian, Pure, Selection
+from dpsql.accounting.numerics.rigorous import decimal_down, exp_minus_down, ln_down, ln_up
 from dpsql.accounting.spend import Spend, units_down, units_up
 
 _SEARCH = Context(prec=50)

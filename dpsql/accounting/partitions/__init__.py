@@ -1,0 +1,1 @@
+"""Boxes in the space of a table's partition columns, and what was spent on each."""

@@ -1,0 +1,192 @@
+"""Parts of a table, and what was spent on each: boxes in the space of its partition columns.
+
+Claim: what all releases together spend on one privacy unit is at most the largest spend over the places of
+the space, under every accountant here, however the analyst's boxes depend on earlier answers.
+Why: a unit lies at one place, and a release that is charged to a box reads no unit outside of it (the engine
+sees to both, `sql.rows`), so on neighbours that differ in this unit its answer has the same law. Charge such
+a release nothing: the rest is a sequence of releases that is chosen adaptively, of which each is admitted
+only if the sum of all before it and itself is within the limit, at this place as at every other. That is the
+filter of the accountant itself, for which boxes are one more choice of the analyst's.
+Source: McSherry 2009, "Privacy integrated queries", Theorem 4 (parallel composition); Rogers, Roth, Ullman,
+Vadhan 2016, Section 3 (filters of adaptively chosen losses); Feldman, Zrnic 2021, "Individual privacy
+accounting via a Rényi filter", Section 3 (a filter for each unit, whose loss is 0 where it is not read).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from dpsql.accounting.partitions.grid import MOST_CELLS, Grid
+from dpsql.accounting.partitions.ranges import (
+    EVERYWHERE,
+    Ranges,
+    Sides,
+    complement,
+    filled,
+    intersection,
+    union,
+)
+from dpsql.accounting.spend import NOTHING, Spend
+from dpsql.errors import IntegrityError
+
+MOST_SIDES = 4
+"""Most dimensions in which a charge is confined; in the others it is one to all places."""
+MOST_SIDE_RANGES = 48
+"""Most ranges of a side of a box that is charged; beyond, what lies between the nearest is charged too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The places whose coordinate in each named dimension is in its ranges; in others it may be any.
+
+    A dimension's name holds its declaration, so that one which is declared anew is another dimension.
+    Raises ValueError unless the ranges are those that `union` gives, with at least one in each dimension.
+
+    >>> Box((("day", ((1, 31),)),)).meet(Box((("day", ((15, 45),)), ("region", ((0, 0),)))))
+    Box(sides=(('day', ((15, 31),)), ('region', ((0, 0),))))
+    """
+
+    sides: Sides = ()
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self.sides]
+        if names != sorted(set(names)):
+            raise ValueError("the dimensions of a box are in order, each once")
+        if any(not ranges or ranges == EVERYWHERE or ranges != union(ranges) for _, ranges in self.sides):
+            raise ValueError("a side of a box is some ranges, in order and apart")
+
+    @classmethod
+    def of(cls, sides: Mapping[str, Ranges]) -> Box:
+        """The box with these sides; those that reach everywhere are left out."""
+        return cls(tuple(sorted((name, union(side)) for name, side in sides.items() if side != EVERYWHERE)))
+
+    @classmethod
+    def made(cls, sides: Sides) -> Box:
+        """The box with these sides, which are in order and of ranges in order, and not looked at again."""
+        box = object.__new__(cls)
+        object.__setattr__(box, "sides", sides)
+        return box
+
+    def side(self, name: str) -> Ranges:
+        """The ranges in a dimension."""
+        return dict(self.sides).get(name, EVERYWHERE)
+
+    def _with(self, name: str, ranges: Ranges) -> Box:
+        return Box.of({**dict(self.sides), name: ranges})
+
+    def meet(self, other: Box) -> Box | None:
+        """The places in both boxes; None if there are none."""
+        found = dict(self.sides)
+        for name, ranges in other.sides:
+            shared = intersection(found.get(name, EVERYWHERE), ranges)
+            if not shared:
+                return None
+            found[name] = shared
+        return Box.of(found)
+
+    def minus(self, other: Box) -> Iterator[Box]:
+        """Disjoint boxes that hold the places of this one which are not in the other."""
+        if self.meet(other) is None:
+            yield self
+            return
+        rest = self
+        for name, ranges in other.sides:
+            own = rest.side(name)
+            outside = intersection(own, complement(ranges))
+            if outside:
+                yield rest._with(name, outside)
+            rest = rest._with(name, intersection(own, ranges))
+
+    def hull(self, other: Box) -> Box:
+        """The least box around both."""
+        theirs = dict(other.sides)
+        return Box.of({name: union((*own, *theirs[name])) for name, own in self.sides if name in theirs})
+
+    def __str__(self) -> str:
+        """The box as canonical JSON text: equal boxes have equal texts."""
+        return json.dumps(dict(self.sides), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    @classmethod
+    def parse(cls, text: str) -> Box:
+        """The box that was written as `text`; IntegrityError for any other text."""
+        try:
+            read = json.loads(text)
+            sides = [(name, tuple((low, high) for low, high in side)) for name, side in read.items()]
+            box = cls(tuple(sorted(sides)))
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            box = None
+        if box is None or str(box) != text:
+            raise IntegrityError("the text is not a box that dpsql wrote", code="ledger_corrupt")
+        return box
+
+
+WHOLE = Box()
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What an account has spent at each place: `base` everywhere, and in each of the disjoint `cells` that besides.
+
+    >>> january, february = (Box((("day", (days,)),)) for days in ((1, 31), (32, 59)))
+    >>> spent = Parts().charged(january, Spend(2, 0)).charged(february, Spend(3, 0)).charged(WHOLE, Spend(1, 0))
+    >>> spent.most(), spent.most(january)
+    (Spend(loss=4, delta=0), Spend(loss=3, delta=0))
+    """
+
+    base: Spend = NOTHING
+    cells: Mapping[Box, Spend] = field(default_factory=dict)
+
+    def most(self, box: Box = WHOLE) -> Spend:
+        """The largest loss, and the largest delta, that was spent at any place of a box, as far as it is kept apart."""
+        wanted = dict(self.booked(box).sides)
+        met: dict[tuple[str, Ranges], bool] = {}
+        losses, deltas = 0, 0
+        for cell, own in self.cells.items():
+            for side in cell.sides if wanted else ():
+                if side not in met:
+                    met[side] = side[0] not in wanted or bool(intersection(side[1], wanted[side[0]]))
+                if not met[side]:
+                    break
+            else:
+                losses, deltas = max(losses, own.loss), max(deltas, own.delta)
+        return self.base + Spend(losses, deltas)
+
+    def charged(self, box: Box, spend: Spend) -> Parts:
+        """The same after a charge to a box; see `Grid` for what is kept apart."""
+        booked = self.booked(box)
+        if booked == WHOLE and len(self.cells) <= MOST_CELLS:
+            return Parts(self.base + spend, self.cells)
+        for before, same, amount, after in tuple(_LATEST):
+            if before is self and (same, amount) == (booked, spend):
+                return after
+        grid = self._grid().charged(booked.sides, (spend.loss, spend.delta))
+        cells = {Box.made(sides): Spend(*own) for sides, own in grid.cells().items()}
+        found = Parts(self.base + cells.pop(WHOLE, NOTHING), cells)
+        _LATEST.append((self, booked, spend, found))
+        return found
+
+    def booked(self, box: Box) -> Box:
+        """The box that a charge to a box is made to: itself, or a larger one that is less work."""
+        sides = box.sides[:MOST_SIDES]
+        return Box(tuple((name, filled(side, MOST_SIDE_RANGES)) for name, side in sides))
+
+    def _grid(self) -> Grid:
+        """The cells as those of a grid, also such as an older dpsql has kept."""
+        found = Grid.of({cell.sides: (own.loss, own.delta) for cell, own in self.cells.items()})
+        if found is not None:
+            return found
+        if len(self.cells) > MOST_CELLS:
+            # As many cells as it has are too many to be looked at one by one: all places count for the most of them.
+            most = self.most()
+            return Grid(amounts=((most.loss - self.base.loss, most.delta - self.base.delta),))
+        found = Grid()
+        for cell in sorted(self.cells, key=str):
+            found = found.charged(cell.sides, (self.cells[cell].loss, self.cells[cell].delta))
+        return found
+
+
+# A charge is quoted, and then followed as an entry: the same sum twice.
+_LATEST: deque[tuple[Parts, Box, Spend, Parts]] = deque(maxlen=8)

@@ -1,0 +1,282 @@
+"""What was spent at the places of a space, kept in a bounded number of cells, whatever was charged before.
+
+Each dimension is a line that is divided into classes of places; a cell is one class of each. A charge to a box divides
+the classes at the ends of its sides. Where that makes too many cells, two classes of a dimension become one, in which
+each place counts as having spent the most of both.
+
+Claim: no place is ever counted as having spent less than was charged to boxes around it.
+Why: what a place is counted for only grows when classes become one.
+Claim: making the grid coarser raises no place above the one that is counted for the most, so the account's total stays.
+Why: a place is raised to what another is counted for.
+Claim: who makes the grid coarser by charges to many boxes raises no place by more than those charges together, as long
+as what others have charged would fit by itself.
+Why: two classes that are apart for these charges alone differ by no more than these, and the two that differ by the
+least become one.
+Source: McSherry 2009, "Privacy integrated queries", Theorem 4 (parallel composition), of which upper bounds are taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from typing import TypeAlias
+
+from dpsql.accounting.partitions.ranges import EVERYWHERE, Ranges, Sides, complement, intersection, union
+
+MOST_CELLS = 64
+"""Most cells of an account. A grid of n cells costs a charge a number of steps in proportion to n·log n."""
+MOST_RANGES = 128
+"""Most ranges of the classes of one dimension."""
+_LEVELS = 16
+
+Amounts: TypeAlias = tuple[int, int]
+"""A loss and a delta."""
+_NONE: Amounts = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A dimension, and the classes that its line is divided into; `inside` are those of the box that is charged now."""
+
+    name: str
+    classes: tuple[Ranges, ...]
+    inside: tuple[bool, ...]
+
+    @property
+    def ranges(self) -> int:
+        """Of how many ranges the classes are made."""
+        return sum(map(len, self.classes))
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Cells along some axes, and what was spent in each, the last axis running fastest."""
+
+    axes: tuple[Axis, ...] = ()
+    amounts: tuple[Amounts, ...] = (_NONE,)
+
+    @classmethod
+    def of(cls, cells: Mapping[Sides, Amounts]) -> Grid | None:
+        """The grid whose cells these are; None where they are cells of no grid, or of too large a one."""
+        sides: dict[str, set[Ranges]] = {}
+        for cell in cells:
+            for name, side in cell:
+                sides.setdefault(name, set()).add(side)
+        axes = []
+        for name, known in sorted(sides.items()):
+            whole = union(one for side in known for one in side)
+            if sum(map(_size, known)) != _size(whole):
+                return None
+            rest = complement(whole)
+            classes = tuple(sorted([*known, rest] if rest else known, key=_order))
+            axes.append(Axis(name, classes, (False,) * len(classes)))
+        if math.prod(len(axis.classes) for axis in axes) > MOST_CELLS:
+            return None
+        amounts = [_NONE] * math.prod(len(axis.classes) for axis in axes)
+        places = [{side: place for place, side in enumerate(axis.classes)} for axis in axes]
+        strides = _strides(axes)
+        for cell, own in cells.items():
+            said = dict(cell)
+            along = [
+                [known[said[axis.name]] * stride]
+                if axis.name in said
+                else [place * stride for place in range(len(axis.classes))]
+                for axis, known, stride in zip(axes, places, strides, strict=True)
+            ]
+            for offsets in product(*along):
+                amounts[sum(offsets)] = own
+        return cls(tuple(axes), tuple(amounts))
+
+    def cells(self) -> dict[Sides, Amounts]:
+        """What was spent in each cell where anything was, by its sides."""
+        places = product(*(axis.classes for axis in self.axes))
+        names = [axis.name for axis in self.axes]
+        return {
+            tuple(zip(names, sides, strict=True)): own
+            for sides, own in zip(places, self.amounts, strict=True)
+            if own != _NONE
+        }
+
+    def charged(self, box: Sides, spend: Amounts) -> Grid:
+        """The same after a charge to the box with these sides."""
+        grid = self
+        for name, side in box:
+            # Only when all is cut may classes become one: a place inside must not be raised to one outside.
+            grid = grid.cut(name, side)
+        inside = product(
+            *(axis.inside if any(axis.inside) else [True] * len(axis.classes) for axis in grid.axes)
+        )
+        amounts = tuple(
+            (own[0] + spend[0], own[1] + spend[1]) if all(flags) else own
+            for own, flags in zip(grid.amounts, inside, strict=True)
+        )
+        axes = tuple(Axis(axis.name, axis.classes, (False,) * len(axis.classes)) for axis in grid.axes)
+        return Grid(axes, amounts).without_twins().within(MOST_CELLS)
+
+    def cut(self, name: str, side: Ranges) -> Grid:
+        """The same with each class of a dimension divided into what is inside of these ranges and what is not."""
+        grid = self
+        if name not in {axis.name for axis in self.axes}:
+            grid = Grid((*self.axes, Axis(name, (EVERYWHERE,), (False,))), self.amounts)
+            if self.axes and name < self.axes[-1].name:
+                grid = grid.in_order()
+        place = next(place for place, axis in enumerate(grid.axes) if axis.name == name)
+        outside, found = complement(side), list[tuple[Ranges, bool, int]]()
+        for number, own in enumerate(grid.axes[place].classes):
+            for part, flag in ((intersection(own, side), True), (intersection(own, outside), False)):
+                if part:
+                    found.append((part, flag, number))
+        slabs = grid.slabs(place)
+        axis = Axis(name, tuple(part for part, _, _ in found), tuple(flag for _, flag, _ in found))
+        return grid.with_axis(place, axis, [slabs[number] for _, _, number in found])
+
+    def in_order(self) -> Grid:
+        """The same with the last axis, of one class, in its place among the others."""
+        return Grid(tuple(sorted(self.axes, key=lambda axis: axis.name)), self.amounts)
+
+    def slabs(self, place: int) -> list[tuple[Amounts, ...]]:
+        """What was spent in the cells of each class of an axis, in one order for all."""
+        stride = _strides(self.axes)[place]
+        size = len(self.axes[place].classes)
+        block = stride * size
+        return [
+            tuple(
+                own
+                for start in range(number * stride, len(self.amounts), block)
+                for own in self.amounts[start : start + stride]
+            )
+            for number in range(size)
+        ]
+
+    def with_axis(self, place: int, axis: Axis, slabs: Sequence[Sequence[Amounts]]) -> Grid:
+        """The same with another axis at this place, whose classes have these slabs."""
+        axes = (*self.axes[:place], axis, *self.axes[place + 1 :])
+        stride = _strides(self.axes)[place]
+        amounts = [
+            own
+            for start in range(0, len(slabs[0]), stride)
+            for slab in slabs
+            for own in slab[start : start + stride]
+        ]
+        return Grid(axes, tuple(amounts))
+
+    def without_twins(self) -> Grid:
+        """The same with all classes as one that are apart for nothing, and without axes of one class."""
+        grid = self
+        for place in reversed(range(len(self.axes))):
+            slabs, twins = grid.slabs(place), dict[tuple[Amounts, ...], list[int]]()
+            for number, slab in enumerate(slabs):
+                twins.setdefault(slab, []).append(number)
+            if len(twins) < len(slabs):
+                grid = grid.joined(place, list(twins.values()), slabs)
+        return grid.without_whole_axes()
+
+    def without_whole_axes(self) -> Grid:
+        """The same without axes of one class."""
+        return Grid(tuple(axis for axis in self.axes if len(axis.classes) > 1), self.amounts)
+
+    def within(self, most: int) -> Grid:
+        """The same with so many cells and ranges at most, by making those classes one that differ by the least."""
+        grid = self
+        while True:
+            size = len(grid.amounts)
+            long = [place for place, axis in enumerate(grid.axes) if axis.ranges > MOST_RANGES]
+            if size <= most and not long:
+                return grid.without_whole_axes()
+            costs = {
+                place: found for place in (long or range(len(grid.axes))) if (found := grid.pairs(place))
+            }
+            if not costs:
+                return grid
+            place = min(costs, key=lambda place: costs[place][0][0])
+            others = [found[0][0] for other, found in costs.items() if other != place]
+            bound = max([costs[place][0][0], min(others)]) if others else None
+            classes = len(grid.axes[place].classes)
+            wanted = classes - max(most * classes // size, 1)
+            at_once = max(min(wanted, classes // 4), classes // 8 if long else 1, 1)
+            joined: dict[int, int] = {}
+            for cost, one, other in costs[place]:
+                if (
+                    len(joined) // 2 < at_once
+                    and not {one, other} & set(joined)
+                    and (bound is None or cost <= bound)
+                ):
+                    joined |= {one: other, other: one}
+            kept = [[number] for number in range(classes) if number not in joined]
+            pairs = [[one, other] for one, other in joined.items() if one < other]
+            grid = grid.joined(place, sorted(kept + pairs), grid.slabs(place))
+
+    def pairs(self, place: int) -> list[tuple[Amounts, int, int]]:
+        """Pairs of classes that may become one, with how much more some place would count for, the cheapest first.
+
+        Only neighbours in the order of their slabs are looked at, coarsely first, so that small amounts hide no great ones.
+        """
+        axis, slabs = self.axes[place], self.slabs(place)
+        most = max((own[0] for own in self.amounts), default=0) or 1
+        levels = [tuple(own[0] * _LEVELS // most for own in slab) for slab in slabs]
+        order = sorted(
+            range(len(slabs)), key=lambda number: (axis.inside[number], levels[number], slabs[number], number)
+        )
+        found = [
+            (_apart(slabs[one], slabs[other]), min(one, other), max(one, other))
+            for one, other in pairwise(order)
+            if axis.inside[one] == axis.inside[other]
+        ]
+        return sorted(found)
+
+    def joined(
+        self, place: int, groups: Sequence[Sequence[int]], slabs: Sequence[tuple[Amounts, ...]]
+    ) -> Grid:
+        """The same with the classes of each group as one, where each place counts for the most of them."""
+        axis = self.axes[place]
+        classes = tuple(
+            axis.classes[group[0]]
+            if len(group) == 1
+            else union(one for number in group for one in axis.classes[number])
+            for group in groups
+        )
+        merged = [
+            slabs[group[0]]
+            if len(group) == 1
+            else tuple(
+                (max(own[0] for own in owns), max(own[1] for own in owns))
+                for owns in zip(*(slabs[number] for number in group), strict=True)
+            )
+            for group in groups
+        ]
+        inside = tuple(axis.inside[group[0]] for group in groups)
+        return self.with_axis(place, Axis(axis.name, classes, inside), merged)
+
+
+def _apart(some: Iterable[Amounts], others: Iterable[Amounts]) -> Amounts:
+    """By how much the losses, and the deltas, of two slabs differ at most."""
+    losses, deltas = 0, 0
+    for own, other in zip(some, others, strict=True):
+        losses = max(losses, abs(own[0] - other[0]))
+        deltas = max(deltas, abs(own[1] - other[1]))
+    return losses, deltas
+
+
+def _strides(axes: Sequence[Axis]) -> list[int]:
+    found, stride = list[int](), 1
+    for axis in reversed(axes):
+        found.append(stride)
+        stride *= len(axis.classes)
+    return found[::-1]
+
+
+_BEYOND = 2**200  # more numbers than lie between any ends: both ends of the line are as one number there
+
+
+def _size(ranges: Ranges) -> int:
+    """How many numbers ranges hold, such that sizes of disjoint ranges add up and of others do not."""
+    return sum(
+        (_BEYOND if high is None else high) - (-_BEYOND if low is None else low) + 1 for low, high in ranges
+    )
+
+
+def _order(ranges: Ranges) -> tuple[int, int, Ranges]:
+    low, high = ranges[0]
+    return (-_BEYOND if low is None else low), (_BEYOND if high is None else high), ()

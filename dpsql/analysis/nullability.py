@@ -1,0 +1,148 @@
+"""Whether a value is there in every row of a relation: what three-valued logic makes of NULL may hang on it.
+
+Claim: where `never_null` holds, the expression is not NULL in any row that belongs to a privacy unit.
+Why: rows without the id that leads to their unit belong to nobody and are left out; conditions and joins keep only
+rows for which they are true, and are not true of NULL.
+Source: ISO/IEC 9075-2, <comparison predicate> and <null predicate>.
+
+No guarantee rests on this: the owner's `nullable: false` is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from dpsql.analysis.intervals import conjuncts
+from dpsql.plan.expr import Call, Column, Expr, Literal, columns
+from dpsql.plan.nodes import (
+    Answer,
+    Filter,
+    Grouped,
+    Join,
+    JoinKind,
+    Matching,
+    Project,
+    Relation,
+    SetKind,
+    SetOperation,
+    Values,
+    optional,
+    sources,
+)
+from dpsql.plan.tables import Scan
+
+_COMPARES = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "in", "like", "ilike"})
+"""Conditions that are not true where what they compare is NULL."""
+
+
+def never_null(expr: Expr, relation: Relation) -> bool:
+    """Whether an expression over the rows of a relation is never NULL."""
+    match expr:
+        case Column():
+            return _stated(expr, relation) or _column(expr, relation)
+        case Literal():
+            return expr.value is not None
+        case Call() if expr.function.name == "coalesce":
+            return any(never_null(argument, relation) for argument in expr.arguments) or _in_each_part(
+                expr, relation
+            )
+        case Call() if expr.function.strict:
+            return all(never_null(argument, relation) for argument in expr.arguments)
+        case Call():
+            return expr.function.certain
+        case _:
+            return False
+
+
+def _in_each_part(expr: Expr, relation: Relation) -> bool:
+    """Whether an expression over one derived table is never NULL in any part that this is put together of."""
+    names = {column.source for column in columns(expr)}
+    source = next((source for source in sources(relation) if {source.alias} == names), None)
+    if source is None or source.alias in optional(relation):
+        return False
+    match source:
+        case Project():
+            return never_null(_read(expr, source.columns, source.items), source.input)
+        case SetOperation(kind=SetKind.UNION_ALL):
+            sides = [side for side in (source.left, source.right) if not isinstance(side, Scan)]
+            return all(never_null(_read(expr, source.columns, side.columns), side) for side in sides)
+        case _:
+            return False
+
+
+def _read(expr: Expr, known: Sequence[Column], items: Sequence[Expr]) -> Expr:
+    """An expression over a derived table as one over what its columns are."""
+    if isinstance(expr, Column):
+        return items[[column.name for column in known].index(expr.name)]
+    if isinstance(expr, Call):
+        return replace(expr, arguments=tuple(_read(part, known, items) for part in expr.arguments))
+    return expr
+
+
+def _stated(column: Column, relation: Relation) -> bool:
+    """Whether a condition of the relation says so."""
+    match relation:
+        case Filter():
+            return _keeps(column, relation.predicate) or _stated(column, relation.input)
+        case Matching():
+            return _stated(column, relation.input)
+        case Join(kind=JoinKind.INNER):
+            compared = (side for pair in relation.on for side in pair)
+            return _among(column, compared) or _stated(column, relation.left)
+        case Join():
+            return _stated(column, relation.left)
+        case _:
+            return False
+
+
+def _keeps(column: Column, predicate: Expr) -> bool:
+    """Whether a predicate is true of values alone."""
+    for condition in conjuncts(predicate):
+        name = condition.function.name
+        if name in _COMPARES and _among(column, condition.arguments):
+            return True
+        inner = condition.arguments[0] if name == "not" else None
+        if isinstance(inner, Call) and inner.function.name == "is_null" and _among(column, inner.arguments):
+            return True
+    return False
+
+
+def _among(column: Column, exprs: Iterable[Expr]) -> bool:
+    place = (column.source, column.name)
+    return any(isinstance(expr, Column) and (expr.source, expr.name) == place for expr in exprs)
+
+
+def _column(column: Column, relation: Relation) -> bool:
+    match relation:
+        case Filter() | Matching():
+            return _column(column, relation.input)
+        case Join() if column.source != relation.right.alias:
+            return _column(column, relation.left)
+        case Join():
+            return relation.kind is JoinKind.INNER and _column(column, relation.right)
+        case Scan():
+            return not column.facts.nullable or _leads_to_unit(column, relation)
+        case Project() | Grouped():
+            place = [known.name for known in relation.columns].index(column.name)
+            items = relation.items if isinstance(relation, Project) else relation.keys
+            if place < len(items):
+                return never_null(items[place], relation.input)
+            return not column.facts.nullable
+        case SetOperation():
+            place = [known.name for known in relation.columns].index(column.name)
+            left, right = (
+                not isinstance(side, Scan) and _column(side.columns[place], side)
+                for side in (relation.left, relation.right)
+            )
+            if relation.kind in (SetKind.UNION, SetKind.UNION_ALL):
+                return left and right
+            return left or (right and relation.kind is SetKind.INTERSECT)
+        case Answer() | Values():
+            return False
+
+
+def _leads_to_unit(column: Column, scan: Scan) -> bool:
+    """Whether rows of a table in which a column is NULL belong to nobody."""
+    known = scan.unit.column if scan.unit.link is None else scan.unit.link.column
+    return known is not None and known.name == column.name

@@ -1,0 +1,1 @@
+"""Which partitions of a table a release reads, by the conditions that its rows must meet."""

@@ -1,0 +1,167 @@
+"""Which parts of its tables a release reads, by the conditions that its rows must meet.
+
+Claim: a scan that is confined here loses no row that counts, and all that the release reads of its table lies
+in the box that is charged.
+Why: a condition that every row above a scan must meet is met by no row of the scan outside of the ranges that
+are found for a column, NULL among them; where units of a joined table lie, all of their rows do (`inherit`).
+Only the answer rests on that: the scan itself leaves out what lies outside of its ranges, and rows of units
+that do not lie in one part (`sql.rows`), so that what is charged is what is read, whatever the conditions mean.
+Source: McSherry 2009, "Privacy integrated queries", Theorem 4 (parallel composition).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import reduce
+
+from dpsql.accounting.partitions.boxes import WHOLE, Box
+from dpsql.analysis.partitions.constraint import at, confined_to
+from dpsql.analysis.partitions.dimension import Dimension
+from dpsql.analysis.partitions.predicates import where
+from dpsql.analysis.partitions.propagate import inherited, seen_from
+from dpsql.plan.expr import Call, Column, Expr, columns, substituted
+from dpsql.plan.nodes import (
+    Filter,
+    Grouped,
+    Join,
+    JoinKind,
+    Matching,
+    Project,
+    Relation,
+    Release,
+    SetOperation,
+    Source,
+    private_scans,
+    private_tables,
+)
+from dpsql.plan.tables import Confined, Scan, UnitKind
+from dpsql.policy import fold
+
+Said = tuple[Expr, ...]
+"""Conditions that each row must meet to count."""
+
+
+def confined(release: Release) -> Release:
+    """The release with each scan confined to the parts of its table that can count."""
+    return replace(release, input=inherited(_relation(release.input, ())))
+
+
+def boxes(release: Release) -> dict[str, Box]:
+    """What the release reads of each private table: all scans of one together, owners of links as a whole.
+
+    So are rolls that a scan looks at, where it is confined itself.
+    """
+    relation = release.input
+    read: dict[str, list[Box]] = {table: [] for table in private_tables(relation)}
+    for scan in private_scans(relation):
+        read[scan.table].append(_box(scan.confined))
+        for table in {side.roll.table for side in scan.confined if side.roll is not None}:
+            read[table].append(_box(seen_from(table, scan)))
+        link = scan.unit.link
+        while link is not None:
+            read[link.owner.table].append(WHOLE)
+            link = link.owner.unit.link
+    return {table: reduce(Box.hull, found) for table, found in read.items()}
+
+
+def _box(sides: Iterable[Confined]) -> Box:
+    return Box.of({side.dimension: side.places for side in sides})
+
+
+def worded(box: Box, read: Iterable[Release]) -> str:
+    """A box of what these releases read, in words; "" for a whole table.
+
+    Ranges are of values as the policy declares them, which are public.
+    """
+    lines = {
+        side.dimension: side
+        for release in read
+        for scan in private_scans(release.input)
+        for side in scan.confined
+    }
+    return " and ".join(str(at(lines[name], places)) for name, places in box.sides if name in lines)
+
+
+def _relation(relation: Relation, said: Said) -> Relation:
+    match relation:
+        case Filter():
+            return replace(relation, input=_relation(relation.input, (*said, *_split(relation.predicate))))
+        case Matching():
+            on = tuple(_split(relation.on))
+            left = said if relation.anti else (*said, *on)
+            right = _source(relation.right, on)
+            return replace(relation, input=_relation(relation.input, left), right=right)
+        case Join():
+            also = () if relation.also is None else tuple(_split(relation.also))
+            # A row that a LEFT JOIN finds no partner for stays, and meets no condition on its partner.
+            left = (*said, *also) if relation.kind is JoinKind.INNER else said
+            right = _source(relation.right, (*said, *also))
+            return replace(relation, left=_relation(relation.left, left), right=right)
+        case _:
+            return _source(relation, said)
+
+
+def _source(source: Source, said: Said) -> Source:
+    match source:
+        case Scan():
+            return _scan(source, said)
+        case Project():
+            inner = _through(said, dict(zip(source.columns, source.items, strict=True)))
+            return replace(source, input=_relation(source.input, inner))
+        case Grouped():
+            inner = _through(said, dict(zip(source.columns, source.keys, strict=False)))
+            return replace(source, input=_relation(source.input, inner))
+        case SetOperation():
+            sides = (_source(side, _by_position(source, side, said)) for side in (source.left, source.right))
+            left, right = sides
+            return replace(source, left=left, right=right)
+        case _:
+            return source
+
+
+def _through(said: Said, items: Mapping[Column, Expr]) -> Said:
+    """The conditions in terms of what the columns of a derived table stand for, as far as they are on these."""
+    return tuple(
+        substituted(condition, items)
+        for condition in said
+        if all(column in items for column in columns(condition))
+    )
+
+
+def _by_position(whole: SetOperation, side: Source, said: Said) -> Said:
+    if isinstance(side, Scan):
+        raise TypeError("a side has the columns of the whole")
+    pairs = zip(whole.columns, side.columns, strict=True)
+    return _through(said, {ours: theirs for ours, theirs in pairs if ours.type is theirs.type})
+
+
+def _split(predicate: Expr) -> Iterator[Expr]:
+    """The conditions that all hold where a predicate is true."""
+    if isinstance(predicate, Call) and predicate.function.name == "and":
+        for argument in predicate.arguments:
+            yield from _split(argument)
+    else:
+        yield predicate
+
+
+def _scan(scan: Scan, said: Said) -> Scan:
+    """The scan, confined where the engine can see to it that the rows of a unit lie in one part."""
+    if scan.contribution is None or not (scan.unit.kind is UnitKind.ROW or scan.unit.known):
+        return scan
+    read = {
+        column.name: column
+        for condition in said
+        for column in columns(condition)
+        if column.source == scan.alias and fold(column.name) in scan.contribution.constant
+    }
+    sides = (_confined(column, said) for _, column in sorted(read.items()))
+    return replace(scan, confined=tuple(side for side in sides if side is not None))
+
+
+def _confined(column: Column, said: Said) -> Confined | None:
+    line = Dimension.of(column)
+    places = None if line is None else where(said, line)
+    if line is None or places is None or places == ((line.low, line.high),):
+        return None
+    return confined_to(line, places)

@@ -1,0 +1,243 @@
+"""The places of a partition column at which conditions can be true.
+
+Claim: at every other place, and for NULL, some condition is not true, whatever the other columns hold.
+Why: a comparison with NULL is not true; elsewhere the values of both sides lie in their intervals, and those
+of `_RISING` functions of a column rise with it, so the places at which a comparison can be true are found by
+halving. What is not understood is taken to be true anywhere.
+Source: Moore 1966, "Interval Analysis" (enclosures of images); for months the calendar itself.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from functools import reduce
+
+from dpsql.accounting.partitions.ranges import intersection, union
+from dpsql.analysis.intervals import interval
+from dpsql.analysis.partitions.dimension import Dimension
+from dpsql.functions.moments import UNITS, every, moment, truncate
+from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, is_null, walk
+from dpsql.plan.interval import Interval, position
+from dpsql.plan.types import Type
+
+Places = tuple[tuple[int, int], ...]
+Condition = Callable[[Interval, Interval], bool]
+
+_RISING = frozenset(
+    {"year", "decade", "century", "millennium", "isoyear", "yearweek", "epoch", "julian", "last_day"}
+    | {"cast_date", "cast_timestamp"}
+    | {f"date_trunc_{unit}" for unit in UNITS}
+)
+"""Functions of one moment that never fall as it rises."""
+_MONTHS = {"month": 1, "quarter": 3}
+MOST_MONTHS = 6_000
+_DAY, _DAY_OF_1970 = 86_400_000_000, 719_163
+
+_NEGATED = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
+_FLIPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+_CAN: dict[str, Condition] = {
+    "lt": lambda x, y: _below(x.low, y.high, operator.lt),
+    "le": lambda x, y: _below(x.low, y.high, operator.le),
+    "gt": lambda x, y: _below(y.low, x.high, operator.lt),
+    "ge": lambda x, y: _below(y.low, x.high, operator.le),
+}
+_COMPARED: dict[str, Callable[..., bool]] = {
+    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+}  # fmt: skip
+
+
+def where(said: Iterable[Expr], line: Dimension) -> Places | None:
+    """The places at which all conditions can be true; None where they say nothing of the column."""
+    return _all([_true(condition, line) for condition in said])
+
+
+def _true(condition: Expr, line: Dimension) -> Places | None:
+    """Where a condition can be true; None for anywhere, NULL too."""
+    if condition == line.column and line.column.type is Type.BOOLEAN:
+        return _compared("eq", condition, Literal(value=True, type=Type.BOOLEAN), line)
+    if not isinstance(condition, Call):
+        return None
+    name, arguments = condition.function.name, condition.arguments
+    match name:
+        case "and":
+            return where(arguments, line)
+        case "or":
+            return _any([_true(argument, line) for argument in arguments])
+        case "not" | "is_false":
+            return _untrue(arguments[0], line)
+        case "is_true":
+            return _true(arguments[0], line)
+        case "in":
+            return _any([_compared("eq", arguments[0], item, line) for item in arguments[1:]])
+        case "is_not_distinct" if not any(map(_may_be_null, arguments[1:])):
+            return _compared("eq", arguments[0], arguments[1], line)
+        case _:
+            return _compared(name, arguments[0], arguments[1], line) if name in _COMPARED else None
+
+
+def _untrue(condition: Expr, line: Dimension) -> Places | None:
+    """Where a condition can be false, which it is not for NULL."""
+    if condition == line.column and line.column.type is Type.BOOLEAN:
+        return _compared("eq", condition, Literal(value=False, type=Type.BOOLEAN), line)
+    if not isinstance(condition, Call):
+        return None
+    name, arguments = condition.function.name, condition.arguments
+    match name:
+        case "and":
+            return _any([_untrue(argument, line) for argument in arguments])
+        case "or":
+            return _all([_untrue(argument, line) for argument in arguments])
+        case "not":
+            return _true(arguments[0], line)
+        case "in" if not any(map(_may_be_null, arguments[1:])):
+            return _all([_compared("ne", arguments[0], item, line) for item in arguments[1:]])
+        case _:
+            negated = _NEGATED.get(name)
+            return None if negated is None else _compared(negated, arguments[0], arguments[1], line)
+
+
+def _compared(name: str, left: Expr, right: Expr, line: Dimension) -> Places | None:
+    """Where a comparison of the column, or of what rises with it, with a constant can be true."""
+    if _constant(left) and not _constant(right):
+        name, left, right = _FLIPPED.get(name, name), right, left
+    if not _constant(right):
+        return None
+    if left == line.column and isinstance(right, Literal) and line.values is not None:
+        return _among(name, right, line)
+    if isinstance(left, Call) and left.function.name in _MONTHS and left.arguments == (line.column,):
+        return _seasonal(name, left, right, line)
+    if not _rises(left, line.column) or Type.VARCHAR in (left.type, right.type):
+        return None
+    constant = _on_line(interval(right), right.type, left.type)
+    if not constant.bounded:
+        return None
+
+    def image(place: int) -> Interval:
+        at = line.position(place)
+        return _on_line(interval(left, {line.column: Interval(at, at)}), left.type, right.type)
+
+    return _halved(name, image, constant, line, exact=left == line.column)
+
+
+def _among(name: str, literal: Literal, line: Dimension) -> Places | None:
+    """The listed values for which a comparison with a constant of their type is true."""
+    if literal.value is None or line.values is None:
+        return ()
+    if literal.type is not line.column.type and not (literal.type.numeric and line.column.type.numeric):
+        return None
+    kept = (place for place, value in enumerate(line.values) if _COMPARED[name](value, literal.value))
+    return _found((place, place) for place in kept)
+
+
+def _seasonal(name: str, left: Call, right: Expr, line: Dimension) -> Places | None:
+    """The days of the months, or quarters, for which a comparison can be true."""
+    around = interval(right)
+    kind = line.column.type
+    if line.values is not None or not kind.temporal or right.type is not Type.INTEGER or not around.bounded:
+        return None
+    first, last = (moment(kind, Fraction(end)) for end in (line.low, line.high))
+    if (last.year - first.year) * 12 > MOST_MONTHS:
+        return None
+    months = [*every("month", 1, truncate("month", first), last)]
+    found = []
+    for at, start in enumerate(months):
+        number = -(-start.month // _MONTHS[left.function.name])
+        if not _can(name, Interval(number, number), around, exact=True):
+            continue
+        low = _place(line, start)
+        high = _place(line, months[at + 1]) if at + 1 < len(months) else line.high + 1
+        found.append((max(line.low, low), min(line.high, high - 1)))
+    return _found(found)
+
+
+def _place(line: Dimension, start: dt.datetime) -> int:
+    """The place of a month's first moment."""
+    at = position(start.date() if line.column.type is Type.DATE else start)
+    return line.low if at is None else int(at)
+
+
+def _halved(
+    name: str, image: Callable[[int], Interval], constant: Interval, line: Dimension, *, exact: bool
+) -> Places | None:
+    """The places whose image can be so compared with a constant, where images rise."""
+    if name == "ne":
+        low, high = constant.ends
+        outside = [(line.low, int(low) - 1), (int(low) + 1, line.high)]
+        told = exact and line.values is None and low == high and low.denominator == 1
+        told = told and line.low <= low <= line.high and image(line.low) == Interval(line.low, line.low)
+        return _found(pair for pair in outside if pair[0] <= pair[1]) if told else None
+    if line.values is not None:
+        kept = (place for place in range(line.high + 1) if _can(name, image(place), constant, exact=False))
+        return _found((place, place) for place in kept)
+    first, last = line.low, line.high
+    if name in ("eq", "gt", "ge"):
+        over = "ge" if name == "eq" else name
+        first = _first(lambda place: _CAN[over](image(place), constant), first, last + 1)
+    if name in ("eq", "lt", "le"):
+        under = "le" if name == "eq" else name
+        last = _first(lambda place: not _CAN[under](image(place), constant), line.low, last + 1) - 1
+    return _found([(first, last)] if first <= last else [])
+
+
+def _can(name: str, x: Interval, y: Interval, *, exact: bool) -> bool:
+    """Whether values of two intervals can be so compared; `exact` says that each has one value."""
+    if name == "eq":
+        return _CAN["le"](x, y) and _CAN["ge"](x, y)
+    if name == "ne":
+        return not (exact and x == y and x.low == x.high)
+    return _CAN[name](x, y)
+
+
+def _below(low: Fraction | None, high: Fraction | None, less: Callable[[Fraction, Fraction], bool]) -> bool:
+    return low is None or high is None or less(low, high)
+
+
+def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The first place from `low` on at which something holds that holds at all after it; `high` if none before."""
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return low
+
+
+def _rises(expr: Expr, column: Column) -> bool:
+    if expr == column:
+        return column.type.numeric or column.type.temporal
+    return isinstance(expr, Call) and expr.function.name in _RISING and _rises(expr.arguments[0], column)
+
+
+def _constant(expr: Expr) -> bool:
+    return not any(isinstance(part, (Column, Scalar, Released)) for part in walk(expr))
+
+
+def _may_be_null(expr: Expr) -> bool:
+    return not isinstance(expr, Literal) or is_null(expr)
+
+
+def _on_line(around: Interval, own: Type, other: Type) -> Interval:
+    """An interval of days as one of moments, where it is compared with moments."""
+    if own is not Type.DATE or other is not Type.TIMESTAMP:
+        return around
+    ends = ((end - _DAY_OF_1970) * _DAY if end is not None else None for end in (around.low, around.high))
+    return Interval(*ends)
+
+
+def _any(found: Sequence[Places | None]) -> Places | None:
+    told = [places for places in found if places is not None]
+    return _found(pair for places in told for pair in places) if len(told) == len(found) else None
+
+
+def _all(found: Sequence[Places | None]) -> Places | None:
+    told = [places for places in found if places is not None]
+    return reduce(_shared, told) if told else None
+
+
+def _shared(some: Places, others: Places) -> Places:
+    return _found(intersection(some, others))
+
+
+def _found(pairs: Iterable[tuple[int | None, int | None]]) -> Places:
+    return union(pairs)  # type: ignore[return-value]  # no range here reaches beyond the line

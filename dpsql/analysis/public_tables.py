@@ -1,0 +1,274 @@
+"""What public tables tell of a release: the values of its keys, and bounds of what it adds up.
+
+Claim: a key over public columns takes the values that are looked up and no others, and each of them for some row that
+the policy allows, as far as is known; a value over public columns lies within the bounds that are looked up. Both are the
+same on neighbouring databases.
+Why: a joined row holds a row of the public table, for which the conditions between public tables and
+on them hold too, and whatever conditions with private columns say of the public side alone: that it is not NULL, and
+within what the private side can be. Nothing private is read, and public tables are the same on both.
+Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+from dpsql.analysis.domains import EXACT, MAX_DERIVED, Domain, domain, listed
+from dpsql.analysis.intervals import conditions, conjuncts, interval, narrow
+from dpsql.analysis.stability import PublicFacts
+from dpsql.functions import call
+from dpsql.plan.dependencies import needs
+from dpsql.plan.expr import Call, Column, Expr, Literal, Order, Released, Scalar, columns, substituted, walk
+from dpsql.plan.interval import Interval, position
+from dpsql.plan.nodes import (
+    Filter,
+    Grouped,
+    Join,
+    JoinKind,
+    Matching,
+    Output,
+    Post,
+    Project,
+    Relation,
+    Release,
+    Source,
+    is_private,
+    optional,
+    sources,
+)
+from dpsql.plan.types import Type
+
+_LISTED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DOUBLE})
+"""Types whose values the engine and Python show in one way, but for what `grouped` says."""
+
+_COMPARED = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "in"})
+"""Conditions that are true of no NULL on either side."""
+
+
+def looked_up_values(
+    expr: Expr, relation: Relation, facts: PublicFacts, *, all_rows: bool = False
+) -> Domain | None:
+    """Every value of a key over public columns, NULL last; None where it is over others, or there are too many.
+
+    Of the rows that private ones can be joined to, or of `all_rows`.
+    """
+    traced = _traced(expr, relation)
+    if traced is None:
+        return None
+    expr, relation = traced
+    # A stored day lies within Python's calendar; a computed one may not.
+    if expr.type not in _LISTED and not (expr.type.temporal and isinstance(expr, Column)):
+        return None
+    rows = _public_part(relation, {column.source for column in columns(expr)})
+    if rows is None:
+        return None
+    if not all_rows:
+        for condition in _of_partners(relation, {source.alias for source in sources(rows)}):
+            rows = Filter(rows, condition)
+    query = Post(rows, (Output("k", expr),), limit=MAX_DERIVED + 1, distinct=True)
+    found = [value for (value,) in facts.rows(query)]
+    if len(found) > MAX_DERIVED:
+        return None
+    values = {grouped(value) for value in found}
+    known = sorted(value for value in values if value is not None)
+    return (*known, None) if None in values else tuple(known)
+
+
+def grouped(value: Any) -> Any:
+    """A value as the key of its group: -0.0 is 0.0, and NaN NULL."""
+    if not isinstance(value, float):
+        return value
+    return None if math.isnan(value) else value + 0.0
+
+
+def tied(release: Release, index: int) -> bool:
+    """Whether another key is of the same public rows as this one, or of what these are found by.
+
+    All pairs of a code and its name would else be released, of which most can have no rows.
+    """
+    traced = _traced(release.keys[index].expr, release.input)
+    if traced is None:
+        return False
+    expr, relation = traced
+    own = {column.source for column in columns(expr)}
+    found_by = {
+        column for ours, theirs in _pairs(relation) if theirs.source in own for column in columns(ours)
+    }
+    others = (
+        _within(key.expr, release.input, relation) for place, key in enumerate(release.keys) if place != index
+    )
+    return any(column.source in own or column in found_by for other in others for column in columns(other))
+
+
+def looked_up_interval(expr: Expr, relation: Relation, facts: PublicFacts) -> Interval:
+    """The interval of an expression, where public columns lie within what they hold."""
+    known = dict(conditions(relation))
+    named = {source.alias: source for source in sources(relation)}
+    for column in set(columns(expr)):
+        found = _bounds(column, named.get(column.source), facts)
+        if found is not None:
+            known[column] = known[column].meet(found) if column in known else found
+    return interval(expr, known)
+
+
+def _bounds(column: Column, source: Source | None, facts: PublicFacts) -> Interval | None:
+    if source is None or column.facts.interval.bounded or not column.type.numeric:
+        return None
+    if is_private(source):
+        item = _items(source).get(column)
+        return None if item is None else looked_up_interval(item, _input(source), facts)
+    if needs(source):
+        return None
+    ends = []
+    for descending in (False, True):
+        order = Order(column, descending, nulls_first=False)
+        rows = facts.rows(Post(source, (Output("v", column),), order=(order,), limit=1))
+        ends += [position(value) for (value,) in rows]
+    return Interval(*ends) if len(ends) == 2 and None not in ends else None
+
+
+def _traced(expr: Expr, relation: Relation) -> tuple[Expr, Relation] | None:
+    """A key in terms of the tables that it comes from, within the derived table that holds them."""
+    while True:
+        named = {source.alias: source for source in sources(relation)}
+        read = [named.get(alias) for alias in {column.source for column in columns(expr)}]
+        if not read or None in read:
+            return None
+        found = [source for source in read if source is not None and is_private(source)]
+        if not found:
+            return expr, relation
+        items = _items(found[0])
+        if len(read) > 1 or not all(column in items for column in columns(expr)):
+            return None
+        expr, relation = substituted(expr, items), _input(found[0])
+
+
+def _within(expr: Expr, relation: Relation, inner: Relation) -> Expr:
+    """An expression in terms of the tables of an inner relation, as far as it comes from there."""
+    while relation is not inner:
+        found = [source for source in sources(relation) if source.alias in _aliases(expr)]
+        if len(found) != 1 or not all(column in _items(found[0]) for column in columns(expr)):
+            return expr
+        expr, relation = substituted(expr, _items(found[0])), _input(found[0])
+    return expr
+
+
+def _items(source: Source) -> Mapping[Column, Expr]:
+    """What the columns of a derived table stand for, but for aggregates."""
+    match source:
+        case Project():
+            return dict(zip(source.columns, source.items, strict=True))
+        case Grouped():
+            return dict(zip(source.columns, source.keys, strict=False))
+        case _:
+            return {}
+
+
+def _input(source: Source) -> Relation:
+    if not isinstance(source, (Project, Grouped)):
+        raise TypeError("it is no derived table")
+    return source.input
+
+
+def _public_part(relation: Relation, wanted: set[str]) -> Relation | None:
+    """The join of public sources that says which rows of the `wanted` ones there can be; None if it has none."""
+    outer = optional(relation)
+    public = {
+        source.alias: source
+        for source in sources(relation)
+        if not is_private(source) and not needs(source) and source.alias not in outer
+    }
+    if not wanted or not wanted <= public.keys():
+        return None
+    pairs = [pair for pair in _pairs(relation) if _aliases(*pair) <= public.keys()]
+    reached = set(wanted)
+    for _ in public:
+        reached |= {alias for pair in pairs if _aliases(*pair) & reached for alias in _aliases(*pair)}
+    part: Relation | None = None
+    placed: set[str] = set()
+    for alias, source in public.items():
+        if alias not in reached:
+            continue
+        on = tuple(pair for pair in pairs if pair[1].source == alias and _aliases(pair[0]) <= placed)
+        if part is not None and not on:
+            return None
+        part = source if part is None else Join(part, source, JoinKind.INNER, on)
+        placed.add(alias)
+    for condition in _conditions(relation):
+        if part is not None and _aliases(condition) <= placed and _settled(condition):
+            part = Filter(part, condition)
+    return part
+
+
+def _of_partners(relation: Relation, public: set[str]) -> Iterator[Expr]:
+    """What conditions between private and public columns say of the public ones alone, whatever the private ones hold."""
+    known, stated = conditions(relation), listed(relation)
+
+    def reached(expr: Expr, around: Interval) -> Iterator[Expr]:
+        if not any(columns(expr)) or not _aliases(expr) <= public:
+            return
+        yield from _called("not", call("is_null", expr))
+        for comparison, end in (("ge", around.low), ("le", around.high)):
+            if end is not None and expr.type.numeric and abs(end) <= EXACT:
+                yield from _called(comparison, expr, _outward(expr.type, end, up=comparison == "le"))
+
+    for ours, theirs in _pairs(relation):
+        yield from reached(theirs, interval(ours, known) if ours.type is theirs.type else Interval())
+        values = domain(ours, known, stated) if ours.type is theirs.type and theirs.source in public else None
+        if values and len(values) <= MAX_DERIVED and theirs.type in (Type.INTEGER, Type.VARCHAR):
+            there = [Literal(value, theirs.type) for value in values if value is not None]
+            yield from _called("in", theirs, *there)
+    for condition in _conditions(relation):
+        if isinstance(condition, Call) and condition.function.name in _COMPARED:
+            told = narrow(condition)
+            for side in condition.arguments:
+                yield from reached(side, told.get(side, Interval()))
+
+
+def _called(name: str, *arguments: Expr | None) -> Iterator[Expr]:
+    """The condition, where its arguments are there and it takes them."""
+    given = [argument for argument in arguments if argument is not None]
+    found = call(name, *given) if len(given) == len(arguments) and len(given) > (name == "in") else None
+    if found is not None:
+        yield found
+
+
+def _outward(kind: Type, end: Fraction, *, up: bool) -> Literal:
+    """An end of an interval as a constant that is no nearer than the end itself."""
+    if kind is Type.INTEGER:
+        return Literal(math.ceil(end) if up else math.floor(end), kind)
+    return Literal(math.nextafter(float(end), math.inf if up else -math.inf), kind)
+
+
+def _aliases(*exprs: Expr) -> set[str]:
+    return {column.source for expr in exprs for column in columns(expr)}
+
+
+def _settled(condition: Expr) -> bool:
+    """Whether a condition is of rows of tables alone, known before anything is answered."""
+    return any(columns(condition)) and not any(
+        isinstance(part, (Scalar, Released)) for part in walk(condition)
+    )
+
+
+def _pairs(relation: Relation) -> Iterator[tuple[Expr, Column]]:
+    match relation:
+        case Filter() | Matching():
+            yield from _pairs(relation.input)
+        case Join():
+            yield from _pairs(relation.left)
+            yield from (pair for pair in relation.on if any(columns(pair[0])))
+
+
+def _conditions(relation: Relation) -> Iterator[Expr]:
+    match relation:
+        case Filter():
+            yield from _conditions(relation.input)
+            yield from conjuncts(relation.predicate)
+        case Matching():
+            yield from _conditions(relation.input)
+        case Join():
+            yield from _conditions(relation.left)

@@ -1,0 +1,267 @@
+"""The least loss at which an answer is as accurate as it is asked to be."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.accounting.spend import NOTHING
+from dpsql.aggregates import AGGREGATES, Moment
+from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.stability import PublicFacts
+from dpsql.engine.loss_split import prices
+from dpsql.errors import QueryRejected
+from dpsql.ledger.protocol import Account
+from dpsql.plan.dependencies import needed, releases
+from dpsql.plan.expr import Expr, Released, Scalar, walk
+from dpsql.plan.linear import linear
+from dpsql.plan.nodes import Aggregation, Post, Release, private_tables
+from dpsql.plan.provenance import traces, unfiltered
+from dpsql.planning.choose import choose, statistic_of
+from dpsql.planning.measurement import Measured
+from dpsql.request.target import Share, Target
+from dpsql.uncertainty import laws
+
+FIRST = 1024
+"""The first step to an error that is a part of each value costs one of so many parts of the most."""
+_LEAST = -6
+"""The grid begins at this power of ten."""
+_DECADE = 900
+_GRID = range(_DECADE * 320)
+
+
+def predicted_half_width(plan: Measured, item: Aggregation, confidence: float) -> float | None:
+    """What the noise of an aggregate keeps to with that probability, in the value's own units.
+
+    None where the data decides it, as the number of rows does for a mean, and how near values lie for a median.
+    """
+    moment, *more = AGGREGATES[item.function].moments
+    if more or plan.place(item) is not None:
+        return None
+    block, weights = plan.source(statistic_of(plan.analysis, item, moment))
+    half = laws.half_width(plan.blocks[block].mechanism, weights, confidence)
+    index = plan.analysis.measure(item)
+    lattice = None if index is None else plan.analysis.measures[index].lattice
+    return half if lattice is None or moment is not Moment.TOTAL else half * float(lattice.step)
+
+
+Place = tuple[int, int]
+"""Which part of a UNION ALL of releases, and which column."""
+Allowed = Callable[[Place], Fraction]
+"""The error that values may have, by their place."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """A column of the answer: an aggregate of a release, times a factor, plus what does not matter here."""
+
+    name: str
+    place: Place
+    release: Release
+    item: Aggregation
+    factor: float
+
+    def error(self, plan: Measured, confidence: float) -> float:
+        """The half-width of the value's noise. Raises QueryRejected where the data decides it."""
+        half = predicted_half_width(plan, self.item, confidence)
+        if half is None:
+            raise _refused(
+                f"the error of {self.name} depends on the data, as that of a mean does on the number of rows",
+                "ask for sums and counts by accuracy, for this with an epsilon",
+            )
+        return half * self.factor
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A statement whose loss is looked for: its releases, public facts, who keeps budgets, and what is asked of it.
+
+    `refined` says of tables whether a release that reads them may be refined given its noise,
+    and `cap` is the policy's for one query, None without one.
+    """
+
+    post: Post
+    analyses: Mapping[Release, Analysis]
+    facts: PublicFacts
+    account_of: Callable[[str], Account]
+    delta: Fraction | None
+    target: Target
+    cap: Fraction | None
+    refined: Callable[[Sequence[str]], bool]
+
+    def least_epsilon(self) -> Fraction:
+        """The ε of the public grid that meets the target where the one before it does not.
+
+        Claim: it depends on the query and public metadata alone, and at it each value of the answer has noise
+        of at most the target's error with at least the target's probability.
+        Why: half-widths follow from the law of the noise, and all that is compared is the target with them; what
+        the search ends on was tried itself, as was the one before it.
+        Source: Ligett, Neel, Roth, Waggoner, Wu 2017, "Accuracy first" (a loss for an accuracy).
+
+        The grid has three digits, 1.00e-6, 1.01e-6 and so on; the most that can be asked for belongs to it, and its
+        least serves where nothing private is read. Raises QueryRejected with code "target_error" where the most is
+        not enough, or no error can be foreseen. Of a target that is a part of each value it is the first step's, one
+        of `FIRST` parts of the most: more depends on what that step releases.
+        """
+        if not self.analyses:
+            return _grid(0)
+        error = self.target.error
+        most, whose = self.most()
+        if isinstance(error, Share):
+            self._require_relative()
+            first = _grid(max(0, bisect_right(_GRID, most / FIRST, key=_grid) - 1))
+            self.errors_at(first)  # refuses what has none that is known
+            return first
+        found = self.within(lambda _: error)
+        if found is None:
+            bought, name = self._widest(tuple(self._values()), most)
+            raise _refused(
+                f"{self.target} takes more than {whose}, ε {float(most):.6g}, which buys ±{bought:.6g} for {name}",
+                "ask for a larger error, or for fewer aggregates in one query",
+            )
+        return found
+
+    def within(self, allowed: Allowed) -> Fraction | None:
+        """The least ε of the grid, or the most, at which values have at most the `allowed` error; None above."""
+        values, (most, _) = tuple(self._values()), self.most()
+        top = bisect_right(_GRID, most, key=_grid) - 1
+        if top < 0 or self._excess(values, _grid(top), allowed) > 1:
+            return most if self._excess(values, most, allowed) <= 1 else None
+        start = min(Fraction(1), _grid(top))
+        guess = start * self._excess(values, start, allowed)
+        near = bisect_right(_GRID, guess, key=_grid) - 1
+        return _grid(_first(lambda at: self._excess(values, _grid(at), allowed) <= 1, top, near))
+
+    def error_at(self, epsilon: Fraction) -> float:
+        """The largest error of a value that an ε buys, at the target's confidence."""
+        return self._widest(tuple(self._values()), epsilon)[0]
+
+    def errors_at(self, epsilon: Fraction) -> dict[Place, float]:
+        """The errors of values that an ε buys, by their places."""
+        return {value.place: error for value, error in self._errors(tuple(self._values()), epsilon)}
+
+    def most(self) -> tuple[Fraction, str]:
+        """The largest ε that can be asked for, and whose limit that is."""
+        tables = dict.fromkeys(name for release in self.analyses for name in private_tables(release.input))
+        found = []
+        for table in tables:
+            account = self.account_of(table)
+            whole = account.accountant.remaining_epsilon(NOTHING, account.limit)
+            found.append((whole, f"the whole budget of {table}"))
+        if self.cap is not None:
+            found.append((self.cap, "the policy's cap for one query"))
+        return min(found, key=lambda pair: pair[0])
+
+    def _excess(self, values: Sequence[_Value], epsilon: Fraction, allowed: Allowed) -> Fraction:
+        """The largest error over what it is allowed."""
+        return max(Fraction(error) / allowed(value.place) for value, error in self._errors(values, epsilon))
+
+    def _widest(self, values: Sequence[_Value], epsilon: Fraction) -> tuple[float, str]:
+        """The largest error at a loss, and the value that has it."""
+        return max((error, value.name) for value, error in self._errors(values, epsilon))
+
+    def _errors(self, values: Sequence[_Value], epsilon: Fraction) -> Iterator[tuple[_Value, float]]:
+        """The error of each value at a loss."""
+        parts = prices(self.analyses, self.account_of, epsilon, self.delta, self.refined)
+        plans = {
+            release: choose(analysis, part, self.facts, learn=False)
+            for (release, analysis), part in zip(self.analyses.items(), parts, strict=True)
+        }
+        confidence = float(self.target.confidence)
+        for value in values:
+            yield value, value.error(plans[value.release], confidence)
+
+    def _require_relative(self) -> None:
+        """Raises QueryRejected where the values of an answer at one loss tell little of those at another."""
+        hint = "ask for an error in the values' own units, as target_error=50, or with an epsilon"
+        for release, analysis in self.analyses.items():
+            if analysis.domains is None or analysis.selects:
+                raise QueryRejected(
+                    "an error is no part of values where noise decides which groups there are: at a small loss there are none",
+                    code="relative_target",
+                    hint=f"name the groups: JOIN a public table, or let the policy list the values; or {hint}",
+                )
+            if needed(release):
+                raise QueryRejected(
+                    "an error is no part of values that rest on an earlier noisy answer, which each step would change",
+                    code="relative_target",
+                    hint=hint,
+                )
+        if not unfiltered(self.post):
+            raise QueryRejected(
+                "an error is no part of values that a condition or LIMIT may hide: noise decides it",
+                code="relative_target",
+                hint=f"ask for all values, and filter the result; or {hint}",
+            )
+
+    def _values(self) -> Iterator[_Value]:
+        """The columns of the answer that have noise."""
+        found = traces(self.post)
+        if found is None:
+            raise _refused(
+                "what is put together from several released rows has no error that is known beforehand",
+                "ask for the aggregates themselves, or with an epsilon",
+            )
+        some = False
+        for branch, trace in enumerate(found):
+            items = {item.name: item for item in trace.release.aggregations}
+            for column, (output, expr) in enumerate(zip(self.post.outputs, trace.outputs, strict=True)):
+                if _noisy(expr, items):
+                    some = True
+                    yield _value(output.name, (branch, column), trace.release, expr, items)
+        if not some:
+            raise _refused("there is no value in the answer whose error is asked for", "ask with an epsilon")
+
+
+def _noisy(expr: Expr, items: Mapping[str, Aggregation]) -> bool:
+    """Whether an output reads aggregates, of its own release or by a query of its own."""
+    parts = tuple(walk(expr))
+    return any(isinstance(part, Released) and part.name in items for part in parts) or any(
+        isinstance(part, Scalar) and releases(part.post) for part in parts
+    )
+
+
+def _value(name: str, place: Place, release: Release, expr: Expr, items: Mapping[str, Aggregation]) -> _Value:
+    found = linear(expr)
+    if found is None or found.of.name not in items:
+        raise _refused(
+            f"the error of {name}, which is computed from noisy values, is not known beforehand",
+            "ask for the aggregates themselves, or with an epsilon",
+        )
+    return _Value(name, place, release, items[found.of.name], abs(found.factor))
+
+
+def _refused(message: str, hint: str) -> QueryRejected:
+    return QueryRejected(message, code="target_error", hint=hint)
+
+
+def _grid(index: int) -> Fraction:
+    """The losses that are tried, in order.
+
+    >>> [float(_grid(at)) for at in (0, 1, 899, 900)]
+    [1e-06, 1.01e-06, 9.99e-06, 1e-05]
+    """
+    decades, rest = divmod(index, _DECADE)
+    return (100 + rest) * Fraction(10) ** (decades + _LEAST - 2)
+
+
+def _first(meets: Callable[[int], bool], top: int, near: int) -> int:
+    """The index that `meets` where the one before it does not, up to `top`, which does; searched from `near`."""
+    low, high, stride = -1, top, 1
+    at = near
+    while high - low > 1:
+        at = min(max(at, low + 1), high - 1)
+        if meets(at):
+            high = at
+        else:
+            low = at
+        if low < 0:
+            at = high - stride
+        elif high == top:
+            at = low + stride
+        else:
+            at = (low + high) // 2
+        stride *= 4
+    return high

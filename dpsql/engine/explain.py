@@ -1,0 +1,358 @@
+"""EXPLAIN: the plan as a tree, with what was proved of each node and what the answer would cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from dpsql.aggregates import AGGREGATES
+from dpsql.aggregates.per_unit import WITHIN
+from dpsql.analysis.partitions.assign import worded
+from dpsql.analysis.stability import describe
+from dpsql.engine.accuracy import predicted_half_width
+from dpsql.engine.pipeline import Engine
+from dpsql.engine.prepare import Prepared, PreparedRelease
+from dpsql.engine.progressive import STEPS
+from dpsql.ledger import Quote
+from dpsql.plan.dependencies import steps
+from dpsql.plan.expr import Column, Expr, Scalar
+from dpsql.plan.nodes import (
+    Aggregation,
+    Answer,
+    Filter,
+    Grouped,
+    Join,
+    Matching,
+    Post,
+    Project,
+    Relation,
+    Release,
+    SetOperation,
+    Values,
+    inputs,
+    private_scans,
+)
+from dpsql.plan.render import ordered, phrase
+from dpsql.plan.tables import Scan, UnitKind
+from dpsql.planning.choose import predicted_std, statistic_of
+from dpsql.planning.clamping import Clamp
+from dpsql.planning.measurement import Measured, MeasuredBlock
+from dpsql.planning.partition_selection import KeyTosses
+from dpsql.request.target import CONFIDENCE
+from dpsql.result import Receipt, Result
+from dpsql.sql.emit.outer_query import Copies
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What EXPLAIN prints; `prepared` holds the same as data."""
+
+    prepared: Prepared
+    lines: tuple[str, ...]
+    receipt: Receipt
+
+    @classmethod
+    def of(cls, engine: Engine, prepared: Prepared) -> Explanation:
+        """Explains what was prepared. Reads public tables at most, charges nothing."""
+        return cls(
+            prepared, tuple(_lines(engine, prepared)), replace(engine.receipt(prepared, ()), explained=True)
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    def result(self) -> Result:
+        """The explanation as a result of one text column."""
+        rows = tuple((line,) for line in self.lines)
+        return Result(
+            ("plan",), ("VARCHAR",), rows, tuple((None,) for _ in rows), self.receipt, lambda *_: None
+        )
+
+
+def _lines(engine: Engine, prepared: Prepared) -> Iterator[str]:
+    yield from _price(engine, prepared)
+    yield ""
+    yield from _post(engine, prepared, prepared.post, "")
+    for scalar in (step for step in steps(prepared.post) if isinstance(step, Scalar)):
+        yield f"First {scalar}"
+        yield from _post(engine, prepared, scalar.post, "  ")
+    for number, (release, shown) in enumerate(zip(prepared.releases, prepared.shown, strict=True), 1):
+        several = len(prepared.releases) > 1
+        yield ""
+        yield f"Measured{f' in release {number}' * several}"
+        yield from _measurements(release, shown, _confidence(prepared))
+    for number, release in enumerate(prepared.releases, 1):
+        yield ""
+        yield f"SQL sent to the engine{f' for release {number}' * (len(prepared.releases) > 1)}"
+        yield from (f"  {line}" for line in release.statement.sql.splitlines())
+
+
+def _post(engine: Engine, prepared: Prepared, post: Post, indent: str) -> Iterator[str]:
+    names = {}
+    if isinstance(post.source, Release):
+        names = {key.name: phrase(key.expr) for key in post.source.keys}
+        names |= {item.name: _call(item) for item in post.source.aggregations}
+    outputs = ", ".join(f"{phrase(output.expr, names)} AS {output.name}" for output in post.outputs)
+    yield f"{indent}Output {outputs}   free: reads released and public values alone"
+    if post.having is not None:
+        yield f"{indent}  HAVING {phrase(post.having, names)}"
+    if post.qualify is not None:
+        yield f"{indent}  QUALIFY {phrase(post.qualify, names)}"
+    if post.order:
+        yield f"{indent}  ORDER BY {', '.join(ordered(item, names) for item in post.order)}"
+    if post.limit is not None or post.offset:
+        yield f"{indent}  LIMIT {post.limit} OFFSET {post.offset}"
+    if isinstance(post.source, Release):
+        yield from _release(engine, prepared, post.source, indent)
+    else:
+        yield from _tree(engine, prepared, post.source, indent + "   ")
+
+
+def _call(item: Aggregation) -> str:
+    entry = AGGREGATES[item.function]
+    return (
+        entry.signature if item.argument is None else entry.call(phrase(item.argument), item.rank, item.end)
+    )
+
+
+def _release(engine: Engine, prepared: Prepared, released: Release, indent: str) -> Iterator[str]:
+    number = [part.release for part in prepared.releases].index(released)
+    part = prepared.releases[number]
+    analysis, bound = part.plan.analysis, part.plan.analysis.bound
+    keys = ", ".join(phrase(key.expr) for key in released.keys)
+    title = f"Release{f' {number + 1}' * (len(prepared.releases) > 1)}{f' by {keys}' if keys else ''}"
+    yield f"{indent}└─ {title}   the boundary: below it rows belong to one {engine.policy.privacy_unit}"
+    enforced = (
+        "each row is its own unit" if not bound.per_unit else f"at most {_many(bound.rows, 'row')} of a unit"
+    )
+    if bound.per_unit and keys:
+        enforced += f" in at most {_many(bound.groups, 'group')}"
+        enforced += ", enforced" if bound.limited else ""
+    yield f"{indent}   │  contribution: {enforced}; neighbours: {engine.policy.neighbors}"
+    for scan in private_scans(analysis.release.input):
+        if scan.confined:
+            yield f"{indent}   │  part: {_confined(scan, engine.policy.privacy_unit)}"
+    for index, key in enumerate(released.keys):
+        yield f"{indent}   │  key {phrase(key.expr)}: {_domain(part, index)}"
+    if isinstance(prepared.above, Copies) and released in prepared.above.occupied:
+        yield f"{indent}   │  aggregates over these groups leave out those of NULL whose noisy count may be of nobody"
+    for index, measure in enumerate(analysis.measures):
+        lattice = measure.lattice
+        grid = "" if lattice is None else f", summed in steps of {_number(lattice.step)}"
+        yield f"{indent}   │  x{index} = {phrase(measure.expr)} in {measure.interval}{grid}"
+    yield from _tree(engine, prepared, released.input, indent + "      ")
+
+
+def _confined(scan: Scan, unit: str) -> str:
+    """What is read of a table, and whose rows do not count for it."""
+    read = f"of {scan.table} {' and '.join(map(str, scan.confined))} alone is read"
+    if scan.unit.kind is not UnitKind.COLUMN:
+        return read
+    names = " and of ".join(side.name for side in scan.confined)
+    return f"{read}; a {unit} with several values of {names}, or none, does not count"
+
+
+def _domain(part: PreparedRelease, index: int) -> str:
+    domains, chosen = part.plan.analysis.domains, part.plan.selection
+    known = "not public" if domains is None else f"{len(domains[index])} public values"
+    if part.plan.best is not None:
+        return f"{known}, of which the best groups are chosen"
+    if chosen is None:
+        return f"{known}, all released"
+    if isinstance(chosen, KeyTosses):
+        return f"{known}; a group of {_many(chosen.half, 'unit')} is shown half of the time, a smaller one less often"
+    learnt = " where the clamp is as expected" * (part.plan.blocks[chosen.block].clamp is not None)
+    return f"{known}; a group is shown if its noisy count is at least {math.ceil(chosen.count)}{learnt}"
+
+
+def _tree(engine: Engine, prepared: Prepared, relation: Relation, indent: str) -> Iterator[str]:
+    if isinstance(relation, Answer):
+        yield f"{indent[3:]}└─ Answer{_known_as('', relation.alias)}   public"
+        yield from _post(engine, prepared, relation.post, indent)
+        return
+    yield f"{indent[3:]}└─ {_title(relation)}   {describe(relation, engine.public)}"
+    for part in inputs(relation):
+        yield from _tree(engine, prepared, part, indent + "   ")
+
+
+def _title(relation: Relation) -> str:
+    match relation:
+        case Scan():
+            return f"Scan {relation.table}{_known_as(relation.table, relation.alias)}"
+        case Filter():
+            return f"Filter {phrase(relation.predicate)}"
+        case Matching():
+            return f"Rows with{'out' * relation.anti} a match where {phrase(relation.on)}"
+        case Join():
+            on = [f"{phrase(ours)} = {phrase(theirs)}" for ours, theirs in relation.on]
+            on += [] if relation.also is None else [phrase(relation.also)]
+            return f"{relation.kind.value.title()} join on {' AND '.join(on) or 'nothing'}"
+        case Project():
+            return f"Select{' distinct' * relation.distinct} {_columns(relation.items, relation.columns)}{_known_as('', relation.alias)}"
+        case Grouped():
+            return f"Group by {', '.join(map(phrase, relation.keys))}: {_aggregated(relation)}"
+        case SetOperation():
+            return f"{relation.kind.value.title()}{_known_as('', relation.alias)}"
+        case Answer() | Values():
+            return f"{type(relation).__name__}{_known_as('', relation.alias)}"
+
+
+def _known_as(table: str, alias: str) -> str:
+    return "" if alias == table or alias.startswith("#") else f" AS {alias}"
+
+
+def _columns(items: Sequence[Expr], named: Sequence[Column]) -> str:
+    return ", ".join(f"{phrase(item)} AS {name}" for item, name in zip(items, named, strict=True))
+
+
+def _aggregated(relation: Grouped) -> str:
+    texts = []
+    for item, name in zip(relation.aggregates, relation.columns[len(relation.keys) :], strict=True):
+        texts.append(f"{WITHIN[item.function].call(*map(phrase, item.arguments))} AS {name}")
+    return ", ".join(texts) or "nothing"
+
+
+def _confidence(prepared: Prepared) -> float:
+    target = prepared.terms.target
+    return float(CONFIDENCE if target is None else target.confidence)
+
+
+def _measurements(part: PreparedRelease, shown: Measured, confidence: float) -> Iterator[str]:
+    plan = part.plan
+    if plan.best is not None:
+        chosen, (item,) = plan.best, part.release.aggregations
+        which = "greatest" if chosen.top.descending else "least"
+        yield f"  the {_many(chosen.top.count, 'group')} of {which} {_call(item)}: {chosen.mechanism.describe()}"
+        yield f"  a unit adds {chosen.low:,} to {chosen.high:,} (in steps) to any score, which is not released"
+        return
+    if isinstance(plan.selection, KeyTosses):
+        yield f"  which groups are shown: {plan.selection.mechanism.describe()}"
+    elif not plan.blocks and not plan.ranked:
+        yield "  nothing: the group keys are public"
+    yield from _blocks(plan, shown)
+    for clamp in plan.clamps:
+        yield f"  {_clamp(plan, clamp)}"
+    for ranked in plan.ranked:
+        law = ranked.describe() if ranked.public else f"{ranked.mechanism.describe()} (in steps of rank)"
+        yield f"  {ranked.statistic}: {law}"
+    for item in part.release.aggregations:
+        yield f"  {_call(item)}: {_expected(shown, item, confidence)}"
+    for candidate in plan.candidates[1:]:
+        ratio = math.exp(min(candidate.score - plan.candidates[0].score, 700.0))  # still a float
+        worse = (
+            "the error"
+            if part.release.aggregations
+            else "the units in a group that is shown half of the time"
+        )
+        yield f"  not chosen: {candidate.name}, with {ratio:.2f} times {worse}"
+
+
+def _blocks(plan: Measured, shown: Measured) -> Iterator[str]:
+    """What is noised together, and whether it is made to agree with other releases after that."""
+    for measured, after in zip(plan.blocks, shown.blocks, strict=True):
+        noise = f"{_norms(measured)}, {measured.mechanism.describe()} (in steps)"
+        if measured.clamp is not None:
+            noise = f"clamp learnt; where it is what is expected, {noise}"
+        agrees = "; then totals are made to agree with their parts by least squares, free" * (
+            measured != after
+        )
+        yield f"  {measured.block.name}: {noise}{agrees}"
+
+
+def _clamp(plan: Measured, clamp: Clamp) -> str:
+    if clamp.total is None:
+        return (
+            f"{clamp.of}: at most {clamp.most:,}, declared or derived; "
+            f"learnt, {clamp.mechanism.describe()}, over {len(clamp.grid)} points; expected {clamp.points[0]:,}"
+        )
+    lattice = plan.analysis.measures[clamp.total].lattice
+    step = Fraction(1) if lattice is None else lattice.step
+    ends = " and ".join(_number(sign * clamp.most * step) for sign in clamp.signs)
+    usual = " and ".join(
+        _number(sign * point * step) for sign, point in zip(clamp.signs, clamp.points, strict=True)
+    )
+    return (
+        f"{clamp.of}: at most {ends}, derived from rows and bounds; "
+        f"learnt, {clamp.mechanism.describe()}, over {len(clamp.grid)} points; expected {usual}"
+    )
+
+
+def _norms(measured: MeasuredBlock) -> str:
+    l1, l2 = measured.sensitivity.l1, math.sqrt(measured.sensitivity.l2_squared)
+    linf = f", l∞ sensitivity {_number(measured.sensitivity.linf)}" * measured.block.joint
+    return f"l1 sensitivity {_number(l1)}, l2 sensitivity {l2:,.6g}{linf}"
+
+
+def _expected(plan: Measured, item: Aggregation, confidence: float) -> str:
+    """The half-width that so many of all answers will keep to, as far as it can be known beforehand."""
+    place = plan.place(item)
+    if place is not None:
+        if plan.ranked[place].public:
+            return "free"
+        rows = plan.ranked[place].rows(confidence)
+        return f"expected to be at most {rows:,.4g} rows from its rank, {100 * confidence:.12g} times of 100"
+    half = predicted_half_width(plan, item, confidence)
+    if half is None:
+        return f"expected 95% half-width about {1.96 * predicted_std(plan, item):,.4g} / number of rows"
+    block, _ = plan.source(statistic_of(plan.analysis, item, AGGREGATES[item.function].moments[0]))
+    learnt = " where the clamp is as expected" * (plan.blocks[block].clamp is not None)
+    return f"expected {100 * confidence:.12g}% half-width {half:,.4g}{learnt}"
+
+
+def _price(engine: Engine, prepared: Prepared) -> Iterator[str]:
+    yield "Price"
+    several = len(prepared.releases) > 1
+    for number, part in enumerate(prepared.releases, 1):
+        if part.recalled is not None:
+            what = f"release {number}" if several else "the release"
+            yield f"  {what} was made before (ledger entry {', '.join(map(str, part.recalled.entries))}): replayed free"
+        if part.refinement is not None:
+            what = f"release {number}" if several else "the release"
+            yield (
+                f"  {what} refines one that was made before (ledger entry {part.refinement.entry}): "
+                "charged the difference"
+            )
+    if not prepared.bills:
+        yield "  nothing"
+        return
+    yield from _asked(engine, prepared)
+    for quote in engine.quote(prepared):
+        account = engine.account(quote.table)
+        unit = account.accountant.symbol
+        loss, left = float(quote.spend.loss_fraction), float(quote.left.loss_fraction)
+        verdict = "" if quote.fits else "; REFUSED: the budget does not suffice"
+        yield (
+            f"  {_part(prepared, quote)}: {unit} = {loss:.4g} and δ = {float(quote.spend.delta_fraction):.3g}, "
+            f"as for ε = {float(prepared.terms.epsilon):g}; left {unit} = {left:.4g}{verdict}"
+        )
+
+
+def _asked(engine: Engine, prepared: Prepared) -> Iterator[str]:
+    """The accuracy that was asked for, and what of its price is known before anything is released."""
+    target, epsilon = prepared.terms.target, float(prepared.terms.epsilon)
+    if target is None:
+        return
+    if target.share is None:
+        yield f"  asked for {target}: ε = {epsilon:g} is the least that keeps to it"
+        return
+    most, whose = engine.search(prepared, target).most()
+    yield f"  asked for {target}: what that takes follows from released values, and is not known before"
+    yield f"  first step: ε = {epsilon:g}, where nothing was released before; at most {STEPS} steps"
+    yield f"  all steps together: at most as for ε = {float(most):g}, {whose}; less where the target is met or out of reach"
+
+
+def _part(prepared: Prepared, quote: Quote) -> str:
+    """The account that is charged, and the part of its table in words."""
+    name = f"{quote.table} for {quote.analyst}" if quote.analyst else quote.table
+    part = worded(quote.box, [part.plan.analysis.release for part in prepared.releases])
+    return f"{name}, {part} alone" if part else name
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def _number(value: Fraction) -> str:
+    return f"{value.numerator:,}" if value.denominator == 1 else f"{float(value):.6g}"

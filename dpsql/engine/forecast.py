@@ -1,0 +1,161 @@
+"""What a planned workload would cost, before any of it is asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from dpsql.accounting.spend import Spend
+from dpsql.engine.pipeline import Engine
+from dpsql.engine.prepare import Prepared, Terms
+from dpsql.errors import QueryRejected
+from dpsql.ledger import BudgetState, Quote
+from dpsql.ledger.protocol import Bill
+from dpsql.plan.nodes import Post
+from dpsql.request.loss import rounded
+from dpsql.result import aligned
+
+_WIDTH = 48
+_COMMENT = re.compile(r"--[^\n]*\n")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedQuery:
+    """What one query of a plan would cost one budget.
+
+    `number` counts the plan's queries from 1, `epsilon` is the loss that the query is asked for with, or that
+    was found for its target. `share` is the part of the whole budget that it costs, and `times` how often what
+    is left now holds such a charge. A query that is free, of public tables or answered before, has no `quote`.
+    """
+
+    number: int
+    query: str
+    epsilon: Fraction
+    quote: Quote | None = None
+    share: Fraction = Fraction(0)
+    times: int | None = None
+
+    def cells(self) -> tuple[str, ...]:
+        """The query as a line of a table."""
+        first = (str(self.number), _short(self.query))
+        if self.quote is None:
+            return (*first, "", "", "", "free")
+        loss = rounded(self.epsilon, up=True)
+        return (*first, self.quote.key.name, loss, _percent(self.share), f"{self.times:,} times")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAccount:
+    """What a whole plan would do to the budget of a table, or to that of an analyst at it: `now`, and `after`."""
+
+    now: BudgetState
+    after: BudgetState
+
+    @property
+    def share(self) -> Fraction:
+        """The part of the whole budget by which its spend grows."""
+        return _share(self.after.spent - self.now.spent, self.now.limit)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the budget can bear the plan."""
+        return self.after.spent.within(self.after.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a plan would cost: its queries one by one, and each budget that they draw on jointly.
+
+    It is found from the texts and public metadata alone: nothing private is read, nothing is charged or
+    reserved, and what others ask meanwhile is not in it.
+    """
+
+    queries: tuple[PlannedQuery, ...]
+    accounts: tuple[PlannedAccount, ...]
+
+    @classmethod
+    def of(cls, engine: Engine, plan: Sequence[Prepared]) -> Forecast:
+        """The forecast of queries that are asked in this order."""
+        states = {state.key: state for state in engine.ledger.states()}
+        queries, together, asked = list[PlannedQuery](), list[Bill](), set[tuple[Post, Terms]]()
+        for number, prepared in enumerate(plan, 1):
+            if prepared.terms.target is not None and prepared.terms.target.share is not None:
+                raise QueryRejected(
+                    "what an error that is a part of each value costs follows from the values, and is not known before",
+                    code="relative_target",
+                    hint="plan with the epsilon that it may cost, or with an error in the values' own units",
+                )
+            # The second time it is answered as it was the first time.
+            again = prepared.asked.replay and (prepared.post, prepared.terms) in asked
+            asked.add((prepared.post, prepared.terms))
+            line = PlannedQuery(number, prepared.asked.sql, prepared.terms.epsilon)
+            quotes = () if again else engine.quote(prepared)
+            together += prepared.bills if quotes else ()
+            queries += [
+                replace(
+                    line,
+                    quote=quote,
+                    share=_share(quote.spend, states[quote.key].limit),
+                    times=_times(quote.spend, quote.left),
+                )
+                for quote in quotes
+            ] or [line]
+        after = engine.ledger.after(together, analyst=engine.analyst)
+        accounts = (PlannedAccount(states[end.key], end) for end in after)
+        return cls(tuple(queries), tuple(accounts))
+
+    @property
+    def fits(self) -> bool:
+        """Whether all of the plan can be asked."""
+        return all(account.fits for account in self.accounts)
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        if not self.accounts:
+            yield "the plan costs nothing"
+            return
+        heads = ("", "query", "budget", "ε", "of budget", "fits")
+        right = (True, False, False, True, True, True)
+        yield from aligned(heads, [query.cells() for query in self.queries], right)
+        yield ""
+        yield from aligned(
+            ("budget", "accountant", "the plan", "spent before", "after", "of ε", ""),
+            [
+                (
+                    account.now.name,
+                    account.now.accountant,
+                    _percent(account.share),
+                    f"ε {rounded(account.now.spent_epsilon, up=True)}",
+                    f"ε {rounded(account.after.spent_epsilon, up=True)}",
+                    rounded(account.now.epsilon, 6),
+                    "fits" if account.fits else "does not fit",
+                )
+                for account in self.accounts
+            ],
+            (False, False, True, True, True, True, False),
+        )
+
+
+def _share(spend: Spend, limit: Spend) -> Fraction:
+    """The part of a limit that a spend takes, by its loss or by its δ, whichever is more."""
+    pairs = ((spend.loss, limit.loss), (spend.delta, limit.delta))
+    return max((Fraction(cost, whole) for cost, whole in pairs if whole), default=Fraction(0))
+
+
+def _times(spend: Spend, left: Spend) -> int:
+    """How often a spend fits into what is left."""
+    pairs = ((spend.loss, left.loss), (spend.delta, left.delta))
+    return min(rest // cost for cost, rest in pairs if cost)
+
+
+def _percent(share: Fraction) -> str:
+    return f"{rounded(100 * share, up=True)}%" if share else "0%"
+
+
+def _short(query: str) -> str:
+    line = " ".join(_COMMENT.sub(" ", query).split())
+    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"

@@ -1,0 +1,50 @@
+"""What may be looked up in public tables before a charge, each thing once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dpsql.backends import Backend, trial
+from dpsql.engine.post_processor import known
+from dpsql.plan.dependencies import Known, needs, resolved
+from dpsql.plan.expr import Expr, Scalar
+from dpsql.plan.nodes import Answer, Join, Post, Relation, Release, Values
+from dpsql.sql.emit.outer_query import Originals, emit_post
+from dpsql.sql.emit.relations import emit_multiplicity
+
+
+@dataclass(frozen=True, slots=True)
+class PublicTables:
+    """Look-ups in public tables, whose values are no secret."""
+
+    backend: Backend
+    _known: dict[str, int] = field(default_factory=dict)
+    _rows: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
+
+    def multiplicity(self, join: Join) -> int:
+        """The most rows of the right side of `join` that one row can be equal to."""
+        right = resolved(join.right, self._values(join.right))
+        sql = emit_multiplicity(replace(join, right=right))
+        if sql not in self._known:
+            self._known[sql] = self.backend.public_number(sql)
+        return self._known[sql]
+
+    def rows(self, query: Post) -> Sequence[tuple[Any, ...]]:
+        """The rows of a query on public tables; of constants alone, no database is asked."""
+        sql = emit_post(query, Originals())
+        if sql not in self._rows:
+            constants = isinstance(query.source, Values)
+            self._rows[sql] = trial.rows(sql) if constants else self.backend.public_rows(sql)[0]
+        return self._rows[sql]
+
+    def _values(self, source: Relation) -> Known:
+        """The values of the queries of public tables that a public source reads."""
+        values: dict[Scalar | Answer, Expr | Values] = {}
+        for step in needs(source):
+            if isinstance(step, Release):
+                raise TypeError("what depends on a release is looked up by nobody before it")
+            found, _ = self.backend.public_rows(emit_post(resolved(step.post, values), Originals()))
+            values[step] = known(step, found)
+        return values

@@ -1,0 +1,403 @@
+"""The dataflow, in order: parse, lower, analyse, choose, verify, charge, run, release, post-process.
+
+All but the charge, the engine's run and the draws are pure functions over frozen values.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cache, cached_property
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from dpsql.accounting.events import to_json
+from dpsql.accounting.spend import NOTHING
+from dpsql.analysis.analyse import Analysis, analyse
+from dpsql.analysis.partitions.assign import confined
+from dpsql.backends import Backend, Exact, catalog
+from dpsql.backends.scratch import Scratch
+from dpsql.engine.accuracy import Search
+from dpsql.engine.budgets import budget, cap, require_above, require_below
+from dpsql.engine.charge_details import charge_details
+from dpsql.engine.lookups import PublicTables
+from dpsql.engine.loss_split import prices
+from dpsql.engine.post_processor import Above, known
+from dpsql.engine.prepare import Asked, Prepared, PreparedRelease, Request, mechanisms_of, requested
+from dpsql.engine.replay import Recall
+from dpsql.errors import BackendError, BudgetExhausted, InternalError, OperationalError, QueryRejected
+from dpsql.ledger import Entry, Ledger, Quote
+from dpsql.ledger.protocol import Account
+from dpsql.mechanisms import Entropy, SystemEntropy
+from dpsql.mechanisms.memo import forget
+from dpsql.plan import fingerprint
+from dpsql.plan.dependencies import Known, releases, resolved, steps, together
+from dpsql.plan.expr import Expr, Scalar
+from dpsql.plan.nodes import Answer, Post, Release, Values, private_tables
+from dpsql.plan.provenance import traces
+from dpsql.planning.choose import choose
+from dpsql.planning.loss_share import Price
+from dpsql.planning.measurement import Measured
+from dpsql.planning.verify import verify
+from dpsql.policy import Policy
+from dpsql.postprocess.occupied_groups import doubtful
+from dpsql.release import ReleasedTable, refined, release
+from dpsql.replay.combine import merged
+from dpsql.replay.refine import Beside, Coupled
+from dpsql.request.target import Target
+from dpsql.result import Receipt, Result
+from dpsql.sql.emit.outer_query import Copies, Originals, emit_post, unchanged
+from dpsql.sql.emit.statement import emit
+from dpsql.sql.lower.statement import lower
+from dpsql.sql.read.parse import parse, require_room, told_of_translation
+from dpsql.uncertainty.cells import Origins
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One policy, one database, one ledger; `analyst` is who asks, `within` the slice of the budgets that is charged."""
+
+    policy: Policy
+    backend: Backend
+    ledger: Ledger
+    analyst: str
+    entropy: Entropy = field(default_factory=SystemEntropy)
+    within: int | None = None
+
+    @cached_property
+    def catalog(self) -> catalog.Catalog:
+        """What exists for an analyst."""
+        return catalog.build(self.policy, self.backend.schema(), self.backend.origin)
+
+    @cached_property
+    def _recall(self) -> Recall:
+        return Recall(self.policy, self.analyst, self.ledger, self.backend, self.account)
+
+    @property
+    def public(self) -> PublicTables:
+        """What may be looked up before a charge, each thing once."""
+        return PublicTables(self.backend)
+
+    def account(self, table: str) -> Account:
+        """The budget of a table with its accountant and limit."""
+        return Account.of(budget(self.policy, table))
+
+    def prepare(self, asked: Asked, at: Fraction | None = None) -> Prepared:
+        """Everything up to the charge: pure, but for look-ups in public tables.
+
+        `at` is the loss of a step to an accuracy, without which it is the first step's. Raises QueryRejected with the place in the text.
+        """
+        require_room()
+        parsed = parse(asked.sql, asked.dialect)
+        wanted = requested(asked, parsed.options)
+        require_above(self.policy.min_epsilon, wanted.loss)
+        require_below(self.policy.max_epsilon, wanted.loss)
+        public = self.public
+        with told_of_translation() if parsed.translated else nullcontext():
+            post = lower(parsed, self.catalog, public, asked.parameters, wanted.max_groups)
+        if not self.backend.parses(parsed.text):
+            # The parser here forgives much that the engine does not; an answer must not rest on a guess.
+            raise QueryRejected(
+                "the database's own parser cannot read the query", code="syntax", text=parsed.text
+            )
+        replaced = self.policy.neighbors == "replace"
+        analyses = {
+            # One who is replaced may leave one part and come to another: no part is charged for itself.
+            release: analyse(release if replaced else confined(release), public, replace=replaced)
+            for release in releases(post)
+        }
+        require_below(cap(self.policy, analyses), wanted.loss)
+        agreed = wanted.at(self._epsilon(wanted, post, analyses) if at is None else at)
+        parts = prices(analyses, self.account, agreed.epsilon, agreed.delta, self._recall.draws_on)
+        prepared = tuple(
+            _measured(release, analysis, part, public, learn=not isinstance(wanted.loss, Target))
+            for (release, analysis), part in zip(analyses.items(), parts, strict=True)
+        )
+        named = {release: f"#released{index}" for index, release in enumerate(analyses)}
+        empty = doubtful({part.release: part.plan for part in prepared})
+        above = Copies(named, empty) if named else Originals()
+        sql = emit_post(post, above, traced=True)
+        for step in steps(post):
+            if not isinstance(step, Release):
+                emit_post(step.post, above)  # for the copies that it reads
+        found = Prepared(asked, agreed, parsed.explain, post, prepared, above, sql)
+        return self._recall.recalled(found) if asked.replay else found
+
+    def best(self, asked: Asked) -> Result:
+        """The best answer that follows from what was released before: free, and nothing private is read.
+
+        The loss decides nothing but which statistics are meant. Raises QueryRejected with code "nothing_released".
+        """
+        loss = asked.epsilon or asked.default or min(self.policy.max_epsilon or Fraction(1), Fraction(1))
+        asked = replace(asked, epsilon=loss, target_error=None, confidence=None, replay=False)
+        return self.answer_best(self.prepare(asked))
+
+    def answer_best(self, prepared: Prepared) -> Result:
+        """As `best`, of what was prepared."""
+        return self.answer(self._recall.best(prepared))
+
+    def _epsilon(self, wanted: Request, post: Post, analyses: Mapping[Release, Analysis]) -> Fraction:
+        """The loss that was asked for, or the least that is accurate enough; any where nothing private is read."""
+        if not isinstance(wanted.loss, Target):
+            return wanted.loss
+        found = self._search(post, analyses, wanted.delta, wanted.loss).least_epsilon()
+        return max(found, self.policy.min_epsilon) if analyses else found
+
+    def _search(
+        self, post: Post, analyses: Mapping[Release, Analysis], delta: Fraction | None, target: Target
+    ) -> Search:
+        most = cap(self.policy, analyses)
+        return Search(post, analyses, self.public, self.account, delta, target, most, self._recall.draws_on)
+
+    def search(self, prepared: Prepared, target: Target) -> Search:
+        """The search for the loss at which what was prepared meets a target."""
+        analyses = {part.release: part.plan.analysis for part in prepared.releases}
+        return self._search(prepared.post, analyses, prepared.terms.delta, target)
+
+    def quote(self, prepared: Prepared) -> tuple[Quote, ...]:
+        """What the ledger would say to the charge now; writes nothing."""
+        return self.ledger.dry_run(prepared.bills, analyst=self.analyst, within=self.within)
+
+    def require_bound(self, prepared: Prepared) -> None:
+        """Refuses a query that the database cannot bind, so that nothing is charged that is not answered.
+
+        Raises OperationalError, with constant text. Nothing is run.
+        """
+        charged = (part for part in prepared.releases if part.event is not None)
+        if not all(self.backend.binds(part.statement.sql) for part in charged):
+            raise OperationalError(
+                "the database cannot read what the query needs; nothing was charged",
+                code="unbound",
+                hint="has a table or a view changed since the connection was opened?",
+            )
+
+    def answer(self, prepared: Prepared) -> Result:
+        """Charges durably first, then reads, noises and post-processes what was prepared."""
+        if isinstance(prepared.above, Originals):
+            return self._public(prepared)
+        places = unchanged(prepared.post)
+        if places is not None:
+            return self._unchanged(prepared, places)
+        with Scratch() as scratch:
+            above = Above(scratch, prepared.above, self.backend)
+            above.furnish(prepared.releases)
+            # A query whose post-processing cannot even be bound fails here, before it is charged.
+            scratch.query(prepared.post_sql)
+            entries = self._charge(prepared)
+            tables, values = self._released(above, prepared, entries)
+            self._keep(prepared, tables, values, entries)
+            shown = above.agreed(prepared, tables)
+            rows, types = above.rows(prepared.post, values)
+        receipt = self.receipt(prepared, entries, [table.plan for table in tables])
+        return self._result(prepared, shown, rows, types, receipt)
+
+    def _unchanged(self, prepared: Prepared, places: Sequence[int]) -> Result:
+        """The released rows themselves, in these columns."""
+        entries = self._charge(prepared)
+        table = self._release(prepared.only, {}, prepared, entries)
+        self._keep(prepared, [table], {}, entries)
+        receipt = self.receipt(prepared, entries, [table.plan])
+        rows = [(*(row[place] for place in places), number, 0) for number, row in enumerate(table.rows)]
+        return self._result(prepared, [table], rows, [table.columns[place][1] for place in places], receipt)
+
+    def _public(self, prepared: Prepared) -> Result:
+        """A query on nothing private is answered exactly, and free."""
+        values: dict[Scalar | Answer, Expr | Values] = {}
+        for step in steps(prepared.post):
+            if not isinstance(step, Release):
+                found, _ = self.backend.public_rows(emit_post(resolved(step.post, values), prepared.above))
+                values[step] = known(step, found)
+        rows, types = self.backend.public_rows(emit_post(resolved(prepared.post, values), prepared.above))
+        return self._result(prepared, [], rows, types, self.receipt(prepared, (), []))
+
+    def _released(
+        self, above: Above, prepared: Prepared, entries: Sequence[Entry]
+    ) -> tuple[list[ReleasedTable], Known]:
+        """Answers the releases, and the scalar queries over them, each after what it needs.
+
+        Those that no such query reads are not held yet.
+        """
+        values: dict[Scalar | Answer, Expr | Values] = dict(prepared.known)
+        parts, last = {part.release: part for part in prepared.releases}, together(prepared.post)
+        tables = []
+        for step in steps(prepared.post):
+            if isinstance(step, Release):
+                tables.append(self._release(parts[step], values, prepared, entries))
+                if step not in last:
+                    above.hold(step, tables[-1])
+            elif step not in values:
+                values[step] = above.found(step, values)
+        return tables, values
+
+    def _keep(
+        self, prepared: Prepared, tables: Sequence[ReleasedTable], values: Known, entries: Sequence[Entry]
+    ) -> None:
+        """Keeps what was charged for, before anybody sees it."""
+        if entries:
+            self._recall.keep(prepared.releases, tables, values, entries[0])
+
+    def _charge(self, prepared: Prepared) -> tuple[Entry, ...]:
+        if not prepared.bills:
+            return ()  # the keys alone, all of them public
+        self.require_bound(prepared)
+        try:
+            return self.ledger.charge(
+                prepared.bills,
+                analyst=self.analyst,
+                query=prepared.asked.sql,
+                details=charge_details(prepared, self.policy, _versions(self.backend)),
+                refines=[base.number for base in prepared.refines],
+                within=self.within,
+            )
+        except BudgetExhausted as error:
+            error.hint = self._what_is_left_buys(prepared, error.code) or error.hint
+            raise
+
+    def _what_is_left_buys(self, prepared: Prepared, code: str) -> str | None:
+        """To one who asked for an accuracy: which one there still is. The budget is public, and so is its answer."""
+        target = prepared.terms.target
+        if target is None or target.share is not None or code != BudgetExhausted.code:
+            return None
+        quotes = self.quote(prepared)
+        left = min(
+            self.account(quote.table).accountant.remaining_epsilon(NOTHING, quote.left) for quote in quotes
+        )
+        if left <= 0:
+            return None
+        bought = self.search(prepared, target).error_at(left)
+        return f"nothing was charged; what is left buys {replace(target, error=Fraction(bought))}"
+
+    def _release(
+        self, part: PreparedRelease, values: Known, prepared: Prepared, entries: Sequence[Entry]
+    ) -> ReleasedTable:
+        """One release; that it failed, which whoever asks sees, is an entry of the ledger, and locks its tables."""
+        try:
+            return self._drawn(part, values)
+        except (BackendError, InternalError) as error:
+            if entries:
+                self.ledger.fail(
+                    part.tables,
+                    entries[0],
+                    analyst=self.analyst,
+                    query=prepared.asked.sql,
+                    code=error.code,
+                )
+            raise
+
+    def _drawn(self, prepared: PreparedRelease, values: Known) -> ReleasedTable:
+        if prepared.recalled is not None:
+            return prepared.recalled.table
+        plan, statement, refinement = prepared.plan, prepared.statement_with(values), prepared.refinement
+        # What is not charged, because it follows from the policy alone, reads nothing private either.
+        exact = Exact([]) if plan.event is None else self.backend.run(statement.sql)
+        failed = ""
+        try:
+            match None if refinement is None else refinement.law:
+                case Coupled() as law if refinement is not None:
+                    return refined(plan, (statement, exact), refinement.table, law, self.entropy)
+                case Beside(plan=beside) if refinement is not None:
+                    return merged([refinement.table, release(beside, statement, exact, self.entropy)])
+            return release(plan, statement, exact, self.entropy)
+        except Exception as error:  # noqa: BLE001  (its words and its frames may hold exact values)
+            failed = type(error).__name__
+        finally:
+            forget()
+        raise InternalError(f"the noise could not be added ({failed}); the charge stays", code="release")
+
+    def _result(
+        self,
+        prepared: Prepared,
+        tables: Sequence[ReleasedTable],
+        rows: Sequence[tuple[Any, ...]],
+        types: Sequence[str],
+        receipt: Receipt,
+    ) -> Result:
+        post, width = prepared.post, len(prepared.post.outputs)
+        found = traces(post)
+        origins: Origins | None = None
+        if found is not None:
+            places = [part.release for part in prepared.releases]
+            read = [tables[places.index(trace.release)] for trace in found]
+            parts = [(table.plan, trace, table) for table, trace in zip(read, found, strict=True)]
+            origins = Origins.of(parts, [(int(row[width]), int(row[width + 1])) for row in rows])
+        return Result(
+            columns=tuple(output.name for output in prepared.post.outputs),
+            types=tuple(types[:width]),
+            rows=tuple(tuple(row[:width]) for row in rows),
+            scales=((None,) * width,) * len(rows) if origins is None else origins.scales(),
+            receipt=receipt,
+            _interval_of=_unknown if origins is None else origins.interval,
+            _bounded=() if origins is None else origins.bounded,
+            _counts=() if origins is None else origins.counts,
+            _branches=() if origins is None else tuple(int(row[width + 1]) for row in rows),
+        )
+
+    def receipt(
+        self, prepared: Prepared, entries: Sequence[Entry], measured: Sequence[Measured] | None = None
+    ) -> Receipt:
+        """The receipt of a query that was charged as `entries` say, or, without any, explained.
+
+        `measured` are the plans of its releases with all that was chosen on the way.
+        """
+        event = prepared.event
+        return Receipt(
+            query=prepared.asked.sql,
+            plan=fingerprint.digest(prepared.post),
+            analyst=self.analyst,
+            privacy_unit=self.policy.privacy_unit,
+            neighbors=self.policy.neighbors,
+            data_version=self.policy.data_version,
+            policy=self.policy.digest(),
+            mechanisms=tuple(
+                prepared.mechanisms
+                if measured is None
+                else [mechanism for plan in measured for mechanism in mechanisms_of(plan)]
+            ),
+            loss=None if event is None else json.loads(to_json(event)),
+            entries=tuple(
+                {
+                    "id": entry.id,
+                    "table": entry.table,
+                    "at": entry.at.isoformat(),
+                    "loss": str(entry.spend.loss_fraction),
+                    "delta": str(entry.spend.delta_fraction),
+                    "digest": entry.digest,
+                    **({} if entry.box is None else {"box": entry.box}),
+                    **({} if entry.slice is None else {"slice": entry.slice}),
+                    **({"account": entry.account_analyst} if entry.account_analyst else {}),
+                }
+                for entry in entries
+            ),
+            versions=_versions(self.backend),
+            target=prepared.terms.targeted(),
+            replayed=prepared.replayed,
+            refined=tuple(dict.fromkeys(base.entry for base in prepared.refines)),
+        )
+
+
+def _measured(
+    release: Release, analysis: Analysis, price: Price, public: PublicTables, *, learn: bool
+) -> PreparedRelease:
+    plan = choose(analysis, price, public, learn=learn)
+    verify(plan)
+    statement = emit(analysis, plan.ranked, plan.best, plan.clamps)
+    return PreparedRelease(release, private_tables(release.input), plan, statement, price)
+
+
+def _unknown(_row: int, _column: int, _confidence: float) -> None:
+    """The interval of a cell that is derived from several released ones."""
+
+
+def _versions(backend: Backend) -> dict[str, str]:
+    return {backend.name: backend.version, **{name: _version(name) for name in ("dpsql", "sqlglot")}}
+
+
+@cache
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

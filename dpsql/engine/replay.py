@@ -1,0 +1,250 @@
+"""What of a statement was released before, so that it is answered again and not charged."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property, partial
+
+from dpsql.accounting.events import Gaussian, Pure
+from dpsql.backends import Backend
+from dpsql.backends.scratch import Scratch
+from dpsql.engine.identity import mark
+from dpsql.engine.post_processor import Above
+from dpsql.engine.prepare import Prepared, PreparedRelease, Recalled, Refinement
+from dpsql.errors import QueryRejected
+from dpsql.ledger import Entry, Ledger
+from dpsql.ledger.protocol import Account
+from dpsql.ledger.stored_release import KeptRelease, NewRelease
+from dpsql.plan.dependencies import Known, needed, releases, steps
+from dpsql.plan.expr import Expr, Scalar
+from dpsql.plan.nodes import Answer, Release, Values
+from dpsql.planning.choose import mean_error
+from dpsql.planning.verify import verify
+from dpsql.policy import Policy
+from dpsql.release import ReleasedTable
+from dpsql.replay.combine import fitting, mergeable, merged
+from dpsql.replay.coverage import Layout
+from dpsql.replay.fingerprint import Rules
+from dpsql.replay.refine import Beside, Coupled, beside, coupled
+from dpsql.replay.stored_release import Written, corrupt
+from dpsql.sql.emit.outer_query import Copies
+
+Find = Callable[[PreparedRelease, Known], PreparedRelease]
+"""How a release of a statement is found, given the values that stand in it."""
+
+
+@dataclass(frozen=True)
+class Recall:
+    """Finds and keeps the releases of one policy and database in a ledger.
+
+    Claim: to answer from it costs nothing, and tells nothing but what was released.
+    Why: it reads what was released and public metadata; whether a release is there follows from what was asked
+    before, and what is computed from it anew is post-processing.
+    Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
+    """
+
+    policy: Policy
+    analyst: str
+    ledger: Ledger
+    backend: Backend
+    account_of: Callable[[str], Account]
+
+    @cached_property
+    def rules(self) -> Rules:
+        """What besides its plan decides what a release is."""
+        return Rules.of(self.policy, self.analyst, mark(self.policy, self.backend))
+
+    def recalled(self, prepared: Prepared) -> Prepared:
+        """The statement with those of its releases that were made before, and the values that follow from them."""
+        return self._each(prepared, partial(self._again, promised=prepared.terms.promised))
+
+    def best(self, prepared: Prepared) -> Prepared:
+        """The statement with all that was released of its statistics, put together, whatever the noise.
+
+        Raises QueryRejected with code "nothing_released" where there is nothing of one of them.
+        """
+        found = self._each(prepared, self._best)
+        for part in found.releases:
+            if part.event is not None:
+                raise QueryRejected(
+                    "nothing has been released of this yet",
+                    code="nothing_released",
+                    hint="ask it with an epsilon; best answers from what was released before",
+                )
+        return found
+
+    def _each(self, prepared: Prepared, find: Find) -> Prepared:
+        if not isinstance(prepared.above, Copies):
+            return prepared
+        read = {step for part in prepared.releases for step in needed(part.release)}
+        if not read:
+            found = tuple(find(part, {}) for part in prepared.releases)
+            return replace(prepared, releases=_each_once(found))
+        with Scratch() as scratch:
+            above = Above(scratch, prepared.above, self.backend)
+            above.furnish(prepared.releases)
+            return self._in_order(prepared, above, read, find)
+
+    def _in_order(self, prepared: Prepared, above: Above, read: set[Scalar | Answer], find: Find) -> Prepared:
+        """As `_each`, where values of some releases stand in others."""
+        parts = {part.release: part for part in prepared.releases}
+        values: dict[Scalar | Answer, Expr | Values] = {}
+        for step in steps(prepared.post):
+            if isinstance(step, Release):
+                if all(inner in values for inner in needed(step)):
+                    parts[step] = found = find(parts[step], values)
+                    if found.recalled is not None:
+                        above.hold(step, found.recalled.table)
+            elif step in read and all(_is_there(parts[inner]) for inner in releases(step.post)):
+                values[step] = above.found(step, values)
+        return replace(prepared, releases=_each_once(parts.values()), known=values)
+
+    def _again(self, part: PreparedRelease, values: Known, *, promised: bool) -> PreparedRelease:
+        """The release as it was made before, or how it is made from one that has more noise."""
+        if part.plan.event is None:
+            return part
+        names = self.rules.names(part.plan, values)
+        kept = self.ledger.kept(names.statistic)
+        for release in kept:
+            if release.released.measurement == names.measurement:
+                table = _table(_written(release), part)
+                return replace(part, plan=table.plan, recalled=Recalled(table, (release.entry,)))
+        found = [
+            self._refined(part, values, release, promised=promised) for release in kept if not release.refined
+        ]
+        least = min(filter(None, found), key=_difference, default=None)
+        return replace(part, refinement=least)
+
+    def _best(self, part: PreparedRelease, values: Known) -> PreparedRelease:
+        """All that was released of a statistic, or of more, put together; of several, that with the least error."""
+        if part.plan.event is None:
+            return part
+        own = self.rules.names(part.plan, values).statistic
+        plans = {own: part.plan}
+        for kept in self.ledger.kept(self.rules.rows(part.plan, values)):
+            layout = Layout.parse(kept.released.body)
+            plan = layout.measured(part.plan, values)
+            if plan is not None:
+                plans.setdefault(layout.statistic, plan)
+        found = [self._merged(replace(part, plan=plan), name) for name, plan in plans.items()]
+        if len(found) == 1:
+            return found[0]
+        return min(filter(_is_there, found), key=lambda each: mean_error(each.plan), default=part)
+
+    def _merged(self, part: PreparedRelease, statistic: str) -> PreparedRelease:
+        """All that was released of a statistic, put together where each has noise of its own; else the first."""
+        kept = self.ledger.kept(statistic)
+        refined = {release.released.refines for release in kept}
+        ends = [release for release in kept if release.number not in refined]
+        tables = [(_table(_written(release), part), release.entry) for release in ends]
+        if not tables:
+            return part
+        able = [pair for pair in tables if mergeable(pair[0].plan)] or tables[:1]
+        able = [able[place] for place in fitting([each.plan for each, _ in able])]
+        table = merged([each for each, _ in able])
+        return replace(part, plan=table.plan, recalled=Recalled(table, tuple(entry for _, entry in able)))
+
+    def _refined(
+        self, part: PreparedRelease, values: Known, kept: KeptRelease, *, promised: bool
+    ) -> Refinement | None:
+        """How a release is made from another; None where it is made for itself.
+
+        Where an accuracy is `promised`, the law must be that of one release.
+
+        The noise of the other is known by the exact cells, which must be those that it was added to: the owner has to
+        have said which data these are, and engine and statement must be the same.
+        """
+        written = _written(kept)
+        if not self._lasts(part.tables) or written.source != self._source(part, values):
+            return None
+        accountants = [self.account_of(table).accountant for table in part.tables]
+        law: Coupled | Beside | None = None
+        if self.draws_on(part.tables):
+            law = coupled(part.plan, written)
+        elif not promised and not any(accountant.by_path for accountant in accountants):
+            law = beside(part.plan, written, [accountant.cost for accountant in accountants])
+            if law is not None:
+                verify(law.plan)
+        if law is None:
+            return None
+        return Refinement(kept.number, kept.entry, _table(written, part), law, written.event)
+
+    def draws_on(self, tables: Sequence[str]) -> bool:
+        """Whether a release that reads these tables may be refined by less noise, drawn given what it had."""
+        return self._lasts(tables) and all(self.account_of(table).accountant.by_path for table in tables)
+
+    def _lasts(self, tables: Sequence[str]) -> bool:
+        """Whether what is released of these tables may be refined at all: the owner has said which data they are."""
+        return "data_version" in self.policy.model_fields_set and not any(map(self._renews, tables))
+
+    def _renews(self, table: str) -> bool:
+        """Whether a budget begins anew by itself: the guarantee is then one for each period.
+
+        In that the first release may not have been paid for.
+        """
+        own = self.policy.budget_of_analyst(table, self.analyst)
+        return self.policy.budget_of(table).renew is not None or (own is not None and own.renew is not None)
+
+    def keep(
+        self,
+        parts: Sequence[PreparedRelease],
+        tables: Sequence[ReleasedTable],
+        values: Known,
+        entry: Entry,
+    ) -> None:
+        """Keeps those that were made now, all or none; `entry` is the first of what was charged for them."""
+        new = []
+        for part, table in zip(parts, tables, strict=True):
+            # What is kept of a refined release is what both have cost.
+            if part.event is not None and part.plan.event is not None:
+                names = self.rules.names(part.plan, values)
+                base, paid = None, part.plan.event
+                if part.refinement is not None:
+                    base, paid = part.refinement.number, part.refinement.whole(paid)
+                body = Written.of(table, paid, self._source(part, values)).text()
+                new.append(NewRelease(names.statistic, names.measurement, body, base))
+                layout = Layout.of(names.statistic, part.plan, values)
+                if layout is not None and not self.ledger.kept(names.statistic):
+                    new.append(NewRelease(self.rules.rows(part.plan, values), names.statistic, layout.text()))
+        self.ledger.keep(new, entry)
+
+    def _source(self, part: PreparedRelease, values: Known) -> str:
+        told = f"{self.backend.name} {self.backend.version}\n{part.statement_with(values).sql}"
+        return hashlib.sha256(told.encode()).hexdigest()
+
+
+def _each_once(parts: Iterable[PreparedRelease]) -> tuple[PreparedRelease, ...]:
+    """The releases, of which one alone may refine the same: others are made for themselves."""
+    found, refined = [], set[int]()
+    for part in parts:
+        base = None if part.refinement is None else part.refinement.number
+        found.append(replace(part, refinement=None) if base in refined else part)
+        refined |= set() if base is None else {base}
+    return tuple(found)
+
+
+def _is_there(part: PreparedRelease) -> bool:
+    return part.recalled is not None
+
+
+def _written(kept: KeptRelease) -> Written:
+    return Written.parse(kept.released.body)
+
+
+def _table(written: Written, part: PreparedRelease) -> ReleasedTable:
+    """The table of a release that measures what `part` does."""
+    try:
+        return written.table(part.plan)
+    except (ValueError, TypeError, LookupError, ArithmeticError):
+        raise corrupt() from None
+
+
+def _difference(refinement: Refinement) -> Fraction:
+    match refinement.law.event:
+        case Pure(epsilon):
+            return epsilon
+        case Gaussian(rho):
+            return rho

@@ -1,0 +1,112 @@
+"""What a session reserves of its budgets, for its own queries alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from dpsql.accounting import accountant_named
+from dpsql.accounting.events import Composed, Event, Pure, Selection
+from dpsql.accounting.spend import NOTHING
+from dpsql.engine.loss_split import proportional_delta
+from dpsql.errors import LossError, ProgrammingError
+from dpsql.request.loss import Figure
+
+if TYPE_CHECKING:
+    from dpsql.engine.pipeline import Engine
+
+
+class Reservation:
+    """A slice of the budgets of tables: the connection's queries spend from it, and from nothing else, until it ends.
+
+    It ends with `close`, at the end of a `with`, and when the connection closes; what it has not spent is given back
+    then. After a crash it stays reserved: `Connection.resume` takes it up again, `dpsql ledger return` ends it.
+    """
+
+    def __init__(self, number: int, engine: Engine, end: Callable[[], None]) -> None:
+        self.number = number
+        self._ledger = engine.ledger
+        self._analyst = engine.analyst
+        self._end = end
+        self._ended = False
+
+    def left(self) -> dict[str, Fraction]:
+        """The ε of the largest query that still fits, by the names of the budgets, as `Connection.budget` has them.
+
+        It is rounded down. {} once the reservation has ended.
+        """
+        accountants = {state.key: accountant_named(state.accountant) for state in self._ledger.states()}
+        return {
+            state.key.name: Figure(accountants[state.key].remaining_epsilon(NOTHING, state.left))
+            for state in self._ledger.slices()
+            if state.number == self.number
+        }
+
+    def close(self) -> None:
+        """Gives back what is not spent, durably when it returns; a second time it does nothing."""
+        if not self._ended:
+            self._ledger.give_back(self.number, by=self._analyst)
+            self._ended = True
+            self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def reserved(
+    engine: Engine,
+    end: Callable[[], None],
+    epsilon: Fraction,
+    delta: Fraction | None,
+    tables: Iterable[str] | None,
+) -> Reservation:
+    """Reserves of each table what a query of all of it would be charged; see `Connection.reserve`."""
+    names = engine.policy.private_tables() if tables is None else [_private(engine, name) for name in tables]
+    if not names:
+        raise ProgrammingError("there is no private table to reserve of", code="slice_table")
+    charges = {name: _room(engine, name, epsilon, delta) for name in names}
+    entries = engine.ledger.reserve(charges, analyst=engine.analyst, details=_details(engine, charges))
+    return Reservation(entries[0].id, engine, end)
+
+
+def resumed(engine: Engine, end: Callable[[], None], number: int) -> Reservation:
+    """The reservation of that number, which the engine's analyst holds; see `Connection.resume`."""
+    open_slices = engine.ledger.slices()
+    if not any(state.number == number and state.holder == engine.analyst for state in open_slices):
+        raise ProgrammingError(
+            f"no slice {number} is held by {engine.analyst!r}",
+            code="slice_closed",
+            hint="it has ended, or was reserved by another; dpsql budget lists those that are open",
+        )
+    return Reservation(number, engine, end)
+
+
+def _private(engine: Engine, name: str) -> str:
+    found = engine.policy.canonical(name)
+    if found is None or found not in engine.policy.private_tables():
+        raise ProgrammingError(
+            f"the policy has no private table {name}",
+            code="slice_table",
+            hint="name a table that it protects",
+        )
+    return found
+
+
+def _room(engine: Engine, table: str, epsilon: Fraction, delta: Fraction | None) -> Event:
+    """What is reserved of a table: the loss, and the δ that goes with it or was asked for."""
+    share = proportional_delta(engine.account(table), epsilon) if delta is None else delta
+    if not 0 <= share < 1:
+        raise LossError("delta is at least 0 and below 1")
+    loss = Pure(epsilon)
+    return Composed((loss, Selection(share))) if share else loss
+
+
+def _details(engine: Engine, charges: Mapping[str, Event]) -> dict[str, object]:
+    return {"policy": engine.policy.digest(), "tables": sorted(charges)}

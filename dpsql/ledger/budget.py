@@ -1,0 +1,51 @@
+"""The limit that an owner sets for one table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.accounting.events import exact_positive
+from dpsql.errors import LossError
+from dpsql.ledger.renewal import RENEWALS
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """(`epsilon`, `delta`)-DP for one table, kept by the accountant of that name.
+
+    `selection` is the part of delta for key selection; None leaves the split to the accountant. Raises
+    LossError unless epsilon > 0, 0 <= delta < 1 and 0 <= selection <= delta. `renewal` is one of
+    `RENEWALS`, and None for a budget that is for ever.
+
+    >>> Budget("zcdp", Fraction(3), Fraction(1, 10**6)).epsilon
+    Fraction(3, 1)
+    """
+
+    accountant: str
+    epsilon: Fraction
+    delta: Fraction
+    selection: Fraction | None = None
+    renewal: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", exact_positive(self.epsilon, "epsilon"))
+        object.__setattr__(self, "delta", _share(self.delta, "delta"))
+        if self.delta >= 1:
+            raise LossError("delta must be below 1")
+        if self.selection is not None:
+            object.__setattr__(self, "selection", _share(self.selection, "the selection share of delta"))
+            if self.selection > self.delta:
+                raise LossError("the selection share of delta must be at most delta")
+        if self.renewal is not None and self.renewal not in RENEWALS:
+            raise LossError(f"a budget renews {', '.join(RENEWALS)}, or never")
+
+    def __str__(self) -> str:
+        share = "" if self.selection is None else f", selection {self.selection}"
+        renewed = "" if self.renewal is None else f", renewed {self.renewal}"
+        return f"epsilon {self.epsilon}, delta {self.delta}{share}, accountant {self.accountant}{renewed}"
+
+
+def _share(value: object, name: str) -> Fraction:
+    zero = type(value) in (int, Fraction) and value == 0
+    return Fraction(0) if zero else exact_positive(value, name)

@@ -1,0 +1,55 @@
+"""Which stored releases have been claimed by the charge of a refinement, as the chain of entries says it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from dpsql.ledger.digest import Row, canonical, text_digest
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """The entry that claimed each release to refine it, by the release's number.
+
+    Claim: a set of claims that lacks one, or has another, has another `digest`.
+    Why: the digest is that of a hash chain over all claims in the order of their entries. Each entry holds the one
+    after it, so that the last entry vouches for all claims (else SHA-256 has a collision).
+
+    >>> first = Claims().added((3,), 7)
+    >>> first.digest == Claims().added((3,), 8).digest, Claims().digest
+    (False, None)
+    """
+
+    entries: Mapping[int, int] = field(default_factory=dict)
+    digest: str | None = None
+
+    def added(self, releases: Iterable[int], entry: int) -> Claims:
+        """The claims with those of one more entry; ValueError for a release that is claimed already."""
+        entries, digest = dict(self.entries), self.digest
+        for release in sorted(releases):
+            if release in entries:
+                raise ValueError(release)
+            entries[release] = entry
+            digest = text_digest(canonical({"before": digest, "release": release, "entry": entry}))
+        return Claims(entries, digest) if digest != self.digest else self
+
+
+def claims_text(releases: Iterable[int]) -> str | None:
+    """The numbers of the releases that an entry claims, as its column holds them; None for none."""
+    listed = sorted(releases)
+    return json.dumps(listed, separators=(",", ":")) if listed else None
+
+
+def claimed_by(row: Row) -> tuple[int, ...]:
+    """The numbers of the releases that an entry claims; ValueError for what `claims_text` did not write."""
+    text = row["refines"]
+    if text is None:
+        return ()
+    found = json.loads(text)
+    if not isinstance(found, list) or not all(type(number) is int for number in found):
+        raise ValueError(text)
+    if claims_text(found) != text:
+        raise ValueError(text)
+    return tuple(found)

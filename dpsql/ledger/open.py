@@ -1,0 +1,139 @@
+"""Which ledger a target means, and its opening."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpsql.errors import NotSupportedError, OperationalError, ProgrammingError
+from dpsql.ledger.anchor import Anchor, kept_head
+from dpsql.ledger.budget import Budget
+from dpsql.ledger.digest import Seal
+from dpsql.ledger.failures import Allowed
+from dpsql.ledger.key import ledger_key
+from dpsql.ledger.protocol import Account, AccountKey, Clock, Head, Ledger, utc_now
+
+if TYPE_CHECKING:
+    from dpsql.ledger.stores.base import Store
+
+MEMORY = ":memory:"
+
+
+def open_ledger(
+    target: str | Path,
+    budgets: Mapping[str, Budget] | Mapping[str | AccountKey, Budget],
+    *,
+    clock: Clock = utc_now,
+    anchor: Head | str | Path | None = None,
+    key: bytes | str | Path | None = None,
+    database: str | None = None,
+    max_failures: Mapping[str, int] | None = None,
+) -> Ledger:
+    """The ledger at `target` with these budgets of tables, and of analysts at tables.
+
+    A target is a file's path (made with mode 0600 if missing), ":memory:", or the URL of a PostgreSQL database.
+
+    The last entry of each account is checked; `Ledger.verify` checks all. A ledger of schema 2 is checked as a whole
+    and brought to the present one. Raises IntegrityError where the file is not what dpsql wrote (`ledger_corrupt`,
+    `ledger_tampered`), PolicyError (`budget_changed`) when a stored budget differs, OperationalError when the
+    target cannot be a ledger.
+
+    `anchor` is a `Head` that the ledger had before, or the path of a file that keeps its newest one: made
+    with a new ledger, replaced after each charge. IntegrityError (`ledger_rolled_back`) if the ledger does
+    not hold that head, (`anchor_missing`) if the ledger has entries and the file is not there.
+
+    `key` is the owner's secret, or the path of a file that holds it: a new ledger's digests are made with it (HMAC),
+    and nobody without it can change what the last entries say. OperationalError (`ledger_key`) without the key that
+    the ledger was made with, and for a key of one that was made without.
+
+    `database` says which one is asked, as `dpsql.ledger.identity` has it: PolicyError (`another_database`) where
+    the ledger is of another; None where none is. `max_failures` are those that lock each table, three unless given.
+    """
+    seal = Seal(ledger_key(key))
+    accounts = {
+        AccountKey(name) if isinstance(name, str) else name: Account.of(budget)
+        for name, budget in budgets.items()
+    }
+    # SQLAlchemy takes longer to import than the rest of dpsql, and only a ledger in use needs it.
+    from dpsql.ledger.sql_ledger import SqlLedger
+
+    kept = None if anchor is None or isinstance(anchor, Head) else Anchor(anchor)
+    if kept is not None and not is_url(target) and kept.path == _real_path(target):
+        raise ProgrammingError("a ledger cannot be its own anchor", code="anchor_unavailable")
+    expected = anchor if isinstance(anchor, Head) else kept_head(kept)
+    if is_url(target):
+        store = _on_a_server(str(target))
+    elif str(target) == MEMORY:
+        if anchor is not None:
+            raise NotSupportedError("a ledger in memory has no past to anchor", code="ledger_target")
+        store = _in_memory()
+    else:
+        store = _in_a_file(target, expected)
+    ledger = SqlLedger(
+        store, accounts, clock, kept, seal, database=database, allowed=Allowed(max_failures or {})
+    )
+    try:
+        ledger.prepare(expected)
+    except BaseException:
+        ledger.close()
+        raise
+    return ledger
+
+
+def is_url(target: str | Path) -> bool:
+    """Whether a target is a URL and no path."""
+    return isinstance(target, str) and "://" in target
+
+
+def existing_store(target: str | Path) -> Store:
+    """The database of a ledger that is there. Raises OperationalError (`ledger_unavailable`) if there is none."""
+    if is_url(target):
+        return _on_a_server(str(target))
+    from dpsql.ledger.stores.sqlite import SqliteStore
+
+    path = _real_path(target)
+    if not path.is_file():
+        raise OperationalError(
+            f"there is no ledger {target}", code="ledger_unavailable", hint="correct the path"
+        )
+    return SqliteStore(path)
+
+
+def _in_memory() -> Store:
+    from dpsql.ledger.stores.sqlite import SqliteStore
+
+    return SqliteStore(None)
+
+
+def _in_a_file(target: str | Path, expected: Head) -> Store:
+    from dpsql.ledger.refusal import rolled_back
+    from dpsql.ledger.rows import START
+    from dpsql.ledger.stores.sqlite import SqliteStore, make_private
+
+    # Absolute, so that a later chdir cannot lead to another, fresh, ledger.
+    path = _real_path(target)
+    if expected != START and not path.exists():
+        raise rolled_back(str(path), expected)
+    make_private(path)
+    return SqliteStore(path)
+
+
+def _on_a_server(url: str) -> Store:
+    if url.partition("://")[0] not in {"postgresql", "postgres"}:
+        raise NotSupportedError(
+            "a ledger is kept in a file or in PostgreSQL",
+            code="ledger_target",
+            hint="give the path of a file, or postgresql://user@host/name",
+        )
+    from dpsql.ledger.stores.postgres import PostgresStore
+
+    return PostgresStore(url.replace("postgres://", "postgresql://", 1))
+
+
+def _real_path(target: str | Path) -> Path:
+    try:
+        return Path(os.path.realpath(target))
+    except (OSError, ValueError):
+        raise OperationalError("the ledger's path is no path", code="ledger_unavailable") from None

@@ -1,0 +1,348 @@
+"""The ledger's face: what it keeps, what it answers, what it refuses.
+
+A charge is committed durably before the data is read. An entry holds the query and public metadata
+alone, so neighbouring databases leave the same bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from dpsql.accounting.accountants import Accountant, accountant_named
+from dpsql.accounting.events import Event
+from dpsql.accounting.partitions.boxes import WHOLE, Box
+from dpsql.accounting.spend import Spend
+from dpsql.errors import IntegrityError
+from dpsql.ledger.budget import Budget
+from dpsql.ledger.stored_release import KeptRelease, NewRelease
+
+Clock = Callable[[], datetime]
+_LINK = "(0|[1-9][0-9]{0,17}) ([0-9a-f]{64})"
+_HEAD = re.compile(f"{_LINK}(?: {_LINK})?")
+
+
+def utc_now() -> datetime:
+    """The present time, in UTC."""
+    return datetime.now(UTC)
+
+
+class Bill(NamedTuple):
+    """What is to be charged: an event, to the part of a table that its release reads."""
+
+    table: str
+    event: Event
+    box: Box = WHOLE
+
+
+class AccountKey(NamedTuple):
+    """Whose an account is: a table's, or, with an `analyst`, that analyst's at the table.
+
+    >>> str(AccountKey("visits")), str(AccountKey("visits", "ana"))
+    ('table visits', 'table visits for analyst ana')
+    """
+
+    table: str
+    analyst: str = ""
+
+    @property
+    def name(self) -> str:
+        """Whose account it is: the table's name, or "<table> for <analyst>"."""
+        return f"{self.table} for {self.analyst}" if self.analyst else self.table
+
+    def __str__(self) -> str:
+        return f"table {self.table}" + (f" for analyst {self.analyst}" if self.analyst else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account's budget, the accountant that keeps it, and the limit that follows."""
+
+    budget: Budget
+    accountant: Accountant
+    limit: Spend
+
+    @classmethod
+    def of(cls, budget: Budget) -> Account:
+        """The account of a budget; PolicyError if no accountant can keep it."""
+        accountant = accountant_named(budget.accountant)
+        return cls(budget, accountant, accountant.limit(budget.epsilon, budget.delta, budget.selection))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One charge to one account, as the ledger keeps it for ever.
+
+    The account is that of `table` and `account_analyst` (empty: the table's own); `analyst` is who asked. `charge`
+    is the id of the first entry of the same charge, `number` counts the account's entries from 1, `kind` says what
+    the entry does (see below), `period` is that of a budget which renews, `box` the part of the table that the query
+    kept to (None: all of it), `slice` the number of the slice that the entry makes, spends from or ends. `spent` is the account's total after this one, `budget` is the digest of the account's
+    budget, `digest` covers every other field and the `previous` entry's digest.
+
+    A "charge" adds its spend to the total, and so does a "reserve", whose spend is then a slice's; a "draw" is charged
+    to a slice, so that the total stays; a "return" takes from the total what its slice has not spent; a "reset" begins
+    the account anew. A "failure" says that the query of entry `charge` failed while it ran, an "unlock" that an owner has
+    looked at the failures of the table: `failures` is how many there are since. A reset and an unlock have their
+    reasons in the details, and only a charge and a draw have an event.
+
+    `refines` are the stored releases that the entry claims to refine, `database` is which one the ledger is of.
+    """
+
+    id: int
+    charge: int
+    at: datetime
+    table: str
+    account_analyst: str
+    number: int
+    kind: str
+    period: str
+    box: str | None
+    slice: int | None
+    analyst: str
+    query: str
+    query_digest: str
+    event: Event | None
+    spend: Spend
+    spent: Spend
+    limit: Spend
+    budget: str
+    details: Mapping[str, Any]
+    previous: str
+    digest: str
+    failures: int = 0
+    refines: tuple[int, ...] = ()
+    database: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a ledger ends: how many entries it has, and the digest of the last, which covers all before it.
+
+    So too for the releases that it stores, of which the newest may have no entry after it yet. Kept where nobody who can write the ledger reaches it, it shows later whether the ledger still holds all
+    that it held. `str` and `parse` are inverse; IntegrityError for any other text.
+
+    >>> Head.parse("2 " + "c0" * 32)
+    Head(entries=2, digest='c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0')
+    """
+
+    entries: int
+    digest: str
+    releases: int = 0
+    release_digest: str = ""
+
+    def __str__(self) -> str:
+        stored = f" {self.releases} {self.release_digest}" if self.releases else ""
+        return f"{self.entries} {self.digest}{stored}"
+
+    @classmethod
+    def parse(cls, text: str) -> Head:
+        """The head that was written as `text`."""
+        match = _HEAD.fullmatch(text)
+        found = None if match is None else cls(int(match[1]), match[2], int(match[3] or 0), match[4] or "")
+        if found is None or str(found) != text:
+            raise IntegrityError("the text is not the head of a ledger", code="anchor_text")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """What a charge would do to one account: its cost, what is left of the part before it, whether it fits.
+
+    Of a charge within a `slice`, what is left is the slice's.
+    """
+
+    table: str
+    spend: Spend
+    left: Spend
+    analyst: str = ""
+    box: Box = WHOLE
+    slice: int | None = None
+
+    @property
+    def key(self) -> AccountKey:
+        """Whose account it is."""
+        return AccountKey(self.table, self.analyst)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the account can bear the cost."""
+        return self.spend.within(self.left)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetState:
+    """Where an account's budget stands: a table's, or that of one `analyst` at it.
+
+    `spent` is the largest over its parts, with all that is reserved. `queries` counts its entries, `remaining_epsilon` is the ε of the largest
+    single ε-DP query that still fits the whole table (rounded down), `spent_epsilon` the ε that the spend amounts to
+    (rounded up). The two need not add to `epsilon`: only under `pure` do epsilons add. Of a budget that renews this is
+    about its `period`. `failures` are those of the table's queries while they ran, since an owner last looked;
+    `locked` says that there are so many that the table is not read any more.
+    """
+
+    table: str
+    accountant: str
+    epsilon: Fraction
+    delta: Fraction
+    spent: Spend
+    limit: Spend
+    queries: int
+    remaining_epsilon: Fraction
+    spent_epsilon: Fraction
+    analyst: str = ""
+    renewal: str | None = None
+    period: str = ""
+    failures: int = 0
+    locked: bool = False
+
+    @property
+    def key(self) -> AccountKey:
+        """Whose account it is."""
+        return AccountKey(self.table, self.analyst)
+
+    @property
+    def name(self) -> str:
+        """Whose budget it is, in words: the table's name, or "<table> for <analyst>"."""
+        return self.key.name
+
+
+@dataclass(frozen=True, slots=True)
+class SliceState:
+    """An open slice of an account: who holds it, how much it is, and how much of it is left."""
+
+    number: int
+    key: AccountKey
+    holder: str
+    limit: Spend
+    left: Spend
+
+
+Charges: TypeAlias = Mapping[str, Event] | Sequence[Bill]
+"""Events by the tables to which they are charged as a whole, or bills."""
+
+
+def bills(charges: Charges) -> list[Bill]:
+    """The bills, in the order in which they are charged."""
+    listed = [Bill(*item) for item in charges.items()] if isinstance(charges, Mapping) else list(charges)
+    return sorted(listed, key=lambda bill: (bill.table, str(bill.box)))
+
+
+class Ledger(Protocol):
+    """A durable record of all that was spent, that refuses what would pass a budget."""
+
+    def charge(
+        self,
+        charges: Charges,
+        *,
+        analyst: str,
+        query: str,
+        details: Mapping[str, Any] | None = None,
+        refines: Sequence[int] = (),
+        within: int | None = None,
+    ) -> tuple[Entry, ...]:
+        """Commits one entry for each account and part, in the order of their keys, and returns them: all or none.
+
+        The accounts are those of the tables, and of the `analyst` at them where the policy gives any. When it
+        returns, the entries outlive a crash. Raises BudgetExhausted, and writes nothing, if any budget would be
+        passed on any part. `refines` are the numbers of kept releases of which these pay the refinement:
+        OperationalError (`release_refined`), and nothing is written, where one has been refined already. So too for a
+        table that is locked (`table_locked`); PolicyError (`another_database`) where the ledger is of another database.
+
+        `within` is the number of a slice of that analyst's, to which all of it is charged instead: BudgetExhausted if
+        the slice would be passed, OperationalError (`slice_closed`) where it holds nothing of an account.
+        """
+        ...
+
+    def reserve(
+        self, charges: Charges, *, analyst: str, details: Mapping[str, Any] | None = None
+    ) -> tuple[Entry, ...]:
+        """Charges the same accounts as `charge` would, for a slice that the analyst may spend from after that.
+
+        All or none; the slice's number is the first entry's id. It ends with `give_back`, and in an account which
+        begins anew, by its period or a `reset`. BudgetExhausted, and nothing is written, where a budget would be
+        passed; ProgrammingError (`slice_part`) for a part of a table.
+        """
+        ...
+
+    def give_back(self, number: int, *, by: str) -> tuple[Entry, ...]:
+        """Ends a slice, and takes what it has not spent from what its accounts count as spent.
+
+        Returns one entry for each account where it is open: none where it has ended already.
+        """
+        ...
+
+    def slices(self) -> tuple[SliceState, ...]:
+        """The slices that are open in the accounts of the policy, in the order of their numbers and accounts."""
+        ...
+
+    def reset(self, table: str, *, by: str, reason: str, analyst: str = "") -> Entry:
+        """Begins the account of a table anew, or that of an analyst at it, and keeps who did it and why.
+
+        For owners alone: what is guaranteed from then on comes on top of what was guaranteed before. Raises
+        PolicyError (`no_budget`) where there is no such account, ProgrammingError without a reason.
+        """
+        ...
+
+    def fail(
+        self, tables: Sequence[str], entry: Entry, *, analyst: str, query: str, code: str
+    ) -> tuple[Entry, ...]:
+        """Notes that a query failed while it read these tables, one entry for each; the charge of `entry` stays.
+
+        After as many failures as the policy allows a table is locked: `charge` and `reserve` refuse it.
+        """
+        ...
+
+    def unlock(self, table: str, *, by: str, reason: str) -> Entry:
+        """Opens a table again that failures have locked, and keeps who did it and why.
+
+        Raises PolicyError (`no_budget`) where there is no such table, ProgrammingError without a reason.
+        """
+        ...
+
+    def dry_run(self, charges: Charges, *, analyst: str = "", within: int | None = None) -> tuple[Quote, ...]:
+        """What `charge` would do now, one quote an entry; writes nothing."""
+        ...
+
+    def after(self, charges: Charges, *, analyst: str = "") -> tuple[BudgetState, ...]:
+        """Where the accounts would stand after these charges, whether they fit or not; writes nothing."""
+        ...
+
+    def state(self, table: str) -> BudgetState:
+        """Where the budget of `table` stands."""
+        ...
+
+    def states(self) -> tuple[BudgetState, ...]:
+        """Where every budget of the policy stands, in the tables' order."""
+        ...
+
+    def entries(self, table: str | None = None, limit: int | None = None) -> tuple[Entry, ...]:
+        """The entries (of one table; the last `limit`), oldest first."""
+        ...
+
+    def keep(self, releases: Sequence[NewRelease], entry: Entry) -> None:
+        """Keeps releases durably, all or none; `entry` is the first of those that paid for them."""
+        ...
+
+    def kept(self, statistic: str) -> tuple[KeptRelease, ...]:
+        """The releases of a statistic that are kept, oldest first; IntegrityError for one that was changed."""
+        ...
+
+    def head(self) -> Head:
+        """Where the ledger ends now."""
+        ...
+
+    def verify(self) -> Head:
+        """Checks every entry from the first to the last, and returns where they end.
+
+        Raises IntegrityError (`ledger_tampered`) with the number of the first entry that is not what dpsql wrote.
+        Takes time in proportion to the entries.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends the use of this object; the ledger stays."""
+        ...

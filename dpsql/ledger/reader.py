@@ -1,0 +1,151 @@
+"""A ledger as whoever checks or reads it sees it: without a policy, and never changed by it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from sqlalchemy import select
+
+from dpsql.errors import OperationalError
+from dpsql.ledger.budget import Budget
+from dpsql.ledger.chain import Chain
+from dpsql.ledger.digest import Row, Seal
+from dpsql.ledger.entry_kinds import FAILURE
+from dpsql.ledger.open import existing_store
+from dpsql.ledger.protocol import AccountKey, Entry, Head
+from dpsql.ledger.releases import release_chain_end
+from dpsql.ledger.rows import START, head_of, stored_budget, stored_entry
+from dpsql.ledger.schema import ENTRIES, SCHEMA
+from dpsql.ledger.stores.base import Store
+from dpsql.ledger.tables import (
+    NEWEST_FIRST,
+    OLDEST_FIRST,
+    end_row,
+    entry_rows,
+    recognised,
+    require_key,
+    stored_accounts,
+)
+from dpsql.ledger.verification import walked
+
+_SLICE = 1000
+
+
+class History:
+    """The entries of a ledger; `columns` are the names of what `rows` gives of each. Close it after use."""
+
+    columns: tuple[str, ...] = tuple(ENTRIES.columns.keys())
+
+    def __init__(self, store: Store, seal: Seal) -> None:
+        self._store = store
+        self._seal = seal
+        weakref.finalize(self, store.abandon)
+
+    @classmethod
+    def open(cls, target: str | Path, key: bytes | None = None) -> Self:
+        """The history of the ledger at `target`, whose key is given if it has one.
+
+        Nothing is checked yet but that it is a ledger of the present schema, and the key. Raises OperationalError
+        where there is none (`ledger_unavailable`), where it is of another schema (`ledger_version`) and for a wrong
+        key (`ledger_key`).
+        """
+        store, seal = existing_store(target), Seal(key)
+        try:
+            with store.transaction(write=False) as connection:
+                _require_present(recognised(store, connection), seal, store.where)
+        except BaseException:
+            store.close()
+            raise
+        return cls(store, seal)
+
+    def verify(self, kept: Head | None = None) -> Chain:
+        """Checks every entry, and that the ledger holds the head `kept`; returns the end and each account's total.
+
+        Raises IntegrityError, `ledger_tampered` with the number of the first entry that is not what dpsql wrote,
+        `ledger_rolled_back` where the head is not part of the chain.
+        """
+        return walked(self._store, self._seal, kept or START)
+
+    def head(self) -> Head:
+        """Where the ledger ends, as its last entry says; whether that is true is for `verify`."""
+        with self._store.transaction(write=False) as connection:
+            end = end_row(connection)
+            chain = Chain() if end is None else Chain(head_of(end))
+            return chain.head_with(release_chain_end(connection, self._seal, START))
+
+    def budgets(self) -> dict[AccountKey, Budget]:
+        """The budget of each account, checked against its digest."""
+        with self._store.transaction(write=False) as connection:
+            rows = stored_accounts(connection, self._seal)
+        return {key: stored_budget(row, self._seal) for key, row in rows.items()}
+
+    def row(self, number: int) -> Row | None:
+        """The entry of this number as it is kept, unchecked; None if there is none."""
+        with self._store.transaction(write=False) as connection:
+            return next(
+                iter(list(entry_rows(connection, select(ENTRIES).where(ENTRIES.c.id == number)))), None
+            )
+
+    def entry(self, number: int) -> Entry | None:
+        """The entry of this number, checked against its digest; None if there is none."""
+        row = self.row(number)
+        return None if row is None else stored_entry(row, self._seal)
+
+    def charge(self, number: int) -> list[Entry]:
+        """The entries of the charge whose first entry has this number, checked against their digests.
+
+        Not those of its failures.
+        """
+        with self._store.transaction(write=False) as connection:
+            wanted = OLDEST_FIRST.where(ENTRIES.c.id >= number).limit(_SLICE)
+            rows = list(entry_rows(connection, wanted))
+        charged = (row for row in rows if row["charge"] == number and row["kind"] != FAILURE)
+        return [stored_entry(row, self._seal) for row in charged]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """All entries as they are kept, oldest first, each checked against its digest; read as they are asked for."""
+        after = None
+        while True:
+            wanted = OLDEST_FIRST if after is None else OLDEST_FIRST.where(ENTRIES.c.id > after)
+            with self._store.transaction(write=False) as connection:
+                rows = list(entry_rows(connection, wanted.limit(_SLICE)))
+            if not rows:
+                return
+            for row in rows:
+                stored_entry(row, self._seal)
+                yield dict(row)
+            after = rows[-1]["id"]
+
+    def last(
+        self, most: int, *, table: str | None = None, analyst: str | None = None, kind: str | None = None
+    ) -> list[Entry]:
+        """The last entries (of a table, that an analyst asked for, of a kind), oldest first, each checked by its digest."""
+        wanted = NEWEST_FIRST.limit(most)
+        if kind is not None:
+            wanted = wanted.where(ENTRIES.c.kind == kind)
+        if table is not None:
+            wanted = wanted.where(ENTRIES.c.table_name == table)
+        if analyst is not None:
+            wanted = wanted.where(ENTRIES.c.analyst == analyst)
+        with self._store.transaction(write=False) as connection:
+            rows = list(entry_rows(connection, wanted))
+        return [stored_entry(row, self._seal) for row in reversed(rows)]
+
+    def close(self) -> None:
+        """Ends the use of the ledger; it stays."""
+        self._store.close()
+
+
+def _require_present(meta: Mapping[str, str], seal: Seal, where: str) -> None:
+    if not meta:
+        raise OperationalError(f"{where} is no ledger yet", code="not_a_ledger", hint="give another path")
+    if meta["schema"] != SCHEMA:
+        raise OperationalError(
+            f"the ledger {where} was written by an older version of dpsql",
+            code="ledger_version",
+            hint="open it once with its policy, which brings it up to date: dpsql budget -p FILE",
+        )
+    require_key(meta, seal, where)

@@ -1,0 +1,205 @@
+"""The releases that a ledger stores, in its database, and the claims to refine them.
+
+Claim: what is answered again, or refined, is what was released and stored, and each release is refined once.
+Why: the rows are a hash chain of their own. Each has a digest of all its columns, made with the ledger's key where
+there is one, names the row before and the entry that paid for it by their digests, and each later entry of the ledger
+holds the number and digest of the newest row. So a row that was edited, put in, or taken from another ledger, is an
+IntegrityError where it is read, and `verify` walks all of them. Claims are said by the entries themselves (`Claims`);
+their table only repeats them. A row that is missing is asked for anew, and paid for anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select
+
+from dpsql.errors import IntegrityError, OperationalError
+from dpsql.ledger.claims import Claims
+from dpsql.ledger.digest import Row, Seal, text_digest
+from dpsql.ledger.protocol import Entry, Head
+from dpsql.ledger.rows import START
+from dpsql.ledger.schema import ENTRIES, REFINEMENTS, RELEASES
+from dpsql.ledger.stored_release import KeptRelease, NewRelease
+
+_RESTORE = "restore the newest backup, and find out who can write the ledger"
+_SLICE = 200  # releases at once, as their bodies may be long
+_NEXT = RELEASES.alias("next")
+_NUMBERED = (
+    select(RELEASES, ENTRIES.c.digest.label("paid"), _NEXT.c.previous.label("link"))
+    .select_from(RELEASES)
+    .outerjoin(ENTRIES, ENTRIES.c.id == RELEASES.c.entry)
+    .outerjoin(_NEXT, _NEXT.c.number == RELEASES.c.number + 1)
+    .order_by(RELEASES.c.number)
+)
+_WITHOUT_BODY = [column for column in RELEASES.columns if column.name != "body"]
+_LAST = select(*_WITHOUT_BODY).order_by(RELEASES.c.number.desc()).limit(1)
+
+
+def release_chain_end(connection: Connection, seal: Seal, vouched: Head) -> Head:
+    """The number and digest of the newest stored release.
+
+    What the last entry says of it, `vouched`, where it is missing or was changed: no entry is to vouch for that.
+    """
+    last = connection.execute(_LAST).mappings().first()
+    if last is None or last["number"] < vouched.entries or not seal.holds(dict(last)):
+        return vouched
+    return Head(last["number"], last["digest"])
+
+
+def kept_releases(
+    connection: Connection, seal: Seal, statistic: str, claims: Claims, vouched: Head
+) -> Iterator[KeptRelease]:
+    """All that is stored of a statistic, oldest first; IntegrityError (`ledger_tampered`) for what was changed.
+
+    `claims` are those of the chain of entries, `vouched` is the newest release that the last entry knows.
+    """
+    found = connection.execute(_NUMBERED.where(RELEASES.c.statistic == statistic)).all()
+    if not found:
+        return
+    require_claims(connection, claims)
+    rows = []
+    for *own, paid, link in found:
+        row = dict(zip(RELEASES.columns.keys(), own, strict=True))
+        _require_intact(row, seal, paid)
+        if link is not None and link != row["digest"]:
+            raise _changed(row["number"])
+        if link is None and row["number"] < vouched.entries:
+            raise _changed(row["number"] + 1)
+        if row["number"] == vouched.entries and row["digest"] != vouched.digest:
+            raise _changed(row["number"])
+        rows.append(row)
+    reset = _last_reset(connection)
+    # A refinement that was released says so itself.
+    refined = claims.entries.keys() | {row["refines"] for row in rows}
+    for row in rows:
+        released = NewRelease(row["statistic"], row["measurement"], row["body"], row["refines"])
+        yield KeptRelease(
+            row["number"], row["entry"], released, row["number"] in refined or row["entry"] < reset
+        )
+
+
+def keep_releases(
+    connection: Connection, seal: Seal, releases: Sequence[NewRelease], entry: Entry, vouched: Head
+) -> None:
+    """Adds releases that an entry has paid for; `vouched` is the newest release that the last entry knows."""
+    last, end = connection.execute(_LAST).mappings().first(), vouched
+    if last is not None and last["number"] >= vouched.entries:
+        end = Head(last["number"], last["digest"])
+    rows: list[dict[str, Any]] = []
+    for released in releases:
+        row: dict[str, Any] = {
+            "number": end.entries + 1,
+            "statistic": released.statistic,
+            "measurement": released.measurement,
+            "entry": entry.id,
+            "entry_digest": entry.digest,
+            "refines": released.refines,
+            "previous": end.digest,
+            "body_digest": text_digest(released.body),
+        }
+        row["digest"] = seal.digest(row)
+        rows.append(row | {"body": released.body})
+        end = Head(row["number"], row["digest"])
+    connection.execute(insert(RELEASES), rows)
+
+
+def stored_claims(connection: Connection) -> Claims:
+    """The claims as their table repeats them; an entry vouches for them."""
+    claims = Claims()
+    for base, entry in connection.execute(
+        select(REFINEMENTS).order_by(REFINEMENTS.c.entry, REFINEMENTS.c.base)
+    ):
+        claims = claims.added((base,), entry)
+    return claims
+
+
+def require_claims(connection: Connection, claims: Claims) -> None:
+    """Raises IntegrityError (`ledger_tampered`) unless as many claims are noted as the entries make."""
+    if connection.execute(select(func.count()).select_from(REFINEMENTS)).scalar() != len(claims.entries):
+        raise _unfounded()
+
+
+def require_refinable(connection: Connection, bases: Sequence[int], claims: Claims) -> None:
+    """Refuses a second refinement of a release, and one of a release that was paid for before a reset.
+
+    Raises OperationalError (`release_refined`) where another was quicker: two refinements of one release would
+    together cost more than the two differences. And where a budget was begun anew meanwhile: what comes after is
+    guaranteed for itself, with nothing paid before it.
+    """
+    require_claims(connection, claims)
+    released = select(RELEASES.c.refines).where(RELEASES.c.refines.in_(bases))
+    known = connection.execute(select(RELEASES.c.entry).where(RELEASES.c.number.in_(bases))).scalars().all()
+    paid = len(known) == len(set(bases)) and _last_reset(connection) < min(known)
+    if (
+        not paid
+        or not claims.entries.keys().isdisjoint(bases)
+        or connection.execute(released).first() is not None
+    ):
+        raise OperationalError(
+            "the answer that was to be refined has been refined at this moment; nothing was charged",
+            code="release_refined",
+            hint="ask again",
+        )
+
+
+def note_claims(connection: Connection, bases: Iterable[int], entry: int) -> None:
+    """Repeats in their table what an entry claims."""
+    connection.execute(insert(REFINEMENTS), [{"base": base, "entry": entry} for base in bases])
+
+
+def require_stored(connection: Connection, seal: Seal, claims: Claims, marks: dict[int, str]) -> Head:
+    """Walks all stored releases and claims, and returns the newest release's number and digest.
+
+    `claims` are those of all entries; `marks` are the digests of those releases that an entry has vouched for, by
+    number. Raises IntegrityError (`ledger_tampered`) for whatever does not follow from the entries.
+    """
+    if stored_claims(connection) != claims:
+        raise _unfounded()
+    end = START
+    while rows := connection.execute(_NUMBERED.where(RELEASES.c.number > end.entries).limit(_SLICE)).all():
+        for *own, paid, _ in rows:
+            row = dict(zip(RELEASES.columns.keys(), own, strict=True))
+            if row["number"] != end.entries + 1:
+                raise _changed(end.entries + 1, "is missing")
+            if paid is None:
+                raise _changed(row["number"], f"names entry {row['entry']}, which is not there")
+            _require_intact(row, seal, paid)
+            if row["previous"] != end.digest or marks.get(row["number"], row["digest"]) != row["digest"]:
+                raise _changed(row["number"])
+            end = Head(row["number"], row["digest"])
+    if max(marks, default=0) > end.entries:
+        raise _changed(end.entries + 1, "is missing")
+    return end
+
+
+def _require_intact(row: dict[str, Any], seal: Seal, paid: object) -> None:
+    sealed: Row = {name: value for name, value in row.items() if name != "body"}
+    if not seal.holds(sealed) or paid != row["entry_digest"] or _digest_of(row["body"]) != row["body_digest"]:
+        raise _changed(row["number"])
+
+
+def _digest_of(body: object) -> str | None:
+    return text_digest(body) if isinstance(body, str) else None
+
+
+def _last_reset(connection: Connection) -> int:
+    found = connection.execute(select(func.max(ENTRIES.c.id)).where(ENTRIES.c.kind == "reset")).scalar()
+    return int(found or 0)
+
+
+def _unfounded() -> IntegrityError:
+    return IntegrityError(
+        "what the ledger notes of refined releases does not follow from its entries",
+        code="ledger_tampered",
+        hint=_RESTORE,
+    )
+
+
+def _changed(number: object, what: str = "was changed") -> IntegrityError:
+    return IntegrityError(
+        f"release {number} of the ledger {what}",
+        code="ledger_tampered",
+        hint=_RESTORE,
+    )

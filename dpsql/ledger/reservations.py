@@ -1,0 +1,98 @@
+"""Slices of an account: what a session has reserved, which is charged whole at once and spent from after that.
+
+Claim: at every place, what all releases have spent is at most what the account counts as spent, however slices are
+reserved, spent from and given back amid other charges, and whoever decides that after which answers.
+Why: a slice counts whole from the moment it is reserved, and a charge within it is admitted only while the sum of
+those at any place is within the slice. So what the account counts is never less than what was released, and the
+filter of the account admits nothing that the same filter without slices would refuse. What is given back is the slice
+less the largest spend at any place of it, once, and nothing can be charged to it afterwards. This rests on nothing
+but sums that stay within a limit, which is how each accountant here is a filter for choices that depend on answers.
+Source: Rogers, Roth, Ullman, Vadhan 2016, Section 3 (filters); for the other accountants, the sources that they name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from dpsql.accounting.partitions.boxes import WHOLE, Box, Parts
+from dpsql.accounting.spend import Spend
+from dpsql.errors import IntegrityError, LossError
+from dpsql.ledger.digest import canonical, text_digest
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What `holder` has reserved of an account: at most `limit` at any place, of which `parts` are spent.
+
+    >>> held = Slice("ana", Spend(5, 0)).drawn(WHOLE, Spend(2, 0))
+    >>> held.left(), held.drawn(WHOLE, Spend(4, 0)).keeps
+    (Spend(loss=3, delta=0), False)
+    """
+
+    holder: str
+    limit: Spend
+    parts: Parts = field(default_factory=Parts)
+
+    def left(self, box: Box = WHOLE) -> Spend:
+        """What may still be charged to a box; of the whole, that is what is given back."""
+        spent = self.parts.most(box)
+        return Spend(max(self.limit.loss - spent.loss, 0), max(self.limit.delta - spent.delta, 0))
+
+    def drawn(
+        self, box: Box, spend: Spend, rule: Callable[[Parts, Box, Spend], Parts] = Parts.charged
+    ) -> Slice:
+        """The same after a charge to a box, whether that fits or not."""
+        return replace(self, parts=rule(self.parts, box, spend))
+
+    @property
+    def keeps(self) -> bool:
+        """Whether no more is spent than was reserved."""
+        return self.parts.most().within(self.limit)
+
+    def __str__(self) -> str:
+        """The slice as canonical JSON text: equal slices have equal texts."""
+        return canonical(
+            {
+                "holder": self.holder,
+                "limit": _pair(self.limit),
+                "base": _pair(self.parts.base),
+                "cells": {str(box): _pair(own) for box, own in self.parts.cells.items()},
+            }
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> Slice:
+        """The slice that was written as `text`; IntegrityError for any other text."""
+        try:
+            data = json.loads(text)
+            cells = {Box.parse(box): _spend(own) for box, own in data["cells"].items()}
+            found = cls(data["holder"], _spend(data["limit"]), Parts(_spend(data["base"]), cells))
+            known = str(found) == text
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError, LossError):
+            known = False
+        if not known:
+            raise IntegrityError("the text is not a slice that dpsql wrote", code="ledger_corrupt")
+        return found
+
+
+Slices: TypeAlias = Mapping[int, Slice]
+"""The slices of an account that are open, by the numbers of the entries that reserved them."""
+
+
+def slices_digest(slices: Slices) -> str | None:
+    """The digest of an account's open slices, by which an entry vouches for them; None where there are none."""
+    if not slices:
+        return None
+    return text_digest(canonical({str(number): str(each) for number, each in slices.items()}))
+
+
+def _pair(spend: Spend) -> list[str]:
+    return [str(spend.loss), str(spend.delta)]
+
+
+def _spend(pair: Any) -> Spend:
+    loss, delta = pair
+    return Spend(int(loss), int(delta))

@@ -1,0 +1,194 @@
+"""Accounts and entries as rows of text, and back."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from fractions import Fraction
+from typing import Any
+
+from dpsql.accounting.events import Event, from_json, to_json
+from dpsql.accounting.spend import Spend
+from dpsql.errors import IntegrityError, LossError
+from dpsql.ledger.budget import Budget
+from dpsql.ledger.claims import claimed_by
+from dpsql.ledger.digest import UNSAID, Row, Seal, canonical, text_digest
+from dpsql.ledger.entry_kinds import RELEASED
+from dpsql.ledger.protocol import Account, AccountKey, Entry, Head
+
+_WHOLE = re.compile(r"0|[1-9][0-9]{0,1999}")
+_RATIO = re.compile(r"(0|[1-9][0-9]{0,1999})/([1-9][0-9]{0,1999})")
+
+_RESTORE = "restore the newest backup, and find out who can write the ledger"
+
+FIRST_PREVIOUS = "0" * 64
+START = Head(0, FIRST_PREVIOUS)
+
+
+def account_of(row: Row) -> AccountKey:
+    """Whose row it is."""
+    return AccountKey(row["table_name"], row["account_analyst"])
+
+
+def account_row(key: AccountKey, account: Account, seal: Seal) -> dict[str, Any]:
+    """The row that keeps an account's budget and limit."""
+    budget, limit = account.budget, account.limit
+    row = {
+        "table_name": key.table,
+        "account_analyst": key.analyst,
+        "accountant": budget.accountant,
+        "epsilon": _ratio_text(budget.epsilon),
+        "delta": _ratio_text(budget.delta),
+        "selection": None if budget.selection is None else _ratio_text(budget.selection),
+        "limit_loss": str(limit.loss),
+        "limit_delta": str(limit.delta),
+        "renewal": budget.renewal,
+    }
+    return row | {"digest": seal.digest(row)}
+
+
+def stored_budget(row: Row, seal: Seal) -> Budget:
+    """The budget of a row; IntegrityError if it is not one that dpsql wrote."""
+    if not seal.holds(row):
+        raise IntegrityError(
+            f"the budget of {account_of(row)} in the ledger was changed",
+            code="ledger_tampered",
+            hint=_RESTORE,
+        )
+    selection = row["selection"]
+    try:
+        return Budget(
+            str(row["accountant"]),
+            _ratio(row["epsilon"]),
+            _ratio(row["delta"]),
+            None if selection is None else _ratio(selection),
+            row["renewal"],
+        )
+    except LossError:
+        raise _corrupt("budget") from None
+
+
+def entry_columns(
+    at: datetime, analyst: str, query: str, details: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The columns that all entries of a charge share."""
+    text_digest(analyst)
+    return {
+        "at": at.isoformat(timespec="microseconds"),
+        "analyst": analyst,
+        "query": query,
+        "query_digest": text_digest(query),
+        "details": canonical(dict(details or {})),
+    }
+
+
+def entry_row(
+    common: Row,
+    after: Head,
+    key: AccountKey,
+    number: int,
+    event: Event | None,
+    *amounts: Mapping[str, str | int | None],
+    seal: Seal,
+) -> dict[str, Any]:
+    """The row of the entry after `after`, the account's `number`-th.
+
+    `common` has the columns that all entries of a charge share; `amounts` are columns of `spend_columns`.
+    """
+    row: dict[str, Any] = {name: value for name, value in UNSAID.items() if name != "renewal"}
+    row |= common
+    row |= {
+        "id": after.entries + 1,
+        "previous": after.digest,
+        "number": number,
+        "event": "" if event is None else to_json(event),
+    }
+    row |= {"table_name": key.table, "account_analyst": key.analyst}
+    for columns in amounts:
+        row |= columns
+    return row | {"digest": seal.digest(row)}
+
+
+def head_of(row: Row) -> Head:
+    """The head of a ledger that ends with this entry."""
+    return Head(row["id"], row["digest"])
+
+
+def spend_columns(prefix: str, spend: Spend) -> dict[str, str]:
+    """The two columns that keep an amount."""
+    return {f"{prefix}loss": str(spend.loss), f"{prefix}delta": str(spend.delta)}
+
+
+def stored_spend(loss: object, delta: object) -> Spend:
+    """The spend of two columns; IntegrityError if they are not whole numbers as dpsql writes them."""
+    return Spend(_whole(loss), _whole(delta))
+
+
+def stored_entry(row: Row, seal: Seal) -> Entry:
+    """The entry of a row; IntegrityError if it is not one that dpsql wrote."""
+    if not seal.holds(row):
+        raise tampered(row["id"], "was changed")
+    return entry_of(row)
+
+
+def entry_of(row: Row) -> Entry:
+    """The entry of a row whose digest is known to be its own."""
+    try:
+        return Entry(
+            id=int(row["id"]),
+            charge=int(row["charge"]),
+            at=datetime.fromisoformat(row["at"]),
+            table=str(row["table_name"]),
+            account_analyst=str(row["account_analyst"]),
+            number=int(row["number"]),
+            kind=str(row["kind"]),
+            period=str(row["period"]),
+            box=None if row["box"] is None else str(row["box"]),
+            slice=None if row["slice"] is None else int(row["slice"]),
+            analyst=str(row["analyst"]),
+            query=str(row["query"]),
+            query_digest=str(row["query_digest"]),
+            event=from_json(row["event"]) if row["event"] or row["kind"] in RELEASED else None,
+            spend=stored_spend(row["loss"], row["delta"]),
+            spent=stored_spend(row["spent_loss"], row["spent_delta"]),
+            limit=stored_spend(row["limit_loss"], row["limit_delta"]),
+            budget=str(row["budget"]),
+            details=json.loads(row["details"]),
+            previous=str(row["previous"]),
+            digest=str(row["digest"]),
+            failures=int(row["failures"] or 0),
+            refines=claimed_by(row),
+            database=None if row["database"] is None else str(row["database"]),
+        )
+    except (TypeError, ValueError, RecursionError):
+        raise _corrupt("entry") from None
+
+
+def tampered(number: int, what: str) -> IntegrityError:
+    """The error for an entry that is not where or what it was."""
+    return IntegrityError(f"entry {number} of the ledger {what}", code="ledger_tampered", hint=_RESTORE)
+
+
+def _whole(text: object) -> int:
+    if not isinstance(text, str) or not _WHOLE.fullmatch(text):
+        raise _corrupt("amount")
+    return int(text)
+
+
+def _ratio_text(value: Fraction) -> str:
+    return f"{value.numerator}/{value.denominator}"
+
+
+def _ratio(text: object) -> Fraction:
+    match = _RATIO.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise _corrupt("budget")
+    return Fraction(int(match[1]), int(match[2]))
+
+
+def _corrupt(what: str) -> IntegrityError:
+    return IntegrityError(
+        f"the ledger holds something as {what} that dpsql did not write", code="ledger_corrupt"
+    )

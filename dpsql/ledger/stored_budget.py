@@ -1,0 +1,56 @@
+"""A policy's budget held against the one that the ledger keeps, and its names against those that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from dpsql.errors import IntegrityError, PolicyError
+from dpsql.ledger.digest import Row, Seal
+from dpsql.ledger.protocol import Account, AccountKey
+from dpsql.ledger.rows import stored_budget, stored_spend
+from dpsql.policy.names import account_name
+
+
+def require_one_spelling(wanted: Iterable[AccountKey], stored: Iterable[AccountKey]) -> None:
+    """Raises PolicyError (`account_name`) where an account is there, or asked for, under a name spelled otherwise.
+
+    Else `VISITS` would have a budget besides that of `visits`, and "bob " one besides that of "bob".
+    """
+    asked = tuple(wanted)
+    spelled: dict[AccountKey, AccountKey] = {}
+    for key in (*stored, *asked):
+        spelled.setdefault(_folded(key), key)
+    for key in asked:
+        if (other := spelled[_folded(key)]) != key:
+            raise PolicyError(
+                f"{_quoted(key)} has the account of {_quoted(other)}: the names differ only by case, spaces or Unicode form",
+                code="account_name",
+                hint=f"write it as the ledger has it: {_quoted(other)}",
+            )
+
+
+def _folded(key: AccountKey) -> AccountKey:
+    return AccountKey(account_name(key.table), account_name(key.analyst))
+
+
+def _quoted(key: AccountKey) -> str:
+    return f"analyst {key.analyst!r} at table {key.table!r}" if key.analyst else f"table {key.table!r}"
+
+
+def settled(key: AccountKey, account: Account, row: Row, seal: Seal) -> Account:
+    """The account with the limit that was fixed when its budget was stored.
+
+    Raises PolicyError (`budget_changed`) where the stored budget is another.
+    """
+    stored = stored_budget(row, seal)
+    if stored != account.budget:
+        raise PolicyError(
+            f"the budget of {key} is {account.budget} in the policy, but {stored} in its ledger",
+            code="budget_changed",
+            hint="a budget is fixed when its ledger is made: restore the policy's, or begin a new ledger",
+        )
+    limit = stored_spend(row["limit_loss"], row["limit_delta"])
+    if not limit.within(account.limit):
+        raise IntegrityError(f"the ledger allows {key} more than its budget does", code="ledger_corrupt")
+    return replace(account, limit=limit)

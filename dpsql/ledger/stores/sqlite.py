@@ -1,0 +1,315 @@
+"""The database of a ledger: its one connection, and what its failures mean.
+
+A connection is opened at first use and kept. SQLite's handles and locks must not cross a fork, so all are
+closed before one. All use of SQLite here holds one lock, which the fork waits for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from sqlalchemy import Connection, create_engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import StaticPool
+
+from dpsql.errors import DatabaseError, IntegrityError, OperationalError
+from dpsql.ledger.atomic_file import sync_directory
+
+BUSY_SECONDS = 60
+_MOUNTS = Path("/proc/self/mountinfo")
+_OCTAL = re.compile(rb"\\([0-7]{3})")
+MEMORY: Final = ":memory:"
+
+Identity: TypeAlias = tuple[tuple[int, int] | None, ...]
+"""The device and inode of the file, of its write-ahead log and of that log's index; None where there is none."""
+
+
+class SqliteStore:
+    """A `Store`: the database in the file at `path`, or in memory if that is None.
+
+    Its file is never made here, so a deleted ledger is not a fresh budget. When the path names another
+    file than the one that was opened, the kept connection is closed and that file is opened.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.where = MEMORY if path is None else str(path)
+        self.patience: float = BUSY_SECONDS
+        self._path = path
+        self._owner = os.getpid() if path is None else None
+        self._opened: tuple[int, Identity] | None = None
+        self._raw: sqlite3.Connection | None = None
+        self._engine = create_engine("sqlite://", creator=self._open, poolclass=StaticPool)
+
+    def held(self) -> AbstractContextManager[object]:
+        """As `Store.held`: the lock that all use of SQLite here holds, and that a fork waits for."""
+        return _IN_USE
+
+    @contextmanager
+    def connected(self) -> Iterator[Connection]:
+        """As `Store.connected`."""
+        with _IN_USE, explained(self.where):
+            self._make_ready()
+            with self._engine.connect() as connection:
+                yield connection
+
+    @contextmanager
+    def transaction(self, *, write: bool) -> Iterator[Connection]:
+        """As `Store.transaction`: a writer has SQLite's write lock from the start."""
+        with _IN_USE, explained(self.where):
+            self._make_ready()
+            with self._engine.begin() as connection:
+                connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN DEFERRED")
+                yield connection
+
+    def settle(self, connection: Connection) -> None:
+        """As `Store.settle`: a write-ahead log, so that readers never wait for a writer."""
+        mode = connection.exec_driver_sql("PRAGMA journal_mode = WAL").scalar_one()
+        if mode not in ("wal", "memory"):
+            raise OperationalError(
+                f"the ledger {self.where} lies on a file system without shared memory",
+                code="ledger_unavailable",
+                hint="keep the ledger on a local disk",
+            )
+
+    def is_empty(self, connection: Connection) -> bool:
+        """As `Store.is_empty`."""
+        return not connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1").all()
+
+    def columns(self, connection: Connection, table: str) -> frozenset[str]:
+        """As `Store.columns`."""
+        found = connection.exec_driver_sql("SELECT name FROM pragma_table_info(?)", (table,))
+        return frozenset(map(str, found.scalars()))
+
+    def require_owner(self) -> None:
+        """As `Store.require_owner`: one in memory belongs to the process that made it."""
+        if self._owner not in (None, os.getpid()):
+            # The child's copy would spend the parent's budget a second time.
+            raise OperationalError(
+                "a ledger in memory belongs to the process that made it",
+                code="ledger_forked",
+                hint="keep the ledger in a file",
+            )
+
+    def close(self) -> None:
+        """Closes the connection; the last one of a file brings its write-ahead log into it."""
+        with _IN_USE:
+            if self.is_mine():
+                self._engine.dispose()
+                self._opened = self._raw = None
+                _OPEN.discard(self)
+
+    def abandon(self) -> None:
+        """As `close`, but never waits: for the garbage collector, which may run inside any other code."""
+        _ABANDONED.append(self)
+        held = _owned()  # by code that this interrupts; whoever uses SQLite next closes it then
+        try:
+            if not held and _IN_USE.acquire(blocking=False):
+                _close_abandoned()
+        finally:
+            # An interrupt may have come between the lock and the knowledge of it.
+            if not held and _owned():
+                _IN_USE.release()
+
+    def _make_ready(self) -> None:
+        _close_abandoned()
+        if any(store.is_copied() for store in tuple(_OPEN)):
+            # SQLite would believe that this process holds the locks of the one that it was copied from.
+            raise OperationalError(
+                "the process was forked behind Python's back while a ledger was open",
+                code="ledger_forked",
+                hint="fork by os.fork or multiprocessing, or open ledgers after the fork alone",
+            )
+        if self._path is not None:
+            require_one_name(self._path)
+        if self._opened is not None and self._opened[1] != _identity(self._path):
+            self.close()
+        if self._raw is not None and self._raw.in_transaction:
+            self._raw.rollback()  # what failed amid a release of the connection has left it
+
+    def is_mine(self) -> bool:
+        """Whether this process opened the connection that is kept."""
+        return self._opened is not None and self._opened[0] == os.getpid()
+
+    def is_copied(self) -> bool:
+        """Whether another process opened the connection that is kept; not one that is closed meanwhile."""
+        opened = self._opened
+        return opened is not None and opened[0] != os.getpid()
+
+    def _open(self) -> sqlite3.Connection:
+        if self._path is not None:
+            require_not_mounted(self._path)
+        # The file is looked at before it is opened: one that is replaced in between is opened again later.
+        file = _identity(self._path)[:1]
+        target = MEMORY if self._path is None else f"{self._path.as_uri()}?mode=rw"
+        connection = sqlite3.connect(
+            target, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            # FULL: the write-ahead log is on the disk when COMMIT returns (on macOS with fullfsync).
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA fullfsync = ON")
+            # No page is kept between uses, so that each sees the file as it is now.
+            connection.execute("PRAGMA cache_size = 0")
+            # The first read opens the write-ahead log, which then stays open with the connection.
+            connection.execute("SELECT 1 FROM sqlite_master").fetchall()
+        except BaseException:
+            connection.close()
+            raise
+        self._raw = connection
+        self._opened = os.getpid(), file + _identity(self._path)[1:]
+        if self._path is not None:
+            _OPEN.add(self)
+        return connection
+
+
+_IN_USE = threading.RLock()
+# Those in memory stay with the process that made them. The garbage collector may take others away at any time.
+_OPEN: set[SqliteStore] = set()
+_ABANDONED: deque[SqliteStore] = deque()
+
+
+def _owned() -> bool:
+    """Whether this thread holds the lock."""
+    return bool(_IN_USE._is_owned())  # type: ignore[attr-defined]  # noqa: SLF001  (as threading.Condition asks)
+
+
+def _close_abandoned() -> None:
+    while _ABANDONED:
+        _ABANDONED.popleft().close()
+
+
+def _before_fork() -> None:
+    _IN_USE.acquire()
+    _close_abandoned()
+    for store in tuple(_OPEN):
+        store.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_IN_USE.release, after_in_child=_IN_USE.release)
+
+
+def _identity(path: Path | None) -> Identity:
+    return () if path is None else tuple(_file(Path(f"{path}{end}")) for end in ("", "-wal", "-shm"))
+
+
+def _file(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def require_one_name(path: Path) -> None:
+    """Raises OperationalError (`ledger_names`) where the file has two names, or is mounted by itself.
+
+    SQLite keeps what was charged last in a log beside the file, by the file's name: under another name it is not seen.
+    """
+    try:
+        links = path.stat().st_nlink
+    except OSError:
+        return  # what is wrong with it is said as it is opened
+    if links > 1:
+        raise OperationalError(
+            f"the ledger {path} has {links} names on its disk (hard links), and each would spend the budget again",
+            code="ledger_names",
+            hint="remove the others: find DISK -samefile LEDGER lists them",
+        )
+
+
+def require_not_mounted(path: Path) -> None:
+    """Raises OperationalError (`ledger_names`) where the file itself is mounted at its path, as some containers do."""
+    try:
+        mounts = _MOUNTS.read_bytes().splitlines()
+    except OSError:
+        return  # a system without such a list
+    points = (_OCTAL.sub(lambda code: bytes([int(code[1], 8)]), line.split()[4]) for line in mounts if line)
+    if os.fsencode(path) in points:
+        raise OperationalError(
+            f"the ledger {path} is mounted by itself, so that the same file has another name elsewhere",
+            code="ledger_names",
+            hint="mount the directory that it lies in, with the log that SQLite keeps beside it",
+        )
+
+
+def make_private(path: Path) -> None:
+    """Makes an empty file that only its owner may read, unless there is one; durable with its name.
+
+    An existing file is not opened: closing it would drop this process's SQLite locks on it.
+    """
+    with _IN_USE, explained(str(path)):
+        if not path.parent.is_dir():
+            raise OperationalError(
+                f"there is no directory {path.parent} for the ledger",
+                code="ledger_directory",
+                hint="make the directory, or correct the path",
+            )
+        if path.is_dir():
+            raise OperationalError(f"the ledger {path} is a directory", code="not_a_ledger")
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError:
+            return
+        sync_directory(path.parent)
+
+
+@contextmanager
+def explained(where: str) -> Iterator[None]:
+    """Turns what SQLite, SQLAlchemy and the file system raise into dpsql's errors."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise _meaning(error.orig, where) from None
+    except (SQLAlchemyError, sqlite3.Error, OSError, UnicodeDecodeError) as error:
+        # UnicodeDecodeError: Python's sqlite3 fails on SQLite's own message about damaged bytes.
+        raise _meaning(error, where) from None
+
+
+def _meaning(error: BaseException | None, where: str) -> DatabaseError:
+    code = getattr(error, "sqlite_errorcode", None)
+    kind = None if code is None else code & 0xFF
+    if kind in _MEANINGS:
+        name, text, hint = _MEANINGS[kind]
+        return OperationalError(f"the ledger {where} {text}", code=name, hint=hint)
+    if isinstance(error, OSError):
+        return OperationalError(f"the ledger {where} cannot be made", code="ledger_unavailable")
+    if isinstance(error, sqlite3.ProgrammingError):
+        return OperationalError(
+            f"the ledger {where} was closed, or its process forked, amid its use",
+            code="ledger_unavailable",
+            hint="nothing was charged; try again",
+        )
+    return IntegrityError(
+        f"the ledger {where} is damaged", code="ledger_corrupt", hint="restore its newest backup"
+    )
+
+
+_BUSY = (
+    "ledger_busy",
+    f"was in use by another program for {BUSY_SECONDS} seconds",
+    "nothing was charged; try again",
+)
+_MEANINGS: dict[int | None, tuple[str, str, str]] = {
+    sqlite3.SQLITE_BUSY: _BUSY,
+    sqlite3.SQLITE_LOCKED: _BUSY,
+    sqlite3.SQLITE_PROTOCOL: _BUSY,
+    sqlite3.SQLITE_NOTADB: ("not_a_ledger", "is no ledger but some other file", "give another path"),
+    sqlite3.SQLITE_READONLY: ("ledger_unavailable", "cannot be written", "allow this user to write it"),
+    sqlite3.SQLITE_PERM: ("ledger_unavailable", "cannot be written", "allow this user to write it"),
+    sqlite3.SQLITE_CANTOPEN: (
+        "ledger_unavailable",
+        "cannot be opened",
+        "check that it is there, and that this user may write it and its directory",
+    ),
+    sqlite3.SQLITE_FULL: ("ledger_unavailable", "has no room left on its disk", "nothing was charged"),
+    sqlite3.SQLITE_IOERR: ("ledger_unavailable", "cannot be read or written", "check its disk"),
+}

@@ -1,0 +1,199 @@
+"""A ledger's tables in a database: recognised, made, read."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam, delete, func, insert, select
+
+from dpsql.accounting.partitions.boxes import Parts
+from dpsql.errors import OperationalError
+from dpsql.ledger.balance import Standing, parts_of, parts_rows
+from dpsql.ledger.chain import Last
+from dpsql.ledger.digest import Row, Seal, text_digest
+from dpsql.ledger.protocol import AccountKey, Head
+from dpsql.ledger.refusal import rolled_back
+from dpsql.ledger.reservations import Slice, Slices
+from dpsql.ledger.rows import account_of, spend_columns, stored_budget, stored_spend
+from dpsql.ledger.schema import ACCOUNTS, ENTRIES, FORMAT, META, METADATA, PARTS, RELEASES, SCHEMA, SLICES
+from dpsql.ledger.stores.base import Store
+
+KNOWN_SCHEMAS = (SCHEMA, "4", "3", "2")
+
+NEWEST_FIRST = select(ENTRIES).order_by(ENTRIES.c.id.desc())
+OLDEST_FIRST = select(ENTRIES).order_by(ENTRIES.c.id)
+_FROM = OLDEST_FIRST.where(ENTRIES.c.id >= bindparam("start")).limit(bindparam("most"))
+_BEFORE, _AFTER = ENTRIES.alias("before"), ENTRIES.alias("after")
+_NEWEST = (
+    select(func.max(ENTRIES.c.id))
+    .where(
+        ENTRIES.c.table_name == ACCOUNTS.c.table_name, ENTRIES.c.account_analyst == ACCOUNTS.c.account_analyst
+    )
+    .correlate(ACCOUNTS)
+    .scalar_subquery()
+)
+_OF_ACCOUNT = ENTRIES.alias("last")
+_LASTS = (
+    select(_OF_ACCOUNT, _BEFORE.c.digest, _AFTER.c.previous)
+    .select_from(ACCOUNTS)
+    .join(_OF_ACCOUNT, _OF_ACCOUNT.c.id == _NEWEST)
+    .outerjoin(_BEFORE, _BEFORE.c.id == _OF_ACCOUNT.c.id - 1)
+    .outerjoin(_AFTER, _AFTER.c.id == _OF_ACCOUNT.c.id + 1)
+    .order_by(_OF_ACCOUNT.c.id)
+)
+_PLAIN, _KEYED = "sha256", "hmac-sha256"
+
+
+def recognised(store: Store, connection: Connection) -> dict[str, str]:
+    """The ledger's own description of itself, {} for an empty database; raises for anything else."""
+    if store.is_empty(connection):
+        return {}
+    meta: dict[str, str] = {}
+    if {"key", "value"} <= store.columns(connection, META.name):
+        meta = {str(row.key): str(row.value) for row in connection.execute(select(META))}
+    if meta.get("format") != FORMAT:
+        raise OperationalError(
+            f"{store.where} is no ledger but some other database",
+            code="not_a_ledger",
+            hint="give another path",
+        )
+    if meta.get("schema") not in KNOWN_SCHEMAS:
+        raise OperationalError(
+            f"the ledger {store.where} was written by another version of dpsql",
+            code="ledger_version",
+            hint="use the version that wrote it, or a newer one",
+        )
+    return meta
+
+
+def make_tables(connection: Connection, seal: Seal) -> None:
+    """Makes the tables in an empty database."""
+    METADATA.create_all(connection, checkfirst=False)
+    describe(connection, {"format": FORMAT, "schema": SCHEMA, **_of_key(seal)})
+
+
+def describe(connection: Connection, meta: Mapping[str, str]) -> None:
+    """Adds to what the ledger says of itself."""
+    connection.execute(insert(META), [{"key": key, "value": value} for key, value in meta.items()])
+
+
+def require_key(meta: Mapping[str, str], seal: Seal, where: str) -> None:
+    """Raises OperationalError (`ledger_key`) unless the seal's key is the ledger's, or both have none."""
+    kept, given = meta.get("digests", _PLAIN) == _KEYED, seal.key is not None
+    if kept and not given:
+        text, hint = "has a key, and it was not given", "connect(…, ledger_key=FILE), or --ledger-key FILE"
+    elif given and not kept:
+        text = "was made without a key, so that a key proves nothing of it"
+        hint = "leave the key out; or begin a new ledger with it, whose budget is less what was spent"
+    elif given and not hmac.compare_digest(meta.get("key", ""), _of_key(seal)["key"]):
+        text, hint = "has another key than this one", "give the key that it was made with"
+    else:
+        return
+    raise OperationalError(f"the ledger {where} {text}", code="ledger_key", hint=hint)
+
+
+def _of_key(seal: Seal) -> dict[str, str]:
+    if seal.key is None:
+        return {"digests": _PLAIN}
+    return {"digests": _KEYED, "key": seal.digest({"format": FORMAT})}
+
+
+def stored_accounts(connection: Connection, seal: Seal) -> dict[AccountKey, dict[str, Any]]:
+    """The rows of all accounts, each checked against its digest."""
+    rows = [dict(row) for row in connection.execute(select(ACCOUNTS)).mappings()]
+    for row in rows:
+        stored_budget(row, seal)
+    return {account_of(row): row for row in rows}
+
+
+def stored_parts(connection: Connection, key: AccountKey) -> Parts:
+    """What is kept of what an account has spent on each part; an entry vouches for it."""
+    found = connection.execute(select(PARTS).where(*_of(PARTS, key))).mappings()
+    return parts_of({row["box"]: stored_spend(row["loss"], row["delta"]) for row in found})
+
+
+def keep_parts(connection: Connection, key: AccountKey, before: Standing, after: Standing) -> None:
+    """Writes what has changed of what an account has spent on each part."""
+    old, new = parts_rows(before.parts), parts_rows(after.parts)
+    if before.period != after.period:
+        connection.execute(delete(PARTS).where(*_of(PARTS, key)))
+        old = {}
+    stale = [box for box, own in old.items() if new.get(box) != own]
+    if stale:
+        wanted = delete(PARTS).where(*_of(PARTS, key), PARTS.c.box_digest == bindparam("stale"))
+        connection.execute(wanted, [{"stale": text_digest(box)} for box in stale])
+    fresh = [(box, own) for box, own in new.items() if old.get(box) != own]
+    if fresh:
+        common = {"table_name": key.table, "account_analyst": key.analyst, "period": after.period}
+        connection.execute(
+            insert(PARTS),
+            [
+                {**common, "box_digest": text_digest(box), "box": box, **spend_columns("", own)}
+                for box, own in fresh
+            ],
+        )
+
+
+def stored_slices(connection: Connection, key: AccountKey) -> Slices:
+    """What is kept of an account's open slices; an entry vouches for it."""
+    wanted = select(SLICES.c.number, SLICES.c.body).where(*_of(SLICES, key)).order_by(SLICES.c.number)
+    return {int(number): Slice.parse(body) for number, body in connection.execute(wanted)}
+
+
+def keep_slices(connection: Connection, key: AccountKey, before: Standing, after: Standing) -> None:
+    """Writes what has changed of an account's open slices."""
+    stale = [number for number, each in before.slices.items() if after.slices.get(number) != each]
+    if stale:
+        connection.execute(delete(SLICES).where(*_of(SLICES, key), SLICES.c.number.in_(stale)))
+    fresh = [(number, each) for number, each in after.slices.items() if before.slices.get(number) != each]
+    if fresh:
+        common = {"table_name": key.table, "account_analyst": key.analyst}
+        rows = [{**common, "number": number, "body": str(each)} for number, each in fresh]
+        connection.execute(insert(SLICES), rows)
+
+
+def require_holds(connection: Connection, expected: Head, where: str) -> None:
+    """Raises IntegrityError (`ledger_rolled_back`) unless the ledger still holds a head that it had."""
+    entry = select(ENTRIES.c.digest).where(ENTRIES.c.id == expected.entries)
+    if expected.entries and connection.execute(entry).scalar() != expected.digest:
+        raise rolled_back(where, expected)
+    release = select(RELEASES.c.digest).where(RELEASES.c.number == expected.releases)
+    if expected.releases and connection.execute(release).scalar() != expected.release_digest:
+        raise rolled_back(where, expected)
+
+
+def _of(table: Table, key: AccountKey) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return table.c.table_name == key.table, table.c.account_analyst == key.analyst
+
+
+def entry_rows(connection: Connection, wanted: Select[Any], values: Row | None = None) -> Iterator[Row]:
+    """The rows that a selection of entries finds, read as they are asked for."""
+    names = ENTRIES.columns.keys()
+    for row in connection.execute(wanted, values).yield_per(1000):
+        yield dict(zip(names, row, strict=True))
+
+
+def rows_from(connection: Connection, start: int, most: int) -> list[Row]:
+    """At most so many entries in their order, from the one with this number on.
+
+    From 1 on they are all, whatever number somebody gave to one that was put in before it.
+    """
+    if start == 1:
+        return list(entry_rows(connection, OLDEST_FIRST.limit(most)))
+    return list(entry_rows(connection, _FROM, {"start": start, "most": most}))
+
+
+def end_row(connection: Connection) -> Row | None:
+    """The ledger's last entry."""
+    return next(entry_rows(connection, NEWEST_FIRST.limit(1)), None)
+
+
+def last_rows(connection: Connection) -> list[Last]:
+    """The last entry of each account that has any, found through the index."""
+    names = ENTRIES.columns.keys()
+    found = []
+    for *values, before, after in connection.execute(_LASTS):
+        found.append(Last(dict(zip(names, values, strict=True)), before, after))
+    return found

@@ -1,0 +1,38 @@
+"""Plans as text: a canonical form for digests, and SQL-like words for people."""
+
+from __future__ import annotations
+
+import hashlib
+from enum import Enum
+
+from dpsql.plan.expr import Function
+from dpsql.plan.nodes import Post
+from dpsql.plan.tags import FORMS, TaggedEnum
+
+
+def canonical(part: object) -> str:
+    """A text that is the same for equal plans, in this process and every other, and in every version of dpsql.
+
+    Raises TypeError for what has no tag.
+    """
+    kind = type(part)
+    if isinstance(part, Function):
+        return part.name
+    form = FORMS[kind]
+    if form is not None:
+        texts = [canonical(getattr(part, name)) for name in form.names]
+        return f"({form.tag} {' '.join([*texts, *form.rest(part, canonical)])})"
+    if isinstance(part, (tuple, list)):
+        return f"({' '.join(map(canonical, part))})"
+    if isinstance(part, TaggedEnum):
+        return part.tag
+    if isinstance(part, frozenset):
+        return canonical(sorted(part))
+    if isinstance(part, Enum) or kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
+        raise TypeError(f"{kind.__name__} has no tag, so no fingerprint holds it")
+    return f"{kind.__name__}:{part!r}"  # a value of Python's own
+
+
+def digest(post: Post) -> str:
+    """The SHA-256 of a plan, in hexadecimal."""
+    return hashlib.sha256(canonical(post).encode()).hexdigest()

@@ -1,0 +1,101 @@
+"""Tags: what plans and all that is measured are called in fingerprints, whatever their classes are called here.
+
+A fingerprint is the digest of a text. Ledgers keep fingerprints for ever, and stored releases are found by them, so the
+text of a plan never changes. A class says its tag, `tag: ClassVar[str] = "Scan"`, and a member of an enumeration says
+its own: names of classes, modules, members and fields do not enter, and may change.
+
+What enters beside tags: the values of compared fields, in the order of the fields; the names of functions, aggregates
+and window functions in their registries; and texts that plans hold, as generated names of columns and the names of
+blocks and cells. All of these stay as they are. A field that is new is declared by `later`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Any, Self
+
+_LATER = "tag"
+
+
+class TaggedEnum(Enum):
+    """An enumeration of which each member is written as its value and its tag.
+
+    >>> class Side(TaggedEnum):
+    ...     BOTTOM = "low", "LOW"
+    >>> Side.BOTTOM.value, Side.BOTTOM.tag, Side("low")
+    ('low', 'LOW', <Side.BOTTOM: 'low'>)
+    """
+
+    _value_: str
+    tag: str
+
+    def __new__(cls, value: str, tag: str) -> Self:
+        """A member."""
+        member = object.__new__(cls)
+        member._value_, member.tag = value, tag
+        return member
+
+
+def later(default: Any, tag: str) -> Any:
+    """A field that was added to a class after others had entered fingerprints: it enters where it is not its default.
+
+    >>> from dpsql.plan.fingerprint import canonical
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Row:
+    ...     tag = "Line"
+    ...     number: int
+    ...     color: str = later("black", "color")
+    >>> canonical(Row(1)), canonical(Row(1, "red"))
+    ('(Line int:1)', "(Line int:1 (=color str:'red'))")
+    """
+    return dataclasses.field(default=default, metadata={_LATER: tag})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Form:
+    """How the parts of one class are written: its tag, the fields that always enter, in order, and later ones.
+
+    Claim: parts of tagged classes whose texts are equal are equal.
+    Why: no two classes have one tag, and no two members of an enumeration; a tag says how many fields follow in
+    their order; what follows these names its field by a tag.
+    """
+
+    tag: str
+    names: tuple[str, ...]
+    later: tuple[tuple[str, str, object], ...]
+
+    def rest(self, part: object, text: Callable[[object], str]) -> Iterator[str]:
+        """The texts of a part's later fields."""
+        for name, tag, default in self.later:
+            value = getattr(part, name)
+            if value != default:
+                yield f"(={tag} {text(value)})"
+
+
+class _Forms(dict[type, Form | None]):
+    """The form of each class, found once; None for what is no dataclass."""
+
+    def __missing__(self, kind: type) -> Form | None:
+        self[kind] = form = _form(kind) if dataclasses.is_dataclass(kind) else None
+        return form
+
+
+def _form(kind: type) -> Form:
+    # A class that inherited the tag of another would be taken for it.
+    tag = vars(kind).get("tag")
+    if not isinstance(tag, str):
+        raise TypeError(f"{kind.__name__} has no tag of its own, so no fingerprint holds it")
+    compared = [item for item in dataclasses.fields(kind) if item.compare]
+    return Form(
+        tag,
+        tuple(item.name for item in compared if _LATER not in item.metadata),
+        tuple(
+            (item.name, item.metadata[_LATER], item.default) for item in compared if _LATER in item.metadata
+        ),
+    )
+
+
+FORMS = _Forms()
+"""How the parts of each class are written."""

@@ -1,0 +1,1 @@
+"""Which statistics are measured and with which noise: candidates, their predicted errors, the choice, its verification."""

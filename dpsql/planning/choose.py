@@ -1,0 +1,329 @@
+"""Picks what to measure and with which noise: the least predicted error at equal price."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
+from dpsql.aggregates import AGGREGATES, Moment
+from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.stability import PublicFacts
+from dpsql.errors import QueryRejected
+from dpsql.mechanisms import (
+    Cube,
+    DiscreteGaussian,
+    Exponential,
+    Geometric,
+    Mechanism,
+    PartitionSelection,
+    Sensitivity,
+    Staircase,
+)
+from dpsql.plan.nodes import Aggregation
+from dpsql.planning import clamping
+from dpsql.planning.clamping import Clamp
+from dpsql.planning.layouts import layouts
+from dpsql.planning.loss_share import Price
+from dpsql.planning.measurement import Candidate, Measured, MeasuredBlock
+from dpsql.planning.partition_selection import KeySelection, key_tosses
+from dpsql.planning.quantiles import PUBLIC, Ranked
+from dpsql.planning.staircase import stairs
+from dpsql.planning.statistics import ROWS, UNITS, Block, Statistic
+from dpsql.planning.top_k import best
+
+_NO_NOISE = 1e-300
+"""Stands for a noise of zero where logarithms are taken."""
+
+
+def choose(analysis: Analysis, price: Price, facts: PublicFacts, *, learn: bool = True) -> Measured:
+    """The measured plan with the least predicted error.
+
+    The score of a plan is the mean, over its aggregates, of the log of the predicted standard
+    deviation, so that no aggregate counts for more because its numbers are larger. Raises
+    QueryRejected with code "delta_required" where keys are not public and no delta is left to select
+    them with. Errors of clamps, if it may `learn` any, are as is expected.
+    """
+    if analysis.selects and price.delta <= 0:
+        raise QueryRejected(
+            "the group keys are not known from the policy, and choosing them takes a delta above 0",
+            code="delta_required",
+            hint="declare the column's values in the policy, or give the budget a delta",
+        )
+    top = analysis.release.top
+    if top is not None:
+        share = Fraction(1, top.count)
+        groups = best(
+            analysis, facts, top, min(price.epsilon * share, price.range(share)), price.range(share)
+        )
+        return Measured(analysis, (), None, groups.event, best=groups)
+    if analysis.selects and not analysis.release.aggregations:
+        return _keys_alone(analysis, price)
+    least: Measured | None = None
+    candidates = []
+    asked = _asked_ranks(analysis)
+    wanted = needed(analysis)
+    for blocks in layouts(analysis, wanted) if wanted else [()] * bool(asked):
+        costly = sum((rank, end) not in PUBLIC for _, rank, end in asked)
+        share = Fraction(1, max(1, len(blocks) + costly))
+        ranked = tuple(_ranked(analysis, *each, price.range(share)) for each in asked)
+        choices = [BoundedRange(price.range(share)) for _ in range(costly or not blocks)]
+        for name, measured, noise, clamps in (
+            *((*fixed, ()) for fixed in _noised(analysis, blocks, price, share)),
+            *(
+                found
+                for whole in _ways(analysis, price)
+                if learn
+                for found in _learnt(analysis, blocks, price, share, whole=whole)
+            ),
+        ):
+            events = (*noise, *choices)
+            event = Composed(events) if len(events) > 1 else events[0]
+            plan = Measured(analysis, measured, None, event, ranked=ranked, clamps=clamps)
+            score = mean_error(plan)
+            parts = ", ".join(block.block.name + " clamped" * (block.clamp is not None) for block in measured)
+            candidates.append(Candidate(f"{name}: {parts}", score))
+            if least is None or score < min(known.score for known in candidates[:-1]):
+                least = plan
+    if least is None:
+        return Measured(analysis, (), None, None)
+    named: dict[str, Candidate] = {}
+    for candidate in sorted(candidates, key=lambda candidate: candidate.score):
+        named.setdefault(candidate.name, candidate)
+    return _with_selection(least, price.epsilon, price.delta, tuple(named.values()))
+
+
+def _keys_alone(analysis: Analysis, price: Price) -> Measured:
+    """The keys by tosses, or by noisy counts that are not released, whichever shows the smaller groups.
+
+    The score is the log of how many units a group has that is shown half of the time.
+    """
+    tosses, event = key_tosses(analysis, price.epsilon, price.delta)
+    plans = [(PartitionSelection.name, tosses.half, Measured(analysis, (), tosses, event))]
+    for blocks in layouts(analysis, needed(analysis)):
+        for name, measured, (noise,) in _noised(analysis, blocks, price, Fraction(1, len(blocks))):
+            plan = _with_selection(Measured(analysis, measured, None, noise), price.epsilon, price.delta, ())
+            if plan.selection is not None:
+                plans.append(
+                    (f"{name}: {', '.join(block.name for block in blocks)}", plan.selection.half, plan)
+                )
+    plans.sort(key=lambda each: each[1])
+    (_, _, chosen), *_ = plans
+    return replace(chosen, candidates=tuple(Candidate(name, math.log(half)) for name, half, _ in plans))
+
+
+def needed(analysis: Analysis) -> dict[Statistic, None]:
+    """The statistics that the aggregates and the selection of keys read, in order."""
+    statistics: dict[Statistic, None] = {}
+    for item in analysis.release.aggregations:
+        for moment in AGGREGATES[item.function].moments:
+            if moment is not Moment.RANKED:
+                statistics[statistic_of(analysis, item, moment)] = None
+    if analysis.selects:
+        statistics[_selecting(analysis)] = None
+    return statistics
+
+
+def statistic_of(analysis: Analysis, item: Aggregation, moment: Moment) -> Statistic:
+    """The statistic that an aggregate's moment is."""
+    return (moment, analysis.measure(item) if moment.of_argument else None)
+
+
+def _asked_ranks(analysis: Analysis) -> dict[tuple[int, Fraction, int], None]:
+    """The values in order of size that are asked for, each once: the measure, the rank, and which end of an interval."""
+    asked: dict[tuple[int, Fraction, int], None] = {}
+    for item in analysis.release.aggregations:
+        measure = analysis.measure(item)
+        if item.rank is not None and measure is not None:
+            asked[measure, item.rank, item.end] = None
+    return asked
+
+
+def _ranked(analysis: Analysis, measure: int, rank: Fraction, end: int, epsilon: Fraction) -> Ranked:
+    """How a value at a rank is chosen in each group.
+
+    Claim: the choices in all groups together have ranges that add up to at most `epsilon`.
+    Why: a unit has at most R rows that count, each in one group, where it moves penalties apart by one
+    step range; what is replaced is removed and added.
+    Source: McSherry, Talwar 2007, Theorem 6; Dwork, Roth 2014, Theorem 3.16.
+    """
+    lattice = analysis.measures[measure].ordered
+    if lattice is None:
+        raise LookupError("values are put in order on a lattice")
+    steps = Ranked.step_range(rank) * analysis.bound.rows * (2 if analysis.replace else 1)
+    return Ranked(measure, rank, lattice, Exponential.calibrate(steps, epsilon), end)
+
+
+def _selecting(analysis: Analysis) -> Statistic:
+    return UNITS if analysis.bound.per_unit else ROWS
+
+
+def _noised(
+    analysis: Analysis, blocks: tuple[Block, ...], price: Price, share: Fraction
+) -> Iterator[tuple[str, tuple[MeasuredBlock, ...], tuple[Event, ...]]]:
+    """The blocks with each kind of noise that the price allows, each with the same share of the loss.
+
+    Claim: with l1 sensitivity Δ_b and scale Δ_b k/ε for each of k blocks the release is ε-DP; with l2
+    sensitivity Δ_b and σ_b² = Δ_b² k/2ρ it is ρ-zCDP. A joint block takes a cube in place of l1 noise,
+    for its l∞ sensitivity; one of a single cell may take a staircase, as `stairs` says, unless the release
+    may be refined, which is for geometric noise.
+    Why: losses of blocks add up, by sequential composition.
+    Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3.
+    """
+    sensitivities = clamping.sensitivities(analysis, blocks, (), (None,) * len(blocks))
+    if not blocks:
+        yield Exponential.name, (), ()
+        return
+    part = share * len(blocks)
+    pure = [_pure(*pair, price.epsilon * share) for pair in zip(blocks, sensitivities, strict=True)]
+    name = next((noise.name for noise in pure if isinstance(noise, Cube)), Geometric.name)
+    yield name, _zip(blocks, sensitivities, pure), (Pure(price.epsilon * part),)
+    if not price.refined or analysis.selects or _asked_ranks(analysis):
+        stepped = stairs(analysis, pure, [(block, None, price.epsilon * share) for block in blocks])
+        if stepped is not None:
+            yield Staircase.name, _zip(blocks, sensitivities, stepped), (Pure(price.epsilon * part),)
+    if price.rho is not None:
+        gaussian = [DiscreteGaussian.calibrate(each.l2_squared, price.rho * share) for each in sensitivities]
+        yield DiscreteGaussian.name, _zip(blocks, sensitivities, gaussian), (Gaussian(price.rho * part),)
+
+
+def _pure(block: Block, sensitivity: Sensitivity, epsilon: Fraction) -> Geometric | Cube:
+    if block.joint and len(block.cells) > 1:
+        return Cube.calibrate(sensitivity.linf, epsilon, len(block.cells))
+    return Geometric.calibrate(sensitivity.l1, epsilon)
+
+
+def _ways(analysis: Analysis, price: Price) -> tuple[bool, ...]:
+    """Whether clamps are on what a unit has in all its groups: where it has several, and noise is for the l1 norm.
+
+    There its groups together never have more than as many times the most of one; in the l2 norm they may.
+    """
+    if not analysis.grouped or analysis.bound.groups == 1:
+        return (False,)
+    return (True,) if price.rho is None else (True, False)
+
+
+def _learnt(
+    analysis: Analysis, blocks: tuple[Block, ...], price: Price, share: Fraction, *, whole: bool
+) -> Iterator[tuple[str, tuple[MeasuredBlock, ...], tuple[Event, ...], tuple[Clamp, ...]]]:
+    """As `_noised`, with clamps learnt for the blocks that can have one.
+
+    Claim: the choices and the noise together cost what `_noised` costs.
+    Why: a block that takes a clamp leaves a part of its share for the choice, whose range costs no more, and
+    the noise costs the rest whatever the choice is, by adaptive composition.
+    Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3 (both adaptive).
+    """
+    pure = price.rho is None
+    spent = share * (clamping.PURE_SHARE if pure else clamping.SHARE)
+    exponent = clamping.PURE_EXPONENT if pure else clamping.EXPONENT
+    clamps, taken = clamping.clamps_for(analysis, blocks, price.range, spent, exponent, whole=whole)
+    if not clamps:
+        return
+    blocks = tuple(
+        block if place is None else block.told_in(clamps[place].fine)
+        for block, place in zip(blocks, taken, strict=True)
+    )
+    parts = [share if place is None else share - spent for place in taken]
+    choices = tuple(BoundedRange(clamp.range(analysis)) for clamp in clamps)
+    known = clamping.sensitivities(analysis, blocks, clamps, taken)
+    each = list(zip(known, parts, strict=True))
+    geometric = [Geometric.calibrate(found.l1, price.epsilon * part) for found, part in each]
+    points = [None if place is None else clamps[place] for place in taken]
+    losses = [price.epsilon * part for part in parts]
+    stepped = stairs(analysis, geometric, list(zip(blocks, points, losses, strict=True)))
+    for name, noises in ((Geometric.name, geometric), (Staircase.name, stepped)):
+        if noises is not None:
+            noised = tuple(map(MeasuredBlock, blocks, known, noises, taken))
+            yield name, noised, (Pure(price.epsilon * sum(parts)), *choices), clamps
+    if price.rho is not None:
+        gaussian = [DiscreteGaussian.calibrate(found.l2_squared, price.rho * part) for found, part in each]
+        noised = tuple(map(MeasuredBlock, blocks, known, gaussian, taken))
+        yield DiscreteGaussian.name, noised, (Gaussian(price.rho * sum(parts)), *choices), clamps
+
+
+def _zip(
+    blocks: tuple[Block, ...], sensitivities: list[Sensitivity], mechanisms: Sequence[Mechanism]
+) -> tuple[MeasuredBlock, ...]:
+    return tuple(map(MeasuredBlock, blocks, sensitivities, mechanisms))
+
+
+def mean_error(plan: Measured) -> float:
+    """The mean log of the predicted errors of what a plan releases."""
+    # A value at a rank is chosen alike whatever noise the others have.
+    errors = [predicted_std(plan, item) for item in plan.analysis.release.aggregations if item.rank is None]
+    if plan.analysis.selects:
+        index, weights = plan.source(_selecting(plan.analysis))
+        errors.append(plan.blocks[index].std(weights))
+    # A loss so large that the noise vanishes is better than any that leaves some.
+    return math.fsum(math.log(max(error, _NO_NOISE)) for error in errors) / max(1, len(errors))
+
+
+def predicted_std(plan: Measured, item: Aggregation) -> float:
+    """The standard deviation of an aggregate's noise, in the value's own units.
+
+    For a ratio it is that of TOTAL less the midpoint times COUNT: the error of the mean times n.
+    """
+    analysis = plan.analysis
+    entry = AGGREGATES[item.function]
+    index, weights = plan.source(statistic_of(analysis, item, entry.moments[0]))
+    measure = analysis.measure(item)
+    lattice = None if measure is None else analysis.measures[measure].lattice
+    if lattice is None or entry.moments[0] is not Moment.TOTAL:
+        return plan.blocks[index].std(weights)
+    if entry.ratio:
+        _, counted = plan.source(statistic_of(analysis, item, Moment.COUNT))
+        middle = Fraction(lattice.low + lattice.high, 2)
+        weights = tuple(total - middle * count for total, count in zip(weights, counted, strict=True))
+    return plan.blocks[index].std(weights) * float(lattice.step)
+
+
+def _with_selection(
+    plan: Measured, epsilon: Fraction, delta: Fraction, candidates: tuple[Candidate, ...]
+) -> Measured:
+    """Adds the threshold that keeps keys of a lone unit back.
+
+    Claim: what is released is as private as the noise and the choices alone, but for δ: of two neighbours,
+    each shows what it does, except with probability δ at most, by laws as close as those of the noise.
+    Why: take the groups that a unit brings to just `min_frequency` units. Without it they have fewer and are never
+    shown; with it, each is shown with probability δ/G at most, since its noise must make up the rest of the
+    threshold, and there are at most G of them. Given that none of them is shown, which has probability 1-δ or
+    more, nothing of them is released on either side; noise is drawn for each group apart, so that of the others is as
+    it was, and what they show follows from it. That is approximate concentrated (or pure, or Gaussian)
+    privacy with this δ, exactly and for any δ and any loss; and where P ≤ e^ε Q/(1-δ), as it is then one way, also
+    P ≤ e^ε Q + δ. Where a unit takes another's place, each side has such groups of its own, and both events
+    have probability 1-δ or more. Where the groups of a unit are clamped, G is what was chosen: in a group beyond
+    those it is no unit at all.
+    The δ is at most a quarter of the loss of a block besides, in the currency of its noise: no more for the keys
+    than for the counts. Nothing above rests on it.
+    Source: Korolova, Kenthapadi, Mishra, Ntoulas 2009, section 4; Desfontaines et al. 2022, section 5; Bun, Steinke
+    2016, section 8 (approximate zCDP).
+    """
+    analysis = plan.analysis
+    parts = len(plan.blocks) + len(plan.ranked)
+    if parts:
+        delta = min(delta, _counts_loss(plan, epsilon / parts) / 4, Fraction(1, 4))
+    if not analysis.selects or plan.event is None:
+        return replace(plan, candidates=candidates)
+    index, weights = plan.source(_selecting(analysis))
+    cells = tuple(at for at, weight in enumerate(weights) if weight)
+    scale = int(1 / weights[cells[0]])
+    chosen = KeySelection(index, cells, scale, 0, delta, analysis.bound.min_frequency)
+    chosen = chosen.at(plan.blocks[index].mechanism, plan.groups(index))
+    noise = plan.event.events if isinstance(plan.event, Composed) else (plan.event,)
+    event = Composed((*noise, Selection(delta)))
+    return replace(plan, selection=chosen, event=event, candidates=candidates)
+
+
+def _counts_loss(plan: Measured, epsilon: Fraction) -> Fraction:
+    """The least loss of a block in the currency of its noise: ρ of Gaussian noise, `epsilon` of any other.
+
+    A choice of one of its clamps spends a part of both, which is not told apart here.
+    """
+    gaussian = (
+        block.mechanism.rho(block.sensitivity.l2_squared)
+        for block in plan.blocks
+        if isinstance(block.mechanism, DiscreteGaussian)
+    )
+    return min([epsilon, *gaussian])

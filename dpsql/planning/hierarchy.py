@@ -1,0 +1,239 @@
+"""Which noisy cells of a statement's releases are totals and parts of each other, and how they are made to agree.
+
+Several releases of the same rows by different public keys measure one table: of each cell, say a count, they give its
+sums over the keys that they leave out. Least squares makes one table of what all of them say of it.
+
+Claim: among all linear estimates without bias, the adjusted cells have the least variance, no greater than before, and
+a total is the sum of its parts. It costs nothing.
+Why: let y_S be the noisy cells by the keys S, of variance v_S, and T any keys. What y_S says of the effect of T alone is
+its sum over S less T with the means over each key of T taken off; of each S that holds T this is the same effect with noise
+of one covariance times v_S n(S less T), n being the number of groups. Effects of different keys are orthogonal, so that the
+generalised least squares estimate of each is the mean over these S by inverse variance, and the adjusted cells by S are
+the sum over T within S of the estimated effects, each spread evenly over S less T. Whatever the weights of a mean are, as
+long as they add up to one, these tables agree; weights are rounded to a 65,536th part.
+All is computed of what was released, of public keys and of the laws of the noise.
+Source: Rao 1973, "Linear Statistical Inference", section 4a.2 (Gauss, Markov, Aitken); Scheffe 1959, "The Analysis of
+Variance", chapter 4 (effects); Hay, Rastogi, Miklau, Suciu 2010, "Boosting the accuracy of differentially private
+histograms through consistency", Theorem 3 (trees); Dwork, Roth 2014, Proposition 2.1 (post-processing).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from math import prod
+
+from dpsql.aggregates import Moment
+from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.domains import Domain
+from dpsql.mechanisms import Mechanism, Projected
+from dpsql.mechanisms.projected import steps_of
+from dpsql.plan.expr import Expr
+from dpsql.planning.measurement import Measured
+from dpsql.planning.statistics import Block
+
+Axes = frozenset[int]
+"""Keys, by their numbers among all that the releases have."""
+
+WEIGHTS = 2**16
+MOST_GROUPS = 100_000
+"""Of more groups in all, nothing is adjusted: it would take longer than the release."""
+_LEAST = 1e-300
+_ADDED = frozenset({Moment.ROWS, Moment.COUNT, Moment.TOTAL})
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A block of the release at `place` in the statement, whose keys are these `axes`, in order, with its noise."""
+
+    place: int
+    block: int
+    axes: tuple[int, ...]
+    noise: Mechanism
+
+    @property
+    def keys(self) -> Axes:
+        """The keys, in no order."""
+        return frozenset(self.axes)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Blocks with the same cells over the same rows, whose keys have so many values each."""
+
+    members: tuple[Member, ...]
+    sizes: tuple[int, ...]
+
+    def groups(self, keys: Axes) -> int:
+        """How many groups these keys have."""
+        return prod(self.sizes[key] for key in keys)
+
+    def variance(self, member: Member) -> float:
+        """The variance of a member's noise, in squared steps of the lattice that all share."""
+        return max(member.noise.variance_float() / steps_of(member.noise) ** 2, _LEAST)
+
+    @cached_property
+    def effects(self) -> tuple[Axes, ...]:
+        """The keys whose effects some member tells of."""
+        found = {keys: None for member in self.members for keys in subsets(member.keys)}
+        return tuple(found)
+
+    @cached_property
+    def weights(self) -> dict[Axes, tuple[int, ...]]:
+        """For each effect what each member counts in its mean, in 65,536th parts; they add up to the whole."""
+        found = {}
+        for effect in self.effects:
+            precise = [
+                0.0
+                if not effect <= member.keys
+                else 1 / (self.variance(member) * self.groups(member.keys - effect))
+                for member in self.members
+            ]
+            parts = [round(WEIGHTS * each / math.fsum(precise)) for each in precise]
+            parts[precise.index(max(precise))] += WEIGHTS - sum(parts)
+            found[effect] = tuple(parts)
+        return found
+
+    def steps(self, member: Member) -> int:
+        """Into how many a step is divided, so that each adjusted cell of a member is a whole number."""
+        return WEIGHTS * self.groups(member.keys) * self.common
+
+    @cached_property
+    def common(self) -> int:
+        """Into how many a step is divided for what was released."""
+        return math.lcm(*(steps_of(member.noise) for member in self.members))
+
+    def law(self, member: Member) -> Projected:
+        """The noise of each of a member's adjusted cells: that of one is that of all, since all keys are alike."""
+        parts: dict[tuple[int, Mechanism], int] = {}
+        for number, other in enumerate(self.members):
+            shared = member.keys & other.keys
+            finer = self.common // steps_of(other.noise)
+            for equal in subsets(shared):
+                times = prod(self.sizes[key] - 1 for key in shared - equal) * self.groups(other.keys - shared)
+                weight = finer * self._weight(member, number, equal)
+                if times and weight:
+                    parts[weight, other.noise] = parts.get((weight, other.noise), 0) + times
+        return Projected(
+            tuple((weight, times, noise) for (weight, noise), times in parts.items()), self.steps(member)
+        )
+
+    def _weight(self, member: Member, number: int, equal: Axes) -> int:
+        """What a cell of the member with that number counts in one of another, in steps, where `equal` keys are.
+
+        The centred indicator of each key is 1 - 1/n where it is equal and -1/n elsewhere.
+        """
+        shared = member.keys & self.members[number].keys
+        whole = Fraction(0)
+        for effect in subsets(shared):
+            centred = prod(
+                (Fraction((key in equal) * self.sizes[key] - 1, self.sizes[key]) for key in effect),
+                start=Fraction(1),
+            )
+            whole += self.weights[effect][number] * centred / self.groups(member.keys - effect)
+        return int(whole * self.groups(member.keys))
+
+    @property
+    def rounds(self) -> bool:
+        """Whether whole numbers can be made to agree one set of keys after another.
+
+        The largest sets are put beside each other one by one; each must share with all before it what it shares with
+        a single one of them, or nobody knows whether whole numbers agree.
+        """
+        largest = self.largest()
+        return all(known is not None for known in map(self.known, range(len(largest))))
+
+    def largest(self) -> tuple[Axes, ...]:
+        """The sets of keys that are within no other, in order."""
+        sets = dict.fromkeys(member.keys for member in self.members)
+        return tuple(keys for keys in sets if not any(keys < other for other in sets))
+
+    def known(self, number: int) -> Axes | None:
+        """Which keys a largest set shares with those before it; None where several such sets are apart."""
+        first, *others = [self.largest()[number] & before for before in self.largest()[:number]] or [
+            frozenset()
+        ]
+        most = max((first, *others), key=len)
+        return most if all(each <= most for each in others) and first <= most else None
+
+
+def agreements(plans: Sequence[Measured]) -> tuple[Agreement, ...]:
+    """The blocks of these plans, of one statement, that are made to agree.
+
+    Their keys are public, so that all parts of a total are there; their cells are sums over rows, or units that are in
+    one group alone; rows, measures and what of a unit counts are the same, which no clamp that was learnt is.
+    """
+    alike: dict[object, list[tuple[int, int]]] = {}
+    for place, plan in enumerate(plans):
+        if plan.selection is None and plan.best is None and plan.analysis.domains is not None:
+            for index, measured in enumerate(plan.blocks):
+                if measured.clamp is None and _adds(plan.analysis, measured.block):
+                    alike.setdefault(_what(plan, index), []).append((place, index))
+    found = (_agreement(plans, members) for members in alike.values() if len(members) > 1)
+    return tuple(agreement for agreement in found if agreement is not None and agreement.rounds)
+
+
+def agreed(plans: Sequence[Measured], found: Sequence[Agreement]) -> list[Measured]:
+    """The plans with the blocks, and the noise, that adjusted cells have."""
+    after = list(plans)
+    for agreement in found:
+        for member in agreement.members:
+            plan, law = after[member.place], agreement.law(member)
+            block = plan.blocks[member.block].finer(law, agreement.steps(member) // steps_of(member.noise))
+            blocks = (*plan.blocks[: member.block], block, *plan.blocks[member.block + 1 :])
+            after[member.place] = replace(plan, blocks=blocks)
+    return after
+
+
+def subsets(keys: Axes) -> Iterator[Axes]:
+    """All sets of these keys, small ones first."""
+    for size in range(len(keys) + 1):
+        yield from map(frozenset, itertools.combinations(sorted(keys), size))
+
+
+def _adds(analysis: Analysis, block: Block) -> bool:
+    """Whether the cells of a total are the sums of those of its parts, for data that keep to what is declared.
+
+    Units add up where each counts in one group. Rows do where none is left out for the sake of a group, or all of a
+    unit's rows are in one by what is declared.
+    """
+    moments = {moment for cell in block.cells for (moment, _), _ in cell.combination}
+    if not moments:
+        return False  # what was kept for more than is read now does not say what its cells are
+    bound = analysis.bound
+    if Moment.UNITS in moments and bound.groups > 1:
+        return False
+    return moments <= _ADDED | {Moment.UNITS} and (bound.whole or moments == {Moment.UNITS})
+
+
+def _what(plan: Measured, index: int) -> object:
+    """What a block measures, of which rows, whatever the keys and the noise."""
+    measured, analysis = plan.blocks[index], plan.analysis
+    by = steps_of(measured.mechanism)
+    cells = tuple(
+        tuple((statistic, Fraction(weight, by)) for statistic, weight in cell.combination)
+        for cell in measured.block.cells
+    )
+    return analysis.release.input, analysis.measures, analysis.replace, cells
+
+
+def _agreement(plans: Sequence[Measured], members: Sequence[tuple[int, int]]) -> Agreement | None:
+    numbers: dict[Expr, int] = {}
+    domains: dict[int, Domain] = {}
+    found = []
+    for place, index in members:
+        analysis = plans[place].analysis
+        axes = []
+        for key, values in zip(analysis.release.keys, analysis.domains or (), strict=True):
+            number = numbers.setdefault(key.expr, len(numbers))
+            if domains.setdefault(number, values) != values:
+                return None
+            axes.append(number)
+        found.append(Member(place, index, tuple(axes), plans[place].blocks[index].mechanism))
+    agreement = Agreement(tuple(found), tuple(map(len, domains.values())))
+    small = sum(agreement.groups(member.keys) for member in found) <= MOST_GROUPS
+    return agreement if small and all(agreement.sizes) else None

@@ -1,0 +1,179 @@
+"""Statistics of several arguments measured together, so that they share the count and the whole loss.
+
+A cell of the joint block is a count, or a sum about the middle of what a row may add, so that a row moves
+it half as far as the sum itself. Each cell is multiplied by a whole number such that a row moves all of
+them as far, as nearly as whole numbers allow: then one noise serves them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from dpsql.aggregates import Moment
+from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.domains import nullable
+from dpsql.analysis.lattice import Lattice
+from dpsql.functions.conditional import case_branches
+from dpsql.mechanisms.cube import MOST_DIMENSIONS
+from dpsql.plan.expr import Call, Expr, Literal
+from dpsql.planning.statistics import ROWS, UNITS, Block, Cell, Combination, Statistic
+
+_FINE = 2**20
+"""Steps that a row moves a cell by, at least: noise on them is as good as continuous."""
+_RATIO = 2**10
+"""The largest of what a row adds times this is the common length, which so many multiples of any other
+fill up but for a thousandth."""
+
+
+def joint_blocks(analysis: Analysis, wanted: Container[Statistic]) -> Iterator[Block]:
+    """Ways to measure all that is wanted, but for values that are counted, in one block.
+
+    Sums are taken about the middle of what a row may add, which takes a count of the rows, or as they
+    are; units are counted within the block, or else not at all.
+    """
+    units = [False, True] if UNITS in wanted and analysis.bound.rows > 1 else [False]
+    found = [_joint(analysis, wanted, centred=c, units=u) for c in (True, False) for u in units]
+    yield from dict.fromkeys(block for block in found if 1 <= len(block.cells) <= MOST_DIMENSIONS)
+
+
+def absences(expr: Expr) -> frozenset[Expr]:
+    """The expressions of which at least one is NULL wherever `expr` is, and of which none is elsewhere."""
+    if not nullable(expr):
+        return frozenset()
+    if isinstance(expr, Call) and expr.function.strict:
+        return frozenset[Expr]().union(*map(absences, expr.arguments))
+    if isinstance(expr, Call) and expr.function.name == "case":
+        branches, otherwise = case_branches(expr.arguments)
+        tests = [condition for condition, _ in branches if isinstance(condition, Call)]
+        if len(tests) == len(branches) and all(
+            test.function.name == "is_null" and value == Literal(None, value.type)
+            for test, (_, value) in zip(tests, branches, strict=True)
+        ):
+            return absences(otherwise).union(*(absences(test.arguments[0]) for test in tests))
+    return frozenset({expr})
+
+
+def always_there(analysis: Analysis, measure: int) -> bool:
+    """Whether each row has a value of a measure, as far as is declared: then its count is that of the rows."""
+    return not nullable(analysis.measures[measure].expr)
+
+
+@dataclass(slots=True)
+class _Joint:
+    """A joint block as it is put together: cells with how far a row moves them, and what they serve.
+
+    An estimate is a list of a cell's number and the factor of its exact value.
+    """
+
+    names: list[str] = field(default_factory=list)
+    combinations: list[Combination] = field(default_factory=list)
+    extents: list[int] = field(default_factory=list)
+    estimates: dict[Statistic, tuple[tuple[int, Fraction], ...]] = field(default_factory=dict)
+    counts: dict[frozenset[Expr] | Statistic, int] = field(default_factory=dict)
+
+    def cell(self, name: str, combination: Combination, extent: int) -> int:
+        """Adds a cell; its number."""
+        self.names.append(name)
+        self.combinations.append(tuple((statistic, weight) for statistic, weight in combination if weight))
+        self.extents.append(extent)
+        return len(self.names) - 1
+
+    def rows(self) -> int:
+        """The cell that counts the rows."""
+        return self.count(frozenset(), "rows", ROWS)
+
+    def count(self, absent: frozenset[Expr], name: str, statistic: Statistic) -> int:
+        """The cell that counts the rows in which none of these is NULL: one for all measures that share them."""
+        if absent not in self.counts:
+            self.counts[absent] = self.cell(name, ((statistic, 1),), 1)
+        return self.counts[absent]
+
+    def add(self, analysis: Analysis, index: int, wanted: Container[Statistic], *, centred: bool) -> None:
+        """Adds what is wanted of a measure."""
+        measure = analysis.measures[index]
+        count, total, lattice = (Moment.COUNT, index), (Moment.TOTAL, index), measure.lattice
+        if count in wanted or (lattice is not None and lattice.width == 0):
+            absent = absences(measure.expr)
+            present = self.count(absent, f"count of x{index}", count) if absent else self.rows()
+            self.estimates[count] = ((present, Fraction(1)),)
+            if lattice is not None:
+                self._about_the_middle(index, lattice, present)
+        elif lattice is not None:
+            low, high = min(0, lattice.low), max(0, lattice.high)
+            if centred and low + high:
+                rows = self.rows()
+                cell = self.cell(f"x{index} beside rows", ((total, 2), (ROWS, -low - high)), high - low)
+                self.estimates[total] = ((cell, Fraction(1, 2)), (rows, Fraction(low + high, 2)))
+            else:
+                cell = self.cell(f"total of x{index}", ((total, 1),), max(-low, high))
+                self.estimates[total] = ((cell, Fraction(1)),)
+
+    def _about_the_middle(self, index: int, lattice: Lattice, present: int) -> None:
+        """A total about the middle of its lattice, twice over so that it is a whole number."""
+        count, total = (Moment.COUNT, index), (Moment.TOTAL, index)
+        ends = lattice.low + lattice.high
+        estimate: tuple[tuple[int, Fraction], ...] = ((present, Fraction(ends, 2)),)
+        if lattice.width:
+            cell = self.cell(f"x{index} about its middle", ((total, 2), (count, -ends)), lattice.width)
+            estimate = ((cell, Fraction(1, 2)), *estimate)
+        self.estimates[total] = estimate
+
+
+def _joint(analysis: Analysis, wanted: Container[Statistic], *, centred: bool, units: bool) -> Block:
+    """All that is wanted in one block.
+
+    Claim: one row moves no cell by more than its extent, each of which is at most the block's largest.
+    Why: a row adds x to a total, or nothing; about the middle of [L, U], 2x - (L+U) lies within U-L of
+    zero, and where a NULL counts as zero the ends are those of the hull of [L, U] and zero. A count
+    moves by one. A multiple of a cell moves by as many times its extent.
+    Source: Kulesza, Suresh, Wang 2024, "Mean estimation in the add-remove model of differential privacy",
+    section 3, for sums about the middle; Hardt, Talwar 2010, section 4, for the norm.
+    """
+    made = _Joint()
+    if ROWS in wanted or (UNITS in wanted and analysis.bound.rows == 1):
+        made.rows()
+    for index, measure in enumerate(analysis.measures):
+        if measure.rows:
+            made.add(analysis, index, wanted, centred=centred)
+    if frozenset() in made.counts:
+        made.estimates[ROWS] = ((made.rows(), Fraction(1)),)
+        if analysis.bound.rows == 1:
+            made.estimates[UNITS] = made.estimates[ROWS]
+    largest = max(made.extents, default=1)
+    alone = len(made.extents) + units == 1
+    length = largest if alone else largest * max(_RATIO, -(-_FINE // largest))
+    times = [length // extent for extent in made.extents]
+    unit_extent = 0
+    if units:
+        made.estimates[UNITS] = ((made.cell("units", ((UNITS, 1),), 1), Fraction(1)),)
+        # In one group alone it takes a unit's rows together to move another cell as far as it may move.
+        unit_extent = length * (analysis.bound.rows if analysis.bound.groups == 1 else 1)
+        times.append(unit_extent)
+    return _block(made, times, unit_extent)
+
+
+def _block(made: _Joint, times: list[int], unit_extent: int) -> Block:
+    extents = tuple(m * extent for m, extent in zip(times, made.extents, strict=True))
+    cells = tuple(
+        Cell(name, tuple((statistic, weight * m) for statistic, weight in combination))
+        for name, combination, m in zip(made.names, made.combinations, times, strict=True)
+    )
+    estimates = []
+    for statistic, parts in made.estimates.items():
+        weights = [Fraction(0)] * len(cells)
+        for at, factor in parts:
+            weights[at] += factor / times[at]
+        estimates.append((statistic, tuple(weights)))
+    by_row = extents[:-1] if unit_extent else extents
+    return Block(
+        f"joint: {', '.join(made.names)}",
+        cells,
+        tuple(estimates),
+        contribution=sum(by_row),
+        range=None,
+        nonnegative=False,
+        extents=by_row,
+        unit_extent=unit_extent,
+    )

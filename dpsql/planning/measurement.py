@@ -1,0 +1,116 @@
+"""The measured plan: blocks with their noise, the clamps and the selection, and what all of them cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import ClassVar
+
+from dpsql.accounting.events import Event
+from dpsql.analysis.analyse import Analysis
+from dpsql.mechanisms import Mechanism, Sensitivity
+from dpsql.plan.nodes import Aggregation
+from dpsql.planning import clamping
+from dpsql.planning.clamping import Clamp
+from dpsql.planning.partition_selection import KeySelection, KeyTosses
+from dpsql.planning.quantiles import Ranked
+from dpsql.planning.statistics import Block, Statistic
+from dpsql.planning.top_k import Best
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredBlock:
+    """A block with its sensitivity and the mechanism that noises each of its cells.
+
+    Where it takes one of the plan's clamps these are as for that clamp's points.
+    """
+
+    tag: ClassVar[str] = "MeasuredBlock"
+
+    block: Block
+    sensitivity: Sensitivity
+    mechanism: Mechanism
+    clamp: int | None = None
+
+    def std(self, weights: tuple[Fraction, ...]) -> float:
+        """The standard deviation of a weighted sum of noisy cells, in steps."""
+        return self.mechanism.std * math.sqrt(sum(float(weight) ** 2 for weight in weights))
+
+    def finer(self, law: Mechanism, by: int) -> MeasuredBlock:
+        """The block on a lattice with so many times as many steps, for what was computed of released cells."""
+        old = self.sensitivity
+        sensitivity = Sensitivity(old.l1 * by, old.l2_squared * by * by, old.linf * by)
+        return MeasuredBlock(self.block.scaled(by), sensitivity, law, self.clamp)
+
+    def at(self, clamp: Clamp, analysis: Analysis) -> MeasuredBlock:
+        """The block with the same loss, where its clamp has other points."""
+        found = clamping.clamped_sensitivity(self.block, clamp, analysis)
+        moved = clamping.moves_of(self.block, clamp, analysis)
+        noise = clamping.rescaled(self.mechanism, self.sensitivity, found, moved)
+        return replace(self, sensitivity=found, mechanism=noise)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A way to answer that costs the same: `score` is the mean log of the predicted errors."""
+
+    name: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The measured plan: what will be noised, how, and what it costs."""
+
+    analysis: Analysis
+    blocks: tuple[MeasuredBlock, ...]
+    selection: KeySelection | KeyTosses | None
+    event: Event | None
+    candidates: tuple[Candidate, ...] = ()
+    ranked: tuple[Ranked, ...] = ()
+    best: Best | None = None
+    clamps: tuple[Clamp, ...] = ()
+
+    def at(self, clamps: tuple[Clamp, ...]) -> Measured:
+        """The plan with other points of its clamps: what they cost, and all losses, stay as they are."""
+        blocks = tuple(
+            measured if measured.clamp is None else measured.at(clamps[measured.clamp], self.analysis)
+            for measured in self.blocks
+        )
+        held = replace(self, blocks=blocks, clamps=clamps)
+        chosen = self.threshold
+        if chosen is None or self.blocks[chosen.block].clamp is None:
+            return held
+        return replace(held, selection=chosen.at(blocks[chosen.block].mechanism, held.groups(chosen.block)))
+
+    def groups(self, block: int) -> int:
+        """The most groups that one unit counts in, in the statistics of a block."""
+        place = self.blocks[block].clamp
+        return self.analysis.bound.groups if place is None else self.clamps[place].groups(self.analysis)
+
+    @property
+    def threshold(self) -> KeySelection | None:
+        """What a noisy count must reach for a group to be shown, where that decides."""
+        return self.selection if isinstance(self.selection, KeySelection) else None
+
+    def place(self, item: Aggregation) -> int | None:
+        """Which of `ranked` an aggregate is, None for one that is no value in order of size."""
+        asked = (self.analysis.measure(item), item.rank, item.end)
+        found = (at for at, part in enumerate(self.ranked) if (part.measure, part.rank, part.end) == asked)
+        return next(found, None)
+
+    def source(self, statistic: Statistic) -> tuple[int, tuple[Fraction, ...]]:
+        """The block that serves a statistic, and the weights of its cells."""
+        for index, measured in enumerate(self.blocks):
+            weights = measured.block.weights(statistic)
+            if weights is not None:
+                return index, weights
+        raise LookupError(f"no block serves {statistic}")
+
+    def decides(self, block: int, weights: tuple[Fraction, ...]) -> bool:
+        """Whether a weighted sum of a block's cells is what was compared before a group was shown."""
+        chosen = self.threshold
+        if chosen is None or chosen.block != block:
+            return False
+        return weights == tuple(Fraction(at in chosen.cells, chosen.scale) for at in range(len(weights)))

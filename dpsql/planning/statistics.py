@@ -1,0 +1,247 @@
+"""The statistics that can be measured: vectors of integers, each a sum over the rows of a group.
+
+A *cell* is an integer combination of a group's exact moments. A *block* is the cells that are noised
+together, with the moments that can be estimated from them and a bound on what one row, or one unit in
+a group, puts into them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import ClassVar
+
+from dpsql.aggregates import Moment
+from dpsql.analysis.lattice import Lattice
+
+Statistic = tuple[Moment, int | None]
+"""A moment and, where it is of an argument, the index of the measure."""
+
+ROWS: Statistic = (Moment.ROWS, None)
+UNITS: Statistic = (Moment.UNITS, None)
+
+Combination = tuple[tuple[Statistic, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """An integer combination of exact moments; what is noised."""
+
+    tag: ClassVar[str] = "Cell"
+
+    name: str
+    combination: Combination
+
+    def exact(self, moments: Mapping[Statistic, int]) -> int:
+        """The cell's value, from a group's moments in lattice steps."""
+        return sum(weight * moments[statistic] for statistic, weight in self.combination)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Cells that are noised together.
+
+    `estimates` gives, for each statistic that the block serves, its weights over the cells, in lattice
+    steps for totals. `contribution` is the largest l1 norm of what one row puts into the cells (one
+    unit in a group for the block of UNITS), `range` the distance between the extremes of a single
+    cell's share (None for more cells), and `nonnegative` whether shares never have a minus sign. Of
+    a joint block, `extents` are what one row moves each of the cells by that rows move, `unit_extent`
+    what a unit moves the last cell by in each of its groups, where that counts units. Where cells of rows are `filled`
+    up for units, that is what a unit puts into the cells of each of its groups, in l1 norm.
+    """
+
+    tag: ClassVar[str] = "Block"
+
+    name: str
+    cells: tuple[Cell, ...]
+    estimates: tuple[tuple[Statistic, tuple[Fraction, ...]], ...]
+    contribution: int
+    range: int | None
+    nonnegative: bool
+    extents: tuple[int, ...] = ()
+    unit_extent: int = 0
+    filled: int = 0
+
+    @property
+    def joint(self) -> bool:
+        """Whether its cells are of several arguments, noised together."""
+        return bool(self.extents)
+
+    @property
+    def by_unit(self) -> bool:
+        """Whether it counts units rather than rows."""
+        return not (self.joint or self.filled) and any(
+            statistic == UNITS for cell in self.cells for statistic, _ in cell.combination
+        )
+
+    @property
+    def by_value(self) -> bool:
+        """Whether it counts distinct values: a unit's may lie in more groups than those that its rows count in."""
+        return any(moment is Moment.DISTINCT for cell in self.cells for (moment, _), _ in cell.combination)
+
+    def serving(self, statistic: Statistic, like: Statistic) -> Block:
+        """The same block, which serves a statistic by what it serves another with."""
+        weights = self.weights(like)
+        if weights is None or self.weights(statistic) is not None:
+            return self
+        return replace(self, estimates=(*self.estimates, (statistic, weights)))
+
+    def scaled(self, by: int) -> Block:
+        """The same block on a lattice with so many times as many steps."""
+        cells = tuple(
+            replace(
+                cell, combination=tuple((statistic, weight * by) for statistic, weight in cell.combination)
+            )
+            for cell in self.cells
+        )
+        estimates = tuple(
+            (statistic, tuple(weight * Fraction(1, by) for weight in weights))
+            for statistic, weights in self.estimates
+        )
+        return replace(
+            self,
+            cells=cells,
+            estimates=estimates,
+            contribution=self.contribution * by,
+            range=None if self.range is None else self.range * by,
+            extents=tuple(extent * by for extent in self.extents),
+            unit_extent=self.unit_extent * by,
+            filled=self.filled * by,
+        )
+
+    def told_in(self, parts: int) -> Block:
+        """The same block, of moments that are told in so many parts of a row or of a lattice step."""
+        scaled = self.scaled(parts)
+        return replace(scaled, cells=self.cells)
+
+    def weights(self, statistic: Statistic) -> tuple[Fraction, ...] | None:
+        """How a statistic is estimated from the cells, or None if it cannot be."""
+        return dict(self.estimates).get(statistic)
+
+
+def rows_block() -> Block:
+    """Counts the rows.
+
+    Claim: one row contributes at most 1 in l1 norm.
+    Why: it is counted once or not at all.
+    Source: Dwork, McSherry, Nissim, Smith 2006, Example 1.
+    """
+    return _single("rows", ROWS, 1, 1)
+
+
+def units_block() -> Block:
+    """Counts the distinct units of each group.
+
+    Claim: one unit contributes at most 1 to each group it counts in.
+    Why: it is one element of the set.
+    Source: Dwork, McSherry, Nissim, Smith 2006, Example 1.
+    """
+    return _single("units", UNITS, 1, 1)
+
+
+def distinct_block(measure: int) -> Block:
+    """Counts the values of the argument.
+
+    Claim: one row contributes at most 1 in l1 norm.
+    Why: it brings one value or none, which others may have brought already.
+    Source: McSherry 2009, "Privacy integrated queries", section 3.2.
+    """
+    return _single(f"values of x{measure}", (Moment.DISTINCT, measure), 1, 1)
+
+
+def count_block(measure: int, lattice: Lattice) -> Block:
+    """Counts the rows whose argument is not NULL; where all values are equal that gives the total too.
+
+    Claim: one row contributes at most 1 in l1 norm.
+    Why: it is counted once or not at all.
+    Source: Dwork, McSherry, Nissim, Smith 2006, Example 1.
+    """
+    block = _single(f"count of x{measure}", (Moment.COUNT, measure), 1, 1)
+    if lattice.width:
+        return block
+    total = ((Moment.TOTAL, measure), (Fraction(lattice.low),))
+    return Block(block.name, block.cells, (*block.estimates, total), 1, 1, nonnegative=True)
+
+
+def presence_block(measure: int) -> Block:
+    """Counts the rows whose argument is not NULL and, in a second cell, those whose argument is.
+
+    Claim: one row contributes at most 1 in l1 norm.
+    Why: it is counted in one of the two cells.
+    Source: Dwork, McSherry, Nissim, Smith 2006, section 3.2 (histograms).
+    """
+    count = (Moment.COUNT, measure)
+    cells = (
+        Cell(f"x{measure} is there", ((count, 1),)),
+        Cell(f"x{measure} is NULL", ((ROWS, 1), (count, -1))),
+    )
+    one, none = Fraction(1), Fraction(0)
+    estimates = ((count, (one, none)), (ROWS, (one, one)))
+    return Block(f"presence of x{measure}", cells, estimates, 1, None, nonnegative=True)
+
+
+def total_block(measure: int, lattice: Lattice) -> Block:
+    """Adds the values up.
+
+    Claim: one row contributes at most max(|L|, |U|) steps in l1 norm.
+    Why: it contributes one value of [L, U], or nothing.
+    Source: Dwork, McSherry, Nissim, Smith 2006, Definition 3.
+    """
+    low, high = min(0, lattice.low), max(0, lattice.high)
+    statistic = (Moment.TOTAL, measure)
+    return _single(f"total of x{measure}", statistic, max(-low, high), high - low, nonnegative=low == 0)
+
+
+def partition_block(measure: int, lattice: Lattice, *, with_rows: bool) -> Block:
+    """The partition of unity: Σ(x−L) and Σ(U−x), and with rows also (U−L) for each NULL.
+
+    Claim: one row contributes exactly U−L steps in l1 norm, whatever its value.
+    Why: x−L and U−x are not negative and add up to U−L; a NULL contributes U−L to the third cell alone.
+    Source: Kulesza, Suresh, Wang 2024, "Mean estimation in the add-remove model of differential privacy".
+    """
+    count, total = (Moment.COUNT, measure), (Moment.TOTAL, measure)
+    width, low, high = lattice.width, lattice.low, lattice.high
+    cells = [
+        Cell(f"x{measure} above low", ((total, 1), (count, -low))),
+        Cell(f"x{measure} below high", ((count, high), (total, -1))),
+    ]
+    one = Fraction(1, width)
+    weights: list[tuple[Statistic, tuple[Fraction, ...]]] = [
+        (count, (one, one)),
+        (total, (high * one, low * one)),
+    ]
+    if with_rows:
+        cells.append(Cell(f"x{measure} is NULL", ((ROWS, width), (count, -width))))
+        weights = [(statistic, (*known, Fraction(0))) for statistic, known in weights]
+        weights.append((ROWS, (one, one, one)))
+    return Block(f"partition of x{measure}", tuple(cells), tuple(weights), width, None, nonnegative=True)
+
+
+def filled_block(block: Block, rows: int) -> Block:
+    """The cells of a block that counts rows, and one for the rows that each unit has less than `rows` in a group.
+
+    Claim: a unit contributes exactly R times the block's contribution, in l1 norm, to each group it counts in, R being
+    the most rows of a unit; no cell is below zero.
+    Why: each of its rows in the group contributes the block's contribution, as the number of rows is the sum of all
+    cells by that; each row that it has less than R contributes as much to the cell of these.
+    Source: Kulesza, Suresh, Wang 2024, section 3, of rows that there are and values up to the bound.
+    """
+    known = block.weights(ROWS)
+    if known is None or not block.nonnegative or any(weight * block.contribution != 1 for weight in known):
+        raise LookupError("what is filled up counts rows by all of its cells")
+    most, none = rows * block.contribution, Fraction(0)
+    lacking = Cell("rows that units have less", ((UNITS, most), (ROWS, -block.contribution)))
+    estimates = (
+        *((statistic, (*weights, none)) for statistic, weights in block.estimates),
+        (UNITS, (Fraction(1, most),) * (len(known) + 1)),
+    )
+    cells = (*block.cells, lacking)
+    return Block(f"{block.name}, and units", cells, estimates, most, None, nonnegative=True, filled=most)
+
+
+def _single(
+    name: str, statistic: Statistic, contribution: int, span: int, *, nonnegative: bool = True
+) -> Block:
+    cell = Cell(name, ((statistic, 1),))
+    return Block(name, (cell,), ((statistic, (Fraction(1),)),), contribution, span, nonnegative)

@@ -1,0 +1,400 @@
+"""The loss, derived again by a way that shares nothing with the planner's formulae.
+
+The planner bounds sensitivities in closed form. Here every extreme row is written down and its cells
+are computed, and the loss follows from the noise itself, not from what it was calibrated for.
+
+Claim: if `verify` returns, the measured plan is as private as its event says.
+Why: cells are linear in a row's moments, so norms are largest at the extreme rows; a unit's rows in all
+groups together are at most R of them.
+Source: Dwork, McSherry, Nissim, Smith 2006, Theorem 1; Bun, Steinke 2016, Proposition 1.6.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
+from dpsql.aggregates import Moment
+from dpsql.analysis.analyse import Analysis
+from dpsql.errors import VerificationError
+from dpsql.mechanisms import Cube, DiscreteGaussian, Exponential, Geometric, Staircase
+from dpsql.mechanisms.coin import exp_bounds
+from dpsql.planning.clamping import Amount, Clamp
+from dpsql.planning.measurement import Measured, MeasuredBlock
+from dpsql.planning.partition_selection import KeyTosses
+from dpsql.planning.quantiles import Ranked
+from dpsql.planning.statistics import ROWS, UNITS, Block, Cell, Statistic
+from dpsql.planning.top_k import Best
+
+Vector = tuple[int, ...]
+_TRIED = 100
+"""Numbers of groups that are tried one by one, beside the largest."""
+
+_PLACES = 40
+"""Decimal places to which laws without an exact number are compared."""
+
+
+def verify(plan: Measured) -> None:
+    """Raises VerificationError unless the event charges for at least the loss of the noise."""
+    if plan.best is not None:
+        _verify_best(plan, plan.best)
+        return
+    spent = _spent(plan)
+    chosen = sum((_range(part, plan.analysis) for part in plan.ranked), start=Fraction(0))
+    chosen += sum((_sharpness(clamp, plan.analysis) for clamp in plan.clamps), start=Fraction(0))
+    charged = _charged(plan.event)
+    if chosen > charged["range"]:
+        raise VerificationError("values in order of size, or clamps, are chosen more sharply than is charged")
+    if spent["pure"] > charged["pure"] or spent["gaussian"] > charged["gaussian"]:
+        raise VerificationError("the noise is not enough for the loss that is charged")
+    if plan.analysis.selects:
+        _verify_selection(plan, charged["delta"])
+
+
+def _spent(plan: Measured) -> dict[str, Fraction]:
+    """What noise and tosses lose, by their kinds."""
+    spent = {"pure": Fraction(0), "gaussian": Fraction(0)}
+    for measured in plan.blocks:
+        kind, loss = max(_loss(block, clamp, plan.analysis) for block, clamp in _held(plan, measured))
+        spent[kind] += loss
+    if isinstance(plan.selection, KeyTosses):
+        spent["pure"] += plan.selection.mechanism.epsilon * _changed(plan.analysis)
+    return spent
+
+
+def _verify_best(plan: Measured, best: Best) -> None:
+    """Of a unit with the lowest and the highest score of all, and of two that are exchanged."""
+    if plan.analysis.selects or plan.analysis.domains is None:
+        raise VerificationError("groups are chosen among keys that are not public")
+    shares = (0, best.low, best.high)
+    moves = {a - b if plan.analysis.replace else a for a, b in itertools.product(shares, repeat=2)}
+    loss = best.mechanism.range(max(moves) - min(moves)) * best.top.count
+    charged = _charged(plan.event)
+    kind = "range" if isinstance(best.mechanism, Exponential) else "pure"
+    if loss > charged[kind]:
+        raise VerificationError("the best groups are chosen more sharply than is charged")
+
+
+def _held(plan: Measured, measured: MeasuredBlock) -> Iterator[tuple[MeasuredBlock, Clamp | None]]:
+    """A block as it is, or as it will be with each of the points that its clamp may have."""
+    if measured.clamp is None:
+        yield measured, None
+        return
+    for clamp in _points(plan.clamps[measured.clamp]):
+        yield measured.at(clamp, plan.analysis), clamp
+
+
+def _each(plan: Measured, measured: MeasuredBlock) -> Iterator[Measured]:
+    """The plan as it is, or as it will be with each of the points that a block's clamp may have."""
+    if measured.clamp is None:
+        yield plan
+        return
+    for clamp in _points(plan.clamps[measured.clamp]):
+        yield plan.at(tuple(clamp if at == measured.clamp else one for at, one in enumerate(plan.clamps)))
+
+
+def _points(clamp: Clamp) -> Iterator[Clamp]:
+    sides = len(clamp.signs)
+    for index in range(len(clamp.grid)):
+        for chosen in {(index, index)[:sides], (index, 0)[:sides], (0, index)[-sides:]}:
+            yield replace(clamp, chosen=chosen)
+
+
+def _loss(measured: MeasuredBlock, clamp: Clamp | None, analysis: Analysis) -> tuple[str, Fraction]:
+    """What the noise of a block loses, in the accountant's kind."""
+    l1, l2_squared, linf = norms(measured.block, analysis, clamp)
+    known = measured.sensitivity
+    if l1 > known.l1 or l2_squared > known.l2_squared or linf > known.linf:
+        raise VerificationError(f"the sensitivity of {measured.block.name} is above what was derived")
+    match measured.mechanism:
+        case Geometric(scale=scale):
+            return "pure", l1 / scale
+        case Cube(scale=scale, dimensions=dimensions) if dimensions == len(measured.block.cells):
+            return "pure", linf / scale
+        case Staircase(loss=loss, width=width):
+            return "pure", _most_stairs(measured.block, analysis, clamp, width) * loss
+        case DiscreteGaussian(variance=variance):
+            return "gaussian", l2_squared / (2 * variance)
+        case other:
+            raise VerificationError(f"no rule for the noise {other.name}")
+
+
+def _sharpness(clamp: Clamp, analysis: Analysis) -> Fraction:
+    """The range of the choice of a clamp: a unit is in each of its groups above all points, or above none.
+
+    Of a clamp on groups, the unit itself is; of one on all its groups together, it is on each side.
+    """
+    if clamp.amount is Amount.GROUPS:
+        came = went = 1
+    else:
+        came = went = len(clamp.signs) if clamp.whole else analysis.bound.groups
+    steps = came + (went if analysis.replace else 0)
+    return clamp.mechanism.rate * steps
+
+
+def _range(part: Ranked, analysis: Analysis) -> Fraction:
+    """The range of a choice, from what a row below a point and one above it do to its penalty.
+
+    Tried with numbers of values of each size: where a rank is moved inside, its growth changes at two of them.
+    """
+    if part.public:
+        return Fraction(0)
+    moves = {0}
+    for count in (0, *(2**power + odd for power in range(100) for odd in (0, 1))):
+        grown = part.offset(count + 1) - part.offset(count)
+        moves |= {part.whole - grown, grown - part.whole, grown, -grown}
+    times = analysis.bound.rows * (2 if analysis.replace else 1)
+    return part.mechanism.rate * (max(moves) - min(moves)) * times
+
+
+def norms(
+    block: Block, analysis: Analysis, clamp: Clamp | None = None
+) -> tuple[Fraction, Fraction, Fraction]:
+    """The largest change's l1 norm, squared l2 norm and sum over groups of l∞ norms, by trying all extreme rows.
+
+    All of a unit's rows in one group are the worst; with a clamp, one group after another filled up to it, or each
+    side of it in a group of its own.
+    """
+    if block.joint:
+        return _joint_norms(block, analysis)
+    l1, l2_squared = _norms(block, analysis, clamp)
+    return l1, l2_squared, l1
+
+
+def _norms(block: Block, analysis: Analysis, clamp: Clamp | None) -> tuple[Fraction, Fraction]:
+    read = {statistic for cell in block.cells for statistic, _ in cell.combination}
+    if UNITS in read and len(read) > 1:
+        return _filled_norms(block, analysis)
+    if block.by_unit:
+        return _unit_norms(analysis.bound.groups if clamp is None else clamp.points[0], analysis)
+    if clamp is not None and clamp.whole:
+        shares, times = _whole_shares(block, analysis, clamp), [Fraction(clamp.fine)]
+    elif clamp is not None and clamp.total is not None:
+        top = max(clamp.points)
+        shares = [(0,)]
+        shares += [(sign * point,) for sign, point in zip(clamp.signs, clamp.points, strict=True)]
+        times = _filled(clamp.most, top, analysis)
+    else:
+        shares = _shares(block.cells, analysis)
+        rows = analysis.bound.rows
+        top = rows if clamp is None else clamp.points[0]
+        fine = 1 if clamp is None else clamp.fine
+        times = [fine * top * part for part in _filled(rows, top, analysis)]
+    l1, l2_squared = _farthest(shares, analysis)
+    return l1 * sum(times), l2_squared * sum(part**2 for part in times)
+
+
+def _farthest(shares: Sequence[Vector], analysis: Analysis) -> tuple[Fraction, Fraction]:
+    """The largest l1 norm and squared l2 norm of one share, or where units are replaced of what two differ by."""
+    changes = list(shares)
+    if analysis.replace:
+        changes = [_minus(a, b) for a, b in itertools.product(shares, repeat=2)]
+        if analysis.grouped:  # what is removed and what is added may fall into different groups
+            changes += [(*a, *b) for a, b in itertools.product(shares, repeat=2)]
+    l1 = max(sum(map(abs, change)) for change in changes)
+    return Fraction(l1), Fraction(max(sum(x * x for x in change) for change in changes))
+
+
+def _filled_norms(block: Block, analysis: Analysis) -> tuple[Fraction, Fraction]:
+    """A unit of one row, or of as many as count, in each of its groups: between these a norm is no larger."""
+    rows = _extreme_rows(block.cells, analysis)
+    shares = [
+        tuple(
+            cell.exact({name: n if name == UNITS else n * times for name, n in row.items()})
+            for cell in block.cells
+        )
+        for row in rows
+        for times in (1, analysis.bound.rows)
+    ]
+    l1, l2_squared = _farthest(shares, analysis)
+    groups = analysis.bound.groups if analysis.grouped else 1
+    return l1 * groups, l2_squared * groups
+
+
+def _whole_shares(block: Block, analysis: Analysis, clamp: Clamp) -> list[Vector]:
+    """What a unit may put into cells: all that it has in one group, or each side of a total in one of two groups."""
+    if clamp.total is None:
+        rows = clamp.points[0]
+        return [tuple(rows * x for x in share) for share in _shares(block.cells, analysis)]
+    if len(clamp.signs) == 1:
+        return [(0,), (clamp.signs[0] * clamp.points[0],)]
+    above, below = clamp.points
+    ends = [(min(above, clamp.most - below), -below), (above, -min(below, clamp.most - above))]
+    return [(0, 0), *ends, *(end[::-1] for end in ends)]
+
+
+def _most_stairs(block: Block, analysis: Analysis, clamp: Clamp | None, width: int) -> int:
+    """How many stairs a unit moves cells by, at most, each cell by whole stairs: not less where several share a move.
+
+    Each of the unit's groups may have the most that a cell can: that is more than all together may have, so it is
+    only tight for few groups. A replaced unit has its own groups and those of the one that comes.
+    """
+    if block.joint or len(block.cells) != 1:
+        raise VerificationError(f"{block.name} has several cells, which no staircase is for")
+    if block.by_unit:
+        shares: list[Vector] = [(0,), (1,)]
+        times = 1
+    elif clamp is not None and clamp.total is not None:
+        shares = [(0,)]
+        shares += [(sign * point,) for sign, point in zip(clamp.signs, clamp.points, strict=True)]
+        times = 1
+    else:
+        shares = _shares(block.cells, analysis)
+        times = analysis.bound.rows if clamp is None else clamp.points[0] * clamp.fine
+
+    def stairs(moves: Iterator[int]) -> int:
+        return max(-(-times * abs(move) // width) for move in moves)
+
+    if analysis.replace and not analysis.grouped:
+        return stairs(a - b for (a,), (b,) in itertools.product(shares, repeat=2))
+    people = 2 if analysis.replace else 1
+    if block.by_value and analysis.grouped:
+        # Each of a unit's values may be in a group of its own.
+        return people * analysis.bound.rows * -(-block.contribution // width)
+    groups = clamp.points[0] if clamp is not None and block.by_unit else analysis.bound.groups
+    return people * groups * stairs(share for (share,) in shares)
+
+
+def _filled(most: int, top: int, analysis: Analysis) -> list[Fraction]:
+    """How far groups are filled, of which each holds `top` and all of them `most`."""
+    full = min(analysis.bound.groups, most // top)
+    rest = [Fraction(most - full * top, top)] if full < analysis.bound.groups else []
+    return [Fraction(1)] * full + rest
+
+
+def _unit_norms(groups: int, analysis: Analysis) -> tuple[Fraction, Fraction]:
+    """A unit is counted once in each of its groups; a replaced one may have left other groups."""
+    if not analysis.grouped:
+        return Fraction(1), Fraction(1)
+    total = groups * (2 if analysis.replace else 1)
+    return Fraction(total), Fraction(total)
+
+
+def _joint_norms(block: Block, analysis: Analysis) -> tuple[Fraction, Fraction, Fraction]:
+    """As `norms`, where cells are of several arguments: each argument may be at any of its ends.
+
+    A unit's rows are put into as many groups as it may have, one row into each but one; of a replaced
+    unit, what is removed and what is added may fall into different groups, or into one.
+    """
+    units = [cell for cell in block.cells if cell.combination[0][0] == UNITS]
+    parts: dict[int | None, list[Cell]] = {}
+    for cell in block.cells:
+        of = {index for (_, index), _ in cell.combination if index is not None}
+        if len(of) > 1 or (cell in units and len(cell.combination) > 1):
+            raise VerificationError(f"{cell.name} mixes what is counted apart")
+        if cell not in units:
+            parts.setdefault(next(iter(of), None), []).append(cell)
+    shares = [_shares(cells, analysis) for cells in parts.values()]
+    times = 2 if analysis.replace and analysis.grouped else 1
+    if analysis.replace and not analysis.grouped:
+        shares = [[_minus(a, b) for a, b in itertools.product(part, repeat=2)] for part in shares]
+    l1, squares, largest = (
+        sum(max(sum(map(abs, share)) for share in part) for part in shares),
+        sum(max(sum(x * x for x in share) for share in part) for part in shares),
+        max(max(map(abs, share)) for part in shares for share in part),
+    )
+    unit = sum(abs(weight) for cell in units for _, weight in cell.combination)
+    rows, groups = analysis.bound.rows, analysis.bound.groups if analysis.grouped else 1
+    worst = [Fraction(0)] * 3
+    for used in {*range(1, min(groups, _TRIED) + 1), groups}:
+        by_group = [rows - used + 1, 1]
+        number = [1, used - 1]
+        norms = (
+            sum(n * (r * l1 + unit) for n, r in zip(number, by_group, strict=True)),
+            sum(n * (r * r * squares + unit**2) for n, r in zip(number, by_group, strict=True)),
+            sum(n * max(r * largest, unit) for n, r in zip(number, by_group, strict=True)),
+        )
+        worst = [max(known, Fraction(norm)) for known, norm in zip(worst, norms, strict=True)]
+    return worst[0] * times, worst[1] * times**2, worst[2] * times
+
+
+def _shares(cells: Sequence[Cell], analysis: Analysis) -> list[Vector]:
+    return [tuple(cell.exact(row) for cell in cells) for row in _extreme_rows(cells, analysis)]
+
+
+def _extreme_rows(cells: Sequence[Cell], analysis: Analysis) -> Iterator[dict[Statistic, int]]:
+    """The moments of no row, and of each row whose argument is NULL or at an end of its lattice."""
+    statistics = {statistic for cell in cells for statistic, _ in cell.combination}
+    yield dict.fromkeys(statistics, 0)
+    measures = {index for _, index in statistics if index is not None}
+    if not measures:
+        yield dict.fromkeys(statistics, 1)
+    for index in measures:
+        lattice = analysis.measures[index].lattice
+        ends = (0,) if lattice is None else (lattice.low, lattice.high)
+        count, total = (Moment.COUNT, index), (Moment.TOTAL, index)
+        values = (Moment.DISTINCT, index)
+        yield {ROWS: 1, UNITS: 1, count: 0, total: 0, values: 0}
+        for end in ends:
+            yield {ROWS: 1, UNITS: 1, count: 1, total: end, values: 1}
+
+
+def _minus(a: Vector, b: Vector) -> Vector:
+    return tuple(x - y for x, y in zip(a, b, strict=True))
+
+
+def _charged(event: Event | None) -> dict[str, Fraction]:
+    total = dict.fromkeys(("pure", "gaussian", "range", "delta"), Fraction(0))
+    stack = [] if event is None else [event]
+    while stack:
+        match stack.pop():
+            case Composed(events=events):
+                stack += events
+            case Pure(epsilon=epsilon):
+                total["pure"] += epsilon
+            case Gaussian(rho=rho):
+                total["gaussian"] += rho
+            case Selection(delta=delta):
+                total["delta"] += delta
+            case BoundedRange(epsilon=epsilon):
+                total["range"] += epsilon
+    return total
+
+
+def _verify_selection(plan: Measured, delta: Fraction) -> None:
+    chosen = plan.selection
+    if chosen is None:
+        raise VerificationError("keys are shown that no selection has chosen")
+    if isinstance(chosen, KeyTosses):
+        _verify_tosses(plan.analysis, chosen, delta)
+        return
+    measured, bound = plan.blocks[chosen.block], plan.analysis.bound
+    # The cells must count units, or rows where a unit has one; then one more unit adds one `scale`.
+    weights = measured.block.weights(UNITS if bound.per_unit and bound.rows > 1 else ROWS)
+    scaled = tuple(Fraction(at in chosen.cells, chosen.scale) for at in range(len(measured.block.cells)))
+    if weights != scaled:
+        raise VerificationError("the selection does not count privacy units")
+    alone = chosen.scale * max(bound.min_frequency, 1)
+    for held in _each(plan, measured):
+        noise, threshold = held.blocks[chosen.block].mechanism, held.threshold
+        clamp = None if measured.clamp is None else held.clamps[measured.clamp]
+        groups = bound.groups if clamp is None else clamp.points[0]
+        above = 0 if threshold is None else threshold.threshold - alone
+        if Fraction(noise.sum_tail_up(len(chosen.cells), above)) * groups > delta:
+            raise VerificationError("a lone unit's key is shown more often than delta allows")
+    if chosen.min_frequency < bound.min_frequency:
+        raise VerificationError("a key is shown of fewer units than the policy says")
+
+
+def _changed(analysis: Analysis) -> int:
+    """How many groups one unit changes: those that it enters, and where it replaces another those of that one."""
+    return analysis.bound.groups + (analysis.bound.groups if analysis.replace else 0)
+
+
+def _verify_tosses(analysis: Analysis, chosen: KeyTosses, delta: Fraction) -> None:
+    """Holds the law of the tosses to both inequalities of (ε, δ), from no unit to where the chance nears 1."""
+    rule = chosen.mechanism
+    if not analysis.bound.per_unit and analysis.bound.rows != 1:
+        raise VerificationError("the selection does not count privacy units")
+    if rule.delta * _changed(analysis) > delta or chosen.min_frequency < max(1, analysis.bound.min_frequency):
+        raise VerificationError("a lone unit's key is shown more often than delta allows")
+    half = rule.half()
+    tried = {*range(4), half // 2, half - 2, half - 1, half, half + 1, 2 * half}
+    shrunk = Fraction(exp_bounds(rule.epsilon, _PLACES)[0], 10**_PLACES)
+    for units in tried:
+        (_, less), (more, _) = rule.bounds(units, _PLACES), rule.bounds(units + 1, _PLACES)
+        if (more - rule.delta) * shrunk > less or (1 - less - rule.delta) * shrunk > 1 - more:
+            raise VerificationError("the tosses show a group more often than their loss allows")

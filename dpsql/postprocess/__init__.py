@@ -1,0 +1,1 @@
+"""Refinements of released values that cost nothing: consistency, controlled rounding."""

@@ -1,0 +1,217 @@
+"""Released totals and parts, made to agree: adjusted cells, and whole numbers that add up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from dpsql.aggregates import AGGREGATES, Moment
+from dpsql.aggregates.base import number
+from dpsql.mechanisms.projected import steps_of
+from dpsql.plan.types import Type
+from dpsql.planning.choose import statistic_of
+from dpsql.planning.hierarchy import Agreement, Axes, Member, agreed, agreements
+from dpsql.planning.measurement import Measured
+from dpsql.planning.statistics import Statistic
+from dpsql.postprocess.controlled_rounding import Whole, rounded
+from dpsql.release import Cells, ReleasedTable, table_of
+
+_STRAYS, _KURTOSIS = 6.0, 5.0
+"""How many standard deviations residuals may stray; the variance of the square of a Laplace variable of variance 1."""
+
+
+def agreeing(tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
+    """Tables of one statement with totals that are the sums of their parts, by least squares.
+
+    Claim: it costs nothing, and tables that are no totals or parts of others stay as they are.
+    Why: it is a function of what was released.
+    Source: as `analysis.agreement`; Dwork, Roth 2014, Proposition 2.1 (post-processing).
+
+    Where released cells contradict each other by more than their noise explains, they stay as they are: totals and
+    parts then leave out different rows, as those of units with more rows than the owner declared.
+    """
+    found = []
+    cells: dict[tuple[int, int], Whole] = {}
+    for agreement in agreements([table.plan for table in tables]):
+        columns = [_columns(tables[member.place], member, agreement) for member in agreement.members]
+        adjusted = adjust(agreement, columns)
+        if not _contradict(agreement, columns, adjusted):
+            found.append(agreement)
+            cells |= {
+                (member.place, member.block): column
+                for member, column in zip(agreement.members, adjusted, strict=True)
+            }
+    plans = agreed([table.plan for table in tables], found)
+    after = [
+        table if plan is table.plan else _table(table, plan, place, cells)
+        for place, (table, plan) in enumerate(zip(tables, plans, strict=True))
+    ]
+    for agreement in found:
+        after = _rounded(after, agreement)
+    return after
+
+
+def adjust(agreement: Agreement, columns: Sequence[Whole]) -> list[Whole]:
+    """The adjusted cells of each member; `columns` are the released ones, in common steps.
+
+    The last axis of a column are cells of a group, the others the member's keys, in order.
+    """
+    spread = _effects(agreement, columns)
+    after = []
+    for member, column in zip(agreement.members, columns, strict=True):
+        total = np.zeros(column.shape, dtype=object)
+        for effect, found in spread.items():
+            if effect <= member.keys:
+                total = total + _placed(found, sorted(effect), member.axes)
+        after.append(total)
+    return after
+
+
+def _effects(agreement: Agreement, columns: Sequence[Whole]) -> dict[Axes, Whole]:
+    """The estimated effect of each set of keys, n times over and in 65,536th parts; its axes are in order."""
+    found: dict[Axes, Whole] = {}
+    for effect, weights in agreement.weights.items():
+        axes = sorted(effect)
+        counted = [each for each in zip(agreement.members, columns, weights, strict=True) if each[-1]]
+        total: Whole = sum(weight * _summed(column, member.axes, axes) for member, column, weight in counted)
+        for axis, key in enumerate(axes):
+            total = agreement.sizes[key] * total - np.sum(total, axis=axis, keepdims=True)
+        found[effect] = total
+    return found
+
+
+def _summed(column: Whole, axes: Sequence[int], kept: Sequence[int]) -> Whole:
+    """The sums over all keys but those that are kept, whose axes come in their order."""
+    left = [place for place, key in enumerate(axes) if key not in kept]
+    total: Whole = np.sum(column, axis=tuple(left)) if left else column
+    remaining = [key for key in axes if key in kept]
+    order = [remaining.index(key) for key in kept]
+    return np.transpose(total, [*order, len(order)])
+
+
+def _placed(effect: Whole, keys: Sequence[int], axes: Sequence[int]) -> Whole:
+    """An effect with its axes in the order of a member's keys, and one for each of its other keys."""
+    ordered = [key for key in axes if key in keys]
+    turned = np.transpose(effect, [*(keys.index(key) for key in ordered), len(keys)])
+    shape = iter(turned.shape)
+    return turned.reshape([next(shape) if key in keys else 1 for key in axes] + [turned.shape[-1]])
+
+
+def _columns(table: ReleasedTable, member: Member, agreement: Agreement) -> Whole:
+    """The released cells of a block, in common steps."""
+    finer = agreement.common // steps_of(member.noise)
+    rows = [[finer * cell for cell in cells[member.block]] for cells in table.cells]
+    made = np.array(rows, dtype=object)
+    return made.reshape([*(agreement.sizes[axis] for axis in member.axes), -1])
+
+
+def _contradict(agreement: Agreement, before: Sequence[Whole], after: Sequence[Whole]) -> bool:
+    """Whether what was released differs from the adjusted cells by more than the noise explains, in some cell.
+
+    The squares of the residuals, over their variances, add up to as many as there are groups beyond free ones, on
+    average; a chance of about 1 in 300 is left that noise alone strays so far where there is one such group of Laplace
+    noise, and much less where there are several.
+    """
+    groups = sum(agreement.groups(member.keys) for member in agreement.members)
+    free = sum(math.prod(agreement.sizes[key] - 1 for key in effect) for effect in agreement.effects)
+    squares: Any = 0.0
+    for member, old, new in zip(agreement.members, before, after, strict=True):
+        whole = agreement.steps(member) // agreement.common
+        residual = (np.asarray(old * whole - new, dtype=object) / (whole * agreement.common)).astype(
+            np.float64
+        )
+        squares = squares + (residual**2).reshape(-1, residual.shape[-1]).sum(axis=0) / agreement.variance(
+            member
+        )
+    left = groups - free
+    return bool(np.max(squares) > left + _STRAYS * math.sqrt(_KURTOSIS * left))
+
+
+def _table(
+    table: ReleasedTable, plan: Measured, place: int, adjusted: dict[tuple[int, int], Whole]
+) -> ReleasedTable:
+    """The table with adjusted cells in the place of the released ones, and what is computed of them."""
+    columns = [list(column) for column in zip(*table.cells, strict=True)]
+    for block in range(len(plan.blocks)):
+        if (place, block) in adjusted:
+            cells = adjusted[place, block]
+            columns[block] = [tuple(map(int, row)) for row in cells.reshape(-1, cells.shape[-1])]
+    cells_: list[Cells] = list(zip(*columns, strict=True))
+    keys = [row[: len(plan.analysis.release.keys)] for row in table.rows]
+    return table_of(plan, keys, cells_)
+
+
+def _rounded(tables: Sequence[ReleasedTable], agreement: Agreement) -> list[ReleasedTable]:
+    """The tables with whole numbers that add up in the place of those that were rounded one by one."""
+    after = list(tables)
+    statistics = {
+        found: None
+        for member in agreement.members
+        for _, found in _whole_items(tables[member.place].plan, member)
+    }
+    for statistic in statistics:
+        estimates = {
+            member.keys: _estimates(tables[member.place], member, statistic, agreement)
+            for member in agreement.members
+        }
+        whole = rounded(agreement, estimates)
+        for member in agreement.members:
+            places = [
+                place
+                for place, found in _whole_items(tables[member.place].plan, member)
+                if found == statistic
+            ]
+            if places:
+                values = np.transpose(whole[member.keys], _inverse(member.axes)).ravel().tolist()
+                after[member.place] = _with_values(after[member.place], places, values)
+    return after
+
+
+def _whole_items(plan: Measured, member: Member) -> Iterator[tuple[int, Statistic]]:
+    """The columns that hold whole numbers which are sums of a member's cells, and which sums these are."""
+    release = plan.analysis.release
+    for place, item in enumerate(release.aggregations, len(release.keys)):
+        moment, *more = AGGREGATES[item.function].moments
+        if item.type is Type.INTEGER and not more and item.rank is None:
+            statistic = statistic_of(plan.analysis, item, moment)
+            if plan.source(statistic)[0] == member.block:
+                yield place, statistic
+
+
+def _estimates(
+    table: ReleasedTable, member: Member, statistic: Statistic, agreement: Agreement
+) -> tuple[Whole, int]:
+    """The estimates of a statistic by a member's keys, in their order: whole numbers over one divisor."""
+    moment, measure = statistic
+    _, weights = table.plan.source(statistic)
+    lattice = None if measure is None else table.plan.analysis.measures[measure].lattice
+    step = lattice.step if lattice is not None and moment is Moment.TOTAL else Fraction(1)
+    scaled = [weight * step for weight in weights]
+    divisor = math.lcm(*(weight.denominator for weight in scaled))
+    factors = [int(weight * divisor) for weight in scaled]
+    sums = [
+        sum(factor * cell for factor, cell in zip(factors, cells[member.block], strict=True))
+        for cells in table.cells
+    ]
+    made = np.array(sums, dtype=object).reshape([agreement.sizes[axis] for axis in member.axes])
+    return np.transpose(made, np.argsort(member.axes)) if member.axes else made, divisor
+
+
+def _inverse(axes: Sequence[int]) -> list[int]:
+    """Where each of the axes stands in their order."""
+    return [sorted(axes).index(axis) for axis in axes]
+
+
+def _with_values(table: ReleasedTable, places: Sequence[int], values: Sequence[int]) -> ReleasedTable:
+    """The table with these values, kept within 64 bits, in some columns."""
+    kept = [number(Fraction(value), Type.INTEGER) for value in values]
+    rows = tuple(
+        tuple(value if place in places else old for place, old in enumerate(row))
+        for row, value in zip(table.rows, kept, strict=True)
+    )
+    return replace(table, rows=rows)

@@ -1,0 +1,109 @@
+"""Several releases of one statistic, put together: each cell is their mean, weighted by inverse variance.
+
+Claim: it costs nothing, and its noise is no more than that of the best of them.
+Why: it is a function of what was released and of the public laws of its noise. Of independent noises the mean with
+weights in proportion to 1/variance has the least variance; weights are rounded to a 65,536th part, which adds less
+than a thousandth. Of a chain of refinements the end alone is taken: what came before is that with more noise.
+Source: Dwork, Roth 2014, Proposition 2.1 (post-processing); Cochran 1937, "Problems arising in the analysis of a series
+of similar experiments" (weights).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dpsql.mechanisms import Cube, Mechanism, Merged
+from dpsql.mechanisms.projected import steps_of
+from dpsql.planning.measurement import Measured
+from dpsql.release import ReleasedTable, table_of
+
+_WEIGHTS = 2**16
+_LEAST = 1e-300
+_FINEST = 2**400
+"""A step is divided into fewer parts: the squares of more would pass the largest float."""
+
+
+def mergeable(plan: Measured) -> bool:
+    """Whether releases of a plan have the same groups and cells, each with noise of its own."""
+    alone = plan.selection is None and not plan.ranked and plan.best is None and not plan.clamps
+    return alone and not any(isinstance(measured.mechanism, Cube) for measured in plan.blocks)
+
+
+def merged(tables: Sequence[ReleasedTable]) -> ReleasedTable:
+    """The table of the means; `tables` are independent, mergeable releases of one statistic."""
+    first, *more = tables
+    if not more:
+        return first
+    plan, columns = merged_plan([table.plan for table in tables]), []
+    for place in range(len(first.plan.blocks)):
+        weights = _weights([table.plan.blocks[place].mechanism for table in tables])
+        rows = zip(*(table.cells for table in tables), strict=True)
+        columns.append(
+            [
+                tuple(
+                    sum(weight * cell for weight, cell in zip(weights, cells, strict=True))
+                    for cells in zip(*(row[place] for row in group), strict=True)
+                )
+                for group in rows
+            ]
+        )
+    keys = [row[: len(plan.analysis.release.keys)] for row in first.rows]
+    return table_of(plan, keys, list(zip(*columns, strict=True)) if columns else first.cells)
+
+
+def merged_plan(plans: Sequence[Measured]) -> Measured:
+    """What is measured by several independent releases that are put together: the first plan, with the noise of the means."""
+    first, blocks = plans[0], []
+    for place, measured in enumerate(first.blocks):
+        noises = [plan.blocks[place].mechanism for plan in plans]
+        law = Merged(
+            tuple(
+                (weight * each, part)
+                for weight, noise in zip(_weights(noises), noises, strict=True)
+                for each, part in parts_of(noise)
+            )
+        )
+        blocks.append(measured.finer(law, law.whole // steps_of(measured.mechanism)))
+    return replace(first, blocks=tuple(blocks))
+
+
+def variance_of(noise: Mechanism) -> float:
+    """The variance of a noisy value, in squared steps of the lattice that it was released on; above zero.
+
+    Of noise that is too small for a float, as at a very large loss, it is the least that is told apart.
+    """
+    return max(noise.variance_float() / float(steps_of(noise)) ** 2, _LEAST)
+
+
+def fine_enough(noises: Sequence[Mechanism]) -> bool:
+    """Whether values with these noises can be put together: their mean lies on a lattice that is not too fine."""
+    return math.lcm(*map(steps_of, noises)) * len(noises) * _WEIGHTS < _FINEST
+
+
+def fitting(plans: Sequence[Measured]) -> list[int]:
+    """Which of the plans can be put together: all, or those with the least noise that fit with one another."""
+    noises = [[measured.mechanism for measured in plan.blocks] for plan in plans]
+    chosen: list[int] = []
+    for at in sorted(range(len(plans)), key=lambda at: math.fsum(map(variance_of, noises[at]))):
+        together = [noises[each] for each in (*chosen, at)]
+        if not chosen or all(map(fine_enough, zip(*together, strict=True))):
+            chosen.append(at)
+    return sorted(chosen)
+
+
+def parts_of(noise: Mechanism) -> tuple[tuple[int, Mechanism], ...]:
+    """What a noise is put together from, with weights; a noise that is not merged is its own part."""
+    return noise.parts if isinstance(noise, Merged) else ((1, noise),)
+
+
+def _weights(noises: Sequence[Mechanism]) -> list[int]:
+    """For the cells of each, which may lie on lattices of their own, what they count in the mean."""
+    common = math.lcm(*map(steps_of, noises))
+    precisions = [1 / variance_of(noise) for noise in noises]
+    top = max(precisions)
+    return [
+        max(1, round(_WEIGHTS * precision / top)) * (common // steps_of(noise))
+        for noise, precision in zip(noises, precisions, strict=True)
+    ]

@@ -1,0 +1,133 @@
+"""What the cells of a kept release say of its statistics, so that it answers for fewer of them than it was asked for.
+
+Claim: a release that measures all that a plan reads, of the same rows by the same keys, answers it, free.
+Why: it is a function of what was released. Rows, keys, bounds and neighbours are equal by digest, and each statistic is
+found by one of its own: its moment, its expression over these rows, and for a total the lattice that it is counted on.
+Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from dpsql.aggregates import AGGREGATES, Moment
+from dpsql.analysis.analyse import Analysis
+from dpsql.mechanisms import Geometric, Sensitivity
+from dpsql.plan.dependencies import Known, resolved
+from dpsql.plan.equality import equal_text
+from dpsql.planning.choose import needed, statistic_of
+from dpsql.planning.measurement import Measured, MeasuredBlock
+from dpsql.planning.statistics import Block, Cell, Statistic
+from dpsql.replay.fingerprint import digest
+from dpsql.replay.stored_release import corrupt
+
+_ANY = Geometric(Fraction(1))
+"""Stands for the noise of a block until that of a release is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The blocks of all releases of a `statistic`; they serve statistics that are named by their digests."""
+
+    statistic: str
+    blocks: tuple[MeasuredBlock, ...]
+    served: tuple[Mapping[str, tuple[Fraction, ...]], ...]
+
+    @classmethod
+    def of(cls, statistic: str, plan: Measured, values: Known) -> Layout | None:
+        """That of a plan; None where its groups or cells were chosen, or held by clamps that were."""
+        if plan.selection is not None or plan.best is not None or plan.ranked or plan.clamps:
+            return None
+        analysis = resolved(plan.analysis, values)
+        served = tuple(
+            {_name(analysis, found): weights for found, weights in measured.block.estimates}
+            for measured in plan.blocks
+        )
+        return cls(statistic, plan.blocks, served)
+
+    def measured(self, plan: Measured, values: Known) -> Measured | None:
+        """A plan that reads these blocks in the place of its own; None where they do not serve all that it reads."""
+        analysis = resolved(plan.analysis, values)
+        names = {_name(analysis, statistic): statistic for statistic in needed(analysis)}
+        blocks = []
+        for measured, served in zip(self.blocks, self.served, strict=True):
+            estimates = tuple((names[name], weights) for name, weights in served.items() if name in names)
+            blocks.append(replace(measured, block=replace(measured.block, estimates=estimates)))
+        found = replace(plan, blocks=tuple(blocks), clamps=())
+        return (
+            found
+            if plan.selection is None and not plan.ranked and plan.best is None and _serves(found)
+            else None
+        )
+
+    def text(self) -> str:
+        """As JSON, the same for equal layouts."""
+        told = {
+            "statistic": self.statistic,
+            "blocks": [_told(*pair) for pair in zip(self.blocks, self.served, strict=True)],
+        }
+        return json.dumps(told, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, text: str) -> Layout:
+        """What `text` wrote; IntegrityError (`ledger_corrupt`) for any other text."""
+        try:
+            told = json.loads(text)
+            pairs = [_block(block) for block in told["blocks"]]
+            return cls(
+                str(told["statistic"]),
+                tuple(block for block, _ in pairs),
+                tuple(served for _, served in pairs),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ZeroDivisionError):
+            raise corrupt() from None
+
+
+def _name(analysis: Analysis, statistic: Statistic) -> str:
+    """The digest of a statistic, whatever else is measured of the same rows."""
+    moment, index = statistic
+    word = moment.tag.lower()
+    if index is None:
+        return word
+    measure = analysis.measures[index]
+    lattice = measure.lattice if moment is Moment.TOTAL else None
+    return f"{word} {digest(equal_text((analysis.release.input, measure.expr, lattice)))}"
+
+
+def _serves(plan: Measured) -> bool:
+    """Whether all that is read has a block, and a mean one for both of its parts, whose cells are of one noise."""
+    try:
+        for item in plan.analysis.release.aggregations:
+            entry = AGGREGATES[item.function]
+            sources = {plan.source(statistic_of(plan.analysis, item, moment))[0] for moment in entry.moments}
+            if len(sources) > 1:
+                return False
+    except LookupError:
+        return False
+    return bool(plan.analysis.release.aggregations)
+
+
+def _told(measured: MeasuredBlock, served: Mapping[str, tuple[Fraction, ...]]) -> dict[str, Any]:
+    block, sensitivity = measured.block, measured.sensitivity
+    return {
+        "name": block.name,
+        "cells": [cell.name for cell in block.cells],
+        "extents": block.extents,
+        "norms": [str(norm) for norm in (sensitivity.l1, sensitivity.l2_squared, sensitivity.linf)],
+        "serves": {name: [str(weight) for weight in weights] for name, weights in served.items()},
+    }
+
+
+def _block(told: dict[str, Any]) -> tuple[MeasuredBlock, dict[str, tuple[Fraction, ...]]]:
+    """A block of which nothing exact is computed any more, and what it serves."""
+    cells = tuple(Cell(str(name), ()) for name in told["cells"])
+    extents = tuple(int(extent) for extent in told["extents"])
+    block = Block(str(told["name"]), cells, (), 0, None, nonnegative=False, extents=extents)
+    served = {str(name): tuple(map(Fraction, weights)) for name, weights in told["serves"].items()}
+    if any(len(weights) != len(cells) for weights in served.values()):
+        raise ValueError(told)
+    return MeasuredBlock(block, Sensitivity(*map(Fraction, told["norms"])), _ANY), served

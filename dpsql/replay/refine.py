@@ -1,0 +1,110 @@
+"""What was released with more noise, asked with less: at what price, and how it is drawn.
+
+Where the accountant adds up something else than losses of outcomes, a second release with Gaussian noise of its own is
+charged the difference (`Beside`), and both are put together: where the first was Gaussian, that is as accurate as one
+release at the whole price. It is the plain composition of two releases.
+
+Where the accountant adds up the losses of outcomes, less noise is drawn given what was released (`Coupling`), and the
+difference is charged.
+
+Claim: under `pure` and `basic`, charging ε2 - ε1 for a refinement to ε2 of a release that was charged ε1 keeps the
+budget, however queries and refinements depend on earlier answers, if each release is refined once at most, and the
+data are those of its first release.
+Why: the density of all answers is a product, of each answer's given those before it. Let X be the exact cells, p1 and
+p2 the laws of both noises and r that of their difference. The first answer y1 contributes p1(y1 - X), and its
+refinement y2 given y1 contributes p2(y2 - X)·r(y1 - y2) / p1(y1 - X), for the same X: together p2(y2 - X)·r(y1 - y2),
+whatever was asked between them, and r does not depend on the data. On a neighbour their product changes by a factor
+of at most e^ε2, all other factors by what they were charged. So on each path the loss is at most the sum of all
+charges, which the filter bounds. A second refinement of y1 would divide by p1(y1 - X) once more, which is why there
+is none; a chain goes on from its end.
+Source: Koufogiannis, Han, Pappas 2016, section 4 (gradual release); Rogers, Roth, Ullman, Vadhan 2016, section 3
+(losses of paths).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from dpsql.accounting.accountants.base import largest_epsilon
+from dpsql.accounting.events import Event, Gaussian, Pure
+from dpsql.accounting.spend import Spend
+from dpsql.mechanisms import Cube, DiscreteGaussian, Entropy, Geometric
+from dpsql.mechanisms.coupling import Coupling
+from dpsql.planning.measurement import Measured
+from dpsql.replay.combine import fine_enough, mergeable, parts_of, variance_of
+from dpsql.replay.stored_release import Written
+
+_MOST_PARTS = 32
+_AS_ACCURATE = 0.999
+"""The least precision of both releases together, over that of one at the whole price."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coupled:
+    """Noise of each block that is drawn given what was released before; `event` is the difference, charged now."""
+
+    event: Pure
+    laws: tuple[Coupling, ...]
+
+    def cells(self, block: int, exact: Sequence[int], before: Sequence[int], entropy: Entropy) -> list[int]:
+        """The refined cells of a block, from the exact ones and those that were released."""
+        noise = [old - true for old, true in zip(before, exact, strict=True)]
+        drawn = self.laws[block].refine(noise, entropy)
+        return [true + new for true, new in zip(exact, drawn, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A second release with noise of its own, `plan`, to be put together with the first; its event is charged."""
+
+    event: Gaussian
+    plan: Measured
+
+
+def beside(plan: Measured, before: Written, costs: Sequence[Callable[[Event], Spend]]) -> Beside | None:
+    """The second release that is charged the difference to each table; None where that would not be as accurate.
+
+    `costs` are those of the tables that are read. Its keys are public, and each cell has noise of its own.
+    """
+    if not mergeable(plan) or not plan.blocks or plan.event is None:
+        return None
+    parts = [part for noise in before.noise for _, part in parts_of(noise)]
+    if any(isinstance(part, Cube) for part in parts) or len(parts) > _MOST_PARTS * len(plan.blocks):
+        return None
+    left = [(cost, cost(plan.event).loss - cost(before.event).loss) for cost in costs]
+    if min(units for _, units in left) <= 0:
+        return None
+    rho = min(largest_epsilon(cost, units, Gaussian) for cost, units in left)
+    if not rho:
+        return None
+    share, blocks = rho / len(plan.blocks), []
+    for measured, old in zip(plan.blocks, before.noise, strict=True):
+        noise = DiscreteGaussian.calibrate(measured.sensitivity.l2_squared, share)
+        if not fine_enough([old, noise]):
+            return None
+        precision = 1 / variance_of(old) + 1 / variance_of(noise)
+        if precision * measured.mechanism.variance_float() < _AS_ACCURATE:
+            return None
+        blocks.append(replace(measured, mechanism=noise))
+    return Beside(Gaussian(rho), replace(plan, blocks=tuple(blocks), event=Gaussian(rho)))
+
+
+def coupled(plan: Measured, before: Written) -> Coupled | None:
+    """How a plan refines what was released of the same statistic; None where it does not.
+
+    Its keys are public, and the noise of all its blocks is geometric, as it was, of a smaller scale.
+    """
+    if plan.selection is not None or plan.ranked or plan.best is not None or plan.clamps or not plan.blocks:
+        return None
+    if not isinstance(plan.event, Pure) or not isinstance(before.event, Pure):
+        return None
+    laws = []
+    for measured, old in zip(plan.blocks, before.noise, strict=True):
+        new = measured.mechanism
+        if not isinstance(new, Geometric) or not isinstance(old, Geometric) or new.scale >= old.scale:
+            return None
+        laws.append(Coupling(old.scale, new.scale))
+    if plan.event.epsilon <= before.event.epsilon:
+        return None
+    return Coupled(Pure(plan.event.epsilon - before.event.epsilon), tuple(laws))

@@ -1,0 +1,169 @@
+"""A released table as text, and back: its keys, its noisy cells, the clamps that were chosen, its noise.
+
+All of it was released. What is computed from it, values and their intervals, is computed again when it is read.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from dpsql.accounting.events import Event, from_json, to_json
+from dpsql.errors import IntegrityError
+from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, Mechanism, Merged, Staircase
+from dpsql.plan.types import Value
+from dpsql.planning.measurement import Measured
+from dpsql.release import Cells, Keys, ReleasedTable, table_of
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What is kept of a release: the table, the event that its noise was charged as, and how it was measured.
+
+    `source` is a digest of the statement that read the data and of the engine that ran it.
+    """
+
+    keys: tuple[Keys, ...]
+    cells: tuple[Cells, ...]
+    chosen: tuple[tuple[int, ...], ...]
+    noise: tuple[Mechanism, ...]
+    event: Event
+    source: str
+
+    @classmethod
+    def of(cls, table: ReleasedTable, event: Event, source: str) -> Written:
+        """A table as it was released."""
+        plan = table.plan
+        width = len(plan.analysis.release.keys)
+        return cls(
+            tuple(row[:width] for row in table.rows),
+            table.cells,
+            tuple(clamp.chosen for clamp in plan.clamps),
+            tuple(measured.mechanism for measured in plan.blocks),
+            event,
+            source,
+        )
+
+    def table(self, plan: Measured) -> ReleasedTable:
+        """The released table of a plan that measures the same, with the noise that it was made with."""
+        clamps = tuple(
+            replace(clamp, chosen=points) for clamp, points in zip(plan.clamps, self.chosen, strict=True)
+        )
+        made = plan.at(clamps)
+        blocks = tuple(
+            measured.finer(noise, noise.whole)
+            if isinstance(noise, Merged)
+            else replace(measured, mechanism=noise)
+            for measured, noise in zip(made.blocks, self.noise, strict=True)
+        )
+        return table_of(replace(made, blocks=blocks, event=self.event), self.keys, self.cells)
+
+    def text(self) -> str:
+        """As JSON, the same for equal releases."""
+        told = {
+            "v": _VERSION,
+            "keys": [[_value(value) for value in keys] for keys in self.keys],
+            "cells": self.cells,
+            "chosen": self.chosen,
+            "noise": [_noise(noise) for noise in self.noise],
+            "event": to_json(self.event),
+            "source": self.source,
+        }
+        return json.dumps(told, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    @classmethod
+    def parse(cls, text: str) -> Written:
+        """What `text` wrote; IntegrityError (`ledger_corrupt`) for any other text."""
+        try:
+            told = json.loads(text)
+            if told.pop("v") != _VERSION:
+                raise IntegrityError("the release was kept by a newer dpsql", code="ledger_version")
+            return cls(
+                tuple(tuple(map(_read, keys)) for keys in told["keys"]),
+                tuple(tuple(tuple(map(_whole, part)) for part in cells) for cells in told["cells"]),
+                tuple(tuple(map(_whole, points)) for points in told["chosen"]),
+                tuple(map(_mechanism, told["noise"])),
+                from_json(told["event"]),
+                str(told["source"]),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ZeroDivisionError):
+            raise corrupt() from None
+
+
+def corrupt() -> IntegrityError:
+    """The error for what is kept as a release and is none."""
+    return IntegrityError(
+        "the ledger holds something as release that dpsql did not write", code="ledger_corrupt"
+    )
+
+
+def _value(value: Value) -> Any:
+    """A key's value; what JSON has no type for is told by a name."""
+    match value:
+        case float():
+            return {"double": value.hex()}
+        case dt.datetime():
+            return {"timestamp": value.isoformat()}
+        case dt.date():
+            return {"date": value.isoformat()}
+        case _:
+            return value
+
+
+def _read(told: Any) -> Value:
+    match told:
+        case None | bool() | int() | str():
+            return told
+        case {"double": str(text)}:
+            return float.fromhex(text)
+        case {"timestamp": str(text)}:
+            return dt.datetime.fromisoformat(text)
+        case {"date": str(text)}:
+            return dt.date.fromisoformat(text)
+        case _:
+            raise ValueError(told)
+
+
+def _whole(told: Any) -> int:
+    if type(told) is not int:
+        raise TypeError(told)
+    return told
+
+
+def _noise(noise: Mechanism) -> list[Any]:
+    """A law by a word that ledgers keep, whatever it is called elsewhere."""
+    match noise:
+        case Geometric(scale=scale):
+            return ["geometric", str(scale)]
+        case DiscreteGaussian(variance=variance):
+            return ["discrete gaussian", str(variance)]
+        case Cube(scale=scale, dimensions=dimensions):
+            return ["cube", str(scale), dimensions]
+        case Staircase(loss=loss, width=width, inner=inner):
+            return ["staircase", str(loss), width, inner]
+        case Merged(parts=parts):
+            return ["merged", [[weight, _noise(part)] for weight, part in parts]]
+        case _:
+            raise TypeError(f"no form for the noise {type(noise).__name__}")
+
+
+def _mechanism(told: Sequence[Any]) -> Mechanism:
+    match told:
+        case ["geometric", str(scale)]:
+            return Geometric(Fraction(scale))
+        case ["discrete gaussian", str(variance)]:
+            return DiscreteGaussian(Fraction(variance))
+        case ["cube", str(scale), int(dimensions)]:
+            return Cube(Fraction(scale), dimensions)
+        case ["staircase", str(loss), width, inner]:
+            return Staircase(Fraction(loss), _whole(width), _whole(inner))
+        case ["merged", list(parts)]:
+            return Merged(tuple((_whole(weight), _mechanism(part)) for weight, part in parts))
+        case _:
+            raise ValueError(told)

@@ -1,0 +1,98 @@
+"""Group keys as the engine groups by them: a value of a declared domain by its place there.
+
+Claim: rows have one place if and only if they have one key, and place 0 is the key NULL.
+Why: the values of a domain differ; whatever is none of them, NULL included, has place 0. Small numbers
+are grouped faster than texts, and the engine looks up each entry of a column's dictionary once rather
+than each row, as long as nothing in the look-up can fail: hence TRY_CAST.
+Source: DuckDB's documentation, "List functions" (list_position: from 1, and 0 where there is none).
+"""
+
+from __future__ import annotations
+
+from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.domains import nullable
+from dpsql.plan.expr import Column, Expr
+from dpsql.plan.nodes import Key, Relation, Release, optional
+from dpsql.plan.types import Type
+from dpsql.sql.emit.sanitized_columns import CALENDAR, widened
+from dpsql.sql.emit.scalars import NAN, constant, identifier, write
+
+MOST_PLACES = 64
+"""Of a longer list, a look-up by comparing one by one is no gain."""
+_PLACED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DATE})
+"""Types whose values are equal only if they are the same: 0.0 and -0.0 are not."""
+
+
+def placed(key: Key, relation: Relation) -> Column | None:
+    """The column by whose place in its domain a key is grouped, or None where it is grouped as it is."""
+    column = key.expr
+    if not isinstance(column, Column) or not column.facts.stored or column.type not in _PLACED:
+        return None
+    if not 0 < len(column.facts.domain or ()) <= MOST_PLACES:
+        return None
+    # Where a LEFT JOIN finds no row there is no place either, but NULL.
+    return None if column.source in optional(relation) else column
+
+
+def place(column: Column) -> str:
+    """The place of a table's column, as it is stored, in its domain."""
+    listed = f"list_position({_domain(column)}, {widened(column)})"
+    return f"TRY_CAST(GREATEST({listed}, 0) AS UTINYINT)"
+
+
+def places(release: Release) -> dict[str, tuple[str, ...]]:
+    """What scans offer besides their columns, by alias: the places of keys in their domains."""
+    found: dict[str, tuple[str, ...]] = {}
+    for key in release.keys:
+        column = placed(key, release.input)
+        if column is not None:
+            item = f"{place(column)} AS {place_name(key)}"
+            found[column.source] = (*found.get(column.source, ()), item)
+    return found
+
+
+def place_name(key: Key) -> str:
+    """The name under which a scan offers the place of a key; no column of a table has it."""
+    return identifier(f"#{key.name}")
+
+
+def read(key: Key, analysis: Analysis) -> str:
+    """The key that rows are grouped by."""
+    column = placed(key, analysis.release.input)
+    return grouped(key.expr) if column is None else f"{identifier(column.source)}.{place_name(key)}"
+
+
+def present(key: Key, analysis: Analysis) -> str | None:
+    """The condition that leaves rows out whose key is NULL, where the policy says so."""
+    if nullable(key.expr):
+        return None
+    text = read(key, analysis)
+    return f"{text} IS NOT NULL" if placed(key, analysis.release.input) is None else f"{text} > 0"
+
+
+def shown(analysis: Analysis) -> dict[str, str]:
+    """For each key that is grouped by its place, by name, the SQL of its value."""
+    found = {key.name: placed(key, analysis.release.input) for key in analysis.release.keys}
+    return {
+        name: f"list_extract({_domain(column)}, CAST({name} AS BIGINT))"
+        for name, column in found.items()
+        if column is not None
+    }
+
+
+def grouped(expr: Expr) -> str:
+    """A group key with one form for each value: equal keys must not differ in how they are shown.
+
+    -0.0 becomes 0.0, NaN NULL, and so does a day or moment that Python's calendar cannot hold.
+    """
+    text = write(expr)
+    if expr.type is Type.DOUBLE:
+        return f"NULLIF({text} + 0, {NAN})"
+    if expr.type.temporal and not (isinstance(expr, Column) and expr.facts.stored):
+        low, high = map(constant, CALENDAR[expr.type])
+        return f"CASE WHEN {text} BETWEEN {low} AND {high} THEN {text} END"
+    return f'({text} COLLATE "binary")' if expr.type is Type.VARCHAR else text
+
+
+def _domain(column: Column) -> str:
+    return f"[{', '.join(map(constant, column.facts.domain or ()))}]"

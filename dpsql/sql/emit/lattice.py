@@ -1,0 +1,27 @@
+"""Values as points of their lattice, in engine SQL."""
+
+from __future__ import annotations
+
+from dpsql.analysis.lattice import Lattice
+from dpsql.plan.expr import Column, Expr
+from dpsql.plan.interval import Interval
+from dpsql.plan.types import Type
+from dpsql.sql.emit.scalars import MAX_INTEGER, constant
+
+
+def point(expr: Expr, lattice: Lattice, name: str, around: Interval | None = None) -> str:
+    """The lattice point of the value of `expr`, known as `name`, which is not NaN.
+
+    It is clamped, unless it is a table's column that was clamped to `around` when it was read.
+    """
+    if lattice.exponent == 0 and expr.type is Type.INTEGER:
+        at = name
+    else:
+        at = f"TRY_CAST({name} * {constant(float(1 / lattice.step))} AS BIGINT)"
+    if isinstance(expr, Column) and expr.facts.stored and expr.facts.interval == around:
+        return at
+    low, high = (constant(float(end)) for end in lattice.interval.ends)
+    if expr.type is Type.INTEGER:
+        low, high = (constant(max(-MAX_INTEGER, min(MAX_INTEGER, int(end)))) for end in lattice.interval.ends)
+    clamped = f"CASE WHEN {name} BETWEEN {low} AND {high} THEN {at}"
+    return f"{clamped} WHEN {name} < {low} THEN {lattice.low} WHEN {name} > {high} THEN {lattice.high} END"

@@ -1,0 +1,215 @@
+"""The SQL above the release boundary, which reads released and public values alone.
+
+It runs on an engine that holds nothing else: the released tables, and copies of public ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dpsql.plan.dependencies import steps
+from dpsql.plan.expr import Column, Expr, Released, walk
+from dpsql.plan.nodes import (
+    Answer,
+    Filter,
+    Grouped,
+    Post,
+    Project,
+    Relation,
+    Release,
+    SetOperation,
+    Source,
+    released_columns,
+)
+from dpsql.plan.provenance import branches, traces
+from dpsql.plan.tables import Scan
+from dpsql.sql.emit.over_groups import leaves_out
+from dpsql.sql.emit.relations import source_of
+from dpsql.sql.emit.sanitized_columns import clean
+from dpsql.sql.emit.scalars import cast, column, identifier, ordered, write
+
+ORDINAL, BRANCH, OCCUPIED = "#", "#branch", "#occupied"
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Reads releases from the tables that `released` names, and public tables from copies.
+
+    `columns` collects, for each table that is read, which columns its copy must have, and `ends`, for each
+    release, which ends of intervals must stand beside its aggregates. Of the `doubtful` releases some groups may be of
+    nobody: where aggregates over groups leave these out, as `over_groups` they do, `occupied` collects the release,
+    whose table must say which groups are kept.
+    """
+
+    released: Mapping[Release, str]
+    doubtful: frozenset[Release] = frozenset()
+    over_groups: bool = False
+    columns: dict[str, dict[str, Column]] = field(default_factory=dict)
+    ends: dict[Release, dict[Released, None]] = field(default_factory=dict)
+    occupied: dict[Release, None] = field(default_factory=dict)
+
+    def release(self, release: Release, read: Sequence[Expr]) -> str:
+        """The released table, of which these expressions are read."""
+        parts = (part for expr in read for part in walk(expr))
+        found = (part for part in parts if isinstance(part, Released) and part.end_of is not None)
+        self.ends.setdefault(release, {}).update(dict.fromkeys(found))
+        return identifier(self.released[release])
+
+    def kept(self, release: Release) -> list[str]:
+        """The condition on the groups that are read."""
+        if not self.over_groups or release not in self.doubtful:
+            return []
+        self.occupied[release] = None
+        return [identifier(OCCUPIED)]
+
+    def grouping(self, source: Grouped) -> Copies:
+        """As the groups of `source` read releases, with all that they are made of."""
+        return self if self.over_groups or not leaves_out(source) else replace(self, over_groups=True)
+
+    def answer(self, answer: Answer) -> str:
+        """The query, with its outputs under the names of the answer's columns."""
+        return emit_post(answer.post, self, [column.name for column in answer.columns])
+
+    def table(self, scan: Scan, read: Sequence[Column]) -> str:
+        """The query of a copy's columns."""
+        self.columns.setdefault(scan.table, {}).update({column.name: column for column in read})
+        items = ", ".join(identifier(column.name) for column in read)
+        return f"SELECT {items or '1'} FROM {identifier(scan.table)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Originals:
+    """Reads public tables as they are: for queries on nothing private, which the database itself answers."""
+
+    def release(self, release: Release, read: Sequence[Expr]) -> str:
+        """Never called: nothing is released."""
+        raise LookupError(release, read)
+
+    def kept(self, release: Release) -> list[str]:
+        """Never called: nothing is released."""
+        raise LookupError(release)
+
+    def grouping(self, _: Grouped) -> Originals:
+        """The same."""
+        return self
+
+    def answer(self, answer: Answer) -> str:
+        """The query, with its outputs under the names of the answer's columns."""
+        return emit_post(answer.post, self, [column.name for column in answer.columns])
+
+    def table(self, scan: Scan, read: Sequence[Column]) -> str:
+        """The query of a table's cleaned columns."""
+        return emit_copy(scan.table, read)
+
+
+def unchanged(post: Post) -> tuple[int, ...] | None:
+    """The places of the released columns that are the outputs, None where more is done with a release.
+
+    Such rows need no engine, where nothing has to be answered before the release.
+    """
+    if not isinstance(post.source, Release) or post != Post(post.source, post.outputs):
+        return None
+    if steps(post) != (post.source,):
+        return None
+    places = {column.name: place for place, column in enumerate(released_columns(post.source))}
+    found = [places.get(item.expr.name) if isinstance(item.expr, Released) else None for item in post.outputs]
+    return None if None in found else tuple(place for place in found if place is not None)
+
+
+def emit_copy(table: str, columns: Sequence[Column]) -> str:
+    """The query of a public table's columns, cleaned, in this order."""
+    items = ", ".join(f"{clean(column)} AS {identifier(column.name)}" for column in columns)
+    return f"SELECT {items or '1'} FROM {identifier(table)}"
+
+
+def emit_post(
+    post: Post, above: Copies | Originals, names: Sequence[str] = (), *, traced: bool = False
+) -> str:
+    """The query of a plan's outputs, as `names` or else as o0, o1 and so on.
+
+    Where each row comes from one released row, `traced` adds the ordinal of that row and its branch.
+    """
+    named = names or [f"o{index}" for index in range(len(post.outputs))]
+    items = [
+        f"{write(output.expr)} AS {identifier(name)}"
+        for output, name in zip(post.outputs, named, strict=True)
+    ]
+    traced = traced and traces(post) is not None
+    source, conditions = _source(post, above, traced=traced)
+    conditions += [write(post.having)] if post.having is not None else []
+    order = list(map(ordered, post.order))
+    released = isinstance(post.source, Release)
+    if traced:
+        items += [identifier(ORDINAL), f"{0 if released else identifier(BRANCH)} AS {identifier(BRANCH)}"]
+    if released and not post.distinct:
+        order.append(identifier(ORDINAL))
+    lines = [f"SELECT {'DISTINCT ' * post.distinct}{', '.join(items)}", f"FROM {source}"]
+    if conditions:
+        lines.append(f"WHERE {' AND '.join(conditions)}")
+    if post.qualify is not None:
+        lines.append(f"QUALIFY {write(post.qualify)}")
+    if order and (traced or post.order or post.limit is not None or post.offset):
+        lines.append(f"ORDER BY {', '.join(order)}")
+    if post.limit is not None:
+        lines.append(f"LIMIT {post.limit}")
+    if post.offset:
+        lines.append(f"OFFSET {post.offset}")
+    return "\n".join(lines)
+
+
+def _source(post: Post, above: Copies | Originals, *, traced: bool) -> tuple[str, list[str]]:
+    read: list[Expr] = [output.expr for output in post.outputs]
+    read += [item.expr for item in post.order]
+    read += [part for part in (post.having, post.qualify) if part is not None]
+    if isinstance(post.source, Release):
+        return above.release(post.source, read), above.kept(post.source)
+    if traced:
+        return _traced(post.source, above)
+    return source_of(post.source, read, above)
+
+
+def _traced(relation: Relation, above: Copies | Originals) -> tuple[str, list[str]]:
+    """The FROM text and the conditions of a traced relation, with the origins of its rows."""
+    match relation:
+        case Filter():
+            source, conditions = _traced(relation.input, above)
+            return source, [*conditions, write(relation.predicate)]
+        case Answer():
+            names = [column.name for column in relation.columns]
+            return (
+                f"({emit_post(relation.post, above, names, traced=True)}) AS {identifier(relation.alias)}",
+                [],
+            )
+        case Project():
+            source, conditions = _traced(relation.input, above)
+            items = map(write, relation.items)
+            text = _kept(items, relation.columns, source, conditions, identifier(BRANCH))
+            return f"({text}) AS {identifier(relation.alias)}", []
+        case SetOperation(left=left, right=right):
+            sides = (_side(relation, left, 0, above), _side(relation, right, branches(left), above))
+            return f"({' UNION ALL '.join(sides)}) AS {identifier(relation.alias)}", []
+        case _:
+            raise TypeError("only what keeps rows as they are is traced")
+
+
+def _side(operation: SetOperation, side: Source, first: int, above: Copies | Originals) -> str:
+    """One side of a UNION ALL, whose branches are numbered from `first` on."""
+    if isinstance(side, Scan):
+        raise TypeError("a side has the columns of the whole")
+    source, conditions = _traced(side, above)
+    items = (
+        column(theirs) if ours.type is theirs.type else cast(column(theirs), ours.type)
+        for ours, theirs in zip(operation.columns, side.columns, strict=True)
+    )
+    return _kept(items, operation.columns, source, conditions, f"{identifier(BRANCH)} + {first}")
+
+
+def _kept(
+    items: Iterable[str], named: Iterable[Column], source: str, conditions: Sequence[str], branch: str
+) -> str:
+    """The query of items, by the names of columns, beside the origins of their rows."""
+    listed = [f"{item} AS {identifier(name.name)}" for item, name in zip(items, named, strict=True)]
+    listed += [identifier(ORDINAL), f"{branch} AS {identifier(BRANCH)}"]
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    return f"SELECT {', '.join(listed)} FROM {source}{where}"

@@ -1,0 +1,49 @@
+"""The parts of its table that a scan is confined to, in engine SQL.
+
+Claim: a scan with these conditions reads no row outside of its ranges, and no row of a unit whose rows in the
+table do not all have one and the same value in each column that confines it. So a unit lies at one place, or
+is not read. The same holds of a column of another table: of a unit that has no rows there, or not one and the
+same value in all of them, no row is read.
+Why: the ranges are compared with the value as it is read everywhere, clamped or NULL; a unit's values are
+counted over all of its rows in the column's table, before any condition of the query, so that which rows it
+asks for does not decide. Both depend on rows of the unit alone, whose ids are the same in all tables.
+Source: McSherry 2009, "Privacy integrated queries", Theorem 4 (parts are disjoint sets of units).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dpsql.plan.tables import Confined, Scan, UnitKind
+from dpsql.sql.emit.sanitized_columns import clean, unit_id
+from dpsql.sql.emit.scalars import constant, identifier
+
+
+def within(scan: Scan, unit: str, source: str) -> Iterator[str]:
+    """The conditions on the rows of a scan, whose ids are in `unit` of the FROM text `source`."""
+    own = [side for side in scan.confined if side.roll is None]
+    for side in own:
+        yield _inside(side)
+    if own and scan.unit.kind is UnitKind.COLUMN:
+        yield f"{unit} IN ({_units(unit, source, map(_constant, own))})"
+    for roll in dict.fromkeys(side.roll for side in scan.confined if side.roll is not None):
+        sides = [side for side in scan.confined if side.roll == roll]
+        lying = (text for side in sides for text in (_constant(side), f"BOOL_AND({_inside(side)})"))
+        yield f"{unit} IN ({_units(unit_id(roll.unit), identifier(roll.table), lying)})"
+
+
+def _units(unit: str, source: str, lying: Iterable[str]) -> str:
+    """The units of which all of this is true."""
+    return f"SELECT {unit} FROM {source} GROUP BY {unit} HAVING {' AND '.join(lying)}"
+
+
+def _inside(side: Confined) -> str:
+    read = clean(side.column)
+    ranges = " OR ".join(f"{read} BETWEEN {constant(low)} AND {constant(high)}" for low, high in side.ranges)
+    return f"({ranges})"
+
+
+def _constant(side: Confined) -> str:
+    """All rows of a unit have one value, which is not NULL."""
+    read = clean(side.column)
+    return f"COUNT(DISTINCT {read}) = 1 AND COUNT({read}) = COUNT(*)"

@@ -1,0 +1,95 @@
+"""Exact aggregates of one unit's rows as engine SQL, clamped to their interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+from dpsql.aggregates.per_unit import WITHIN
+from dpsql.analysis.intervals import Known, interval
+from dpsql.analysis.lattice import Lattice
+from dpsql.plan.expr import Column, Expr
+from dpsql.plan.interval import Interval
+from dpsql.plan.nodes import Within
+from dpsql.plan.types import Type
+from dpsql.sql.emit.lattice import point
+from dpsql.sql.emit.scalars import MAX_INTEGER, constant, measured, write
+
+_BITS = 80
+"""A real value at the far bound is at most 2^80 steps from zero."""
+
+
+def within(item: Within, named: Column, known: Known) -> str:
+    """The aggregate, of the type and in the interval of the column as which it is known.
+
+    `known` is what conditions say of the rows.
+    """
+    entry = WITHIN[item.function]
+    if item.argument is None:
+        text = entry.sql
+    elif entry.adds:
+        around = interval(item.argument, known)
+        # Of a released value that is NULL no bounds are known; a value lies within those of a sum of it.
+        text = _added(entry.sql, item.argument, around if around.bounded else named.facts.interval)
+    else:
+        text = entry.sql.format(*map(_one_zero, item.arguments))
+    return _clamped(text, named) if named.type.numeric else text
+
+
+def exactly(item: Within, named: Column) -> str:
+    """The aggregate of public rows, of the type of the column as which it is known."""
+    return f"TRY_CAST({WITHIN[item.function].sql.format(*map(write, item.arguments))} AS {named.type.value})"
+
+
+def _one_zero(argument: Expr) -> str:
+    """A value, where it is zero of one sign."""
+    text = measured(argument)
+    return f"({text} + 0)" if argument.type is Type.DOUBLE else text
+
+
+def _added(template: str, argument: Expr, around: Interval) -> str:
+    """A sum, or what follows from one, of lattice points, as a DOUBLE; of whole numbers as they are.
+
+    Claim: it is the same in whatever order the rows come, cannot fail, and of one value x it is x where |x| is no less
+    than 2^-27 of the larger bound M, and within M 2^-80 (or 2^-1000) of it elsewhere.
+    Why: points are whole numbers, at most 2^80 each, so the sum of 2^46 of them is a HUGEINT. A DOUBLE has 53 bits: where x is at
+    least M 2^-27, the last of them is a step or more, so that x is a point.
+    """
+    if argument.type is Type.INTEGER:
+        if not around.bounded:
+            return template.format(measured(argument))
+        lattice = Lattice.of(around, integral=True)
+        added = template.format(f"({point(argument, lattice, measured(argument))})")
+        return added if lattice.step == 1 else f"({added}) * {constant(float(lattice.step))}"
+    lattice = Lattice.of(around, integral=False, bits=_BITS)
+    name, (low, high) = measured(argument), (constant(float(end)) for end in lattice.interval.ends)
+    held = f"CASE WHEN {name} < {low} THEN {low} WHEN {name} > {high} THEN {high} ELSE {name} END"
+    # In two steps: a factor beyond the range of DOUBLE would be an infinity, and its inverse no power of two.
+    first, rest = divided(-lattice.exponent)
+    point_of = f"CAST({held} * {first} * {rest} AS HUGEINT)"
+    back, further = divided(lattice.exponent)
+    return f"({template.format(point_of)}) * {back} * {further}"
+
+
+def divided(exponent: int) -> tuple[str, str]:
+    """Two constants whose product is that power of two, each within the range of DOUBLE."""
+    half = exponent // 2
+    return constant(math.ldexp(1.0, half)), constant(math.ldexp(1.0, exponent - half))
+
+
+def _clamped(text: str, named: Column) -> str:
+    clamped = cast = f"TRY_CAST({text} AS {named.type.value})"
+    low, high = named.facts.interval.low, named.facts.interval.high
+    if low is not None:
+        clamped = f"GREATEST({clamped}, {_end(named.type, low, math.floor)})"
+    if high is not None:
+        clamped = f"LEAST({clamped}, {_end(named.type, high, math.ceil)})"
+    # The engine's LEAST and GREATEST skip NULL; but without a value there is none.
+    return cast if clamped == cast else f"CASE WHEN {text} IS NOT NULL THEN {clamped} END"
+
+
+def _end(kind: Type, end: Fraction, rounded: Callable[[Fraction], int]) -> str:
+    if kind is Type.INTEGER:
+        return constant(max(-MAX_INTEGER, min(MAX_INTEGER, rounded(end))))
+    return constant(float(end))

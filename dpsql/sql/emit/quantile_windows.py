@@ -1,0 +1,138 @@
+"""The values of each group that lie near a rank, in engine SQL.
+
+Claim: a window has every value whose penalty is less than `far`, with the number of all values and of
+those before it.
+Why: values are counted by bins of neighbouring points, and a bin is left out only if all its values lie
+further from the rank.
+Source: Blum, Floyd, Pratt, Rivest, Tarjan 1973, "Time bounds for selection" (partition before looking).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+from dpsql.analysis.analyse import Analysis, Measure
+from dpsql.analysis.lattice import Lattice
+from dpsql.plan.interval import date_at, timestamp_at
+from dpsql.plan.types import Type
+from dpsql.planning.quantiles import Ranked
+from dpsql.sql.emit.bounding import CONTRIBUTION, bounded, ranking
+from dpsql.sql.emit.lattice import point
+from dpsql.sql.emit.relations import rows
+from dpsql.sql.emit.scalars import constant
+
+_POINTS, _BINS = '"#points"', '"#bins"'
+_BITS = 14
+"""At most 2^14 bins a group: fewer than rows, and each a small part of them."""
+
+
+def windows(analysis: Analysis, keys: Sequence[str], asked: Sequence[tuple[int, Ranked]]) -> str:
+    """The query for windows of one measure: the group keys, then w0, w1 and so on by their numbers.
+
+    A window is a list: how many values the group has, how many lie before the first point, then each
+    point and the number of values at it.
+    """
+    measure = analysis.measures[asked[0][1].measure]
+    ctes = _points(analysis, measure, keys)
+    width = max(0, asked[0][1].lattice.width.bit_length() - _BITS)
+    by = ", ".join(keys)
+    parted = f"PARTITION BY {by}" * bool(keys)
+    binned = _bin("p", width)
+    ctes.append(
+        f"{_BINS} AS (\n  SELECT *, SUM(n) OVER ({parted} ORDER BY b) AS upto, SUM(n) OVER ({parted}) AS total FROM (\n"
+        f"    SELECT {', '.join([*keys, f'{binned} AS b', 'COUNT(*) AS n'])}\n"
+        f"    FROM {_POINTS} GROUP BY {', '.join([*keys, 'b'])}))"
+    )
+    items, joined = [f"t.{key}" for key in keys], []
+    for index, ranked in asked:
+        name = f"r{index}"
+        items.append(f"{name}.w AS w{index}")
+        on = " AND ".join(f"t.{key} IS NOT DISTINCT FROM {name}.{key}" for key in keys)
+        joined.append(f"JOIN ({_window(ranked, keys, width)}) AS {name} ON {on or 'TRUE'}")
+    groups = f"SELECT DISTINCT {by} FROM {_BINS}" if keys else "SELECT 1"
+    return "\n".join([f"WITH {', '.join(ctes)}", f"SELECT {', '.join(items)} FROM ({groups}) AS t", *joined])
+
+
+def _bin(at: str, width: int) -> str:
+    """The bin of a point: shifted as it is, since its distance from the lowest point may leave 64 bits."""
+    return f"({at} >> {width})"
+
+
+def _window(ranked: Ranked, keys: Sequence[str], width: int) -> str:
+    offset = _offset(ranked)
+    near = (
+        f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
+        f"WHERE upto * {ranked.whole}::HUGEINT >= {offset} - {ranked.far}::HUGEINT "
+        f"AND (upto - n) * {ranked.whole}::HUGEINT <= {offset} + {ranked.far}::HUGEINT"
+    )
+    on = [f"p.{key} IS NOT DISTINCT FROM b.{key}" for key in keys]
+    on.append(f"{_bin('p.p', width)} = b.b")
+    named = [f"p.{key} AS {key}" for key in keys]
+    run = (
+        f"SELECT {', '.join([*named, 'p.p AS p', 'COUNT(*) AS n', 'MIN(b.total) AS total', 'MIN(b.before) AS before'])}\n"
+        f"    FROM {_POINTS} AS p JOIN ({near}) AS b ON {' AND '.join(on)}\n"
+        f"    GROUP BY {', '.join([*(f'p.{key}' for key in keys), 'p.p'])}"
+    )
+    packed = "LIST_CONCAT([MIN(total), MIN(before)], FLATTEN(LIST([p, n] ORDER BY p))) AS w"
+    by = f" GROUP BY {', '.join(keys)}" * bool(keys)
+    return f"SELECT {', '.join([*keys, packed])} FROM (\n    {run}){by} HAVING COUNT(*) > 0"
+
+
+def _offset(ranked: Ranked) -> str:
+    """`Ranked.offset` of so many values as `total`."""
+    if not ranked.shift:
+        direction = "-" if ranked.end < 0 else "+"
+        return f"total * {ranked.share}::HUGEINT" + f" {direction} {ranked.reach}::HUGEINT" * bool(ranked.end)
+    moved = f"LEAST(total * {ranked.whole // 2}::HUGEINT, {ranked.shift}::HUGEINT + total * {ranked.least_growth}::HUGEINT)"
+    inside = f"GREATEST(total * {ranked.near}::HUGEINT, {moved})"
+    return inside if ranked.rank < Fraction(1, 2) else f"total * {ranked.whole}::HUGEINT - {inside}"
+
+
+def _points(analysis: Analysis, measure: Measure, keys: Sequence[str]) -> list[str]:
+    """The common table expressions that end with one row for each value that counts: the keys and `p`."""
+    source = f"SELECT {', '.join([*(['u'] * analysis.bound.per_unit), *keys, f'{_point(measure)} AS p'])}"
+    source += f"\n  FROM ({rows(analysis, ordered=measure)})"
+    if not analysis.bound.per_unit:
+        return [f"{_POINTS} AS (\n  SELECT * FROM (\n  {source}) WHERE p IS NOT NULL)"]
+    bound = analysis.bound
+    contribution = (
+        f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', 'LIST(p ORDER BY p) FILTER (WHERE p IS NOT NULL) AS s'])}\n"
+        f"  FROM (\n  {source})\n  GROUP BY {', '.join(['u', *keys])}"
+    )
+    ctes = [f"{CONTRIBUTION} AS (\n  {contribution}\n)"]
+    kept = ", ".join([*keys, "s"])
+    if keys:
+        ctes += ranking(analysis, bound, keys)
+        counted = bounded(bound, kept)
+    else:
+        counted = f"SELECT {kept}, LEAST(n, {bound.rows}) AS m FROM {CONTRIBUTION}"
+    # Of more values than count, those evenly spread over the unit's own, in order of size.
+    place = "TRY_CAST((2 * i + 1)::HUGEINT * LEN(s) // (2 * GREATEST(m, 1)::HUGEINT) + 1 AS BIGINT)"
+    spread = f"LIST_TRANSFORM(RANGE(TRY_CAST(m AS BIGINT)), LAMBDA i: s[{place}])"
+    some = f"UNNEST(CASE WHEN LEN(s) <= m THEN s ELSE {spread} END)"
+    ctes.append(
+        f"{_POINTS} AS (\n  SELECT {', '.join([*keys, f'{some} AS p'])} FROM ({counted}) WHERE m > 0 AND s IS NOT NULL)"
+    )
+    return ctes
+
+
+def _point(measure: Measure) -> str:
+    """The point of a value, NULL where there is none."""
+    lattice = measure.ordered
+    if lattice is None:
+        raise TypeError("only values with a lattice are put in order")
+    match measure.expr.type:
+        case Type.DATE:
+            return _clamped("(x - DATE '0001-01-01' + 1)", lattice, date_at)
+        case Type.TIMESTAMP:
+            return _clamped("EPOCH_US(x)", lattice, timestamp_at)
+        case _:
+            return point(measure.expr, lattice, "x", measure.interval)
+
+
+def _clamped(place: str, lattice: Lattice, at: Callable[[Fraction], dt.date]) -> str:
+    """The place of a day or moment, each of which is a point; those beyond the ends, infinite ones too, are at the ends."""
+    low, high = (constant(at(Fraction(end))) for end in (lattice.low, lattice.high))
+    return f"CASE WHEN x < {low} THEN {lattice.low} WHEN x > {high} THEN {lattice.high} ELSE {place} END"

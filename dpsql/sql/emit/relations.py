@@ -1,0 +1,338 @@
+"""Relations as engine SQL: sources with their columns and units, joins, conditions.
+
+Claim: every row that is written belongs to the unit in its column `#unit`, and depends on rows of that
+unit and on public rows alone.
+Why: tables give a row its unit; private sources are joined, matched and put together within a unit,
+and groups and distinct rows are those of a unit.
+Source: McSherry 2009, "Privacy integrated queries", section 3.2; Wilson et al. 2020, "Differentially
+private SQL with bounded user contribution", section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from dpsql.analysis import intervals
+from dpsql.analysis.analyse import Analysis, Measure
+from dpsql.plan.expr import Column, Expr, columns
+from dpsql.plan.nodes import (
+    Answer,
+    Filter,
+    Grouped,
+    Join,
+    Matching,
+    Project,
+    Relation,
+    SetKind,
+    SetOperation,
+    Source,
+    Values,
+    is_private,
+    unit_source,
+)
+from dpsql.plan.tables import Link, Scan
+from dpsql.plan.types import Type, Value, common
+from dpsql.sql.emit import group_keys
+from dpsql.sql.emit.bounding import ROW
+from dpsql.sql.emit.partition_filters import within as within_parts
+from dpsql.sql.emit.per_unit_aggregates import exactly, within
+from dpsql.sql.emit.sanitized_columns import clean, unit_id, widened
+from dpsql.sql.emit.scalars import cast, column, constant, identifier, measured, write
+
+_FEW = 100
+"""Rows of constants up to which they are written one by one."""
+
+UNIT, OWNER, KEY, VALUE = '"#unit"', '"#owner"', '"#key"', '"#value"'
+
+
+def rows(analysis: Analysis, values: Measure | None = None, ordered: Measure | None = None) -> str:
+    """The query for the rows: the unit as `u`, each key under its name, the measures as `x0`, `x1` and so on.
+
+    Where the `values` of a measure are counted, it alone, with one form for each value; where its values
+    are put in order, it alone as `x`.
+    """
+    release, units = analysis.release, analysis.bound.per_unit
+    items = [f"{group_keys.read(key, analysis)} AS {key.name}" for key in release.keys]
+    read = [measure.expr for measure in analysis.measures if measure.rows]
+    if values is not None:
+        read = [values.expr]
+        items.append(f"{group_keys.grouped(values.expr)} AS {VALUE}")
+    elif ordered is not None:
+        read = [ordered.expr]
+        items.append(f"{_measured(ordered)} AS x")
+    else:
+        items += [
+            f"{_measured(part)} AS x{index}" for index, part in enumerate(analysis.measures) if part.rows
+        ]
+    where = [text for key in release.keys if (text := group_keys.present(key, analysis)) is not None]
+    if units:
+        name = unit_of(release.input)
+        items.insert(0, f"{name} AS u")
+        where.insert(0, f"{name} IS NOT NULL")
+    read += [key.expr for key in release.keys if group_keys.placed(key, release.input) is None]
+    block = _Block.of(release.input, read, units=units, places=group_keys.places(release))
+    source, conditions = block.relation(release.input)
+    return _select(items, source, [*conditions, *where])
+
+
+def unit_of(relation: Relation) -> str:
+    """The column that says whom a row belongs to."""
+    return f"{identifier(unit_source(relation).alias)}.{UNIT}"
+
+
+def source_of(relation: Relation, read: Iterable[Expr], above: Above | None = None) -> tuple[str, list[str]]:
+    """The FROM text and the conditions of a relation, of whose columns `read` are needed."""
+    return _Block.of(relation, read, units=False, above=above).relation(relation)
+
+
+def emit_multiplicity(join: Join) -> str:
+    """The query for the most rows of a join's public side that one row can be equal to.
+
+    Keys are compared as the join compares them: cleaned, and in the common type of both sides, in
+    which keys that differ as stored may be equal.
+    """
+    compared = []
+    for ours, theirs in join.on:
+        shared = common((ours.type, theirs.type)) or theirs.type
+        text = f"CAST({column(theirs)} AS {shared.value})"
+        compared.append(f"{text} + 0" if shared is Type.DOUBLE else text)  # -0.0 equals 0.0
+    source, _ = source_of(join.right, [theirs for _, theirs in join.on])
+    if not compared:
+        return f"SELECT COUNT(*) FROM {source}"
+    there = " AND ".join(f"{text} IS NOT NULL" for text in compared)
+    return (
+        f"SELECT COALESCE(MAX(n), 0) FROM (SELECT COUNT(*) AS n FROM {source} "
+        f"WHERE {there} GROUP BY {', '.join(compared)})"
+    )
+
+
+def _measured(measure: Measure) -> str:
+    return measured(measure.expr)
+
+
+def _select(items: Iterable[str], source: str, conditions: Iterable[str], distinct: str = "") -> str:
+    text = f"SELECT {distinct}{', '.join(items) or '1'} FROM {source}"
+    where = " AND ".join(conditions)
+    return f"{text} WHERE {where}" if where else text
+
+
+class Above(Protocol):
+    """How sources are read above the release boundary."""
+
+    def answer(self, answer: Answer) -> str:
+        """The query of released or public values."""
+        ...
+
+    def table(self, scan: Scan, read: Sequence[Column]) -> str:
+        """The query of a public table's columns."""
+        ...
+
+    def grouping(self, source: Grouped) -> Above:
+        """How sources are read whose rows these groups are of."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """One SELECT: the columns that its expressions read, and the places that its scans offer besides."""
+
+    read: tuple[Column, ...]
+    units: bool
+    places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    above: Above | None = None
+
+    @classmethod
+    def of(
+        cls,
+        relation: Relation,
+        read: Iterable[Expr],
+        *,
+        units: bool,
+        places: Mapping[str, tuple[str, ...]] | None = None,
+        above: Above | None = None,
+    ) -> _Block:
+        """The block over a relation whose SELECT list reads these expressions."""
+        parts = (part for expr in (*read, *_conditions(relation)) for part in columns(expr))
+        return cls(tuple(dict.fromkeys(parts)), units, places or {}, above)
+
+    def relation(self, relation: Relation) -> tuple[str, list[str]]:
+        """The FROM text and the conditions."""
+        match relation:
+            case Filter():
+                source, conditions = self.relation(relation.input)
+                return source, [*conditions, write(relation.predicate)]
+            case Matching():
+                source, conditions = self.relation(relation.input)
+                return source, [*conditions, self._matching(relation)]
+            case Join():
+                left, conditions = self.relation(relation.left)
+                right = self.source(relation.right)
+                on = [f"{write(ours)} = {column(theirs)}" for ours, theirs in relation.on]
+                on += [write(relation.also)] if relation.also is not None else []
+                if self.units and is_private(relation.right) and not relation.proven:
+                    on.append(f"{unit_of(relation.left)} = {unit_of(relation.right)}")
+                # Not CROSS JOIN, so that a LEFT one keeps its rows.
+                return (
+                    f"{left}\n    {relation.kind.value} JOIN {right} ON {' AND '.join(on) or 'TRUE'}",
+                    conditions,
+                )
+            case _:
+                return self.source(relation), []
+
+    def source(self, source: Source) -> str:
+        """A source under its alias, with the columns that are read and the unit."""
+        units = self.units and is_private(source)
+        match source:
+            case Scan():
+                body = self._scan(source)
+            case Project():
+                distinct = "DISTINCT " if source.distinct else ""
+                items = [group_keys.grouped(item) if distinct else write(item) for item in source.items]
+                named = _named(items, source.columns)
+                body = self._derived(source.input, source.items, named, distinct, units=units)
+            case Grouped():
+                body = self._grouped(source, units=units)
+            case SetOperation():
+                sides = (self._side(source, side, units=units) for side in (source.left, source.right))
+                body = f" {source.kind.value} ".join(sides)
+            case Answer():
+                body = _pending(source) if self.above is None else self.above.answer(source)
+            case Values():
+                body = _values(source)
+        return f"({body}) AS {identifier(source.alias)}"
+
+    def _scan(self, scan: Scan) -> str:
+        """The columns of a table that the query reads, cleaned."""
+        read = {part.name: part for part in self.read if part.source == scan.alias}
+        if self.above is not None:
+            return self.above.table(scan, tuple(read.values()))
+        items = [f"{clean(part)} AS {identifier(part.name)}" for part in read.values()]
+        items += self.places.get(scan.alias, ())
+        unit, source = _owned(scan)
+        if not (self.units and scan.unit.known):
+            return _select(items, identifier(scan.table), within_parts(scan, unit, source))
+        return _select([*items, f"{unit} AS {UNIT}"], source, within_parts(scan, unit, source))
+
+    def _matching(self, relation: Matching) -> str:
+        on = [write(relation.on)]
+        if self.units and is_private(relation.right):
+            on.append(f"{unit_of(relation.right)} = {unit_of(relation.input)}")
+        block = _Block.of(relation.right, [relation.on], units=self.units, above=self.above)
+        right = block.source(relation.right)
+        return f"{'NOT ' * relation.anti}EXISTS ({_select((), right, on)})"
+
+    def _derived(
+        self,
+        relation: Relation,
+        read: Iterable[Expr],
+        items: Iterable[str],
+        distinct: str = "",
+        *,
+        units: bool,
+        above: Above | None = None,
+    ) -> str:
+        block = _Block.of(relation, read, units=units, above=above or self.above)
+        source, conditions = block.relation(relation)
+        return _select(
+            [*items, *([f"{unit_of(relation)} AS {UNIT}"] if units else [])], source, conditions, distinct
+        )
+
+    def _grouped(self, source: Grouped, *, units: bool) -> str:
+        arguments = [expr for item in source.aggregates for expr in item.arguments]
+        named = list(source.columns)
+        items = _named([group_keys.grouped(key) for key in source.keys], named)
+        pairs = zip(source.aggregates, named[len(items) :], strict=True)
+        if is_private(source):
+            known = intervals.conditions(source.input)
+            texts = [within(item, name, known) for item, name in pairs]
+        else:
+            texts = [exactly(item, name) for item, name in pairs]
+        items += _named(texts, named[len(items) :])
+        above = None if self.above is None else self.above.grouping(source)
+        text = self._derived(source.input, [*source.keys, *arguments], items, units=units, above=above)
+        # The unit is the last item.
+        by = [*range(1, len(source.keys) + 1), *([len(items) + 1] if units else [])]
+        return f"{text} GROUP BY {', '.join(map(str, by))}" if by else text
+
+    def _side(self, operation: SetOperation, side: Source, *, units: bool) -> str:
+        if isinstance(side, Scan):
+            raise TypeError("a side has the columns of the whole")
+        items = []
+        for ours, theirs in zip(operation.columns, side.columns, strict=True):
+            text = column(theirs) if operation.kind is SetKind.UNION_ALL else group_keys.grouped(theirs)
+            items.append(text if ours.type is theirs.type else cast(text, ours.type))
+        return self._derived(side, side.columns, _named(items, operation.columns), units=units)
+
+
+def _values(source: Values) -> str:
+    """Rows of constants; of no row at all, no row."""
+    kinds = [column.type for column in source.columns]
+    if len(source.rows) > _FEW:
+        lists = (
+            f"UNNEST({_list([row[place] for row in source.rows], column.type)}) AS {identifier(column.name)}"
+            for place, column in enumerate(source.columns)
+        )
+        return f"SELECT {', '.join(lists)}"
+    rows = source.rows or ((None,) * len(kinds),)
+    texts = [
+        f"({', '.join(cast(constant(value), kind) for value, kind in zip(row, kinds, strict=True))})"
+        for row in rows
+    ]
+    names = ", ".join(identifier(column.name) for column in source.columns)
+    return f"SELECT * FROM (VALUES {', '.join(texts)}) AS v({names}){'' if source.rows else ' WHERE FALSE'}"
+
+
+def _list(values: Sequence[Value], kind: Type) -> str:
+    """The values of a column as a list, numbers as one text: the engine plans each constant for itself."""
+    if kind in (Type.INTEGER, Type.DOUBLE):
+        numbers = ", ".join("NULL" if value is None else repr(value) for value in values)
+        return f"CAST('[{numbers}]' AS {kind.value}[])"
+    return f"[{', '.join(cast(constant(value), kind) for value in values)}]"
+
+
+def _pending(source: Answer) -> str:
+    """In place of rows that are answered before the text is sent: until then it is only looked at."""
+    return f"{_values(Values((), source.alias, source.columns))} /* released before */"
+
+
+def _owned(scan: Scan) -> tuple[str, str]:
+    """The id of the unit of a table's rows, and the table, joined to where the id is looked up."""
+    link = scan.unit.link
+    if link is not None:
+        return (
+            f"{OWNER}.{UNIT}",
+            f"{identifier(scan.table)} JOIN {_owner(link)} ON {widened(link.column)} = {OWNER}.{KEY}",
+        )
+    if scan.unit.column is not None:
+        return unit_id(scan.unit.column), identifier(scan.table)
+    return ROW, identifier(scan.table)
+
+
+def _owner(link: Link) -> str:
+    unit, source = _owned(link.owner)
+    return f"({_select([f'{widened(link.key)} AS {KEY}', f'{unit} AS {UNIT}'], source, ())}) AS {OWNER}"
+
+
+def _named(items: Iterable[str], named: Iterable[Column]) -> list[str]:
+    return [f"{item} AS {identifier(name.name)}" for item, name in zip(items, named, strict=False)]
+
+
+def _conditions(relation: Relation) -> Iterator[Expr]:
+    """The expressions in the conditions of a block."""
+    match relation:
+        case Filter():
+            yield relation.predicate
+            yield from _conditions(relation.input)
+        case Matching():
+            yield relation.on
+            yield from _conditions(relation.input)
+        case Join():
+            for ours, theirs in relation.on:
+                yield from (ours, theirs)
+            if relation.also is not None:
+                yield relation.also
+            yield from _conditions(relation.left)
+        case _:
+            return

@@ -1,0 +1,118 @@
+"""Columns as private rows are read: widened, clamped to their bounds, confined to their domain.
+
+Claim: every value that is read lies in the column's interval or domain, or is NULL; NaN never occurs,
+and every text is UTF-8.
+Why: each form is total over the engine type; a comparison with NaN, which the engine orders above
+infinity, is false where a value is kept.
+Source: DuckDB's documentation, "Numeric types", on the order of NaN and infinities.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+
+from dpsql.backends.frames import UNCHECKED, UNTYPED
+from dpsql.plan.expr import Column, Facts
+from dpsql.plan.interval import date_at, timestamp_at
+from dpsql.plan.types import Type
+from dpsql.sql.emit.scalars import NAN, constant, identifier
+
+CALENDAR: dict[Type, tuple[dt.date, dt.date]] = {
+    Type.DATE: (dt.date.min, dt.date.max),
+    Type.TIMESTAMP: (dt.datetime.min, dt.datetime.max),  # noqa: DTZ901  (SQL timestamps have no zone)
+}
+"""The first and last day and moment that Python can hold; infinities lie outside."""
+_NARROWER = frozenset({"TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT", "UINTEGER"})
+INFINITY = "CAST('Infinity' AS DOUBLE)"
+
+
+def clean(column: Column) -> str:
+    """The SQL that reads a column of the scanned table."""
+    facts = column.facts
+    raw, read = _raw(column), widened(column)
+    if facts.domain is not None:
+        return _confined(read, facts)
+    match facts.type:
+        case Type.INTEGER:
+            return _integer(raw, read, facts)
+        case Type.DOUBLE:
+            return _double(read, facts)
+        case Type.DATE | Type.TIMESTAMP:
+            return _temporal(read, facts)
+        case _:
+            return read
+
+
+def widened(column: Column) -> str:
+    """The SQL that reads a column in the engine type of its plan type, whatever its value."""
+    return _widened(_raw(column), column.facts)
+
+
+def unit_id(unit: Column) -> str:
+    """A unit's id, of a type that two tables' ids can be compared in without any failing to convert."""
+    whole = unit.type is Type.INTEGER and unit.facts.engine_type != UNTYPED
+    return identifier(unit.name) if whole else widened(unit)
+
+
+def _raw(column: Column) -> str:
+    raw = identifier(column.name)
+    if column.facts.engine_type == UNCHECKED:
+        # The engine's functions of text fail on bytes that are not UTF-8, and end every later query too.
+        return f"TRY(decode(encode({raw})))"
+    untyped = column.facts.engine_type == UNTYPED and column.facts.type is Type.INTEGER
+    if untyped and column.facts.identity is not None:
+        # '1' and '01' are two ids: only one of them is how a number is written.
+        number = f"TRY_CAST({raw} AS BIGINT)"
+        return f"CASE WHEN CAST({number} AS VARCHAR) = {raw} THEN {number} END"
+    return f"TRY_CAST({raw} AS HUGEINT)" if untyped else raw
+
+
+def _confined(read: str, facts: Facts) -> str:
+    """A value of the domain, or NULL."""
+    return f"CASE WHEN {read} IN ({', '.join(map(constant, facts.domain or ()))}) THEN {read} END"
+
+
+def _widened_integer(raw: str, engine: str) -> str:
+    if engine == "BIGINT":
+        return raw
+    return f"CAST({raw} AS BIGINT)" if engine in _NARROWER else f"TRY_CAST({raw} AS BIGINT)"
+
+
+def _widened(raw: str, facts: Facts) -> str:
+    if facts.type is Type.INTEGER:
+        return _widened_integer(raw, facts.engine_type)
+    wanted = facts.type.value
+    read = raw if facts.engine_type in (wanted, UNCHECKED) else f"TRY_CAST({raw} AS {wanted})"
+    # Under a collation, which of two equal texts stands for a group would depend on one row.
+    return f'({read} COLLATE "binary")' if facts.type is Type.VARCHAR else read
+
+
+def _integer(raw: str, read: str, facts: Facts) -> str:
+    if not facts.interval.bounded:
+        return read
+    low, high = (constant(math.floor(end)) for end in facts.interval.ends)
+    # Compared before it is widened: a value too large for BIGINT is clamped, not lost.
+    return f"CASE WHEN {raw} BETWEEN {low} AND {high} THEN {read} WHEN {raw} < {low} THEN {low} WHEN {raw} > {high} THEN {high} END"
+
+
+def _double(read: str, facts: Facts) -> str:
+    if not facts.interval.bounded:
+        return f"NULLIF({read}, {NAN})"
+    low, high = (constant(float(end)) for end in facts.interval.ends)
+    return (
+        f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
+        f"WHEN {read} < {low} THEN {low} WHEN {read} <= {INFINITY} THEN {high} END"
+    )
+
+
+def _temporal(read: str, facts: Facts) -> str:
+    ends: tuple[dt.date, ...] = CALENDAR[facts.type]
+    if facts.interval.bounded:
+        at = timestamp_at if facts.type is Type.TIMESTAMP else date_at
+        ends = tuple(map(at, facts.interval.ends))
+    low, high = map(constant, ends)
+    within = f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read}"
+    if not facts.interval.bounded:
+        return f"{within} END"
+    return f"{within} WHEN {read} < {low} THEN {low} WHEN {read} > {high} THEN {high} END"

@@ -1,0 +1,245 @@
+"""Plans to engine SQL: one statement that bounds contributions and adds up exact integers.
+
+The statement depends on the plan, the policy and public metadata alone, so it is the same on all
+neighbouring databases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from dpsql.aggregates import Moment
+from dpsql.analysis.analyse import Analysis, Measure
+from dpsql.planning.clamp_histogram import ladders
+from dpsql.planning.clamping import Clamp
+from dpsql.planning.quantiles import Ranked
+from dpsql.planning.statistics import ROWS, UNITS, Statistic
+from dpsql.planning.top_k import Best
+from dpsql.sql.emit.bounding import CONTRIBUTION, bounded, ranking
+from dpsql.sql.emit.clamp_histograms import COUNTED, counted, placed, rungs
+from dpsql.sql.emit.group_keys import shown
+from dpsql.sql.emit.lattice import point
+from dpsql.sql.emit.quantile_windows import windows
+from dpsql.sql.emit.relations import VALUE, rows
+from dpsql.sql.emit.top_k_scores import scored
+
+_NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Engine SQL whose result has the group keys first, then the `statistics`, in lattice steps.
+
+    After these come as many `ladders` of clamps as there are, as `analysis.rungs` reads them, and windows
+    of values in order of size, as `analysis.ranks` reads them, one for each that is asked for; or the score
+    of each group, of which the best are chosen.
+    """
+
+    sql: str
+    keys: int
+    statistics: tuple[Statistic, ...]
+    ladders: int = 0
+
+
+def emit(
+    analysis: Analysis, ranked: Sequence[Ranked] = (), best: Best | None = None, clamps: Sequence[Clamp] = ()
+) -> Statement:
+    """The one statement that reads private rows for a release.
+
+    Of each `ranked` it has the values near it, and of each of the `clamps` what units have; where the `best`
+    groups are chosen, it has their scores alone.
+    """
+    if best is not None:
+        return Statement(scored(analysis, best), len(analysis.release.keys), ())
+    keys = [key.name for key in analysis.release.keys]
+    sums = tuple(_sums(analysis))
+    if analysis.bound.per_unit:
+        body, counts = _per_unit(analysis, keys, clamps), {"units": UNITS, "n": ROWS}
+    else:
+        body, counts = _per_row(analysis, keys), {"n": ROWS}
+    values = tuple((Moment.DISTINCT, index) for index, part in enumerate(analysis.measures) if part.distinct)
+    steps = [f"s{index}" for index in range(len(ladders(clamps)))]
+    read = [*counts, *_sum_names(analysis), *steps]
+    if values:
+        body = _with_values(analysis, keys, body, read)
+        # What is told of clamps stands after all statistics.
+        read = [name for name in (*read, *(f"d{index}" for _, index in values)) if name not in steps]
+        read += steps
+    if ranked:
+        body = _with_windows(analysis, keys, body, read, ranked)
+        read += [f"w{index}" for index in range(len(ranked))]
+        # Measure by measure they came, and one measure may be asked for again after another.
+        body = f"SELECT {', '.join([*keys, *read])}\nFROM ({body})"
+    texts = shown(analysis)
+    if texts or (values and steps):
+        items = [*(f"{texts.get(key, key)} AS {key}" for key in keys), *read]
+        body = f"SELECT {', '.join(items)}\nFROM ({body})"
+    if keys:
+        body += f"\nORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
+    return Statement(body, len(keys), (*counts.values(), *sums, *values), len(steps))
+
+
+def _sums(analysis: Analysis) -> Iterable[Statistic]:
+    for index, measure in _summed(analysis):
+        yield (Moment.COUNT, index)
+        if measure.lattice is not None:
+            yield (Moment.TOTAL, index)
+
+
+def _summed(analysis: Analysis) -> Iterable[tuple[int, Measure]]:
+    """The measures whose rows are counted, with their numbers."""
+    return ((index, measure) for index, measure in enumerate(analysis.measures) if measure.rows)
+
+
+def _sum_names(analysis: Analysis) -> list[str]:
+    return [f"{_NAMES[moment]}{index}" for moment, index in _sums(analysis)]
+
+
+def _per_row(analysis: Analysis, keys: list[str]) -> str:
+    """Each row is a unit: aggregated as it comes."""
+    lines = [
+        f"SELECT {', '.join([*keys, 'COUNT(*) AS n', *_row_aggregates(analysis)])}",
+        f"FROM ({rows(analysis)})",
+    ]
+    return "\n".join([*lines, *_grouping(keys, analysis.bound.min_frequency)])
+
+
+def _row_aggregates(analysis: Analysis) -> Iterable[str]:
+    for index, measure in _summed(analysis):
+        yield f"COUNT(x{index}) AS c{index}"
+        if measure.lattice is not None:
+            yield f"SUM({_point(measure, f'x{index}')}) AS t{index}"
+
+
+def _grouping(keys: Sequence[str], min_frequency: int) -> Iterable[str]:
+    if keys:
+        yield f"GROUP BY {', '.join(keys)}"
+        if min_frequency > 1:
+            yield f"HAVING COUNT(*) >= {min_frequency}"
+
+
+def _per_unit(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> str:
+    """Rows are first aggregated by unit and group, then bounded, then added up over units."""
+    bound = analysis.bound
+    contribution = (
+        f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', *_row_aggregates(analysis)])}\n"
+        f"  FROM ({rows(analysis)})\n  GROUP BY {', '.join(['u', *keys])}"
+    )
+    ctes = [f"{CONTRIBUTION} AS (\n  {contribution}\n)"]
+    if keys:
+        ctes += ranking(analysis, bound, keys)
+        source = bounded(bound, ", ".join([*(["u"] if placed(clamps) else []), *keys, *_sum_names(analysis)]))
+    else:
+        listed = ", ".join([*_sum_names(analysis), f"LEAST(n, {bound.rows}) AS m"])
+        source = f"SELECT {listed} FROM {CONTRIBUTION}"
+    summed = _unit_aggregates(analysis)
+    if clamps:
+        held = [f"{text} AS {name}" for name, text in summed]
+        ctes.append(counted(analysis, keys, clamps, source, held))
+        return f"WITH {', '.join(ctes)}\n{_with_ladders(analysis, keys, clamps)}"
+    totals = ["COUNT(*) AS units", "SUM(m) AS n", *(f"SUM({text}) AS {name}" for name, text in summed)]
+    return "\n".join(
+        [
+            f"WITH {', '.join(ctes)}",
+            f"SELECT {', '.join([*keys, *totals])}",
+            f"FROM ({source})",
+            "WHERE m > 0",
+            *_grouping(keys, bound.min_frequency),
+        ]
+    )
+
+
+def _with_ladders(analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp]) -> str:
+    """The groups, small ones too, each with what its units have by the grids of clamps.
+
+    Were a group left out here, one unit more or less in it could move all that its other units have.
+    """
+    names = _sum_names(analysis)
+    totals = ["COUNT(*) AS units", "SUM(m) AS n", *(f"SUM({name}) AS {name}" for name in names)]
+    body = "\n".join([f"SELECT {', '.join([*keys, *totals])}", f"FROM {COUNTED}", *_grouping(keys, 1)])
+    parts = [
+        (f"{{0}}.s{index}", rungs(analysis, keys, clamps[ladder.clamp], ladder, f"s{index}"))
+        for index, ladder in enumerate(ladders(clamps))
+    ]
+    return _beside(keys, body, ["units", "n", *names], parts)
+
+
+def _with_values(analysis: Analysis, keys: Sequence[str], body: str, read: Sequence[str]) -> str:
+    """The groups, each with the numbers of values that are counted beside its rows."""
+    # A group of the other rows may have no value at all.
+    parts = [
+        (f"COALESCE({{0}}.d, 0) AS d{index}", _values(analysis, measure, keys))
+        for index, measure in enumerate(analysis.measures)
+        if measure.distinct
+    ]
+    return _beside(keys, body, read, parts)
+
+
+def _with_windows(
+    analysis: Analysis, keys: Sequence[str], body: str, read: Sequence[str], ranked: Sequence[Ranked]
+) -> str:
+    """The groups, each with the values of measures that lie near the ranks that are asked for."""
+    measures = dict.fromkeys(part.measure for part in ranked)
+    parts = []
+    for measure in measures:
+        asked = [(index, part) for index, part in enumerate(ranked) if part.measure == measure]
+        items = ", ".join(f"{{0}}.w{index}" for index, _ in asked)
+        parts.append((items, windows(analysis, keys, asked)))
+    return _beside(keys, body, read, parts)
+
+
+def _beside(keys: Sequence[str], body: str, read: Sequence[str], parts: Sequence[tuple[str, str]]) -> str:
+    """The groups of `body`, each with items of its row in further queries, and the groups of these alone.
+
+    Whether rows of a group count that others have brought decides over no value that a unit brings to it.
+    """
+    shown = {key: f"g.{key}" for key in keys}
+    items, lines = [f"g.{name}" for name in read], [f"FROM ({body}) AS g"]
+    for index, (item, query) in enumerate(parts):
+        name = f"v{index}"
+        items.append(item.format(name))
+        on = " AND ".join(f"{text} IS NOT DISTINCT FROM {name}.{key}" for key, text in shown.items())
+        lines.append(
+            f"FULL JOIN ({query}) AS {name} ON {on}" if keys else f"LEFT JOIN ({query}) AS {name} ON TRUE"
+        )
+        shown = {key: f"COALESCE({text}, {name}.{key})" for key, text in shown.items()}
+    named = [f"{text} AS {key}" for key, text in shown.items()]
+    return "\n".join([f"SELECT {', '.join([*named, *items])}", *lines])
+
+
+def _values(analysis: Analysis, measure: Measure, keys: Sequence[str]) -> str:
+    """How many values each group has, of each unit as many pairs of a group and a value as its rows that count."""
+    by = f" GROUP BY {', '.join(keys)}" * bool(keys)
+    counted = ", ".join([*keys, f"COUNT(DISTINCT {VALUE}) AS d"])
+    source = f"SELECT * FROM ({rows(analysis, measure)}) WHERE {VALUE} IS NOT NULL"
+    if not analysis.bound.per_unit:
+        return f"SELECT {counted} FROM ({source}){by}"
+    pair = [*keys, VALUE]
+    grouped = (
+        f"SELECT {', '.join(['u', *pair])}, 1 AS n\n  FROM ({source})\n  GROUP BY {', '.join(['u', *pair])}"
+    )
+    bound = replace(analysis.bound, limited=False)
+    ctes = [f"{CONTRIBUTION} AS (\n  {grouped}\n)", *ranking(analysis, bound, pair)]
+    return (
+        f"WITH {', '.join(ctes)}\nSELECT {counted} FROM ({bounded(bound, ', '.join(pair))}) WHERE m > 0{by}"
+    )
+
+
+def _unit_aggregates(analysis: Analysis) -> Iterator[tuple[str, str]]:
+    """What a unit has in a group, by name: rows with a value, and their total, kept to the rows that count."""
+    for index, measure in _summed(analysis):
+        count = f"LEAST(c{index}, m)"
+        yield f"c{index}", count
+        if measure.lattice is not None:
+            low, high = measure.lattice.low, measure.lattice.high
+            yield (
+                f"t{index}",
+                f"LEAST(GREATEST(t{index}, {count}::HUGEINT * ({low})), {count}::HUGEINT * ({high}))",
+            )
+
+
+def _point(measure: Measure, name: str) -> str:
+    if measure.lattice is None:
+        raise TypeError("only measures with a lattice are added up")
+    return point(measure.expr, measure.lattice, name, measure.interval)

@@ -1,0 +1,191 @@
+"""Calls of the registry's functions: which entry a name means, and whether its constants will do."""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import NoReturn
+
+from sqlglot import exp
+
+from dpsql.analysis.intervals import interval
+from dpsql.backends import trial
+from dpsql.functions import CALLS, call, overloads, typed
+from dpsql.functions.growth import MOST_GROWTH, constants, growth
+from dpsql.plan.expr import Call, Column, Expr, Function, Literal
+from dpsql.plan.types import Type, common
+from dpsql.sql.emit.scalars import write
+from dpsql.sql.lower.constants import moment
+from dpsql.sql.lower.operators import READS_TEXT, REFUSED
+from dpsql.sql.read.rejection import Source
+
+SAFE_INTEGER = 2**62
+MAX_SIZE = 4_000
+"""Most calls in an expression in which aliases, BETWEEN and CASE operands are written out.
+
+The engine's planner takes seconds for more.
+"""
+_SAMPLES: Mapping[Type, Literal] = {
+    Type.INTEGER: Literal(1, Type.INTEGER),
+    Type.DOUBLE: Literal(1.0, Type.DOUBLE),
+    Type.VARCHAR: Literal("a", Type.VARCHAR),
+    Type.BOOLEAN: Literal(value=True, type=Type.BOOLEAN),
+    Type.DATE: Literal(dt.date(2024, 2, 29), Type.DATE),
+    Type.TIMESTAMP: Literal(dt.datetime(2024, 2, 29), Type.TIMESTAMP),  # noqa: DTZ001  (SQL timestamps have no zone)
+    Type.NULL: Literal(None, Type.NULL),
+}
+
+
+def meant(source: Source, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]) -> Expr:
+    """The call that a name means with these arguments. Raises QueryRejected at the node."""
+    if name in READS_TEXT:
+        first = READS_TEXT[name]
+        arguments = (*arguments[:first], *map(_as_text, arguments[first:]))
+    problem: tuple[Function, str] | None = None
+    for taken in _readings(source, node, name, arguments):
+        for function in overloads(name):
+            built = typed(function, taken)
+            if built is None:
+                continue
+            wrong = _wrong(built)
+            if wrong is None:
+                return _finished(source, node, built)
+            problem = problem or (function, wrong)
+    if problem is not None:
+        source.refuse(node, "constant", f"{problem[0].signature}: {problem[1]}")
+    _refuse_types(source, node, name, arguments)
+
+
+_EXACT = frozenset({"add", "subtract", "multiply", "negate", "abs"})
+"""Functions of DECIMAL values, and whole numbers, that are DECIMAL in the engine."""
+
+
+def halves_away(value: Expr) -> Expr:
+    """A value that is cast to a whole number, where halves go as they do in the engine.
+
+    Stored DECIMAL values are read as DOUBLE, whose cast takes halves to the even number; that of a DECIMAL takes them
+    away from zero, as ROUND does. A half is the same in both types.
+    """
+    rounded = call("round", value) if value.type is Type.DOUBLE and _decimal(value) else None
+    return value if rounded is None else rounded
+
+
+def _decimal(expr: Expr) -> bool:
+    """Whether a value is DECIMAL in the database: a column, or what is computed exactly of some and of whole numbers."""
+    if isinstance(expr, Call) and expr.function.name in _EXACT:
+        computed = [argument for argument in expr.arguments if argument.type is Type.DOUBLE]
+        return bool(computed) and all(map(_decimal, computed))
+    return isinstance(expr, Column) and expr.facts.engine_type.startswith("DECIMAL")
+
+
+def unknown(source: Source, node: exp.Expr, name: str) -> NoReturn:
+    """Refuses a function that is not in the registry, with what to write instead."""
+    reason, hint = REFUSED.get(name, (None, None))
+    if reason is not None:
+        source.refuse(node, "function", f"the function {name} is not possible here: {reason}", hint)
+    close = _closest(name)
+    source.refuse(
+        node,
+        "function",
+        f"the function {name} is not known to be safe",
+        f"did you mean {overloads(close)[0].signature}?" if close else None,
+    )
+
+
+@lru_cache(maxsize=64)
+def _closest(name: str) -> str | None:
+    return next(iter(difflib.get_close_matches(name, CALLS, 1)), None)
+
+
+def _as_text(argument: Expr) -> Expr:
+    if argument.type in (Type.VARCHAR, Type.NULL):
+        return argument
+    return call("cast_varchar", argument) or argument
+
+
+def _readings(
+    source: Source, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]
+) -> Iterator[tuple[Expr, ...]]:
+    """The arguments as they are; then with text constants read as moments, as SQL does beside moments."""
+    yield arguments
+    target = common(tuple(argument.type for argument in arguments if argument.type.temporal))
+    if target is None or not target.temporal:
+        return
+    read = [isinstance(argument, Literal) and isinstance(argument.value, str) for argument in arguments]
+    types = tuple(
+        target if as_moment else argument.type for as_moment, argument in zip(read, arguments, strict=True)
+    )
+    if any(read) and any(function.result(types) is not None for function in overloads(name)):
+        yield tuple(
+            moment(source, node, target, str(argument.value))  # type: ignore[arg-type, union-attr]
+            if as_moment
+            else argument
+            for as_moment, argument in zip(read, arguments, strict=True)
+        )
+
+
+def _wrong(built: Call) -> str | None:
+    """What is wrong with the constants of a call."""
+    for place in sorted(built.function.literals):
+        argument = built.arguments[place]
+        if not isinstance(argument, Literal) or argument.value is None:
+            return "it takes a constant there"
+    wrong = built.function.check(constants(built))
+    if wrong is not None or not built.function.tried:
+        return wrong
+    sampled = tuple(
+        argument if place in built.function.literals else _SAMPLES[argument.type]
+        for place, argument in enumerate(built.arguments)
+    )
+    return trial.failure(write(Call(built.function, sampled, built.type)))
+
+
+def _finished(source: Source, node: exp.Expr | None, built: Call) -> Expr:
+    if built.function.integral and built.type is Type.INTEGER:
+        return built.arguments[0]  # whole numbers are whole already
+    built = _widened(_on_one_line(built))
+    if built.size > MAX_SIZE:
+        source.refuse(node, "too_long", f"written out, the expression has over {MAX_SIZE:,} operations")
+    if built.function.growth is not None and growth(built) > MOST_GROWTH:
+        source.refuse(node, "too_long", f"a text could grow more than {MOST_GROWTH:,} times as long")
+    return built
+
+
+def _on_one_line(built: Call) -> Call:
+    """Days among moments are read as moments, so that one interval speaks of both."""
+    days = [argument.type is Type.DATE for argument in built.arguments]
+    if built.type is not Type.TIMESTAMP or not any(days) or all(days):
+        return built
+    if not any(argument.type is Type.TIMESTAMP for argument in built.arguments):
+        return built
+    moments = tuple(
+        (call("cast_timestamp", argument) or argument) if day else argument
+        for day, argument in zip(days, built.arguments, strict=True)
+    )
+    return typed(built.function, moments) or built
+
+
+def _widened(built: Call) -> Call:
+    """Integer arithmetic that is not known to stay within 64 bits is done in DOUBLE instead.
+
+    Neither form can fail, so an interval that is wrong on rows that a condition drops does no harm.
+    """
+    if not built.function.whole or built.type is not Type.INTEGER:
+        return built
+    if interval(built).within(SAFE_INTEGER):
+        return built
+    doubled = tuple(call("cast_double", argument) or argument for argument in built.arguments)
+    return typed(built.function, doubled) or built
+
+
+def _refuse_types(source: Source, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]) -> NoReturn:
+    given = ", ".join(str(argument.type) for argument in arguments)
+    shown = dict.fromkeys(function.signature for function in overloads(name))
+    source.refuse(
+        node,
+        "type",
+        f"{' or '.join(list(shown)[:3])} does not take ({given})",
+        "convert with CAST(… AS …)",
+    )

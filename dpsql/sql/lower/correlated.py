@@ -1,0 +1,175 @@
+"""Subqueries with a value for each outer row: groups by what they are correlated on, joined to the outer rows.
+
+`x > (SELECT AVG(y) FROM s WHERE s.a = t.a)` means the averages of s by a, joined on a. Of public rows these
+are exact; of private ones they are groups of a unit where a identifies it, and are released else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from dpsql.backends import trial
+from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, columns, walk
+from dpsql.plan.nodes import Answer, JoinKind, Output, Post, Project, Relation, is_private
+from dpsql.plan.types import Type
+from dpsql.sql.emit.scalars import cast, write
+from dpsql.sql.lower.constants import constant
+from dpsql.sql.lower.derived import answer, project
+from dpsql.sql.lower.grouping import Grouping, aggregates
+from dpsql.sql.lower.joins import Attached
+from dpsql.sql.lower.per_unit import Groups, identifies
+from dpsql.sql.lower.scope import Named, Scope
+from dpsql.sql.lower.semi_joins import apart
+
+Releasing = Callable[[Scope, exp.Select, Relation, Sequence[Expr]], Post]
+_PLAIN = frozenset({"expressions", "from_", "joins", "where", "kind"})
+
+
+def correlated(scope: Scope, query: exp.Select, release: Releasing) -> Expr | None:
+    """The value of a subquery for each row of the outer scope; None if it does not depend on these.
+
+    `release` plans the release of private rows by given keys. Raises QueryRejected for what depends on
+    the outer rows otherwise than by equality.
+    """
+    inner = Scope(scope.context.deeper(query, scope.context.common), outer=scope)
+    if any(query.args.get(name) for name in ("group", "having", "with_")):
+        return None
+    relation, across = apart(inner, query)
+    if not across:
+        return None
+    if {name for name, value in query.args.items() if value} - _PLAIN or scope.waiting is None:
+        scope.source.refuse(
+            query,
+            "subquery",
+            "a subquery with a value for each row is one aggregate with WHERE, in SELECT or WHERE",
+            "join a derived table that has GROUP BY",
+        )
+    if not any(map(aggregates, query.expressions)):
+        scope.source.refuse(
+            query,
+            "subquery",
+            "a subquery with a value for each row aggregates",
+            "write MIN(x), or join the table",
+        )
+    if any(item.find(exp.Window) for item in query.expressions):
+        scope.source.refuse(
+            query,
+            "subquery",
+            "a window in a subquery with a value for each row would be laid on the rows of all of them",
+            "lay it in a derived table, and join that",
+        )
+    here = {named.alias for named in inner.tables.values()}
+    pairs = [_pair(scope, query, part, here) for part in across]
+    keys = list(dict.fromkeys(key for _, key in pairs))
+    alias = scope.context.fresh(query)
+    source, empty, alone = _source(inner, query, relation, keys, alias=alias, release=release)
+    on = (scope.scalars.call(query, "eq", ours, source.columns[keys.index(key)]) for ours, key in pairs)
+    scope.tables[alias] = Named(source, {})
+    scope.waiting.append(Attached(alias, JoinKind.LEFT, tuple(on), query))
+    value, key = source.columns[-1], _optional(source.columns[0])
+    if isinstance(empty, Literal) and empty.value is None:
+        return _optional(value)
+    if alone:
+        return scope.scalars.call(query, "coalesce", _optional(value), empty)
+    # An outer row has a group if and only if it is joined on a key, which is not NULL then.
+    missing = scope.scalars.call(query, "is_null", key)
+    return scope.scalars.call(query, "case", missing, empty, value)
+
+
+def _optional(column: Column) -> Column:
+    """A column of a source that a LEFT JOIN may find no row of."""
+    return replace(column, facts=replace(column.facts, nullable=True))
+
+
+def _pair(scope: Scope, query: exp.Select, part: Expr, here: set[str]) -> tuple[Expr, Expr]:
+    """(outer expression, inner expression) of an equality between them."""
+    if isinstance(part, Call) and part.function.name == "eq":
+        for ours, theirs in (part.arguments, part.arguments[::-1]):
+            inside, outside = ({column.source for column in columns(side)} for side in (theirs, ours))
+            if inside and inside <= here and not outside & here:
+                return ours, theirs
+    scope.source.refuse(
+        query,
+        "subquery",
+        "a subquery with a value depends on the outer rows by equality alone",
+        "write inner.a = outer.a",
+    )
+
+
+def _source(
+    inner: Scope, query: exp.Select, relation: Relation, keys: list[Expr], *, alias: str, release: Releasing
+) -> tuple[Project | Answer, Expr, bool]:
+    """The groups, their value last; what that is of no rows; and whether it is an aggregate by itself."""
+    outer = inner.outer.tables.values() if inner.outer is not None else ()
+    of_units = any(is_private(named.relation) for named in outer) and any(
+        identifies(key, relation) for key in keys
+    )
+    if is_private(relation) and not of_units:
+        post = release(inner, query, relation, keys)
+        (output,) = post.outputs
+        inner.context.check_outputs(query, post.outputs)
+        of_none: dict[Expr, Expr] = {
+            Released(item.name, item.type): _of_no_rows(item.function, item.type)
+            for item in post.release.aggregations
+        }
+        shown = [Output(key.name, Released(key.name, key.expr.type)) for key in post.release.keys]
+        empty = _empty(inner, query, output.expr, of_none)
+        return (
+            answer(replace(post, outputs=(*shown, output)), alias),
+            empty,
+            isinstance(output.expr, Released),
+        )
+    groups = Groups(inner, query, relation, keys=keys, alias=inner.context.fresh(query))
+    ((_, value),) = _one(inner, query, groups)
+    named = groups.grouped().columns[len(keys) :]
+    of_none = {
+        column: _of_no_rows(item.function, column.type)
+        for item, column in zip(groups.aggregated, named, strict=True)
+    }
+    listed = [(f"k{index}", groups.key(index)) for index in range(len(keys))]
+    source = project(groups.grouped(), alias, [*listed, ("value", value)])
+    return source, _empty(inner, query, value, of_none), isinstance(value, Column)
+
+
+def _one(inner: Scope, query: exp.Select, groups: Grouping) -> list[tuple[str, Expr]]:
+    outputs = groups.outputs(groups.items())
+    if len(outputs) != 1:
+        inner.source.refuse(query, "subquery", "a subquery used as a value has one column")
+    return outputs
+
+
+def _of_no_rows(function: str, kind: Type) -> Literal:
+    """What an aggregate is of no rows."""
+    return Literal(0 if function.startswith("count") else None, kind)
+
+
+def _empty(inner: Scope, query: exp.Select, value: Expr, of_none: Mapping[Expr, Expr]) -> Expr:
+    """What an expression over aggregates is of no rows: a constant, but for values of queries in it.
+
+    Raises QueryRejected where it reads a column beside its aggregates, of which there is not one value then.
+    """
+    found = _with(value, of_none)
+    if any(isinstance(part, (Column, Released)) for part in walk(found)):
+        inner.source.refuse(
+            query,
+            "group_by",
+            "beside an aggregate, a column of the subquery has no single value",
+            "aggregate it: MIN(x)",
+        )
+    if isinstance(found, Literal) or any(isinstance(part, Scalar) for part in walk(found)):
+        return found
+    text = cast(write(found), found.type)
+    failure = trial.failure(text)
+    if failure is not None:
+        inner.source.refuse(query, "constant", f"of no rows this has no value: {failure}")
+    return replace(constant(inner.source, query, trial.value(text)), type=found.type)
+
+
+def _with(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
+    """An expression with some of its parts known."""
+    if isinstance(expr, Call):
+        return replace(expr, arguments=tuple(_with(part, known) for part in expr.arguments))
+    return known.get(expr, expr)

@@ -1,0 +1,274 @@
+"""Derived tables, common table expressions and set operations to named sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from dpsql.analysis.domains import domain, listed, nullable
+from dpsql.analysis.intervals import conditions, interval, released_interval
+from dpsql.analysis.unit_identity import compared_identity, identity
+from dpsql.plan.expr import Column, Expr, Facts, Literal
+from dpsql.plan.interval import ANYWHERE, Interval
+from dpsql.plan.nodes import (
+    Answer,
+    Post,
+    Project,
+    Relation,
+    Release,
+    SetKind,
+    SetOperation,
+    Source,
+    Values,
+    is_private,
+    private_scans,
+    unit_type,
+)
+from dpsql.plan.tables import Scan, UnitKind
+from dpsql.plan.types import Type, Value, common
+from dpsql.policy import fold
+from dpsql.sql.lower.scalars import Scalars
+from dpsql.sql.lower.scope import CommonTable, Context, Scope
+from dpsql.sql.read.interval_calls import which_end
+
+_SETS: dict[type[exp.Expr], tuple[SetKind, SetKind | None]] = {
+    exp.Union: (SetKind.UNION, SetKind.UNION_ALL),
+    exp.Intersect: (SetKind.INTERSECT, None),
+    exp.Except: (SetKind.EXCEPT, None),
+}
+_PLAIN = frozenset({"expressions", "from_", "joins", "where"})
+
+
+def plain(query: exp.Select) -> bool:
+    """Whether a SELECT has one row for each row of its FROM and WHERE."""
+    clauses = {name for name, value in query.args.items() if value}
+    return clauses <= _PLAIN and not any(part.find(exp.AggFunc, exp.Window) for part in query.expressions)
+
+
+def facts_of(expr: Expr, relation: Relation) -> Facts:
+    """What is known of a column that holds `expr` for the rows of `relation`."""
+    known = conditions(relation)
+    values = domain(expr, known, listed(relation))
+    return Facts(
+        expr.type,
+        "",
+        interval(expr, known),
+        None if values is None else tuple(value for value in values if value is not None),
+        nullable(expr) if values is None else None in values,
+        compared_identity(expr, relation),
+    )
+
+
+def output_columns(scope: Scope, node: exp.Expr, shown: Scalars | None = None) -> list[tuple[str, Expr]]:
+    """The columns that a SELECT item means; `shown` lowers them, else the scope does."""
+    if type(node) is exp.Star:
+        scope.source.take(node)
+        return [(column.name, column) for column in scope.every(node)]
+    if type(node) is exp.Column and type(node.this) is exp.Star:
+        star, table = scope.source.take(node, "this", "table")
+        scope.source.take(star)
+        owner = str(scope.source.take(table, "this", quoted=(True,))[0])
+        return [(column.name, column) for column in scope.every(node, owner)]
+    name = None
+    if type(node) is exp.Alias:
+        node, identifier = scope.source.take(node, "this", "alias")
+        name = str(scope.source.take(identifier, "this", quoted=(True,))[0])
+    expr = (scope.scalars if shown is None else shown).lower(node)
+    if name is None:
+        name = (
+            spelled(node, expr)
+            if isinstance(expr, Column) and type(node) is not exp.Subquery and which_end(node) is None
+            else node.sql(dialect="duckdb", comments=False)[:200]
+        )
+    return [(name, expr)]
+
+
+def spelled(node: exp.Expr, column: Column) -> str:
+    """A column as it was declared; of two that a FULL JOIN has under one name, as the query has it."""
+    name = str(node.this.this) if type(node) is exp.Column else column.name
+    return column.name if fold(name) == fold(column.name) else name
+
+
+def common_tables(context: Context, select: exp.Expr) -> Context:
+    """The context with the common table expressions of a WITH clause."""
+    clause = select.args.get("with_")
+    if clause is None:
+        return context
+    (expressions,) = context.source.take(clause, "expressions")
+    known = dict(context.common)
+    here: set[str] = set()
+    for node in expressions:
+        query, alias = context.source.take(node, "this", "alias", materialized=(True, False))
+        identifier, columns = context.source.take(alias, "this", "columns")
+        name = str(context.source.take(identifier, "this", quoted=(True,))[0])
+        context.check_name(node, name)
+        if context.catalog.find(name) is not None or fold(name) in here:
+            context.source.refuse(node, "ambiguous", f"{name} is a table's name already", "give it another")
+        here.add(fold(name))
+        names = [str(context.source.take(column, "this", quoted=(True,))[0]) for column in columns or ()]
+        known[fold(name)] = CommonTable(query, names, dict(known))
+        if id(query) not in context.read:
+            context.unread[id(query)] = (context, known[fold(name)])
+    return replace(context, common=known)
+
+
+def set_operation(context: Context, node: exp.Expr, alias: str) -> SetOperation:
+    """UNION, UNION ALL, INTERSECT and EXCEPT of two queries, by position."""
+    distinct, all_ = _SETS[type(node)]
+    left_node, right_node, is_distinct = context.source.take(
+        node, "this", "expression", "distinct", "with_", "order", "limit", "offset"
+    )[:3]
+    kind = distinct if is_distinct else all_
+    if kind is None:
+        context.source.refuse(node, "clause", f"{node.key.upper()} ALL is not supported", "leave ALL out")
+    inner = context.deeper(node, context.common)
+    left, right = (inner.derive(inner, side, context.fresh(side), ()) for side in (left_node, right_node))
+    return put_together(context, node, kind, left, right, alias=alias)
+
+
+def put_together(
+    context: Context, node: exp.Expr, kind: SetKind, left: Source, right: Source, *, alias: str
+) -> SetOperation:
+    """Two sources by position; `node` is where they stand."""
+    if isinstance(left, Scan) or isinstance(right, Scan):
+        raise TypeError("a query is no table")
+    if len(left.columns) != len(right.columns):
+        context.source.refuse(
+            node,
+            "set_operation",
+            f"{len(left.columns)} columns on the left, {len(right.columns)} on the right",
+        )
+    if is_private(left) != is_private(right):
+        context.source.refuse(
+            node,
+            "set_operation",
+            "rows of privacy units are put together with rows of units alone",
+            "join the public table instead",
+        )
+    columns = []
+    for index, (ours, theirs) in enumerate(zip(left.columns, right.columns, strict=True)):
+        shared = common((ours.type, theirs.type))
+        if shared is None:
+            context.source.refuse(
+                node, "type", f"column {index + 1} is {ours.type} on the left, {theirs.type} on the right"
+            )
+        facts = _together(ours.facts, theirs.facts, replace(ours.facts, type=shared))
+        columns.append(Column(alias, ours.name, facts))
+    operation = SetOperation(left, right, alias, kind, tuple(columns))
+    if kind is not SetKind.UNION_ALL and is_private(left):
+        check_identified(context, node, operation)
+    if is_private(left):
+        _check_units(context, node, operation)
+    return operation
+
+
+def _together(ours: Facts, theirs: Facts, facts: Facts) -> Facts:
+    if Type.NULL in (ours.type, theirs.type):
+        known = theirs if ours.type is Type.NULL else ours
+        return replace(known, type=facts.type, engine_type="", nullable=True, identity=None)
+    domain = None
+    if ours.type is not theirs.type and facts.type.temporal:
+        facts = replace(facts, interval=ANYWHERE)  # a day's line is not a moment's
+    else:
+        facts = replace(facts, interval=ours.interval.hull(theirs.interval))
+    if ours.domain is not None and theirs.domain is not None and ours.type is theirs.type:
+        domain = tuple(dict.fromkeys((*ours.domain, *theirs.domain)))
+    return replace(
+        facts,
+        domain=domain,
+        nullable=ours.nullable or theirs.nullable,
+        identity=ours.identity if ours.identity == theirs.identity else None,
+    )
+
+
+def check_identified(context: Context, node: exp.Expr, source: Project | SetOperation) -> None:
+    """Refuses distinct private rows that do not say whose they are: they would meet those of others."""
+    if not any(identity(column, source) is not None for column in source.columns):
+        context.source.refuse(
+            node,
+            "distinct",
+            "distinct rows of private tables must hold the privacy unit",
+            "add the unit's column to SELECT",
+        )
+
+
+def _check_units(context: Context, node: exp.Expr, operation: SetOperation) -> None:
+    if any(scan.unit.kind is UnitKind.ROW for scan in private_scans(operation)):
+        context.source.refuse(
+            node, "set_operation", "where each row is a privacy unit, a table is read once in a query"
+        )
+    left, right = unit_type(operation.left), unit_type(operation.right)
+    if left is not right:
+        context.source.refuse(
+            node,
+            "set_operation",
+            f"the ids of privacy units are {left} on the left and {right} on the right",
+            "the data's owner can give both tables ids of one type",
+        )
+
+
+def values(context: Context, node: exp.Values, alias: str) -> Values:
+    """VALUES (…), (…): constants as a public table."""
+    (tuples, _) = context.source.take(node, "expressions", "alias")
+    lowered = Scope(context).scalars
+    rows = []
+    for part in tuples:
+        (items,) = context.source.take(part, "expressions")
+        row = [lowered.lower(item) for item in items]
+        if not all(isinstance(item, Literal) for item in row):
+            context.source.refuse(part, "constant", "VALUES takes constants")
+        rows.append([item for item in row if isinstance(item, Literal)])
+    width = len(rows[0])
+    if any(len(row) != width for row in rows):
+        context.source.refuse(node, "set_operation", "all rows of VALUES have as many columns")
+    columns = []
+    for index in range(width):
+        kind = common(tuple(row[index].type for row in rows))
+        if kind is None:
+            context.source.refuse(node, "type", f"column {index + 1} of VALUES has values of different types")
+        columns.append(Column(alias, f"col{index}", Facts(kind, "")))
+    return Values(tuple(tuple(item.value for item in row) for row in rows), alias, tuple(columns))
+
+
+def answer(post: Post, alias: str) -> Answer:
+    """The released or public rows of a query as a source."""
+    names = unique_names([output.name for output in post.outputs])
+    columns = [
+        Column(alias, name, Facts(output.expr.type, "", *_values(output.expr, post)))
+        for name, output in zip(names, post.outputs, strict=True)
+    ]
+    return Answer(post, alias, tuple(columns))
+
+
+def _values(expr: Expr, post: Post) -> tuple[Interval, tuple[Value, ...] | None]:
+    """What is public of a released expression's values before it is released: for columns, their domain."""
+    if isinstance(expr, Column):
+        return expr.facts.interval, expr.facts.domain
+    if expr.type is not Type.INTEGER:
+        return ANYWHERE, None
+    release = post.source if isinstance(post.source, Release) else None
+    return (interval(expr) if release is None else released_interval(expr, release)), None
+
+
+def unique_names(names: Sequence[str]) -> list[str]:
+    """The names of columns; of two of one name, the later is known by a number besides."""
+    found: dict[str, str] = {}
+    for name in names:
+        unique, number = name, 0
+        while fold(unique) in found:
+            number += 1
+            unique = f"{name}_{number}"
+        found[fold(unique)] = unique
+    return list(found.values())
+
+
+def project(
+    relation: Relation, alias: str, items: Sequence[tuple[str, Expr]], *, distinct: bool = False
+) -> Project:
+    """The derived table with these columns."""
+    names = unique_names([name for name, _ in items])
+    exprs = tuple(expr for _, expr in items)
+    columns = (Column(alias, name, facts_of(expr, relation)) for name, expr in zip(names, exprs, strict=True))
+    return Project(relation, alias, exprs, tuple(columns), distinct)

@@ -1,0 +1,401 @@
+"""What a SELECT with GROUP BY or aggregates means, on whichever side of the release boundary.
+
+Group keys, aliases and ordinals are resolved as DuckDB does. What an aggregate or a key is afterwards,
+a released column or one of a derived table, the two kinds of grouping say for themselves.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from dpsql.errors import QueryRejected
+from dpsql.plan.expr import Column, Expr, Literal, Order, Scalar, columns, windowed
+from dpsql.plan.nodes import Output, Post, Relation, is_private
+from dpsql.plan.types import Type
+from dpsql.policy import fold
+from dpsql.sql.lower.aggregate_filter import filtered
+from dpsql.sql.lower.derived import spelled
+from dpsql.sql.lower.grouping_sets import MAX_KEYS, left_out_bits
+from dpsql.sql.lower.interval_ends import asked_of, refuse
+from dpsql.sql.lower.joins import left_joined
+from dpsql.sql.lower.public_left_joins import aggregated
+from dpsql.sql.lower.quantiles import plain
+from dpsql.sql.lower.scalars import Scalars
+from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.windows import check_named, window
+from dpsql.sql.read.interval_calls import which_end
+from dpsql.sql.read.rejection import Source
+
+MAX_OUTPUTS = 100
+
+Item = tuple[str | None, exp.Expr]
+"""A SELECT item: its alias, if there is one, and its expression."""
+
+
+@dataclass(slots=True)
+class Grouping(ABC):
+    """One SELECT over the rows of `input`, grouped by `keys`."""
+
+    scope: Scope
+    select: exp.Select | exp.SetOperation
+    input: Relation
+    keys: list[Expr] = field(default_factory=list)
+    left_out: list[Expr] = field(default_factory=list)
+    aliases: dict[str, Expr] = field(default_factory=dict)
+
+    @abstractmethod
+    def key(self, index: int) -> Expr:
+        """A key as the columns after grouping know it."""
+
+    @abstractmethod
+    def aggregate(self, node: exp.AggFunc) -> Expr:
+        """An aggregate as the columns after grouping know it."""
+
+    @abstractmethod
+    def check_key(self, node: exp.Expr, expr: Expr) -> None:
+        """Refuses what is no key on this side of the boundary."""
+
+    @property
+    def source(self) -> Source:
+        """The text of the query."""
+        return self.scope.source
+
+    @property
+    def outer(self) -> Scalars:
+        """Lowers expressions over the groups."""
+        return Scalars(self.source, self.scope.context.parameters, self._ungrouped, self._over_groups)
+
+    @property
+    def shows(self) -> bool:
+        """Whether what it gives is released or public, so that windows may look at it."""
+        return not is_private(self.input)
+
+    @property
+    def shown(self) -> Scalars:
+        """Lowers what is put out, chosen or ordered: expressions over the groups, and windows."""
+        outer = self.outer
+
+        def intercept(node: exp.Expr) -> Expr | None:
+            if type(node) is exp.Window:
+                return window(self, node)
+            alias = self._aliased(node)
+            return outer.intercept(node) if alias is None else alias
+
+        return replace(outer, intercept=intercept)
+
+    def items(self) -> list[Item]:
+        """The SELECT items."""
+        items = [self._item(node) for node in self.select.expressions]
+        if not items or len(items) > MAX_OUTPUTS:
+            self.source.refuse(self.select, "too_long", f"SELECT names between 1 and {MAX_OUTPUTS} columns")
+        return items
+
+    def _item(self, node: exp.Expr) -> Item:
+        if type(node) is not exp.Alias:
+            return None, node
+        inner, identifier = self.source.take(node, "this", "alias")
+        return str(self.source.take(identifier, "this", quoted=(True,))[0]), inner
+
+    def outputs(self, items: Sequence[Item]) -> list[tuple[str, Expr]]:
+        """The SELECT items over the groups, each with its name; aliases are known from here on."""
+        outputs = []
+        for alias, node in items:
+            expr = self.shown.lower(node)
+            outputs.append((self._named(node, expr) if alias is None else alias, expr))
+            if alias is not None:
+                # A later alias hides an earlier one, as in DuckDB.
+                self.aliases[fold(alias)] = expr
+        return outputs
+
+    def _named(self, node: exp.Expr, expr: Expr) -> str:
+        """What an output without an alias is called: a column as it was declared, however the query spells it."""
+        for index, key in enumerate(self.keys):
+            if isinstance(key, Column) and which_end(node) is None and expr == self.key(index):
+                return spelled(node, key)
+        return _name(node)
+
+    def having(self) -> Expr | None:
+        """The condition on groups."""
+        having = self.select.args.get("having")
+        if having is None:
+            return None
+        (predicate,) = self.source.take(having, "this")
+        expr = self.outer.lower(predicate)
+        if windowed(expr):
+            self.source.refuse(predicate, "qualify", "windows are laid on what HAVING keeps", "write QUALIFY")
+        return self._condition(predicate, expr)
+
+    def qualify(self) -> Expr | None:
+        """The condition on what windows say, after all outputs are known."""
+        check_named(self)
+        qualify = self.select.args.get("qualify")
+        if qualify is None:
+            return None
+        (predicate,) = self.source.take(qualify, "this")
+        expr = self.shown.lower(predicate)
+        if not windowed(expr):
+            self.source.refuse(predicate, "qualify", "QUALIFY chooses by a window", "write WHERE, or HAVING")
+        return self._condition(predicate, expr)
+
+    def _condition(self, node: exp.Expr, expr: Expr) -> Expr:
+        if expr.type not in (Type.BOOLEAN, Type.NULL):
+            self.source.refuse(node, "type", f"a condition is true or false, not {expr.type}")
+        return expr
+
+    def group(self, items: Sequence[Item]) -> None:
+        """Resolves GROUP BY."""
+        group = self.select.args.get("group")
+        if group is None:
+            return
+        nodes, every = self.source.take(group, "expressions", "all")
+        if every:
+            nodes = [node for _, node in items if not aggregates(node) and not self._of_output(node, items)]
+        self.group_all(nodes or (), items)
+
+    def _of_output(self, node: exp.Expr, items: Sequence[Item]) -> bool:
+        """Whether a node asks for the interval of an aggregate by its alias."""
+        named = {fold(alias) for alias, item in items if alias is not None and aggregates(item)}
+        asked = (asked_of(self.source, part) for part in node.walk() if which_end(part) is not None)
+        return any(self.lone_name(part) in named for part in asked)
+
+    def group_all(self, nodes: Iterable[exp.Expr], items: Sequence[Item]) -> None:
+        """Makes items of GROUP BY keys."""
+        for node in nodes:
+            self.group_by(node, self._group_target(node, items))
+            if len(self.keys) > MAX_KEYS:
+                group = self.select.args.get("group") or node
+                self.source.refuse(group, "too_long", f"at most {MAX_KEYS} group keys")
+
+    def rows(self) -> Relation:
+        """The rows, with the values of correlated subqueries beside them: after all else is lowered."""
+        for item in self.scope.waiting or ():
+            self.input = left_joined(self.scope, self.input, item)
+        self.scope.waiting = None
+        return self.input
+
+    def of_set(self, keys: Sequence[exp.Expr], every: Iterable[exp.Expr]) -> Post:
+        """The groups of one grouping set, and its outputs; keys that only other sets have are NULL."""
+        items = self.items()
+        if self.select.find(exp.Window, exp.Qualify):
+            self.source.refuse(
+                self.select,
+                "private_window",
+                "a window over several grouping sets is laid on all of them together",
+                "put them into a subquery: SELECT …, RANK() OVER (…) FROM (SELECT … GROUP BY ROLLUP(…))",
+            )
+        self.group_all(keys, items)
+        self.leave_out(every, items)
+        outputs = tuple(Output(name, expr) for name, expr in self.outputs(items))
+        return self.post(outputs, self.having())
+
+    @abstractmethod
+    def post(self, outputs: tuple[Output, ...], having: Expr | None) -> Post:
+        """The groups with these outputs, where they are released or public."""
+
+    def leave_out(self, nodes: Iterable[exp.Expr], items: Sequence[Item]) -> None:
+        """Makes items of GROUP BY NULL in each group, but for those that are keys."""
+        found = [self.scope.scalars.lower(self._group_target(node, items)) for node in nodes]
+        self.left_out += [expr for expr in found if expr not in self.keys]
+
+    def group_by(self, node: exp.Expr, target: exp.Expr) -> None:
+        """Makes the expression that an item of GROUP BY means a key."""
+        if aggregates(target) or target.find(exp.Window):
+            self.source.refuse(
+                node, "group_by", "an aggregate or a window is no group key", "leave it out of GROUP BY"
+            )
+        expr = self.scope.scalars.lower(target)
+        if not any(columns(expr)):
+            self.source.refuse(node, "constant", "a constant is no group key", "leave it out of GROUP BY")
+        self.check_key(node, expr)
+        if expr not in self.keys:
+            self.keys.append(expr)
+
+    def _group_target(self, node: exp.Expr, items: Sequence[Item]) -> exp.Expr:
+        """The expression that a GROUP BY item means: itself, a SELECT item's ordinal or its alias."""
+        node = self.bare(node)
+        ordinal = self.ordinal(node)
+        if ordinal is not None:
+            if not 1 <= ordinal <= len(items):
+                self.source.refuse(node, "ordinal", f"GROUP BY {ordinal}: SELECT has {len(items)} columns")
+            return items[ordinal - 1][1]
+        name = self.lone_name(node)
+        if name is not None and not self.is_column(name):
+            for alias, target in reversed(items):
+                if alias is not None and fold(alias) == name:
+                    return target
+        return node
+
+    def lone_name(self, node: exp.Expr) -> str | None:
+        """The folded name of a column without a table, which may be an alias."""
+        if type(node) is not exp.Column or type(node.this) is not exp.Identifier or node.args.get("table"):
+            return None
+        (identifier,) = self.source.take(node, "this")
+        return fold(str(self.source.take(identifier, "this", quoted=(True,))[0]))
+
+    def ordinal(self, node: exp.Expr) -> int | None:
+        """The number of an output that a node is."""
+        if type(node) is not exp.Literal or node.is_string or not str(node.this).isdigit():
+            return None
+        text, _ = self.source.take(node, "this", "is_string")
+        return int(text)
+
+    def is_column(self, name: str) -> bool:
+        """Whether a folded name is a column of FROM."""
+        return any(name in named.columns for named in self.scope.tables.values())
+
+    def bare(self, node: exp.Expr) -> exp.Expr:
+        """The node within parentheses."""
+        while type(node) is exp.Paren:
+            (node,) = self.source.take(node, "this")
+        return node
+
+    def _ungrouped(self, node: exp.Column) -> Expr:
+        column = self.scope.column(node)
+        name = column.name
+        grouped = self.select.args.get("group") or any(map(aggregates, self.select.expressions))
+        rows = is_private(self.input) and not grouped
+        self.source.refuse(
+            node,
+            "group_by",
+            f"{name} {'would be released row by row: it ' * rows}is neither in GROUP BY nor in an aggregate",
+            f"count them: COUNT(DISTINCT {name})"
+            if column.facts.is_unit
+            else f"add it to GROUP BY, or aggregate it: {'AVG' if column.type.numeric else 'COUNT'}({name})",
+        )
+
+    def _over_groups(self, node: exp.Expr) -> Expr | None:
+        """The column that a whole node means after grouping: an aggregate, a key or an alias."""
+        if type(node) is exp.Grouping:
+            return left_out_bits(self, node)
+        if which_end(node) is not None:
+            return self.end(node) or self._key(node) or refuse(self.source, node)
+        if isinstance(node, (exp.AggFunc, exp.WithinGroup)):
+            return self.aggregate(plain(self.source, node))
+        if isinstance(node, (exp.Subquery, exp.Filter)):
+            return self.aggregate(filtered(self, node)) if type(node) is exp.Filter else self._value(node)
+        alias = self._aliased(node)
+        if alias is not None:
+            return alias
+        if isinstance(node, (exp.Literal, exp.Null, exp.Boolean)) or aggregates(node):
+            return None
+        return self._key(node)
+
+    def _key(self, node: exp.Expr) -> Expr | None:
+        """The group key that a node is, NULL where it is one that the set leaves out."""
+        try:
+            expr = self.scope.scalars.lower(node)
+        except QueryRejected:
+            return None
+        if expr in self.keys:
+            return self.key(self.keys.index(expr))
+        return Literal(None, Type.NULL) if expr in self.left_out else None
+
+    def _value(self, node: exp.Expr) -> Expr:
+        """The one value of a subquery, or the key that it is."""
+        expr = self.scope.scalar(node)
+        if expr in self.keys:
+            return self.key(self.keys.index(expr))
+        if any(columns(expr)):
+            self.source.refuse(
+                node,
+                "subquery",
+                "beside groups, a subquery has one value for all of them",
+                "group in a derived table, and write the subquery in the SELECT around it",
+            )
+        return expr
+
+    def _aliased(self, node: exp.Expr) -> Expr | None:
+        """What a lone name that is no column's is the alias of."""
+        name = self.lone_name(node)
+        return None if name is None or self.is_column(name) else self.aliases.get(name)
+
+    def end(self, node: exp.Expr) -> Expr | None:  # noqa: ARG002  (what is not released has none)
+        """The end of the interval of an aggregate, where there is one."""
+        return None
+
+    def order(self, outputs: Sequence[Output]) -> tuple[Order, ...]:
+        """ORDER BY, over the outputs and whatever else the groups have."""
+        items = tuple(self._ordered(outputs, node) for node in self._order_items())
+        # One value orders nothing, whether it is known now or answered before.
+        return tuple(item for item in items if not isinstance(item.expr, (Literal, Scalar)))
+
+    def _order_items(self) -> Iterable[exp.Expr]:
+        order = self.select.args.get("order")
+        if order is None:
+            return ()
+        (nodes,) = self.source.take(order, "expressions")
+        return tuple(nodes)
+
+    def _ordered(self, outputs: Sequence[Output], node: exp.Expr) -> Order:
+        inner, descending, nulls_first = self.source.take(node, "this", "desc", "nulls_first")
+        bare = self.bare(inner)
+        ordinal = self.ordinal(bare)
+        name = self.lone_name(bare)
+        if name in self.aliases:
+            # A lone name means the output first, and the column only if there is none of that name.
+            expr = self.aliases[name]
+        elif ordinal is None:
+            expr = self.shown.lower(inner)
+            if isinstance(expr, Literal):
+                self.source.refuse(node, "constant", "a constant orders nothing", "leave it out of ORDER BY")
+        elif 1 <= ordinal <= len(outputs):
+            expr = outputs[ordinal - 1].expr
+        else:
+            self.source.refuse(node, "ordinal", f"ORDER BY {ordinal}: SELECT has {len(outputs)} columns")
+        return Order(expr, bool(descending), bool(nulls_first))
+
+    def count(self, name: str) -> int | None:
+        """The number of LIMIT or OFFSET."""
+        clause = self.select.args.get(name)
+        if clause is None:
+            return None
+        (node,) = self.source.take(clause, "expression")
+        value = Scalars(self.source, self.scope.context.parameters, self._ungrouped).lower(node)
+        if not isinstance(value, Literal) or type(value.value) is not int or value.value < 0:
+            self.source.refuse(node, "constant", f"{name.upper()} takes a whole number")
+        return value.value
+
+    def argument(self, node: exp.Expr) -> Expr:
+        """The argument of an aggregate."""
+        if aggregates(node):
+            self.source.refuse(node, "nested_aggregate", "an aggregate within an aggregate needs a subquery")
+        return aggregated(self.scope, node, self.scope.scalars.lower(node))
+
+    def counted(self, node: exp.Expr | None) -> tuple[str, Expr | None]:
+        """What COUNT counts: rows, or those where an expression is not NULL."""
+        if type(node) is exp.Star:
+            self.source.take(node)
+        if node is None or type(node) is exp.Star:
+            return "count_rows", None
+        expr = self.argument(node)
+        constant = isinstance(expr, Literal) and expr.value is not None
+        return ("count_rows", None) if constant else ("count", expr)
+
+
+def _name(node: exp.Expr) -> str:
+    """What an output without an alias is called; only for nodes that have been lowered."""
+    if type(node) is exp.Column and type(node.this) is exp.Identifier:
+        return str(node.this.this)
+    if type(node) is exp.Count and type(node.this) is exp.Star:
+        return "count_star()"
+    return node.sql(dialect="duckdb", normalize_functions="lower", comments=False)[:200]
+
+
+def aggregates(node: exp.Expr) -> bool:
+    """Whether an aggregate of groups stands in a node, but for subqueries; only steers, accepts nothing."""
+    parts = node.walk(prune=lambda part: isinstance(part, exp.Query))
+    return any(isinstance(part, exp.AggFunc) and not _over_window(part) for part in parts)
+
+
+def _over_window(node: exp.Expr) -> bool:
+    """Whether an aggregate is one over a window."""
+    part: exp.Expr | None = node
+    while part is not None and part.arg_key == "this":
+        part = part.parent
+        if type(part) not in (exp.Filter, exp.IgnoreNulls, exp.RespectNulls):
+            return type(part) is exp.Window
+    return False

@@ -1,0 +1,83 @@
+"""ROLLUP, CUBE and GROUPING SETS: one SELECT as several, each with groups of its own.
+
+Claim: a query with grouping sets is the UNION ALL of one release for each set, as private as all of them.
+Why: each set is a SELECT of its own over the same rows, in which keys that it leaves out are NULL; each is
+analysed, priced and noised like any other release of the statement.
+Source: ISO/IEC 9075-2, <grouping sets specification>, which defines them by that union.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from dpsql.plan.expr import Literal
+from dpsql.plan.types import Type
+from dpsql.sql.read.rejection import Source
+
+if TYPE_CHECKING:
+    from dpsql.sql.lower.grouping import Grouping
+
+MAX_KEYS = 8
+MAX_SETS = 32
+_SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
+Sets = list[tuple[exp.Expr, ...]]
+
+
+def grouping_sets(source: Source, group: exp.Expr | None) -> Sets | None:
+    """The keys of each set that GROUP BY asks for, None where it asks for plain groups."""
+    items = [] if group is None else group.expressions
+    if group is None or not any(type(item) in _SETS for item in items):
+        return None
+    (items,) = source.take(group, "expressions")
+    found: Sets = [()]
+    for item in items:
+        sets = _sets(source, item)
+        if len(found) * len(sets) > MAX_SETS:
+            source.refuse(group, "too_long", f"at most {MAX_SETS} grouping sets")
+        found = [(*before, *after) for before, after in itertools.product(found, sets)]
+    return found
+
+
+def _sets(source: Source, item: exp.Expr) -> Sets:
+    if type(item) not in _SETS:
+        return [_keys(source, item)]
+    (parts,) = source.take(item, "expressions")
+    if type(item) is exp.GroupingSets:
+        return [found for part in parts or () for found in _sets(source, part)]
+    keys = [_keys(source, part) for part in parts or ()]
+    if type(item) is exp.Rollup:
+        return [_joined(keys[:length]) for length in range(len(keys), -1, -1)]
+    if 2 ** len(keys) > MAX_SETS:
+        source.refuse(item, "too_long", f"at most {MAX_SETS} grouping sets")
+    lengths = range(len(keys), -1, -1)
+    return [_joined(chosen) for length in lengths for chosen in itertools.combinations(keys, length)]
+
+
+def _keys(source: Source, item: exp.Expr) -> tuple[exp.Expr, ...]:
+    """The keys that stand for one: those within parentheses."""
+    if type(item) is exp.Tuple:
+        (parts,) = source.take(item, "expressions")
+        return tuple(parts or ())
+    return (item,)
+
+
+def _joined(parts: Sequence[tuple[exp.Expr, ...]]) -> tuple[exp.Expr, ...]:
+    return tuple(key for part in parts for key in part)
+
+
+def left_out_bits(grouping: Grouping, node: exp.Expr) -> Literal:
+    """GROUPING(x, …): a bit for each argument, the first one's the highest: 1 where the set leaves the key out."""
+    bits = 0
+    (arguments,) = grouping.source.take(node, "expressions")
+    if len(arguments) > MAX_KEYS:
+        grouping.source.refuse(node, "too_long", f"at most {MAX_KEYS} group keys")
+    for argument in arguments:
+        expr = grouping.scope.scalars.lower(argument)
+        if expr not in (*grouping.keys, *grouping.left_out):
+            grouping.source.refuse(argument, "group_by", "GROUPING is of group keys alone")
+        bits = 2 * bits + (expr in grouping.left_out)
+    return Literal(bits, Type.INTEGER)

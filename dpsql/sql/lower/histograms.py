@@ -1,0 +1,209 @@
+"""HISTOGRAM(x, [b1, b2, …]) and HISTOGRAM(x) of all units or of each group: how many rows each bin has, as one map.
+
+Claim: it is the plan of SELECT k, bin, COUNT(*) … GROUP BY k, bin over groups and bins that are all public, without
+rows of no bin, as private as that, and charged as one release of the statement.
+Why: what is made here is that query's release, which all that follows analyses, prices and verifies like any other;
+the map that is put together of its rows stands in the statement as a scalar subquery's value does, and each group takes
+its own part of it.
+Source: Dwork, McSherry, Nissim, Smith 2006, section 3.2 (histograms).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from sqlglot import exp
+
+from dpsql.analysis.analyse import analyse
+from dpsql.analysis.intervals import conditions, interval
+from dpsql.plan.expr import Call, Column, Expr, Function, Literal, Released, Scalar, columns
+from dpsql.plan.interval import position
+from dpsql.plan.nodes import Aggregation, Key, Output, Post, Release, sources
+from dpsql.plan.types import Type, Value
+from dpsql.sql.lower.constants import moment
+from dpsql.sql.lower.grouping import Grouping
+from dpsql.sql.lower.joins import filtered
+from dpsql.sql.lower.quantiles import LIST
+from dpsql.sql.read.dialect import Histogram
+
+MOST_BINS = 300
+MOST_CELLS = 10_000
+"""Bins of all groups together."""
+GREATEST: dict[Type, Value] = {
+    Type.INTEGER: 2**63 - 1,
+    Type.DOUBLE: math.inf,
+    Type.DATE: dt.date.max,
+    Type.TIMESTAMP: dt.datetime.max,  # noqa: DTZ901  (SQL timestamps have no zone)
+}
+"""What the bin above all boundaries is called, as in DuckDB."""
+_MAP = Function(
+    "map",
+    "MAP {x: n, …}",
+    lambda _: Type.LIST,
+    "MAP(LIST({0} ORDER BY {0}), LIST({1} ORDER BY {0}))",
+    "no value is computed, and no key comes twice",
+)
+"""All rows of a released table, as one value: it is the one output of a query over one."""
+_PART = Function(
+    "histogram_of_group",
+    "the part of the group in HISTOGRAM",
+    lambda _: Type.LIST,
+    "CASE WHEN {1} IS NULL THEN MAP({2}, LIST_TRANSFORM({2}, lambda bin: 0)) "
+    "ELSE MAP({2}, LIST_SLICE(MAP_VALUES({0}), {1} * LEN({2}) + 1, ({1} + 1) * LEN({2}))) END",
+    "no value is computed, and the bins are distinct",
+)
+"""Of the numbered cells of all groups, those of the group with this number, by their bins.
+
+A group without a number has no row in any bin, whatever the data are: none of its rows has a value.
+"""
+_COUNTED = "count them: SELECT k, bin, COUNT(*) … GROUP BY k, bin"
+_MOMENTS = {Type.DATE: dt.date, Type.TIMESTAMP: dt.datetime}
+
+
+def histogram(node: Histogram, over: Grouping) -> Expr:
+    """The map of a HISTOGRAM over the rows of a SELECT, or over those of each of its groups.
+
+    Raises QueryRejected for bins that are no increasing constants of the argument's type, without bins for values that
+    are not public, for groups whose keys are not, and where rare ones are hidden.
+    """
+    text, scalars = over.source, over.scope.scalars
+    argument, bins = text.take(node, "this", "expression")
+    if argument is None:
+        text.refuse(node, "syntax", "HISTOGRAM(x, [b1, b2, …]): x is missing")
+    if type(argument) is exp.Distinct:
+        text.refuse(node, "distinct", "HISTOGRAM(DISTINCT …) is not supported")
+    if argument.find(exp.Query):
+        text.refuse(
+            argument, "subquery", "HISTOGRAM takes one column or expression, without a subquery", _COUNTED
+        )
+    value = over.argument(argument)
+    known = {source.alias for source in sources(over.input)}
+    if any(column.source not in known for key in over.keys for column in columns(key)):
+        text.refuse(
+            node,
+            "subquery",
+            "HISTOGRAM is of groups by columns, not by a subquery's value for each row",
+            _COUNTED,
+        )
+    there = scalars.call(argument, "not", scalars.call(argument, "is_null", value))
+    if value.type is Type.DOUBLE:
+        finite = scalars.call(argument, "not", scalars.call(argument, "isnan", value))
+        there = scalars.call(argument, "and", there, finite)
+    ends = None if bins is None else [*_ends(over, node, bins, value)]
+    by = (*over.keys, value if ends is None else _bin(over, node, value, ends))
+    keys = tuple(Key(f"k{index}", expr) for index, expr in enumerate(by))
+    rows = Aggregation("a0", "count_rows", None, Type.INTEGER)
+    release = Release(filtered(over.input, [there]), keys, (rows,), over.scope.context.max_groups)
+    analysis = None if value.type is Type.NULL else analyse(release, over.scope.context.facts, replace=False)
+    domains = None if analysis is None or analysis.selects else analysis.domains
+    *groups, found = domains or [()]
+    shown = [value for value in found if value is not None]
+    if not 0 < len(shown) <= MOST_BINS + 1:
+        text.refuse(
+            node,
+            "group_by",
+            f"HISTOGRAM is of bins, or at most {MOST_BINS} values, that are public, none of them hidden for being rare"
+            + ", and so are its groups" * bool(over.keys),
+            _COUNTED
+            if over.keys
+            else "name bins, HISTOGRAM(x, [10, 20]); or let the policy list the values; or SELECT x, COUNT(*) … GROUP BY x",
+        )
+    if math.prod(map(len, groups)) * len(shown) > MOST_CELLS:
+        text.refuse(
+            node, "too_long", f"HISTOGRAM has at most {MOST_CELLS:,} bins in all groups together", _COUNTED
+        )
+    return _value(over, node, release, groups, shown)
+
+
+def _value(
+    over: Grouping,
+    node: exp.Expr,
+    release: Release,
+    groups: Sequence[Sequence[Value]],
+    shown: Sequence[Value],
+) -> Expr:
+    """The map of the bins that are `shown`, or in groups of these keys the part of each group, from their counts."""
+    scalars, (rows,) = over.scope.scalars, release.aggregations
+    *outer, key = (Released(key.name, key.expr.type) for key in release.keys)
+    # Of a computed day the domain may hold NULL, which is no key of a map.
+    keyed = scalars.call(node, "not", scalars.call(node, "is_null", key))
+    number: Expr | None = None
+    for place, values in zip(outer, groups, strict=True):
+        number = _numbered(over, node, number, place, values)
+    cell: Expr = key if number is None else _numbered(over, node, number, key, shown)
+    counts = Call(_MAP, (cell, Released(rows.name, rows.type)), Type.LIST)
+    whole = Scalar(Post(release, (Output("histogram", counts),), having=keyed), Type.LIST)
+    if number is None:
+        return whole
+    listed = Call(LIST, tuple(Literal(end, key.type) for end in shown), Type.LIST)
+    return Call(_PART, (whole, number, listed), Type.LIST)
+
+
+def _numbered(
+    over: Grouping, node: exp.Expr, before: Expr | None, key: Expr, values: Sequence[Value]
+) -> Expr:
+    """The place of a key among its values, or of what has a number before among all of both; NULL of other keys."""
+    scalars, parts = over.scope.scalars, []
+    for index, value in enumerate(values):
+        known = Literal(value, key.type)
+        same = scalars.call(node, "is_null", key) if value is None else scalars.call(node, "eq", key, known)
+        parts += [same, Literal(index, Type.INTEGER)]
+    none = Literal(None, Type.INTEGER)
+    place = scalars.call(node, "case", *parts, none) if parts else none
+    if before is None:
+        return place
+    rest = scalars.call(node, "multiply", before, Literal(len(values), Type.INTEGER))
+    return scalars.call(node, "add", rest, place)
+
+
+def _bin(over: Grouping, node: exp.Expr, value: Expr, ends: Sequence[Value]) -> Expr:
+    """The end of a row's bin: the first that the value does not pass."""
+    scalars, parts = over.scope.scalars, []
+    # Of one bin too: a constant is no key.
+    for end in (Literal(end, value.type) for end in ends[:-1] or ends):
+        parts += [scalars.call(node, "le", value, end), end]
+    return scalars.call(node, "case", *parts, Literal(ends[-1], value.type))
+
+
+def _ends(over: Grouping, node: Histogram, bins: exp.Expr, value: Expr) -> Iterator[Value]:
+    """The upper ends of all bins: those of the query, and the greatest value of the type if one may lie above."""
+    text = over.source
+    if value.type not in GREATEST:
+        text.refuse(node, "type", f"HISTOGRAM has bins of numbers, dates and moments, not of {value.type}")
+    items = text.take(bins, "expressions")[0] if type(bins) is exp.Array else ()
+    if not items:
+        text.refuse(node, "syntax", "HISTOGRAM takes a list of constants", "HISTOGRAM(x, [10, 20])")
+    if len(items) > MOST_BINS:
+        text.refuse(node, "too_long", f"HISTOGRAM takes at most {MOST_BINS} bins")
+    ends = [_end(over, item, value.type) for item in items]
+    places = [position(end) for end in ends]
+    above = position(GREATEST[value.type])
+    ordered = all(a is not None and b is not None and a < b for a, b in pairwise(places))
+    if not ordered or places[-1] is None or (above is not None and not places[-1] < above):
+        text.refuse(bins, "constant", "the bins' ends are finite, and each is greater than the one before")
+    yield from ends
+    most = interval(value, conditions(over.input)).high
+    exact = value.type is not Type.DOUBLE or (isinstance(value, Column) and value.facts.stored)
+    if not exact or most is None or most > places[-1]:
+        yield GREATEST[value.type]
+
+
+def _end(over: Grouping, node: exp.Expr, kind: Type) -> Value:
+    """The end of a bin as a value of the type."""
+    found = over.scope.scalars.lower(node)
+    value = found.value if isinstance(found, Literal) else None
+    if kind.temporal and isinstance(value, str):
+        return moment(over.source, node, kind, value).value
+    if kind is Type.TIMESTAMP and type(value) is dt.date:
+        return dt.datetime.combine(value, dt.time())
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind is Type.DOUBLE and number:
+        return float(value) + 0.0  # type: ignore[arg-type]  # one sign for zero
+    if kind is Type.INTEGER and number and math.isfinite(value) and value == int(value):  # type: ignore[arg-type]
+        return int(value)  # type: ignore[arg-type]
+    if type(value) is not _MOMENTS.get(kind):
+        over.source.refuse(node, "constant", f"the end of a bin is a constant {kind} here")
+    return value

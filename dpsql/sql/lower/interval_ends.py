@@ -1,0 +1,133 @@
+"""DP_INTERVAL_LOW(x) and DP_INTERVAL_HIGH(x): the ends of the 95% confidence interval of a released x.
+
+It is an aggregate, or what is computed of aggregates and keys of one row, such as SUM(cost) / COUNT(*).
+
+They are columns that stand beside x wherever x can be named: in the SELECT that releases it, and above it. Those of a
+value in order of size, as MEDIAN(x), are values of their own, which the SELECT that releases it chooses too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NoReturn
+
+from sqlglot import exp
+
+from dpsql.functions import call
+from dpsql.plan.expr import Call, Column, Expr, Facts, Literal, Released, walk
+from dpsql.plan.fingerprint import canonical
+from dpsql.plan.linear import linear
+from dpsql.plan.nodes import Aggregation, Answer, Output, Release, Source
+from dpsql.plan.types import Type
+from dpsql.sql.read.interval_calls import NAMES
+from dpsql.sql.read.rejection import Source as Text
+
+_DIGITS = 16
+
+
+def asked_of(text: Text, node: exp.Expr) -> exp.Expr:
+    """What a call asks for the interval of."""
+    _, items = text.take(node, "this", "expressions")
+    if len(items or ()) != 1:
+        refuse(text, node)
+    asked: exp.Expr = items[0]
+    while type(asked) is exp.Paren:
+        (asked,) = text.take(asked, "this")
+    return asked
+
+
+def with_ends(source: Source) -> Source:
+    """The source with both ends beside each of its columns that is noisy.
+
+    Where rows were made distinct, an end is no function of the row. Names that begin with # are no user's.
+    """
+    if not isinstance(source, Answer) or not isinstance(source.post.source, Release) or source.post.distinct:
+        return source
+    aggregates = source.post.source.aggregations
+    outputs, columns = list(source.post.outputs), list(source.columns)
+    for output, column in zip(source.post.outputs, source.columns, strict=True):
+        for which in NAMES.values():
+            end = end_of(output.expr, which, aggregates)
+            if end is not None:
+                beside = end_column(column, which)
+                outputs.append(Output(beside.name, end))
+                columns.append(beside)
+    return replace(source, post=replace(source.post, outputs=tuple(outputs)), columns=tuple(columns))
+
+
+def end_of(expr: Expr, which: str, aggregates: Sequence[Aggregation]) -> Expr | None:
+    """An end of the interval of what is computed of noisy aggregates and keys of one row; None for all else.
+
+    Claim: of an aggregate with a factor and a shift it is that end of its interval; else a column for the end of an
+    interval that is simulated. Either costs nothing.
+    Why: x -> a x + b carries an interval that holds x to one that holds a x + b, its ends in turn if a < 0; both are
+    functions of noisy cells and of the public law of their noise.
+    Source: Moore 1966, "Interval Analysis"; Dwork, Roth 2014, Proposition 2.1 (post-processing).
+    """
+    known = {item.name for item in aggregates if item.rank is None}
+    found = linear(expr)
+    if found is not None:
+        if found.of.name not in known:
+            return None
+        turned = {"low": "high", "high": "low"}[which] if found.factor < 0 else which
+        return _with_end(expr, found.of.end(turned))
+    parts = list(walk(expr))
+    ranked = {item.name for item in aggregates if item.rank is not None}
+    read = [part for part in parts if isinstance(part, Released)]
+    plain = all(isinstance(part, (Call, Literal, Released)) for part in parts)
+    if not expr.type.numeric or not plain or any(part.name in ranked or part.end_of for part in read):
+        return None
+    if not any(part.name in known for part in read):
+        return None
+    name = hashlib.sha256(canonical(expr).encode()).hexdigest()[:_DIGITS]
+    return Released(f"{name}#{which}", Type.DOUBLE, (expr, which))
+
+
+def end_of_rank(expr: Expr, which: str, aggregates: list[Aggregation], asked: int) -> Expr | None:
+    """An end of the interval of a value in order of size, or of a linear function of one; None for all else.
+
+    The end is released too, as one of the `aggregates`, to which it is added; if the value itself is none of the first,
+    which are `asked` for otherwise, the end takes its place.
+    """
+    found = linear(expr)
+    day = isinstance(expr, Call) and expr.function.name == "cast_timestamp"
+    of = found.of if found is not None else expr.arguments[0] if day and isinstance(expr, Call) else expr
+    item = next((item for item in aggregates if isinstance(of, Released) and item.name == of.name), None)
+    if item is None or item.rank is None or item.end:
+        return None
+    turned = found is not None and found.factor < 0
+    end = replace(item, end=-1 if (which == "low") != turned else 1)
+    known = next((each for each in aggregates if replace(each, name=item.name) == end), None)
+    if aggregates.index(item) >= asked:
+        aggregates.remove(item)
+    if known is None:
+        known = replace(end, name=f"a{len(aggregates)}")
+        aggregates.append(known)
+    return _with_end(expr, Released(known.name, known.type))
+
+
+def _with_end(expr: Expr, end: Released) -> Expr | None:
+    """An expression with the end of an interval in the place of the one released value that it reads."""
+    if not isinstance(expr, Call):
+        return end if isinstance(expr, Released) else expr
+    parts = [_with_end(part, end) for part in expr.arguments]
+    return call(expr.function.name, *(part for part in parts if part is not None))
+
+
+def end_column(column: Column, which: str) -> Column:
+    """The column beside a released aggregate's that holds an end of its interval."""
+    return Column(column.source, f"#{which} {column.name}", Facts(Type.DOUBLE, ""))
+
+
+def refuse(text: Text, node: exp.Expr) -> NoReturn:
+    """Refuses an interval of what is not noisy, or of a noise without a law."""
+    name = str(node.args.get("this")).upper()
+    text.refuse(
+        node,
+        "type",
+        f"{name} takes what is computed of noisy sums, counts and means of one row, a value in order, or an alias of these",
+        f"write {name}(COUNT(*)), or SELECT SUM(x) / COUNT(*) AS r, {name}(r); of values in order, as MEDIAN(x), where "
+        f"they are released, one by one: SELECT MEDIAN(x), {name}(MEDIAN(x))",
+    )

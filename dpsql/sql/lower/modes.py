@@ -1,0 +1,55 @@
+"""MODE(x) of all units: the value that most rows have is chosen, and how many have it is not released.
+
+Claim: it is the plan of (SELECT x FROM … GROUP BY x ORDER BY COUNT(*) DESC LIMIT 1) without NULLs, as private as that,
+and charged as one release of the statement.
+Why: what is made here is that query's release, with its one best group, which all that follows analyses, prices and
+verifies like any other; its value stands in the statement as a scalar subquery's does.
+Source: McKenna, Sheldon 2020, "Permute-and-flip"; Dwork, Roth 2014, Theorem 3.10 (exponential mechanism).
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from dpsql.plan.expr import Order, Released, Scalar
+from dpsql.plan.nodes import Aggregation, Key, Output, Post, Release
+from dpsql.plan.types import Type
+from dpsql.sql.lower.grouping import Grouping
+from dpsql.sql.lower.joins import filtered
+from dpsql.sql.lower.top_k import chosen
+
+_ROWS = "let the policy list the values; or SELECT x FROM … GROUP BY x ORDER BY COUNT(*) DESC LIMIT 1"
+
+
+def mode(node: exp.Mode, over: Grouping) -> Scalar:
+    """The value of a MODE over the rows of a SELECT.
+
+    Raises QueryRejected with code "mode" where values cannot be chosen: beside group keys, of values that are not
+    public, or of an argument with a subquery.
+    """
+    (argument,) = over.source.take(node, "this")
+    if argument is None or type(argument) is exp.Distinct or argument.find(exp.Query):
+        over.source.refuse(node, "mode", "MODE takes one column or expression, without a subquery", _ROWS)
+    value = over.argument(argument)
+    if over.keys or over.select.args.get("group"):
+        over.source.refuse(
+            node,
+            "mode",
+            "MODE is of all rows: a value for each group would be a choice for each",
+            "count them, SELECT k, x, COUNT(*) AS n … GROUP BY k, x, and rank the counts, which is free",
+        )
+    scalars, context = over.scope.scalars, over.scope.context
+    there = scalars.call(argument, "not", scalars.call(argument, "is_null", value))
+    rows = Aggregation("a0", "count_rows", None, Type.INTEGER)
+    key = Released("k0", value.type)
+    release = Release(filtered(over.input, [there]), (Key(key.name, value),), (rows,), context.max_groups)
+    order = Order(Released(rows.name, rows.type), descending=True, nulls_first=False)
+    post = chosen(Post(release, (Output("mode", key),), order=(order,), limit=1), context.facts)
+    if value.type is Type.NULL or post.release.top is None:
+        over.source.refuse(
+            node,
+            "mode",
+            "MODE chooses among values that are public, none of them hidden for being rare",
+            _ROWS,
+        )
+    return Scalar(post, value.type)

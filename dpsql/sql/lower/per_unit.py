@@ -1,0 +1,282 @@
+"""SELECT within a side of the release boundary: rows of units to rows of the same units, or public rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from dpsql.aggregates.per_unit import WITHIN
+from dpsql.analysis.analyse import MAX_MAGNITUDE
+from dpsql.analysis.intervals import conditions, interval
+from dpsql.analysis.stability import most_rows
+from dpsql.analysis.unit_identity import identity
+from dpsql.plan.expr import Column, Expr, Facts, Order, windowed
+from dpsql.plan.interval import ANYWHERE
+from dpsql.plan.nodes import Grouped, Output, Post, Project, Relation, Source, Within, is_private
+from dpsql.plan.render import phrase
+from dpsql.plan.types import Type
+from dpsql.policy import fold
+from dpsql.sql.lower.aggregate_filter import one_or_zero
+from dpsql.sql.lower.derived import answer, check_identified, facts_of, output_columns, project
+from dpsql.sql.lower.grouping import MAX_OUTPUTS, Grouping, aggregates
+from dpsql.sql.lower.joins import filtered
+from dpsql.sql.lower.own_unit import check_groups
+from dpsql.sql.lower.quantiles import RANKED
+from dpsql.sql.lower.scalars import Scalars
+from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.semi_joins import apart
+from dpsql.sql.lower.unsupported import unsupported
+from dpsql.sql.lower.variance import SPREADS
+
+_NAMED = {
+    exp.Sum: "sum",
+    exp.Avg: "avg",
+    exp.Min: "min",
+    exp.Max: "max",
+    exp.ArgMin: "arg_min",
+    exp.ArgMax: "arg_max",
+}
+
+
+def rows_of(scope: Scope, select: exp.Select, *, released: bool = False) -> Relation:
+    """The rows of FROM and WHERE, as far as it matters where they are released."""
+    relation, _ = apart(scope, select, released=released)
+    return relation
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What a SELECT over rows, or over groups of a unit's or of public rows, means."""
+
+    rows: Relation
+    outputs: tuple[Output, ...]
+    order: tuple[Order, ...]
+    limit: int | None
+    offset: int
+    distinct: bool
+    qualify: Expr | None
+
+    @property
+    def paged(self) -> bool:
+        """Whether an order of rows matters, or what windows say of them."""
+        return bool(
+            self.order
+            or self.limit is not None
+            or self.offset
+            or self.qualify is not None
+            or any(windowed(output.expr) for output in self.outputs)
+        )
+
+    def source(self, alias: str) -> Project:
+        """The derived table."""
+        items = [(output.name, output.expr) for output in self.outputs]
+        return project(self.rows, alias, items, distinct=self.distinct)
+
+    def post(self) -> Post:
+        """The query of public rows."""
+        page = self.order, self.limit, self.offset
+        return Post(self.rows, self.outputs, None, *page, self.distinct, self.qualify)
+
+
+def selected(
+    scope: Scope, node: exp.Select, relation: Relation, release: Callable[[], Post]
+) -> Selected | Post:
+    """What a SELECT means: rows and groups of units or of nobody, or, by `release`, what is released of them.
+
+    Groups of private rows are released where their keys do not hold the unit.
+    """
+    grouping: Grouping
+    scope.waiting = []
+    shown = [*node.expressions, *filter(None, [node.args.get("order")])]
+    if node.args.get("group") or node.args.get("having") or any(map(aggregates, shown)):
+        grouping = Groups(scope, node, relation, alias=scope.context.fresh(node))
+        items = grouping.items()
+        grouping.group(items)
+        if is_private(relation) and not any(identifies(key, relation) for key in grouping.keys):
+            check_groups(scope.source, node.args.get("group") or node, grouping.keys, relation)
+            return release()
+        outputs = [Output(*pair) for pair in grouping.outputs(items)]
+        having, qualify = grouping.having(), grouping.qualify()
+        order = grouping.order(outputs)
+        grouping.rows()
+        rows: Relation = grouping.grouped()
+        rows = rows if having is None else filtered(rows, [having])
+    else:
+        grouping = Plain(scope, node, relation)
+        outputs = [Output(*pair) for pair in grouping.columns()]
+        qualify = grouping.qualify()
+        order = grouping.order(outputs)
+        rows = grouping.rows()
+    page = grouping.count("limit"), grouping.count("offset") or 0
+    return Selected(rows, tuple(outputs), order, *page, distinct_of(scope, node), qualify)
+
+
+def distinct_of(scope: Scope, node: exp.Expr) -> bool:
+    """Whether a SELECT is DISTINCT."""
+    distinct = node.args.get("distinct")
+    if distinct is None:
+        return False
+    (on,) = scope.source.take(distinct, "on")
+    if on is not None:
+        scope.source.refuse(node, "distinct", "DISTINCT ON would show chosen rows", "use GROUP BY")
+    return True
+
+
+def derived(scope: Scope, node: exp.Select, chosen: Selected, alias: str) -> Source:
+    """The derived table of a SELECT that releases nothing."""
+    private = is_private(chosen.rows)
+    if private and chosen.paged:
+        scope.source.refuse(
+            node,
+            "private_order",
+            "the order of private rows is not released, nor which come first",
+            "order and limit what is released, in the outermost SELECT",
+        )
+    if chosen.paged:
+        return answer(chosen.post(), alias)
+    table = chosen.source(alias)
+    if private and table.distinct:
+        check_identified(scope.context, node, table)
+    return table
+
+
+@dataclass(slots=True)
+class Plain(Grouping):
+    """Rows as they are: nothing is grouped."""
+
+    @property
+    def outer(self) -> Scalars:
+        """Lowers expressions over the rows."""
+        return self.scope.scalars
+
+    def post(self, outputs: tuple[Output, ...], having: Expr | None) -> Post:
+        """The rows, where they are public."""
+        return Post(self.input, outputs, having)
+
+    def key(self, index: int) -> Expr:
+        """There are no keys."""
+        raise LookupError(index)
+
+    def aggregate(self, node: exp.AggFunc) -> Expr:
+        """There are no aggregates."""
+        raise LookupError(node.key)
+
+    def check_key(self, node: exp.Expr, expr: Expr) -> None:
+        """There are no keys."""
+
+    def columns(self) -> list[tuple[str, Expr]]:
+        """The columns that the SELECT items mean."""
+        pairs = [
+            pair for item in self.select.expressions for pair in output_columns(self.scope, item, self.shown)
+        ]
+        if not pairs:
+            self.source.refuse(self.select, "star", "there is nothing that * could mean")
+        if len(pairs) > MAX_OUTPUTS:
+            self.source.refuse(self.select, "too_long", f"SELECT names at most {MAX_OUTPUTS} columns")
+        self.aliases |= {fold(name): expr for name, expr in pairs}
+        return pairs
+
+
+def identifies(key: Expr, relation: Relation) -> bool:
+    """Whether rows of `relation` with equal keys have one unit."""
+    return identity(key, relation) is not None
+
+
+@dataclass(slots=True)
+class Groups(Grouping):
+    """Groups of the rows of one unit, or of public rows."""
+
+    alias: str = ""
+    aggregated: list[Within] = field(default_factory=list)
+    facts: list[Facts] = field(default_factory=list)
+
+    def grouped(self) -> Grouped:
+        """The groups with what was asked of them."""
+        columns = [self.key(index) for index in range(len(self.keys))]
+        columns += [self._column(index) for index in range(len(self.aggregated))]
+        return Grouped(self.input, self.alias, tuple(self.keys), tuple(self.aggregated), tuple(columns))
+
+    def post(self, outputs: tuple[Output, ...], having: Expr | None) -> Post:
+        """The groups, where their rows are public."""
+        return Post(self.grouped(), outputs, having)
+
+    def key(self, index: int) -> Column:
+        """A key of the groups."""
+        return Column(self.alias, f"k{index}", facts_of(self.keys[index], self.input))
+
+    def _column(self, index: int) -> Column:
+        return Column(self.alias, f"a{index}", self.facts[index])
+
+    def check_key(self, node: exp.Expr, expr: Expr) -> None:
+        """Any expression over a unit's rows groups them."""
+
+    def aggregate(self, node: exp.AggFunc) -> Column:
+        """An aggregate of the groups."""
+        function, argument, by = self._parts(node)
+        entry = WITHIN[function]
+        result = entry.result(None if argument is None else argument.type)
+        item = Within(function, argument, by)
+        if result is None or (by is not None and by.type is Type.NULL):
+            given = ", ".join(str(expr.type) for expr in item.arguments)
+            self.source.refuse(node, "type", f"{entry.signature} does not take {given}")
+        if item not in self.aggregated:
+            around = interval(argument, conditions(self.input)) if argument is not None else None
+            unbounded = around is not None and not around.within(MAX_MAGNITUDE)
+            private = is_private(self.input)
+            if private and entry.adds and unbounded and argument and argument.type is Type.DOUBLE:
+                self.source.refuse(
+                    node,
+                    "unbounded",
+                    f"{phrase(argument)} has no bounds ({around}), so it cannot be added up exactly",
+                    "clamp it, as in SUM(LEAST(GREATEST(x, 0), 100)), or declare bounds in the policy",
+                )
+            ends = ANYWHERE
+            if private:
+                rows = most_rows(self.input, self.scope.context.facts)
+                ends = entry.interval(ANYWHERE if around is None else around, rows)
+            self.aggregated.append(item)
+            self.facts.append(Facts(result, "", ends, nullable=entry.nullable))
+        return self._column(self.aggregated.index(item))
+
+    def _parts(self, node: exp.AggFunc) -> tuple[str, Expr | None, Expr | None]:
+        """The name of an aggregate, its argument, and what a row is chosen by."""
+        if type(node) is exp.Count:
+            (argument,) = self.source.take(node, "this", big_int=(True,))
+            if type(argument) is exp.Distinct:
+                (items,) = self.source.take(argument, "expressions")
+                if len(items) != 1:
+                    self.source.refuse(node, "distinct", "COUNT(DISTINCT …) takes one column")
+                return "count_distinct", self.argument(items[0]), None
+            return *self.counted(argument), None
+        if type(node) is exp.CountIf:
+            # As in DuckDB, NULL of no row whose condition is known.
+            return "sum", self.argument(one_or_zero(self.source, node)), None
+        named = _NAMED.get(type(node))
+        if named is None and type(node) in (*SPREADS, *RANKED):
+            self.source.refuse(
+                node,
+                "released_only",
+                f"{node.sql_name()} is computed across units alone for now",
+                "a variance can be written out: AVG(x * x) - AVG(x) * AVG(x)"
+                if type(node) in SPREADS
+                else "MIN, MAX and AVG are computed of any rows",
+            )
+        if named is None:
+            unsupported(self.source, node, WITHIN.values())
+        wanted = ("this", "expression") if WITHIN[named].by else ("this",)
+        if WITHIN[named].by and node.args.get("count") is not None:
+            self.source.refuse(
+                node,
+                "aggregate",
+                f"{WITHIN[named].signature} is of one row; there is no list of several",
+                "of what is released or public: SELECT x … ORDER BY y DESC LIMIT n",
+            )
+        arguments = self.source.take(node, *wanted)
+        if any(argument is None for argument in arguments):
+            self.source.refuse(node, "syntax", f"{WITHIN[named].signature}: an argument is missing")
+        if any(type(argument) is exp.Distinct for argument in arguments):
+            self.source.refuse(node, "distinct", f"{node.sql_name()}(DISTINCT …) is not supported")
+        lowered = [self.argument(argument) for argument in arguments]
+        return named, lowered[0], lowered[1] if WITHIN[named].by else None

@@ -1,0 +1,119 @@
+"""FROM public LEFT JOIN private: the groups of all public rows, also of those that no private row is joined to.
+
+Claim: where no aggregate takes anything of a public row without private ones, and all groups are public, the release is
+that of the INNER JOIN.
+Why: public groups are all shown, whoever has rows of them; and what is NULL wherever the private columns are is neither
+counted nor added up.
+Source: ISO/IEC 9075-2, <joined table> and <aggregate function>, by which aggregates of a column leave NULL out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlglot import exp
+
+from dpsql.analysis.analyse import analyse
+from dpsql.functions.conditional import case_branches
+from dpsql.plan.expr import Call, Column, Expr, Literal, columns
+from dpsql.plan.nodes import JoinKind, Release, is_private
+from dpsql.sql.lower.joins import Attached
+from dpsql.sql.lower.scope import Scope
+
+PROPAGATING = frozenset((
+    "add", "subtract", "multiply", "divide", "negate", "quotient", "remainder", "abs", "floor", "ceil", "round",
+    "eq", "ne", "lt", "le", "gt", "ge", "not", "like", "lower", "upper", "length", "substring", "left", "right",
+    "year", "month", "day", "hour", "date_trunc_month", "date_trunc_day", "date_diff_day",
+    "cast_integer", "cast_bigint", "cast_double", "cast_varchar", "cast_date",
+))  # fmt: skip
+"""Functions, by their names in the registry, that are NULL where an argument is."""
+_COUNT = "count what a private row has: COUNT(DISTINCT unit), COUNT(x), COUNT_IF(x > 0)"
+
+
+def optional_private(scope: Scope) -> str | None:
+    """The name of the private source of which public rows may have no row; None where all rows are somebody's."""
+    private = {alias: named for alias, named in scope.tables.items() if is_private(named.relation)}
+    missing = [named.alias for alias, named in private.items() if alias in scope.nullable]
+    return missing[0] if missing and len(missing) == len(private) else None
+
+
+def as_inner(scope: Scope, items: list[Attached]) -> list[Attached]:
+    """The items of a FROM clause with such a source joined to the public rows that it has rows of.
+
+    Raises QueryRejected where it does not come last, or is joined by more than equalities and conditions on it.
+    """
+    name = optional_private(scope)
+    if name is None:
+        return items
+    *before, last = items
+    if scope.tables[last.alias].alias != name or any(item.kind is JoinKind.LEFT for item in before):
+        scope.source.refuse(
+            last.node,
+            "join",
+            "the private side of public LEFT JOIN private comes last",
+            "put a private table first in FROM",
+        )
+    if any(all(column.source != name for column in columns(part)) for part in last.conditions):
+        scope.source.refuse(
+            last.node, "join", "ON compares with the private table here", "move other conditions to WHERE"
+        )
+    return [*before, replace(last, kind=JoinKind.INNER)]
+
+
+def aggregated(scope: Scope, node: exp.Expr, expr: Expr) -> Expr:
+    """The argument of an aggregate. Refuses what is something of rows that belong to nobody."""
+    name = optional_private(scope)
+    if name is not None and not _missing(expr, name):
+        scope.source.refuse(
+            node, "join", "this could be something of rows of the public table that nobody has", _COUNT
+        )
+    return expr
+
+
+def check_rows(scope: Scope, node: exp.Expr) -> None:
+    """Refuses COUNT(*) where some rows belong to nobody."""
+    if optional_private(scope) is not None:
+        scope.source.refuse(
+            node, "join", "COUNT(*) also counts rows of the public table that nobody has", _COUNT
+        )
+
+
+def shown(scope: Scope, node: exp.Expr, release: Release) -> Release:
+    """The release, of groups of all public rows. Refuses those of which some would be hidden that nobody has rows of."""
+    if optional_private(scope) is None:
+        return release
+    release = replace(release, all_public_rows=True)
+    if analyse(release, scope.context.facts, replace=False).selects:
+        scope.source.refuse(
+            node,
+            "join",
+            "groups of the public table that nobody has rows of would be missing: not all groups here are public",
+            "group by one column of the public table, of up to 1,000 values; or JOIN, which keeps no empty groups",
+        )
+    return release
+
+
+def _missing(expr: Expr, name: str) -> bool:
+    """Whether an expression is NULL where the columns of a source are."""
+    match expr:
+        case Column():
+            return expr.source == name
+        case Literal():
+            return expr.value is None
+        case Call() if expr.function.name == "case":
+            branches, otherwise = case_branches(expr.arguments)
+            return _missing(otherwise, name) and all(
+                _untrue(condition, name) or _missing(value, name) for condition, value in branches
+            )
+        case Call() if expr.function.name in PROPAGATING:
+            return any(_missing(argument, name) for argument in expr.arguments)
+    return False
+
+
+def _untrue(expr: Expr, name: str) -> bool:
+    """Whether a condition is not true there."""
+    if isinstance(expr, Call) and expr.function.name == "and":
+        return any(_untrue(part, name) for part in expr.arguments)
+    if isinstance(expr, Call) and expr.function.name == "or":
+        return all(_untrue(part, name) for part in expr.arguments)
+    return _missing(expr, name)

@@ -1,0 +1,399 @@
+"""Scalar SQL to typed expressions: the part of the whitelist that concerns values.
+
+`SHAPES` lists the tree nodes that are plain functions of their arguments, the registry's names say which
+calls are, and `_SPECIAL` lists the nodes that need a word more. A node in none of them is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from sqlglot import exp
+
+from dpsql.errors import DataError
+from dpsql.functions import BY_UNIT, CALLS, SYNONYMS
+from dpsql.functions.moments import SPELLINGS
+from dpsql.plan.expr import Expr, Literal
+from dpsql.plan.types import Type, Value
+from dpsql.policy import fold
+from dpsql.sql.lower.calls import halves_away, meant, unknown
+from dpsql.sql.lower.constants import constant, folded, moment, number
+from dpsql.sql.lower.operators import CASTS, SHAPES, SPAN_UNITS, SPANS
+from dpsql.sql.read.rejection import Source, is_text
+
+_WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_LONE_SPAN = ("a length of time is added to a date or taken from one", "write day + INTERVAL 1 DAY")
+_DECIMAL = (18, 3)
+"""The digits of a DECIMAL that does not say them, all of them and those after the point."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scalars:
+    """Lowers scalar nodes; `column` resolves names, `intercept` may answer for a whole node."""
+
+    source: Source
+    parameters: Sequence[Value]
+    column: Callable[[exp.Column], Expr]
+    intercept: Callable[[exp.Expr], Expr | None] = field(default=lambda _: None)
+
+    def lower(self, node: exp.Expr) -> Expr:
+        """The expression that `node` means. Raises QueryRejected."""
+        taken = self.intercept(node)
+        if taken is not None:
+            return taken
+        special = _SPECIAL.get(type(node))
+        if special is not None:
+            return special(self, node)
+        shape = SHAPES.get(type(node))
+        if shape is not None:
+            name, names, fixed = shape
+            return self.call(node, name, *map(self.lower, _flat(self.source.take(node, *names, **fixed))))
+        self._unknown(node)
+
+    def call(self, node: exp.Expr, name: str, *arguments: Expr) -> Expr:
+        """The typed call of a function, or a refusal that shows its signature."""
+        return folded(node, arguments) or meant(self.source, node, name, arguments)
+
+    def _unknown(self, node: exp.Expr) -> NoReturn:
+        if isinstance(node, (exp.Subquery, exp.Query, exp.Exists)):
+            self.source.refuse(
+                node, "subquery", "subqueries are not supported yet", "ask for each SELECT alone"
+            )
+        if isinstance(node, exp.Window):
+            self.source.refuse(
+                node,
+                "window",
+                "a window stands in SELECT, QUALIFY or ORDER BY alone",
+                "name it in a subquery",
+            )
+        if isinstance(node, exp.Star):
+            self.source.refuse(node, "star", "* would release rows", "name aggregates, such as COUNT(*)")
+        if isinstance(node, exp.AggFunc):
+            self.source.refuse(node, "aggregate", f"{node.sql_name()} is not possible here")
+        if isinstance(node, exp.Interval):
+            self.source.refuse(node, "type", *_LONE_SPAN)
+        unknown(self.source, node, node.sql_name().lower() if isinstance(node, exp.Func) else node.key)
+
+
+def _flat(values: Sequence[object]) -> Iterator[exp.Expr]:
+    for value in values:
+        if isinstance(value, list):
+            yield from value
+        elif value is not None:
+            yield value  # type: ignore[misc]
+
+
+def _paren(self: Scalars, node: exp.Expr) -> Expr:
+    (inner,) = self.source.take(node, "this")
+    return self.lower(inner)
+
+
+def _column(self: Scalars, node: exp.Expr) -> Expr:
+    return self.column(node)  # type: ignore[arg-type]
+
+
+def _literal(self: Scalars, node: exp.Expr) -> Expr:
+    text, is_string = self.source.take(node, "this", "is_string")
+    return Literal(text, Type.VARCHAR) if is_string else number(self.source, node, text)
+
+
+def _boolean(self: Scalars, node: exp.Expr) -> Expr:
+    (value,) = self.source.take(node, "this")
+    return Literal(bool(value), Type.BOOLEAN)
+
+
+def _null(self: Scalars, node: exp.Expr) -> Expr:
+    self.source.take(node)
+    return Literal(None, Type.NULL)
+
+
+def _parameter(self: Scalars, node: exp.Expr) -> Expr:
+    (index,) = self.source.take(node, "this")
+    if not str(index).isdecimal():
+        self.source.refuse(node, "parameter", "parameters are written as ?")
+    value = self.parameters[int(str(index)) - 1]
+    if isinstance(value, str) and not is_text(value):
+        raise DataError("a parameter holds a NUL character or half a surrogate pair", code="parameter")
+    return constant(self.source, node, value)
+
+
+def _negate(self: Scalars, node: exp.Expr) -> Expr:
+    (inner,) = self.source.take(node, "this")
+    return _negative(self, node, self.lower(inner))
+
+
+def _negative(self: Scalars, node: exp.Expr, operand: Expr) -> Expr:
+    if isinstance(operand, Literal) and operand.type.numeric:
+        return Literal(-operand.value, operand.type)  # type: ignore[operator]
+    return self.call(node, "negate", operand)
+
+
+def _complement(self: Scalars, node: exp.Expr) -> Expr:
+    if type(node.parent) in _TIGHTER:
+        self.source.refuse(
+            node,
+            "syntax",
+            "~ binds looser than arithmetic, so what it reaches is easily misread",
+            "put it in parentheses: (~x) + 1",
+        )
+    (inner,) = self.source.take(node, "this")
+    return self.call(node, "~", self.lower(inner))
+
+
+def _chain(name: str) -> Callable[[Scalars, exp.Expr], Expr]:
+    def lower(self: Scalars, node: exp.Expr) -> Expr:
+        operands: list[Expr] = []
+        stack = [node]
+        while stack:
+            top = stack.pop()
+            if type(top) is type(node):
+                left, right = self.source.take(top, "this", "expression")
+                stack += [right, left]
+            else:
+                operands.append(self.lower(top))
+        return self.call(node, name, *operands)
+
+    return lower
+
+
+def _is(self: Scalars, node: exp.Expr) -> Expr:
+    operand, other = self.source.take(node, "this", "expression")
+    if type(other) is exp.Boolean:
+        (truth,) = self.source.take(other, "this")
+        return self.call(node, "is_true" if truth else "is_false", self.lower(operand))
+    if type(other) is not exp.Null:
+        self.source.refuse(
+            other, "function", "IS takes NULL, TRUE or FALSE", "write the comparison out: x = y"
+        )
+    self.source.take(other)
+    return self.call(node, "is_null", self.lower(operand))
+
+
+def _in(self: Scalars, node: exp.Expr) -> Expr:
+    if node.args.get("query") is not None:
+        self.source.refuse(
+            node, "subquery", "subqueries are not supported yet", "list the values: x IN (1, 2)"
+        )
+    operand, items = self.source.take(node, "this", "expressions")
+    values = [self.lower(item) for item in items or ()]
+    if not all(isinstance(value, Literal) for value in values):
+        self.source.refuse(node, "constant", "IN takes a list of constants", "write x = a OR x = b")
+    return self.call(node, "in", self.lower(operand), *values)
+
+
+def _like(self: Scalars, node: exp.Expr) -> Expr:
+    return _matched(self, node, None)
+
+
+def _escape(self: Scalars, node: exp.Expr) -> Expr:
+    matched, escape = self.source.take(node, "this", "expression")
+    if type(matched) not in (exp.Like, exp.ILike):
+        self.source.refuse(node, "function", "ESCAPE belongs to LIKE and ILIKE")
+    return _matched(self, matched, self.lower(escape))
+
+
+def _matched(self: Scalars, node: exp.Expr, escape: Expr | None) -> Expr:
+    text, pattern, negated = self.source.take(node, "this", "expression", "negate")
+    name = "like" if type(node) is exp.Like else "ilike"
+    operands = (self.lower(text), self.lower(pattern))
+    built = (
+        self.call(node, name, *operands)
+        if escape is None
+        else self.call(node, f"{name}_escape", *operands, escape)
+    )
+    return self.call(node, "not", built) if negated else built
+
+
+def _between(self: Scalars, node: exp.Expr) -> Expr:
+    operand, low, high = self.source.take(node, "this", "low", "high")
+    value = self.lower(operand)
+    return self.call(
+        node,
+        "and",
+        self.call(node, "ge", value, self.lower(low)),
+        self.call(node, "le", value, self.lower(high)),
+    )
+
+
+def _cast(self: Scalars, node: exp.Expr) -> Expr:
+    operand, target = self.source.take(node, "this", "to", safe=(True, False))
+    kind, digits = self.source.take(target, "this", "expressions", nested=(False,))
+    name = CASTS.get(kind)
+    if name is None or (digits and name != "decimal"):
+        self.source.refuse(
+            target,
+            "type",
+            "CAST to this type is not supported",
+            "use BIGINT, INTEGER, DOUBLE, DECIMAL, VARCHAR, DATE, TIMESTAMP or BOOLEAN",
+        )
+    value = self.lower(operand)
+    value = halves_away(value) if name in ("integer", "bigint") else value
+    if name in ("date", "timestamp") and isinstance(value, Literal) and isinstance(value.value, str):
+        return moment(self.source, node, Type[name.upper()], value.value)
+    return self.call(node, f"cast_{name}", value, *(_digits(self, digits) if name == "decimal" else ()))
+
+
+def _digits(self: Scalars, nodes: Sequence[exp.Expr] | None) -> tuple[Expr, ...]:
+    """The digits of a DECIMAL; those after the point are none, if only all of them are said."""
+    said = [self.lower(self.source.take(node, "this")[0]) for node in nodes or ()]
+    defaults = [Literal(value, Type.INTEGER) for value in (_DECIMAL if not said else (_DECIMAL[0], 0))]
+    return (*said, *defaults[len(said) :])
+
+
+def _trim(self: Scalars, node: exp.Expr) -> Expr:
+    text, characters, side = self.source.take(node, "this", "expression", "position")
+    name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(side), "trim")
+    return self.call(node, name, *map(self.lower, _flat([text, characters])))
+
+
+def _function(self: Scalars, node: exp.Expr) -> Expr:
+    name, items = self.source.take(node, "this", "expressions")
+    called = fold(name) if isinstance(name, str) else ""
+    called = SYNONYMS.get(called, called)
+    items = list(items or ())
+    if called in SYNONYMS.values() and items:
+        entry = _by_unit(self, node, called, _word(self, items[0]))
+        return self.call(node, entry, *map(self.lower, items[1:]))
+    if called == "time_bucket":
+        if len(items) != 2 or not _is_span(items[0]):
+            self.source.refuse(node, "type", "TIME_BUCKET takes an INTERVAL and a date")
+        count, unit = _span(self, items[0])
+        return self.call(node, _by_unit(self, node, called, unit), count, self.lower(items[1]))
+    if called in SPANS:
+        self.source.refuse(node, "type", *_LONE_SPAN)
+    if called == "date_add" and len(items) == 2 and _is_span(items[1]):
+        return _moved(self, node, items[0], items[1])
+    if called not in CALLS:
+        unknown(self.source, node, called or str(name))
+    return self.call(node, called, *map(self.lower, items))
+
+
+def _by_unit(self: Scalars, node: exp.Expr, name: str, said: str) -> str:
+    """The entry that a unit of time, a constant, chooses."""
+    known = BY_UNIT[name]
+    unit = fold(said)
+    entry = known.get(SPELLINGS.get(unit, unit))
+    if entry is None:
+        title = name.upper()
+        self.source.refuse(node, "constant", f"{title} knows no {said}", f"it knows {', '.join(known)}")
+    return entry
+
+
+def _extract(self: Scalars, node: exp.Expr) -> Expr:
+    part, operand = self.source.take(node, "this", "expression")
+    return self.call(node, _by_unit(self, part, "date_part", _word(self, part)), self.lower(operand))
+
+
+def _word(self: Scalars, node: exp.Expr) -> str:
+    if type(node) is exp.Literal and node.is_string:
+        text, _ = self.source.take(node, "this", "is_string")
+        return str(text)
+    if type(node) is exp.Var:
+        (text,) = self.source.take(node, "this")
+        return str(text)
+    self.source.refuse(node, "constant", "a unit of time is a constant: 'month'")
+
+
+def _sum(self: Scalars, node: exp.Expr) -> Expr:
+    left, right = self.source.take(node, "this", "expression")
+    if _is_span(right):
+        return _moved(self, node, left, right)
+    if _is_span(left):
+        return _moved(self, node, right, left)
+    return self.call(node, "+", self.lower(left), self.lower(right))
+
+
+def _difference(self: Scalars, node: exp.Expr) -> Expr:
+    left, right = self.source.take(node, "this", "expression")
+    if _is_span(right):
+        return _moved(self, node, left, right, back=True)
+    return self.call(node, "-", self.lower(left), self.lower(right))
+
+
+def _moved(self: Scalars, node: exp.Expr, moment_: exp.Expr, span: exp.Expr, *, back: bool = False) -> Expr:
+    """A moment some units later, or back."""
+    count, unit = _span(self, span)
+    units = _negative(self, span, count) if back else count
+    return self.call(node, _by_unit(self, span, "interval", unit), self.lower(moment_), units)
+
+
+def _is_span(node: exp.Expr | None) -> bool:
+    while type(node) is exp.Paren:
+        node = node.this
+    called = node.this if type(node) is exp.Anonymous else None
+    return type(node) is exp.Interval or (isinstance(called, str) and fold(called) in SPANS)
+
+
+def _span(self: Scalars, node: exp.Expr) -> tuple[Expr, str]:
+    """How many of which unit an INTERVAL, or TO_DAYS(n) and its like, is."""
+    while type(node) is exp.Paren:
+        (node,) = self.source.take(node, "this")
+    if type(node) is exp.Anonymous:
+        name, items = self.source.take(node, "this", "expressions")
+        if len(items or ()) != 1:
+            self.source.refuse(node, "type", f"{name} takes one number")
+        return self.lower(items[0]), SPANS[fold(str(name))]
+    count, named = self.source.take(node, "this", "unit")
+    unit = None if named is None else SPAN_UNITS.get(fold(_word(self, named)))
+    if unit is None:
+        self.source.refuse(node, "constant", "an INTERVAL is a whole number of one unit", "INTERVAL 1 DAY")
+    if type(count) is not exp.Literal:
+        return self.lower(count), unit
+    text, _ = self.source.take(count, "this", "is_string")
+    if not _WHOLE.fullmatch(str(text)):
+        self.source.refuse(node, "constant", "an INTERVAL is a whole number of one unit", "INTERVAL 1 DAY")
+    return Literal(int(text), Type.INTEGER), unit
+
+
+def _case(self: Scalars, node: exp.Expr) -> Expr:
+    operand, branches, default = self.source.take(node, "this", "ifs", "default")
+    subject = None if operand is None else self.lower(operand)
+    arguments: list[Expr] = []
+    for branch in branches:
+        condition, value = self.source.take(branch, "this", "true")
+        when = self.lower(condition)
+        arguments.append(when if subject is None else self.call(branch, "eq", subject, when))
+        arguments.append(self.lower(value))
+    arguments.append(Literal(None, Type.NULL) if default is None else self.lower(default))
+    return self.call(node, "case", *arguments)
+
+
+def _if(self: Scalars, node: exp.Expr) -> Expr:
+    condition, value, otherwise = self.source.take(node, "this", "true", "false")
+    last = Literal(None, Type.NULL) if otherwise is None else self.lower(otherwise)
+    return self.call(node, "case", self.lower(condition), self.lower(value), last)
+
+
+_TIGHTER = frozenset({exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Pow, exp.Neg})
+"""Operators that DuckDB applies before ~, and the parser after it."""
+
+_SPECIAL: Mapping[type[exp.Expr], Callable[[Scalars, exp.Expr], Expr]] = {
+    exp.Paren: _paren,
+    exp.Column: _column,
+    exp.Literal: _literal,
+    exp.Boolean: _boolean,
+    exp.Null: _null,
+    exp.Placeholder: _parameter,
+    exp.Neg: _negate,
+    exp.BitwiseNot: _complement,
+    exp.Add: _sum,
+    exp.Sub: _difference,
+    exp.And: _chain("and"),
+    exp.Or: _chain("or"),
+    exp.Is: _is,
+    exp.In: _in,
+    exp.Between: _between,
+    exp.Like: _like,
+    exp.ILike: _like,
+    exp.Escape: _escape,
+    exp.Cast: _cast,
+    exp.TryCast: _cast,
+    exp.Extract: _extract,
+    exp.Trim: _trim,
+    exp.Anonymous: _function,
+    exp.Case: _case,
+    exp.If: _if,
+}

@@ -1,0 +1,401 @@
+"""The names of one FROM clause: which tables a query reads and what their columns are called."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlglot import exp
+
+from dpsql.analysis.stability import PublicFacts
+from dpsql.backends.catalog import Catalog, CatalogTable
+from dpsql.plan import nodes
+from dpsql.plan.cardinality import is_single
+from dpsql.plan.expr import Column, Expr, Facts, Scalar
+from dpsql.plan.tables import Link, Scan, Unit, UnitKind
+from dpsql.plan.types import Type, Value
+from dpsql.policy import fold
+from dpsql.sql.lower.interval_ends import asked_of, end_column, refuse, with_ends
+from dpsql.sql.lower.scalars import Scalars
+from dpsql.sql.read.interval_calls import which_end
+from dpsql.sql.read.rejection import Source
+
+MAX_TABLES = 16
+MAX_SOURCES = 64
+MAX_DERIVED_DEPTH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class CommonTable:
+    """A common table expression, with those that it may refer to itself."""
+
+    query: exp.Expr
+    names: Sequence[str]
+    before: Mapping[str, CommonTable]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What all parts of one statement share.
+
+    `derive` lowers the query of a derived table, `correlate` a subquery with a value for each outer row.
+    """
+
+    source: Source
+    catalog: Catalog
+    parameters: Sequence[Value]
+    facts: PublicFacts
+    derive: Callable[[Context, exp.Expr, str, Sequence[str]], nodes.Source]
+    correlate: Callable[[Scope, exp.Select], Expr | None]
+    common: Mapping[str, CommonTable] = field(default_factory=dict)
+    unread: dict[int, tuple[Context, CommonTable]] = field(default_factory=dict)
+    """The common table expressions that nothing has read yet, by the identity of their queries."""
+    read: set[int] = field(default_factory=set)
+    depth: int = 0
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+    max_groups: int | None = None
+
+    def deeper(self, node: exp.Expr, common: Mapping[str, CommonTable]) -> Context:
+        """The context of a query within this one."""
+        if self.depth == MAX_DERIVED_DEPTH:
+            self.source.refuse(
+                node, "too_deep", f"derived tables are nested over {MAX_DERIVED_DEPTH} levels deep"
+            )
+        return replace(self, depth=self.depth + 1, common=common)
+
+    def reading(self, table: CommonTable) -> exp.Expr:
+        """The query of a common table expression, which is read from now on."""
+        self.read.add(id(table.query))
+        self.unread.pop(id(table.query), None)
+        return table.query
+
+    def check_name(self, node: exp.Expr, name: str) -> None:
+        """Refuses the names that emitted SQL gives to its own parts, the unit of a row among them."""
+        if name.startswith("#"):
+            self.source.refuse(
+                node, "reserved_name", f"the name {name} begins with #, which is reserved", "use another"
+            )
+
+    def check_outputs(self, node: exp.Expr, outputs: Iterable[nodes.Output]) -> None:
+        """Refuses outputs that cannot be columns of a derived table: of reserved names, and lists."""
+        for output in outputs:
+            self.check_name(node, output.name)
+            if output.expr.type is Type.LIST:
+                self.source.refuse(
+                    node,
+                    "list",
+                    "a list or map of values is an output of the outermost SELECT alone",
+                    "ask for each value by itself, QUANTILE_CONT(x, 0.25) AS low, which together cost the same; "
+                    "or for each bin as a row, SELECT bin, COUNT(*) … GROUP BY bin",
+                )
+
+    def renamed(self, node: exp.Expr, source: nodes.Source, names: Sequence[str]) -> nodes.Source:
+        """The derived source with its first columns known by other names."""
+        if isinstance(source, Scan) or not names:
+            return source
+        if len(names) > len(source.columns):
+            self.source.refuse(
+                node, "column", f"{len(names)} names are given to {len(source.columns)} columns"
+            )
+        given = (*names, *(column.name for column in source.columns[len(names) :]))
+        for index, name in enumerate(given):
+            self.check_name(node, name)
+            if fold(name) in map(fold, given[:index]):
+                self.source.refuse(node, "ambiguous", f"two columns are called {name}", "rename one of them")
+        columns = (replace(column, name=name) for column, name in zip(source.columns, given, strict=True))
+        return replace(source, columns=tuple(columns))
+
+    def fresh(self, node: exp.Expr) -> str:
+        """A name that no table of the query has."""
+        number = next(self.numbers)
+        if number >= MAX_SOURCES:
+            self.source.refuse(node, "too_long", f"at most {MAX_SOURCES} tables and subqueries in one query")
+        return f"#{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A source with the columns that a query may name, by folded name."""
+
+    relation: nodes.Source
+    columns: Mapping[str, Column]
+
+    @property
+    def alias(self) -> str:
+        """The name of the source in the query."""
+        return self.relation.alias
+
+
+@dataclass(slots=True)
+class Scope:
+    """The sources of one FROM clause; resolves column names as DuckDB does, without regard to case.
+
+    `outer` is the scope around a subquery that may refer to it.
+    """
+
+    context: Context
+    outer: Scope | None = None
+    tables: dict[str, Named] = field(default_factory=dict)
+    nullable: set[str] = field(default_factory=set)
+    merged: dict[str, str] = field(default_factory=dict)
+    """Columns of USING: the unqualified name means the column of this alias."""
+    sides: dict[str, list[str]] = field(default_factory=dict)
+    """The aliases whose column of that name USING has merged, in the order in which they were joined."""
+    waiting: list[Any] | None = None
+    """Sources that correlated subqueries bring in, to be joined; None where none can be."""
+    values: dict[exp.Expr, Expr] = field(default_factory=dict)
+    """What these subqueries are, so that each is joined once."""
+    bounded: bool = False
+    """Whether ends of intervals are asked for, so that sources keep them beside what is released."""
+
+    @property
+    def source(self) -> Source:
+        """The text of the query."""
+        return self.context.source
+
+    @property
+    def scalars(self) -> Scalars:
+        """Lowers expressions over the rows of this scope."""
+        return Scalars(self.source, self.context.parameters, self.column, self._scalar)
+
+    def _scalar(self, node: exp.Expr) -> Expr | None:
+        if which_end(node) is not None:
+            return self._end(node)
+        return self.scalar(node) if type(node) is exp.Subquery else None
+
+    def _end(self, node: exp.Expr) -> Column:
+        """The end of the interval of a released aggregate that a column of FROM is."""
+        asked = asked_of(self.source, node)
+        if type(asked) is not exp.Column:
+            refuse(self.source, node)
+        column = self.column(asked)
+        alias, end = fold(column.source), end_column(column, which_end(node) or "")
+        relation = self.tables[alias].relation if alias in self.tables else None
+        if not isinstance(relation, nodes.Answer) or end not in relation.columns:
+            refuse(self.source, node)
+        return self._optional(alias, end)
+
+    def scalar(self, node: exp.Expr) -> Expr:
+        """The one value of a subquery over released or public values."""
+        (query,) = self.source.take(node, "this")
+        if type(query) is exp.Select:
+            value = self.values.get(query) or self.context.correlate(self, query)
+            if value is not None:
+                self.values[query] = value
+                return value
+        inner = self.context.deeper(node, self.context.common)
+        source = self.context.derive(inner, query, self.context.fresh(node), ())
+        if nodes.is_private(source) or isinstance(source, Scan):
+            self.source.refuse(
+                node,
+                "subquery",
+                "a subquery with one value must aggregate over privacy units",
+                "as in WHERE cost > (SELECT AVG(cost) FROM visits)",
+            )
+        if len(source.columns) != 1 or not is_single(source):
+            self.source.refuse(
+                node,
+                "subquery",
+                "a subquery used as a value has one column and at most one row",
+                "add LIMIT 1",
+            )
+        return Scalar(_only(source), source.columns[0].type)
+
+    def add(self, node: exp.Expr) -> str:
+        """Brings the item of a FROM or JOIN clause into scope; returns its alias, folded."""
+        added = self._derived(node) if type(node) in (exp.Subquery, exp.Values) else self._table(node)
+        if self.bounded:
+            added = replace(added, relation=with_ends(added.relation))
+        folded = fold(added.alias)
+        if folded in self.tables:
+            self.source.refuse(node, "ambiguous", f"two tables are called {added.alias}", "give one an alias")
+        if len(self.tables) == MAX_TABLES:
+            self.source.refuse(node, "too_long", f"at most {MAX_TABLES} tables in one query")
+        self.tables[folded] = added
+        return folded
+
+    def nothing(self, node: exp.Expr) -> str:
+        """Brings what a SELECT without FROM reads into scope: one row, of which nothing can be named."""
+        alias = self.context.fresh(node)
+        column = Column(alias, "#", Facts(Type.INTEGER, ""))
+        self.tables[fold(alias)] = Named(nodes.Values(((1,),), alias, (column,)), {})
+        return fold(alias)
+
+    def _table(self, node: exp.Expr) -> Named:
+        if type(node) is not exp.Table or type(node.this) is not exp.Identifier:
+            self.source.refuse(node, "table", "FROM takes the name of a declared table")
+        if node.args.get("db") or node.args.get("catalog"):
+            self.source.refuse(
+                node,
+                "table",
+                "table names take no schema or catalog",
+                "use the name that the policy declares",
+            )
+        identifier, alias = self.source.take(node, "this", "alias")
+        name = str(self.source.take(identifier, "this", quoted=(True,))[0])
+        common = self.context.common.get(fold(name))
+        if common is not None:
+            known_as, names = self._alias(alias, name)
+            inner = self.context.deeper(node, common.before)
+            source = self.context.derive(inner, inner.reading(common), known_as, common.names)
+            return named(self.context.renamed(node, source, names))
+        table = self.context.catalog.find(name)
+        if table is None:
+            known = sorted(item.name for item in self.context.catalog.tables.values())
+            close = difflib.get_close_matches(name, known, 1)
+            self.source.refuse(
+                node,
+                "table",
+                f"there is no table {name}",
+                f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}",
+            )
+        known_as, names = self._alias(alias, table.name)
+        if names:
+            self.source.refuse(node, "clause", "a table's columns keep their names", "rename them in SELECT")
+        columns = {folded: Column(known_as, *column) for folded, column in table.columns.items()}
+        self.context.fresh(node)  # counted, as every source is
+        return Named(scan(self.context.catalog, known_as, table), columns)
+
+    def _derived(self, node: exp.Expr) -> Named:
+        alias = node.args.get("alias")
+        query = node if type(node) is exp.Values else self.source.take(node, "this", "alias")[0]
+        # An alias that begins with # is no user's: two subqueries without one do not clash.
+        known_as, names = self._alias(alias, self.context.fresh(node))
+        inner = self.context.deeper(node, self.context.common)
+        return named(self.context.derive(inner, query, known_as, names))
+
+    def _alias(self, node: exp.Expr | None, otherwise: str) -> tuple[str, list[str]]:
+        """The alias of a source and the names that it gives to columns."""
+        if node is None:
+            return otherwise, []
+        identifier, columns = self.source.take(node, "this", "columns")
+        names = [str(self.source.take(column, "this", quoted=(True,))[0]) for column in columns or ()]
+        if identifier is None:
+            return otherwise, names
+        name = str(self.source.take(identifier, "this", quoted=(True,))[0])
+        self.context.check_name(node, name)
+        # Letter case makes no other name, so it must not make another plan either.
+        return fold(name), names
+
+    def column(self, node: exp.Column) -> Column:
+        """The column that a name means."""
+        identifier, qualifier = self.source.take(node, "this", "table")
+        if type(identifier) is not exp.Identifier:
+            self.source.refuse(node, "column", "a column name is expected here")
+        name = str(self.source.take(identifier, "this", quoted=(True,))[0])
+        owner = None
+        if qualifier is not None:
+            owner = str(self.source.take(qualifier, "this", quoted=(True,))[0])
+        scope = self._holding(name, owner)
+        if owner is not None and fold(owner) not in scope.tables:
+            known = ", ".join(named.alias for named in self.tables.values())
+            self.source.refuse(node, "table", f"there is no table {owner} in FROM", f"there are: {known}")
+        holders = scope._holders(name, owner)  # noqa: SLF001  (a scope of the same class)
+        if not holders:
+            self._no_column(node, name, owner)
+        if len(holders) > 1:
+            self.source.refuse(
+                node,
+                "ambiguous",
+                f"the column {name} is in {' and '.join(scope.tables[alias].alias for alias in holders)}",
+                f"write {scope.tables[holders[0]].alias}.{name}",
+            )
+        if any(holders[0] in hiding.tables for hiding in self._inside(scope)):
+            self.source.refuse(
+                node,
+                "ambiguous",
+                f"the subquery has a table {scope.tables[holders[0]].alias} of its own, which has no {name}",
+                "give one of the two an alias",
+            )
+        return scope.find(holders[0], name)
+
+    def _inside(self, scope: Scope) -> Iterator[Scope]:
+        """The scopes from this one out to `scope`, without that."""
+        inner: Scope | None = self
+        while inner is not None and inner is not scope:
+            yield inner
+            inner = inner.outer
+
+    def _holding(self, name: str, owner: str | None) -> Scope:
+        """The innermost scope that knows the name; this one, if none does."""
+        scope: Scope | None = self
+        while scope is not None:
+            if scope._holders(name, owner):  # noqa: SLF001  (a scope of the same class)
+                return scope
+            scope = scope.outer
+        return self
+
+    def find(self, alias: str, name: str) -> Column:
+        """The column `name` of the table in scope as `alias`."""
+        return self._optional(alias, self.tables[alias].columns[fold(name)])
+
+    def _optional(self, alias: str, column: Column) -> Column:
+        """The column of a source, NULL where a join has found none of its rows."""
+        if alias not in self.nullable:
+            return column
+        return replace(column, facts=replace(column.facts, nullable=True))
+
+    def every(self, node: exp.Expr, owner: str | None = None) -> list[Column]:
+        """All columns, of the table `owner` or of each in turn, as * means them."""
+        if owner is not None and fold(owner) not in self.tables:
+            self.source.refuse(node, "table", f"there is no table {owner} in FROM")
+        if owner is not None:
+            return [self.find(fold(owner), name) for name in self.tables[fold(owner)].columns]
+        # A column of USING is there once, where its first side is.
+        return [
+            self.find(self.merged[name] if alias in self.sides.get(name, ()) else alias, name)
+            for alias in self.tables
+            for name in self.tables[alias].columns
+            if alias not in self.sides.get(name, ())[1:]
+        ]
+
+    def _holders(self, name: str, owner: str | None) -> list[str]:
+        folded = fold(name)
+        if owner is None and folded in self.merged:
+            return [self.merged[folded]]
+        among = self.tables if owner is None else [fold(owner)] if fold(owner) in self.tables else []
+        return [alias for alias in among if folded in self.tables[alias].columns]
+
+    def _no_column(self, node: exp.Column, name: str, owner: str | None) -> None:
+        tables = [self.tables[fold(owner)]] if owner else list(self.tables.values())
+        known = [column.name for named in tables for column in named.columns.values()]
+        close = difflib.get_close_matches(name, known, 1)
+        self.source.refuse(
+            node,
+            "column",
+            f"there is no column {name}",
+            f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}",
+        )
+
+
+def _only(source: nodes.Source) -> nodes.Post:
+    """The query of a source's only column."""
+    if isinstance(source, nodes.Answer):
+        return source.post
+    if isinstance(source, Scan):
+        raise TypeError("a table is no single value")
+    (column,) = source.columns
+    return nodes.Post(source, (nodes.Output(column.name, column),))
+
+
+def named(relation: nodes.Source) -> Named:
+    """A derived source with its columns."""
+    if isinstance(relation, Scan):
+        raise TypeError("a table's columns are the catalogue's")
+    return Named(relation, {fold(column.name): column for column in relation.columns})
+
+
+def scan(catalog: Catalog, alias: str, table: CatalogTable) -> Scan:
+    """The scan of a catalogue's table, with the way to the unit of its rows."""
+    unit = Unit(table.unit)
+    if table.unit is UnitKind.COLUMN and table.unit_column is not None:
+        column = Column(alias, *table.columns[fold(table.unit_column)])
+        unit = Unit(table.unit, column)
+        if table.link is not None:
+            owner = catalog.tables[table.link.table]
+            key = Column("#owner", *owner.columns[table.link.key])
+            unit = Unit(table.unit, link=Link(column, scan(catalog, "#owner", owner), key))
+    return Scan(table.name, alias, unit, table.contribution)

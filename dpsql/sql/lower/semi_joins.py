@@ -1,0 +1,213 @@
+"""EXISTS and IN over a subquery, as conditions of WHERE: rows are kept that have a match, or have none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sqlglot import exp
+
+from dpsql.analysis.nullability import never_null
+from dpsql.functions import call
+from dpsql.plan.expr import Call, Column, Expr, Literal, columns
+from dpsql.plan.nodes import Matching, Project, Relation, Source, is_private, sources
+from dpsql.plan.render import phrase
+from dpsql.plan.tables import Scan
+from dpsql.plan.types import Type
+from dpsql.sql.lower.derived import facts_of, output_columns, plain
+from dpsql.sql.lower.from_clause import from_clause
+from dpsql.sql.lower.joins import assemble, condition, conditions, conjuncts, same_identity
+from dpsql.sql.lower.public_left_joins import as_inner
+from dpsql.sql.lower.scope import Scope
+
+TRUE = Literal(True, Type.BOOLEAN)
+
+
+def is_matching(node: exp.Expr) -> bool:
+    """Whether a condition is EXISTS or IN over a subquery, or NOT of one."""
+    inner = _bare(node.this) if type(node) is exp.Not else node
+    return isinstance(inner, exp.Exists) or (
+        isinstance(inner, exp.In) and inner.args.get("query") is not None
+    )
+
+
+def apart(scope: Scope, select: exp.Select, *, released: bool = False) -> tuple[Relation, list[Expr]]:
+    """The rows of FROM and WHERE, and apart from them the conditions that name columns of an outer query.
+
+    Of what is `released`, public rows without private ones may be left out, whose groups are there without them.
+    """
+    items = from_clause(scope, select)
+    items = as_inner(scope, items) if released else items
+    here = {named.alias for named in scope.tables.values()}
+    for item in items:
+        if any(column.source not in here for part in item.conditions for column in columns(part)):
+            scope.source.refuse(
+                item.node, "join", "ON may only name tables of its own FROM", "move the condition to WHERE"
+            )
+    scope.waiting = []
+    matched: list[exp.Expr] = []
+    plain: list[Expr] = []
+    for node in conditions(scope, select):
+        if is_matching(node):
+            matched.append(node)
+        else:
+            plain += conjuncts(condition(scope, node))
+    items += scope.waiting
+    scope.waiting = None
+    here = {named.alias for named in scope.tables.values()}
+    across = [part for part in plain if not {column.source for column in columns(part)} <= here]
+    relation = assemble(scope, items, [part for part in plain if part not in across])
+    for node in matched:
+        relation = matching(scope, relation, node)
+    return relation, across
+
+
+def matching(scope: Scope, relation: Relation, node: exp.Expr) -> Matching:
+    """The rows of `relation` for which the condition is true."""
+    anti = type(node) is exp.Not
+    if anti:
+        (inside,) = scope.source.take(node, "this")
+        node = _bare(inside)
+    if type(node) is exp.Exists:
+        (query,) = scope.source.take(node, "this")
+        right, on = _subquery(scope, query, None)
+        _check(scope, node, relation, right, on)
+    else:
+        operand, query = scope.source.take(node, "this", "query")
+        value = scope.scalars.lower(operand)
+        right, on = _subquery(scope, query, lambda item: scope.scalars.call(node, "eq", value, item))
+        _check(scope, node, relation, right, on)
+        if anti:
+            # NOT IN is true only if no value is equal and none is unknown.
+            *others, equal = conjuncts(on)
+            _check_unknown(scope, node, relation, right, others=others, equal=equal)
+            on = _all([*others, scope.scalars.call(node, "coalesce", equal, TRUE)])
+    return Matching(relation, right, on, anti)
+
+
+def _check(scope: Scope, node: exp.Expr, relation: Relation, right: Source, on: Expr) -> None:
+    known = {source.alias for source in sources(relation)} | {right.alias}
+    if not {column.source for column in columns(on)} <= known:
+        scope.source.refuse(
+            node, "subquery", "a subquery may refer to the query right around it, and no further"
+        )
+    if not is_private(right):
+        return
+    same = any(isinstance(part, Call) and _is_of_unit(part, right) for part in conjuncts(on))
+    if not (is_private(relation) and same):
+        scope.source.refuse(
+            node,
+            "private_join",
+            "rows are matched with private rows of the same privacy unit, since others may not decide on them",
+            "compare the units: EXISTS (SELECT … WHERE inner.unit = outer.unit)"
+            if is_private(relation)
+            else "join them, so that each row is somebody's, and count each key once: COUNT(DISTINCT key)",
+        )
+
+
+def _check_unknown(
+    scope: Scope, node: exp.Expr, relation: Relation, right: Source, *, others: Sequence[Expr], equal: Expr
+) -> None:
+    """Refuses NOT IN over private rows where NULL would be compared with the rows of all units.
+
+    A value other than NULL is only equal to values of its own unit; but `NULL NOT IN S` is true if nobody has a
+    value in S, and `x NOT IN S` never is if anybody has NULL there.
+    """
+    if not is_private(right) or not isinstance(equal, Call):
+        return
+    if any(isinstance(part, Call) and _is_of_unit(part, right) for part in others):
+        return
+    for side in equal.arguments:
+        inside = any(column.source == right.alias for column in columns(side))
+        if not never_null(side, right if inside else relation):
+            scope.source.refuse(
+                node,
+                "private_join",
+                f"{'a value of the subquery' if inside else phrase(side)} could be NULL, "
+                "and whether NOT IN is true then depends on the rows of other privacy units",
+                "leave NULL out: WHERE x IS NOT NULL, in the query and in the subquery; "
+                "or write NOT EXISTS (SELECT … WHERE inner.unit = outer.unit AND …)",
+            )
+
+
+def _is_of_unit(part: Call, right: Source) -> bool:
+    return part.function.name == "eq" and _same_unit(part.arguments, right)
+
+
+def _same_unit(arguments: Sequence[Expr], right: Source) -> bool:
+    ours, theirs = arguments
+    return (
+        isinstance(theirs, Column)
+        and same_identity(ours, theirs)
+        and isinstance(ours, Column)
+        and (ours.source == right.alias) != (theirs.source == right.alias)
+    )
+
+
+def _subquery(scope: Scope, node: exp.Expr, compare: Callable[[Expr], Expr] | None) -> tuple[Source, Expr]:
+    """The rows to match with, under a name of their own, and the condition on them.
+
+    `compare` is the comparison with the subquery's one column, for IN.
+    """
+    query = _bare(node)
+    alias = scope.context.fresh(node)
+    if type(query) is exp.Subquery:
+        (query,) = scope.source.take(query, "this")
+    if type(query) is not exp.Select or not plain(query):
+        inner = scope.context.deeper(node, scope.context.common)
+        derived = scope.context.derive(inner, query, alias, ())
+        if compare is None:
+            return derived, TRUE
+        if isinstance(derived, Scan) or len(derived.columns) != 1:
+            scope.source.refuse(node, "subquery", "IN takes a subquery of one column")
+        return derived, compare(derived.columns[0])
+    return _correlated(scope, query, alias, compare)
+
+
+def _correlated(
+    scope: Scope, query: exp.Select, alias: str, compare: Callable[[Expr], Expr] | None
+) -> tuple[Source, Expr]:
+    inner = Scope(scope.context.deeper(query, scope.context.common), outer=scope)
+    relation, across = apart(inner, query)
+    here = {named.alias for named in inner.tables.values()}
+    exported: dict[Expr, Column] = {}
+
+    def export(expr: Expr) -> Expr:
+        if expr not in exported:
+            exported[expr] = Column(alias, f"c{len(exported)}", facts_of(expr, relation))
+        return exported[expr]
+
+    on = [_rewritten(part, here, export) for part in across]
+    shown = [expr for item in query.expressions for _, expr in output_columns(inner, item)]
+    if compare is not None:
+        if len(shown) != 1:
+            scope.source.refuse(query, "subquery", "IN takes a subquery of one column")
+        on.append(compare(_rewritten(shown[0], here, export)))
+    if not exported:
+        export(Literal(1, Type.INTEGER))
+    right = Project(relation, alias, tuple(exported), tuple(exported.values()))
+    return right, _all(on)
+
+
+def _rewritten(expr: Expr, here: set[str], export: Callable[[Expr], Expr]) -> Expr:
+    """The condition with the subquery's columns read under the name that it has outside."""
+    if isinstance(expr, Column):
+        return export(expr) if expr.source in here else expr
+    if isinstance(expr, Call):
+        arguments = tuple(_rewritten(part, here, export) for part in expr.arguments)
+        return Call(expr.function, arguments, expr.type)
+    return expr
+
+
+def _bare(node: exp.Expr) -> exp.Expr:
+    while type(node) is exp.Paren:
+        node = node.this
+    return node
+
+
+def _all(predicates: Sequence[Expr]) -> Expr:
+    if not predicates:
+        return TRUE
+    joined = predicates[0] if len(predicates) == 1 else call("and", *predicates)
+    if joined is None:
+        raise TypeError("conditions are booleans")
+    return joined

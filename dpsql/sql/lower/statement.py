@@ -1,0 +1,396 @@
+"""SELECT trees to plans: the whitelist, and the only validator.
+
+Every node is taken apart argument by argument, and an argument that is not named here is refused. The
+user's text stops here: what is sent to the engine is written anew from the plan.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import partial
+
+from sqlglot import exp
+
+from dpsql.aggregates import AGGREGATES
+from dpsql.analysis.intervals import conditions
+from dpsql.analysis.stability import PublicFacts
+from dpsql.analysis.unit_identity import tells_apart
+from dpsql.backends.catalog import Catalog
+from dpsql.errors import DataError
+from dpsql.plan.expr import UNIT_IDENTITY, Expr, Released
+from dpsql.plan.nodes import (
+    Aggregation,
+    Grouped,
+    Key,
+    Output,
+    Post,
+    Relation,
+    Release,
+    SetKind,
+    Source,
+    is_private,
+)
+from dpsql.plan.tables import Scan
+from dpsql.plan.types import Type, Value
+from dpsql.policy import fold
+from dpsql.sql.lower.aggregate_filter import counted_if
+from dpsql.sql.lower.correlated import correlated
+from dpsql.sql.lower.derived import answer, common_tables, facts_of, put_together, set_operation, values
+from dpsql.sql.lower.grouping import Grouping, aggregates
+from dpsql.sql.lower.grouping_sets import Sets, grouping_sets
+from dpsql.sql.lower.histograms import histogram
+from dpsql.sql.lower.interval_ends import asked_of, end_of, end_of_rank
+from dpsql.sql.lower.mean_moment import mean_moment
+from dpsql.sql.lower.modes import mode
+from dpsql.sql.lower.own_unit import check_unit, refuse_units
+from dpsql.sql.lower.per_unit import Groups, Plain, Selected, derived, distinct_of, rows_of, selected
+from dpsql.sql.lower.public_left_joins import check_rows, shown
+from dpsql.sql.lower.quantiles import RANKED, asked
+from dpsql.sql.lower.scope import Context, Scope, named
+from dpsql.sql.lower.top_k import best, chosen
+from dpsql.sql.lower.unsupported import unsupported
+from dpsql.sql.lower.variance import SPREADS, Spread
+from dpsql.sql.read.dialect import Histogram
+from dpsql.sql.read.interval_calls import asks_for_ends, which_end
+from dpsql.sql.read.parse import Statement
+from dpsql.sql.read.rejection import Source as Text
+
+_SELECT = (
+    "with_",
+    "expressions",
+    "from_",
+    "joins",
+    "where",
+    "group",
+    "having",
+    "qualify",
+    "windows",
+    "distinct",
+    "order",
+    "limit",
+    "offset",
+)
+_SET = ("with_", "this", "expression", "distinct", "order", "limit", "offset")
+
+
+def lower(
+    statement: Statement,
+    catalog: Catalog,
+    facts: PublicFacts,
+    parameters: Sequence[Value] = (),
+    max_groups: int | None = None,
+) -> Post:
+    """The plan of a statement.
+
+    `facts` looks public tables up, `max_groups` is the query's own contribution bound. Raises
+    QueryRejected, with the place in the text, for anything that is not known to be safe.
+    """
+    if len(parameters) != statement.parameters:
+        raise DataError(
+            f"the query has {statement.parameters} parameters, {len(parameters)} values were given",
+            code="parameter",
+        )
+    context = Context(
+        statement.source, catalog, parameters, facts, _derive, _correlate, max_groups=max_groups
+    )
+    node = statement.query
+    if isinstance(node, exp.SetOperation):
+        post = _set_post(common_tables(context, node), node)
+    else:
+        scope, chosen = _select(context, node, outermost=True)
+        check_unit(scope, statement.options.unit)
+        post = chosen if isinstance(chosen, Post) else chosen.post()
+        if isinstance(post.source, Grouped):
+            post = best(post, scope.tables[scope.nothing(node)].relation, facts)
+    _check_unread(context)
+    return post
+
+
+def _check_unread(context: Context) -> None:
+    """Refuses what is in common table expressions that nothing reads as if something did."""
+    while context.unread:
+        _, (around, table) = context.unread.popitem()
+        inner = replace(around, common=table.before, numbers=itertools.count())
+        _derive(inner, inner.reading(table), "unread", table.names)
+
+
+def _derive(context: Context, node: exp.Expr, alias: str, names: Sequence[str]) -> Source:
+    """The source that the query of a derived table or common table expression means."""
+    while type(node) is exp.Subquery or type(node) is exp.Paren:
+        (node,) = context.source.take(node, "this")
+    if isinstance(node, exp.SetOperation):
+        inner = common_tables(context, node)
+        if any(node.args.get(name) for name in ("order", "limit", "offset")):
+            return context.renamed(node, answer(_set_post(inner, node), alias), names)
+        _check_clauses(context.source, node, _SET)
+        return context.renamed(node, set_operation(inner, node, alias), names)
+    if type(node) is exp.Values:
+        return context.renamed(node, values(context, node, alias), names)
+    if type(node) is not exp.Select:
+        context.source.refuse(node, "subquery", "a derived table is a SELECT, or several put together")
+    scope, chosen = _select(context, node)
+    context.check_outputs(node, chosen.outputs)
+    source = answer(chosen, alias) if isinstance(chosen, Post) else derived(scope, node, chosen, alias)
+    return context.renamed(node, source, names)
+
+
+def _select(context: Context, node: exp.Select, *, outermost: bool = False) -> tuple[Scope, Selected | Post]:
+    _check_clauses(context.source, node, _SELECT)
+    scope = Scope(common_tables(context, node), bounded=asks_for_ends(node))
+    relation = rows_of(scope, node, released=outermost)
+
+    sets = grouping_sets(scope.source, node.args.get("group"))
+
+    def release() -> Post:
+        if sets is not None:
+            return _sets_post(scope, node, relation, sets)
+        return _Releasing(scope, node, relation).plan()
+
+    if sets is not None:
+        return scope, release()
+    # Whatever its groups are, the outermost SELECT is over all units.
+    released = outermost and is_private(relation)
+    return scope, release() if released else selected(scope, node, relation, release)
+
+
+def _sets_post(scope: Scope, node: exp.Select, relation: Relation, sets: Sets) -> Post:
+    """One release for each grouping set, below each other; what orders or limits them does so to all."""
+    context, every = scope.context, [key for keys in sets for key in keys]
+    together: Source | None = None
+    names: list[str] = []
+    for keys in sets:
+        post = _over(scope, node, relation).of_set(keys, every)
+        names = [output.name for output in post.outputs]
+        context.check_outputs(node, post.outputs)
+        source = answer(post, context.fresh(node))
+        together = (
+            source
+            if together is None
+            else put_together(context, node, SetKind.UNION_ALL, together, source, alias=context.fresh(node))
+        )
+    if together is None or isinstance(together, Scan):
+        raise TypeError("there is a grouping set, and its groups are released")
+    outputs = tuple(Output(name, column) for name, column in zip(names, together.columns, strict=True))
+    paging = Plain(Scope(context, tables={fold(together.alias): named(together)}), node, together)
+    paging.aliases |= {fold(output.name): output.expr for output in outputs}
+    limit, offset = paging.count("limit"), paging.count("offset") or 0
+    distinct = distinct_of(scope, node)
+    return Post(together, outputs, None, paging.order(outputs), limit, offset, distinct)
+
+
+def _over(scope: Scope, node: exp.Select, relation: Relation) -> Grouping:
+    """Groups of private rows, which are released, or of public ones."""
+    if is_private(relation):
+        return _Releasing(scope, node, relation)
+    return Groups(scope, node, relation, alias=scope.context.fresh(node))
+
+
+def _correlate(scope: Scope, node: exp.Select) -> Expr | None:
+    def release(inner: Scope, query: exp.Select, relation: Relation, keys: Sequence[Expr]) -> Post:
+        return _Releasing(inner, query, relation, keys=list(keys)).plan()
+
+    return correlated(scope, node, release)
+
+
+def _set_post(context: Context, node: exp.SetOperation) -> Post:
+    """What a set operation of released or public rows means."""
+    _check_clauses(context.source, node, _SET)
+    alias = context.fresh(node)
+    operation = set_operation(context, node, alias)
+    if is_private(operation):
+        context.source.refuse(
+            node,
+            "no_aggregate",
+            "the query would release rows, which belong to privacy units",
+            "aggregate them: SELECT COUNT(*), AVG(…) … FROM (…)",
+        )
+    scope = Scope(context, tables={fold(alias): named(operation)})
+    outputs = tuple(Output(column.name, column) for column in operation.columns)
+    paging = Plain(scope, node, operation)
+    paging.aliases |= {fold(output.name): output.expr for output in outputs}
+    limit, offset = paging.count("limit"), paging.count("offset") or 0
+    return Post(operation, outputs, None, paging.order(outputs), limit, offset)
+
+
+def _check_clauses(text: Text, node: exp.Expr, allowed: Iterable[str]) -> None:
+    for name, value in node.args.items():
+        if value and name not in allowed:
+            title = name.strip("_").replace("_", " ").upper()
+            text.refuse(
+                value if isinstance(value, exp.Expr) else node,
+                "clause",
+                f"{node.key.upper()} with {title} is not supported",
+            )
+
+
+_NAMED: Mapping[type[exp.Expr], str] = {exp.Sum: "sum", exp.Avg: "avg"}
+
+
+@dataclass(slots=True)
+class _Releasing(Grouping):
+    """The outermost SELECT, on its way over the release boundary."""
+
+    aggregations: list[Aggregation] = field(default_factory=list)
+    modes: list[Expr] = field(default_factory=list)
+
+    def plan(self) -> Post:
+        """The release with what is done with it."""
+        if self.scope.waiting is None:  # else there are sources of keys that are known already
+            self.scope.waiting = []
+        items = self.items()
+        distinct = distinct_of(self.scope, self.select)
+        self.group(items)
+        if distinct and not self.select.args.get("group") and not any(aggregates(node) for _, node in items):
+            # Distinct rows are groups without aggregates.
+            distinct = False
+            for _, node in items:
+                self.group_by(node, node)
+        outputs = [Output(name, expr) for name, expr in self.outputs(items)]
+        having, qualify = self.having(), self.qualify()
+        order = self.order(outputs)
+        limit, offset = self.count("limit"), self.count("offset") or 0
+        source: Release | Relation
+        if self.modes and not self.aggregations and not self.keys:
+            source = self.scope.tables[self.scope.nothing(self.select)].relation
+        else:
+            source = self._release()
+        post = Post(source, tuple(outputs), having, order, limit, offset, distinct, qualify)
+        return chosen(post, self.scope.context.facts)
+
+    @property
+    def shows(self) -> bool:
+        """What it gives is released."""
+        return True
+
+    def _release(self) -> Release:
+        if not self.aggregations and not self.keys:
+            self.source.refuse(
+                self.select,
+                "no_aggregate",
+                "the query would release rows, which belong to privacy units",
+                "aggregate them: SELECT COUNT(*), AVG(…) … GROUP BY …",
+            )
+        keys = tuple(Key(f"k{index}", expr) for index, expr in enumerate(self.keys))
+        release = Release(self.rows(), keys, tuple(self.aggregations), self.scope.context.max_groups)
+        return shown(self.scope, self.select, release)
+
+    def post(self, outputs: tuple[Output, ...], having: Expr | None) -> Post:
+        """The release with these outputs."""
+        return Post(self._release(), outputs, having)
+
+    def key(self, index: int) -> Released:
+        """A key of the released table."""
+        return Released(f"k{index}", self.keys[index].type)
+
+    def check_key(self, node: exp.Expr, expr: Expr) -> None:
+        """Refuses the unit's id, of which every group would be too small to show, and what is always NULL."""
+        if expr.type is Type.NULL:
+            self.source.refuse(node, "constant", "NULL is no group key", "leave it out of GROUP BY")
+        if tells_apart(expr, self.input) == UNIT_IDENTITY:
+            refuse_units(self.source, node, expr, self.input)
+
+    def aggregate(self, node: exp.AggFunc) -> Expr:
+        """An aggregate of the released table, or what is computed of several."""
+        if type(node) is exp.Mode:
+            self.modes.append(mode(node, self))
+            return self.modes[-1]
+        if type(node) is Histogram:
+            self.modes.append(histogram(node, self))
+            return self.modes[-1]
+        if type(node) in RANKED:
+            ranks = asked(self.source, self.scope.scalars, node)
+            if type(ranks.argument) is exp.Distinct:
+                self.source.refuse(node, "distinct", f"{node.sql_name()}(DISTINCT …) is not supported")
+            value = self.argument(ranks.argument)
+            return ranks.value([self._released(node, ranks.function, value, rank) for rank in ranks.shares])
+        spread = SPREADS.get(type(node))
+        if spread is None:
+            function, argument = self._parts(node)
+            if function == "avg" and argument is not None and argument.type.temporal:
+                released, known = partial(self._released, node), conditions(self.input)
+                return mean_moment(node, self.scope.scalars, released, known, argument)
+            return self._released(node, function, argument)
+        width, build = spread
+        nodes = [part for part in self.source.take(node, "this", "expression") if part is not None]
+        if any(type(part) is exp.Distinct for part in nodes):
+            self.source.refuse(node, "distinct", f"{node.sql_name()}(DISTINCT …) is not supported")
+        of = tuple(map(self.argument, nodes))
+        if len(of) != width or not all(expr.type.numeric for expr in of):
+            given = ", ".join(str(expr.type) for expr in of)
+            name, _, _ = node.sql(dialect="duckdb").partition("(")
+            self.source.refuse(
+                node, "type", f"{name} takes {'x' if width == 1 else 'y, x'}: numbers, not ({given})"
+            )
+        known = conditions(self.input)
+        scalars = self.scope.scalars
+        return build(Spread(node, scalars, partial(self._released, node), known, of))
+
+    def _released(
+        self, node: exp.AggFunc, function: str, argument: Expr | None, rank: Fraction | None = None
+    ) -> Released:
+        if function == "count_rows":
+            check_rows(self.scope, node)
+        entry = AGGREGATES[function]
+        result = entry.result_type(None if argument is None else argument.type)
+        if result is None:
+            self.source.refuse(
+                node,
+                "type",
+                f"{entry.signature} does not take {argument.type if argument else 'nothing'}",
+                "convert with CAST(… AS DOUBLE)",
+            )
+        for known in self.aggregations:
+            if (known.function, known.argument, known.rank, known.end) == (function, argument, rank, 0):
+                return Released(known.name, known.type)
+        name = f"a{len(self.aggregations)}"
+        self.aggregations.append(Aggregation(name, function, argument, result, rank))
+        return Released(name, result)
+
+    def end(self, node: exp.Expr) -> Expr | None:
+        """The end of the interval of an aggregate of the released table, a factor and a shift aside."""
+        asked, known = asked_of(self.source, node), len(self.aggregations)
+        name = self.lone_name(asked)
+        # An alias comes before a column here: of a private column there is no interval.
+        expr = self.aliases.get(name) if name is not None else None
+        if isinstance(asked, exp.AggFunc):
+            expr = self.aggregate(asked)
+        elif expr is None and (type(asked) is exp.Filter or aggregates(asked)):
+            expr = self.outer.lower(asked)
+        if expr is None:
+            return None
+        which = which_end(node) or ""
+        return end_of_rank(expr, which, self.aggregations, known) or end_of(expr, which, self.aggregations)
+
+    def _parts(self, node: exp.AggFunc) -> tuple[str, Expr | None]:
+        """The registry entry that an aggregate call means, and its argument."""
+        if type(node) is exp.Count:
+            (argument,) = self.source.take(node, "this", big_int=(True,))
+            return self._distinct(argument) if type(argument) is exp.Distinct else self.counted(argument)
+        if type(node) is exp.CountIf:
+            return "count", self.argument(counted_if(self.source, node))
+        if isinstance(node, (exp.LogicalAnd, exp.LogicalOr)):
+            every = isinstance(node, exp.LogicalAnd)
+            self.source.refuse(
+                node,
+                "exact_only",
+                f"whether {'every' if every else 'any'} row fulfils a condition hangs on a single one",
+                f"count them: COUNT_IF({'NOT ' * every}condition), which is noisy",
+            )
+        named = _NAMED.get(type(node))
+        if named is None:
+            unsupported(self.source, node, AGGREGATES.values())
+        (argument,) = self.source.take(node, "this")
+        if type(argument) is exp.Distinct:
+            self.source.refuse(node, "distinct", f"{node.sql_name()}(DISTINCT …) is not supported")
+        return named, self.argument(argument)
+
+    def _distinct(self, node: exp.Distinct) -> tuple[str, Expr | None]:
+        (items,) = self.source.take(node, "expressions")
+        if len(items) != 1:
+            self.source.refuse(node, "distinct", "COUNT(DISTINCT …) takes one column")
+        expr = self.argument(items[0])
+        is_unit = facts_of(expr, self.input).is_unit
+        return ("count_units", None) if is_unit else ("count_distinct", expr)

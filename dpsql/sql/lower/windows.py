@@ -1,0 +1,232 @@
+"""Windows over released or public rows: function OVER (…), with what WINDOW names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from dpsql.aggregates.windows import OVER, WindowFunction
+from dpsql.plan.expr import Expr, Frame, FrameKind, Literal, Order, Windowed, windowed
+from dpsql.policy import fold
+from dpsql.sql.lower.aggregate_filter import where
+
+if TYPE_CHECKING:
+    from dpsql.sql.lower.grouping import Grouping
+
+_FUNCTIONS: dict[type[exp.Expr], str] = {
+    exp.RowNumber: "row_number",
+    exp.Rank: "rank",
+    exp.DenseRank: "dense_rank",
+    exp.PercentRank: "percent_rank",
+    exp.CumeDist: "cume_dist",
+    exp.Ntile: "ntile",
+    exp.Lag: "lag",
+    exp.Lead: "lead",
+    exp.FirstValue: "first_value",
+    exp.LastValue: "last_value",
+    exp.NthValue: "nth_value",
+    exp.Count: "count",
+    exp.Sum: "sum",
+    exp.Avg: "avg",
+    exp.Min: "min",
+    exp.Max: "max",
+}
+_AGGREGATES = ("count", "sum", "avg", "min", "max")
+_EXCLUDED = ("CURRENT ROW", "GROUP", "TIES", "NO OTHERS")
+_MOST = 10**6
+"""The furthest that a frame, or LAG, reaches."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Definition:
+    """The parts of a window, as nodes."""
+
+    partition: tuple[exp.Expr, ...]
+    order: exp.Expr | None
+    frame: exp.Expr | None
+
+
+def window(grouping: Grouping, node: exp.Window) -> Windowed:
+    """What a function over a window means. Raises QueryRejected."""
+    text = grouping.source
+    called, *_ = text.take(node, "this", "partition_by", "order", "spec", "alias", over=("OVER",))
+    if not grouping.shows:
+        text.refuse(
+            node,
+            "private_window",
+            "a window over private rows sets the rows of one privacy unit beside those of others",
+            "release first: SELECT …, RANK() OVER (…) FROM (SELECT …, COUNT(*) … GROUP BY …)",
+        )
+    entry, arguments, ignores = _called(grouping, called)
+    result = entry.result(tuple(argument.type for argument in arguments))
+    if result is None:
+        given = ", ".join(str(argument.type) for argument in arguments)
+        text.refuse(node, "type", f"{entry.signature} does not take ({given})")
+    _check_counts(grouping, called, entry, arguments)
+    defined = _defined(grouping, node)
+    partition = tuple(_over_rows(grouping, part) for part in defined.partition)
+    frame = None if defined.frame is None else _frame(grouping, defined.frame)
+    return Windowed(entry.name, arguments, partition, _order(grouping, defined), frame, ignores, result)
+
+
+def check_named(grouping: Grouping) -> None:
+    """Refuses what is in windows that WINDOW names, whether or not anything reads them."""
+    for _, node in _named(grouping):
+        defined = _defined(grouping, node)
+        for part in defined.partition:
+            _over_rows(grouping, part)
+        _order(grouping, defined)
+        if defined.frame is not None:
+            _frame(grouping, defined.frame)
+
+
+def _called(grouping: Grouping, node: exp.Expr) -> tuple[WindowFunction, tuple[Expr, ...], bool]:
+    """The entry, its arguments, and whether NULLs are passed over."""
+    text, ignores = grouping.source, False
+    if type(node) in (exp.IgnoreNulls, exp.RespectNulls):
+        ignores = type(node) is exp.IgnoreNulls
+        (node,) = text.take(node, "this")
+    condition = None
+    if type(node) is exp.Filter:
+        node, where = text.take(node, "this", "expression")
+        (condition,) = text.take(where, "this")
+    entry = OVER.get(_FUNCTIONS.get(type(node), ""))
+    if entry is None:
+        known = ", ".join(known.signature for known in OVER.values())
+        text.refuse(
+            node, "aggregate", f"{_title(node)} is not supported over a window", f"there are: {known}"
+        )
+    if condition is not None and entry.name not in _AGGREGATES:
+        text.refuse(node, "aggregate", f"FILTER stands after an aggregate, not after {entry.signature}")
+    if ignores and not entry.passes_nulls:
+        text.refuse(node, "aggregate", f"IGNORE NULLS does not stand after {entry.signature}")
+    nodes = text.take(node, "this", "offset", "default", big_int=(True,))
+    if type(nodes[0]) is exp.Distinct:
+        text.refuse(node, "distinct", f"{entry.name.upper()}(DISTINCT …) is not supported over a window")
+    if entry.name == "count" and type(nodes[0]) is exp.Star:
+        text.take(nodes[0])
+        nodes = []
+    return entry, _arguments(grouping, [part for part in nodes if part is not None], condition), ignores
+
+
+def _arguments(grouping: Grouping, nodes: list[exp.Expr], condition: exp.Expr | None) -> tuple[Expr, ...]:
+    """The arguments, which FILTER lets stand where its condition is true."""
+    if condition is None:
+        return tuple(_over_rows(grouping, node) for node in nodes)
+    value = nodes[0] if nodes else exp.Literal.number(1)
+    return (_over_rows(grouping, where(condition, value)),)
+
+
+def _check_counts(
+    grouping: Grouping, node: exp.Expr, entry: WindowFunction, arguments: tuple[Expr, ...]
+) -> None:
+    for place, least in entry.counts:
+        given = arguments[place] if place < len(arguments) else None
+        constant = isinstance(given, Literal) and type(given.value) is int and given.value
+        if given is not None and (constant is False or not least <= constant <= _MOST):
+            grouping.source.refuse(
+                node, "constant", f"{entry.signature}: n is a constant from {least} to {_MOST:,}"
+            )
+
+
+def _over_rows(grouping: Grouping, node: exp.Expr) -> Expr:
+    """An expression over the rows that a window is laid on."""
+    expr = grouping.outer.lower(node)
+    if windowed(expr):
+        grouping.source.refuse(
+            node, "nested_aggregate", "a window within a window needs a subquery", "name the inner one there"
+        )
+    return expr
+
+
+def _defined(grouping: Grouping, node: exp.Expr, depth: int = 0) -> _Definition:
+    """The parts of a window, those of the one that it builds on among them."""
+    text = grouping.source
+    _, partition, order, frame, base = text.take(
+        node, "this", "partition_by", "order", "spec", "alias", over=("OVER",)
+    )
+    own = _Definition(tuple(partition or ()), order, frame)
+    if base is None:
+        return own
+    named, name = _named(grouping), _folded(grouping, base)
+    found = [defined for known_as, defined in named if known_as == name]
+    if not found:
+        text.refuse(base, "column", f"WINDOW names no window {name}", "add WINDOW name AS (ORDER BY …)")
+    if len(found) > 1 or depth > len(named):
+        said = "twice" if len(found) > 1 else "by itself"
+        text.refuse(base, "ambiguous", f"the window {name} is defined {said}", "give each a name of its own")
+    before = _defined(grouping, found[0], depth + 1)
+    if own.partition or (own.order is not None and before.order is not None):
+        text.refuse(node, "ambiguous", f"the window {name} has said that already")
+    if before.frame is not None and (own.order is not None or own.frame is not None):
+        text.refuse(node, "ambiguous", f"the window {name} has a frame, so nothing is added to it")
+    return _Definition(before.partition, own.order or before.order, own.frame or before.frame)
+
+
+def _named(grouping: Grouping) -> list[tuple[str, exp.Expr]]:
+    """The windows that WINDOW defines, with their folded names."""
+    named: list[tuple[str, exp.Expr]] = []
+    for node in grouping.select.args.get("windows") or ():
+        if type(node) is not exp.Window:
+            grouping.source.refuse(node, "clause", "WINDOW names windows: WINDOW w AS (ORDER BY …)")
+        named.append((_folded(grouping, node.this), node))
+    return named
+
+
+def _folded(grouping: Grouping, identifier: exp.Expr) -> str:
+    return fold(str(grouping.source.take(identifier, "this", quoted=(True,))[0]))
+
+
+def _order(grouping: Grouping, defined: _Definition) -> tuple[Order, ...]:
+    if defined.order is None:
+        return ()
+    (nodes,) = grouping.source.take(defined.order, "expressions")
+    items = []
+    for node in nodes:
+        inner, descending, nulls_first = grouping.source.take(node, "this", "desc", "nulls_first")
+        items.append(Order(_over_rows(grouping, inner), bool(descending), bool(nulls_first)))
+    return tuple(items)
+
+
+def _frame(grouping: Grouping, node: exp.Expr) -> Frame:
+    text = grouping.source
+    *said, exclude = text.take(node, "kind", "start", "start_side", "end", "end_side", "exclude")
+    kind, start, start_side, end, end_side = (
+        word.upper() if isinstance(word, str) else word for word in said
+    )
+    excluded = "" if exclude is None else str(text.take(exclude, "this")[0]).upper()
+    if kind not in FrameKind.__members__ or excluded not in ("", *_EXCLUDED):
+        text.refuse(node, "clause", "a frame is of ROWS, RANGE or GROUPS")
+    first = _end(grouping, node, start, start_side, kind)
+    last = 0 if end is None else _end(grouping, node, end, end_side, kind)
+    turned = (start, start_side) == ("UNBOUNDED", "FOLLOWING") or (end, end_side) == (
+        "UNBOUNDED",
+        "PRECEDING",
+    )
+    if turned or (first is not None and last is not None and first > last):
+        text.refuse(node, "constant", "a frame begins before it ends")
+    return Frame(FrameKind[kind], first, last, excluded)
+
+
+def _end(grouping: Grouping, node: exp.Expr, end: object, side: str | None, kind: str) -> int | None:
+    """How far an end is from the current row, None for the partition's."""
+    if end == "CURRENT ROW":
+        return 0
+    if end == "UNBOUNDED":
+        return None
+    value = grouping.outer.lower(end) if isinstance(end, exp.Expr) else None
+    if kind == "RANGE":
+        grouping.source.refuse(
+            node, "clause", "RANGE is UNBOUNDED or begins at CURRENT ROW", "count rows: ROWS BETWEEN …"
+        )
+    if not isinstance(value, Literal) or type(value.value) is not int or not 0 <= value.value <= _MOST:
+        grouping.source.refuse(
+            node, "constant", f"a frame reaches a constant number of rows, up to {_MOST:,}"
+        )
+    return -value.value if side == "PRECEDING" else value.value
+
+
+def _title(node: exp.Expr) -> str:
+    return node.sql_name() if isinstance(node, exp.Func) else str(node.key).upper()

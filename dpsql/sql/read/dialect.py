@@ -1,0 +1,75 @@
+"""The parser's dialect: DuckDB's, but that functions are left as they are written.
+
+The parser would turn a call into a node of its own that many dialects share, with arguments reordered,
+renamed, added or dropped. Here it reads a name and a list of arguments, whose meaning is in the registry of
+functions alone. Aggregates keep their nodes, and so does what has a syntax of its own, such as
+EXTRACT(year FROM day).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import ErrorLevel
+from sqlglot.parsers.duckdb import DuckDBParser
+from sqlglot.tokenizer_core import Token
+
+from dpsql.errors import ProgrammingError
+from dpsql.sql.read.dialect_nodes import TITLES
+
+DIALECT = DuckDB()
+DUCKDB = "duckdb"
+DIALECTS: Mapping[str, Dialect] = {DUCKDB: DIALECT, **{name: Dialect.get_or_raise(name) for name in TITLES}}
+"""The dialects that are read."""
+_AGGREGATES = {
+    "BIT_AND", "BIT_OR", "BIT_XOR", "LIST", "LISTAGG", "QUANTILE_CONT", "QUANTILE_DISC", "STRINGAGG", "STRING_AGG",
+    *(
+        name
+        for name, node in exp.FUNCTION_BY_NAME.items()
+        if isinstance(node, type) and issubclass(node, (exp.AggFunc, exp.RowNumber))
+    ),
+}  # fmt: skip
+_OWN_SYNTAX = {"CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM", "TRY_CAST"}
+
+
+class Histogram(exp.Expression, exp.AggFunc):
+    """HISTOGRAM(x, [b1, b2, …]), for which the parser has no node."""
+
+    arg_types = {"this": False, "expression": False}  # noqa: RUF012  (so the parser declares it)
+
+
+class Parser(DuckDBParser):
+    """DuckDB's parser, which knows aggregates and what has a syntax of its own, and no other function."""
+
+    FUNCTIONS = {name: build for name, build in DuckDBParser.FUNCTIONS.items() if name in _AGGREGATES} | {
+        "HISTOGRAM": Histogram.from_arg_list
+    }
+    FUNCTION_PARSERS = {  # noqa: RUF012
+        name: parse
+        for name, parse in DuckDBParser.FUNCTION_PARSERS.items()
+        if name in _AGGREGATES | _OWN_SYNTAX
+    }
+
+
+def require(name: str) -> Dialect:
+    """The dialect of a name. Raises ProgrammingError if there is none."""
+    found = DIALECTS.get(name)
+    if found is None:
+        raise ProgrammingError(
+            f"there is no dialect {name}", code="dialect", hint=f"there are: {', '.join(DIALECTS)}"
+        )
+    return found
+
+
+def parsed(tokens: list[Token], text: str) -> list[exp.Expr | None]:
+    """The trees of a text."""
+    return list(Parser(dialect=DIALECT).parse(tokens, text))
+
+
+def parsed_as(tokens: list[Token], text: str, *, dialect: str) -> list[exp.Expr | None]:
+    """The trees of a text in another dialect, as its own parser reads it."""
+    reader = DIALECTS[dialect]
+    return list(reader.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, text))

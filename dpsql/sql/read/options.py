@@ -1,0 +1,211 @@
+"""GoogleSQL's clause `SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = …, …)`: what one query asks to be asked with.
+
+The parser does not know the clause. It is found among the words of the text, read here, and blanked out, so that
+the places of all other words stay those of the user's text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+from typing import Any, NoReturn, TypeVar
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from dpsql.errors import LossError, QueryRejected
+from dpsql.request.loss import amount
+from dpsql.request.target import Error, confidence_amount, error_amount
+from dpsql.sql.read.rejection import Source
+
+_SETS = {TokenType.UNION, TokenType.INTERSECT, TokenType.EXCEPT}
+_WRITTEN = re.compile(r"\S")
+_Read = TypeVar("_Read")
+_HINT = "as in SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) COUNT(*) FROM …"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a query asks for itself; None where it leaves it to the call.
+
+    `unit` is the column that the query takes for its privacy unit's, which is checked and never trusted.
+    """
+
+    epsilon: Fraction | None = None
+    delta: Fraction | None = None
+    max_groups: int | None = None
+    target_error: Error | None = None
+    confidence: Fraction | None = None
+    unit: exp.Column | None = None
+
+
+def taken_out(source: Source, text: str, tokens: Sequence[Token]) -> tuple[Options, str, list[Token]]:
+    """The options of a query, its text with the clause blanked out, and the words that are left.
+
+    Raises QueryRejected where the clause is no such clause, or stands elsewhere than in the one outermost SELECT.
+    """
+    places = [place for place in range(1, len(tokens) - 1) if _begins(tokens[place - 1 : place + 2])]
+    if not places:
+        return Options(), text, list(tokens)
+    if len(places) > 1:
+        _refuse(source, tokens[places[1]], "clause", "a query has one price: the clause stands in it once")
+    first = places[0]
+    depth = 0
+    for place, token in enumerate(tokens):
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        if (place == first and depth) or (depth == 0 and token.token_type in _SETS):
+            _refuse(
+                source,
+                tokens[first],
+                "clause",
+                "the clause is of the whole query, and stands in its outermost SELECT",
+                "put it there, or SELECT * FROM (…) around the query",
+            )
+    clause = _Clause(source, tokens, first)
+    options = clause.read()
+    start, end = tokens[first].start, tokens[clause.place - 1].end + 1
+    blanked = text[:start] + _WRITTEN.sub(" ", text[start:end]) + text[end:]
+    return options, blanked, [*tokens[:first], *tokens[clause.place :]]
+
+
+def _begins(words: Sequence[Token]) -> bool:
+    """Whether these are SELECT WITH DIFFERENTIAL_PRIVACY."""
+    select, with_, name = words
+    if select.token_type is not TokenType.SELECT or with_.token_type is not TokenType.WITH:
+        return False
+    return name.token_type is TokenType.VAR and name.text.upper() == "DIFFERENTIAL_PRIVACY"
+
+
+@dataclass(slots=True)
+class _Clause:
+    """A clause that is read from `place` on."""
+
+    source: Source
+    tokens: Sequence[Token]
+    place: int
+
+    def read(self) -> Options:
+        self.place += 2
+        options, said = Options(), set[str]()
+        if not (self._is(TokenType.VAR, "OPTIONS") and self._is(TokenType.L_PAREN, ahead=1)):
+            return options
+        self.place += 2
+        while True:
+            word = self._next(TokenType.VAR, "the name of an option")
+            name = word.text.lower()
+            known = _OPTIONS.get(name)
+            if known is None:
+                self._refuse(
+                    word, "clause", f"there is no option {word.text}", f"there are: {', '.join(_OPTIONS)}"
+                )
+            if name in said:
+                self._refuse(word, "ambiguous", f"{name} is said twice")
+            said.add(name)
+            self._next(TokenType.EQ, "=")
+            field, value = known
+            options = replace(options, **{field: value(self)})
+            if (
+                self._next((TokenType.COMMA, TokenType.R_PAREN), "a comma or )").token_type
+                is TokenType.R_PAREN
+            ):
+                return options
+
+    def loss(self, name: str, read: Callable[[str], Fraction] | None = None) -> Fraction:
+        """A number above zero, as `read` takes it."""
+        word, text = self._number(name)
+        return self._read(word, text, partial(amount, name=name) if read is None else read)
+
+    def error(self) -> Error:
+        """An error in the values' own units, or a text: a part of each value, as '5%'."""
+        if not self._is(TokenType.STRING):
+            return self.loss("target_error")
+        word = self._next(TokenType.STRING, "a part of the values")
+        if not word.text.rstrip().endswith("%"):
+            self._refuse(word, "constant", "target_error is a number, or a part of each value", "'5%'")
+        return self._read(word, word.text, error_amount)
+
+    def _read(self, word: Token, text: str, read: Callable[[str], _Read]) -> _Read:
+        try:
+            return read(text)
+        except LossError as error:
+            problem = error.message
+        self._refuse(word, "constant", problem)
+
+    def delta(self) -> Fraction:
+        """A probability above zero."""
+        found = self.loss("delta")
+        if found >= 1:
+            self._refuse(
+                self.tokens[self.place - 1], "constant", "delta is a probability below 1", "delta = 1e-8"
+            )
+        return found
+
+    def groups(self) -> int:
+        """A whole number from 1."""
+        word, text = self._number("max_groups_contributed")
+        if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) < 2**63):
+            self._refuse(word, "constant", "max_groups_contributed is a whole number from 1")
+        return int(text)
+
+    def column(self) -> exp.Column:
+        """The name of a column, with its table's before it or not."""
+        names = [self._name()]
+        if self._is(TokenType.DOT):
+            self.place += 1
+            names.append(self._name())
+        return exp.Column(this=names[-1], table=names[0] if len(names) > 1 else None)
+
+    def _name(self) -> exp.Identifier:
+        word = self._next(None, "a column")
+        quoted = word.token_type is TokenType.IDENTIFIER
+        if not quoted and not (word.text.isidentifier() and word.token_type is not TokenType.STRING):
+            self._refuse(word, "clause", "privacy_unit_column is the name of a column")
+        name = exp.Identifier(this=word.text, quoted=quoted)
+        name.meta["start"] = word.start
+        return name
+
+    def _number(self, name: str) -> tuple[Token, str]:
+        """The word that a number begins with, and its text; one that begins with its point is two words."""
+        first = self.tokens[min(self.place, len(self.tokens) - 1)]
+        if self._is(TokenType.DOT) and self._is(TokenType.NUMBER, ahead=1):
+            second = self.tokens[self.place + 1]
+            if second.start == first.end + 1:
+                self.place += 2
+                return first, f".{second.text}"
+        word = self._next(TokenType.NUMBER, f"a number for {name}")
+        return word, word.text
+
+    def _is(self, kind: TokenType, text: str | None = None, *, ahead: int = 0) -> bool:
+        if self.place + ahead >= len(self.tokens):
+            return False
+        token = self.tokens[self.place + ahead]
+        return token.token_type is kind and text in (None, token.text.upper())
+
+    def _next(self, kinds: TokenType | tuple[TokenType, ...] | None, what: str) -> Token:
+        token = self.tokens[min(self.place, len(self.tokens) - 1)]
+        wanted = kinds if isinstance(kinds, tuple) else (kinds,)
+        if self.place >= len(self.tokens) or (kinds is not None and token.token_type not in wanted):
+            self._refuse(token, "clause", f"OPTIONS expects {what} here", _HINT)
+        self.place += 1
+        return token
+
+    def _refuse(self, token: Token, code: str, message: str, hint: str | None = None) -> NoReturn:
+        _refuse(self.source, token, code, message, hint)
+
+
+def _refuse(source: Source, token: Token, code: str, message: str, hint: str | None = None) -> NoReturn:
+    raise QueryRejected(message, code=code, hint=hint, position=source.at(token.start), text=source.text)
+
+
+_OPTIONS: Mapping[str, tuple[str, Callable[[_Clause], Any]]] = {
+    "epsilon": ("epsilon", lambda clause: clause.loss("epsilon")),
+    "delta": ("delta", _Clause.delta),
+    "max_groups_contributed": ("max_groups", _Clause.groups),
+    "target_error": ("target_error", _Clause.error),
+    "confidence": ("confidence", lambda clause: clause.loss("confidence", confidence_amount)),
+    "privacy_unit_column": ("unit", _Clause.column),
+}
+"""The options by name: what each sets, and how its value is read."""

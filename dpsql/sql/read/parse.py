@@ -1,0 +1,373 @@
+"""Text to one SELECT tree, within fixed limits of length and nesting."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NoReturn, TypeVar
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from dpsql.errors import Position, QueryRejected
+from dpsql.sql.read.dialect import DIALECT, DIALECTS, DUCKDB, parsed, parsed_as, require
+from dpsql.sql.read.options import Options, taken_out
+from dpsql.sql.read.rejection import Source, is_text
+from dpsql.sql.read.translate import translated
+
+MAX_CHARACTERS = 500_000
+MAX_TOKENS = 50_000
+MAX_NESTING = 28
+"""Parentheses within parentheses; the parser recurses up to 33 frames for each, and Python allows 1,000."""
+MAX_DEPTH = 100
+"""Levels of the tree, chains of AND and OR counting once."""
+MAX_JOINS = 12
+"""Joins whose condition does not follow them at once."""
+_ROOM = 600
+"""Frames for what becomes of the deepest tree, up to its receipt: about five a level."""
+
+_T = TypeVar("_T")
+_Query = exp.Select | exp.SetOperation
+_LOGGER = logging.getLogger("sqlglot")
+_EXPLAIN = re.compile(r"(?:\s+|--[^\n]*\n|/\*.*?\*/)*+EXPLAIN\b", re.IGNORECASE | re.DOTALL)
+"""Possessive: what has been taken for a comment is never taken for two, which would double the work."""
+_OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
+_CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
+_JOINS = {TokenType.JOIN, TokenType.STRAIGHT_JOIN}
+_CONDITIONS = {TokenType.ON, TokenType.USING}
+_QUANTILES = {"QUANTILE", "QUANTILE_CONT", "QUANTILE_DISC"}
+_BRACKETS = {TokenType.L_BRACKET, TokenType.L_BRACE}
+_STARTS = {TokenType.SELECT, TokenType.FROM, TokenType.WITH, TokenType.L_PAREN}
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A parsed statement: `parameters` is the number of `?` in it, `options` are what it asks for itself.
+
+    `text` is what the engine's own parser must read too; `translated` says that it is not the user's.
+    """
+
+    source: Source
+    query: exp.Select | exp.SetOperation
+    explain: bool
+    parameters: int
+    options: Options
+    text: str
+    translated: bool = False
+
+
+def parse(text: str, dialect: str = DUCKDB) -> Statement:
+    """The one SELECT, or EXPLAIN SELECT, that `text` holds; of another dialect, what it means in DuckDB's.
+
+    Raises QueryRejected with code "syntax", "too_long", "too_deep", "one_statement" or
+    "not_a_select", ProgrammingError where there is no such dialect.
+    """
+    reader = require(dialect)
+    if reader is DIALECT:
+        return _parse(text)
+    words = _words(text, reader)
+    translated = _translated(words, dialect)
+    with told_of_translation():
+        statement = _parse(translated, numbered=True)
+    return replace(
+        statement,
+        explain=words.explain,
+        parameters=words.parameters,
+        options=words.options,
+        translated=True,
+    )
+
+
+@contextmanager
+def told_of_translation() -> Iterator[None]:
+    """Says of a refusal within it that its place is one in the translated text, which it shows."""
+    try:
+        yield
+    except QueryRejected as error:
+        if error.position is not None:
+            error.message += ": so the query reads in DuckDB's SQL"
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """The words of a text, within limits; `text` is what they stand in, without EXPLAIN and the clause."""
+
+    source: Source
+    text: str
+    tokens: list[Token]
+    explain: bool
+    parameters: int
+    options: Options
+
+
+def _words(text: str, dialect: Dialect) -> _Words:
+    source = Source(text)
+    _check_length(text)
+    explain = _EXPLAIN.match(text)
+    # The word is blanked out rather than cut off, so that positions stay those of the user's text.
+    asked = text if explain is None else " " * explain.end() + text[explain.end() :]
+    tokens = _tokens(asked, dialect)
+    _check(source, tokens, dialect)
+    options, asked, tokens = taken_out(source, asked, tokens)
+    tokens, parameters = _numbered(tokens, named=dialect is not DIALECT)
+    return _Words(source, asked, tokens, explain is not None, parameters, options)
+
+
+def _parse(text: str, *, numbered: bool = False) -> Statement:
+    """The statement of a text in DuckDB's SQL; `numbered` says that its parameters are `$1`, `$2` already."""
+    if numbered:
+        source, tokens = Source(text), _tokens(text, DIALECT)
+        _check_length(text, tokens)
+        words = _Words(source, text, tokens, explain=False, parameters=0, options=Options())
+    else:
+        words = _words(text, DIALECT)
+    select = _tree(words, parsed)
+    _check_depth(words.source, select)
+    return Statement(words.source, select, words.explain, words.parameters, words.options, words.text)
+
+
+def _translated(words: _Words, dialect: str) -> str:
+    """The text in DuckDB's SQL that a text in another dialect means."""
+    select = _tree(words, partial(parsed_as, dialect=dialect))
+    _check_depth(words.source, select)
+    named = sorted(node.name for node in select.find_all(exp.Placeholder))
+    if named != sorted(f"p{number}" for number in range(1, words.parameters + 1)):
+        _refuse("parameter", "a parameter stands where none can be read")
+    text = _alone(partial(translated, words.source, select, dialect))
+    if text is None:
+        _refuse(
+            "syntax", "the query cannot be put into DuckDB's SQL", "ask it in DuckDB's SQL, without dialect"
+        )
+    return text
+
+
+def _tree(words: _Words, read: Callable[[list[Token], str], list[exp.Expr | None]]) -> _Query:
+    """The one SELECT of the words."""
+    source = words.source
+    try:
+        trees = _alone(partial(read, words.tokens, words.text))
+    except ParseError as error:
+        _syntax(source, error)
+    except RecursionError:
+        _refuse("too_deep", "the query is nested too deeply")
+    except (TypeError, ValueError, AttributeError, LookupError):
+        _refuse("syntax", "the query cannot be parsed")
+    select = trees[0] if len(trees) == 1 else None
+    if len(trees) > 1:
+        _refuse("one_statement", "one statement at a time, please", "send the statements one by one")
+    if not isinstance(select, (exp.Select, exp.SetOperation)):
+        source.refuse(select, "not_a_select", "only a single SELECT is answered here")
+    return select
+
+
+def stated(text: str, dialect: str = DUCKDB) -> Options:
+    """What a query asks for itself; nothing where it cannot be read, which `parse` refuses."""
+    try:
+        return _words(text, DIALECTS.get(dialect, DIALECT)).options
+    except QueryRejected:
+        return Options()
+
+
+def require_room() -> None:
+    """Refuses whatever is asked from so deep in a program that the deepest query would end its stack.
+
+    So a query is not answered or refused, nor charged and then left, by where it is asked.
+    """
+    try:
+        _descend(_ROOM)
+    except RecursionError:
+        _refuse(
+            "too_deep", "the program is nested too deeply to ask from there", "ask from a shallower place"
+        )
+
+
+def _descend(frames: int) -> None:
+    if frames:
+        _descend(frames - 1)
+
+
+def _alone(work: Callable[[], _T]) -> _T:
+    """What the parser's library makes, without its warnings, which would put the query into the program's log.
+
+    It recurses on a stack of its own, so that what is too deep does not depend on who asks.
+    """
+    before, _LOGGER.disabled = _LOGGER.disabled, True
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(work).result()
+    finally:
+        _LOGGER.disabled = before
+
+
+def _tokens(text: str, dialect: Dialect) -> list[Token]:
+    if not is_text(text):
+        _refuse("syntax", "the query holds a NUL character or half a surrogate pair")
+    try:
+        tokens = dialect.tokenize(text)
+    except (TokenError, RecursionError):
+        _refuse("syntax", "the query cannot be read: is a quote or a comment left open?")
+    while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
+        tokens.pop()
+    return tokens
+
+
+def _check_length(text: str, tokens: Sequence[Token] = ()) -> None:
+    if len(text) > MAX_CHARACTERS:
+        _refuse("too_long", f"the query has more than {MAX_CHARACTERS:,} characters")
+    if len(tokens) > MAX_TOKENS:
+        _refuse("too_long", f"the query has more than {MAX_TOKENS:,} words and symbols")
+
+
+def _check(source: Source, tokens: Sequence[Token], dialect: Dialect) -> None:
+    if not tokens:
+        _refuse("syntax", "the query is empty")
+    _check_length(source.text, tokens)
+    if tokens[0].token_type not in _STARTS:
+        raise QueryRejected(
+            f"only SELECT is answered, not {tokens[0].text.upper()}",
+            code="not_a_select",
+            hint="dpsql reads; changes are made by the owner on the database itself",
+            position=source.at(tokens[0].start),
+            text=source.text,
+        )
+    for place, (token, following) in enumerate(itertools.pairwise(tokens)):
+        before = tokens[place - 1].token_type if place else None
+        _check_pair(source, before, token, following)
+        if following.token_type is TokenType.STRING and _names_table(tokens[max(place - 2, 0) : place + 1]):
+            _refuse_token(source, following, "table", "FROM takes the name of a declared table")
+    _check_joins(tokens)
+    _check_quantiles(source, tokens)
+    depth = negations = 0
+    for token in tokens:
+        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        # Only one NOT right after another nests: most stand side by side.
+        negations = negations + 1 if token.token_type is TokenType.NOT else 0
+        named = token.token_type is TokenType.COLON and dialect is not DIALECT
+        if token.token_type is TokenType.PARAMETER or named:
+            raise QueryRejected(
+                "parameters are written as ?",
+                code="parameter",
+                hint='execute("… WHERE age > ?", [18])',
+                position=source.at(token.start),
+                text=source.text,
+            )
+        if depth + negations > MAX_NESTING:
+            _refuse("too_deep", f"the query is nested more than {MAX_NESTING} levels deep")
+
+
+def _check_joins(tokens: Sequence[Token]) -> None:
+    """Refuses many joins whose condition is still to come: for each the parser reads all that follows twice."""
+    waiting = 0
+    before = None
+    for token in tokens:
+        kind = token.token_type
+        waiting += kind in _JOINS and before is not TokenType.CROSS
+        waiting = max(0, waiting - (kind in _CONDITIONS and before is not TokenType.DISTINCT))
+        if waiting > MAX_JOINS:
+            _refuse(
+                "too_long",
+                f"more than {MAX_JOINS} joins without a condition",
+                "write JOIN … ON, or CROSS JOIN",
+            )
+        before = kind
+
+
+def _check_pair(source: Source, before: TokenType | None, token: Token, following: Token) -> None:
+    """Refuses what the parser would take for something else than the engine does.
+
+    A bracket after a comma or a parenthesis begins a list; elsewhere it would take a part of a value.
+    """
+    kind = token.token_type
+    listed = kind is TokenType.L_BRACKET and before in (TokenType.COMMA, TokenType.L_PAREN)
+    if (kind is TokenType.NOT and token.text == "!") or (kind in _BRACKETS and not listed):
+        _refuse_token(source, token, "syntax", f"{token.text} has no meaning here")
+    if following.token_type is TokenType.L_PAREN and kind is TokenType.IDENTIFIER:
+        _refuse_token(source, token, "function", f"the function {token.text} is not known to be safe")
+
+
+def _check_quantiles(source: Source, tokens: Sequence[Token]) -> None:
+    """Refuses a third argument of a quantile, which the parser would leave out in silence."""
+    for place, (token, following) in enumerate(itertools.pairwise(tokens)):
+        if token.text.upper() not in _QUANTILES or following.token_type is not TokenType.L_PAREN:
+            continue
+        depth = commas = 0
+        for inner, after in itertools.pairwise(tokens[place + 1 :]):
+            depth += (inner.token_type in _OPENING) - (inner.token_type in _CLOSING)
+            last = after.token_type is TokenType.R_PAREN  # such a comma may stand before the end
+            commas += depth == 1 and inner.token_type is TokenType.COMMA and not last
+            if depth == 0 or commas > 1:
+                break
+        if commas > 1:
+            _refuse_token(source, token, "syntax", f"{token.text.upper()} takes a value and its share")
+
+
+def _names_table(tokens: Sequence[Token]) -> bool:
+    """Whether the last of these, up to three, is followed by a table: FROM, but for IS (NOT) DISTINCT FROM, or JOIN."""
+    compared, distinct, last = [None, None, *(token.token_type for token in tokens)][-3:]
+    if last is TokenType.FROM and distinct is TokenType.DISTINCT:
+        return compared not in (TokenType.IS, TokenType.NOT)
+    return last in (TokenType.FROM, TokenType.JOIN)
+
+
+def _refuse_token(source: Source, token: Token, code: str, message: str) -> NoReturn:
+    raise QueryRejected(message, code=code, position=source.at(token.start), text=source.text)
+
+
+def _numbered(tokens: Sequence[Token], *, named: bool) -> tuple[list[Token], int]:
+    """Each `?` as `$1`, `$2`, …: a tree does not keep the order in which its leaves were written.
+
+    Where they are `named`, because not every dialect knows `$1`, as `:p1`, `:p2`, … .
+    """
+    numbered: list[Token] = []
+    count = 0
+    for token in tokens:
+        if token.token_type is not TokenType.PLACEHOLDER:
+            numbered.append(token)
+            continue
+        count += 1
+        place = (token.line, token.col, token.start, token.end)
+        if named:
+            numbered += [Token(TokenType.COLON, ":", *place), Token(TokenType.VAR, f"p{count}", *place)]
+        else:
+            numbered += [Token(TokenType.PARAMETER, "$", *place), Token(TokenType.NUMBER, str(count), *place)]
+    return numbered, count
+
+
+def _check_depth(source: Source, root: exp.Expr) -> None:
+    stack: list[tuple[exp.Expr, int]] = [(root, 0)]
+    while stack:
+        node, depth = stack.pop()
+        if depth > MAX_DEPTH:
+            source.refuse(node, "too_deep", f"the query is nested more than {MAX_DEPTH} levels deep")
+        for child in node.iter_expressions():
+            chained = isinstance(node, (exp.And, exp.Or)) and type(child) is type(node)
+            stack.append((child, depth + (not chained)))
+
+
+def _syntax(source: Source, error: ParseError) -> NoReturn:
+    first = error.errors[0] if error.errors else {}
+    description = str(first.get("description") or "the query cannot be parsed")
+    before, highlight = str(first.get("start_context") or ""), str(first.get("highlight") or "")
+    line, column = first.get("line"), first.get("col")
+    position = None
+    if isinstance(line, int) and isinstance(column, int):
+        position = Position(line, max(1, column - len(highlight) + 1))
+    message = "the query cannot be parsed"
+    if "<Token" not in description:
+        message += f": {description[:1].lower()}{description[1:]}"
+    elif before or highlight:
+        message += f" after {highlight!r}"
+    raise QueryRejected(message, code="syntax", position=position, text=source.text) from None
+
+
+def _refuse(code: str, message: str, hint: str | None = None) -> NoReturn:
+    raise QueryRejected(message, code=code, hint=hint) from None

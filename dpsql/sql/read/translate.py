@@ -1,0 +1,27 @@
+"""A tree of another dialect to text in DuckDB's SQL, which then goes the way of every query.
+
+Nothing is trusted that comes out of here: the text is parsed, lowered and refused like one that a user wrote.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import ErrorLevel, SqlglotError
+
+from dpsql.sql.read.rejection import Source
+from dpsql.sql.read.translate_nodes import Reader
+
+
+def translated(source: Source, tree: exp.Expr, dialect: str) -> str | None:
+    """The text that a tree of another dialect means; None where it has none.
+
+    Raises QueryRejected, with the place in the user's text, for what is not known to mean the same in DuckDB.
+    """
+    Reader(source, dialect).read(tree)
+    try:
+        return DuckDB().generate(
+            tree, identify=True, comments=False, normalize_functions=False, unsupported_level=ErrorLevel.RAISE
+        )
+    except (SqlglotError, RecursionError, TypeError, ValueError, AttributeError, LookupError):
+        return None

@@ -1,0 +1,1 @@
+"""The noise behind each cell of an answer, and confidence intervals from its law."""

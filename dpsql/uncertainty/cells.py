@@ -1,0 +1,266 @@
+"""The noise behind each cell of a result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from dpsql.aggregates import AGGREGATES, Aggregate, Moment
+from dpsql.aggregates.base import nearest
+from dpsql.analysis.analyse import Measure
+from dpsql.mechanisms import Mechanism
+from dpsql.plan.expr import Expr, Released
+from dpsql.plan.linear import linear
+from dpsql.plan.nodes import Aggregation, Release
+from dpsql.plan.provenance import Trace
+from dpsql.planning.choose import predicted_std, statistic_of
+from dpsql.planning.measurement import Measured
+from dpsql.release import Cells, ReleasedTable, estimate
+from dpsql.result import Ends
+from dpsql.uncertainty import laws
+from dpsql.uncertainty.post_selection import Shown
+from dpsql.uncertainty.simulation import simulable, simulated_intervals
+
+CONFIDENCE = 0.95
+"""That of DP_INTERVAL_LOW and DP_INTERVAL_HIGH."""
+
+_COUNTS = frozenset({Moment.ROWS, Moment.UNITS, Moment.COUNT, Moment.DISTINCT})
+
+
+@dataclass(frozen=True, slots=True)
+class Uncertainty:
+    """Answers for the cells of rows of one branch; `origin` is the released row of each of them."""
+
+    plan: Measured
+    trace: Trace
+    table: ReleasedTable
+    origin: tuple[int, ...]
+    _known: dict[tuple[Expr, float], list[Ends]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def scales(self) -> tuple[tuple[float | None, ...], ...]:
+        """The standard deviation of each cell's noise, in the value's own units; None if it is derived."""
+        columns = [self._scales(column) for column in range(len(self.trace.outputs))]
+        return tuple(zip(*columns, strict=True))
+
+    def _scales(self, column: int) -> tuple[float | None, ...]:
+        found = linear(self.trace.outputs[column])
+        item = _aggregation(self.trace.release, None if found is None else found.of)
+        if found is None or item is None or item.rank is not None:
+            return (None,) * len(self.origin)
+        std = predicted_std(self.plan, item) * abs(found.factor)
+        if not AGGREGATES[item.function].ratio:
+            return (std,) * len(self.origin)
+        cells = (self.table.cells[row] for row in self.origin)
+        counts = (estimate(self.plan, item, Moment.COUNT, found) for found in cells)
+        return tuple(std / max(1.0, nearest(count)) for count in counts)
+
+    def interval(self, row: int, column: int, confidence: float) -> Ends:
+        """The confidence interval of a cell, simulated where it is no linear function of one aggregate.
+
+        None where nothing in it is noisy, or there is no law.
+        """
+        found = linear(self.trace.outputs[column])
+        item = _aggregation(self.trace.release, None if found is None else found.of)
+        if found is None or item is None:
+            return self._simulations(self.trace.outputs[column], confidence)[row]
+        ends = self._of_aggregates(item, found.of, confidence)[row]
+        if ends is None:
+            return None
+        low, high = (found.shift + found.factor * end for end in ends)
+        return min(low, high), max(low, high)
+
+    def bounded(self, column: int) -> bool:
+        """Whether a column has intervals, as its expression says."""
+        found = linear(self.trace.outputs[column])
+        item = _aggregation(self.trace.release, None if found is None else found.of)
+        if item is None:
+            return simulable(self.plan, self.trace.outputs[column])
+        return item.rank is None or _ends_of_rank(self.plan, item) is not None
+
+    def counts(self, column: int) -> bool:
+        """Whether a column is a noisy count as it is."""
+        expr = self.trace.outputs[column]
+        item = _aggregation(self.trace.release, expr)
+        return item is not None and AGGREGATES[item.function].moments[0] in _COUNTS
+
+    def _of_aggregates(self, item: Aggregation, column: Released, confidence: float) -> list[Ends]:
+        if (column, confidence) not in self._known:
+            found = intervals_of(self.plan, self.table, item, self.origin, confidence)
+            self._known[column, confidence] = found
+        return self._known[column, confidence]
+
+    def _simulations(self, expr: Expr, confidence: float) -> list[Ends]:
+        """The simulated intervals of an expression, made once for all rows when one is asked for."""
+        if (expr, confidence) not in self._known:
+            found = simulated_intervals(self.plan, self.table, expr, self.origin, confidence)
+            self._known[expr, confidence] = found
+        return self._known[expr, confidence]
+
+
+def intervals_of(
+    plan: Measured, table: ReleasedTable, item: Aggregation, rows: Sequence[int], confidence: float
+) -> list[Ends]:
+    """The confidence interval of a released aggregate in each of these rows of the released table.
+
+    Where a group is shown for the sake of a count, what shares its cells is simulated: its noise is no longer
+    symmetric. A number that was chosen by its rank has the ends that were released beside it, and None without them.
+    """
+    if item.rank is not None:
+        return _between(plan, table, item, rows, confidence)
+    entry = AGGREGATES[item.function]
+    block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
+    if plan.threshold is not None and plan.threshold.block == block and not plan.decides(block, weights):
+        return simulated_intervals(plan, table, Released(item.name, item.type), rows, confidence)
+    return [_interval(plan, item, table.cells[row], confidence) for row in rows]
+
+
+def _between(
+    plan: Measured, table: ReleasedTable, item: Aggregation, rows: Sequence[int], confidence: float
+) -> list[Ends]:
+    """From end to end, where both were chosen beside a value; with the value itself, which may lie outside.
+
+    None for a confidence above that of the ends: for a lower one they hold all the more.
+    """
+    ends = _ends_of_rank(plan, item)
+    if ends is None or confidence > CONFIDENCE:
+        return [None] * len(rows)
+    first, items = len(plan.analysis.release.keys), plan.analysis.release.aggregations
+    places = [first + items.index(each) for each in (item, *ends)]
+    cells = ([table.rows[row][place] for place in places] for row in rows)
+    numbers = [[float(value) for value in found if isinstance(value, (int, float))] for found in cells]
+    return [(min(found), max(found)) for found in numbers]
+
+
+def _ends_of_rank(plan: Measured, item: Aggregation) -> tuple[Aggregation, Aggregation] | None:
+    """The ends that are released of a number in order of size, None if either is not."""
+    known = {replace(each, name=""): each for each in plan.analysis.release.aggregations}
+    low, high = (known.get(replace(item, name="", end=end)) for end in (-1, 1))
+    return (low, high) if low and high and not item.end and item.type.numeric else None
+
+
+def _interval(plan: Measured, item: Aggregation, cells: Cells, confidence: float) -> tuple[float, float]:
+    """The confidence interval of an aggregate by the law of its noise."""
+    entry = AGGREGATES[item.function]
+    block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
+    mechanism = plan.blocks[block].mechanism
+    index = plan.analysis.measure(item)
+    measure = None if index is None else plan.analysis.measures[index]
+    if entry.ratio and measure is not None:
+        if plan.blocks[block].block.joint:
+            return _joint_mean(plan, item, measure, cells, confidence)
+        return _mean(measure, cells[block], mechanism, confidence)
+    if plan.threshold is not None and plan.decides(block, weights):
+        return Shown.of(plan, plan.threshold, cells[block]).ends(confidence)
+    centre = nearest(estimate(plan, item, entry.moments[0], cells))
+    half = laws.half_width(mechanism, weights, confidence) * _step(entry, measure)
+    return centre - half, centre + half
+
+
+def ends_of(plan: Measured, table: ReleasedTable, column: Released) -> list[float | None]:
+    """The end of a 95% confidence interval that a column of the released table holds, row by row.
+
+    NULL where there is none: where nothing in it is noisy, or there is no law.
+
+    Claim: it costs nothing.
+    Why: it is a function of the noisy cells and of the public law of their noise.
+    Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
+    """
+    if column.end_of is None:
+        raise ValueError("only an end of an interval is made after the release")
+    of, which = column.end_of
+    rows = range(len(table.rows))
+    item = _aggregation(plan.analysis.release, of)
+    if item is None:
+        found = simulated_intervals(plan, table, of, rows, CONFIDENCE)
+    else:
+        found = intervals_of(plan, table, item, rows, CONFIDENCE)
+    return [None if ends is None else ends[which == "high"] for ends in found]
+
+
+def _aggregation(release: Release, expr: Expr | None) -> Aggregation | None:
+    """The aggregate that an expression is, alone."""
+    name = expr.name if isinstance(expr, Released) else None
+    return next((item for item in release.aggregations if item.name == name), None)
+
+
+def _step(entry: Aggregate, measure: Measure | None) -> float:
+    if entry.moments[0] is not Moment.TOTAL or measure is None or measure.lattice is None:
+        return 1.0
+    return float(measure.lattice.step)
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """Answers for the cells of a result: each row comes from a row of one of the `parts`."""
+
+    parts: tuple[Uncertainty, ...]
+    places: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(
+        cls, parts: Iterable[tuple[Measured, Trace, ReleasedTable]], rows: Sequence[tuple[int, int]]
+    ) -> Origins:
+        """From what each branch measures and releases, and each row's ordinal there and its branch."""
+        found: list[Uncertainty] = []
+        places: dict[tuple[int, int], int] = {}
+        for number, (plan, trace, table) in enumerate(parts):
+            origin = tuple(dict.fromkeys(ordinal for ordinal, branch in rows if branch == number))
+            places |= {(ordinal, number): place for place, ordinal in enumerate(origin)}
+            found.append(Uncertainty(plan, trace, table, origin))
+        return cls(tuple(found), tuple((branch, places[ordinal, branch]) for ordinal, branch in rows))
+
+    def scales(self) -> tuple[tuple[float | None, ...], ...]:
+        """The standard deviation of each cell's noise, in the value's own units; None if it is derived."""
+        scales = [part.scales() for part in self.parts]
+        return tuple(scales[part][place] for part, place in self.places)
+
+    @property
+    def bounded(self) -> tuple[bool, ...]:
+        """Which columns have intervals in some branch."""
+        width = len(self.parts[0].trace.outputs) if self.parts else 0
+        return tuple(any(part.bounded(column) for part in self.parts) for column in range(width))
+
+    @property
+    def counts(self) -> tuple[bool, ...]:
+        """Which columns are noisy counts as they are, in every branch."""
+        width = len(self.parts[0].trace.outputs) if self.parts else 0
+        return tuple(all(part.counts(column) for part in self.parts) for column in range(width))
+
+    def interval(self, row: int, column: int, confidence: float) -> Ends:
+        """The confidence interval of a cell; None where nothing in it is noisy, or there is no law."""
+        part, place = self.places[row]
+        return self.parts[part].interval(place, column, confidence)
+
+
+def _mean(
+    measure: Measure, cells: tuple[int, ...], mechanism: Mechanism, confidence: float
+) -> tuple[float, float]:
+    low, high = measure.interval.ends
+    lattice = measure.lattice
+    if lattice is None or lattice.width == 0:
+        return float(low), float(high)
+    first, last = laws.mean_interval(cells[0], cells[1], mechanism, confidence)
+    start, width = lattice.low * lattice.step, lattice.width * lattice.step
+    return float(max(low, start + first * width)), float(min(high, start + last * width))
+
+
+def _joint_mean(
+    plan: Measured, item: Aggregation, measure: Measure, cells: Cells, confidence: float
+) -> tuple[float, float]:
+    """As `_mean`, where a total about the middle and a count are cells of a joint block."""
+    low, high = measure.interval.ends
+    lattice = measure.lattice
+    if lattice is None or lattice.width == 0:
+        return float(low), float(high)
+    block, total = plan.source(statistic_of(plan.analysis, item, Moment.TOTAL))
+    _, count = plan.source(statistic_of(plan.analysis, item, Moment.COUNT))
+    middle, half = Fraction(lattice.low + lattice.high, 2), Fraction(lattice.width, 2)
+    about = tuple(whole - middle * each for whole, each in zip(total, count, strict=True))
+    noise = plan.blocks[block].mechanism
+    first, last = laws.ratio_interval(cells[block], (about, count), half, noise, confidence)
+    ends = ((middle + end) * lattice.step for end in (first, last))
+    least, most = ends
+    return float(max(low, least)), float(min(high, most))

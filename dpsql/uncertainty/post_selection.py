@@ -1,0 +1,123 @@
+"""What is known of a count that was compared with a threshold, in a group that was shown because it passed.
+
+Whoever looks at shown groups alone sees counts that noise has lifted: near the threshold the interval about the
+noisy count would hold the exact one too seldom.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.mechanisms import Mechanism
+from dpsql.planning.measurement import Measured
+from dpsql.planning.partition_selection import KeySelection
+
+_NEARLY, _WIDE, _GRID = 0.999, 0.9999, 100
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The law of a noisy count, the sum of `terms` cells in steps, given that it is `threshold` or more.
+
+    A unit of the count is `scale` steps; there are `least` units or more, or the group would not be there.
+
+    Claim: over all releases in which the group is shown, `ends` hold the exact count with probability
+    `confidence` or more.
+    Why: for n units the share of the shown noisy counts that are at least as large as this one is
+    P(S >= noisy - n) / P(S >= threshold - n), S the noise, and grows with n, as its law is log-concave; the n
+    that neither this share nor its counterpart refutes are an interval. It is stretched to the noisy count.
+    Source: Lee, Sun, Sun, Taylor 2016, "Exact post-selection inference, with application to the lasso",
+    section 5 (the truncated pivot).
+    """
+
+    mechanism: Mechanism
+    terms: int
+    scale: int
+    threshold: int
+    least: int
+    noisy: int
+
+    @classmethod
+    def of(cls, plan: Measured, chosen: KeySelection, cells: tuple[int, ...]) -> Shown:
+        """The law for the cells of the block that decided."""
+        mechanism, deciding = plan.blocks[chosen.block].mechanism, [cells[at] for at in chosen.cells]
+        return cls(
+            mechanism, len(deciding), chosen.scale, chosen.threshold, chosen.min_frequency, sum(deciding)
+        )
+
+    def at_least(self, units: int) -> float:
+        """The probability of a noisy count as large as this one, or larger."""
+        return self._tail(self.noisy - self.scale * units) / self._shown(units)
+
+    def at_most(self, units: int) -> float:
+        """The probability of a noisy count as small as this one, or smaller."""
+        return 1 - self._tail(self.noisy + 1 - self.scale * units) / self._shown(units)
+
+    def ends(self, confidence: float) -> tuple[float, float]:
+        """The interval of the number of units."""
+        return _ends(self, confidence)
+
+    def quantiles(self, places: NDArray[np.float64], reach: float) -> NDArray[np.float64] | None:
+        """Where shares of what `at_least` says of the number of units lie, between whole units.
+
+        None where noise that is not larger than `reach`, in steps, changes whether the group is shown once in a
+        thousand times at most.
+        """
+        if self._tail(math.ceil(self.threshold - self.noisy + reach)) >= _NEARLY:
+            return None
+        units, shares = _shares(self)
+        return np.interp(places, shares, units)
+
+    def _shown(self, units: int) -> float:
+        return self._tail(self.threshold - self.scale * units)
+
+    def _tail(self, threshold: int) -> float:
+        """The probability that the noise is `threshold` or more; its law is symmetric."""
+        if threshold >= 1:
+            return _tail_up(self.mechanism, self.terms, threshold)
+        return 1 - _tail_up(self.mechanism, self.terms, 1 - threshold)
+
+
+@lru_cache(maxsize=65536)
+def _tail_up(mechanism: Mechanism, terms: int, threshold: int) -> float:
+    """Of many shown counts, whose noise is compared with the same numbers again and again."""
+    return mechanism.sum_tail_up(terms, threshold)
+
+
+@lru_cache(maxsize=4096)
+def _shares(shown: Shown) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Numbers of units, and what `at_least` says of them, which grows."""
+    _, high = shown.ends(_WIDE)
+    units = np.unique(np.linspace(shown.least, math.ceil(high), _GRID).astype(np.int64))
+    shares = np.array([shown.at_least(int(count)) for count in units])
+    return units, np.maximum.accumulate(shares)
+
+
+@lru_cache(maxsize=4096)
+def _ends(shown: Shown, confidence: float) -> tuple[float, float]:
+    """The interval; small counts are seen again and again."""
+    outside = (1 - confidence) / 2
+    low = _first(lambda units: shown.at_least(units) >= outside, shown.least)
+    high = max(shown.least, _first(lambda units: shown.at_most(units) < outside, shown.least) - 1)
+    noisy = shown.noisy / shown.scale
+    return min(float(low), noisy), max(float(high), noisy)
+
+
+def _first(holds: Callable[[int], bool], least: int) -> int:
+    """The smallest whole number from `least` on where `holds`, given that it holds from there on."""
+    if holds(least):
+        return least
+    step = 1
+    while not holds(least + step):
+        step *= 2
+    low, high = least + step // 2, least + step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

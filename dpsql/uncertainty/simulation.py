@@ -1,0 +1,396 @@
+"""Confidence intervals of what is computed of several released columns, by simulating the noise.
+
+Claim: in at least the share `confidence` of all releases the interval holds the value without noise: exactly
+so for an expression that is linear in the noisy cells or monotone in one of them, and as measured for others.
+Why: noisy cells are z = c + N for exact cells c and noise N of a known symmetric law, so that c = z - N: where
+a linear expression lies for z less draws of the noise, its exact value lies. Some ways in which an expression
+is far from linear are seen to. Where the noise may have changed the sign of a divisor, anything may be the
+exact value, as in Fieller's set. And where it turns, as a square does, the exact value may lie beyond all but
+few draws: the values along the line through z on which it changes most are held too. Where it chooses among
+noisy values, as GREATEST does, noise lifts what is chosen: all values for a region that holds c are held. In a
+group that was shown because a noisy count was high, draws of that noise are moved to its law among shown groups.
+It costs nothing, being a function of noisy cells and of the public law of their noise. The draws protect
+nothing either, so their words are a fixed, public stream, and an interval is the same whenever it is asked for.
+Source: Dwork, Roth 2014, Proposition 2.1 (post-processing); Fieller 1954, section 4; Efron, Tibshirani 1993,
+"An Introduction to the Bootstrap", section 13.3 (percentiles).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import shake_128
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.aggregates import AGGREGATES, Moment
+from dpsql.analysis.intervals import interval
+from dpsql.backends.scratch import Scratch
+from dpsql.errors import OperationalError
+from dpsql.functions.conditional import case_branches
+from dpsql.mechanisms import Cube, DiscreteGaussian
+from dpsql.plan.expr import Call, Expr, Literal, Released, walk
+from dpsql.plan.interval import Interval
+from dpsql.plan.nodes import Aggregation, released_columns
+from dpsql.plan.types import Type
+from dpsql.planning.choose import statistic_of
+from dpsql.planning.measurement import Measured, MeasuredBlock
+from dpsql.release import Cells, ReleasedTable, noise
+from dpsql.result import Ends
+from dpsql.sql.emit.simulated import DRAWN, KEYS, PLACE, ROW, emit_simulated
+from dpsql.uncertainty.post_selection import Shown
+
+PAIRS = 5000
+"""Each draw is taken with both signs."""
+_MOST = 0.998
+"""A confidence beyond which the draws are too few."""
+_AT_ONCE = 2_000_000
+_SOME = 5
+"""Of so many draws one serves to find a direction."""
+_STEPS = np.linspace(-1, 1, 65)
+_WHOLE = 2.0**62
+_ENDLESS = 2.0**53
+_DIVIDES = frozenset({"divide", "quotient", "remainder"})
+_CHOOSES = frozenset({"greatest", "least"})
+_CHOICES = 4
+"""Of more noisy values than these, the least and the greatest simulated ones no longer hold the exact one."""
+
+Floats = NDArray[np.float64]
+
+
+def simulated_intervals(
+    plan: Measured, table: ReleasedTable, expr: Expr, rows: Sequence[int], confidence: float
+) -> list[Ends]:
+    """The interval of an expression in each of these rows of a released table.
+
+    None where the value is NULL or no number, where nothing in it is noisy, where something in it is not a
+    column of the release, where it chooses among more than four noisy values, and for a confidence above 0.998.
+    """
+    nothing: list[Ends] = [None] * len(rows)
+    read = _read(plan, expr)
+    if read is None or confidence > _MOST:
+        return nothing
+    size = max(1, _AT_ONCE // (2 * PAIRS))
+    found: list[Ends] = []
+    try:
+        for start in range(0, len(rows), size):
+            found += _Rows(plan, table, expr, *read, tuple(rows[start : start + size])).intervals(confidence)
+    except OperationalError:
+        return nothing  # some simulated value is out of the engine's range
+    return found
+
+
+def simulable(plan: Measured, expr: Expr) -> bool:
+    """Whether an expression has intervals, but for NULL."""
+    return _read(plan, expr) is not None
+
+
+def simulated(
+    plan: Measured, item: Aggregation, released: Floats, moved: Floats, lowered: Floats | None = None
+) -> Floats:
+    """The values of an aggregate where noisy cells are less by `moved`, as `release` computes them.
+
+    `released` has the shape (rows, cells), `moved` (draws, cells) or (rows, draws, cells) and the values
+    (rows, draws), NaN for NULL. The sum of the cells that decide whether a group is shown is less by `lowered`,
+    of the shape (rows, draws), besides.
+    """
+    entry = AGGREGATES[item.function]
+    weights = [_weights(plan, item, moment) for moment in entry.moments]
+    moments: list[Floats] = [(released @ of)[:, None] - moved @ of for of in weights]
+    if lowered is not None:
+        shares = _shares(plan)
+        moments = [
+            moment - lowered * (shares @ of[_deciding(plan)])
+            for moment, of in zip(moments, weights, strict=True)
+        ]
+    if entry.ratio:
+        total, count = moments
+        mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+        index = plan.analysis.measure(item)
+        low, high = (Interval() if index is None else plan.analysis.measures[index].interval).ends
+        return np.clip(mean, float(low), float(high))
+    (value,) = moments
+    return np.clip(np.floor(value + 0.5), -_WHOLE, _WHOLE) if item.type is Type.INTEGER else value
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """An expression over `aggregates` and `keys` of a released table, in some of its rows."""
+
+    plan: Measured
+    table: ReleasedTable
+    expr: Expr
+    aggregates: tuple[Aggregation, ...]
+    keys: tuple[Released, ...]
+    rows: tuple[int, ...]
+
+    def intervals(self, confidence: float) -> list[Ends]:
+        draws = _draws(self.plan.blocks)
+        values = self._values(draws, self._lowered(draws))
+        lines = [np.outer(_STEPS, _line(of[1:], draws, confidence)) for of in values]
+        beside = self._values(np.array(lines))
+        near = _near(draws, confidence) if _choices(self.expr) > 1 else None
+        return [
+            None if math.isnan(of[0]) else self._ends(of, along, near, confidence)
+            for of, along in zip(values, beside, strict=True)
+        ]
+
+    def _ends(self, values: Floats, along: Floats, near: NDArray[np.bool_] | None, confidence: float) -> Ends:
+        """The interval from the simulated values and those along the line, the released one before each.
+
+        Where `near` says which draws are in a region that holds the noise, all values there are held.
+        """
+        outside, drawn = (1 - confidence) / 2, len(values) - 1
+        # One standard error further out, because there are only so many draws.
+        last = math.floor(outside * drawn - math.sqrt(outside * (1 - outside) * drawn))
+        held = along[:1] if near is None else np.concatenate([along[:1], values[1:][near]])
+        low, high = (
+            min(
+                np.partition(np.where(np.isnan(values[1:]), -np.inf, sign * values[1:]), last)[last],
+                np.nanmin(sign * held),
+                _least(sign * along[1:]),
+            )
+            for sign in (1.0, -1.0)
+        )
+        # The exact value lies where the expression does, the released one perhaps not.
+        least, greatest = self._range()
+        return float(max(low, min(least, along[0]))), -float(max(high, min(-greatest, -along[0])))
+
+    def _range(self) -> tuple[float, float]:
+        """Where the expression lies whatever the exact values of the aggregates are."""
+        known: dict[Expr, Interval] = {}
+        for item in self.aggregates:
+            entry, index = AGGREGATES[item.function], self.plan.analysis.measure(item)
+            if entry.ratio and index is not None:
+                known[Released(item.name, item.type)] = self.plan.analysis.measures[index].interval
+            elif entry.moments[0] is not Moment.TOTAL:
+                known[Released(item.name, item.type)] = Interval(0, None)
+        around = interval(self.expr, known)
+        ends = [
+            None if end is None or abs(end) > _ENDLESS else float(end) for end in (around.low, around.high)
+        ]
+        return -math.inf if ends[0] is None else ends[0], math.inf if ends[1] is None else ends[1]
+
+    def _lowered(self, draws: Floats) -> Floats | None:
+        """How much more is taken off the sum of the cells that decided, shape (rows, 1 + draws); first nothing.
+
+        Claim: the sum less its noise then has the law that `Shown` gives to the exact count.
+        Why: draws keep their order and get the quantiles of that law.
+        """
+        chosen = self.plan.threshold
+        if chosen is None:
+            return None
+        sums = draws[:, _deciding(self.plan)].sum(axis=1)
+        places = (np.argsort(np.argsort(sums)) + 0.5) / len(sums)
+        found = np.zeros((len(self.rows), 1 + len(sums)))
+        for place, row in enumerate(self.rows):
+            shown = Shown.of(self.plan, chosen, self.table.cells[row][chosen.block])
+            counts = shown.quantiles(1 - places, float(np.abs(sums).max()))
+            if counts is not None:
+                found[place, 1:] = shown.noisy - shown.scale * counts - sums
+        return found
+
+    def _values(self, moved: Floats, lowered: Floats | None = None) -> Floats:
+        """What is released, then the values where the cells are less by `moved`; shape (rows, 1 + draws).
+
+        NaN is where anything may be the value.
+        """
+        moved = np.concatenate([np.zeros_like(moved[..., :1, :]), moved], axis=-2)
+        blocks = len(self.plan.blocks)
+        centres = np.array([_flat(self.table.cells[row][:blocks]) for row in self.rows])
+        count, draws = len(self.rows), moved.shape[-2]
+        places = np.arange(count * draws)
+        columns = {
+            item.name: simulated(self.plan, item, centres, moved, lowered).ravel() for item in self.aggregates
+        }
+        divisors = tuple(dict.fromkeys(_divisors(self.expr)))
+        released = [Released(item.name, item.type) for item in self.aggregates]
+        with Scratch() as scratch:
+            if self.keys:
+                self._lend_keys(scratch)
+            scratch.lend(DRAWN, {**columns, PLACE: places, ROW: places // draws})
+            found = scratch.numbers(emit_simulated((self.expr, *divisors), released, self.keys))
+        values, *divided = (column.reshape(count, draws) for column in found)
+        for signs in map(np.sign, divided):
+            values = np.where(signs == signs[:, :1], values, np.nan)
+        return values
+
+    def _lend_keys(self, scratch: Scratch) -> None:
+        """Makes the table of the rows' keys."""
+        places = [released_columns(self.plan.analysis.release).index(key) for key in self.keys]
+        scratch.create(KEYS, [*((key.name, key.type.value) for key in self.keys), (ROW, "BIGINT")])
+        series = [[self.table.rows[row][place] for row in self.rows] for place in places]
+        scratch.fill(KEYS, [*series, list(range(len(self.rows)))])
+
+
+def _read(plan: Measured, expr: Expr) -> tuple[tuple[Aggregation, ...], tuple[Released, ...]] | None:
+    """The aggregates and keys that an expression reads; None where no interval of it can be simulated."""
+    known = {Released(item.name, item.type): item for item in plan.analysis.release.aggregations}
+    keys = set(released_columns(plan.analysis.release)) - set(known)
+    parts = tuple(dict.fromkeys(walk(expr)))
+    if not expr.type.numeric or _choices(expr) > _CHOICES:
+        return None
+    if not all(isinstance(part, (Call, Literal)) or part in known or part in keys for part in parts):
+        return None
+    aggregates = tuple(item for column, item in known.items() if column in parts)
+    if not aggregates or not all(_measured(plan, item) for item in aggregates):
+        return None
+    return aggregates, tuple(part for part in parts if isinstance(part, Released) and part in keys)
+
+
+def _measured(plan: Measured, item: Aggregation) -> bool:
+    """Whether an aggregate is computed of noisy cells in a way that is known here."""
+    entry, chosen = AGGREGATES[item.function], plan.threshold
+    if chosen is not None and isinstance(plan.blocks[chosen.block].mechanism, Cube):
+        # One radius for all: what lifts the count moves the other cells, too.
+        return False
+    served = (
+        any(block.block.weights(statistic_of(plan.analysis, item, moment)) for block in plan.blocks)
+        for moment in entry.moments
+    )
+    return len(entry.moments) == (2 if entry.ratio else 1) and all(served)
+
+
+def _weights(plan: Measured, item: Aggregation, moment: Moment) -> Floats:
+    """The weights over all cells of a group that estimate an aggregate's moment, in its own units."""
+    index, weights = plan.source(statistic_of(plan.analysis, item, moment))
+    measure = plan.analysis.measure(item)
+    lattice = None if measure is None else plan.analysis.measures[measure].lattice
+    step = float(lattice.step) if lattice is not None and moment is Moment.TOTAL else 1.0
+    sizes = [len(measured.block.cells) for measured in plan.blocks]
+    found = np.zeros(sum(sizes))
+    found[sum(sizes[:index]) :][: sizes[index]] = [float(weight) * step for weight in weights]
+    return found
+
+
+def _deciding(plan: Measured) -> list[int]:
+    """Where the cells are whose sum decides whether a group is shown; nowhere where each is."""
+    if plan.threshold is None:
+        return []
+    sizes = [len(measured.block.cells) for measured in plan.blocks]
+    start = sum(sizes[: plan.threshold.block])
+    return [start + at for at in plan.threshold.cells]
+
+
+def _shares(plan: Measured) -> Floats:
+    """Which part of what is added to the sum of the deciding cells each of them has, shape (1 + draws, cells).
+
+    Claim: given that their noise adds up to much, it is shared so.
+    Why: what equal Gaussian variables add up to says nothing of how they differ, so it is shared evenly. The
+    density of geometric ones is the same wherever none is below zero and they add up to the same, so that they
+    are uniform there, as exponential variables are, divided by their sum.
+    Source: Devroye 1986, "Non-Uniform Random Variate Generation", chapter V, theorem 2.2 (uniform spacings).
+    """
+    chosen = plan.threshold
+    if chosen is None:
+        return np.zeros((1 + 2 * PAIRS, 0))
+    measured = plan.blocks[chosen.block]
+    shape = (1 + 2 * PAIRS, len(chosen.cells))
+    if isinstance(measured.mechanism, DiscreteGaussian):
+        return np.full(shape, 1 / shape[1])
+    words = _PublicWords().words(math.prod(shape))
+    parts = -np.log((words.astype(np.float64) + 0.5) / 2.0**64).reshape(shape)
+    shared: Floats = parts / parts.sum(axis=1, keepdims=True)
+    return shared
+
+
+def _choices(expr: Expr) -> int:
+    """Among how many noisy values something in an expression chooses, at most."""
+    most = 0
+    for part in walk(expr):
+        if isinstance(part, Call):
+            values: tuple[Expr, ...] = part.arguments if part.function.name in _CHOOSES else ()
+            if part.function.name == "case":
+                branches, otherwise = case_branches(part.arguments)
+                values = (*(value for _, value in branches), otherwise)
+            most = max(most, len({value for value in values if _reads(value)}))
+    return most
+
+
+def _reads(expr: Expr) -> bool:
+    return any(isinstance(part, Released) for part in walk(expr))
+
+
+def _divisors(expr: Expr) -> Iterator[Expr]:
+    """What is divided by, where it is noisy."""
+    for part in walk(expr):
+        if isinstance(part, Call) and part.function.name in _DIVIDES:
+            yield from part.arguments[1:2] * _reads(part.arguments[1])
+
+
+def _line(values: Floats, draws: Floats, confidence: float) -> Floats:
+    """How far the noise moves the cells in the direction in which the values change most.
+
+    It is the covariance with the ranks of the values, and as long as the noise along it is at `confidence`.
+    """
+    some = draws[::_SOME]
+    values = values[::_SOME]
+    known = ~np.isnan(values)
+    ranks = np.argsort(np.argsort(np.where(known, values, np.inf))).astype(np.float64)
+    covariance = np.where(known, ranks - (known.sum() - 1) / 2, 0.0) @ some
+    variance = (draws**2).mean(axis=0)
+    slope = np.divide(covariance, variance, out=np.zeros_like(variance), where=variance > 0)
+    length = math.sqrt(float(slope @ covariance))
+    if not length:
+        return np.zeros_like(variance)
+    # One standard error further out here too.
+    reach = float(
+        np.quantile(np.abs(draws @ slope), confidence + math.sqrt(confidence * (1 - confidence) / PAIRS))
+    )
+    along: Floats = covariance * reach / length**2
+    return along
+
+
+def _near(draws: Floats, confidence: float) -> NDArray[np.bool_]:
+    """Which draws lie in a region, an ellipsoid, that holds the noise of all cells with this probability."""
+    variance = (draws**2).mean(axis=0)
+    distance = np.divide(draws**2, variance, out=np.zeros_like(draws), where=variance > 0).sum(axis=1)
+    inside: NDArray[np.bool_] = distance <= np.quantile(distance, confidence)
+    return inside
+
+
+def _least(line: Floats) -> float:
+    """The least value of a function that is known at even steps, and may turn between two of them.
+
+    Beyond the least known value it is taken to go on as steeply as it came, until the next one is in reach.
+    """
+    known = np.where(np.isnan(line), np.inf, line)
+    place = int(known.argmin())
+    least = known[place]
+    around = known[max(0, place - 1) : place + 2]
+    if len(around) == 3 and np.isfinite(around).all():
+        left, _, right = around
+        least = min(least, (least + right - (left - least)) / 2, (least + left - (right - least)) / 2)
+    return float(least)
+
+
+def _flat(cells: Cells) -> list[float]:
+    return [float(cell) for block in cells for cell in block]
+
+
+@lru_cache(maxsize=8)
+def _draws(blocks: tuple[MeasuredBlock, ...]) -> Floats:
+    """Noise of all cells of a group, shape (2 * PAIRS, cells), both signs of each draw."""
+    words = _PublicWords()
+    parts = [
+        np.array(noise(measured, PAIRS, words), dtype=np.float64).reshape(PAIRS, len(measured.block.cells))
+        for measured in blocks
+    ]
+    drawn = np.hstack(parts)
+    return np.vstack([drawn, -drawn])
+
+
+class _PublicWords:
+    """A fixed stream of words that anybody knows: for simulating noise, never for adding it."""
+
+    def __init__(self) -> None:
+        self._asked = 0
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """The next `count` words."""
+        self._asked += 1
+        text = shake_128(b"simulated noise %d" % self._asked).digest(8 * count)
+        return np.frombuffer(text, dtype=np.uint64)

@@ -1,0 +1,152 @@
+"""A session reserves a slice of its budgets: what it asks is charged to that, and the rest is given back."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clinic import POLICY, database
+
+import dpsql
+from dpsql.errors import BudgetExhausted, LossError, OperationalError, ProgrammingError, QueryRejected
+from dpsql.ledger.reader import History
+from dpsql.ledger.receipts import check_receipt
+
+COUNT = "SELECT COUNT(DISTINCT patient_id) AS n FROM visits"
+KEYS = "SELECT ward, COUNT(DISTINCT patient_id) AS n FROM visits GROUP BY ward"
+
+
+def session(path: Path | str, budget: dict[str, Any] | None = None, **keys: Any) -> dpsql.Connection:
+    """A connection of ana's to the clinic, with new noise in each answer."""
+    policy = POLICY | {"budget": budget or {"epsilon": 1, "delta": 1e-6, "accountant": "pure"}}
+    return dpsql.connect(
+        database(), policy=policy, ledger=path, **{"analyst": "ana", "replay": False, **keys}
+    )
+
+
+def left(con: dpsql.Connection) -> Fraction:
+    """The ε that the table has left."""
+    return con.budget()["visits"].remaining_epsilon
+
+
+def test_queries_spend_from_the_slice_and_the_rest_is_given_back(tmp_path: Path) -> None:
+    """Within a `with` nothing else is charged; after it the table has all that was not spent, and pays again."""
+    path = tmp_path / "a.ledger"
+    with session(path) as con, session(path, analyst="bob") as bob:
+        with con.reserve(epsilon=0.5) as held:
+            result = con.query(COUNT, epsilon=0.125)
+            assert (left(con), held.left()) == (Fraction(1, 2), {"visits": Fraction(3, 8)})
+            assert "left ε = 0.375" in str(con.explain(COUNT, epsilon=0.25))
+            with pytest.raises(BudgetExhausted, match=r"asks for epsilon 0\.5 of slice 1 of table visits"):
+                con.query(COUNT, epsilon=0.5)
+            with pytest.raises(BudgetExhausted, match=r"0\.5 is left of 1"):
+                bob.query(COUNT, epsilon=0.75)
+            for code, ask in (
+                ("slice_held", lambda: con.reserve(epsilon=0.125)),
+                ("slice_forecast", lambda: con.budget(COUNT, epsilon=0.1)),
+            ):
+                with pytest.raises(ProgrammingError) as refused:
+                    ask()
+                assert refused.value.code == code
+        assert (left(con), held.left()) == (Fraction(7, 8), {})
+        held.close()
+        con.query(COUNT, epsilon=0.125)
+        assert left(con) == Fraction(3, 4)
+        receipt = json.loads(result.receipt.to_json())
+    assert receipt["entries"][0]["slice"] == 1
+    history = History.open(path)
+    assert [entry.kind for entry in check_receipt(receipt, history).entries] == ["draw"]
+    history.close()
+
+
+@pytest.mark.parametrize("accountant", ["pure", "basic", "zcdp", "gdp"])
+def test_a_slice_holds_the_query_that_it_is_named_for(accountant: str) -> None:
+    """With its share of δ for keys that the policy does not know; two of half of it fit as well, in any accountant."""
+    with session(":memory:", {"epsilon": 10, "delta": 1e-4, "accountant": accountant}) as con:
+        for queries in (1, 2):
+            with con.reserve(epsilon=0.5):
+                for _ in range(queries):
+                    con.query(KEYS, epsilon=Fraction(1, 2 * queries))
+        bare = con.reserve(epsilon=0.5, delta="1e-9")
+        with pytest.raises(BudgetExhausted, match="delta"):
+            con.query(KEYS, epsilon=0.5)
+        bare.close()
+
+
+def test_answers_again_are_free_within_a_slice_too() -> None:
+    """What was released within a slice is answered again beside it, and the other way round."""
+    with session(":memory:", replay=True) as con:
+        before = con.query(COUNT, epsilon=0.25).rows
+        with con.reserve(epsilon=0.5) as held:
+            assert con.query(COUNT, epsilon=0.25).rows == before
+            within = con.query("SELECT SUM(days) FROM visits", epsilon=0.25).rows
+            assert held.left() == {"visits": Fraction(1, 4)}
+        assert con.query("SELECT SUM(days) FROM visits", epsilon=0.25).rows == within
+        assert left(con) == Fraction(1, 2)
+
+
+def test_closing_gives_back_and_a_crash_does_not(tmp_path: Path) -> None:
+    """What a session left open is taken up by the same analyst, under its number, and by nobody else."""
+    path = tmp_path / "a.ledger"
+    with session(path, reserve=0.5) as con:
+        con.query(COUNT, epsilon=0.25)
+    with session(path) as con:
+        assert left(con) == Fraction(3, 4)
+        number = con.reserve(epsilon=0.5).number
+        con.engine.ledger.close()  # as a process that is killed
+        con._held = None
+    with session(path, analyst="bob") as bob, pytest.raises(ProgrammingError, match=r"no slice .* by 'bob'"):
+        bob.resume(number)
+    with session(path) as con:
+        assert left(con) == Fraction(1, 4)
+        with con.resume(number):
+            con.query(COUNT, epsilon=0.25)
+        assert left(con) == Fraction(1, 2)
+        with pytest.raises(ProgrammingError, match="it has ended"):
+            con.resume(number)
+
+
+def test_a_slice_that_was_given_back_elsewhere_buys_nothing(tmp_path: Path) -> None:
+    """The session is told, and its queries are not charged to the table instead until it ends the slice itself."""
+    path = tmp_path / "a.ledger"
+    with session(path) as con, session(path) as other:
+        held = con.reserve(epsilon=0.5)
+        other.engine.ledger.give_back(held.number, by="olga")
+        with pytest.raises(OperationalError, match="slice 1 holds nothing of table visits for 'ana'"):
+            con.query(COUNT, epsilon=0.125)
+        assert left(con) == 1
+        held.close()
+        con.query(COUNT, epsilon=0.125)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"epsilon": 2}, BudgetExhausted),
+        ({"epsilon": 0}, LossError),
+        ({"epsilon": 0.5, "delta": 2}, LossError),
+        ({"epsilon": 0.5, "delta": 1e-5}, BudgetExhausted),
+        ({"epsilon": 0.5, "tables": ["wards"]}, ProgrammingError),
+        ({"epsilon": 0.5, "tables": ["secrets"]}, ProgrammingError),
+        ({"epsilon": 0.5, "tables": []}, ProgrammingError),
+    ],
+)
+def test_what_cannot_be_reserved(options: dict[str, Any], error: type[Exception]) -> None:
+    """It is refused with nothing reserved, and the session goes on."""
+    with session(":memory:") as con:
+        with pytest.raises(error):
+            con.reserve(**options)
+        assert left(con) == 1
+        with con.reserve(epsilon=1, tables=["VISITS"]):
+            con.query(COUNT, epsilon=1)
+
+
+def test_the_cap_of_a_query_holds_within_a_slice() -> None:
+    """A slice may be larger than any one query."""
+    with session(":memory:", {"epsilon": 10}) as con, con.reserve(epsilon=4):
+        with pytest.raises(QueryRejected, match="above the policy's cap"):
+            con.query(COUNT, epsilon=3)
+        con.query(COUNT, epsilon=2)

@@ -1,0 +1,155 @@
+"""The dataflow's order: nothing is charged that was not verified, nothing is read that is not charged for."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import pytest
+from worlds import close_all, connected, engine_of, person, prepared, spent, words_drawn, world
+
+import dpsql
+from dpsql.backends.duckdb import DuckDBBackend
+from dpsql.engine import pipeline
+from dpsql.engine.pipeline import Asked, Engine, Prepared
+from dpsql.mechanisms import Sensitivity
+from dpsql.planning import clamping
+from dpsql.sql.emit.outer_query import unchanged
+
+
+@pytest.fixture(autouse=True)
+def _worlds_end() -> Iterator[None]:
+    """Worlds are closed with their test."""
+    yield
+    close_all()
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The exact rows of each statement that reads private data, as they are read."""
+    rows: list[Any] = []
+    run = DuckDBBackend.run
+
+    def heard(self: DuckDBBackend, sql: str) -> Any:
+        exact = run(self, sql)
+        rows.append(exact.reveal())
+        return exact
+
+    monkeypatch.setattr(DuckDBBackend, "run", heard)
+    return rows
+
+
+@pytest.mark.parametrize("budget", [{"epsilon": 100}, {"epsilon": 100, "delta": 1e-6}], ids=["pure", "zcdp"])
+def test_a_plan_with_too_little_noise_is_neither_charged_nor_run(
+    budget: dict[str, Any], monkeypatch: pytest.MonkeyPatch, read: list[Any]
+) -> None:
+    """Where the planner slips, the second derivation stops the query before any effect, EXPLAIN too."""
+    right = clamping.sensitivity
+
+    def slipped(*args: Any, **kwargs: Any) -> Sensitivity:
+        found = right(*args, **kwargs)
+        return Sensitivity(found.l1 / 2, found.l2_squared / 4)
+
+    connection = world(person(1), budget=budget)
+    monkeypatch.setattr(clamping, "sensitivity", slipped)
+    for ask in (connection.query, connection.explain):
+        with pytest.raises(dpsql.InternalError) as caught:
+            ask("SELECT COUNT(*) FROM people")
+        assert caught.value.code == "verification"
+    assert (spent(connection), words_drawn(connection), read) == (0, 0, [])
+
+
+def test_all_statements_of_a_query_see_one_moment(monkeypatch: pytest.MonkeyPatch, read: list[Any]) -> None:
+    """What the owner commits between the look-up of public facts and the read is not read."""
+    connection = world(person(1, city="Bonn"))
+    owner = engine_of(connection).cursor()
+    prepare = Engine.prepare
+
+    def overtaken(self: Engine, asked: Asked) -> Prepared:
+        decided = prepare(self, asked)
+        owner.execute("INSERT INTO regions SELECT 'Bonn', 9 FROM range(500)")
+        return decided
+
+    monkeypatch.setattr(Engine, "prepare", overtaken)
+    sql = "SELECT COUNT(*) FROM people JOIN regions ON city = name"
+    connection.query(sql)
+    assert read == [[(1, 1)]]
+    monkeypatch.undo()
+    assert prepared(connection, sql).plan.analysis.bound.rows == 2 * 501
+
+
+def test_every_table_that_is_read_is_charged() -> None:
+    """A release over two private tables costs each of them what it loses, whichever is named first."""
+    setup = ["CREATE TABLE visits AS SELECT 1 AS id, 9 AS cost"]
+    visits = {"unit": "id", "rows_per_unit": 1, "columns": {"cost": {"type": "integer", "bounds": [0, 9]}}}
+    connection = world(person(1), setup=setup, tables={"visits": visits})
+    for number, tables in enumerate(("people AS p JOIN visits AS v", "visits AS v JOIN people AS p"), 1):
+        query = prepared(connection, f"SELECT COUNT(*) FROM {tables} ON p.id = v.id")
+        assert {bill.table for bill in query.bills} == {"people", "visits"}
+        assert len({bill.event for bill in query.bills}) == 1
+        connection.query(query.asked.sql)
+        assert {name: state.queries for name, state in connection.budget().items()} == {
+            "people": number,
+            "visits": number,
+        }
+
+
+EVERY_TYPE = {
+    "n": {"type": "integer", "values": [-3, 10**15, 7]},
+    "x": {"type": "double", "values": [-0.0, 0.5, 1e150]},
+    "s": {"type": "varchar", "values": ["", "ä", "it's"]},
+    "b": {"type": "boolean"},
+    "d": {"type": "date", "values": [dt.date(1, 1, 1), dt.date(2024, 2, 29)]},
+    "t": {"type": "timestamp", "values": [dt.datetime(2024, 2, 29, 23, 59, 59, 999999)]},
+}
+UNCHANGED = [
+    *(
+        f"SELECT COUNT(*) AS many, {key}, AVG(LEAST(n, 9)), {key} FROM every GROUP BY {key}"
+        for key in EVERY_TYPE
+    ),
+    "SELECT SUM(LEAST(GREATEST(n, 0), 9)), COUNT(DISTINCT id) FROM every",
+    "SELECT b, s FROM every GROUP BY s, b",
+]
+
+
+@pytest.mark.parametrize("query", UNCHANGED)
+def test_an_engine_would_give_released_rows_unchanged(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that need no post-processing are what an engine makes of them: values, types, scales, intervals."""
+    found = []
+    for places in (unchanged, lambda _: None):
+        monkeypatch.setattr(pipeline, "unchanged", places)
+        made = duckdb.connect()
+        made.execute(
+            "CREATE TABLE every (id BIGINT, n BIGINT, x DOUBLE, s VARCHAR, b BOOLEAN, d DATE, t TIMESTAMP)"
+        )
+        made.execute(
+            "INSERT INTO every VALUES (1, 7, 0.5, 'ä', TRUE, '2024-02-29', NULL), (2, NULL, NULL, NULL, NULL, NULL, NULL)"
+        )
+        rules = {"unit": "id", "rows_per_unit": 2, "max_groups": 1, "columns": EVERY_TYPE}
+        connection = connected(made, {"budget": {"epsilon": 9, "delta": 1e-6}, "tables": {"every": rules}})
+        result = connection.query(query)
+        assert unchanged(prepared(connection, query).post) is not None
+        assert len(result.rows) > 0
+        found.append((result.columns, result.types, repr(result.rows), result.scales, repr(result.receipt)))
+        found[-1] += (repr(result.intervals()),)
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT city, COUNT(*) FROM people GROUP BY city HAVING COUNT(*) > 0",
+        "SELECT city, COUNT(*) FROM people GROUP BY city ORDER BY city",
+        "SELECT city, COUNT(*) FROM people GROUP BY city LIMIT 1",
+        "SELECT city, COUNT(*) FROM people GROUP BY city OFFSET 1",
+        "SELECT DISTINCT city, COUNT(*) FROM people GROUP BY city",
+        "SELECT COUNT(*) + 1 FROM people",
+        "SELECT COUNT(*) FROM people WHERE cost > (SELECT AVG(cost) FROM people)",
+        "SELECT rank FROM regions",
+    ],
+)
+def test_what_changes_released_rows_is_left_to_an_engine(query: str) -> None:
+    """A clause above the boundary, DISTINCT, an expression, an earlier release: more than rows as they are."""
+    assert unchanged(prepared(world(person(1)), query).post) is None

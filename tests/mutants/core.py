@@ -1,0 +1,98 @@
+"""The faults that are planted whenever the tests run in full: 80 whose harm is greatest, of every kind."""
+
+from __future__ import annotations
+
+CORE = (
+    # Arithmetic and clamping in the statement that is sent.
+    "whole-numbers-overflow",
+    "points-are-cast-plainly",
+    "column-not-clamped",
+    "null-counts-as-the-upper-bound",
+    "nan-counts-as-a-value",
+    "expression-not-clamped",
+    "values-outside-the-domain-kept",
+    "texts-not-escaped",
+    "sums-of-a-unit-without-bounds",
+    "released-values-enter-as-they-are",
+    # How much of a unit counts.
+    "rows-of-a-unit-not-limited",
+    "rows-limited-group-by-group",
+    "group-limit-dropped",
+    "sum-of-a-unit-not-clamped",
+    "rows-counted-as-units",
+    "values-of-a-unit-not-bounded",
+    "bounds-follow-the-data",
+    "declared-keys-trusted",
+    # Joins, and whose a row is.
+    "private-tables-join-on-anything",
+    "ids-of-two-tables-identify",
+    "joined-rows-of-other-units",
+    "owner-looked-up-by-the-wrong-column",
+    "fanout-forgotten",
+    "fanout-counted-before-conversion",
+    "ids-not-read-exactly",
+    "window-in-a-filter",
+    "public-view-of-private-rows",
+    # Groups of NULL.
+    "rows-of-nobody-kept",
+    "null-identifies",
+    "groups-of-nobody-are-averaged",
+    # Sensitivity, and its second derivation.
+    "replacement-not-doubled",
+    "units-move-one-group",
+    "total-bounded-by-its-upper-end",
+    "lattice-rounded-inward",
+    "clamp-not-times-groups",
+    "ranks-of-one-row-each",
+    "not-verified",
+    "verification-needs-both-norms",
+    "verification-passes-low-thresholds",
+    "verification-passes-sharp-choices",
+    # Samplers of noise, and its scale.
+    "geometric-scale-halved",
+    "gaussian-variance-halved",
+    "zero-in-two-ways",
+    "every-proposal-accepted",
+    "one-draw-for-all",
+    "seeded-entropy",
+    "entropy-shared-by-a-fork",
+    "one-draw-for-all-groups",
+    # Selection of keys.
+    "threshold-without-delta",
+    "threshold-not-applied",
+    "keys-chosen-by-exact-counts",
+    "delta-for-each-group",
+    "selection-not-charged",
+    # What a query costs.
+    "whole-loss-for-each-block",
+    "pure-release-at-half-price",
+    "costs-rounded-down",
+    "limit-compared-the-wrong-way",
+    "only-the-first-release-charged",
+    "gdp-cost-rounded-down",
+    # The ledger: charges, durability, chain.
+    "charged-after-the-answer",
+    "refunded-on-failure",
+    "spent-forgotten",
+    "charge-not-durable",
+    "totals-read-before-the-lock",
+    "told-before-the-commit",
+    "chain-not-linked",
+    "edited-entries-pass",
+    "rollback-passes",
+    "failures-not-noted",
+    # Partitions and reservations.
+    "overlaps-charged-once",
+    "units-of-two-parts-read",
+    "slices-spent-without-counting",
+    # Replays and receipts.
+    "replayed-of-other-data",
+    "more-of-other-rows",
+    "refined-twice",
+    "receipt-of-another-query",
+    # Access to exact values.
+    "exact-shows-itself",
+    "engine-error-passed-on",
+    "cause-of-a-failure-shown",
+    "data-in-the-ledger",
+)

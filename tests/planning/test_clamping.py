@@ -1,0 +1,301 @@
+"""Learnt clamps: their grid and prior, what they cost, when there are any, and that noise follows the choice."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+import duckdb
+import pytest
+from entropy import SeededEntropy
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dpsql
+from dpsql.accounting import Composed
+from dpsql.accounting.events import BoundedRange, Pure
+from dpsql.connection import Connection
+from dpsql.engine.pipeline import Asked
+from dpsql.errors import VerificationError
+from dpsql.ledger import Budget
+from dpsql.ledger.protocol import Account
+from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric
+from dpsql.planning.clamp_histogram import Rungs, clamped, learnt
+from dpsql.planning.clamping import EXPONENT, OCTAVES, PURE_EXPONENT, Amount, Clamp, grid
+from dpsql.planning.measurement import Measured
+from dpsql.planning.partition_selection import KeySelection
+from dpsql.planning.verify import verify
+from dpsql.sql.emit.clamp_histograms import _rung
+
+mosts = st.one_of(st.integers(1, 3000), st.integers(1, 2**61))
+every_accountant = pytest.mark.parametrize("accountant", ["pure", "zcdp"])
+every_relation = pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
+
+
+def study(rows: int = 40, units: int = 2000, **rules: Any) -> Connection:
+    """A thousand times as much is allowed as there is: each unit has up to 5 rows in 3 groups, `y` up to 10."""
+    database = duckdb.connect(config={"threads": 1})
+    database.execute(
+        "CREATE TABLE t AS SELECT u, (u + r) % 3 AS k, (u * 7 + r) % 11 AS y, (u * 7 + r) % 21 - 10 AS z, (u + r) % 20 AS w "
+        f"FROM range({units}) a(u), range(5) b(r) WHERE r <= u % 5"
+    )
+    table = {
+        "unit": "u",
+        "rows_per_unit": rows,
+        "columns": {
+            "k": {"type": "integer", "values": [0, 1, 2], "nullable": False},
+            "w": {"type": "integer", "values": list(range(20)), "nullable": False},
+            "y": {"type": "integer", "bounds": [0, 10_000]},
+            "z": {"type": "integer", "bounds": [-10_000, 10_000]},
+        },
+    }
+    budget: dict[str, Any] = {
+        "epsilon": rules.pop("budget", 10**30),
+        "delta": 0 if rules.get("accountant") == "pure" else 1e-6,
+    }
+    if "accountant" in rules:
+        budget["accountant"] = rules.pop("accountant")
+    policy: Mapping[str, Any] = {
+        "version": 1,
+        "privacy_unit": "person",
+        "budget": budget,
+        "neighbors": rules.pop("neighbors", "add_remove"),
+        "tables": {"t": table | rules},
+    }
+    return dpsql.connect(database, policy=policy, ledger=":memory:", replay=False)
+
+
+def planned(sql: str, epsilon: int = 1, delta: Fraction | None = None, **rules: Any) -> Measured:
+    """What is measured for a query."""
+    with study(**rules) as connection:
+        return connection.engine.prepare(Asked(sql, epsilon=Fraction(epsilon), delta=delta)).plan
+
+
+@given(mosts)
+def test_a_grid_has_four_points_to_a_doubling(most: int) -> None:
+    """Up to the most, from a part of it that is public, each at most 2^(1/4) of the one before, rounded up."""
+    points = grid(most)
+    assert points[0] == max(1, most >> OCTAVES)
+    assert points[-1] == most
+    assert all(low < high for low, high in itertools.pairwise(points))
+    assert all((high - 1) ** 4 <= 2 * (low + 1) ** 4 for low, high in itertools.pairwise(points))
+    assert len(points) <= 4 * (OCTAVES + 1) + 2
+
+
+@given(mosts)
+def test_points_weigh_by_their_inverse_to_a_power(most: int) -> None:
+    """As whole numbers, none of them zero; to the second power where losses are pure."""
+    for power, told in ((EXPONENT, ()), (PURE_EXPONENT, (PURE_EXPONENT,))):
+        clamp = Clamp(Amount.TOTAL, (0,), (1,), grid(most), Exponential(Fraction(1)), *told)
+        for point, weight in zip(clamp.grid, clamp.weights, strict=True):
+            assert weight >= 1
+            assert weight * point**power <= most**power < (weight + 1) * point**power
+    assert (EXPONENT, PURE_EXPONENT) == (3, 2)
+
+
+@given(mosts, st.data())
+def test_the_engine_finds_the_least_point_that_is_no_less(most: int, data: st.DataObject) -> None:
+    """By whole numbers alone: just below, at and just above each point."""
+    points = grid(most)
+    point = data.draw(st.sampled_from(points))
+    amounts = [amount for amount in (0, point - 1, point, point + 1) if amount <= most]
+    texts = ", ".join(_rung(f"{amount}::HUGEINT", points) for amount in amounts)
+    (found,) = duckdb.sql(f"SELECT {texts}").fetchall()
+    assert found == tuple(next(at for at, one in enumerate(points) if amount <= one) for amount in amounts)
+
+
+def test_all_groups_take_part_in_the_choice() -> None:
+    """Where the choice is sharp nothing is cut off, in whichever group it is."""
+    clamp = Clamp(Amount.TOTAL, (0,), (1,), grid(1000), Exponential(Fraction(10**6)))
+    small, large = Rungs.of([[0, 5, 5, 5]]), Rungs.of([[0, 1, 1, 1], [20, 2, 60, 2]])
+    for groups in ([(small,), (large,)], [(large,), (small,)]):
+        (chosen,) = learnt((clamp,), groups, SeededEntropy(1))
+        assert chosen.chosen[0] >= 20
+        assert clamped((chosen,), (large,)) == {next(iter(clamped((chosen,), (small,)))): 61}
+    nobody = learnt((clamp,), [], SeededEntropy(1))
+    assert nobody[0].points[0] <= 1000
+
+
+@every_accountant
+@every_relation
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT SUM(y) FROM t",
+        "SELECT k, SUM(z), COUNT(*), AVG(y) FROM t WHERE y > 3 GROUP BY k",
+        "SELECT w, COUNT(DISTINCT u), SUM(z) FROM t GROUP BY w",
+    ],
+)
+def test_choices_and_noise_cost_what_was_asked(accountant: str, neighbors: str, sql: str) -> None:
+    """All together no more than a release at the loss, and of it the choices a part."""
+    plan = planned(sql, accountant=accountant, neighbors=neighbors)
+    assert plan.clamps
+    assert isinstance(plan.event, Composed)
+    account = Account.of(Budget(accountant, Fraction(10**6), Fraction(1, 10**6)))
+    cost = account.accountant.cost
+    assert cost(plan.event).loss <= cost(Pure(Fraction(1))).loss
+    assert {clamp.exponent for clamp in plan.clamps} == {PURE_EXPONENT if accountant == "pure" else EXPONENT}
+    ranges = [event.epsilon for event in plan.event.events if isinstance(event, BoundedRange)]
+    assert ranges == [clamp.range(plan.analysis) for clamp in plan.clamps]
+    assert 10 * cost(plan.event).loss >= 9 * cost(Pure(Fraction(1))).loss
+
+
+@every_accountant
+@every_relation
+@pytest.mark.parametrize(
+    ("sql", "groups"),
+    [
+        ("SELECT k, SUM(z) FROM t GROUP BY k", 2),
+        ("SELECT k, COUNT(*), AVG(y) FROM t WHERE y > 3 GROUP BY k", 2),
+        ("SELECT w, COUNT(DISTINCT u) FROM t GROUP BY w", 9),
+    ],
+)
+def test_verification_refuses_what_is_sharper_or_less_noisy(
+    accountant: str, neighbors: str, sql: str, groups: int
+) -> None:
+    """A sharper choice, less noise, or either left out of the charge does not pass."""
+    plan = planned(sql, accountant=accountant, neighbors=neighbors, max_groups=groups)
+    verify(plan)
+    assert isinstance(plan.event, Composed)
+    (clamp, *rest) = plan.clamps
+    sharper = dataclasses.replace(
+        clamp, mechanism=Exponential(clamp.mechanism.rate * Fraction(1_000_001, 1_000_000))
+    )
+    uncharged = [event for event in plan.event.events if not isinstance(event, BoundedRange)]
+    place = next(at for at, block in enumerate(plan.blocks) if block.clamp == 0)
+    block = plan.blocks[place]
+    match block.mechanism:
+        case Geometric(scale=scale):
+            less: Geometric | DiscreteGaussian = Geometric(scale * Fraction(99, 100))
+        case DiscreteGaussian(variance=variance):
+            less = DiscreteGaussian(variance * Fraction(99, 100))
+        case _:
+            raise AssertionError
+    blocks = list(plan.blocks)
+    blocks[place] = dataclasses.replace(block, mechanism=less)
+    for wrong in (
+        dataclasses.replace(plan, clamps=(sharper, *rest)),
+        dataclasses.replace(plan, event=Composed(tuple(uncharged))),
+        dataclasses.replace(plan, blocks=tuple(blocks)),
+    ):
+        with pytest.raises(VerificationError):
+            verify(wrong)
+
+
+@pytest.mark.parametrize(
+    ("rules", "sql", "expected"),
+    [
+        ({"rows": 5}, "SELECT SUM(y) FROM t", 1),
+        ({"rows": 4}, "SELECT SUM(y) FROM t", 0),
+        ({"rows": 1}, "SELECT SUM(y), COUNT(*) FROM t", 0),
+        ({"rows": 8}, "SELECT COUNT(*) FROM t", 0),
+        ({"rows": 8}, "SELECT COUNT(*) FROM (SELECT u, y FROM t)", 0),
+        ({"rows": 8}, "SELECT COUNT(*) FROM t WHERE y > 3", 1),
+        ({"rows": 8}, "SELECT COUNT(y) FROM t", 0),
+        ({"rows": 8}, "SELECT k, COUNT(*) FROM t GROUP BY k", 0),
+        ({"rows": 8}, "SELECT k, COUNT(*) FROM t WHERE y > 3 GROUP BY k", 1),
+        ({"rows": 8}, "SELECT COUNT(*) FROM t JOIN (SELECT DISTINCT u, y FROM t) AS d ON t.u = d.u", 1),
+        ({"rows": 7}, "SELECT COUNT(*), AVG(y) FROM t WHERE y > 3", 0),
+        ({"rows": 8}, "SELECT AVG(y) FROM t", 0),
+        ({"rows": 8}, "SELECT AVG(y) FROM t WHERE y > 3", 1),
+        ({"rows": 8}, "SELECT SUM(y), SUM(z), COUNT(*) FROM t", 2),
+        ({"rows": 8}, "SELECT SUM(y), SUM(z), COUNT(*) FROM t WHERE y > 3", 3),
+        ({"rows": 40}, "SELECT COUNT(DISTINCT u), COUNT(DISTINCT y) FROM t", 0),
+        ({"rows": 8}, "SELECT w, COUNT(DISTINCT u) FROM t GROUP BY w", 1),
+        ({"rows": 7}, "SELECT w, COUNT(DISTINCT u) FROM t GROUP BY w", 0),
+        ({"rows": 40, "max_groups": 7}, "SELECT w, COUNT(DISTINCT u) FROM t GROUP BY w", 0),
+        ({"rows": 40}, "SELECT k, COUNT(DISTINCT u) FROM t GROUP BY k", 0),
+    ],
+)
+def test_clamps_are_learnt_where_units_may_have_many_rows(
+    rules: dict[str, int], sql: str, expected: int
+) -> None:
+    """By the query and the policy alone: of sums from 5 rows of a unit, of rows and groups from 8."""
+    assert len(planned(sql, **rules).clamps) == expected
+
+
+def test_the_threshold_follows_the_groups_that_are_chosen() -> None:
+    """At each point a key of one unit is shown at most with the probability that delta leaves each of its groups."""
+    plan = planned("SELECT y, COUNT(DISTINCT u) FROM t GROUP BY y", delta=Fraction(1, 10**9))
+    (clamp,) = plan.clamps
+    thresholds = []
+    for chosen in range(len(clamp.grid)):
+        held = plan.at((dataclasses.replace(clamp, chosen=(chosen,)),))
+        assert isinstance(held.selection, KeySelection)
+        above = held.selection.threshold - held.selection.scale
+        leak = held.blocks[held.selection.block].mechanism.sum_tail_up(1, above) * clamp.grid[chosen]
+        assert leak <= held.selection.delta <= Fraction(1, 10**9)
+        thresholds.append(held.selection.threshold)
+    assert thresholds == sorted(set(thresholds))
+    assert 5 * thresholds[0] < thresholds[-1]
+
+
+def test_nothing_is_learnt_where_an_accuracy_is_asked_for() -> None:
+    """An error that is to be kept hangs on nothing that the data decides."""
+    with study() as connection:
+        explained = connection.explain("SELECT SUM(y) FROM t", target_error=10_000)
+        result = connection.query("SELECT SUM(y) FROM t", target_error=10_000)
+    assert explained.prepared.plan.clamps == ()
+    assert "clamp" not in result.receipt.mechanisms[0]
+
+
+def test_a_row_that_is_a_unit_has_no_clamp() -> None:
+    """What a single row may be is what its column declares."""
+    assert planned("SELECT SUM(y), COUNT(*) FROM t", unit="row", rows_per_unit=1).clamps == ()
+
+
+@every_accountant
+@pytest.mark.parametrize(
+    "sql", ["SELECT SUM(y) FROM t", "SELECT k, SUM(z), COUNT(*) FROM t WHERE y >= 0 GROUP BY k"]
+)
+def test_noise_follows_the_choice(accountant: str, sql: str) -> None:
+    """Scales, intervals and receipt are those of the points that were chosen, far below what was derived."""
+    with study(accountant=accountant) as connection:
+        before = connection.engine.prepare(Asked(sql, epsilon=Fraction(1))).plan
+        result = connection.query(sql, epsilon=1)
+        exact = connection.query(sql, epsilon=10**15)
+    *_, measured = before.blocks[:1]
+    told = result.receipt.mechanisms[0]["clamp"]
+    assert told["chosen"] != "learnt"
+    assert max(abs(int(point)) for point in told["chosen"]) < int(told["most"]) / 100
+    column = len(exact.columns) - before.analysis.release.aggregations[::-1].__len__()
+    for row, (noisy, true) in enumerate(zip(result.rows, exact.rows, strict=True)):
+        low, high = result.intervals(0.999999)[row][column] or (0.0, 0.0)
+        scale = result.scales[row][column]
+        assert scale is not None
+        assert scale < measured.mechanism.std / 10
+        assert low <= noisy[column] <= high  # type: ignore[operator]
+        assert abs(true[column] - noisy[column]) < 12 * (scale or 0) + 0.05 * abs(true[column])  # type: ignore[operator]
+
+
+def test_a_group_too_small_to_be_shown_takes_part() -> None:
+    """Whether it is shown may hang on one unit, which must not move what all of its others have."""
+    with study(units=10, min_frequency=10**6, max_groups=3, budget=100) as connection:
+        prepared = connection.engine.prepare(Asked("SELECT k, SUM(y) FROM t GROUP BY k", epsilon=Fraction(1)))
+        rows = connection.engine.backend.run(prepared.statement.sql).reveal()
+        assert prepared.plan.clamps
+        assert sum(units for row in rows for *_, units in row[-1]) == 10
+        assert connection.query("SELECT k, SUM(y) FROM t GROUP BY k", epsilon=1).rows == ()
+
+
+def test_what_is_in_a_small_group_alone_decides_all_the_same() -> None:
+    """The only amounts above zero are in a group that is not shown: nothing of them is cut off."""
+    sql = "SELECT k, SUM(CASE WHEN k = 1 THEN y * 10000 ELSE 0 END) FROM t WHERE k <> 1 OR u < 3 GROUP BY k"
+    with study(rows=5, units=100, min_frequency=5, max_groups=3) as connection:
+        result = connection.query(sql, epsilon=10**9, delta=1e-9)
+    assert {key for key, _ in result.rows} == {0, 2}
+    (point,) = result.receipt.mechanisms[0]["clamp"]["chosen"]
+    assert int(point) >= 70_000
+
+
+@every_accountant
+def test_explain_says_what_is_derived_and_what_is_learnt(accountant: str) -> None:
+    """Before the release: the bound, the number of points, and that the error is what is expected."""
+    with study(accountant=accountant) as connection:
+        text = str(connection.explain("SELECT SUM(y), COUNT(*) FROM t WHERE k < 9", epsilon=1))
+    assert "total of x0 of a unit in a group: at most 400,000, derived from rows and bounds; learnt" in text
+    assert "rows of a unit in a group: at most 40, declared or derived; learnt" in text
+    assert "where the clamp is as expected" in text

@@ -1,0 +1,240 @@
+"""Staircase noise in plans: where it is taken, that it pays for each move of a cell, and where there is none."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from analysis.test_clamps import planned
+from properties.worlds import DEFAULT, Row, World, policy, stairs
+
+from dpsql.accounting.events import Composed, Event, Pure
+from dpsql.engine.pipeline import Asked
+from dpsql.errors import VerificationError
+from dpsql.mechanisms import Geometric, Staircase
+from dpsql.planning.clamping import moves_of
+from dpsql.planning.measurement import Measured
+from dpsql.planning.sensitivity import Moves
+from dpsql.planning.verify import verify
+
+every_relation = pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
+
+
+def plan(sql: str, epsilon: float = 3, extra: dict[str, Any] | None = None, **rules: Any) -> Measured:
+    """A measured plan over the tiny schema, for a ledger that adds losses up."""
+    world = World(policy(**({"accountant": "pure"} | rules)) | (extra or {}))
+    return world.engine.prepare(Asked(sql, epsilon=Fraction(epsilon))).plan
+
+
+def kinds(measured: Measured) -> list[str]:
+    return [block.mechanism.name for block in measured.blocks]
+
+
+def charged(event: Event | None) -> Fraction:
+    """The pure losses of an event."""
+    match event:
+        case Pure(epsilon=epsilon):
+            return epsilon
+        case Composed(events=events):
+            return sum(map(charged, events), start=Fraction(0))
+        case _:
+            return Fraction(0)
+
+
+TAKEN = {
+    "rows of a person": ("SELECT COUNT(*) FROM t", {}),
+    "rows of a person in one group": ("SELECT k, COUNT(*) FROM t GROUP BY k", {"groups": 1}),
+    "a sum over rows": ("SELECT SUM(x) FROM t", {"unit": "row"}),
+    "a sum in groups of rows": ("SELECT k, SUM(i) FROM t GROUP BY k", {"unit": "row"}),
+    "values": ("SELECT COUNT(DISTINCT s) FROM t", {}),
+    "a sum of either sign": ("SELECT SUM(x - 1.5) FROM t", {"unit": "row"}),
+}
+
+
+@every_relation
+@pytest.mark.parametrize(("sql", "rules"), TAKEN.values(), ids=TAKEN)
+def test_it_is_taken_where_a_lone_cell_moves_further_than_a_step(
+    sql: str, rules: dict[str, Any], neighbors: str
+) -> None:
+    """At ε = 3, 8 for one who is replaced in groups; the candidates say how much less it strays."""
+    found = plan(sql, epsilon=8 if neighbors == "replace" else 3, neighbors=neighbors, **rules)
+    assert kinds(found) == ["staircase"]
+    scores = {item.name.partition(":")[0]: item.score for item in found.candidates}
+    assert scores["staircase"] < scores["geometric"] - 0.01
+    verify(found)
+
+
+LEFT = {
+    "a row more": ("SELECT COUNT(*) FROM t", {"unit": "row"}),
+    "people": ("SELECT COUNT(DISTINCT u) FROM t", {}),
+    "a mean, whose cells share what a row moves": ("SELECT AVG(x) FROM t", {"unit": "row"}),
+    "rows with and without a value": ("SELECT COUNT(x), COUNT(*) FROM t", {"rows": 3}),
+    "values in groups, each of a person's in one of its own": (
+        "SELECT k, COUNT(DISTINCT s) FROM t GROUP BY k",
+        {"rows": 3, "groups": 1},
+    ),
+    "several groups, whose sum is bounded": (
+        "SELECT k, COUNT(*) FROM t GROUP BY k",
+        {"rows": 3, "groups": 2},
+    ),
+}
+
+
+@pytest.mark.parametrize(("sql", "rules"), LEFT.values(), ids=LEFT)
+def test_it_is_left_where_no_move_is_proved_or_none_is_long(sql: str, rules: dict[str, Any]) -> None:
+    """Cells that share what a row moves have none, nor has one that moves by a step."""
+    found = plan(sql, **rules)
+    assert "staircase" not in kinds(found)
+
+
+def test_values_in_groups_with_stairs_are_not_verified() -> None:
+    """Each value of a person's may lie in a group of its own, and cost a whole stair there."""
+    found = plan("SELECT k, COUNT(DISTINCT s) FROM t GROUP BY k", rows=3, groups=1)
+    block = dataclasses.replace(found.blocks[0], mechanism=Staircase.calibrate(3, 1, Fraction(3)))
+    with pytest.raises(VerificationError):
+        verify(dataclasses.replace(found, blocks=(block,)))
+
+
+def test_little_loss_leaves_it() -> None:
+    """Below a gain of a hundredth geometric noise stays, which is refined and has simpler tails."""
+    assert kinds(plan("SELECT SUM(x) FROM t", epsilon=0.5, unit="row")) == ["geometric"]
+    assert kinds(plan("SELECT SUM(x) FROM t", epsilon=1, unit="row")) == ["staircase"]
+
+
+def test_no_loss_leaves_less_noise_than_the_lattice_rounds() -> None:
+    """Noise falls as the loss grows, and at any loss is more than a step that values are rounded to."""
+    noises = [
+        plan("SELECT SUM(x) FROM t", epsilon, unit="row").blocks[0].mechanism
+        for epsilon in (3, 9, 12, 30, 100)
+    ]
+    assert all(more.std >= less.std > 1 for more, less in itertools.pairwise(noises))
+
+
+def test_a_sum_beside_the_count_that_decides() -> None:
+    """Where a count shows groups by geometric noise, what is measured apart from it may have stairs."""
+    found = plan("SELECT s, SUM(x), COUNT(DISTINCT u) FROM t GROUP BY s", epsilon=8, rows=2, groups=1)
+    assert found.threshold is not None
+    assert isinstance(found.blocks[found.threshold.block].mechanism, Geometric)
+    assert set(kinds(found)) == {"geometric", "staircase"}
+    verify(found)
+
+
+@pytest.mark.parametrize(
+    ("version", "accountant", "expected"),
+    [("1", "pure", "geometric"), (None, "pure", "staircase"), ("1", "basic", "geometric")],
+)
+def test_what_may_be_refined_has_geometric_noise(version: str | None, accountant: str, expected: str) -> None:
+    """A coupling is known for that alone: where the policy states its data version, less noise stays for sale."""
+    extra = {} if version is None else {"data_version": version}
+    assert kinds(plan("SELECT SUM(x) FROM t", extra=extra, unit="row", accountant=accountant)) == [expected]
+
+
+def test_what_is_never_refined_has_stairs_all_the_same() -> None:
+    """Beside a value that is chosen by its rank."""
+    found = plan("SELECT SUM(x), MEDIAN(x) FROM t", epsilon=8, extra={"data_version": "1"}, unit="row")
+    assert kinds(found) == ["staircase"]
+
+
+@every_relation
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("grouped", [True, False])
+def test_moves_are_what_neighbours_do(neighbors: str, groups: int, grouped: bool) -> None:
+    """By brute force over one person's rows: the stairs that all cells move by, whole ones for each, attain the bound."""
+    world = World(policy(accountant="pure", rows=3, groups=groups, neighbors=neighbors))
+    prepared = world.prepare(f"SELECT SUM(x - 1.5) FROM t{' GROUP BY k' * grouped}")
+    (block,) = prepared.plan.blocks
+    moved = moves_of(block.block, None, prepared.plan.analysis)
+    assert isinstance(moved, Moves)
+    rows = [DEFAULT._replace(k=k, x=x) for k in ("A", "B") for x in (-1.0, 4.0, 1.0)]
+    shares = [share for size in range(4) for share in itertools.combinations_with_replacement(rows, size)]
+    others: tuple[Row, ...] = (DEFAULT._replace(u=2), DEFAULT._replace(u=3, k="B"))
+    found = [world.statistics(prepared, (*share, *others)) for share in shares]
+    pairs = [(found[0], one) for one in found]
+    if neighbors == "replace":
+        pairs = list(itertools.combinations(found, 2))
+    for width in (moved.cell, moved.cell // 2 + 1, moved.cell // 3, moved.cell * 2):
+        worst = max(stairs(*pair, 0, width) for pair in pairs)
+        assert worst <= moved.cells * -(-moved.cell // width)
+        # With two keys two groups are all there are to leave and to come to.
+        if width == moved.cell and (groups == 1 or not grouped or neighbors != "replace"):
+            assert worst == moved.cells
+
+
+SIGNED = "SELECT k, SUM(x - 1.5) FROM t GROUP BY k"
+
+
+@every_relation
+@pytest.mark.parametrize("groups", [1, 2])
+def test_verification_refuses_a_shorter_or_a_cheaper_stair(neighbors: str, groups: int) -> None:
+    """Stairs a step shorter than the move, or a little lower in price than they are steep, do not pass."""
+    found = plan(SIGNED, rows=3, groups=groups, neighbors=neighbors)
+    (block,) = found.blocks
+    moved = moves_of(block.block, None, found.analysis)
+    assert moved is not None
+    honest = Staircase.calibrate(moved.cell, moved.cells, charged(found.event))
+    inner = min(honest.inner, moved.cell - 1)
+    verify(dataclasses.replace(found, blocks=(dataclasses.replace(block, mechanism=honest),)))
+    for wrong in (
+        Staircase(honest.loss, moved.cell - 1, inner),
+        Staircase(honest.loss * Fraction(1_000_001, 1_000_000), moved.cell, inner),
+    ):
+        with pytest.raises(VerificationError):
+            verify(dataclasses.replace(found, blocks=(dataclasses.replace(block, mechanism=wrong),)))
+
+
+def test_verification_refuses_stairs_for_cells_that_share_a_move() -> None:
+    """However wide: the l1 norm is within a stair, but each cell may cost one."""
+    found = plan("SELECT AVG(x) FROM t", unit="row")
+    (block,) = found.blocks
+    wide = Staircase.calibrate(int(block.sensitivity.l1), 1, Fraction(3))
+    with pytest.raises(VerificationError, match="several cells"):
+        verify(dataclasses.replace(found, blocks=(dataclasses.replace(block, mechanism=wide),)))
+
+
+@every_relation
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT SUM(y) FROM t",
+        "SELECT SUM(z) FROM t",
+        "SELECT COUNT(*) FROM t WHERE z > -99",
+        "SELECT SUM(z), COUNT(*) FROM t",
+    ],
+)
+@pytest.mark.parametrize("grouped", [True, False])
+def test_stairs_follow_a_learnt_clamp(sql: str, neighbors: str, grouped: bool) -> None:
+    """At each point of a clamp they are as wide as a unit's share, at the same loss; a step less is refused."""
+    sql = sql.replace("SELECT", "SELECT k,") + " GROUP BY k" if grouped else sql
+    found = planned(sql, 8, accountant="pure", neighbors=neighbors, max_groups=1)
+    assert found.clamps
+    assert "staircase" in kinds(found)
+    for index in range(len(found.clamps[0].grid)):
+        clamps = tuple(
+            dataclasses.replace(clamp, chosen=(min(index, len(clamp.grid) - 1),) * len(clamp.signs))
+            for clamp in found.clamps
+        )
+        for before, block in zip(found.blocks, found.at(clamps).blocks, strict=True):
+            if block.clamp is None or not isinstance(block.mechanism, Staircase):
+                continue
+            assert isinstance(before.mechanism, Staircase)
+            moved = moves_of(block.block, clamps[block.clamp], found.analysis)
+            assert moved is not None
+            assert (block.mechanism.width, block.mechanism.loss) == (moved.cell, before.mechanism.loss)
+            assert moved.cell * moved.cells == block.sensitivity.l1
+    place = kinds(found).index("staircase")
+    stair = found.blocks[place].mechanism
+    assert isinstance(stair, Staircase)
+    steeper = dataclasses.replace(stair, loss=stair.loss * Fraction(1_000_001, 1_000_000))
+    blocks = list(found.blocks)
+    blocks[place] = dataclasses.replace(blocks[place], mechanism=steeper)
+    verify(found)
+    with pytest.raises(VerificationError):
+        verify(dataclasses.replace(found, blocks=tuple(blocks)))
+
+
+def test_clamps_in_several_groups_have_geometric_noise() -> None:
+    """What a unit has in all groups is bounded, too: at the largest points that is all that it moves."""
+    assert "staircase" not in kinds(planned("SELECT k, SUM(y) FROM t GROUP BY k", 30, accountant="pure"))

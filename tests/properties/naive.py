@@ -1,0 +1,175 @@
+"""Dataflows in which one thing follows the data, for tests that have to see each of them.
+
+Every one takes the place of a part of dpsql while it is at work, and is named by what it gives away.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+import dpsql
+from dpsql import release as noise
+from dpsql.backends import Exact
+from dpsql.backends.duckdb import DuckDBBackend
+from dpsql.connection import Connection
+from dpsql.engine import pipeline as dataflow
+from dpsql.engine.explain import Explanation
+from dpsql.engine.pipeline import Asked, Engine, Prepared
+from dpsql.mechanisms import Entropy
+from dpsql.release import ReleasedTable
+from dpsql.result import Receipt, Result
+
+COUNTED = "SELECT plan, COUNT(*), AVG(cost) FROM visits GROUP BY plan"
+REFUSED = "SELECT MODE(cost) FROM visits"
+UNITS = "SELECT plan, COUNT(DISTINCT patient_id) FROM visits GROUP BY plan"
+NOBODY = "SELECT plan, NULLIF(COUNT(*), 0) FROM visits GROUP BY plan"
+PERHAPS = "SELECT COUNT(*) AS rows FROM visits HAVING COUNT(*) > 3"
+Part = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Naive:
+    """A part of the dataflow with what takes its place, and a query that gives it away."""
+
+    owner: Any
+    name: str
+    instead: Part
+    sql: str
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Within it dpsql is naive."""
+        part = getattr(self.owner, self.name)
+        with mock.patch.object(self.owner, self.name, lambda *of, **named: self.instead(part, *of, **named)):
+            yield
+
+
+OBSERVABLE: dict[str, Naive] = {}
+"""By the part of what is observed that differs between neighbours."""
+RELEASED: dict[str, Naive] = {}
+"""Those that move released values by other than the difference of the exact ones, or by more than was derived."""
+
+
+def _naive(
+    book: dict[str, Naive], title: str, owner: Any, name: str, sql: str = COUNTED
+) -> Callable[[Part], Part]:
+    def entered(instead: Part) -> Part:
+        book[title] = Naive(owner, name, instead, sql)
+        return instead
+
+    return entered
+
+
+def count(backend: Any) -> int:
+    """The number of rows, which is nobody's business, by the same words on each database."""
+    assert isinstance(backend, DuckDBBackend)
+    ((rows,),) = backend._connection.execute("SELECT COUNT(*) FROM visits").fetchall()
+    return int(rows)
+
+
+@_naive(OBSERVABLE, "sent", DuckDBBackend, "run")
+def _(run: Part, self: DuckDBBackend, sql: str) -> Exact:
+    return run(self, f"{sql} -- of {count(self)} rows")
+
+
+@_naive(OBSERVABLE, "prepared", Engine, "prepare")
+def _(prepare: Part, self: Engine, asked: Asked) -> Prepared:
+    return prepare(self, replace(asked, epsilon=asked.epsilon + count(self.backend)))
+
+
+@_naive(OBSERVABLE, "explanation", Connection, "_explained")
+def _(explained: Part, self: Connection, prepared: Prepared) -> Explanation:
+    explanation = explained(self, prepared)
+    return replace(explanation, lines=(*explanation.lines, f"of {count(self.engine.backend)} rows"))
+
+
+@_naive(OBSERVABLE, "error", Engine, "prepare", REFUSED)
+def _(prepare: Part, self: Engine, asked: Asked) -> Prepared:
+    try:
+        return prepare(self, asked)
+    except dpsql.QueryRejected as error:
+        message = f"{error.message} of {count(self.backend)} rows"
+    raise dpsql.QueryRejected(message)
+
+
+@_naive(OBSERVABLE, "entries", Engine, "_charge")
+def _(charge: Part, self: Engine, prepared: Prepared) -> Sequence[Any]:
+    return charge(self, prepared) if count(self.backend) else ()
+
+
+@_naive(OBSERVABLE, "budget", Connection, "budget")
+def _(budget: Part, self: Connection) -> dict[str, Any]:
+    return {**budget(self), "rows": count(self.engine.backend)}
+
+
+@_naive(OBSERVABLE, "draws", noise, "_groups", UNITS)
+def _(groups: Part, *of: Any) -> list[Any]:
+    return [group for group in groups(*of) if any(group.moments.values())]
+
+
+@_naive(OBSERVABLE, "words", noise, "_noised")
+def _(noised: Part, plan: Any, groups: Sequence[Any], entropy: Entropy) -> Any:
+    entropy.words(sum(any(group.values()) for group in groups))
+    return noised(plan, groups, entropy)
+
+
+@_naive(OBSERVABLE, "keys", dataflow, "release")
+def _(release: Part, plan: Any, statement: Any, exact: Exact, entropy: Entropy) -> ReleasedTable:
+    table = release(plan, statement, exact, entropy)
+    sizes = {row[0]: -row[1] for row in exact.reveal()}
+    order = sorted(range(len(table.rows)), key=lambda at: sizes.get(table.rows[at][0], 0))
+    rows, cells = (tuple(parts[at] for at in order) for parts in (table.rows, table.cells))
+    return replace(table, rows=rows, cells=cells)
+
+
+@_naive(OBSERVABLE, "types", Engine, "answer", NOBODY)
+def _(answer: Part, self: Engine, prepared: Prepared) -> Result:
+    result = answer(self, prepared)
+    return replace(result, types=tuple(type(value).__name__ for value in result.rows[-1]))
+
+
+@_naive(OBSERVABLE, "frames", Result, "df", PERHAPS)
+def _(_: Part, self: Result) -> Any:
+    import pandas
+
+    return pandas.DataFrame(self.rows, columns=list(self.columns))
+
+
+@_naive(OBSERVABLE, "receipt", Engine, "receipt")
+def _(receipt: Part, self: Engine, *of: Any) -> Receipt:
+    return replace(receipt(self, *of), data_version=f"of {count(self.backend)} rows")
+
+
+@_naive(OBSERVABLE, "shown", Engine, "answer")
+def _(answer: Part, self: Engine, prepared: Prepared) -> Result:
+    result, times = answer(self, prepared), 1 + count(self.backend)
+    scales = tuple(tuple(scale and scale * times for scale in row) for row in result.scales)
+    return replace(result, scales=scales)
+
+
+@_naive(OBSERVABLE, "log", Engine, "answer")
+def _(answer: Part, self: Engine, prepared: Prepared) -> Result:
+    logging.getLogger("naive").warning("%s rows", count(self.backend))
+    return answer(self, prepared)
+
+
+@_naive(RELEASED, "noise follows the data", noise, "_noised")
+def _(noised: Part, plan: Any, groups: Sequence[Any], entropy: Entropy) -> Any:
+    return [
+        tuple(tuple(cell * (1 + any(group.values())) for cell in block) for block in cells)
+        for group, cells in zip(groups, noised(plan, groups, entropy), strict=True)
+    ]
+
+
+@_naive(RELEASED, "rows of a unit without a bound", Engine, "prepare", "SELECT COUNT(*) FROM visits")
+def _(prepare: Part, self: Engine, asked: Asked) -> Prepared:
+    prepared = prepare(self, asked)
+    sql = "SELECT COUNT(DISTINCT patient_id), COUNT(*) FROM visits"
+    (release,) = prepared.releases
+    release = replace(release, statement=replace(release.statement, sql=sql))
+    return replace(prepared, releases=(release,))

@@ -1,0 +1,326 @@
+"""Relations below the release boundary, drawn by Hypothesis: tables, joins, derived tables, conditions.
+
+What `lower` decides, such as where a condition goes and which joins are allowed, is decided by its own
+functions here, so that what is drawn is what a query can mean.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NoReturn, TypeVar
+
+from hypothesis import reject
+from hypothesis import strategies as st
+from properties.answers import answer_join, scalar
+from properties.expressions import CONSTANTS, HALF, KINDS, OFTEN, SELDOM, Expressions, build, one_of
+from properties.matches import matched
+from properties.schema import PUBLIC, UNLINKED, Rules
+from properties.scopes import equal, identities, known
+from sqlglot import exp
+
+from dpsql.aggregates.per_unit import WITHIN
+from dpsql.analysis.analyse import limits
+from dpsql.analysis.intervals import conditions, interval
+from dpsql.analysis.stability import PublicFacts, most_rows
+from dpsql.analysis.unit_identity import identity
+from dpsql.backends.catalog import Catalog
+from dpsql.errors import QueryRejected
+from dpsql.plan.expr import Column, Expr, Facts, Literal, columns
+from dpsql.plan.interval import ANYWHERE
+from dpsql.plan.nodes import (
+    Grouped,
+    JoinKind,
+    Project,
+    Relation,
+    SetOperation,
+    Source,
+    Values,
+    Within,
+    is_private,
+)
+from dpsql.plan.types import Type, common, type_of
+from dpsql.policy import fold
+from dpsql.sql.lower.derived import facts_of, project, set_operation
+from dpsql.sql.lower.joins import assemble, conjuncts, filtered
+from dpsql.sql.lower.scope import Context, Named, Scope, scan
+from dpsql.sql.read.rejection import Source as Text
+
+T = TypeVar("T")
+_PRIVATE = ("t", "t", "t", "v", "l", "m", "y")
+_PRIVATE_JOINS = one_of((0, 0, 0, 0, 1))
+_PUBLIC_JOINS = one_of((0, 0, 0, 1, 1, 2))
+_JOIN_KINDS = one_of(tuple(JoinKind))
+_ALIASES = one_of((None, None, None, 'a "b"'))
+_CLAMPS = one_of(((-1, 4), (0, 1), (2, 2), (-7, -2), (-0.5, 0.25), (0, 10**12), (-1e9, 1e100)))
+_TIMES = {
+    Type.DATE: (dt.date(2024, 2, 27), dt.date(2024, 3, 1)),
+    Type.TIMESTAMP: (dt.datetime(2024, 2, 29), dt.datetime(2024, 2, 29, 12)),
+}
+_AGGREGATES = one_of((1, 1, 2, 0))
+_DERIVED = one_of(("project", "grouped", "grouped", "set", "set"))
+_SETS = one_of(((exp.Union, False), (exp.Union, True), (exp.Intersect, True), (exp.Except, True)))
+
+
+@dataclass(frozen=True)
+class Item:
+    """A source of FROM with the conditions of its join, as `assemble` takes it."""
+
+    alias: str
+    kind: JoinKind = JoinKind.INNER
+    conditions: tuple[Expr, ...] = ()
+    node: None = None
+
+
+@dataclass(frozen=True)
+class Relations:
+    """Draws the relations of one query."""
+
+    draw: st.DrawFn
+    catalog: Catalog
+    rules: Rules
+    facts: PublicFacts
+    featured: str
+    deepest: int
+    max_groups: int | None
+    aliases: set[str] = field(default_factory=set)
+    context: Context = field(init=False)
+
+    def __post_init__(self) -> None:
+        context = Context(
+            Text(""), self.catalog, (), self.facts, self._refuse, self._refuse, max_groups=self.max_groups
+        )
+        object.__setattr__(self, "context", context)
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise TypeError("nothing is derived from text")
+
+    def expressions(self, columns_: Sequence[Column], *, private: bool = False) -> Expressions:
+        """Draws expressions over these columns, among private rows with released values beside them."""
+        released = (lambda kind: scalar(self, kind)) if private else None
+        return Expressions(self.draw, columns_, self.featured, self.deepest, released)
+
+    def block(self, depth: int, *, private: bool = True) -> tuple[Relation, list[Column]]:
+        """The rows of FROM and WHERE, with the columns that SELECT may name."""
+        scope = Scope(self.context)
+        items = [self.brought(scope, self.source(depth, private=private))]
+        if private and not self.rules.by_row:
+            for _ in range(self.draw(_PRIVATE_JOINS)):
+                items += self._private_join(scope, depth)
+        if private and depth > 0 and not self.draw(OFTEN):
+            items += answer_join(self, scope)
+        for _ in range(self.draw(_PUBLIC_JOINS)):
+            items.append(self._public_join(scope, depth))
+        where = [*conjuncts(self.condition(scope))] if self.draw(HALF) else []
+        try:
+            relation = assemble(scope, items, where)
+        except QueryRejected:  # joined to an answer by keys that would be converted
+            reject()
+        while depth > 0 and not self.draw(OFTEN):
+            relation = matched(self, scope, relation, depth, private=private)
+        return relation, known(scope)
+
+    def one(self, among: Sequence[T]) -> T:
+        """One of several things."""
+        return among[self.draw(st.integers(0, len(among) - 1))]
+
+    def condition(self, scope: Scope) -> Expr:
+        """A condition on the rows of a scope."""
+        among = known(scope)
+        private = any(is_private(named.relation) for named in scope.tables.values())
+        return self.expressions(among, private=private).expression(Type.BOOLEAN)
+
+    def brought(self, scope: Scope, source: Named, kind: JoinKind = JoinKind.INNER) -> Item:
+        """A source that is in scope from now on."""
+        scope.tables[fold(source.alias)] = source
+        if kind is JoinKind.LEFT:
+            scope.nullable.add(fold(source.alias))
+        return Item(fold(source.alias), kind)
+
+    def _private_join(self, scope: Scope, depth: int) -> list[Item]:
+        """A private source joined on what identifies the unit, if there is such a pair of columns."""
+        source, kind = self.source(depth), self.draw(_JOIN_KINDS)
+        before = known(scope)
+        pairs = identities(before, source.columns.values())
+        if not pairs:
+            return []
+        item = self.brought(scope, source, kind)
+        ours, theirs = self.one(pairs)
+        on = [equal(ours, scope.find(item.alias, theirs.name))]
+        if self.draw(SELDOM):
+            on += conjuncts(self.condition(scope))
+        return [replace(item, conditions=tuple(on))]
+
+    def _public_join(self, scope: Scope, depth: int) -> Item:
+        """A public source joined on equality with columns before it, or now and then to all rows."""
+        before = known(scope)
+        kind = self.draw(_JOIN_KINDS)
+        item = self.brought(scope, self.source(depth, private=False), kind)
+        theirs = [scope.find(item.alias, name) for name in scope.tables[item.alias].columns]
+        pairs = [(a, b) for b in theirs for a in before if common((a.type, b.type)) is not None]
+        if not pairs or (kind is JoinKind.INNER and self.draw(SELDOM)):
+            scope.nullable.discard(item.alias)
+            return replace(item, kind=JoinKind.INNER)
+        on: list[Expr] = []
+        for _ in range(2 if self.draw(SELDOM) else 1):
+            ours, its = self.one(pairs)
+            computed = self.expressions(before).part(ours.type, 1) if self.draw(SELDOM) else ours
+            fits = any(columns(computed)) and build("eq", computed, its) is not None
+            on.append(equal(computed if fits else ours, its))
+        if self.draw(SELDOM):
+            on += conjuncts(self.condition(scope))
+        return replace(item, conditions=tuple(on))
+
+    def _values(self) -> Values:
+        """A few rows of constants."""
+        kinds = [self.draw(one_of(KINDS)) for _ in range(2)]
+        row = st.tuples(*(one_of((*CONSTANTS[kind], None)) for kind in kinds))
+        rows = tuple(self.draw(st.lists(row, min_size=1, max_size=3)))
+        alias = self.alias("d")
+        found = [common(tuple(type_of(row[place]) for row in rows)) for place in range(len(kinds))]
+        named = (
+            Column(alias, f"col{place}", Facts(kind or Type.NULL, "")) for place, kind in enumerate(found)
+        )
+        return Values(rows, alias, tuple(named))
+
+    def source(self, depth: int, *, private: bool = True) -> Named:
+        """A table or, now and then, a derived one."""
+        if depth > 0 and self.draw(HALF):
+            derived = self._derived(self.alias("d"), depth - 1, private=private)
+            return Named(derived, {fold(column.name): column for column in derived.columns})
+        if not private and self.draw(SELDOM):
+            values = self._values()
+            return Named(values, {column.name: column for column in values.columns})
+        return self.table(self.private_name() if private else self.draw(one_of(PUBLIC)))
+
+    def private_name(self) -> str:
+        """The name of a private table."""
+        return self.draw(
+            one_of(tuple(name for name in _PRIVATE if not self.rules.by_row or name in UNLINKED))
+        )
+
+    def table(self, name: str) -> Named:
+        """A table under a name of its own."""
+        table = self.catalog.tables[name]
+        alias = self.alias(table.name)
+        found = {folded: Column(alias, *column) for folded, column in table.columns.items()}
+        return Named(scan(self.catalog, alias, table), found)
+
+    def alias(self, name: str) -> str:
+        """A name that no other source of the query has."""
+        wanted = self.draw(_ALIASES) or name
+        alias, number = wanted, 1
+        while fold(alias) in self.aliases:
+            number += 1
+            alias = f"{wanted}{number}"
+        self.aliases.add(fold(alias))
+        return alias
+
+    def _derived(self, alias: str, depth: int, *, private: bool) -> Project | SetOperation:
+        # Rows that are units themselves are neither grouped nor put together.
+        kind = "project" if private and self.rules.by_row else self.draw(_DERIVED)
+        if kind == "grouped":
+            return self._grouped(alias, depth, private=private)
+        if kind == "set":
+            return self._set(alias, depth, private=private)
+        return self._project(alias, depth, private=private, distinct=not self.draw(OFTEN))
+
+    def _project(self, alias: str, depth: int, *, private: bool, distinct: bool = False) -> Project:
+        relation, read = self.block(depth, private=private)
+        items = self._items(read, self.draw(one_of((1, 2))), private=private)
+        whole = not private or any(identity(expr, relation) for _, expr in items)
+        return project(relation, alias, items, distinct=distinct and whole)
+
+    def _items(self, read: Sequence[Column], number: int, *, private: bool) -> list[tuple[str, Expr]]:
+        """What identifies the unit, most of it, and some expressions, all under names of their own."""
+        kept: list[Expr] = [column for column in read if column.facts.identity and self.draw(OFTEN)]
+        drawn = self.expressions(read, private=private)
+        kept += [drawn.expression(drawn.kind()) for _ in range(number)]
+        return [(f"c{place}", expr) for place, expr in enumerate(kept)]
+
+    def _grouped(self, alias: str, depth: int, *, private: bool) -> Project:
+        """Groups of each unit, or of public rows, with aggregates of them."""
+        relation, read = self.block(depth, private=private)
+        drawn = self.expressions(read, private=private)
+        identifying = [column for column in read if identity(column, relation)]
+        keys: list[Expr] = [drawn.one(identifying)] if identifying else []
+        if not keys or self.draw(HALF):
+            key = drawn.expression(drawn.kind())
+            key = key if any(columns(key)) else drawn.one(read)
+            keys += [key] if key not in keys else []
+        if private and not identifying:
+            return project(relation, alias, [("c0", keys[0])])
+        name = self.context.fresh(exp.null())
+        known_as = [Column(name, f"k{place}", facts_of(key, relation)) for place, key in enumerate(keys)]
+        found = dict(self._within(drawn, relation) for _ in range(self.draw(_AGGREGATES)))
+        aggregates = [Column(name, f"a{place}", facts) for place, facts in enumerate(found.values())]
+        groups: Relation = Grouped(relation, name, tuple(keys), tuple(found), (*known_as, *aggregates))
+        together = [*known_as, *aggregates]
+        if self.draw(SELDOM):
+            groups = filtered(groups, [self.expressions(together, private=private).expression(Type.BOOLEAN)])
+        items = [(f"c{place}", column) for place, column in enumerate(together)]
+        return project(groups, alias, items, distinct=self.draw(SELDOM))
+
+    def _within(self, drawn: Expressions, relation: Relation) -> tuple[Within, Facts]:
+        """An aggregate over a unit's rows, with what is known of it."""
+        entry = WITHIN[self.draw(one_of(tuple(WITHIN)))]
+        argument = None
+        if "{0}" in entry.sql:
+            kind = drawn.kind([kind for kind in KINDS if entry.result(kind) is not None])
+            argument = drawn.expression(kind)
+            if isinstance(argument, Literal):
+                fitting = [column for column in drawn.columns if entry.result(column.type)]
+                entry, argument = (entry, drawn.one(fitting)) if fitting else (WITHIN["count_rows"], None)
+            if entry.adds and argument is not None and argument.type is Type.DOUBLE and is_private(relation):
+                argument = self.bounded(argument, relation)
+        by = None
+        if entry.by:
+            by = drawn.expression(drawn.kind())
+            by = drawn.one(drawn.columns) if isinstance(by, Literal) else by
+        result = entry.result(None if argument is None else argument.type)
+        ends = ANYWHERE
+        if is_private(relation):
+            around = ANYWHERE if argument is None else interval(argument, conditions(relation))
+            ends = entry.interval(around, most_rows(relation, self.facts))
+        return Within(entry.name, argument, by), Facts(result or Type.NULL, "", ends, nullable=entry.nullable)
+
+    def _set(self, alias: str, depth: int, *, private: bool) -> Project | SetOperation:
+        """Two queries put together by position."""
+        wanted: list[Expr] = []
+
+        def side(_: Context, __: exp.Expr, name: str, ___: Sequence[str]) -> Source:
+            if depth >= 0 and not wanted and self.draw(HALF):
+                again = depth > 0 and self.draw(SELDOM)
+                first = (self._set if again else self._derived)(name, depth - 1, private=private)
+                wanted[:] = first.columns
+                return first
+            relation, read = self.block(depth, private=private)
+            items = self._alike(read, wanted) if wanted else self._items(read, 1, private=private)
+            wanted[:] = [expr for _, expr in items]
+            return project(relation, name, items)
+
+        operator, distinct = self.draw(_SETS)
+        node = operator(this=exp.null(), expression=exp.null(), distinct=distinct)
+        try:
+            return set_operation(replace(self.context, derive=side), node, alias)
+        except QueryRejected:  # rows of no unit that can be told
+            return self._project(alias, 0, private=private)
+
+    def _alike(self, read: Sequence[Column], wanted: Sequence[Expr]) -> list[tuple[str, Expr]]:
+        """Expressions of the same types, what identifies the unit in the same place."""
+        found: list[Expr] = []
+        for expr in wanted:
+            same = identities([expr] if isinstance(expr, Column) else [], read)
+            found.append(same[0][1] if same else self.expressions(read).part(expr.type, 1))
+        return [(f"c{place}", expr) for place, expr in enumerate(found)]
+
+    def bounded(self, expr: Expr, relation: Relation) -> Expr:
+        """An expression that has bounds: itself where it has them, else clamped by constants."""
+        around = interval(expr, conditions(relation))
+        if around.bounded and around.meet(limits(expr.type)) == around:
+            return expr
+        ends = self.draw(_CLAMPS) if expr.type.numeric else _TIMES[expr.type]
+        low, high = (Literal(end, type_of(end)) for end in ends)
+        clamped = build("least", build("greatest", expr, low) or low, high)
+        return clamped or high

@@ -1,0 +1,154 @@
+"""Recorded draws: a release on a neighbour has the same ones again, or such that its noisy cells are the same."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from unittest import mock
+
+from properties.still import First, Lowest
+
+from dpsql.analysis.domains import product
+from dpsql.backends import Exact
+from dpsql.engine import pipeline as dataflow
+from dpsql.mechanisms import Entropy, Mechanism
+from dpsql.planning.clamp_histogram import clamped, learnt
+from dpsql.planning.clamping import Clamp
+from dpsql.planning.measurement import Measured
+from dpsql.release import Cells, Keys, ReleasedTable, _groups
+from dpsql.sql.emit.statement import Statement
+
+Place = tuple[int, int, Keys, int]
+"""A noisy cell: the number of its release and of its block, its group, its number in the block."""
+
+
+@dataclass(frozen=True)
+class Tape:
+    """Recorded draws, each with the noisy cell that it made; `cells` says which of the two comes again.
+
+    `clamps` are those that each release has chosen.
+    """
+
+    cells: bool
+    recorded: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    clamps: dict[int, tuple[Clamp, ...]] = field(default_factory=dict)
+
+    def draw(self, place: Place, exact: int, fresh: int) -> int:
+        """The draw for a cell: `fresh` where it is the first."""
+        draw, noisy = self.recorded.setdefault(place, (fresh, exact + fresh))
+        return noisy - exact if self.cells else draw
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One release: its plan, each group's exact cells and noise, and the released table.
+
+    `draws` is how many each block took. Where keys are secret there are as many groups as the data has,
+    so there it is how many there were beyond one for each cell of a group: none.
+    """
+
+    plan: Measured
+    exact: dict[Keys, Cells]
+    noise: dict[Keys, Cells]
+    table: ReleasedTable
+    draws: tuple[int, ...]
+
+    @property
+    def secret(self) -> bool:
+        """Whether keys had to pass a selection."""
+        return self.plan.selection is not None
+
+    @property
+    def shown(self) -> list[Keys]:
+        """The groups of the released table, in its order."""
+        return [row[: len(self.plan.analysis.release.keys)] for row in self.table.rows]
+
+
+@dataclass(frozen=True)
+class Taped:
+    """A mechanism whose draws are those of the tape.
+
+    `cells` are the exact ones of its block, in order; `given` takes the draws, `sizes` their number.
+    """
+
+    mechanism: Mechanism
+    cells: Mapping[Place, int]
+    tape: Tape
+    given: dict[Place, int]
+    sizes: list[int]
+
+    def draw(self, size: int, entropy: Entropy) -> list[int]:
+        """As many draws as asked for; of those beyond the cells nothing is recorded."""
+        draws = self.mechanism.draw(size, entropy)
+        for at, (place, exact) in enumerate(itertools.islice(self.cells.items(), size)):
+            draws[at] = self.given[place] = self.tape.draw(place, exact, draws[at])
+        _, block, *_ = next(iter(self.cells), (0, 0))
+        self.sizes[block] += size
+        return draws
+
+
+@contextmanager
+def recorded_by(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
+    """Keeps what the dataflow releases meanwhile, with noise by the tape."""
+    release = dataflow.release
+
+    def recorded(plan: Measured, statement: Statement, exact: Exact, entropy: Entropy) -> ReleasedTable:
+        _assert_domain_is_whole(plan, statement, exact)
+        number, given, sizes = len(measurements), {}, [0] * len(plan.blocks)
+        counted = [] if plan.best is not None else _groups(plan, statement, exact.reveal())
+        if plan.clamps:
+            rungs = [group.rungs for group in counted]
+            clamps = tape.clamps.setdefault(number, learnt(plan.clamps, rungs, entropy))
+            plan = plan.at(clamps)
+            counted = [
+                replace(group, moments={**group.moments, **clamped(clamps, group.rungs)}) for group in counted
+            ]
+        groups = {
+            group.keys: _cells(
+                plan, lambda block, at, of=group.moments: plan.blocks[block].block.cells[at].exact(of)
+            )
+            for group in counted
+        }
+        blocks = []
+        for block, measured in enumerate(plan.blocks):
+            cells = {
+                (number, block, keys, at): x for keys in groups for at, x in enumerate(groups[keys][block])
+            }
+            taped = Taped(measured.mechanism, cells, tape, given, sizes)
+            blocks.append(replace(measured, mechanism=taped))  # type: ignore[arg-type]
+        chosen = tuple(Lowest(*(getattr(part, item.name) for item in fields(part))) for part in plan.ranked)
+        best = plan.best and First(*(getattr(plan.best, item.name) for item in fields(plan.best)))
+        held = replace(plan, blocks=tuple(blocks), ranked=chosen, best=best)
+        with mock.patch("dpsql.release._with_clamps", return_value=(held, counted)):
+            table = release(held, statement, exact, entropy)
+        table = replace(table, plan=plan)
+        noise = {
+            keys: _cells(plan, lambda block, at, of=keys: given.get((number, block, of, at), 0))
+            for keys in groups
+        }
+        expected = len(groups) if plan.selection is not None else 0
+        draws = tuple(
+            size - expected * len(b.block.cells) for size, b in zip(sizes, plan.blocks, strict=True)
+        )
+        measurements.append(Measurement(plan, groups, noise, table, draws))
+        return table
+
+    with mock.patch.object(dataflow, "release", recorded):
+        yield
+
+
+def _cells(plan: Measured, value: Callable[[int, int], int]) -> Cells:
+    """A value for each cell of each block, by their numbers."""
+    return tuple(
+        tuple(value(block, at) for at in range(len(measured.block.cells)))
+        for block, measured in enumerate(plan.blocks)
+    )
+
+
+def _assert_domain_is_whole(plan: Measured, statement: Statement, exact: Exact) -> None:
+    domains = plan.analysis.domains
+    if domains is not None:
+        outside = {row[: statement.keys] for row in exact.reveal()} - set(product(domains))
+        assert not outside, f"groups with rows are missing among the public keys: {outside}"

@@ -1,0 +1,174 @@
+"""The best groups: how far a unit moves their scores apart, what they cost, and that they are the best."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import duckdb
+import pytest
+from properties.pairs import Case, pairs_of
+from properties.worlds import World, policy
+
+import dpsql
+from dpsql.accounting import BoundedRange, Composed, Pure
+from dpsql.release import _scores
+
+ASKED = ["SUM(x)", "SUM(i)", "COUNT(*)", "COUNT(x)", "COUNT(DISTINCT u)", "SUM(x + 3)"]
+WHOLE = {
+    "MODE": "SELECT MODE(k) FROM t",
+    "ARG_MIN": "SELECT ARG_MIN(k, n) FROM (SELECT k, COUNT(*) AS n, SUM(x) AS s FROM t GROUP BY k)",
+}
+"""Queries that choose in other words."""
+RULES = [
+    {"unit": "row"},
+    {"rows": 2},
+    {"rows": 2, "groups": 1},
+    {"rows": 2, "neighbors": "replace"},
+    {"unit": "row", "neighbors": "replace", "accountant": "pure"},
+]
+AUCTION = (
+    "SELECT c.price FROM candidates AS c JOIN bids AS b ON b.bid >= c.price "
+    "GROUP BY c.price ORDER BY SUM(c.price) DESC LIMIT 1"
+)
+
+
+@pytest.mark.parametrize("rules", RULES, ids=str)
+@pytest.mark.parametrize("score", [*ASKED, *WHOLE])
+def test_a_unit_moves_scores_apart_as_derived(score: str, rules: dict[str, object]) -> None:
+    """Over neighbours, by no more than is charged, and at the worst as far, but for rounding."""
+    if score == "COUNT(DISTINCT u)" and rules.get("unit") == "row":
+        score = "COUNT(*)"
+    sql = f"SELECT k FROM t GROUP BY k ORDER BY {score} DESC LIMIT 1"
+    sql = WHOLE.get(score, sql)
+    asked = Case(sql, tuple(name for name in ("k", "x", "i") if name in score.lower() or name == "k"), rules)
+    world = World(policy(**asked.rules))
+    (release,) = world.prepare(sql).releases
+    best = release.plan.best
+    assert best is not None
+    worst, seen = 0, {}
+    for pair in pairs_of(asked, 12):
+        for rows in pair:
+            if rows not in seen:
+                world.hold(rows)
+                exact = world.engine.backend.run(release.statement.sql).reveal()
+                seen[rows] = _scores(release.plan.analysis, exact)[1]
+        moves = [b - a for a, b in zip(*(seen[rows] for rows in pair), strict=True)]
+        worst = max(worst, max(moves) - min(moves))
+    assert worst <= best.steps
+    # The same rows in another group: a unit that is replaced moves one score down and another up.
+    assert 2 * worst >= best.steps
+
+
+def auction(accountant: str, epsilon: int = 100, price: str = "BIGINT") -> dpsql.Connection:
+    """Two thousand bids from 100 to 799, and a hundred prices of that type."""
+    database = duckdb.connect()
+    database.execute(
+        f"CREATE TABLE candidates AS SELECT CAST(10 * range AS {price}) AS price FROM range(1, 101)"
+    )
+    database.execute(
+        "CREATE TABLE bids AS SELECT 100 + hash(range) % 700 AS bid, range AS bidder FROM range(2000)"
+    )
+    bids = {
+        "unit": "bidder",
+        "rows_per_unit": 1,
+        "columns": {"bid": {"type": "integer", "bounds": [0, 1000]}},
+    }
+    rules = {
+        "version": 1,
+        "privacy_unit": "bidder",
+        "budget": {"epsilon": epsilon, "delta": 1e-6, "accountant": accountant},
+        "tables": {"bids": bids, "candidates": {"public": True}},
+    }
+    return dpsql.connect(database, policy=rules, ledger=":memory:")
+
+
+@pytest.mark.parametrize(
+    ("accountant", "price"), [("pure", "BIGINT"), ("zcdp", "DECIMAL(8,2)"), ("zcdp", "DOUBLE")]
+)
+def test_the_auction(accountant: str, price: str) -> None:
+    """The price that is chosen brings nearly what the best one does, and its revenue is not released."""
+    with auction(accountant, price=price) as con:
+        database = con.engine.backend
+        revenue = dict(
+            database.public_rows(  # the test may look
+                "SELECT c.price, SUM(c.price) FROM candidates AS c JOIN bids AS b ON b.bid >= c.price GROUP BY 1"
+            )[0]
+        )
+        result = con.query(AUCTION, epsilon=0.5)
+        ((chosen,),) = result.rows
+        assert 10 * revenue[chosen] > 9 * max(revenue.values())
+        assert result.columns == ("price",)
+        assert str(revenue[chosen]) not in repr(result)
+        (release,) = con.explain(AUCTION, epsilon=0.5).prepared.releases
+        best = release.plan.best
+        assert best is not None
+        # A bid adds at most the highest price to each revenue, however many prices it would pay.
+        lattice = release.plan.analysis.measures[0].lattice
+        assert lattice is not None
+        assert (best.low, best.high * lattice.step) == (0, 1000)
+        assert isinstance(release.plan.event, Pure if accountant == "pure" else BoundedRange)
+
+
+def test_noise_on_every_revenue_would_drown_it() -> None:
+    """Released as noisy sums, clamped to the highest price, the same scores would have an error ten times as large."""
+    noisy = AUCTION.replace("SELECT c.price", "SELECT c.price, SUM(c.price)")
+    with auction("zcdp") as con:
+        (chosen,) = con.explain(AUCTION, epsilon=0.5).prepared.releases
+        (released,) = con.explain(noisy, epsilon=0.5).prepared.releases
+        assert chosen.plan.best is not None
+        assert released.plan.best is None
+        (clamp,) = released.plan.clamps
+        highest = next(at for at, point in enumerate(clamp.grid) if point >= chosen.plan.best.high)
+        held = released.plan.at((replace(clamp, chosen=(highest,)),))
+        assert held.blocks[0].mechanism.std > 10 / float(chosen.plan.best.mechanism.rate)
+
+
+@pytest.mark.parametrize(("accountant", "budget"), [("pure", 1), ("zcdp", 100)])
+def test_several_are_peeled_at_the_price_of_one(accountant: str, budget: int) -> None:
+    """LIMIT 3 costs what LIMIT 1 does, of ε alone exactly the budget here, and shows three prices that differ."""
+    sql = AUCTION.replace("LIMIT 1", "LIMIT 3")
+    with auction(accountant, budget) as con:
+        (release,) = con.explain(sql, epsilon=1).prepared.releases
+        assert isinstance(release.plan.event, Composed)
+        assert len(release.plan.event.events) == 3
+        cost = con.engine.account("bids").accountant.cost
+        assert cost(release.plan.event).within(cost(Pure(Fraction(1))))
+        result = con.query(sql, epsilon=1)
+        assert len({price for (price,) in result.rows}) == 3
+
+
+def test_the_best_come_first() -> None:
+    """With hardly any noise the chosen groups come in the order of their scores, least or greatest."""
+    world = World({**policy(unit="row"), "budget": {"epsilon": 10**6, "delta": 1e-6}})
+    world.connection.execute(
+        "INSERT INTO t (u, k) SELECT range, CASE WHEN range % 3 = 0 THEN 'A' ELSE 'B' END FROM range(900)"
+    )
+    for direction, expected in (("DESC", [("B",), ("A",)]), ("ASC", [("A",), ("B",)])):
+        sql = f"SELECT k FROM t WHERE k IN ('A', 'B') GROUP BY k ORDER BY COUNT(*) {direction} LIMIT 2"
+        prepared = world.engine.prepare(dpsql.engine.pipeline.Asked(sql, epsilon=Fraction(1000)))
+        assert world.engine.answer(prepared).rows == tuple(expected)
+
+
+@pytest.mark.parametrize("accountant", ["pure", "zcdp"])
+def test_a_mode_is_no_null(accountant: str) -> None:
+    """As in DuckDB, however many rows have no value: NULL is none of those that it chooses among."""
+    database = duckdb.connect()
+    database.execute(
+        "CREATE TABLE t AS SELECT range AS u, [NULL, NULL, NULL, 1, 1, 2][1 + range % 6] AS k FROM range(3000)"
+    )
+    columns = {"k": {"type": "integer", "values": [1, 2, 3]}}
+    rules = {
+        "version": 1,
+        "privacy_unit": "person",
+        "budget": {"epsilon": 100, "delta": 1e-6, "accountant": accountant},
+        "tables": {"t": {"unit": "u", "rows_per_unit": 1, "columns": columns}},
+    }
+    with dpsql.connect(database, policy=rules, ledger=":memory:") as con:
+        result = con.query("SELECT MODE(k), MODE(k) + 1, COUNT(*) > 2900 FROM t", epsilon=10)
+        alone = con.query(
+            "SELECT k FROM t WHERE k IS NOT NULL GROUP BY k ORDER BY COUNT(*) DESC LIMIT 1", epsilon=5
+        )
+    assert result.rows == ((1, 2, True),)
+    assert len(result.receipt.mechanisms) == 2  # what is chosen once is charged once
+    assert alone.rows == ((1,),)

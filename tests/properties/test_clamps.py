@@ -1,0 +1,392 @@
+"""What a learnt clamp lets count, against all that neighbours and a second computation can say of it.
+
+For every point that may be chosen, neighbours move the clamped statistics by no more than was derived for
+it; they move the penalties of all points the same way, by no more than a unit's groups; and the statistics
+are those that plain Python computes from the rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import pytest
+from properties.worlds import DEFAULT, KEYS, Database, I, Row, World, X, policy
+
+from dpsql.aggregates import Moment
+from dpsql.engine.pipeline import Prepared
+from dpsql.planning import clamp_histogram as told
+from dpsql.planning.clamp_histogram import Rungs, clamped, ladders
+from dpsql.planning.clamping import Amount, Clamp
+from dpsql.planning.measurement import Measured
+from dpsql.planning.statistics import ROWS, Statistic
+from dpsql.release import _groups
+
+Groups = dict[tuple[Any, ...], tuple[Rungs, ...]]
+ROWS_OF_A_UNIT = 8
+
+
+@dataclass(frozen=True)
+class Case:
+    """A query whose clamps are learnt: of all groups of a unit together, or each group by itself."""
+
+    sql: str
+    rules: dict[str, Any] = field(default_factory=dict)
+    by_group: bool = False
+
+    def __str__(self) -> str:
+        told = " ".join(f"{name}={value}" for name, value in self.rules.items())
+        return f"{self.sql} [{told}]{' by group' * self.by_group}"
+
+
+_ALL = " WHERE u > 0"
+"""A condition that all rows keep to: how many a unit has is then not what is declared."""
+_BY_K = f"{_ALL} GROUP BY k"
+_SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
+    (_BY_K, {}),
+    (_ALL, {}),
+    (_BY_K, {"groups": 1}),
+    (_BY_K, {"groups": 2, "domain": False}),
+    (_ALL, {"neighbors": "replace"}),
+    (_BY_K, {"neighbors": "replace"}),
+)
+CASES = [
+    *(
+        Case(f"SELECT {what} FROM t{group}", rules)
+        for what in ("SUM(x)", "COUNT(*)", "COUNT(*), AVG(x)")
+        for group, rules in _SETTINGS
+    ),
+    *(
+        Case(f"SELECT {what} FROM t{_BY_K}", by_group=by_group)
+        for what in ("SUM(-i)", "COUNT(x)", "COUNT(*), SUM(i), COUNT(x)", "AVG(x)")
+        for by_group in (False, True)
+    ),
+    *(
+        Case(f"SELECT {what} FROM t{_BY_K}", rules, by_group=True)
+        for what in ("SUM(x)", "COUNT(*)", "COUNT(*), AVG(x)")
+        for rules in ({}, {"neighbors": "replace"})
+    ),
+    # units in many groups
+    *(
+        Case(f"SELECT k, i, {what} FROM t{_BY_K}, i", rules)
+        for what in ("COUNT(DISTINCT u)", "COUNT(DISTINCT u), COUNT(*), SUM(x)")
+        for rules in ({}, {"neighbors": "replace"}, {"domain": False})
+    ),
+]
+
+
+def learning(world: World, sql: str, *, by_group: bool = False) -> tuple[Prepared, Measured]:
+    """A query, and the plan of all that would answer it whose clamps are learnt and whose error is least."""
+    with pytest.MonkeyPatch.context() as patch:
+        if by_group:
+            patch.setattr("dpsql.planning.choose._ways", lambda *_: (False,))
+        prepared = world.prepare(sql)
+    clamps = prepared.plan.clamps
+    assert clamps, f"no clamp is learnt for {sql}"
+    assert not (by_group and any(clamp.whole for clamp in clamps))
+    return prepared, prepared.plan
+
+
+def rungs(world: World, prepared: Prepared, rows: Database) -> Groups:
+    """What the units of each group have, as the statement gives it."""
+    world.hold(rows)
+    exact = world.engine.backend.run(prepared.statement.sql).reveal()
+    return {group.keys: group.rungs for group in _groups(prepared.plan, prepared.statement, exact)}
+
+
+def points(clamps: Sequence[Clamp]) -> Iterator[tuple[Clamp, ...]]:
+    """Choices for all clamps: each point for all sides, and each beside the least of the other side."""
+    for at in range(max(len(clamp.grid) for clamp in clamps)):
+        for other in (at, 0):
+            yield tuple(
+                replace(
+                    clamp,
+                    chosen=tuple(
+                        min(place, len(clamp.grid) - 1) for place in (at, other)[: len(clamp.signs)]
+                    ),
+                )
+                for clamp in clamps
+            )
+
+
+def cells(plan: Measured, groups: Groups) -> dict[tuple[Any, ...], list[tuple[int, ...]]]:
+    """The cells of the blocks that take a clamp, by group."""
+    held = [measured.block for measured in plan.blocks if measured.clamp is not None]
+    found = {}
+    for keys, parts in groups.items():
+        moments: dict[Statistic, int] = defaultdict(int, clamped(plan.clamps, parts))
+        found[keys] = [tuple(cell.exact(moments) for cell in block.cells) for block in held]
+    return found
+
+
+def penalties(plan: Measured, groups: Groups, place: int) -> list[list[int]]:
+    """The penalties of each point of a clamp, side by side."""
+    clamp = plan.clamps[place]
+    sides = [at for at, ladder in enumerate(ladders(plan.clamps)) if ladder.clamp == place]
+    return [
+        told.penalties(clamp, [parts[at] for parts in groups.values()]) for at in sides[: len(clamp.signs)]
+    ]
+
+
+@cache
+def moves(
+    sql: str, rules: tuple[tuple[str, Any], ...], by_group: bool
+) -> tuple[Measured, list[tuple[Groups, Groups]]]:
+    """The plan of a query, and what its statement gives for neighbours."""
+    case = Case(sql, dict(rules), by_group)
+    world = World(policy(rows=ROWS_OF_A_UNIT, **case.rules))
+    prepared, plan = learning(world, sql, by_group=by_group)
+    known: dict[Database, Groups] = {}
+    pairs = list(neighbours(case))
+    for rows in itertools.chain(*pairs):
+        if rows not in known:
+            known[rows] = rungs(world, prepared, rows)
+    return plan, [(known[before], known[after]) for before, after in pairs]
+
+
+def neighbours(case: Case) -> Iterator[tuple[Database, Database]]:
+    """Databases that differ in one unit: with as many rows as count, more, and fewer, alike or not."""
+    dice = random.Random(str(case))
+    others = (DEFAULT._replace(u=2), DEFAULT._replace(u=2, k="B", x=4.0, i=5), DEFAULT._replace(u=3, x=-1.0))
+    every = [Row(1, k, x, i) for k in KEYS for x in X for i in I]
+    shares = [(row,) * (ROWS_OF_A_UNIT + 1) for row in dice.sample(every, 6)]
+    ends = [Row(1, k, x, i) for k in ("A", "B") for x, i in ((4.0, 5), (-1.0, 0), (-1.0, 5))]
+    shares += [(row,) * ROWS_OF_A_UNIT for row in ends]
+    shares += [(*(ends[0],) * 4, *(ends[-1],) * 4), (*(ends[0],) * 4, *(ends[3],) * 4)]
+    shares += [tuple(dice.choices(every, k=size)) for size in (1, 2, 5, 8, 9, 12)]
+    places = [Row(1, k, 1.0, i) for k, i in itertools.product(KEYS, I)]
+    wide = [tuple(places[:ROWS_OF_A_UNIT]), tuple(places[-ROWS_OF_A_UNIT:])]
+    if case.rules.get("neighbors") == "replace":
+        pairs = [*itertools.combinations(shares[-12:], 2)]
+        yield ((*wide[0], *others), (*wide[1], *others))
+        yield from (((*before, *others), (*after, *others)) for before, after in dice.sample(pairs, 12))
+    else:
+        yield from (
+            ((*share, *base), base) for share in (*shares, *wide) for base in (others[: dice.randrange(4)],)
+        )
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_no_neighbour_moves_what_is_clamped_further_than_derived(case: Case) -> None:
+    """Whichever point is chosen: each block is within its l1 and l2 sensitivity, and attains half of it."""
+    plan, pairs = moves(case.sql, tuple(case.rules.items()), case.by_group)
+    worst: dict[tuple[int, int], int] = defaultdict(int)
+    for ours, theirs in pairs:
+        for place, clamps in enumerate(points(plan.clamps)):
+            held = plan.at(clamps)
+            old, new = cells(held, ours), cells(held, theirs)
+            taking = [measured for measured in held.blocks if measured.clamp is not None]
+            for number, measured in enumerate(taking):
+                steps = [
+                    a - b
+                    for keys in {*old, *new}
+                    for a, b in zip(
+                        *(known[keys][number] if keys in known else (0,) * 9 for known in (old, new)),
+                        strict=False,
+                    )
+                ]
+                l1 = sum(map(abs, steps))
+                assert l1 <= measured.sensitivity.l1
+                assert sum(step**2 for step in steps) <= measured.sensitivity.l2_squared
+                worst[place, number] = max(worst[place, number], l1)
+    last = list(points(plan.clamps))[-2]
+    for number, measured in enumerate(block for block in plan.at(last).blocks if block.clamp is not None):
+        most = max(count for (_, which), count in worst.items() if which == number)
+        assert 2 * most >= measured.sensitivity.l1, "the derived sensitivity is more than twice what happens"
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_no_neighbour_moves_penalties_apart_by_more_than_its_groups(case: Case) -> None:
+    """Both sides together: as far as a unit has groups, and twice that where it is replaced; one way otherwise.
+
+    How many groups a unit has is one penalty for each unit, and so is each side of what it has in all of them.
+    """
+    plan, pairs = moves(case.sql, tuple(case.rules.items()), case.by_group)
+    groups, replaced = plan.analysis.bound.groups, plan.analysis.replace
+    for place, clamp in enumerate(plan.clamps):
+        most = 1 if clamp.amount is Amount.GROUPS else len(clamp.signs) if clamp.whole else groups
+        attained = 0
+        for ours, theirs in pairs:
+            apart = 0
+            for old, new in zip(penalties(plan, ours, place), penalties(plan, theirs, place), strict=True):
+                steps = [a - b for a, b in zip(old, new, strict=True)]
+                assert replaced or min(steps) >= 0
+                apart += max(steps) - min(steps)
+            assert apart <= most * (2 if replaced else 1)
+            attained = max(attained, apart)
+        assert attained >= (1 if most == 1 else 2)
+
+
+def naive(rows: Database, plan: Measured) -> dict[str | None, dict[Statistic, int]]:
+    """The clamped statistics of SUM(i), COUNT(x), COUNT(*), AVG(x) by k, from rows that all count."""
+    units: dict[int, dict[str | None, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row.u is not None:
+            units[row.u][row.k if row.k in ("A", "B") else None].append(row)
+    found: dict[str | None, dict[Statistic, int]] = defaultdict(lambda: defaultdict(int))
+    for groups in units.values():
+        for (key, share), clamp in itertools.product(groups.items(), plan.clamps):
+            told: list[Statistic] = [(Moment.TOTAL, clamp.total)]
+            if clamp.total is None:
+                told = [ROWS, *((Moment.COUNT, measure) for measure in clamp.measures if measure is not None)]
+            for statistic in told:
+                most = sum(_has(rows, told[0]) for rows in groups.values())
+                has = _has(share, statistic)
+                found[key][statistic] += _counts(clamp, has, most if clamp.whole else has)
+    return found
+
+
+def _counts(clamp: Clamp, has: int, most: int) -> int:
+    """What counts of so much in a group, of a unit that has so much where the clamp looks."""
+    (point,) = clamp.points
+    return clamp.fine * has if most <= point else point * (clamp.fine * has // most)
+
+
+def test_no_count_is_lost_among_many_groups() -> None:
+    """Of units whose rows are each in a group of its own, all of the point counts but a thousandth."""
+    many = 1000
+    world = World(policy(rows=many, domain=False, accountant="pure"))
+    prepared, plan = learning(world, f"SELECT s, COUNT(*) FROM t{_ALL} GROUP BY s")
+    rows = tuple(DEFAULT._replace(u=unit, s=str(key)) for unit in (1, 2) for key in range(many))
+    given = rungs(world, prepared, rows)
+    (place,) = (at for at, clamp in enumerate(plan.clamps) if clamp.amount is Amount.ROWS)
+    for chosen in range(len(plan.clamps[place].grid) - 1):
+        clamps = tuple(replace(clamp, chosen=(min(chosen, len(clamp.grid) - 1),)) for clamp in plan.clamps)
+        clamp = clamps[place]
+        counted = sum(clamped(clamps, parts)[ROWS] for parts in given.values())
+        assert 0.999 * 2 * clamp.points[0] <= counted / clamp.fine <= 2 * clamp.points[0]
+
+
+def _has(share: Sequence[Row], of: Statistic) -> int:
+    """What a unit has in a group: of i its total, of x the rows with a value, of nothing all rows."""
+    if of == ROWS:
+        return len(share)
+    if of[0] is Moment.TOTAL:
+        return sum(min(5, max(0, row.i)) for row in share if row.i is not None)
+    return sum(row.x is not None and row.x == row.x for row in share)
+
+
+@pytest.mark.parametrize("by_group", [False, True], ids=["whole", "by group"])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_clamped_is_what_plain_python_computes(seed: int, by_group: bool) -> None:
+    """Group by group, at every point, from the same rungs that the statement gives once."""
+    dice = random.Random(seed)
+    rows = [
+        Row(unit, dice.choice(KEYS), dice.choice(X), dice.choice(I))
+        for unit in range(1, 30)
+        for _ in range(dice.randrange(1, ROWS_OF_A_UNIT + 1))
+    ]
+    world = World(policy(rows=ROWS_OF_A_UNIT))
+    sql = f"SELECT k, SUM(i), COUNT(x), COUNT(*) FROM t{_BY_K}"
+    prepared, plan = learning(world, sql, by_group=by_group)
+    given = rungs(world, prepared, tuple(rows))
+    for clamps in points(plan.clamps):
+        held = plan.at(clamps)
+        expected = naive(tuple(rows), held)
+        for (key,), parts in given.items():
+            found = clamped(held.clamps, parts)
+            assert {name: found[name] for name in expected[key]} == expected[key]
+
+
+@pytest.mark.parametrize("group", ["", " GROUP BY k"])
+@pytest.mark.parametrize("seed", range(2))
+def test_units_with_more_rows_than_count_keep_their_mean(seed: int, group: str) -> None:
+    """Of the rows of AVG(x) a unit has as many as the clamp, each with its mean value, in parts of a step.
+
+    In its groups it has as many of these as it has of its rows, in whole parts.
+    """
+    dice = random.Random(seed)
+    world = World(policy(rows=ROWS_OF_A_UNIT))
+    prepared, plan = learning(world, f"SELECT AVG(i) FROM t{_ALL}{group}")
+    shares = [
+        {key: [dice.choice((0, 1, 4, 5)) for _ in range(dice.randrange(1, 5))] for key in ("A", "B")}
+        for _ in range(20)
+    ]
+    rows = tuple(
+        Row(unit, key, 1.0, value)
+        for unit, share in enumerate(shares, 1)
+        for key, values in share.items()
+        for value in values
+    )
+    for keys, given in rungs(world, prepared, rows).items():
+        if keys == (None,):
+            continue
+        for clamps in points(plan.clamps):
+            (clamp,) = clamps
+            (point,) = clamp.points
+            count = total = 0
+            for share in shares:
+                values = share[keys[0]] if keys else [*share["A"], *share["B"]]
+                most = len(share["A"]) + len(share["B"])
+                parts = clamp.fine if most <= point else clamp.fine * len(values) // most
+                count += parts * (len(values) if most <= point else point)
+                total += (
+                    parts * sum(values) if most <= point else point * (parts * sum(values) // len(values))
+                )
+            found = clamped(clamps, given)
+            assert (found[Moment.COUNT, 0], found[Moment.TOTAL, 0]) == (count, total)
+
+
+@pytest.mark.parametrize("rules", [{}, {"groups": 10}], ids=str)
+def test_units_count_in_as_many_groups_as_were_chosen(rules: dict[str, Any]) -> None:
+    """Of each unit, whether it is kept to its bounds or not; penalties are units with more."""
+    dice = random.Random(7)
+    rows = [
+        DEFAULT._replace(u=unit, s=str(dice.randrange(20)))
+        for unit in range(40)
+        for _ in range(dice.randrange(1, 25))
+    ]
+    world = World(policy(rows=12, **rules))
+    prepared, plan = learning(world, "SELECT s, COUNT(DISTINCT u) FROM t GROUP BY s")
+    given = rungs(world, prepared, tuple(rows))
+    # No point is below what any unit has of the last one.
+    everywhere = prepared.plan.at(
+        tuple(replace(clamp, chosen=(len(clamp.grid) - 1,)) for clamp in plan.clamps)
+    )
+    of_units = [
+        sum(found[0][0] for found in cells(everywhere, rungs(world, prepared, tuple(share))).values())
+        for share in (tuple(row for row in rows if row.u == unit) for unit in range(40))
+    ]
+    assert max(of_units) >= 8
+    ((above,),) = (penalties(plan, given, place) for place in range(len(plan.clamps)))
+    for clamps, passed in zip(list(points(plan.clamps))[::2], above, strict=True):
+        (point,) = clamps[0].points
+        counted = cells(plan.at(clamps), given)
+        assert sum(found[0][0] for found in counted.values()) == sum(
+            min(number, point) for number in of_units
+        )
+        assert passed == sum(number > point for number in of_units)
+
+
+def test_no_group_is_favoured() -> None:
+    """Which groups count is another choice for each unit: of units in ten groups all, each group keeps some."""
+    rows = tuple(DEFAULT._replace(u=unit, s=str(key)) for unit in range(200) for key in range(10))
+    world = World(policy(rows=10))
+    prepared, plan = learning(world, "SELECT s, COUNT(DISTINCT u) FROM t GROUP BY s")
+    given = rungs(world, prepared, rows)
+    kept = plan.at(tuple(replace(clamp, chosen=(0,)) for clamp in plan.clamps))
+    counts = [found[0][0] for found in cells(kept, given).values()]
+    assert sum(counts) == 200
+    assert min(counts) >= 5
+
+
+def test_rungs_depend_on_neither_threads_nor_the_order_of_rows() -> None:
+    """The whole answer of the engine is the same for the same rows."""
+    dice = random.Random(5)
+    rows = [Row(dice.randrange(400), dice.choice(KEYS), dice.choice(X), dice.choice(I)) for _ in range(3000)]
+    world = World(policy(rows=ROWS_OF_A_UNIT))
+    prepared, _ = learning(world, f"SELECT k, SUM(x), COUNT(*) FROM t{_BY_K}")
+    answers = []
+    for threads in (1, 4):
+        world.connection.execute(f"SET threads = {threads}")
+        dice.shuffle(rows)
+        answers.append(rungs(world, prepared, tuple(rows)))
+    first, second = (
+        {keys: [part.counted for part in parts] for keys, parts in known.items()} for known in answers
+    )
+    assert first == second

@@ -1,0 +1,96 @@
+"""Aggregates over released groups have the groups that SQL has: that of NULL where somebody is in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from worlds import engine_of, person, prepared, world
+
+from dpsql.connection import Connection
+from dpsql.postprocess.occupied_groups import doubtful
+
+COUNTED = "(SELECT city, COUNT(*) AS n FROM people GROUP BY city) AS g"
+BOTH = "(SELECT city, member, COUNT(*) AS n FROM people GROUP BY city, member) AS g"
+OVER = [
+    f"SELECT AVG(n) FROM {COUNTED}",
+    f"SELECT COUNT(*), MIN(n), MAX(n), SUM(n) FROM {COUNTED}",
+    f"SELECT COUNT_IF(n < 5), SUM(n) FROM {COUNTED}",
+    f"SELECT COUNT(n), SUM(n * n) FROM {COUNTED} WHERE n < 50",
+    "SELECT AVG(n) FROM (SELECT city, COUNT(*) AS n FROM people WHERE member GROUP BY city) AS g",
+    "SELECT AVG(n) FROM (SELECT COUNT(DISTINCT id) AS n FROM people GROUP BY city) AS g",
+    "SELECT COUNT(a), AVG(a) FROM (SELECT AVG(cost) AS a, COUNT(*) AS n FROM people GROUP BY city) AS g",
+    "SELECT COUNT(*) FROM (SELECT city, COUNT(*) AS n FROM people GROUP BY city HAVING COUNT(*) < 5) AS g",
+    "SELECT AVG(n) FROM (SELECT city, COUNT(*) AS n FROM people GROUP BY city ORDER BY n LIMIT 1) AS g",
+    f"WITH t AS (SELECT n + 1 AS m FROM {COUNTED}) SELECT MIN(m) FROM t",
+    f"SELECT (SELECT AVG(n) FROM {COUNTED}) + 1 AS one FROM regions LIMIT 1",
+    f"SELECT COUNT(*) FROM people WHERE id > (SELECT AVG(n) FROM {COUNTED})",
+    f"SELECT COUNT(*) FROM {COUNTED} CROSS JOIN regions",
+    f"SELECT COUNT(*) FROM (SELECT n FROM {COUNTED} UNION ALL SELECT n FROM {COUNTED}) AS u",
+    f"SELECT COUNT(*), AVG(n) FROM {BOTH} WHERE member GROUP BY city ORDER BY 2",
+    f"SELECT AVG(s) FROM (SELECT city, SUM(n) AS s FROM {BOTH} WHERE member GROUP BY city) AS h",
+]
+ALL = {
+    "SELECT city, COUNT(*) FROM people GROUP BY city ORDER BY city": 3,
+    f"SELECT city, n FROM {COUNTED} ORDER BY city": 3,
+    f"SELECT city, SUM(n) FROM {COUNTED} GROUP BY city ORDER BY city": 3,
+}
+"""What shows the released groups themselves, or adds them up alone, with how many rows."""
+
+
+def town(lost: int) -> Connection:
+    """Twelve people of Bonn and four of Kiel, and as many whose city is not known, of whom all are members."""
+    cities = [*["Bonn"] * 12, *["Kiel"] * 4, *[None] * lost]
+    rows = [person(who, city=city) for who, city in enumerate(cities)]
+    return world(*rows, table={"partition": "member"}, budget={"epsilon": 10**7, "delta": 1e-6})
+
+
+@pytest.fixture(scope="module")
+def towns() -> dict[int, Connection]:
+    """Without and with people in the group of NULL."""
+    return {lost: town(lost) for lost in (0, 3)}
+
+
+@pytest.mark.parametrize("lost", [0, 3])
+@pytest.mark.parametrize("sql", OVER)
+def test_a_group_of_nobody_is_in_no_aggregate_over_groups(
+    sql: str, lost: int, towns: dict[int, Connection]
+) -> None:
+    """With hardly any noise the answer is the engine's own, and a replay the same."""
+    expected = engine_of(towns[lost]).execute(sql).fetchall()
+    result = towns[lost].query(sql, epsilon=10_000)
+    assert [*result.rows] == [pytest.approx(row, rel=0.01) for row in expected]
+    assert towns[lost].query(sql, epsilon=10_000).rows == result.rows
+
+
+@pytest.mark.parametrize("sql", ALL)
+def test_released_groups_are_all_shown(sql: str, towns: dict[int, Connection]) -> None:
+    """Each group of a public domain is released, whoever is in it."""
+    assert len(towns[0].query(sql, epsilon=10_000).rows) == ALL[sql]
+
+
+def members(connection: Connection, epsilon: float) -> tuple[Any, ...]:
+    """How many groups there are, and how many people are in them."""
+    (row,) = connection.query(f"SELECT COUNT(*), SUM(n) FROM {COUNTED}", epsilon=epsilon).rows
+    return row
+
+
+def test_what_the_noise_may_have_made_is_left_out(towns: dict[int, Connection]) -> None:
+    """Three people are not told from nobody where the noise is as large, and are where it is small."""
+    assert [members(towns[3], epsilon)[0] for epsilon in (0.5, 50)] == [2, 3]
+
+
+def test_only_what_is_known_of_nobody_is_left_out(towns: dict[int, Connection]) -> None:
+    """Without a count of rows or people nothing says that nobody is there."""
+    sql = "SELECT COUNT(*) FROM (SELECT city, SUM(cost) AS s FROM people GROUP BY city) AS g"
+    for asked, found in ((sql, 0), (OVER[0], 1)):
+        part = prepared(towns[0], asked).only
+        assert len(doubtful({part.release: part.plan})) == found
+    assert towns[0].query(sql, epsilon=10_000).rows == ((3,),)
+
+
+def test_explain_says_that_groups_are_left_out(towns: dict[int, Connection]) -> None:
+    """Of the release that an aggregate reads, and of no other."""
+    said = "leave out those of NULL"
+    assert said in str(towns[0].explain(OVER[0]))
+    assert not any(said in str(towns[0].explain(sql)) for sql in ALL)

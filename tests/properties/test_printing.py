@@ -1,0 +1,64 @@
+"""A drawn plan is what `lower` makes of a query: printed, read and lowered it is itself again."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from properties.oracle import Bench, Case, cases
+from properties.printing import user_sql
+from properties.profiles import WIDE
+from sql.sentences import in_grammar
+
+from dpsql.plan.expr import Function
+from dpsql.plan.fields import MADE_OF
+from dpsql.plan.fingerprint import canonical
+from dpsql.plan.nodes import Filter, Join, Post
+from dpsql.sql.lower.statement import lower
+from dpsql.sql.read.parse import parse
+
+BENCH = Bench()
+
+
+@WIDE
+@given(cases(BENCH))
+def test_a_plan_is_read_back_from_its_text(case: Case) -> None:
+    """The printed query lowers to the same plan, but for the numbers of nameless tables and the joins that filters stand at."""
+    catalog, facts = BENCH.engine(case.rules).catalog, BENCH.facts(case.database.tables)
+    read = lower(parse(user_sql(case.post)), catalog, facts, (), case.post.release.max_groups)
+    assert renumbered(read) == renumbered(case.post)
+
+
+@WIDE
+@given(cases(BENCH))
+def test_a_printed_plan_is_a_sentence(case: Case) -> None:
+    """The printed query is a sentence of the grammar, and SQL to DuckDB."""
+    text = user_sql(case.post)
+    assert in_grammar(text)
+    assert BENCH.backend.parses(text)
+
+
+def renumbered(post: Post) -> str:
+    """A plan as text in which nameless tables are numbered as they come."""
+    numbers: dict[str, str] = {}
+    text = canonical(lifted(post))
+    return re.sub(r"#\d+", lambda found: numbers.setdefault(found[0], f"#{len(numbers)}"), text)
+
+
+def lifted(part: Any) -> Any:
+    """A plan whose filters stand above the joins of their FROM clause, where a text has them: they mean the same there."""
+    if isinstance(part, tuple):
+        return tuple(map(lifted, part))
+    if isinstance(part, Function) or not MADE_OF.get(type(part)):
+        return part
+    part = replace(part, **{name: lifted(getattr(part, name)) for name in MADE_OF[type(part)]})
+    if isinstance(part, Join) and isinstance(part.left, Filter):
+        below = part.left
+        return lifted(Filter(replace(part, left=below.input), below.predicate))
+    if isinstance(part, Filter) and isinstance(part.input, Filter):
+        first, second = sorted((part.predicate, part.input.predicate), key=str)
+        if first is not part.input.predicate:
+            return lifted(Filter(Filter(part.input.input, first), second))
+    return part

@@ -1,0 +1,263 @@
+"""All that can enter a fingerprint has a tag of its own, which never changes, and enters by it alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import typing
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+import dpsql.mechanisms
+from dpsql.accounting import events
+from dpsql.aggregates import AGGREGATES
+from dpsql.aggregates.per_unit import WITHIN
+from dpsql.aggregates.windows import OVER
+from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.lattice import Lattice
+from dpsql.functions import FUNCTIONS
+from dpsql.mechanisms import Mechanism
+from dpsql.plan.equality import equal_text
+from dpsql.plan.expr import Function, Scalar
+from dpsql.plan.fingerprint import canonical
+from dpsql.plan.nodes import Post
+from dpsql.plan.tags import FORMS, TaggedEnum, later
+from dpsql.plan.types import Type
+from dpsql.planning.clamping import Clamp
+from dpsql.planning.measurement import MeasuredBlock
+from dpsql.planning.partition_selection import KeySelection, KeyTosses
+from dpsql.planning.quantiles import Ranked
+from dpsql.planning.top_k import Best
+
+FOLDER = Path(__file__).parents[1] / "fixtures" / "ledger_0_1"
+ENTERING = (
+    Post,
+    Analysis,
+    MeasuredBlock,
+    Ranked,
+    Best,
+    Clamp,
+    KeySelection,
+    KeyTosses,
+    Lattice,
+    events.Event,
+)
+"""What fingerprints are made of: `replay/fingerprint.py`, `replay/coverage.py` and `show.digest`."""
+FIELDS = {
+    "Aggregation": 6,
+    "Analysis": 5,
+    "Answer": 3,
+    "Approximate": 2,
+    "Best": 6,
+    "Block": 9,
+    "Bound": 6,
+    "BoundedRange": 1,
+    "Call": 2,
+    "Cell": 2,
+    "Clamp": 10,
+    "Column": 3,
+    "Composed": 1,
+    "Confined": 5,
+    "Contribution": 5,
+    "Cube": 2,
+    "DiscreteGaussian": 1,
+    "Exponential": 1,
+    "Facts": 6,
+    "Filter": 2,
+    "Frame": 4,
+    "Gaussian": 1,
+    "Geometric": 1,
+    "Grouped": 5,
+    "Interval": 2,
+    "Join": 6,
+    "Key": 2,
+    "KeySelection": 6,
+    "KeyTosses": 4,
+    "Lattice": 3,
+    "Link": 3,
+    "Literal": 2,
+    "Matching": 4,
+    "Measure": 6,
+    "MeasuredBlock": 4,
+    "Merged": 1,
+    "Order": 3,
+    "Output": 2,
+    "PartitionSelection": 2,
+    "PermuteAndFlip": 1,
+    "Post": 8,
+    "Project": 5,
+    "Projected": 2,
+    "Pure": 1,
+    "Ranked": 5,
+    "Release": 6,
+    "Released": 2,
+    "Roll": 2,
+    "Scalar": 2,
+    "Scan": 5,
+    "Selection": 1,
+    "Sensitivity": 3,
+    "SetOperation": 5,
+    "Staircase": 3,
+    "Top": 2,
+    "Unit": 3,
+    "Values": 3,
+    "Windowed": 7,
+    "Within": 3,
+}
+"""Of each tag, how many fields always enter. A tag is never renamed or used again; a new field is a `later` one."""
+MEMBERS = {
+    "Amount": "ROWS TOTAL GROUPS",
+    "FrameKind": "ROWS RANGE GROUPS",
+    "JoinKind": "INNER LEFT",
+    "Moment": "ROWS UNITS COUNT TOTAL DISTINCT RANKED",
+    "SetKind": "UNION_ALL UNION INTERSECT EXCEPT",
+    "Type": "INTEGER DOUBLE VARCHAR DATE TIMESTAMP BOOLEAN LIST NULL",
+    "UnitKind": "PUBLIC ROW COLUMN",
+}
+
+
+def parts(hint: Any) -> Iterator[type]:
+    """The classes that a type hint speaks of."""
+    if typing.get_origin(hint) is not None:
+        for inner in typing.get_args(hint):
+            yield from parts(inner)
+    elif isinstance(hint, type):
+        yield hint
+
+
+def reachable() -> set[type]:
+    """All classes of the package whose objects can enter, found by the types of fields."""
+    found: set[type] = set()
+    waiting = [kind for entering in ENTERING for kind in parts(entering)]
+    while waiting:
+        kind = waiting.pop()
+        if kind in found or not kind.__module__.startswith("dpsql."):
+            continue
+        found.add(kind)
+        if kind is Mechanism:
+            waiting += [
+                each
+                for _, each in inspect.getmembers(dpsql.mechanisms, inspect.isclass)
+                if Mechanism in each.__mro__
+            ]
+        if kind is Scalar:
+            waiting.append(Post)  # which it holds as anything, against a circle of imports
+        if dataclasses.is_dataclass(kind) and kind is not Function:
+            hints = typing.get_type_hints(kind)
+            for item in dataclasses.fields(kind):
+                if item.compare:
+                    waiting += parts(hints[item.name])
+    return found - {Mechanism, Function}
+
+
+def test_each_class_has_the_tag_that_it_always_had() -> None:
+    """The tags are those of version 0.1, with as many fields; no two classes share one."""
+    forms = [FORMS[kind] for kind in reachable() if dataclasses.is_dataclass(kind)]
+    found = [(form.tag, len(form.names)) for form in forms if form is not None]
+    assert len(dict(found)) == len(found) == len(forms)
+    assert dict(found) == FIELDS
+    for form in forms:
+        assert form is not None
+        assert len({tag for _, tag, _ in form.later}) == len(form.later)
+
+
+def test_each_member_has_the_tag_that_it_always_had() -> None:
+    """Of each enumeration; no two members share one."""
+    found = {}
+    for kind in reachable():
+        if issubclass(kind, Enum):
+            assert issubclass(kind, TaggedEnum), kind
+            tags = [member.tag for member in kind]
+            assert len(set(tags)) == len(tags)
+            found[kind.__name__] = " ".join(tags)
+    assert sorted(found.values()) == sorted(MEMBERS.values())
+
+
+def test_nothing_else_enters() -> None:
+    """All that is reachable is a dataclass or an enumeration."""
+    assert all(dataclasses.is_dataclass(kind) or issubclass(kind, TaggedEnum) for kind in reachable())
+
+
+def test_registered_names_stay() -> None:
+    """Functions and aggregates enter by their names in the registries, and those of version 0.1 are all there."""
+    now = {"functions": FUNCTIONS, "aggregates": AGGREGATES, "within": WITHIN, "over": OVER}
+    before = json.loads((FOLDER / "names.json").read_text(encoding="utf-8"))
+    assert {kind: set(names) - set(now[kind]) for kind, names in before.items()} == {
+        kind: set() for kind in now
+    }
+    assert all(name == entry.name for kind in now.values() for name, entry in kind.items())
+
+
+def test_what_has_no_tag_is_refused() -> None:
+    """A class, one that inherits a tag, an enumeration, and any other object of the package."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Bare:
+        number: int
+
+    @dataclasses.dataclass(frozen=True)
+    class Tagged:
+        tag: ClassVar[str] = "Bare"
+        number: int
+
+    @dataclasses.dataclass(frozen=True)
+    class Heir(Tagged):
+        pass
+
+    class Side(Enum):
+        LEFT = "left"
+
+    assert canonical(Tagged(1)) == equal_text(Tagged(1)) == "(Bare int:1)"
+    for part in (Bare(1), Heir(1), Side.LEFT, FORMS, (Bare(1),)):
+        for text in (canonical, equal_text):
+            with pytest.raises(TypeError, match="has no tag"):
+                text(part)
+
+
+def test_names_do_not_enter() -> None:
+    """Classes, fields and members may be renamed."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Before:
+        tag: ClassVar[str] = "Row"
+        kind: Type
+        left: tuple[int, ...]
+
+    class Kind(TaggedEnum):
+        WHOLE = "int64", "INTEGER"
+
+    @dataclasses.dataclass(frozen=True)
+    class After:
+        tag: ClassVar[str] = "Row"
+        what: Kind
+        sides: tuple[int, ...]
+
+    assert canonical(Before(Type.INTEGER, (1, 2))) == canonical(After(Kind.WHOLE, (1, 2)))
+    assert equal_text(Before(Type.INTEGER, (1, 2))) == equal_text(After(Kind.WHOLE, (1, 2)))
+
+
+def test_a_later_field_enters_where_it_says_something() -> None:
+    """What was there before has the text that it had; what differs has another."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Before:
+        tag: ClassVar[str] = "Row"
+        number: int
+
+    @dataclasses.dataclass(frozen=True)
+    class After:
+        tag: ClassVar[str] = "Row"
+        number: int
+        end: int = later(0, "end")
+        start: int = later(0, "start")
+
+    for text in (canonical, equal_text):
+        assert text(Before(1)) == text(After(1)) == "(Row int:1)"
+        texts = {text(part) for part in (After(1), After(1, 2), After(1, 0, 2), After(1, 2, 2), After(2))}
+        assert len(texts) == 5
+        assert text(After(1, 2, 3)) == "(Row int:1 (=end int:2) (=start int:3))"

@@ -1,0 +1,75 @@
+"""Three speeds of the tests: `fast` on every save, `full` before a change lands, `deep` without limit.
+
+`deep` runs every test. `full` leaves out those marked `deep`, and of each test marked `sampled(n)` it runs one case
+in n. `fast` leaves out those marked `slow` too, and of the tests in the folders `SEARCHING` it runs one case each.
+A case is drawn by its name, so each run tries the same ones. Whatever is named by its node id is run.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+SPEEDS = ("fast", "full", "deep")
+SEARCHING = ("attacks", "benchmarks", "differential", "properties", "statistical", "tpch")
+"""Folders of tests that search, simulate, kill processes or time."""
+_TESTS = Path(__file__).parent
+
+
+def options(parser: pytest.Parser) -> None:
+    """Adds `--speed`."""
+    parser.addoption(
+        "--speed", choices=SPEEDS, default="full", help="which tests: fast, full (the default) or deep"
+    )
+
+
+def selected(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keeps the tests of the speed that is asked for."""
+    speed = config.getoption("--speed")
+    if any("::" in str(argument) for argument in config.args):
+        return
+    kept = set(chosen(items, speed))
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
+
+
+def chosen(items: Iterable[pytest.Item], speed: str) -> Iterator[pytest.Item]:
+    """The tests of a speed, in their order."""
+    for _, cases in groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
+        yield from _cases(list(cases), speed)
+
+
+def _cases(cases: list[pytest.Item], speed: str) -> list[pytest.Item]:
+    if speed == "deep":
+        return cases
+    left = [case for case in cases if case.get_closest_marker("deep") is None]
+    if speed == "fast":
+        left = [case for case in left if case.get_closest_marker("slow") is None]
+        searching = [case for case in left if _folder(case) in SEARCHING]
+        return sorted(left, key=_lot)[:1] if searching else list(_sampled(left))
+    return list(_sampled(left))
+
+
+def _sampled(cases: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """One case in n of those marked so, and at least one."""
+    for number, group in groupby(cases, key=_one_in):
+        drawn = sorted(group, key=_lot)
+        yield from drawn[: -(-len(drawn) // number)]
+
+
+def _one_in(case: pytest.Item) -> int:
+    marker = case.get_closest_marker("sampled")
+    return 1 if marker is None else int(marker.args[0])
+
+
+def _lot(case: pytest.Item) -> int:
+    return zlib.crc32(case.nodeid.encode())
+
+
+def _folder(case: pytest.Item) -> str:
+    path = Path(case.path)
+    return path.relative_to(_TESTS).parts[0] if path.is_relative_to(_TESTS) else ""
