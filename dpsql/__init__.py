@@ -36,7 +36,7 @@ from dpsql.errors import (
 from dpsql.result import Receipt, Result
 from dpsql.type_objects import BINARY, DATETIME, NUMBER, ROWID, STRING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "BINARY",
