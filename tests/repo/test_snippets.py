@@ -127,3 +127,35 @@ def test_how_many_queries_a_budget_buys(study: Path) -> None:
         for count, epsilon in zip(claimed.groups(), ("0.2", "0.1", "0.05"), strict=True):
             (query,) = con.budget(plan="SELECT COUNT(*) FROM visits", epsilon=epsilon).queries
             assert int(count) == query.times
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("```python\nraise ValueError('spent')\n```", "line 1: spent"),
+        ("```python\nx = 1\n```\n\n```python\nassert x == 2, x\n```", "line 5: 1"),
+        ("```console\n$ dpsql query hie.duckdb 'SELECT 1 + FROM visits' -e 0.1\n…\n```", "syntax"),
+        ("```console\n$ dpsql query hie.duckdb 'SELECT SUM(cost) FROM visits' -e 0.1\nsum\n```", "±95%"),
+        ("```console\n$ dpsql query hie.duckdb 'SELECT 1' -e 0.1\nerror[column]: …\n```", "SELECT 1"),
+        ("```yaml\nbudget: {epsilon: -1}\n```", "epsilon"),
+        ("```sql\nSELECT cost FROM visits\n```", "would be released row by row"),
+        ("```sql\n-- refused: column\nSELECT SUM(region) FROM visits\n```", "no bounds"),
+        ("```sql\n-- refused: column\nSELECT COUNT(*) FROM visits\n```", "None"),
+        (
+            '```sql title="T-SQL"\nSELECT region / 2 AS half, COUNT(*) FROM visits GROUP BY region\n```',
+            "remainder",
+        ),
+        ("```rust\n```", "page.md"),
+        ("  ```python\nx\n```", "a fence that is not run"),
+    ],
+)
+def test_a_wrong_page_is_noticed(
+    text: str, reason: str, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a page says and dpsql does not do is an error that names the page and the line."""
+    snippets.copy(study, tmp_path)
+    (tmp_path / "page.md").write_text(text + "\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(snippets, "ROOT", tmp_path)
+    with pytest.raises(AssertionError, match=reason):
+        Page(tmp_path / "page.md").run()
