@@ -35,7 +35,7 @@ from dpsql.errors import (
 )
 from dpsql.result import Receipt, Result
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "BINARY",

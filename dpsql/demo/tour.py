@@ -27,7 +27,7 @@ _READING = (
     "column `true` comes from the public file, past dpsql. Nobody else may print it: the exact answers to one "
     "question with and without a person differ by that person. dpsql has no way to ask for one."
 )
-_OUTRO = "Run it again: other noise, the same story. README.md has the next steps."
+_OUTRO = "Run it again: other noise, the same story. docs/tutorial.md has the next steps."
 _GO_ON = "To ask your own questions of this data: dpsql demo --save hie"
 
 

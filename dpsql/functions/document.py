@@ -1,4 +1,4 @@
-"""The document of the functions, made from the registry: docs/functions.md."""
+"""The document of the functions, made from the registry: docs/reference/functions.md."""
 
 from __future__ import annotations
 

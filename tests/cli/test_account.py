@@ -13,7 +13,7 @@ from cli.conftest import Run
 from dpsql.accounting import ACCOUNTANTS, Composed, Pure, Selection
 from dpsql.accounting.events import to_json
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "privacy-accounting.md").read_text(encoding="utf-8")
 
 
 def rows(text: str) -> dict[str, list[str]]:
@@ -22,9 +22,9 @@ def rows(text: str) -> dict[str, list[str]]:
     return {line.split()[0]: line.split()[1:] for line in table.splitlines()[2:]}
 
 
-def test_the_readme_shows_what_is_printed(run: Run) -> None:
-    """The example in the README, to the letter."""
-    shown = re.search(r"(?m)^\$ dpsql account (.*)\n((?:.*\n)+?)```", README)
+def test_the_documents_show_what_is_printed(run: Run) -> None:
+    """The example in docs/how-to/privacy-accounting.md, to the letter."""
+    shown = re.search(r"(?m)^\$ dpsql account (.*)\n((?:.*\n)+?)```", PAGE)
     assert shown is not None
     ran = run("account", *shown[1].split())
     assert (ran.code, ran.err) == (0, "")

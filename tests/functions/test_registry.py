@@ -100,5 +100,5 @@ def test_there_are_many() -> None:
 
 
 def test_the_document_is_current() -> None:
-    """docs/functions.md is what `python -m dpsql.functions` writes."""
-    assert (ROOT / "docs" / "functions.md").read_text(encoding="utf-8") == markdown()
+    """docs/reference/functions.md is what `python -m dpsql.functions` writes."""
+    assert (ROOT / "docs" / "reference" / "functions.md").read_text(encoding="utf-8") == markdown()

@@ -1,4 +1,4 @@
-"""Writes how TPC-H fares: `python -m tests.tpch.report > docs/tpch.md`."""
+"""Writes how TPC-H fares: `python -m tests.tpch.report > docs/measurements/tpch.md`."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def verdict(unit: str, number: int) -> str:
 
 def title(number: int) -> str:
     """A query as the table names it."""
-    return f"[Q{number}](../tests/tpch/queries/q{number:02}.sql)"
+    return f"[Q{number}](../../tests/tpch/queries/q{number:02}.sql)"
 
 
 def rewrite_title(unit: str, number: int) -> str:
     """What is asked instead, as the table names it."""
-    return f"[Q{number}, rewritten](../tests/tpch/rewrites/q{number:02}_{unit}.sql)"
+    return f"[Q{number}, rewritten](../../tests/tpch/rewrites/q{number:02}_{unit}.sql)"
 
 
 def lead(unit: str, number: int) -> list[str]:

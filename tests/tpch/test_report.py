@@ -1,4 +1,4 @@
-"""docs/tpch.md says of each query what the tests hold; its noisy numbers are of the day it was written."""
+"""docs/measurements/tpch.md says of each query what the tests hold; its noisy numbers are of the day it was written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tpch.study import UNITS
 from tpch.verdicts import CASES
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "tpch.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "measurements" / "tpch.md").read_text(encoding="utf-8")
 ANSWERED = r" \| [\d,]+ of [\d,]+( \+ [\d,]+)? \| ([\d.]+%|–)" * 2 + r" \|"
 LINK = re.compile(r"\]\(([^)]+)\)")
 
@@ -49,4 +49,4 @@ def test_what_it_points_to_is_there() -> None:
     """Each query and rewrite that the page links to is a file."""
     links = LINK.findall(PAGE)
     assert links
-    assert all((ROOT / "docs" / link).is_file() for link in links)
+    assert all((ROOT / "docs" / "measurements" / link).is_file() for link in links)

@@ -1,0 +1,376 @@
+"""Writes the pages of docs/reference that are made from the package: `python docs/generate.py`.
+
+- functions.md from the registry of functions; policy.md from the models of a policy; cli.md from the commands;
+- errors.md from the tree of errors, and from the places in the source that raise them;
+- the table of aggregates in sql.md, by asking for each aggregate in each place where one may stand.
+
+A test holds that the pages are current.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import typer
+
+import dpsql
+from dpsql import errors
+from dpsql.cli.app import app
+from dpsql.functions.document import markdown
+from dpsql.policy import json_schema
+from dpsql.shell.commands import COMMANDS
+
+ROOT = Path(__file__).resolve().parents[1]
+REFERENCE = ROOT / "docs" / "reference"
+_MADE = "This page is made from {source} by `python docs/generate.py`; a test holds that it is current.\n"
+
+
+# ---------------------------------------------------------------------------------------- policy
+
+
+def policy() -> str:
+    """Every key of a policy, with its type, its default and what it says."""
+    schema = json_schema()
+    models = schema["$defs"]
+    lines = [
+        "# Policy",
+        _MADE.format(source="the models of `dpsql.policy`"),
+        "A policy is a YAML file, a dict, or a `dpsql.policy.Policy`. An unknown key is an error. The",
+        "[tutorial](../tutorial.md#1-the-owner-writes-a-policy) has a commented example; `dpsql init` writes a skeleton,",
+        "and `dpsql check` compares a policy with a database. `grammars/policy.schema.json` is the same as a JSON schema,",
+        "for editors.",
+    ]
+    for name, model in [("Policy", schema), *models.items()]:
+        if "properties" in model:
+            lines += [
+                "",
+                f"## {name}",
+                "",
+                *_described(model),
+                "| key | type | default | says |",
+                "|---|---|---|---|",
+            ]
+            required = model.get("required", [])
+            for key, field in model["properties"].items():
+                default = "required" if key in required else _code(field.get("default"))
+                said = _cell(field.get("description", ""))
+                lines.append(f"| `{key}` | {_cell(_type(field, models))} | {default} | {said} |")
+    return "\n".join(lines) + "\n"
+
+
+def _described(model: Mapping[str, Any]) -> list[str]:
+    return [inspect.cleandoc(model["description"]), ""] if "description" in model else []
+
+
+_WORDS = {"string": "text", "boolean": "`true` or `false`", "integer": "whole number"}
+
+
+def _type(field: Mapping[str, Any], models: Mapping[str, Any]) -> str:
+    """The type of a key, in an owner's words."""
+    match field:
+        case {"$ref": str(reference)}:
+            name = reference.rpartition("/")[2]
+            return (
+                f"[{name}](#{name.lower()})" if "properties" in models[name] else _type(models[name], models)
+            )
+        case {"enum": values}:
+            return ", ".join(f"`{value}`" for value in values)
+        case {"const": value}:
+            return f"`{value}`"
+        case {"anyOf": choices}:
+            kinds = [_type(choice, models) for choice in choices if choice.get("type") != "null"]
+            written = "number" in kinds and any("pattern" in choice for choice in choices)
+            return " or ".join(dict.fromkeys(kind for kind in kinds if not (written and kind == "text")))
+        case {"type": "array"}:
+            return f"list of {_type(field.get('items', {}), models)}"
+        case {"type": "object", "additionalProperties": dict(below)}:
+            return f"name → {_type(below, models)}"
+        case {"type": [*several]}:
+            return " or ".join(_type({"type": kind}, models) for kind in several)
+    return _WORDS.get(field.get("type", ""), str(field.get("type", "any")))
+
+
+# ---------------------------------------------------------------------------------------- command line
+
+
+def cli() -> str:
+    """Every command with its arguments and options, and those of the shell."""
+    lines = [
+        "# Command line",
+        _MADE.format(source="the commands of `dpsql.cli`"),
+        "The exit code is 0 after success, 1 after an error, which stands on standard error with its stable code, and 2",
+        "where options are misused. `dpsql COMMAND --help` prints the same.",
+        *_commands(typer.main.get_command(app), "dpsql"),
+        "",
+        "## In the shell",
+        "A statement ends in `;`. A line that begins with a backslash is a command; none of them costs anything.",
+        "",
+        "| command | also | does |",
+        "|---|---|---|",
+    ]
+    for command in COMMANDS:
+        also = ", ".join(f"`\\{name}`" for name in command.names[1:])
+        lines.append(f"| {_code(command.usage)} | {also} | {_cell(command.help)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _commands(command: Any, path: str) -> Iterator[str]:
+    for name, below in getattr(command, "commands", {}).items():
+        full = f"{path} {name}"
+        if hasattr(below, "commands"):
+            yield from _commands(below, full)
+            continue
+        arguments = [part for part in below.params if part.param_type_name == "argument"]
+        options = [part for part in below.params if part.param_type_name == "option" and part.name != "help"]
+        usage = " ".join(
+            [full, *(part.name.upper() for part in arguments), *(["[OPTIONS]"] if options else [])]
+        )
+        yield from ("", f"## {full}", "", inspect.cleandoc(below.help or ""), "", "```sh", usage, "```", "")
+        yield from ("| argument or option | says |", "|---|---|")
+        for part in (*arguments, *options):
+            names = [part.name.upper()] if part in arguments else [*part.opts, *part.secondary_opts]
+            said = " ".join(inspect.cleandoc(part.help or "").split())
+            yield f"| {', '.join(f'`{each}`' for each in names)} | {_cell(said)} |"
+
+
+# ---------------------------------------------------------------------------------------- errors
+
+
+def error_tree() -> str:
+    """The classes of errors, when they are raised, and the stable codes of each."""
+    drawn = inspect.cleandoc(errors.__doc__ or "").split("\n\n")[1]
+    lines = [
+        "# Errors",
+        _MADE.format(source="`dpsql/errors.py` and the places that raise errors"),
+        "Every error is a `dpsql.Error` with `.code` (stable, for programs), `.message`, `.hint` (what to do instead) and",
+        "`.position` (line and column in the query or the policy file). All are PEP 249 exceptions. An error depends on the",
+        "query, the policy and public metadata alone, never on private values. What is raised before the charge costs",
+        "nothing; a `BackendError`, a cancelled query, and arithmetic on released values that is out of range keep the charge.",
+        "",
+        "```text",
+        inspect.cleandoc(drawn),
+        "```",
+    ]
+    found = _raised()
+    for name, kind in vars(errors).items():
+        if isinstance(kind, type) and issubclass(kind, errors.Error):
+            lines += ["", f"## {name}", "", inspect.cleandoc(kind.__doc__ or ""), ""]
+            lines += [f"Its code is `{kind.code}`{', or one of these' if found.get(name) else ''}."]
+            codes = found.get(name, {})
+            if codes:
+                lines += ["", "| code | for example |", "|---|---|"]
+                lines += [
+                    f"| `{code}` | {_cell(min(texts, key=_plainest))} |"
+                    for code, texts in sorted(codes.items())
+                ]
+    return "\n".join(lines) + "\n"
+
+
+def _plainest(text: str) -> tuple[bool, int, str]:
+    return (not text, text.count("…"), text)
+
+
+def _raised() -> dict[str, dict[str, set[str]]]:
+    """The codes that the source gives to each class of error, with the messages beside them."""
+    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    classes = {
+        name
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, errors.Error)
+    }
+    for path in Path(dpsql.__file__).parent.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        constants = {
+            target.id: node.value.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call):
+                continue
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called in classes:
+                (code,) = [keyword.value for keyword in node.keywords if keyword.arg == "code"] or [None]
+                for text in _texts(code, constants):
+                    found[called][text].add(_message(node.args[0]) if node.args else "")
+                continue
+            places = {"refuse": "QueryRejected", "refusal": "PolicyError", "Problem": "PolicyError"}
+            kind = next((places[word] for word in places if word in called), None)
+            if kind is not None:
+                for place, argument in enumerate(node.args[:-1]):
+                    codes = [
+                        text
+                        for text in _texts(argument, constants)
+                        if re.fullmatch(r"[a-z]+(_[a-z]+)*", text)
+                    ]
+                    if codes:
+                        for code in codes:
+                            found[kind][code].add(_message(node.args[place + 1]))
+                        break
+    return found
+
+
+def _texts(node: ast.expr | None, constants: Mapping[str, Any]) -> Iterator[str]:
+    """The constant texts that an expression may be."""
+    match node:
+        case ast.IfExp():
+            yield from _texts(node.body, constants)
+            yield from _texts(node.orelse, constants)
+        case ast.Name() if isinstance(constants.get(node.id), str):
+            yield constants[node.id]
+        case ast.Constant() if isinstance(node.value, str):
+            yield node.value
+
+
+def _message(node: ast.expr) -> str:
+    """A message with … for what is filled in."""
+    match node:
+        case ast.Constant() if isinstance(node.value, str):
+            return node.value
+        case ast.JoinedStr():
+            return "".join(_message(part) if isinstance(part, ast.Constant) else "…" for part in node.values)
+        case _:
+            return ""
+
+
+# ---------------------------------------------------------------------------------------- aggregates
+
+_CALLS = {
+    "COUNT": "({x})",
+    "SUM": "({x})",
+    "AVG": "({x})",
+    "MIN": "({x})",
+    "MAX": "({x})",
+    "COUNT_IF": "({x} > 10)",
+    "SPREAD": "({x})",
+    "PAIRED": "({x}, {y})",
+    "MEDIAN": "({x})",
+    "QUANTILE": "({x}, 0.5)",
+    "PERCENTILE": "(0.5) WITHIN GROUP (ORDER BY {x})",
+    "MODE": "({k})",
+    "HISTOGRAM": "({x}, [10, 20])",
+    "BEST": "({k}, {x})",
+    "GROUPING_OF": "({k})",
+}
+"""The arguments of each terminal of the grammar that names aggregates: numbers x and y, and a key k."""
+_PLACES: dict[str, Callable[[str], str]] = {
+    "of units": lambda call: f"SELECT {_filled(call)} FROM visits",
+    "by groups": lambda call: f"SELECT plan, {_filled(call)} FROM visits GROUP BY plan",
+    "FILTER": lambda call: f"SELECT {_filled(call)} FILTER (WHERE cost > 10) FROM visits",
+    "within a unit": lambda call: (
+        f"SELECT COUNT(v) FROM (SELECT patient_id, {_filled(call)} AS v FROM visits GROUP BY patient_id)"
+    ),
+    "over releases": lambda call: (
+        f"SELECT {call.format(x='n', y='m', k='plan')} FROM "
+        "(SELECT plan, COUNT(*) AS n, SUM(cost) AS m FROM visits GROUP BY plan) HAVING COUNT(*) > 1"
+    ),
+    "window over releases": lambda call: (
+        f"SELECT plan, {call.format(x='COUNT(*)', y='SUM(cost)', k='plan')} OVER () FROM visits GROUP BY plan"
+    ),
+}
+_STUDY = {
+    "version": 1,
+    "privacy_unit": "patient",
+    "budget": {"epsilon": 10, "delta": "1e-6"},
+    "tables": {
+        "visits": {
+            "unit": "patient_id",
+            "rows_per_unit": 5,
+            "columns": {
+                "plan": {"type": "varchar", "values": ["A", "B"], "nullable": False},
+                "cost": {"type": "double", "bounds": [0, 500]},
+                "age": {"type": "integer", "bounds": [0, 110]},
+            },
+        }
+    },
+}
+
+
+def _filled(call: str) -> str:
+    return call.format(x="cost", y="age", k="plan")
+
+
+def aggregates() -> str:
+    """The table of aggregates: where each may stand, found by asking."""
+    visits = pyarrow.table({"patient_id": [1], "plan": ["A"], "cost": [1.0], "age": [40]})
+    lines = [f"| aggregate | {' | '.join(_PLACES)} |", f"|---|{'---|' * len(_PLACES)}"]
+    with dpsql.connect({"visits": visits}, policy=_STUDY, ledger=":memory:", epsilon=1) as con:
+        for terminal, arguments in _CALLS.items():
+            for name in _names(terminal):
+                call = name.upper() + arguments
+                cells = ["yes" if _answered(con, place(call)) else "–" for place in _PLACES.values()]
+                shown = call.format(x="x", y="y", k="k")
+                if "yes" in cells:
+                    lines.append(f"| `{shown}` | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _answered(con: dpsql.Connection, sql: str) -> bool:
+    try:
+        con.explain(sql)
+    except dpsql.QueryRejected:
+        return False
+    return True
+
+
+def _names(terminal: str) -> list[str]:
+    """The words that a terminal of the grammar stands for."""
+    grammar = (ROOT / "grammars" / "query.lark").read_text(encoding="utf-8")
+    (pattern,) = re.findall(rf"(?m)^{terminal}\.\d: /(.*)\(\?=", grammar)
+    return list(dict.fromkeys(_spelled(pattern)))
+
+
+def _spelled(pattern: str) -> Iterator[str]:
+    """Every text that a pattern of words, groups, alternatives and `?` matches, longest first; not `_?`, which is `_`."""
+    pattern = pattern.replace("_?", "_")
+    group = re.search(r"\(([^()]*)\)(\?)?", pattern)
+    if group is None:
+        yield from pattern.split("|")
+        return
+    for chosen in (*group[1].split("|"), *([""] if group[2] else [])):
+        yield from _spelled(pattern[: group.start()] + chosen + pattern[group.end() :])
+
+
+# ---------------------------------------------------------------------------------------- pages
+
+
+def _code(value: object) -> str:
+    if value in (None, {}, []):
+        return ""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"`{text.replace('|', chr(92) + '|')}`"
+
+
+def _cell(text: str) -> str:
+    """A text on one line; what looks like a tag of HTML is none."""
+    line = " ".join(text.split()).replace("|", r"\|")
+    return re.sub(r"<(?=\w+>)", "&lt;", line)
+
+
+def pages() -> dict[Path, str]:
+    """Each generated page with what it should hold."""
+    sql = REFERENCE / "sql.md"
+    marks = r"(<!-- aggregates: generated -->\n).*?(<!-- end -->)"
+    text = sql.read_text(encoding="utf-8")
+    made = re.sub(marks, lambda found: f"{found[1]}\n{aggregates()}\n{found[2]}", text, flags=re.DOTALL)
+    return {
+        REFERENCE / "functions.md": markdown(),
+        REFERENCE / "policy.md": policy(),
+        REFERENCE / "cli.md": cli(),
+        REFERENCE / "errors.md": error_tree(),
+        sql: made,
+    }
+
+
+if __name__ == "__main__":
+    for page, content in pages().items():
+        page.write_text(content, encoding="utf-8")

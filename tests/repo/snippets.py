@@ -1,0 +1,215 @@
+"""The code blocks of the documents, and how each kind of them is run.
+
+A page runs from top to bottom in an empty directory that has the tutorial's database and policy. Its blocks are:
+
+- `python`: executed, all in one namespace. `title="Not run: …"` says why a block is only compiled.
+- `console`: lines that begin with `$ ` are commands. The lines below are what is printed, with any numbers, any width of
+  columns, and `…` for any lines; without such lines, a command has to succeed. In a shell, lines behind its prompt are
+  typed into it.
+- `yaml`: a policy. With `title="hie.yaml"` it is that file; without, its keys are put into the page's `hie.yaml`.
+- `sql`: statements, each asked once. A title names the dialect; a line `-- refused: CODE` before a statement says that it
+  is refused.
+- `sh`, `text`, `json`: shown, and not run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import yaml
+
+import dpsql
+from dpsql.cli import main
+
+ROOT = Path(__file__).parents[2]
+LANGUAGES = frozenset({"python", "console", "yaml", "sql", "sh", "text", "json"})
+DIALECTS = {
+    "PostgreSQL": "postgres",
+    "Spark": "spark",
+    "Snowflake": "snowflake",
+    "BigQuery": "bigquery",
+    "T-SQL": "tsql",
+}
+_BLOCK = re.compile(r"(?ms)^```(\w+)(?: title=\"([^\"\n]*)\")?\n(.*?)^```$")
+_FENCE = re.compile(r"(?m)^ *```")
+_SHELL_INPUT = re.compile(r"^(?:dpsql\(.*?\)|\s*\.\.\.)> (.*)$")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One code block of a page: its language, its title, its text, and the line it begins at."""
+
+    language: str
+    title: str
+    text: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command did: its exit code, and all that it wrote."""
+
+    code: int
+    text: str
+
+
+def pages() -> list[Path]:
+    """The README, CONTRIBUTING, and every page below docs/."""
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def name(page: Path) -> str:
+    """A page's path below the repository."""
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path) -> list[Block]:
+    """The blocks of a page, in order. Raises AssertionError for a fence that is not understood."""
+    text = page.read_text(encoding="utf-8")
+    found = [
+        Block(match[1], match[2] or "", match[3], text.count("\n", 0, match.start()) + 1)
+        for match in _BLOCK.finditer(text)
+    ]
+    assert 2 * len(found) == len(_FENCE.findall(text)), f"{name(page)} has a fence that is not run"
+    assert {block.language for block in found} <= LANGUAGES, name(page)
+    return found
+
+
+def dpsql_command(arguments: list[str], typed: str = "") -> Ran:
+    """Runs `dpsql …` within this process."""
+    written = io.StringIO()
+    with (
+        contextlib.redirect_stdout(written),
+        contextlib.redirect_stderr(written),
+        mock.patch("sys.stdin", io.StringIO(typed)),
+    ):
+        try:
+            main(arguments)
+        except SystemExit as ended:
+            return Ran(int(ended.code or 0), written.getvalue())
+    return Ran(0, written.getvalue())
+
+
+class Page:
+    """Runs the blocks of one page in the present directory."""
+
+    def __init__(self, page: Path) -> None:
+        self.name = name(page)
+        self.blocks = blocks(page)
+        self.names: dict[str, Any] = {"__name__": "__main__"}
+
+    def run(self) -> None:
+        """Runs all blocks; an error names the page and the line."""
+        for block in self.blocks:
+            try:
+                getattr(self, f"_run_{block.language}")(block)
+            except Exception as error:
+                raise AssertionError(f"{self.name}, line {block.line}: {error}") from error
+
+    def _run_python(self, block: Block) -> None:
+        code = compile("\n" * block.line + block.text, self.name, "exec")
+        if not block.title.startswith("Not run"):
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(code, self.names)
+
+    def _run_console(self, block: Block) -> None:
+        for command, shown in _commands(block.text):
+            program, *arguments = shlex.split(command)
+            assert program == "dpsql", command
+            typed = [match[1] for line in shown if (match := _SHELL_INPUT.match(line))]
+            ran = dpsql_command(arguments, "\n".join(typed) + "\n")
+            refused = any(line.startswith("error[") for line in shown)
+            assert ran.code == (1 if refused else 0), f"{command}\n{ran.text}"
+            if shown and not typed:
+                expected = re.escape(_plain("\n".join(shown))).replace("…", ".*")
+                assert re.fullmatch(expected, _plain(ran.text), re.DOTALL), f"{command}\n{ran.text}"
+
+    def _run_yaml(self, block: Block) -> None:
+        policy = Path("hie.yaml")
+        if block.title:
+            assert block.title == policy.name
+            policy.write_text(block.text, encoding="utf-8")
+        else:
+            whole = merged(yaml.safe_load(policy.read_text(encoding="utf-8")), yaml.safe_load(block.text))
+            policy.write_text(yaml.safe_dump(whole, sort_keys=False), encoding="utf-8")
+        # What a page has spent so far was of the policy before.
+        for path in Path().glob("hie.ledger*"):
+            path.unlink()
+        dpsql.connect("hie.duckdb", policy=policy, ledger=":memory:").close()
+
+    def _run_sql(self, block: Block) -> None:
+        dialect = DIALECTS[block.title] if block.title else "duckdb"
+        with dpsql.connect(
+            "hie.duckdb", policy=_generous(Path("hie.yaml")), ledger=":memory:", dialect=dialect
+        ) as con:
+            for statement in block.text.split(";\n"):
+                code = re.search(r"^-- refused: (\w+)$", statement, re.MULTILINE)
+                try:
+                    con.query(statement, **_loss(statement))
+                    found = None
+                except dpsql.QueryRejected as error:
+                    found = error
+                assert (found and found.code) == (code and code[1]), f"{statement}\n{found}"
+
+    def _run_sh(self, block: Block) -> None: ...
+
+    _run_text = _run_json = _run_sh
+
+
+def merged(below: Any, above: Any) -> Any:
+    """Two mappings put together, key by key; of anything else the second."""
+    if isinstance(below, Mapping) and isinstance(above, Mapping):
+        return {**below, **{key: merged(below.get(key), value) for key, value in above.items()}}
+    return above
+
+
+def _loss(statement: str) -> dict[str, Any]:
+    """What a statement is asked for with, unless it says so itself."""
+    return {} if "OPTIONS" in statement else {"epsilon": "0.1"}
+
+
+def _generous(policy: Path) -> dict[str, Any]:
+    """A policy with a budget for any number of statements."""
+    whole = yaml.safe_load(policy.read_text(encoding="utf-8"))
+    return merged(whole, {"budget": {"epsilon": 1000}, "max_epsilon": 10})  # type: ignore[no-any-return]
+
+
+def _commands(text: str) -> Iterator[tuple[str, list[str]]]:
+    """The commands of a console, each with the lines below it."""
+    for part in re.split(r"(?m)^\$ ", text)[1:]:
+        command, *shown = part.rstrip("\n").split("\n")
+        while command.endswith("\\"):
+            command = command[:-1] + shown.pop(0)
+        yield command, shown
+
+
+def _plain(text: str) -> str:
+    """A text with one space between words and one sign for each number, as noise has any digits."""
+    text = re.sub(r"─+", "─", text.strip())
+    text = re.sub(r"-?\d[\d,]*(\.\d+)?(e-?\d+)?", "#", text)
+    return "\n".join(" ".join(line.split()) for line in text.splitlines())
+
+
+def study(directory: Path) -> None:
+    """The tutorial's database and policy, made by the tutorial's own blocks."""
+    tutorial = blocks(ROOT / "docs" / "tutorial.md")
+    (made, *_) = (block for block in tutorial if block.language == "python")
+    (policy,) = (block for block in tutorial if block.language == "yaml" and block.title == "hie.yaml")
+    with contextlib.chdir(directory):
+        exec(compile(made.text, "docs/tutorial.md", "exec"), {})
+        Path("hie.yaml").write_text(policy.text, encoding="utf-8")
+
+
+def copy(study: Path, directory: Path) -> None:
+    """Puts the study's files into a directory."""
+    for path in study.iterdir():
+        shutil.copy(path, directory / path.name)

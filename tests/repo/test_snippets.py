@@ -1,0 +1,161 @@
+"""The documents can be followed: their Python runs, their commands work, their policies and queries are taken."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from repo import snippets
+from repo.snippets import ROOT, Page, blocks, dpsql_command, name, pages
+
+import dpsql
+
+PAGES = [page for page in pages() if blocks(page)]
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tutorial's database and policy, made once."""
+    directory = tmp_path_factory.mktemp("study")
+    snippets.study(directory)
+    return directory
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_a_page_can_be_followed(
+    page: Path, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Top to bottom in a directory with the study, or for the tutorial in an empty one, every block does what it shows."""
+    if page.name != "tutorial.md":
+        snippets.copy(study, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    Page(page).run()
+
+
+def test_most_pages_are_run() -> None:
+    """Finding no block would pass every test above."""
+    languages = [block.language for page in PAGES for block in blocks(page)]
+    assert {"README.md", "docs/tutorial.md", "docs/reference/sql.md"} <= {name(page) for page in PAGES}
+    for language, least in (("python", 15), ("console", 15), ("yaml", 6), ("sql", 15)):
+        assert languages.count(language) >= least, language
+
+
+def test_named_commands_exist() -> None:
+    """Each `dpsql …` in the documents is a command, with the options that are named with it."""
+    texts = {page: page.read_text(encoding="utf-8") for page in pages()}
+    helped: dict[str, str] = {}
+    for page, text in texts.items():
+        for command in re.findall(r"(?m)^\$ (dpsql .*)$|`(dpsql [^`]+)`", text):
+            words = " ".join(filter(None, command)).partition("#")[0].split()[1:]
+            if words[0].isupper():  # a placeholder
+                continue
+            path = [words[0]]
+            if words[0] in ("ledger", "receipt") and len(words) > 1 and re.fullmatch(r"[a-z]+", words[1]):
+                path.append(words[1])
+            key = " ".join(path)
+            if key not in helped:
+                ran = dpsql_command([*path, "--help"])
+                assert ran.code == 0, f"{name(page)}: dpsql {key}"
+                helped[key] = ran.text
+            for option in (word for word in words if re.fullmatch(r"--?[a-z][a-z-]*", word)):
+                assert option in helped[key], f"{name(page)}: dpsql {key} {option}"
+    assert set(helped) >= {"query", "explain", "check", "init", "budget", "demo", "shell", "ledger verify"}
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Each file that is linked to exists, and each heading in it."""
+    for path, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{name(page)} links to {path}"
+        if anchor and target.suffix == ".md":
+            assert anchor[1:] in _anchors(target), f"{name(page)} links to {path}{anchor}"
+
+
+def _anchors(page: Path) -> set[str]:
+    titles = re.findall(r"(?m)^#+ (.+)$", page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def test_the_layout_is_the_package() -> None:
+    """Every folder of the package is in the layout of CONTRIBUTING.md, and everything in the layout is in the package.
+
+    The order is that of the layers that imports keep.
+    """
+    (text, *_) = (block.text for block in blocks(ROOT / "CONTRIBUTING.md") if block.language == "text")
+    listed = [found.rstrip("/") for found in re.findall(r"(?m)^(\S+)  ", text)]
+    folders = {path.parent.relative_to(ROOT / "dpsql") for path in (ROOT / "dpsql").rglob("__init__.py")}
+    assert {folder.parts[0] for folder in folders if folder.parts} <= {
+        found.partition("/")[0] for found in listed
+    }
+    for found in listed:
+        assert (ROOT / "dpsql" / found).exists(), found
+    layers = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0][
+        "layers"
+    ]
+    named = [found.removesuffix(".py").replace("/", ".") for found in listed]
+    order = [layer.removeprefix("dpsql.") for layer in layers]
+    assert [found for found in named if found in order] == [layer for layer in order if layer in named]
+
+
+def test_two_commands() -> None:
+    """The README has two commands that install and show, install and test; the scripts they name exist."""
+    (text,) = (block.text for block in blocks(ROOT / "README.md") if block.language == "sh")
+    assert [line.split("  ")[0] for line in text.splitlines()] == [
+        "pip install . && dpsql demo",
+        "pip install -e '.[test]' && .ci/check",
+    ]
+    assert (ROOT / ".ci" / "check").is_file()
+    assert (ROOT / ".ci" / "run").is_file()
+
+
+def test_the_readme_is_short() -> None:
+    """The README is what a newcomer reads first; the rest is in docs/."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
+
+
+def test_how_many_queries_a_budget_buys(study: Path) -> None:
+    """The figures on the page of budgets are what the forecast says."""
+    page = (ROOT / "docs" / "how-to" / "budgets.md").read_text(encoding="utf-8")
+    claimed = re.search(r"(\d+) queries at\s+ε 0.2, (\d+)\s+at\s+ε\s+0.1\s+or\s+(\d+)\s+at\s+ε\s+0.05", page)
+    assert claimed is not None
+    con = dpsql.connect(str(study / "hie.duckdb"), policy=str(study / "hie.yaml"), ledger=":memory:")
+    with con:
+        for count, epsilon in zip(claimed.groups(), ("0.2", "0.1", "0.05"), strict=True):
+            (query,) = con.budget(plan="SELECT COUNT(*) FROM visits", epsilon=epsilon).queries
+            assert int(count) == query.times
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("```python\nraise ValueError('spent')\n```", "line 1: spent"),
+        ("```python\nx = 1\n```\n\n```python\nassert x == 2, x\n```", "line 5: 1"),
+        ("```console\n$ dpsql query hie.duckdb 'SELECT 1 + FROM visits' -e 0.1\n…\n```", "syntax"),
+        ("```console\n$ dpsql query hie.duckdb 'SELECT SUM(cost) FROM visits' -e 0.1\nsum\n```", "±95%"),
+        ("```console\n$ dpsql query hie.duckdb 'SELECT 1' -e 0.1\nerror[column]: …\n```", "SELECT 1"),
+        ("```yaml\nbudget: {epsilon: -1}\n```", "epsilon"),
+        ("```sql\nSELECT cost FROM visits\n```", "would be released row by row"),
+        ("```sql\n-- refused: column\nSELECT SUM(region) FROM visits\n```", "no bounds"),
+        ("```sql\n-- refused: column\nSELECT COUNT(*) FROM visits\n```", "None"),
+        (
+            '```sql title="T-SQL"\nSELECT region / 2 AS half, COUNT(*) FROM visits GROUP BY region\n```',
+            "remainder",
+        ),
+        ("```rust\n```", "page.md"),
+        ("  ```python\nx\n```", "a fence that is not run"),
+    ],
+)
+def test_a_wrong_page_is_noticed(
+    text: str, reason: str, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a page says and dpsql does not do is an error that names the page and the line."""
+    snippets.copy(study, tmp_path)
+    (tmp_path / "page.md").write_text(text + "\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(snippets, "ROOT", tmp_path)
+    with pytest.raises(AssertionError, match=reason):
+        Page(tmp_path / "page.md").run()
