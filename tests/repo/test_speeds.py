@@ -1,0 +1,62 @@
+"""Each speed runs what it says: `deep` all, `full` without what is deep and in samples, `fast` least."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import speeds
+
+TESTS = Path(speeds.__file__).parent
+
+
+@dataclass(frozen=True)
+class Test:
+    """As much of a test as the choice reads."""
+
+    __test__ = False
+
+    nodeid: str
+    marks: dict[str, pytest.Mark] = field(default_factory=dict, compare=False)
+
+    @property
+    def path(self) -> Path:
+        """Its file."""
+        return TESTS.parent / self.nodeid.partition("::")[0]
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        """As of a pytest item."""
+        return self.marks.get(name)
+
+
+def cases(file: str, number: int, *marks: pytest.MarkDecorator) -> list[Test]:
+    """The cases of one test."""
+    return [
+        Test(f"tests/{file}::test_it[{case}]", {mark.name: mark.mark for mark in marks})
+        for case in range(number)
+    ]
+
+
+PLAIN = cases("plan/test_x.py", 5)
+DEEP = cases("plan/test_deep.py", 3, pytest.mark.deep)
+SLOW = cases("plan/test_slow.py", 3, pytest.mark.slow)
+SAMPLED = cases("plan/test_sampled.py", 10, pytest.mark.sampled(4))
+SEARCHING = cases("properties/test_y.py", 6)
+ALL = [*PLAIN, *DEEP, *SLOW, *SAMPLED, *SEARCHING]
+
+
+@pytest.mark.parametrize(
+    ("speed", "numbers"), [("deep", (5, 3, 3, 10, 6)), ("full", (5, 0, 3, 3, 6)), ("fast", (5, 0, 0, 3, 1))]
+)
+def test_a_speed_runs_what_it_says(speed: str, numbers: Sequence[int]) -> None:
+    """One case at least is left of what is sampled or searches, and the same one in each run."""
+    kept = set(speeds.chosen(ALL, speed))  # type: ignore[arg-type]
+    assert tuple(len(kept.intersection(part)) for part in (PLAIN, DEEP, SLOW, SAMPLED, SEARCHING)) == numbers
+    assert kept == set(speeds.chosen(ALL, speed))  # type: ignore[arg-type]
+
+
+def test_each_folder_that_searches_is_there() -> None:
+    """A folder that is renamed would be run whole on every save."""
+    assert all((TESTS / folder).is_dir() for folder in speeds.SEARCHING)
