@@ -263,9 +263,7 @@ class DuckDBBackend:
         if progress:
             self._quietly("SET enable_progress_bar = false")
         sound = UNSOUND in str(disabled).split(",")
-        if not sound and not self._quietly(
-            f"SET disabled_optimizers = {_literal(_listed(str(disabled), UNSOUND))}"
-        ):
+        if not sound and not self._disable(_listed(str(disabled), UNSOUND)):
             raise OperationalError(
                 f"the optimizer {UNSOUND} of DuckDB gives wrong rows, and the configuration is locked",
                 code="setting",
@@ -275,9 +273,18 @@ class DuckDBBackend:
             yield
         finally:
             if not sound:
-                self._quietly(f"SET disabled_optimizers = {_literal(str(disabled))}")
+                self._disable(str(disabled))
             if progress:
                 self._quietly("SET enable_progress_bar = true")
+
+    def _disable(self, optimizers: str) -> bool:
+        """Sets which optimizers the whole database does without, also while a transaction is aborted."""
+        try:
+            with self._connection.cursor() as beside:
+                beside.execute(f"SET GLOBAL disabled_optimizers = {_literal(optimizers)}")
+        except duckdb.Error:
+            return False
+        return True
 
     def _quietly(self, sql: str) -> bool:
         try:

@@ -23,13 +23,13 @@ from typing import Any
 import postgres as installed
 import pytest
 
-import dpsql.accounting
+import dpsql.ledger
 from dpsql.accounting.events import Pure
 from dpsql.ledger import Budget, open_ledger
 from dpsql.ledger.sql_ledger import SqlLedger
 
 BUDGETS = {"visits": Budget("pure", Fraction(10**6), Fraction(0))}
-LEDGER = str(Path(dpsql.accounting.__file__).parent)
+LEDGER = str(Path(dpsql.ledger.__file__).parent)
 HANGS, CROWD = 20, 4
 WORKERS = "dpsql ledger"
 

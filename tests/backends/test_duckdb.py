@@ -11,7 +11,7 @@ from worlds import close_all, connected, engine_of
 
 from dpsql.backends.duckdb import UNSOUND, DuckDBBackend
 from dpsql.backends.scratch import Scratch
-from dpsql.errors import OperationalError
+from dpsql.errors import BackendError, OperationalError
 
 POLICY = {
     "budget": {"epsilon": 1},
@@ -50,6 +50,16 @@ def test_no_statement_runs_with_the_unsound_optimizer(before: str) -> None:
         backend.close()
     with Scratch() as scratch:
         assert scratch.query(setting)[0] == [(UNSOUND,)]
+
+
+def test_the_owner_s_optimizers_are_back_after_a_failure() -> None:
+    """In a transaction that the failure has aborted, and that is still open."""
+    with duckdb.connect() as owner:
+        owner.execute("BEGIN")
+        with pytest.raises(BackendError):
+            DuckDBBackend(owner).run("SELECT CAST('x' AS INTEGER)")
+        owner.execute("ROLLBACK")
+        assert owner.execute("SELECT current_setting('disabled_optimizers')").fetchall() == [("",)]
 
 
 def test_a_locked_configuration_with_the_unsound_optimizer_is_refused() -> None:
