@@ -11,7 +11,7 @@ from dpsql.ledger.digest import text_digest
 from dpsql.ledger.protocol import AccountKey
 from dpsql.plan.nodes import Release, private_tables
 from dpsql.policy import Policy
-from dpsql.policy.models import BudgetSpec
+from dpsql.policy.tables import BudgetSpec
 from dpsql.request.target import Target
 
 

@@ -2,10 +2,11 @@
 
 from dpsql.policy.domain import Bound, ColumnType, Value
 from dpsql.policy.load import load
-from dpsql.policy.models import BudgetOverride, BudgetSpec, Column, Link, Policy, Table, Unit
+from dpsql.policy.models import Policy
 from dpsql.policy.names import fold
 from dpsql.policy.schema import json_schema
 from dpsql.policy.skeleton import skeleton
+from dpsql.policy.tables import BudgetOverride, BudgetSpec, Column, Link, Table, Unit
 
 __all__ = [
     "Bound",

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from dpsql.policy.names import NameMap, fold
+from dpsql.policy.names import NameMap, fold, is_row
 from dpsql.policy.problem import Problem, did_you_mean
-
-if TYPE_CHECKING:
-    from dpsql.policy.models import Link, Table
+from dpsql.policy.tables import Link, Table
 
 _MOST_SHOWN = 10
-
-
-def is_row(unit: object) -> bool:
-    """Whether the value of a `unit` key says that each row is a privacy unit."""
-    return isinstance(unit, str) and fold(unit) == "row"
 
 
 def link_problem(

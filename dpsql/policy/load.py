@@ -10,11 +10,13 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from dpsql.errors import PolicyError
-from dpsql.policy.check import policy_problems, table_problems
-from dpsql.policy.models import BudgetSpec, Policy, Table
+from dpsql.policy.check import policy_problems
+from dpsql.policy.models import Policy
 from dpsql.policy.names import name_problems
 from dpsql.policy.problem import KeyPath, Problem
 from dpsql.policy.report import Source, policy_error
+from dpsql.policy.table_check import table_problems
+from dpsql.policy.tables import BudgetSpec, Table
 from dpsql.policy.tree import DEEPEST, read_tree
 from dpsql.policy.wording import problems_of
 

@@ -118,3 +118,8 @@ def name_problems(names: Mapping[str, object], kind: str, *, dots: bool) -> list
         else:
             first[fold(name)] = accounts[account_name(name)] = name
     return problems
+
+
+def is_row(unit: object) -> bool:
+    """Whether the value of a `unit` key says that each row is a privacy unit."""
+    return isinstance(unit, str) and fold(unit) == "row"

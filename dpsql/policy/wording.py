@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ValidationError
 
-from dpsql.policy.models import BudgetOverride, BudgetSpec, Column, Link, Policy, Table
+from dpsql.policy.models import Policy
 from dpsql.policy.problem import KeyPath, Problem, did_you_mean, show
+from dpsql.policy.tables import BudgetOverride, BudgetSpec, Column, Link, Table
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

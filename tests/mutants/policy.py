@@ -17,7 +17,7 @@ FAULTS = (
     ),
     Fault(
         "misspelt-keys-ignored",
-        "dpsql.policy.models:_Model",
+        "dpsql.policy.tables:Model",
         'ConfigDict(frozen=True, extra="forbid", strict=True, revalidate_instances="always")',
         'ConfigDict(frozen=True, extra="ignore", strict=True, revalidate_instances="always")',
         "a bound with a typo is no bound",
@@ -81,7 +81,7 @@ FAULTS = (
     ),
     Fault(
         "rows-per-unit-guessed",
-        "dpsql.policy.check:_unit_problems",
+        "dpsql.policy.table_check:_unit_problems",
         """
         if "rows_per_unit" in given:
             return []

@@ -1,0 +1,232 @@
+"""The models of a policy's tables: their columns, units, links and budgets, with the keys of the YAML file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+
+from dpsql.policy.domain import ColumnType
+from dpsql.policy.fields import (
+    AS_DICT,
+    CONVERTING,
+    Accountant,
+    Bounds,
+    ColumnName,
+    Delta,
+    Epsilon,
+    Partition,
+    Reference,
+    Renewal,
+    Values,
+    as_dict,
+)
+from dpsql.policy.names import NameMap, declared, name_problems
+from dpsql.policy.problem import refusal, refusals
+from dpsql.policy.table_check import table_problems
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Where a private table's privacy unit is found.
+
+    `row`: each row is a unit. `column`: the column of this table holds the unit's id. `indirect`: the
+    column leads to another table's row, whose unit it is (follow `Table.link` from table to table).
+    """
+
+    kind: Literal["row", "column", "indirect"]
+    column: str | None
+
+
+class Model(BaseModel):
+    """What all models of a policy share: frozen, with no key but those that are named."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, revalidate_instances="always")
+
+
+class BudgetSpec(Model):
+    """The most that all answers together may lose: (epsilon, delta), composed by an accountant."""
+
+    epsilon: Epsilon = Field(description="Total epsilon, above 0.")
+    delta: Delta = Field(
+        default=Fraction(0), description="Total delta, at least 0 and below 1; zcdp and gdp need one above 0."
+    )
+    accountant: Accountant = Field(
+        default_factory=lambda read: "zcdp" if read.get("delta") else "pure",
+        description="How losses add up: pure, basic, zcdp or gdp. Default: zcdp when delta is above 0, else pure.",
+    )
+
+    renew: Renewal | None = Field(
+        default=None,
+        description="daily, weekly, monthly or yearly: the budget begins anew, and the guarantee is one for each period. Default: never.",
+    )
+
+    @model_validator(mode="after")
+    def _has_delta(self) -> BudgetSpec:
+        if self.accountant in CONVERTING and not self.delta:
+            hint = "write a small delta such as 1e-7, or `accountant: pure`"
+            words = f"accountant {self.accountant} needs a delta above 0"
+            raise refusal("delta_required", words, hint=hint, at=("delta",))
+        return self
+
+
+class BudgetOverride(Model):
+    """The parts of the policy's budget that differ for one table; None is the policy's."""
+
+    epsilon: Epsilon | None = Field(default=None, description="Total epsilon of this table, above 0.")
+    delta: Delta | None = Field(default=None, description="Total delta of this table.")
+    accountant: Accountant | None = Field(default=None, description="The accountant of this table.")
+    renew: Renewal | None = Field(default=None, description="When the budget of this table begins anew.")
+
+
+class AnalystBudget(Model):
+    """The most that one analyst may lose of each table's budget; None is the table's."""
+
+    epsilon: Epsilon = Field(description="Total epsilon of the analyst at each table, above 0.")
+    delta: Delta | None = Field(default=None, description="Total delta of the analyst at each table.")
+    renew: Renewal | None = Field(default=None, description="When the analyst's budget begins anew.")
+
+
+class Column(Model):
+    """What a column may hold.
+
+    `bounds` are Fraction for numbers, date or datetime (no time zone) for days and moments. `values` is
+    a public domain: int, float, str, date, datetime or bool as `type` says. A value outside its bounds
+    counts as the nearer bound; one outside its domain counts as NULL. `nullable=False` says that NULL
+    is no possible value: rows that hold one are dropped, the claim is not trusted.
+    """
+
+    type: ColumnType = Field(description="The type that the column is read as.")
+    bounds: Bounds = Field(
+        default=None, description="[lower, upper]: values are clamped to it. Never taken from the data."
+    )
+    values: Values = Field(
+        default=None, description="All values that may occur, public knowledge; others count as NULL."
+    )
+    nullable: bool = Field(
+        default=True, description="false: NULL is not a possible value, rows that hold it are dropped."
+    )
+
+    @model_validator(mode="after")
+    def _bounds_or_values(self) -> Column:
+        if self.bounds is not None and self.values is not None:
+            raise refusal(
+                "bounds_and_values",
+                "a column has bounds or values, not both",
+                hint="keep one",
+                at=("values",),
+            )
+        return self
+
+    @property
+    def numeric_bounds(self) -> tuple[Fraction, Fraction] | None:
+        """The bounds of an integer or double column; None for other types and without bounds."""
+        if self.bounds is None:
+            return None
+        low, high = self.bounds
+        return (low, high) if isinstance(low, Fraction) and isinstance(high, Fraction) else None
+
+
+class Link(Model):
+    """A foreign key that leads a table's rows towards their privacy unit."""
+
+    column: ColumnName = Field(description="The column of this table that holds the key.")
+    references: Reference = Field(description="The column it refers to, as <table>.<column>.")
+
+    @property
+    def table(self) -> str:
+        """The referenced table, as written in the link."""
+        return self.references.partition(".")[0]
+
+    @property
+    def key(self) -> str:
+        """The referenced column, as written in the link."""
+        return self.references.partition(".")[2]
+
+
+def _columns(columns: Mapping[str, Column]) -> NameMap[Column]:
+    return checked(columns, "column", dots=True)
+
+
+def checked(entries: Mapping[str, V], kind: str, *, dots: bool) -> NameMap[V]:
+    """Entries by name, whose names are good and told apart. Raises refusals of those that are not."""
+    problems = name_problems(entries, kind, dots=dots)
+    if problems:
+        raise refusals(problems)
+    return NameMap(entries)
+
+
+class Table(Model):
+    """A table that analysts may query: public, or private with its unit and contribution bounds.
+
+    `rows_per_unit` and `max_groups` bound one privacy unit's contribution, in rows and groups;
+    `min_frequency` is in privacy units. For a public table only `columns` means anything.
+    """
+
+    public: bool = Field(
+        default=False, description="true: nobody needs protection from answers about this table."
+    )
+    unit: ColumnName | None = Field(
+        default=None, description="The column with the unit's id, or `row`: each row is a unit."
+    )
+    link: Link | None = Field(
+        default=None, description="Instead of unit: the foreign key that leads to the unit."
+    )
+    rows_per_unit: int = Field(
+        default=1,
+        ge=1,
+        le=10**9,
+        description="Most rows of one unit that count, enforced. Required unless unit is `row`.",
+    )
+    partition: Partition = Field(
+        default=None,
+        description="Declared columns that are constant for a unit: their values compose in parallel.",
+    )
+    max_groups: int | None = Field(
+        default=None, ge=1, description="Most GROUP BY groups of a unit that count."
+    )
+    max_epsilon: Epsilon | None = Field(
+        default=None, description="The most epsilon that one query of this table may cost."
+    )
+    min_frequency: int = Field(default=1, ge=1, description="Fewest distinct units behind a released group.")
+    max_failures: int | None = Field(
+        default=None, ge=1, description="Failures of this table's queries while they ran that lock it."
+    )
+    budget: BudgetOverride | None = Field(default=None, description="Overrides parts of the policy's budget.")
+    columns: Annotated[Mapping[str, Column], BeforeValidator(as_dict), AfterValidator(_columns), AS_DICT] = (
+        Field(default_factory=lambda: NameMap({}), description="The columns that analysts may use.")
+    )
+
+    @model_validator(mode="after")
+    def _keys_agree(self) -> Table:
+        given = {key: value for key in self.model_fields_set if (value := getattr(self, key)) is not None}
+        if problems := table_problems(given):
+            raise refusals(problems)
+        return self
+
+    def canonical(self, column: str) -> str | None:
+        """The declared spelling of a column's name, or None when it is not declared."""
+        return declared(column, self.columns)
+
+    @model_serializer(mode="wrap")
+    def _own_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = rest(self)
+        if self.max_failures is None:
+            written.pop("max_failures", None)
+        return (
+            {key: written[key] for key in ("public", "columns") if key in written} if self.public else written
+        )
