@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dpsql.errors import PolicyError
 from dpsql.policy import ColumnType, fold, load, skeleton
+from dpsql.policy.names import account_name
 from dpsql.policy.skeleton import column_type
 
 FILLED = {"privacy_unit": "patient", "epsilon": "1", "delta": "1e-7", "unit": "id", "rows_per_unit": "5"}
@@ -132,7 +133,7 @@ def test_any_schema_gives_yaml_that_loads_once_filled(
 ) -> None:
     """Whatever the names are, the text is YAML, and filled in it declares those tables and columns."""
     schema = {name: columns for place, (name, columns) in enumerate(schema.items())
-              if fold(name) not in {fold(other) for other in list(schema)[:place]}}  # fmt: skip
+              if account_name(name) not in {account_name(other) for other in list(schema)[:place]}}  # fmt: skip
     text = skeleton(schema, source)
     usable = {
         table: columns for table, columns in schema.items() if table.strip() and not set(table) & {".", "\0"}
