@@ -1,8 +1,9 @@
 """Three speeds of the tests: `fast` on every save, `full` before a change lands, `deep` without limit.
 
-`deep` runs every test. `full` leaves out those marked `deep`, and of each test marked `sampled(n)` it runs one case
-in n. `fast` leaves out those marked `slow` too, and of the tests in the folders `SEARCHING` it runs one case each.
-A case is drawn by its name, so each run tries the same ones. Whatever is named by its node id is run.
+`deep` runs every test. `full` leaves out those marked `deep`, and runs one case in n of each test: n is `ONE_IN` of its
+folder, or says its marker `sampled(n)`. `fast` leaves out those marked `slow` too, and of the tests in the folders
+`SEARCHING` it runs one case each. A case is drawn by its name, so each run tries the same ones, and one at least of each
+test. Whatever is named by its node id is run.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import pytest
 SPEEDS = ("fast", "full", "deep")
 SEARCHING = ("attacks", "benchmarks", "differential", "properties", "statistical", "tpch")
 """Folders of tests that search, simulate, kill processes or time."""
+ONE_IN = {"properties": 5, "attacks": 3, "functions": 4, "statistical": 3, "tpch": 3}
+"""Of folders whose tests have many cases of one law, how many stand for one that `full` runs."""
 _TESTS = Path(__file__).parent
 
 
@@ -63,7 +66,7 @@ def _sampled(cases: list[pytest.Item]) -> Iterator[pytest.Item]:
 
 def _one_in(case: pytest.Item) -> int:
     marker = case.get_closest_marker("sampled")
-    return 1 if marker is None else int(marker.args[0])
+    return ONE_IN.get(_folder(case), 1) if marker is None else int(marker.args[0])
 
 
 def _lot(case: pytest.Item) -> int:
