@@ -35,17 +35,29 @@ _AGGREGATES = {
 _OWN_SYNTAX = {"CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM", "TRY_CAST"}
 
 
-class Histogram(exp.Expression, exp.AggFunc):
-    """HISTOGRAM(x, [b1, b2, …]), for which the parser has no node."""
+def _node(name: str) -> type[exp.AggFunc]:
+    """A node for the calls of an aggregate, of up to two arguments."""
+    arguments = {"this": False, "expression": False}
+    words = {"arg_types": arguments, "_sql_names": [name], "__module__": __name__}
+    return type(name.title().replace("_", ""), (exp.Expression, exp.AggFunc), words)
 
-    arg_types = {"this": False, "expression": False}  # noqa: RUF012  (so the parser declares it)
+
+UNNAMED: Mapping[str, type[exp.AggFunc]] = {
+    name: _node(name)
+    for name in (
+        "ARBITRARY", "BITSTRING_AGG", "ENTROPY", "FAVG", "FSUM", "GEOMEAN", "GEOMETRIC_MEAN", "HISTOGRAM",
+        "HISTOGRAM_EXACT", "KAHAN_SUM", "KURTOSIS_POP", "MAD", "MEAN", "PRODUCT", "RESERVOIR_QUANTILE", "SEM",
+        "SUMKAHAN", "WAVG", "WEIGHTED_AVG",
+    )
+}  # fmt: skip
+"""DuckDB's aggregates for which the parser has no node: it would take them for functions of one row."""
 
 
 class Parser(DuckDBParser):
     """DuckDB's parser, which knows aggregates and what has a syntax of its own, and no other function."""
 
     FUNCTIONS = {name: build for name, build in DuckDBParser.FUNCTIONS.items() if name in _AGGREGATES} | {
-        "HISTOGRAM": Histogram.from_arg_list
+        name: node.from_arg_list for name, node in UNNAMED.items()
     }
     FUNCTION_PARSERS = {  # noqa: RUF012
         name: parse
