@@ -17,6 +17,7 @@ from dpsql.sql.lower.aggregates.avg import AVG
 from dpsql.sql.lower.aggregates.base import AcrossUnits, AggregateCall, ExactGroups, Form, Place, Refusal
 from dpsql.sql.lower.aggregates.count import COUNT
 from dpsql.sql.lower.aggregates.count_if import COUNT_IF
+from dpsql.sql.lower.aggregates.geomean import GEOMEAN
 from dpsql.sql.lower.aggregates.histogram import HISTOGRAM
 from dpsql.sql.lower.aggregates.mode import MODE
 from dpsql.sql.lower.aggregates.quantiles import MAX, MEDIAN, MIN, QUANTILE_CONT, QUANTILE_DISC
@@ -31,6 +32,7 @@ AGGREGATE_CALLS: tuple[AggregateCall, ...] = (
     MIN,
     MAX,
     COUNT_IF,
+    GEOMEAN,
     *VARIANCES,
     MEDIAN,
     QUANTILE_CONT,
