@@ -141,6 +141,14 @@ def test_it_takes_distinct(connection: Connection, entry: AggregateCall) -> None
     assert (None in found) == entry.distinct
 
 
+@entries
+def test_it_takes_no_order(connection: Connection, entry: AggregateCall) -> None:
+    """ORDER BY in a call is refused: rows have no order."""
+    for place in (Place.ACROSS_UNITS, Place.WITHIN_UNIT):
+        query = _PLACES[place].format(f"{sample(entry)[:-1]} ORDER BY age)")
+        assert verdict(connection, query) is not None, query
+
+
 def test_refusals_name_those_that_there_are(connection: Connection) -> None:
     """An aggregate that there is not is refused with all that stand in its place."""
     for place in (Place.ACROSS_UNITS, Place.WITHIN_UNIT):
