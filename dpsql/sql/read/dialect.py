@@ -42,22 +42,23 @@ def _node(name: str) -> type[exp.AggFunc]:
     return type(name.title().replace("_", ""), (exp.Expression, exp.AggFunc), words)
 
 
-UNNAMED: Mapping[str, type[exp.AggFunc]] = {
+ADDED_NODES: Mapping[str, type[exp.AggFunc]] = {
     name: _node(name)
     for name in (
-        "ARBITRARY", "BITSTRING_AGG", "ENTROPY", "FAVG", "FSUM", "GEOMEAN", "GEOMETRIC_MEAN", "HISTOGRAM",
-        "HISTOGRAM_EXACT", "KAHAN_SUM", "KURTOSIS_POP", "MAD", "MEAN", "PRODUCT", "RESERVOIR_QUANTILE", "SEM",
-        "SUMKAHAN", "WAVG", "WEIGHTED_AVG",
+        "ARBITRARY", "ARG_MAX_NULL", "ARG_MAX_NULLS_LAST", "ARG_MIN_NULL", "ARG_MIN_NULLS_LAST", "BITSTRING_AGG",
+        "COMBINE_AGGR", "COUNT_STAR", "DECIMAL_AVERAGE", "ENTROPY", "FAVG", "FSUM", "GEOMEAN", "GEOMETRIC_MEAN",
+        "HISTOGRAM", "HISTOGRAM_EXACT", "KAHAN_SUM", "KURTOSIS_POP", "LTTB", "MAD", "MEAN", "PRODUCT",
+        "RESERVOIR_QUANTILE", "SEM", "SUMKAHAN", "SUM_NO_OVERFLOW", "VARIANT_GROUP_OBJECT", "WAVG", "WEIGHTED_AVG",
     )
 }  # fmt: skip
-"""DuckDB's aggregates for which the parser has no node: it would take them for functions of one row."""
+"""DuckDB's aggregates, macros among them, for which the parser has no node: it would take them for functions of a row."""
 
 
 class Parser(DuckDBParser):
     """DuckDB's parser, which knows aggregates and what has a syntax of its own, and no other function."""
 
     FUNCTIONS = {name: build for name, build in DuckDBParser.FUNCTIONS.items() if name in _AGGREGATES} | {
-        name: node.from_arg_list for name, node in UNNAMED.items()
+        name: node.from_arg_list for name, node in ADDED_NODES.items()
     }
     FUNCTION_PARSERS = {  # noqa: RUF012
         name: parse

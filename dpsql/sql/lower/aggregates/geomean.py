@@ -14,7 +14,7 @@ from dpsql.analysis.intervals import conditions, interval
 from dpsql.plan.expr import Expr, Literal
 from dpsql.plan.types import Type
 from dpsql.sql.lower.aggregates.base import AcrossUnits, AggregateCall, Form, one_argument, refuses
-from dpsql.sql.read.dialect import UNNAMED
+from dpsql.sql.read.dialect import ADDED_NODES
 
 _SIGNATURE = "GEOMEAN(x)"
 
@@ -45,7 +45,7 @@ def _across(over: AcrossUnits, node: exp.AggFunc) -> Expr:
 
 GEOMEAN = AggregateCall(
     forms=(Form("UNFILTERED", ("GEOMEAN", "GEOMETRIC_MEAN"), "({x} + 1)"),),
-    nodes=(UNNAMED["GEOMEAN"], UNNAMED["GEOMETRIC_MEAN"]),
+    nodes=(ADDED_NODES["GEOMEAN"], ADDED_NODES["GEOMETRIC_MEAN"]),
     signature=_SIGNATURE,
     says="The geometric mean, EXP(AVG(LN(x))), of x > 0, which needs bounds.",
     across=_across,

@@ -27,7 +27,7 @@ from dpsql.sql.lower.aggregates.base import AcrossUnits, AggregateCall, Form, re
 from dpsql.sql.lower.aggregates.quantiles import LIST
 from dpsql.sql.lower.constants import moment
 from dpsql.sql.lower.joins import filtered
-from dpsql.sql.read.dialect import UNNAMED
+from dpsql.sql.read.dialect import ADDED_NODES
 
 MOST_BINS = 300
 MOST_CELLS = 10_000
@@ -211,7 +211,7 @@ def _end(over: AcrossUnits, node: exp.Expr, kind: Type) -> Value:
 
 HISTOGRAM = AggregateCall(
     forms=(Form("HISTOGRAM", ("HISTOGRAM",), "({x}, [10, 20])"),),
-    nodes=(UNNAMED["HISTOGRAM"],),
+    nodes=(ADDED_NODES["HISTOGRAM"],),
     signature="HISTOGRAM(x, [b1, b2, …])",
     says="How many rows each bin has, as a map; without bins, how many have each public value.",
     arity=(1, 2),
