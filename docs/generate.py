@@ -1,8 +1,9 @@
-"""Writes the pages of docs/reference that are made from the package: `python docs/generate.py`.
+"""Writes the pages of docs/reference, and the part of the grammar, that are made from the package: `python docs/generate.py`.
 
 - functions.md from the registry of functions; policy.md from the models of a policy; cli.md from the commands;
 - errors.md from the tree of errors, and from the places in the source that raise them;
-- the table of aggregates in sql.md, by asking for each aggregate in each place where one may stand.
+- the table of aggregates in sql.md, by asking for each aggregate in each place where one may stand;
+- the words for aggregates in grammars/query.lark.
 
 A test holds that the pages are current.
 """
@@ -26,9 +27,11 @@ from dpsql.cli.app import app
 from dpsql.functions.document import markdown
 from dpsql.policy import json_schema
 from dpsql.shell.commands import COMMANDS
+from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, spelled_apart
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs" / "reference"
+GRAMMAR = ROOT / "grammars" / "query.lark"
 _MADE = "This page is made from {source} by `python docs/generate.py`; a test holds that it is current.\n"
 
 
@@ -235,7 +238,7 @@ def _message(node: ast.expr) -> str:
     """A message with … for what is filled in."""
     match node:
         case ast.Constant() if isinstance(node.value, str):
-            return node.value
+            return re.sub(r"\{\w+\}", "…", node.value)
         case ast.JoinedStr():
             return "".join(_message(part) if isinstance(part, ast.Constant) else "…" for part in node.values)
         case _:
@@ -244,24 +247,6 @@ def _message(node: ast.expr) -> str:
 
 # ---------------------------------------------------------------------------------------- aggregates
 
-_CALLS = {
-    "COUNT": "({x})",
-    "SUM": "({x})",
-    "AVG": "({x})",
-    "MIN": "({x})",
-    "MAX": "({x})",
-    "COUNT_IF": "({x} > 10)",
-    "SPREAD": "({x})",
-    "PAIRED": "({x}, {y})",
-    "MEDIAN": "({x})",
-    "QUANTILE": "({x}, 0.5)",
-    "PERCENTILE": "(0.5) WITHIN GROUP (ORDER BY {x})",
-    "MODE": "({k})",
-    "HISTOGRAM": "({x}, [10, 20])",
-    "BEST": "({k}, {x})",
-    "GROUPING_OF": "({k})",
-}
-"""The arguments of each terminal of the grammar that names aggregates: numbers x and y, and a key k."""
 _PLACES: dict[str, Callable[[str], str]] = {
     "of units": lambda call: f"SELECT {_filled(call)} FROM visits",
     "by groups": lambda call: f"SELECT plan, {_filled(call)} FROM visits GROUP BY plan",
@@ -300,17 +285,15 @@ def _filled(call: str) -> str:
 
 
 def aggregates() -> str:
-    """The table of aggregates: where each may stand, found by asking."""
+    """The tables of aggregates: where each may stand, found by asking, and what it is."""
     visits = pyarrow.table({"patient_id": [1], "plan": ["A"], "cost": [1.0], "age": [40]})
     lines = [f"| aggregate | {' | '.join(_PLACES)} |", f"|---|{'---|' * len(_PLACES)}"]
     with dpsql.connect({"visits": visits}, policy=_STUDY, ledger=":memory:", epsilon=1) as con:
-        for terminal, arguments in _CALLS.items():
-            for name in _names(terminal):
-                call = name.upper() + arguments
-                cells = ["yes" if _answered(con, place(call)) else "–" for place in _PLACES.values()]
-                shown = call.format(x="x", y="y", k="k")
-                if "yes" in cells:
-                    lines.append(f"| `{shown}` | {' | '.join(cells)} |")
+        for call in _calls():
+            cells = ["yes" if _answered(con, place(call)) else "–" for place in _PLACES.values()]
+            lines.append(f"| `{call.format(x='x', y='y', k='k')}` | {' | '.join(cells)} |")
+    lines += ["", "| aggregate | is |", "|---|---|"]
+    lines += [f"| `{entry.signature}` | {_cell(entry.says)} |" for entry in AGGREGATE_CALLS]
     return "\n".join(lines) + "\n"
 
 
@@ -322,22 +305,29 @@ def _answered(con: dpsql.Connection, sql: str) -> bool:
     return True
 
 
-def _names(terminal: str) -> list[str]:
-    """The words that a terminal of the grammar stands for."""
-    grammar = (ROOT / "grammars" / "query.lark").read_text(encoding="utf-8")
-    (pattern,) = re.findall(rf"(?m)^{terminal}\.\d: /(.*)\(\?=", grammar)
-    return list(dict.fromkeys(_spelled(pattern)))
+def _calls() -> Iterator[str]:
+    """A call of each aggregate by each name, as a template over numbers x and y, and a key k."""
+    for entry in AGGREGATE_CALLS:
+        for form, name in spelled_apart(entry):
+            yield name + form.sample
+    # Of the keys, not of rows.
+    yield "GROUPING({k})"
 
 
-def _spelled(pattern: str) -> Iterator[str]:
-    """Every text that a pattern of words, groups, alternatives and `?` matches, longest first; not `_?`, which is `_`."""
-    pattern = pattern.replace("_?", "_")
-    group = re.search(r"\(([^()]*)\)(\?)?", pattern)
-    if group is None:
-        yield from pattern.split("|")
-        return
-    for chosen in (*group[1].split("|"), *([""] if group[2] else [])):
-        yield from _spelled(pattern[: group.start()] + chosen + pattern[group.end() :])
+def grammar() -> str:
+    """The grammar with the words for aggregates, by the terminal of their syntax."""
+    named: dict[str, list[str]] = defaultdict(list)
+    for entry in AGGREGATE_CALLS:
+        for form in entry.forms:
+            named[form.terminal] += map(str.lower, form.names)
+    # A longer word first: of alternatives the first that fits is taken.
+    lines = [
+        rf"{terminal}.2: /({'|'.join(sorted(names, key=len, reverse=True))})(?=\s*\()/i"
+        for terminal, names in named.items()
+    ]
+    pattern = re.compile(r"(^// aggregates: generated[^\n]*\n).*?(^// end$)", re.DOTALL | re.MULTILINE)
+    text = GRAMMAR.read_text(encoding="utf-8")
+    return pattern.sub(lambda found: found[1] + "\n".join(lines) + "\n" + found[2], text)
 
 
 # ---------------------------------------------------------------------------------------- pages
@@ -372,5 +362,5 @@ def pages() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    for page, content in pages().items():
+    for page, content in {**pages(), GRAMMAR: grammar()}.items():
         page.write_text(content, encoding="utf-8")

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from dpsql.aggregates import AGGREGATES
-from dpsql.aggregates.per_unit import WITHIN
 from dpsql.aggregates.windows import OVER
 from dpsql.backends.catalog import Catalog
 from dpsql.functions import FUNCTIONS
@@ -18,7 +16,7 @@ from dpsql.policy import fold
 from dpsql.shell.answers import Format
 from dpsql.shell.commands import COMMANDS
 from dpsql.shell.statements import Kind, inside, pieces
-from dpsql.sql.lower.variance import NAMES as COMPUTED
+from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, spelled_apart
 from dpsql.sql.read.interval_calls import NAMES as ENDS
 
 KEYWORDS = (
@@ -62,9 +60,9 @@ class Vocabulary:
 
 def functions() -> tuple[str, ...]:
     """The calls of the registries, as `NAME(`; operators and CASE are no calls."""
-    entries = (*AGGREGATES.values(), *WITHIN.values(), *OVER.values(), *FUNCTIONS.values())
-    signatures = [*(entry.signature for entry in entries), *(f"{name}(" for name in COMPUTED)]
-    named = [found[0] for text in signatures if (found := re.match(r"[A-Z_0-9]+\(", text))]
+    aggregates = (f"{name}(" for entry in AGGREGATE_CALLS for _, name in spelled_apart(entry))
+    signatures = [entry.signature for entry in (*OVER.values(), *FUNCTIONS.values())]
+    named = [*aggregates, *(found[0] for text in signatures if (found := re.match(r"[A-Z_0-9]+\(", text)))]
     ends = (f"{name.upper()}(" for name in ENDS)
     return tuple(dict.fromkeys(("COUNT(*)", "COUNT(DISTINCT ", *named, *ends)))
 

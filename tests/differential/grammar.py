@@ -505,7 +505,7 @@ class Grammar:
             (f"SUM({number})", "s"), (f"SUM({self.real(scope)})", "s"), (f"AVG({number})", "a"), (f"AVG({number})", "a"),
             (f"COUNT(DISTINCT {value})", "a"), (f"COUNT_IF({self.boolean(scope)})", "s"),
             (f"VAR_POP({self.number(scope, 0)})", "a"), (f"STDDEV_SAMP({self.number(scope, 0)})", "a"),
-            (f"COVAR_POP({self.number(scope, 0)}, {self.number(scope, 0)})", "a"),
+            (f"GEOMEAN(GREATEST({number}, 1))", "a"), (f"COVAR_POP({self.number(scope, 0)}, {self.number(scope, 0)})", "a"),
             (f"MIN({number})", "r"), (f"MAX({number})", "r"), (f"COALESCE(SUM({number}), 0)", "a"),
             (f"CASE WHEN COUNT(*) > 5 THEN COALESCE(SUM({number}), 0) ELSE -1 END", "a"), ("COUNT(*) * 2 + 1", "a"),
         ))  # fmt: skip

@@ -171,8 +171,32 @@ FAULTS = (
         "tests/api/test_relative.py::test_explain_promises_no_price[pure]",
     ),
     Fault(
+        "geomean-of-what-may-be-zero",
+        "dpsql.sql.lower.aggregates.geomean:_across",
+        "around.low is None or around.low <= 0",
+        "around.low is None or around.low < 0",
+        "a geometric mean is of values whose logarithms are not all numbers",
+        "tests/sql/test_aggregate_calls.py::test_examples_are_refused[GEOMEAN]",
+    ),
+    Fault(
+        "geomean-beyond-its-interval",
+        "dpsql.sql.lower.aggregates.geomean:_across",
+        'scalars.call(node, "case", scalars.call(node, "lt", found, low), low, found)',
+        "found",
+        "the exponential of a rounded logarithm lies below the interval",
+        "tests/sql/test_geomean.py::test_it_stays_within_the_interval_of_its_argument",
+    ),
+    Fault(
+        "filtered-without-a-word-of-it",
+        "dpsql.sql.lower.aggregate_filter:filtered",
+        "entry is None or not entry.filters",
+        "entry is None",
+        "FILTER stands behind what does not take it",
+        "tests/sql/test_aggregate_calls.py::test_it_takes_filter[MODE]",
+    ),
+    Fault(
         "rarest-for-most-frequent",
-        "dpsql.sql.lower.modes:mode",
+        "dpsql.sql.lower.aggregates.mode:mode",
         "Order(Released(rows.name, rows.type), descending=True, nulls_first=False)",
         "Order(Released(rows.name, rows.type), descending=False, nulls_first=False)",
         "MODE is the value that the fewest rows have",
@@ -180,7 +204,7 @@ FAULTS = (
     ),
     Fault(
         "mode-of-nothing-there",
-        "dpsql.sql.lower.modes:mode",
+        "dpsql.sql.lower.aggregates.mode:mode",
         "filtered(over.input, [there])",
         "over.input",
         "MODE is NULL where most rows have no value",
@@ -188,7 +212,7 @@ FAULTS = (
     ),
     Fault(
         "mode-of-any-values",
-        "dpsql.sql.lower.modes:mode",
+        "dpsql.sql.lower.aggregates.mode:mode",
         "value.type is Type.NULL or post.release.top is None",
         "value.type is Type.NULL",
         "values that are not public are ordered by counts that nobody asked for",
@@ -196,7 +220,7 @@ FAULTS = (
     ),
     Fault(
         "bins-of-nothing-there",
-        "dpsql.sql.lower.histograms:histogram",
+        "dpsql.sql.lower.aggregates.histogram:histogram",
         "filtered(over.input, [there])",
         "over.input",
         "rows without a value are counted in the last bin",
@@ -204,7 +228,7 @@ FAULTS = (
     ),
     Fault(
         "bins-without-what-is-above",
-        "dpsql.sql.lower.histograms:_ends",
+        "dpsql.sql.lower.aggregates.histogram:_ends",
         "not exact or most is None or most > places[-1]",
         "not exact or most is None",
         "rows above the last end are counted below it",
@@ -212,7 +236,7 @@ FAULTS = (
     ),
     Fault(
         "bins-that-are-hidden",
-        "dpsql.sql.lower.histograms:histogram",
+        "dpsql.sql.lower.aggregates.histogram:histogram",
         "analysis is None or analysis.selects",
         "analysis is None",
         "bins that few people are in are missing from the map, or it fails without any",
@@ -220,7 +244,7 @@ FAULTS = (
     ),
     Fault(
         "bins-up-to-their-ends-alone",
-        "dpsql.sql.lower.histograms:_bin",
+        "dpsql.sql.lower.aggregates.histogram:_bin",
         'scalars.call(node, "le", value, end)',
         'scalars.call(node, "lt", value, end)',
         "a value at the end of a bin is counted in the next",
@@ -228,7 +252,7 @@ FAULTS = (
     ),
     Fault(
         "bins-of-another-group",
-        "dpsql.sql.lower.histograms:_numbered",
+        "dpsql.sql.lower.aggregates.histogram:_numbered",
         "Literal(len(values), Type.INTEGER)",
         "Literal(len(values) - 1, Type.INTEGER)",
         "groups by several keys take each other's bins",
@@ -236,7 +260,7 @@ FAULTS = (
     ),
     Fault(
         "bins-of-what-has-no-value",
-        "dpsql.sql.lower.histograms",
+        "dpsql.sql.lower.aggregates.histogram",
         """
         "CASE WHEN {1} IS NULL THEN MAP({2}, LIST_TRANSFORM({2}, lambda bin: 0)) "
         "ELSE MAP({2}, LIST_SLICE(MAP_VALUES({0}), {1} * LEN({2}) + 1, ({1} + 1) * LEN({2}))) END"
@@ -294,7 +318,7 @@ FAULTS = (
     ),
     Fault(
         "best-of-no-key",
-        "dpsql.sql.lower.top_k:best",
+        "dpsql.sql.lower.aggregates.arg_max:best",
         """
         replace(
             release,
@@ -312,7 +336,7 @@ FAULTS = (
     ),
     Fault(
         "best-of-groups-left-out",
-        "dpsql.sql.lower.top_k:_read",
+        "dpsql.sql.lower.aggregates.arg_max:_read",
         "len(found) != 1 or not unfiltered(asked)",
         "len(found) != 1",
         "a group that a condition leaves out is chosen",
@@ -320,7 +344,7 @@ FAULTS = (
     ),
     Fault(
         "best-beside-its-numbers",
-        "dpsql.sql.lower.top_k:_further",
+        "dpsql.sql.lower.aggregates.arg_max:_further",
         "other or any((post.having, post.qualify, post.order, post.limit is not None, post.offset))",
         "any((post.having, post.qualify, post.order, post.limit is not None, post.offset))",
         "a group is chosen at a price of its own beside the numbers that say which it is",

@@ -143,9 +143,9 @@ FAULTS = (
     ),
     Fault(
         "conditions-of-no-row-counted",
-        "dpsql.sql.lower.per_unit:Groups._parts",
-        'return "sum", self.argument(one_or_zero(self.source, node)), None',
-        'return "count", self.argument(one_or_zero(self.source, node)), None',
+        "dpsql.sql.lower.aggregates.count_if:_within",
+        'return over.exact(node, "sum", over.argument(one_or_zero(over.source, node)))',
+        'return over.exact(node, "count", over.argument(one_or_zero(over.source, node)))',
         "COUNT_IF counts rows in which its condition is false",
         "tests/sql/test_own_numbers.py::test_numbers_of_one_unit_are_duckdbs",
     ),

@@ -87,9 +87,9 @@ FAULTS = (
     ),
     Fault(
         "other-columns-counted-as-units",
-        "dpsql.sql.lower.statement:_Releasing._distinct",
-        "is_unit = facts_of(expr, self.input).is_unit",
-        "is_unit = facts_of(expr, self.input) is not None",
+        "dpsql.sql.lower.aggregates.count:_across",
+        "is_unit = facts_of(expr, over.input).is_unit",
+        "is_unit = facts_of(expr, over.input) is not None",
         "COUNT(DISTINCT x) counts units, whatever x is",
         "tests/sql/test_fixtures.py::test_meaning[aggregates: Values]",
     ),

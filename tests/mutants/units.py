@@ -142,7 +142,7 @@ FAULTS = (
     ),
     Fault(
         "sums-of-a-unit-without-bounds",
-        "dpsql.sql.lower.per_unit:Groups.aggregate",
+        "dpsql.sql.lower.per_unit:Groups.exact",
         "Type.DOUBLE",
         "Type.INTEGER",
         "floats are added up in the order of the rows",

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sqlglot import exp
 
 from dpsql.plan.expr import Column
 from dpsql.plan.nodes import is_private
-from dpsql.sql.lower.quantiles import RANKED, plain
-from dpsql.sql.lower.variance import SPREADS
-from dpsql.sql.read.dialect import Histogram
-from dpsql.sql.read.rejection import Source
-
-if TYPE_CHECKING:
-    from dpsql.sql.lower.grouping import Grouping
-
-_FILTERED = (exp.Count, exp.Sum, exp.Avg, exp.ArgMin, exp.ArgMax, Histogram, *RANKED, *SPREADS)
+from dpsql.sql.lower.aggregates import BY_NODE
+from dpsql.sql.lower.aggregates.base import Rows, where
+from dpsql.sql.lower.aggregates.quantiles import plain
 
 
-def filtered(grouping: Grouping, node: exp.Filter) -> exp.AggFunc:
+def filtered(grouping: Rows, node: exp.Filter) -> exp.AggFunc:
     """The aggregate that a filtered one stands for. Raises QueryRejected."""
     text = grouping.source
     aggregate, clause = text.take(node, "this", "expression")
     (condition,) = text.take(clause, "this")
     if isinstance(aggregate, (exp.AggFunc, exp.WithinGroup)):
         aggregate = plain(text, aggregate)
-    if type(aggregate) not in _FILTERED:
+    entry = BY_NODE.get(type(aggregate))
+    if entry is None or not entry.filters:
         text.refuse(node, "aggregate", "FILTER stands after an aggregate, such as COUNT, SUM or AVG")
     argument, other = text.take(aggregate, "this", "expression", big_int=(True,))
     if type(argument) is exp.Star:
@@ -42,26 +35,7 @@ def filtered(grouping: Grouping, node: exp.Filter) -> exp.AggFunc:
     return built
 
 
-def counted_if(text: Source, node: exp.CountIf) -> exp.Expr:
-    """What COUNT_IF counts: a value where its condition is true."""
-    (condition,) = text.take(node, "this")
-    return where(condition, exp.Literal.number(1))
-
-
-def one_or_zero(text: Source, node: exp.CountIf) -> exp.Expr:
-    """What COUNT_IF adds up, where a group may have no row: 1 where its condition is true, 0 where it is false."""
-    (condition,) = text.take(node, "this")
-    no = exp.Not(this=exp.Paren(this=condition.copy()))
-    chosen = [(condition.copy(), 1), (no, 0)]
-    return exp.Case(ifs=[exp.If(this=known, true=exp.Literal.number(value)) for known, value in chosen])
-
-
-def where(condition: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """A value where a condition is true, NULL elsewhere."""
-    return exp.Case(ifs=[exp.If(this=condition.copy(), true=value.copy())])
-
-
-def _check_units(grouping: Grouping, node: exp.Filter, items: list[exp.Expr]) -> None:
+def _check_units(grouping: Rows, node: exp.Filter, items: list[exp.Expr]) -> None:
     """Refuses units that FILTER chooses, which would be counted with the noise of rows."""
     for item in items:
         expr = grouping.argument(item)

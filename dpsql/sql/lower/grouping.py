@@ -18,12 +18,12 @@ from dpsql.plan.nodes import OuterQuery, Output, Relation, is_private
 from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.sql.lower.aggregate_filter import filtered
+from dpsql.sql.lower.aggregates.quantiles import plain
 from dpsql.sql.lower.derived import spelled
 from dpsql.sql.lower.grouping_sets import MAX_KEYS, left_out_bits
 from dpsql.sql.lower.interval_ends import asked_of, refuse
 from dpsql.sql.lower.joins import left_joined
 from dpsql.sql.lower.public_left_joins import aggregated
-from dpsql.sql.lower.quantiles import plain
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.windows import check_named, window
@@ -364,16 +364,6 @@ class Grouping(ABC):
         if aggregates(node):
             self.source.refuse(node, "nested_aggregate", "an aggregate within an aggregate needs a subquery")
         return aggregated(self.scope, node, self.scope.scalars.lower(node))
-
-    def counted(self, node: exp.Expr | None) -> tuple[str, Expr | None]:
-        """What COUNT counts: rows, or those where an expression is not NULL."""
-        if type(node) is exp.Star:
-            self.source.take(node)
-        if node is None or type(node) is exp.Star:
-            return "count_rows", None
-        expr = self.argument(node)
-        constant = isinstance(expr, Literal) and expr.value is not None
-        return ("count_rows", None) if constant else ("count", expr)
 
 
 def _name(node: exp.Expr) -> str:

@@ -27,26 +27,14 @@ from dpsql.plan.nodes import (
 from dpsql.plan.render import phrase
 from dpsql.plan.types import Type
 from dpsql.policy import fold
-from dpsql.sql.lower.aggregate_filter import one_or_zero
+from dpsql.sql.lower.aggregates import of_exact_groups
 from dpsql.sql.lower.derived import answer, check_identified, facts_of, output_columns, project
 from dpsql.sql.lower.grouping import MAX_OUTPUTS, Grouping, aggregates
 from dpsql.sql.lower.joins import filtered
 from dpsql.sql.lower.own_unit import check_groups
-from dpsql.sql.lower.quantiles import RANKED
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.semi_joins import split_where
-from dpsql.sql.lower.unsupported import unsupported
-from dpsql.sql.lower.variance import SPREADS
-
-_NAMED = {
-    exp.Sum: "sum",
-    exp.Avg: "avg",
-    exp.Min: "min",
-    exp.Max: "max",
-    exp.ArgMin: "arg_min",
-    exp.ArgMax: "arg_max",
-}
 
 
 def rows_of(scope: Scope, select: exp.Select, *, released: bool = False) -> Relation:
@@ -223,9 +211,14 @@ class Groups(Grouping):
     def check_key(self, node: exp.Expr, expr: Expr) -> None:
         """Any expression over a unit's rows groups them."""
 
-    def aggregate(self, node: exp.AggFunc) -> Column:
+    def aggregate(self, node: exp.AggFunc) -> Expr:
         """An aggregate of the groups."""
-        function, argument, by = self._parts(node)
+        return of_exact_groups(self, node)
+
+    def exact(
+        self, node: exp.AggFunc, function: str, argument: Expr | None, by: Expr | None = None
+    ) -> Column:
+        """A column of the groups that holds an exact aggregate."""
         entry = WITHIN[function]
         result = entry.result(None if argument is None else argument.type)
         item = PerUnitAggregate(function, argument, by)
@@ -250,44 +243,3 @@ class Groups(Grouping):
             self.aggregated.append(item)
             self.facts.append(Facts(result, "", ends, nullable=entry.nullable))
         return self._column(self.aggregated.index(item))
-
-    def _parts(self, node: exp.AggFunc) -> tuple[str, Expr | None, Expr | None]:
-        """The name of an aggregate, its argument, and what a row is chosen by."""
-        if type(node) is exp.Count:
-            (argument,) = self.source.take(node, "this", big_int=(True,))
-            if type(argument) is exp.Distinct:
-                (items,) = self.source.take(argument, "expressions")
-                if len(items) != 1:
-                    self.source.refuse(node, "distinct", "COUNT(DISTINCT …) takes one column")
-                return "count_distinct", self.argument(items[0]), None
-            return *self.counted(argument), None
-        if type(node) is exp.CountIf:
-            # As in DuckDB, NULL of no row whose condition is known.
-            return "sum", self.argument(one_or_zero(self.source, node)), None
-        named = _NAMED.get(type(node))
-        if named is None and type(node) in (*SPREADS, *RANKED):
-            self.source.refuse(
-                node,
-                "released_only",
-                f"{node.sql_name()} is computed across units alone for now",
-                "a variance can be written out: AVG(x * x) - AVG(x) * AVG(x)"
-                if type(node) in SPREADS
-                else "MIN, MAX and AVG are computed of any rows",
-            )
-        if named is None:
-            unsupported(self.source, node, WITHIN.values())
-        wanted = ("this", "expression") if WITHIN[named].by else ("this",)
-        if WITHIN[named].by and node.args.get("count") is not None:
-            self.source.refuse(
-                node,
-                "aggregate",
-                f"{WITHIN[named].signature} is of one row; there is no list of several",
-                "of what is released or public: SELECT x … ORDER BY y DESC LIMIT n",
-            )
-        arguments = self.source.take(node, *wanted)
-        if any(argument is None for argument in arguments):
-            self.source.refuse(node, "syntax", f"{WITHIN[named].signature}: an argument is missing")
-        if any(type(argument) is exp.Distinct for argument in arguments):
-            self.source.refuse(node, "distinct", f"{node.sql_name()}(DISTINCT …) is not supported")
-        lowered = [self.argument(argument) for argument in arguments]
-        return named, lowered[0], lowered[1] if WITHIN[named].by else None

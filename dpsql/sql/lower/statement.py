@@ -7,15 +7,13 @@ user's text stops here: what is sent to the engine is written anew from the plan
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import partial
 
 from sqlglot import exp
 
 from dpsql.aggregates import AGGREGATES
-from dpsql.analysis.intervals import conditions
 from dpsql.analysis.stability import PublicFacts
 from dpsql.analysis.unit_identity import tells_apart
 from dpsql.backends.catalog import Catalog
@@ -36,24 +34,18 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
-from dpsql.sql.lower.aggregate_filter import counted_if
+from dpsql.sql.lower.aggregates import across_units
+from dpsql.sql.lower.aggregates.arg_max import best
 from dpsql.sql.lower.correlated import correlated
-from dpsql.sql.lower.derived import answer, common_tables, facts_of, put_together, set_operation, values
+from dpsql.sql.lower.derived import answer, common_tables, put_together, set_operation, values
 from dpsql.sql.lower.grouping import Grouping, aggregates
 from dpsql.sql.lower.grouping_sets import Sets, grouping_sets
-from dpsql.sql.lower.histograms import histogram
 from dpsql.sql.lower.interval_ends import asked_of, end_of, end_of_rank
-from dpsql.sql.lower.mean_moment import mean_moment
-from dpsql.sql.lower.modes import mode
 from dpsql.sql.lower.own_unit import check_unit, refuse_units
 from dpsql.sql.lower.per_unit import Groups, Plain, Selected, derived, distinct_of, rows_of, selected
 from dpsql.sql.lower.public_left_joins import check_rows, shown
-from dpsql.sql.lower.quantiles import RANKED, asked
 from dpsql.sql.lower.scope import Context, Scope, named
-from dpsql.sql.lower.top_k import best, chosen
-from dpsql.sql.lower.unsupported import unsupported
-from dpsql.sql.lower.variance import SPREADS, VarianceFormula
-from dpsql.sql.read.dialect import Histogram
+from dpsql.sql.lower.top_k import chosen
 from dpsql.sql.read.interval_calls import asks_for_ends, which_end
 from dpsql.sql.read.parse import Statement
 from dpsql.sql.read.rejection import Source as Text
@@ -228,15 +220,12 @@ def _check_clauses(text: Text, node: exp.Expr, allowed: Iterable[str]) -> None:
             )
 
 
-_NAMED: Mapping[type[exp.Expr], str] = {exp.Sum: "sum", exp.Avg: "avg"}
-
-
 @dataclass(slots=True)
 class _Releasing(Grouping):
     """The outermost SELECT, on its way over the release boundary."""
 
     aggregations: list[Aggregation] = field(default_factory=list)
-    modes: list[Expr] = field(default_factory=list)
+    separate: list[Expr] = field(default_factory=list)
 
     def plan(self) -> OuterQuery:
         """The release with what is done with it."""
@@ -255,7 +244,7 @@ class _Releasing(Grouping):
         order = self.order(outputs)
         limit, offset = self.count("limit"), self.count("offset") or 0
         source: Release | Relation
-        if self.modes and not self.aggregations and not self.keys:
+        if self.separate and not self.aggregations and not self.keys:
             source = self.scope.tables[self.scope.nothing(self.select)].relation
         else:
             source = self._release()
@@ -296,43 +285,15 @@ class _Releasing(Grouping):
 
     def aggregate(self, node: exp.AggFunc) -> Expr:
         """An aggregate of the released table, or what is computed of several."""
-        if type(node) is exp.Mode:
-            self.modes.append(mode(node, self))
-            return self.modes[-1]
-        if type(node) is Histogram:
-            self.modes.append(histogram(node, self))
-            return self.modes[-1]
-        if type(node) in RANKED:
-            ranks = asked(self.source, self.scope.scalars, node)
-            if type(ranks.argument) is exp.Distinct:
-                self.source.refuse(node, "distinct", f"{node.sql_name()}(DISTINCT …) is not supported")
-            value = self.argument(ranks.argument)
-            return ranks.value([self._released(node, ranks.function, value, rank) for rank in ranks.shares])
-        spread = SPREADS.get(type(node))
-        if spread is None:
-            function, argument = self._parts(node)
-            if function == "avg" and argument is not None and argument.type.temporal:
-                released, known = partial(self._released, node), conditions(self.input)
-                return mean_moment(node, self.scope.scalars, released, known, argument)
-            return self._released(node, function, argument)
-        width, build = spread
-        nodes = [part for part in self.source.take(node, "this", "expression") if part is not None]
-        if any(type(part) is exp.Distinct for part in nodes):
-            self.source.refuse(node, "distinct", f"{node.sql_name()}(DISTINCT …) is not supported")
-        of = tuple(map(self.argument, nodes))
-        if len(of) != width or not all(expr.type.numeric for expr in of):
-            given = ", ".join(str(expr.type) for expr in of)
-            name, _, _ = node.sql(dialect="duckdb").partition("(")
-            self.source.refuse(
-                node, "type", f"{name} takes {'x' if width == 1 else 'y, x'}: numbers, not ({given})"
-            )
-        known = conditions(self.input)
-        scalars = self.scope.scalars
-        return build(VarianceFormula(node, scalars, partial(self._released, node), known, of))
+        expr, separate = across_units(self, node)
+        if separate:
+            self.separate.append(expr)
+        return expr
 
-    def _released(
+    def released(
         self, node: exp.AggFunc, function: str, argument: Expr | None, rank: Fraction | None = None
     ) -> Released:
+        """A column of the released table that holds a statistic."""
         if function == "count_rows":
             check_rows(self.scope, node)
         entry = AGGREGATES[function]
@@ -365,34 +326,3 @@ class _Releasing(Grouping):
             return None
         which = which_end(node) or ""
         return end_of_rank(expr, which, self.aggregations, known) or end_of(expr, which, self.aggregations)
-
-    def _parts(self, node: exp.AggFunc) -> tuple[str, Expr | None]:
-        """The registry entry that an aggregate call means, and its argument."""
-        if type(node) is exp.Count:
-            (argument,) = self.source.take(node, "this", big_int=(True,))
-            return self._distinct(argument) if type(argument) is exp.Distinct else self.counted(argument)
-        if type(node) is exp.CountIf:
-            return "count", self.argument(counted_if(self.source, node))
-        if isinstance(node, (exp.LogicalAnd, exp.LogicalOr)):
-            every = isinstance(node, exp.LogicalAnd)
-            self.source.refuse(
-                node,
-                "exact_only",
-                f"whether {'every' if every else 'any'} row fulfils a condition hangs on a single one",
-                f"count them: COUNT_IF({'NOT ' * every}condition), which is noisy",
-            )
-        named = _NAMED.get(type(node))
-        if named is None:
-            unsupported(self.source, node, AGGREGATES.values())
-        (argument,) = self.source.take(node, "this")
-        if type(argument) is exp.Distinct:
-            self.source.refuse(node, "distinct", f"{node.sql_name()}(DISTINCT …) is not supported")
-        return named, self.argument(argument)
-
-    def _distinct(self, node: exp.Distinct) -> tuple[str, Expr | None]:
-        (items,) = self.source.take(node, "expressions")
-        if len(items) != 1:
-            self.source.refuse(node, "distinct", "COUNT(DISTINCT …) takes one column")
-        expr = self.argument(items[0])
-        is_unit = facts_of(expr, self.input).is_unit
-        return ("count_units", None) if is_unit else ("count_distinct", expr)

@@ -10,7 +10,8 @@ from sqlglot import exp
 from dpsql.aggregates.windows import OVER, WindowFunction
 from dpsql.plan.expr import Expr, Frame, FrameKind, Literal, Order, Windowed, windowed
 from dpsql.policy import fold
-from dpsql.sql.lower.aggregate_filter import where
+from dpsql.sql.lower.aggregates import AGGREGATE_CALLS
+from dpsql.sql.lower.aggregates.base import where
 
 if TYPE_CHECKING:
     from dpsql.sql.lower.grouping import Grouping
@@ -27,13 +28,10 @@ _FUNCTIONS: dict[type[exp.Expr], str] = {
     exp.FirstValue: "first_value",
     exp.LastValue: "last_value",
     exp.NthValue: "nth_value",
-    exp.Count: "count",
-    exp.Sum: "sum",
-    exp.Avg: "avg",
-    exp.Min: "min",
-    exp.Max: "max",
 }
-_AGGREGATES = ("count", "sum", "avg", "min", "max")
+_AGGREGATES = {
+    node: entry.names[0].lower() for entry in AGGREGATE_CALLS if entry.window for node in entry.nodes
+}
 _EXCLUDED = ("CURRENT ROW", "GROUP", "TIES", "NO OTHERS")
 _MOST = 10**6
 """The furthest that a frame, or LAG, reaches."""
@@ -92,20 +90,21 @@ def _called(grouping: Grouping, node: exp.Expr) -> tuple[WindowFunction, tuple[E
     if type(node) is exp.Filter:
         node, where = text.take(node, "this", "expression")
         (condition,) = text.take(where, "this")
-    entry = OVER.get(_FUNCTIONS.get(type(node), ""))
+    name = _FUNCTIONS.get(type(node)) or _AGGREGATES.get(type(node), "")
+    entry = OVER.get(name)
     if entry is None:
         known = ", ".join(known.signature for known in OVER.values())
         text.refuse(
             node, "aggregate", f"{_title(node)} is not supported over a window", f"there are: {known}"
         )
-    if condition is not None and entry.name not in _AGGREGATES:
+    if condition is not None and type(node) not in _AGGREGATES:
         text.refuse(node, "aggregate", f"FILTER stands after an aggregate, not after {entry.signature}")
     if ignores and not entry.passes_nulls:
         text.refuse(node, "aggregate", f"IGNORE NULLS does not stand after {entry.signature}")
     nodes = text.take(node, "this", "offset", "default", big_int=(True,))
     if type(nodes[0]) is exp.Distinct:
         text.refuse(node, "distinct", f"{entry.name.upper()}(DISTINCT …) is not supported over a window")
-    if entry.name == "count" and type(nodes[0]) is exp.Star:
+    if type(node) is exp.Count and type(nodes[0]) is exp.Star:
         text.take(nodes[0])
         nodes = []
     return entry, _arguments(grouping, [part for part in nodes if part is not None], condition), ignores

@@ -35,17 +35,30 @@ _AGGREGATES = {
 _OWN_SYNTAX = {"CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM", "TRY_CAST"}
 
 
-class Histogram(exp.Expression, exp.AggFunc):
-    """HISTOGRAM(x, [b1, b2, …]), for which the parser has no node."""
+def _node(name: str) -> type[exp.AggFunc]:
+    """A node for the calls of an aggregate, of up to two arguments."""
+    arguments = {"this": False, "expression": False}
+    words = {"arg_types": arguments, "_sql_names": [name], "__module__": __name__}
+    return type(name.title().replace("_", ""), (exp.Expression, exp.AggFunc), words)
 
-    arg_types = {"this": False, "expression": False}  # noqa: RUF012  (so the parser declares it)
+
+ADDED_NODES: Mapping[str, type[exp.AggFunc]] = {
+    name: _node(name)
+    for name in (
+        "ARBITRARY", "ARG_MAX_NULL", "ARG_MAX_NULLS_LAST", "ARG_MIN_NULL", "ARG_MIN_NULLS_LAST", "BITSTRING_AGG",
+        "COMBINE_AGGR", "COUNT_STAR", "DECIMAL_AVERAGE", "ENTROPY", "FAVG", "FSUM", "GEOMEAN", "GEOMETRIC_MEAN",
+        "HISTOGRAM", "HISTOGRAM_EXACT", "KAHAN_SUM", "KURTOSIS_POP", "LTTB", "MAD", "MEAN", "PRODUCT",
+        "RESERVOIR_QUANTILE", "SEM", "SUMKAHAN", "SUM_NO_OVERFLOW", "VARIANT_GROUP_OBJECT", "WAVG", "WEIGHTED_AVG",
+    )
+}  # fmt: skip
+"""DuckDB's aggregates, macros among them, for which the parser has no node: it would take them for functions of a row."""
 
 
 class Parser(DuckDBParser):
     """DuckDB's parser, which knows aggregates and what has a syntax of its own, and no other function."""
 
     FUNCTIONS = {name: build for name, build in DuckDBParser.FUNCTIONS.items() if name in _AGGREGATES} | {
-        "HISTOGRAM": Histogram.from_arg_list
+        name: node.from_arg_list for name, node in ADDED_NODES.items()
     }
     FUNCTION_PARSERS = {  # noqa: RUF012
         name: parse

@@ -23,11 +23,11 @@ from dpsql.plan.expr import Call, Column, Expr, Function, Literal, Released, Sca
 from dpsql.plan.interval import position
 from dpsql.plan.nodes import Aggregation, Key, OuterQuery, Output, Release, sources
 from dpsql.plan.types import Type, Value
+from dpsql.sql.lower.aggregates.base import AcrossUnits, AggregateCall, Form, refuses
+from dpsql.sql.lower.aggregates.quantiles import LIST
 from dpsql.sql.lower.constants import moment
-from dpsql.sql.lower.grouping import Grouping
 from dpsql.sql.lower.joins import filtered
-from dpsql.sql.lower.quantiles import LIST
-from dpsql.sql.read.dialect import Histogram
+from dpsql.sql.read.dialect import ADDED_NODES
 
 MOST_BINS = 300
 MOST_CELLS = 10_000
@@ -63,7 +63,7 @@ _COUNTED = "count them: SELECT k, bin, COUNT(*) … GROUP BY k, bin"
 _MOMENTS = {Type.DATE: dt.date, Type.TIMESTAMP: dt.datetime}
 
 
-def histogram(node: Histogram, over: Grouping) -> Expr:
+def histogram(over: AcrossUnits, node: exp.AggFunc) -> Expr:
     """The map of a HISTOGRAM over the rows of a SELECT, or over those of each of its groups.
 
     Raises QueryRejected for bins that are no increasing constants of the argument's type, without bins for values that
@@ -119,7 +119,7 @@ def histogram(node: Histogram, over: Grouping) -> Expr:
 
 
 def _value(
-    over: Grouping,
+    over: AcrossUnits,
     node: exp.Expr,
     release: Release,
     groups: Sequence[Sequence[Value]],
@@ -143,7 +143,7 @@ def _value(
 
 
 def _numbered(
-    over: Grouping, node: exp.Expr, before: Expr | None, key: Expr, values: Sequence[Value]
+    over: AcrossUnits, node: exp.Expr, before: Expr | None, key: Expr, values: Sequence[Value]
 ) -> Expr:
     """The place of a key among its values, or of what has a number before among all of both; NULL of other keys."""
     scalars, parts = over.scope.scalars, []
@@ -159,7 +159,7 @@ def _numbered(
     return scalars.call(node, "add", rest, place)
 
 
-def _bin(over: Grouping, node: exp.Expr, value: Expr, ends: Sequence[Value]) -> Expr:
+def _bin(over: AcrossUnits, node: exp.Expr, value: Expr, ends: Sequence[Value]) -> Expr:
     """The end of a row's bin: the first that the value does not pass."""
     scalars, parts = over.scope.scalars, []
     # Of one bin too: a constant is no key.
@@ -168,7 +168,7 @@ def _bin(over: Grouping, node: exp.Expr, value: Expr, ends: Sequence[Value]) -> 
     return scalars.call(node, "case", *parts, Literal(ends[-1], value.type))
 
 
-def _ends(over: Grouping, node: Histogram, bins: exp.Expr, value: Expr) -> Iterator[Value]:
+def _ends(over: AcrossUnits, node: exp.AggFunc, bins: exp.Expr, value: Expr) -> Iterator[Value]:
     """The upper ends of all bins: those of the query, and the greatest value of the type if one may lie above."""
     text = over.source
     if value.type not in GREATEST:
@@ -191,7 +191,7 @@ def _ends(over: Grouping, node: Histogram, bins: exp.Expr, value: Expr) -> Itera
         yield GREATEST[value.type]
 
 
-def _end(over: Grouping, node: exp.Expr, kind: Type) -> Value:
+def _end(over: AcrossUnits, node: exp.Expr, kind: Type) -> Value:
     """The end of a bin as a value of the type."""
     found = over.scope.scalars.lower(node)
     value = found.value if isinstance(found, Literal) else None
@@ -207,3 +207,29 @@ def _end(over: Grouping, node: exp.Expr, kind: Type) -> Value:
     if type(value) is not _MOMENTS.get(kind):
         over.source.refuse(node, "constant", f"the end of a bin is a constant {kind} here")
     return value
+
+
+HISTOGRAM = AggregateCall(
+    forms=(Form("HISTOGRAM", ("HISTOGRAM",), "({x}, [10, 20])"),),
+    nodes=(ADDED_NODES["HISTOGRAM"],),
+    signature="HISTOGRAM(x, [b1, b2, …])",
+    says="How many rows each bin has, as a map; without bins, how many have each public value.",
+    arity=(1, 2),
+    across=histogram,
+    within=refuses(
+        "released_only",
+        "HISTOGRAM is computed across units alone",
+        "count them: SELECT bin, COUNT(*) … GROUP BY bin",
+    ),
+    separate=True,
+    accepted=(
+        "SELECT HISTOGRAM(cost, [10, 100]), HISTOGRAM(plan) FROM visits",
+        "SELECT plan, HISTOGRAM(age, [40]) FILTER (WHERE cost > 10) FROM visits GROUP BY plan",
+    ),
+    refused={
+        "SELECT HISTOGRAM(DISTINCT plan) FROM visits": "distinct",
+        "SELECT HISTOGRAM(note) FROM visits": "group_by",
+        "SELECT HISTOGRAM(age, [2, 1]) FROM visits": "constant",
+        "SELECT COUNT(h) FROM (SELECT HISTOGRAM(age, [40]) AS h FROM visits GROUP BY patient_id)": "released_only",
+    },
+)

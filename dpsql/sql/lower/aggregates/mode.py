@@ -14,14 +14,14 @@ from sqlglot import exp
 from dpsql.plan.expr import Order, Released, Scalar
 from dpsql.plan.nodes import Aggregation, Key, OuterQuery, Output, Release
 from dpsql.plan.types import Type
-from dpsql.sql.lower.grouping import Grouping
+from dpsql.sql.lower.aggregates.base import AcrossUnits, AggregateCall, Form, refuses
 from dpsql.sql.lower.joins import filtered
 from dpsql.sql.lower.top_k import chosen
 
 _ROWS = "let the policy list the values; or SELECT x FROM … GROUP BY x ORDER BY COUNT(*) DESC LIMIT 1"
 
 
-def mode(node: exp.Mode, over: Grouping) -> Scalar:
+def mode(over: AcrossUnits, node: exp.AggFunc) -> Scalar:
     """The value of a MODE over the rows of a SELECT.
 
     Raises QueryRejected with code "mode" where values cannot be chosen: beside group keys, of values that are not
@@ -53,3 +53,26 @@ def mode(node: exp.Mode, over: Grouping) -> Scalar:
             _ROWS,
         )
     return Scalar(post, value.type)
+
+
+MODE = AggregateCall(
+    forms=(Form("UNFILTERED", ("MODE",), "({k})"),),
+    nodes=(exp.Mode,),
+    signature="MODE(x)",
+    says="The value that most rows have, selected among public ones.",
+    across=mode,
+    within=refuses(
+        "mode",
+        "{name} is not supported yet",
+        "the value that occurs most is chosen by SELECT x … GROUP BY x ORDER BY COUNT(*) DESC LIMIT 1",
+    ),
+    filters=False,
+    separate=True,
+    accepted=("SELECT MODE(plan) FROM visits", "SELECT MODE(plan), COUNT(*) FROM visits WHERE cost > 10"),
+    refused={
+        "SELECT MODE(note) FROM visits": "mode",
+        "SELECT plan, MODE(age) FROM visits GROUP BY plan": "mode",
+        "SELECT MODE(plan) FILTER (WHERE cost > 10) FROM visits": "aggregate",
+        "SELECT COUNT(m) FROM (SELECT MODE(plan) AS m FROM visits GROUP BY patient_id)": "mode",
+    },
+)

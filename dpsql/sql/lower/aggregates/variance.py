@@ -12,14 +12,16 @@ smallest interval, hence the least noise. A noisy variance below zero is zero.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from sqlglot import exp
 
-from dpsql.analysis.intervals import Known, interval
+from dpsql.analysis.intervals import Known, conditions, interval
 from dpsql.plan.expr import Expr, Literal
 from dpsql.plan.types import Type
+from dpsql.sql.lower.aggregates.base import AcrossUnits, AggregateCall, Form, refuse_distinct, refuses
 from dpsql.sql.lower.scalars import Scalars
 
 _ZERO, _ONE = Literal(0.0, Type.DOUBLE), Literal(1, Type.INTEGER)
@@ -109,33 +111,123 @@ class VarianceFormula:
         return self.scalars.call(self.node, name, *arguments)
 
 
-SPREADS: Mapping[type[exp.Expr], tuple[int, Callable[[VarianceFormula], Expr]]] = {
-    exp.VariancePop: (1, VarianceFormula.variance),
-    exp.Variance: (1, lambda of: of.of_sample(of.variance())),
-    exp.StddevPop: (1, lambda of: of.root(of.variance())),
-    exp.Stddev: (1, lambda of: of.root(of.of_sample(of.variance()))),
-    exp.StddevSamp: (1, lambda of: of.root(of.of_sample(of.variance()))),
-    exp.CovarPop: (2, VarianceFormula.covariance),
-    exp.CovarSamp: (2, lambda of: of.of_sample(of.covariance())),
-    exp.Corr: (2, VarianceFormula.correlation),
-    exp.RegrSlope: (2, VarianceFormula.slope),
-    exp.RegrIntercept: (2, VarianceFormula.intercept),
-    exp.RegrR2: (2, VarianceFormula.determination),
-}
-"""What each aggregate is, and of how many arguments."""
+def _computed(
+    width: int, build: Callable[[VarianceFormula], Expr]
+) -> Callable[[AcrossUnits, exp.AggFunc], Expr]:
+    """What is computed of the numbers that are a call's arguments."""
 
-NAMES = (
-    "VAR_POP",
-    "VAR_SAMP",
-    "VARIANCE",
-    "STDDEV_POP",
-    "STDDEV_SAMP",
-    "STDDEV",
-    "COVAR_POP",
-    "COVAR_SAMP",
-    "CORR",
-    "REGR_SLOPE",
-    "REGR_INTERCEPT",
-    "REGR_R2",
+    def across(over: AcrossUnits, node: exp.AggFunc) -> Expr:
+        nodes = [part for part in over.source.take(node, "this", "expression") if part is not None]
+        if any(type(part) is exp.Distinct for part in nodes):
+            refuse_distinct(over.source, node)
+        of = tuple(map(over.argument, nodes))
+        if len(of) != width or not all(expr.type.numeric for expr in of):
+            given = ", ".join(str(expr.type) for expr in of)
+            name, _, _ = node.sql(dialect="duckdb").partition("(")
+            over.source.refuse(
+                node, "type", f"{name} takes {'x' if width == 1 else 'y, x'}: numbers, not ({given})"
+            )
+        known = conditions(over.input)
+        return build(VarianceFormula(node, over.scope.scalars, partial(over.released, node), known, of))
+
+    return across
+
+
+_ACROSS_ALONE = refuses(
+    "released_only",
+    "{name} is computed across units alone for now",
+    "a variance can be written out: AVG(x * x) - AVG(x) * AVG(x)",
 )
-"""What they are called in SQL."""
+
+
+def _of_one(
+    names: tuple[str, ...],
+    nodes: tuple[type[exp.Expr], ...],
+    says: str,
+    build: Callable[[VarianceFormula], Expr],
+) -> AggregateCall:
+    return AggregateCall(
+        forms=(Form("OF_ONE", names),),
+        nodes=nodes,
+        signature=f"{names[0]}(x)",
+        says=says,
+        across=_computed(1, build),
+        within=_ACROSS_ALONE,
+        accepted=(
+            *(f"SELECT plan, {name}(cost) FROM visits GROUP BY plan" for name in names),
+            f"SELECT {names[0]}(age) FILTER (WHERE cost > 10) FROM visits",
+        ),
+        refused={
+            f"SELECT {names[0]}(DISTINCT age) FROM visits": "distinct",
+            f"SELECT {names[0]}(note) FROM visits": "type",
+            f"SELECT COUNT(v) FROM (SELECT {names[0]}(age) AS v FROM visits GROUP BY patient_id)": "released_only",
+        },
+    )
+
+
+def _of_two(
+    name: str, node: type[exp.Expr], says: str, build: Callable[[VarianceFormula], Expr]
+) -> AggregateCall:
+    return AggregateCall(
+        forms=(Form("OF_TWO", (name,), "({x}, {y})"),),
+        nodes=(node,),
+        signature=f"{name}(y, x)",
+        says=says,
+        arity=(2,),
+        across=_computed(2, build),
+        within=_ACROSS_ALONE,
+        accepted=(
+            f"SELECT plan, {name}(cost, age) FROM visits GROUP BY plan",
+            f"SELECT {name}(age, cost) FILTER (WHERE cost > 10) FROM visits",
+        ),
+        refused={
+            f"SELECT {name}(note, age) FROM visits": "type",
+            f"SELECT COUNT(v) FROM (SELECT {name}(age, cost) AS v FROM visits GROUP BY patient_id)": "released_only",
+        },
+    )
+
+
+VARIANCES = (
+    _of_one(
+        ("VAR_POP",),
+        (exp.VariancePop,),
+        "The mean square of distances from the mean.",
+        VarianceFormula.variance,
+    ),
+    _of_one(
+        ("VAR_SAMP", "VARIANCE"),
+        (exp.Variance,),
+        "The variance of all from which the rows are a sample.",
+        lambda of: of.of_sample(of.variance()),
+    ),
+    _of_one(
+        ("STDDEV_POP",), (exp.StddevPop,), "The square root of VAR_POP.", lambda of: of.root(of.variance())
+    ),
+    _of_one(
+        ("STDDEV_SAMP", "STDDEV"),
+        (exp.StddevSamp, exp.Stddev),
+        "The square root of VAR_SAMP.",
+        lambda of: of.root(of.of_sample(of.variance())),
+    ),
+    _of_two(
+        "COVAR_POP",
+        exp.CovarPop,
+        "The mean product of distances from the two means.",
+        VarianceFormula.covariance,
+    ),
+    _of_two(
+        "COVAR_SAMP",
+        exp.CovarSamp,
+        "The covariance of all from which the rows are a sample.",
+        lambda of: of.of_sample(of.covariance()),
+    ),
+    _of_two("CORR", exp.Corr, "The correlation, from -1 to 1.", VarianceFormula.correlation),
+    _of_two("REGR_SLOPE", exp.RegrSlope, "How much y changes with x.", VarianceFormula.slope),
+    _of_two(
+        "REGR_INTERCEPT",
+        exp.RegrIntercept,
+        "What the line says of y where x is 0.",
+        VarianceFormula.intercept,
+    ),
+    _of_two("REGR_R2", exp.RegrR2, "The square of the correlation.", VarianceFormula.determination),
+)

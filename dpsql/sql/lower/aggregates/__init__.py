@@ -1,0 +1,87 @@
+"""The aggregates of SQL: one file for each idea, and one line in `AGGREGATE_CALLS`.
+
+What the grammar, completion, documents and refusals say of aggregates is made from these entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import NoReturn
+
+from sqlglot import exp
+
+from dpsql.plan.expr import Expr
+from dpsql.sql.lower.aggregates.arg_max import ARG_MAX, ARG_MIN
+from dpsql.sql.lower.aggregates.avg import AVG
+from dpsql.sql.lower.aggregates.base import AcrossUnits, AggregateCall, ExactGroups, Form, Place, Refusal
+from dpsql.sql.lower.aggregates.count import COUNT
+from dpsql.sql.lower.aggregates.count_if import COUNT_IF
+from dpsql.sql.lower.aggregates.geomean import GEOMEAN
+from dpsql.sql.lower.aggregates.histogram import HISTOGRAM
+from dpsql.sql.lower.aggregates.mode import MODE
+from dpsql.sql.lower.aggregates.quantiles import MAX, MEDIAN, MIN, QUANTILE_CONT, QUANTILE_DISC
+from dpsql.sql.lower.aggregates.sum import SUM
+from dpsql.sql.lower.aggregates.unsupported import unsupported
+from dpsql.sql.lower.aggregates.variance import VARIANCES
+
+AGGREGATE_CALLS: tuple[AggregateCall, ...] = (
+    COUNT,
+    SUM,
+    AVG,
+    MIN,
+    MAX,
+    COUNT_IF,
+    GEOMEAN,
+    *VARIANCES,
+    MEDIAN,
+    QUANTILE_CONT,
+    QUANTILE_DISC,
+    MODE,
+    HISTOGRAM,
+    ARG_MAX,
+    ARG_MIN,
+)
+BY_NODE: Mapping[type[exp.Expr], AggregateCall] = MappingProxyType(
+    {node: entry for entry in AGGREGATE_CALLS for node in entry.nodes}
+)
+
+
+def across_units(over: AcrossUnits, node: exp.AggFunc) -> tuple[Expr, bool]:
+    """What a call is over rows of all units, and whether it is a release of its own. Raises QueryRejected."""
+    entry = BY_NODE.get(type(node))
+    if entry is None:
+        unsupported(over.source, node, _signatures(Place.ACROSS_UNITS), across=True)
+    if isinstance(entry.across, Refusal):
+        _refuse(over, node, entry.across)
+    return entry.across(over, node), entry.separate
+
+
+def of_exact_groups(over: ExactGroups, node: exp.AggFunc) -> Expr:
+    """What a call is over one unit's rows, released rows or public rows. Raises QueryRejected."""
+    entry = BY_NODE.get(type(node))
+    if entry is None:
+        unsupported(over.source, node, _signatures(Place.WITHIN_UNIT), across=False)
+    if isinstance(entry.within, Refusal):
+        _refuse(over, node, entry.within)
+    return entry.within(over, node)
+
+
+def spelled_apart(entry: AggregateCall) -> Iterable[tuple[Form, str]]:
+    """The names of an aggregate with their forms, but for those that differ in underscores alone."""
+    seen: set[str] = set()
+    for form in entry.forms:
+        for name in form.names:
+            bare = name.replace("_", "")
+            if bare not in seen:
+                yield form, name
+            seen.add(bare)
+
+
+def _signatures(place: Place) -> list[str]:
+    return [entry.signature for entry in AGGREGATE_CALLS if place in entry.places]
+
+
+def _refuse(over: AcrossUnits | ExactGroups, node: exp.AggFunc, why: Refusal) -> NoReturn:
+    name = node.sql_name()
+    over.source.refuse(node, why.code, why.message.format(name=name), why.hint.format(name=name))

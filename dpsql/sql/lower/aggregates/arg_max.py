@@ -1,0 +1,136 @@
+"""ARG_MAX(x, y) and ARG_MIN(x, y): the x of the row that is best by y, of exact groups.
+
+Across units they would show one row's value. Over groups of which a statement asks nothing else, they select the best.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from sqlglot import exp
+
+from dpsql.aggregates.per_unit import WITHIN
+from dpsql.analysis.analyse import analyse
+from dpsql.analysis.stability import PublicFacts
+from dpsql.functions import call
+from dpsql.plan.expr import Column, Expr, Order, Released, Scalar, substituted, walk
+from dpsql.plan.nodes import OuterQuery, Output, PerUnitAggregate, PerUnitGroupBy, Relation, Release
+from dpsql.plan.provenance import provenance, unfiltered
+from dpsql.sql.lower.aggregates.base import AggregateCall, ExactGroups, Form, refuse_distinct, refuses
+from dpsql.sql.lower.joins import filtered
+from dpsql.sql.lower.top_k import chosen
+
+
+def best(post: OuterQuery, nothing: Relation, facts: PublicFacts) -> OuterQuery:
+    """A statement that is one ARG_MAX or ARG_MIN of released groups, with the group chosen; else as it is.
+
+    Claim: without noise it gives what the statement gives, a key of the groups that are best by n.
+    Why: ARG_MAX(k, n) passes over groups without a key, and n is that of a group; the first of the others by n is
+    the one that it takes. All that the statement asks of the release is read here, so nothing has to agree with
+    it, and its further aggregates are not asked for.
+    Source: Dwork, Roth 2014, Theorem 3.10 (exponential mechanism).
+
+    `nothing` is one row without columns, of which the statement then is.
+    """
+    groups = post.source
+    if not isinstance(groups, PerUnitGroupBy) or groups.keys or len(groups.aggregates) != 1 or _further(post):
+        return post
+    (item,), (column,) = groups.aggregates, groups.columns
+    read = _read(item, groups.input)
+    if read is None:
+        return post
+    release, key, score = read
+    place = [known.name for known in release.keys].index(key.name)
+    missing = call("is_null", release.keys[place].expr)
+    there = None if missing is None else call("not", missing)
+    if there is None:
+        return post
+    release = replace(
+        release,
+        input=filtered(release.input, [there]),
+        aggregations=tuple(known for known in release.aggregations if known.name == score.name),
+    )
+    order = Order(score, descending=item.function == "arg_max", nulls_first=False)
+    found = chosen(OuterQuery(release, (Output("best", key),), order=(order,), limit=1), facts)
+    if (
+        found.release.top is None
+        or None in (analyse(found.release, facts, replace=False).domains or ())[place]
+    ):
+        return post
+    value: dict[Column, Expr] = {column: Scalar(found, key.type)}
+    outputs = (Output(output.name, substituted(output.expr, value)) for output in post.outputs)
+    return replace(post, source=nothing, outputs=tuple(outputs))
+
+
+def _further(post: OuterQuery) -> bool:
+    """Whether a statement asks for more than the outputs of its one row, or for other subqueries in them."""
+    other = any(isinstance(part, Scalar) for output in post.outputs for part in walk(output.expr))
+    return other or any((post.having, post.qualify, post.order, post.limit is not None, post.offset))
+
+
+def _read(item: PerUnitAggregate, source: Relation) -> tuple[Release, Released, Released] | None:
+    """The release whose every group an ARG_MAX or ARG_MIN looks at, the key that it shows, and what it goes by."""
+    if item.argument is None or item.by is None:
+        return None
+    asked = OuterQuery(source, (Output("key", item.argument), Output("score", item.by)))
+    found = provenance(asked) or ()
+    if len(found) != 1 or not unfiltered(asked):
+        return None
+    (trace,) = found
+    key, score = trace.outputs
+    if not isinstance(key, Released) or not isinstance(score, Released):
+        return None
+    if key.name not in {known.name for known in trace.release.keys}:
+        return None
+    return trace.release, key, score
+
+
+def _exact(over: ExactGroups, node: exp.AggFunc, function: str) -> Expr:
+    """One of the rows' x: of one row there is no list, as DuckDB gives of several."""
+    text, signature = over.source, WITHIN[function].signature
+    if node.args.get("count") is not None:
+        text.refuse(
+            node,
+            "aggregate",
+            f"{signature} is of one row; there is no list of several",
+            "of what is released or public: SELECT x … ORDER BY y DESC LIMIT n",
+        )
+    arguments = text.take(node, "this", "expression")
+    if any(argument is None for argument in arguments):
+        text.refuse(node, "syntax", f"{signature}: an argument is missing")
+    if any(type(argument) is exp.Distinct for argument in arguments):
+        refuse_distinct(text, node)
+    value, by = map(over.argument, arguments)
+    return over.exact(node, function, value, by)
+
+
+def _best(names: tuple[str, str, str], node: type[exp.Expr], which: str, order: str) -> AggregateCall:
+    name, bare, by = names
+    return AggregateCall(
+        forms=(Form("BEST", names, "({k}, {x})"),),
+        nodes=(node,),
+        signature=WITHIN[name.lower()].signature,
+        says=f"The x of the row with the {which} y; over groups of all units, the best group is selected.",
+        arity=(2,),
+        across=refuses(
+            "exact_only",
+            "{name} across privacy units would show one row's value",
+            "choose the best group: SELECT {name}(k, s) FROM (SELECT k, SUM(x) AS s … GROUP BY k), "
+            f"or SELECT k … GROUP BY k ORDER BY SUM(x) {order} LIMIT 1",
+        ),
+        within=partial(_exact, function=name.lower()),
+        accepted=(
+            f"SELECT p, COUNT(*) FROM (SELECT {name}(plan, cost) AS p FROM visits GROUP BY patient_id) GROUP BY p",
+            f"SELECT {by}(plan, n) FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan)",
+            f"SELECT {bare}(plan, n) FILTER (WHERE n > 3) FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan)",
+        ),
+        refused={
+            f"SELECT {name}(plan, cost) FROM visits": "exact_only",
+            f"SELECT COUNT(p) FROM (SELECT {name}(plan, cost, 2) AS p FROM visits GROUP BY patient_id)": "aggregate",
+        },
+    )
+
+
+ARG_MAX = _best(("ARG_MAX", "ARGMAX", "MAX_BY"), exp.ArgMax, "greatest", "DESC")
+ARG_MIN = _best(("ARG_MIN", "ARGMIN", "MIN_BY"), exp.ArgMin, "least", "ASC")

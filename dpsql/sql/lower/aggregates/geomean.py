@@ -1,0 +1,69 @@
+"""GEOMEAN(x): the geometric mean of positive numbers, as arithmetic over a released mean.
+
+Claim: it is as private as the mean of LN(x) that it is computed of.
+Why: its exponential is post-processing.
+Source: Dwork, Roth 2014, Proposition 2.1.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from dpsql.aggregates.base import nearest
+from dpsql.analysis.intervals import conditions, interval
+from dpsql.plan.expr import Expr, Literal
+from dpsql.plan.types import Type
+from dpsql.sql.lower.aggregates.base import AcrossUnits, AggregateCall, Form, one_argument, refuses
+from dpsql.sql.read.dialect import ADDED_NODES
+
+_SIGNATURE = "GEOMEAN(x)"
+
+
+def _across(over: AcrossUnits, node: exp.AggFunc) -> Expr:
+    argument = one_argument(over, node, _SIGNATURE)
+    if not argument.type.numeric:
+        over.source.refuse(node, "type", f"{_SIGNATURE} takes a number, not {argument.type}")
+    around = interval(argument, conditions(over.input))
+    if around.low is None or around.low <= 0:
+        over.source.refuse(
+            node,
+            "unbounded",
+            f"{_SIGNATURE} takes x > 0, and this can be anything in {around}",
+            "give it a least value: GEOMEAN(GREATEST(x, 1)), or WHERE x >= 1",
+        )
+    scalars = over.scope.scalars
+    logarithm = over.released(node, "avg", scalars.call(node, "ln", argument))
+    found = scalars.call(node, "exp", logarithm)
+    # The exponential of a rounded logarithm can lie a rounding outside of the interval.
+    low = Literal(nearest(around.low), Type.DOUBLE)
+    found = scalars.call(node, "case", scalars.call(node, "lt", found, low), low, found)
+    if around.high is None:
+        return found
+    high = Literal(nearest(around.high), Type.DOUBLE)
+    return scalars.call(node, "case", scalars.call(node, "gt", found, high), high, found)
+
+
+GEOMEAN = AggregateCall(
+    forms=(Form("UNFILTERED", ("GEOMEAN", "GEOMETRIC_MEAN"), "({x} + 1)"),),
+    nodes=(ADDED_NODES["GEOMEAN"], ADDED_NODES["GEOMETRIC_MEAN"]),
+    signature=_SIGNATURE,
+    says="The geometric mean, EXP(AVG(LN(x))), of x > 0, which needs bounds.",
+    across=_across,
+    within=refuses(
+        "released_only", "{name} is computed across units alone for now", "write it out: EXP(AVG(LN(x)))"
+    ),
+    filters=False,
+    accepted=(
+        "SELECT GEOMEAN(age), GEOMETRIC_MEAN(GREATEST(cost, 1)) FROM visits",
+        "SELECT plan, GEOMEAN(cost) FROM visits WHERE cost >= 0.5 GROUP BY plan",
+    ),
+    refused={
+        "SELECT GEOMEAN(cost) FROM visits": "unbounded",
+        "SELECT GEOMEAN(cost) FROM visits WHERE cost > 0": "unbounded",
+        "SELECT GEOMEAN(GREATEST(weight, 1)) FROM visits": "unbounded",
+        "SELECT GEOMEAN(note) FROM visits": "type",
+        "SELECT GEOMEAN(DISTINCT age) FROM visits": "distinct",
+        "SELECT GEOMEAN(age) FILTER (WHERE cost > 10) FROM visits": "aggregate",
+        "SELECT COUNT(g) FROM (SELECT GEOMEAN(age) AS g FROM visits GROUP BY patient_id)": "released_only",
+    },
+)

@@ -1,0 +1,39 @@
+"""Aggregates that there are not, and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NoReturn
+
+from sqlglot import exp
+
+from dpsql.sql.read.rejection import Source
+
+_LISTED = "values of rows are never released; how often each occurs is: SELECT x, COUNT(*) … GROUP BY x"
+_INSTEAD: Mapping[type[exp.Expr], str] = {
+    exp.ApproxQuantile: "QUANTILE_CONT(x, q)",
+    exp.ApproxDistinct: "COUNT(DISTINCT x)",
+    exp.GroupConcat: _LISTED,
+    exp.ArrayAgg: _LISTED,
+    exp.AnyValue: _LISTED,
+    exp.First: _LISTED,
+    exp.Last: _LISTED,
+}
+
+
+def unsupported(source: Source, node: exp.Expr, signatures: Iterable[str], *, across: bool) -> NoReturn:
+    """Refuses an aggregate that is none of those with these signatures, with what to write in its place.
+
+    `across` says that it is of rows of all units.
+    """
+    if across and isinstance(node, (exp.LogicalAnd, exp.LogicalOr)):
+        every = isinstance(node, exp.LogicalAnd)
+        source.refuse(
+            node,
+            "exact_only",
+            f"whether {'every' if every else 'any'} row fulfils a condition hangs on a single one",
+            f"count them: COUNT_IF({'NOT ' * every}condition), which is noisy",
+        )
+    name = node.sql_name() if isinstance(node, exp.Func) else node.key.upper()
+    hint = _INSTEAD.get(type(node), f"there are: {', '.join(signatures)}")
+    source.refuse(node, "aggregate", f"{name} is not supported yet", hint)

@@ -1,0 +1,124 @@
+"""An aggregate is one file: what lists aggregates is made from the registry."""
+
+from __future__ import annotations
+
+import ast
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlglot import exp
+
+import dpsql
+from dpsql.aggregates.windows import OVER
+from dpsql.shell.completion import functions
+from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, spelled_apart
+from dpsql.sql.read.parse import parse
+
+PACKAGE = Path(dpsql.__file__).parent
+ROOT = PACKAGE.parent
+NAMES = {name for entry in AGGREGATE_CALLS for name in entry.names}
+ALLOWED = {
+    "functions/strings.py": ({"COUNT"}, "the argument of LEFT and RIGHT"),
+    "mechanisms/gaussian.py": ({"VARIANCE"}, "that of the noise"),
+    "plan/noiseless.py": ({"MIN", "MAX"}, "names of exact aggregates, in a plan"),
+    "plan/render.py": ({"COUNT"}, "the name of a window function, in a plan"),
+    "sql/emit/over_groups.py": ({"SUM"}, "the name of an exact aggregate, in a plan"),
+    "sql/emit/scalars.py": ({"AVG", "COUNT"}, "names of window functions, in a plan"),
+    "sql/emit/clamp_histograms.py": ({"SUM"}, "the engine's SQL"),
+    "sql/emit/statement.py": ({"SUM"}, "the engine's SQL"),
+    "sql/lower/correlated.py": ({"COUNT"}, "what names of exact aggregates begin with, in a plan"),
+    "sql/lower/grouping.py": ({"AVG", "COUNT"}, "a hint"),
+    "sql/read/dialect.py": (None, "a table of the parser: which calls are aggregates, dpsql's or not"),
+    "sql/read/dialect_nodes.py": ({"COUNT"}, "an argument of FETCH"),
+    "sql/read/translate_nodes.py": ({"COUNT"}, "an argument of FETCH"),
+    "sql/read/parse.py": (
+        {"QUANTILE", "QUANTILE_CONT", "QUANTILE_DISC"},
+        "calls of which the parser drops an argument in silence",
+    ),
+}
+"""Where else a name may stand as a literal, which names, and why."""
+
+
+@pytest.fixture(scope="module")
+def generator() -> dict[str, Any]:
+    """The names of docs/generate.py."""
+    return runpy.run_path(str(ROOT / "docs" / "generate.py"))
+
+
+def _literals(path: Path) -> set[str]:
+    """The names of aggregates that are literals in a file, whole or as a call that begins."""
+    texts = (
+        node.value for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Constant)
+    )
+    return {text.upper().strip("()") for text in texts if isinstance(text, str)} & NAMES
+
+
+def test_names_stand_in_one_place() -> None:
+    """No name of an aggregate is a literal outside of the registries, but where the list says why."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        place = path.relative_to(PACKAGE).as_posix()
+        if not place.startswith(("sql/lower/aggregates/", "aggregates/")):
+            found[place] = _literals(path)
+    for place, names in found.items():
+        allowed, _ = ALLOWED.get(place, (set(), ""))
+        assert allowed is None or names == allowed, place
+    assert set(ALLOWED) <= set(found)
+
+
+def test_each_stands_in_one_file() -> None:
+    """Nor do two files of the registry have a name in common, but for names of statistics, which are small."""
+    seen: dict[str, str] = {}
+    for path in (PACKAGE / "sql" / "lower" / "aggregates").glob("*.py"):
+        texts = (
+            node.value
+            for node in ast.walk(ast.parse(path.read_text("utf-8")))
+            if isinstance(node, ast.Constant)
+        )
+        for text in {text for text in texts if text in NAMES}:
+            assert seen.setdefault(text, path.name) == path.name, text
+    assert {"SUM", "CORR", "MODE", "HISTOGRAM"} <= set(seen)
+
+
+def test_the_grammar_has_its_names(generator: dict[str, Any]) -> None:
+    """The words for aggregates in the grammar are the registry's, each in the terminal of its form."""
+    text = (ROOT / "grammars" / "query.lark").read_text(encoding="utf-8")
+    assert text == generator["grammar"](), "run: python docs/generate.py"
+    _, _, part = text.partition("// aggregates: generated")
+    terminals = dict(re.findall(r"(?m)^(\w+)\.2: /\(([a-z0-9_|]+)\)\(", part.partition("// end")[0]))
+    forms = {form for entry in AGGREGATE_CALLS for form in entry.forms}
+    assert set(terminals) == {form.terminal for form in forms}
+    for terminal, words in terminals.items():
+        named = {name.lower() for form in forms if form.terminal == terminal for name in form.names}
+        assert set(words.split("|")) == named
+        assert re.search(rf"\b{terminal}\b", text.partition("// aggregates: generated")[0]), (
+            "no rule reads it"
+        )
+
+
+def test_completion_has_its_names() -> None:
+    """The shell offers each aggregate, and none that there is not."""
+    offered = {text.partition("(")[0] for text in functions()}
+    assert {name for entry in AGGREGATE_CALLS for _, name in spelled_apart(entry)} <= offered
+    windows = {entry.signature.partition("(")[0] for entry in OVER.values()}
+    assert {name for name in offered - windows if _is_aggregate(name)} <= NAMES
+
+
+def _is_aggregate(name: str) -> bool:
+    try:
+        query = parse(f"SELECT {name}(x) FROM t").query
+    except dpsql.Error:
+        return False
+    return any(isinstance(node, exp.AggFunc) for node in query.walk())
+
+
+def test_documents_have_its_names(generator: dict[str, Any]) -> None:
+    """The tables of the SQL reference have a line for each aggregate by each name, and what it is."""
+    table = generator["aggregates"]()
+    for entry in AGGREGATE_CALLS:
+        for _, name in spelled_apart(entry):
+            assert f"\n| `{name}(" in table, name
+        assert f"\n| `{entry.signature}` | {entry.says} |" in table

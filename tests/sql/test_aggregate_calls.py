@@ -1,0 +1,170 @@
+"""What the registry says of each aggregate of SQL is so: its names, arguments, FILTER, DISTINCT, places and examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+from sql.sentences import in_grammar
+from sql.study import clinic, prepare, study
+from sql.summary import summary
+from sqlglot import exp
+
+import dpsql
+from dpsql.connection import Connection
+from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, BY_NODE, Place
+from dpsql.sql.lower.aggregates.base import AggregateCall
+from dpsql.sql.read.dialect import ADDED_NODES, Parser
+from dpsql.sql.read.parse import parse
+
+entries = pytest.mark.parametrize("entry", AGGREGATE_CALLS, ids=lambda entry: entry.names[0])
+_PLACES = {
+    Place.ACROSS_UNITS: "SELECT {} FROM visits",
+    Place.WITHIN_UNIT: "SELECT COUNT(v) FROM (SELECT patient_id, {} AS v FROM visits GROUP BY patient_id)",
+    Place.OVER_RELEASES: "SELECT {} FROM (SELECT plan, COUNT(*) AS cost, COUNT(age) AS age FROM visits GROUP BY plan)",
+    Place.OVER_PUBLIC: "SELECT {} FROM (SELECT plan, price + 1 AS cost, price + 2 AS age FROM prices)",
+    Place.WINDOW: "SELECT plan, {} OVER () FROM (SELECT plan, price AS cost, price AS age FROM prices)",
+}
+"""A query for each place. What is released or public gets the names of private columns."""
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Connection]:
+    with study() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[duckdb.DuckDBPyConnection]:
+    with clinic() as opened:
+        yield opened
+
+
+def verdict(connection: Connection, query: str) -> str | None:
+    """The code of the refusal, or None for a query that would be answered."""
+    try:
+        prepare(connection, query)
+    except dpsql.Error as error:
+        return error.code
+    return None
+
+
+def sample(entry: AggregateCall) -> str:
+    """A call in the usual form, over numbers from 1 on and a key."""
+    (form, *_) = entry.forms
+    return f"{form.names[0]}{form.sample}".format(x="GREATEST(cost, 1)", y="age", k="plan")
+
+
+@entries
+def test_examples_are_accepted(
+    connection: Connection, plain: duckdb.DuckDBPyConnection, entry: AggregateCall
+) -> None:
+    """Each is a sentence of the grammar, and DuckDB reads it; together they show every name of the aggregate."""
+    assert entry.accepted
+    for query in entry.accepted:
+        assert verdict(connection, query) is None, query
+        assert in_grammar(query), query
+        plain.execute(f"EXPLAIN {query}")
+    said = " ".join(entry.accepted)
+    shown = {name.replace("_", "") for name in entry.names if f"{name}(" in said}
+    assert shown == {name.replace("_", "") for name in entry.names}
+
+
+@entries
+def test_examples_are_refused(connection: Connection, entry: AggregateCall) -> None:
+    """With the code that the entry says."""
+    assert entry.refused
+    assert {query: verdict(connection, query) for query in entry.refused} == dict(entry.refused)
+
+
+@entries
+def test_names_are_its_own(entry: AggregateCall) -> None:
+    """The parser reads each name as a node of the entry, and no two entries share a name."""
+    for form in entry.forms:
+        for name in form.names:
+            call = f"{name}{form.sample}".format(x="a", y="b", k="c")
+            query = parse(f"SELECT {call} FROM visits").query
+            found = {type(node) for node in query.walk() if isinstance(node, exp.AggFunc)}
+            assert len(found) == 1
+            assert {BY_NODE[node] for node in found} == {entry}
+    others = {name for other in AGGREGATE_CALLS if other is not entry for name in other.names}
+    assert others.isdisjoint(entry.names)
+
+
+@entries
+@pytest.mark.parametrize("place", Place, ids=lambda place: place.value)
+def test_it_stands_in_its_places(connection: Connection, entry: AggregateCall, place: Place) -> None:
+    """And in no other."""
+    found = verdict(connection, _PLACES[place].format(sample(entry)))
+    assert (found is None) == (place in entry.places), found
+
+
+@entries
+def test_it_takes_its_arguments(connection: Connection, entry: AggregateCall) -> None:
+    """Another number of arguments is refused."""
+    place = Place.ACROSS_UNITS if Place.ACROSS_UNITS in entry.places else Place.WITHIN_UNIT
+    for number in range(5):
+        called = f"{entry.names[0]}({', '.join(['GREATEST(cost, 1)'] * number)})"
+        found = verdict(connection, _PLACES[place].format(called))
+        assert found is not None or number in entry.arity, called
+
+
+@entries
+def test_it_takes_filter(connection: Connection, entry: AggregateCall) -> None:
+    """FILTER is refused, or means what CASE does in the argument."""
+    place = Place.ACROSS_UNITS if Place.ACROSS_UNITS in entry.places else Place.WITHIN_UNIT
+    query = _PLACES[place].format(f"{sample(entry)} FILTER (WHERE age > 30)")
+    if not entry.filters:
+        assert verdict(connection, query) == "aggregate"
+        return
+    (form, *_) = entry.forms
+    first = form.sample.partition("}")[0] + "}"
+    chosen = form.sample.replace(first, f"(CASE WHEN age > 30 THEN {first[1:]} END", 1)
+    written = f"{form.names[0]}{chosen}".format(x="GREATEST(cost, 1)", y="age", k="plan")
+    there = prepare(connection, _PLACES[place].format(written))
+    assert _without_name(summary(prepare(connection, query))) == _without_name(summary(there))
+
+
+def _without_name(text: str) -> str:
+    """A summary without the outputs' line, which names them as they were written."""
+    return text.partition("\n")[2]
+
+
+@entries
+def test_it_takes_distinct(connection: Connection, entry: AggregateCall) -> None:
+    """DISTINCT is taken, or refused in every place."""
+    found = {
+        verdict(connection, _PLACES[place].format(sample(entry).replace("(", "(DISTINCT ", 1)))
+        for place in (Place.ACROSS_UNITS, Place.WITHIN_UNIT)
+    }
+    assert (found == {None}) == entry.distinct
+    assert (None in found) == entry.distinct
+
+
+def test_every_aggregate_of_duckdb_is_read_as_one() -> None:
+    """So that a new entry needs no change of the parser; what is none of DuckDB's is not added to it."""
+    with clinic() as plain:
+        found = plain.execute("SELECT function_name, function_type FROM duckdb_functions()").fetchall()
+    names = {name.upper() for name, kind in found if kind == "aggregate"}
+    assert names <= {*Parser.FUNCTIONS, *Parser.FUNCTION_PARSERS}
+    for name in ADDED_NODES:
+        assert parse(f"SELECT {name}(x, y) FROM t").query.find(exp.AggFunc), name
+    assert set(ADDED_NODES) <= names | {name.upper() for name, kind in found if kind == "macro"}
+
+
+@entries
+def test_it_takes_no_order(connection: Connection, entry: AggregateCall) -> None:
+    """ORDER BY in a call is refused: rows have no order."""
+    for place in (Place.ACROSS_UNITS, Place.WITHIN_UNIT):
+        query = _PLACES[place].format(f"{sample(entry)[:-1]} ORDER BY age)")
+        assert verdict(connection, query) is not None, query
+
+
+def test_refusals_name_those_that_there_are(connection: Connection) -> None:
+    """An aggregate that there is not is refused with all that stand in its place."""
+    for place in (Place.ACROSS_UNITS, Place.WITHIN_UNIT):
+        with pytest.raises(dpsql.QueryRejected) as caught:
+            prepare(connection, _PLACES[place].format("PRODUCT(age)"))
+        for entry in AGGREGATE_CALLS:
+            assert (entry.signature in (caught.value.hint or "")) == (place in entry.places)
