@@ -270,7 +270,7 @@ class Grouping(ABC):
     def _over_groups(self, node: exp.Expr) -> Expr | None:
         """The column that a whole node means after grouping: an aggregate, a key or an alias."""
         if type(node) is exp.Grouping:
-            return left_out_bits(self, node)
+            return left_out_bits(self.source, self.scope.scalars, node, self.keys, self.left_out)
         if which_end(node) is not None:
             return self.end(node) or self._key(node) or refuse(self.source, node)
         if isinstance(node, (exp.AggFunc, exp.WithinGroup)):

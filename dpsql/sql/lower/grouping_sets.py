@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from dpsql.plan.expr import Literal
+from dpsql.plan.expr import Expr, Literal
 from dpsql.plan.types import Type
+from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.read.rejection import Source
-
-if TYPE_CHECKING:
-    from dpsql.sql.lower.grouping import Grouping
 
 MAX_KEYS = 8
 MAX_SETS = 32
@@ -69,15 +66,17 @@ def _joined(parts: Sequence[tuple[exp.Expr, ...]]) -> tuple[exp.Expr, ...]:
     return tuple(key for part in parts for key in part)
 
 
-def left_out_bits(grouping: Grouping, node: exp.Expr) -> Literal:
+def left_out_bits(
+    source: Source, scalars: Scalars, node: exp.Expr, keys: Sequence[Expr], left_out: Sequence[Expr]
+) -> Literal:
     """GROUPING(x, …): a bit for each argument, the first one's the highest: 1 where the set leaves the key out."""
     bits = 0
-    (arguments,) = grouping.source.take(node, "expressions")
+    (arguments,) = source.take(node, "expressions")
     if len(arguments) > MAX_KEYS:
-        grouping.source.refuse(node, "too_long", f"at most {MAX_KEYS} group keys")
+        source.refuse(node, "too_long", f"at most {MAX_KEYS} group keys")
     for argument in arguments:
-        expr = grouping.scope.scalars.lower(argument)
-        if expr not in (*grouping.keys, *grouping.left_out):
-            grouping.source.refuse(argument, "group_by", "GROUPING is of group keys alone")
-        bits = 2 * bits + (expr in grouping.left_out)
+        expr = scalars.lower(argument)
+        if expr not in (*keys, *left_out):
+            source.refuse(argument, "group_by", "GROUPING is of group keys alone")
+        bits = 2 * bits + (expr in left_out)
     return Literal(bits, Type.INTEGER)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from sqlglot import exp
 
@@ -12,9 +12,8 @@ from dpsql.plan.expr import Expr, Frame, FrameKind, Literal, Order, Windowed, wi
 from dpsql.policy import fold
 from dpsql.sql.lower.aggregates import AGGREGATE_CALLS
 from dpsql.sql.lower.aggregates.base import where
-
-if TYPE_CHECKING:
-    from dpsql.sql.lower.grouping import Grouping
+from dpsql.sql.lower.scalars import Scalars
+from dpsql.sql.read.rejection import Source
 
 _FUNCTIONS: dict[type[exp.Expr], str] = {
     exp.RowNumber: "row_number",
@@ -37,6 +36,27 @@ _MOST = 10**6
 """The furthest that a frame, or LAG, reaches."""
 
 
+class _Groups(Protocol):
+    """What a window needs to know of the SELECT that it stands in."""
+
+    select: exp.Select | exp.SetOperation
+
+    @property
+    def source(self) -> Source:
+        """The text of the query."""
+        ...
+
+    @property
+    def outer(self) -> Scalars:
+        """Lowers expressions over the groups."""
+        ...
+
+    @property
+    def shows(self) -> bool:
+        """Whether its rows are released or public."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Definition:
     """The parts of a window, as nodes."""
@@ -46,7 +66,7 @@ class _Definition:
     frame: exp.Expr | None
 
 
-def window(grouping: Grouping, node: exp.Window) -> Windowed:
+def window(grouping: _Groups, node: exp.Window) -> Windowed:
     """What a function over a window means. Raises QueryRejected."""
     text = grouping.source
     called, *_ = text.take(node, "this", "partition_by", "order", "spec", "alias", over=("OVER",))
@@ -69,7 +89,7 @@ def window(grouping: Grouping, node: exp.Window) -> Windowed:
     return Windowed(entry.name, arguments, partition, _order(grouping, defined), frame, ignores, result)
 
 
-def check_named(grouping: Grouping) -> None:
+def check_named(grouping: _Groups) -> None:
     """Refuses what is in windows that WINDOW names, whether or not anything reads them."""
     for _, node in _named(grouping):
         defined = _defined(grouping, node)
@@ -80,7 +100,7 @@ def check_named(grouping: Grouping) -> None:
             _frame(grouping, defined.frame)
 
 
-def _called(grouping: Grouping, node: exp.Expr) -> tuple[WindowFunction, tuple[Expr, ...], bool]:
+def _called(grouping: _Groups, node: exp.Expr) -> tuple[WindowFunction, tuple[Expr, ...], bool]:
     """The entry, its arguments, and whether NULLs are passed over."""
     text, ignores = grouping.source, False
     if type(node) in (exp.IgnoreNulls, exp.RespectNulls):
@@ -110,7 +130,7 @@ def _called(grouping: Grouping, node: exp.Expr) -> tuple[WindowFunction, tuple[E
     return entry, _arguments(grouping, [part for part in nodes if part is not None], condition), ignores
 
 
-def _arguments(grouping: Grouping, nodes: list[exp.Expr], condition: exp.Expr | None) -> tuple[Expr, ...]:
+def _arguments(grouping: _Groups, nodes: list[exp.Expr], condition: exp.Expr | None) -> tuple[Expr, ...]:
     """The arguments, which FILTER lets stand where its condition is true."""
     if condition is None:
         return tuple(_over_rows(grouping, node) for node in nodes)
@@ -119,7 +139,7 @@ def _arguments(grouping: Grouping, nodes: list[exp.Expr], condition: exp.Expr | 
 
 
 def _check_counts(
-    grouping: Grouping, node: exp.Expr, entry: WindowFunction, arguments: tuple[Expr, ...]
+    grouping: _Groups, node: exp.Expr, entry: WindowFunction, arguments: tuple[Expr, ...]
 ) -> None:
     for place, least in entry.counts:
         given = arguments[place] if place < len(arguments) else None
@@ -130,7 +150,7 @@ def _check_counts(
             )
 
 
-def _over_rows(grouping: Grouping, node: exp.Expr) -> Expr:
+def _over_rows(grouping: _Groups, node: exp.Expr) -> Expr:
     """An expression over the rows that a window is laid on."""
     expr = grouping.outer.lower(node)
     if windowed(expr):
@@ -140,7 +160,7 @@ def _over_rows(grouping: Grouping, node: exp.Expr) -> Expr:
     return expr
 
 
-def _defined(grouping: Grouping, node: exp.Expr, depth: int = 0) -> _Definition:
+def _defined(grouping: _Groups, node: exp.Expr, depth: int = 0) -> _Definition:
     """The parts of a window, those of the one that it builds on among them."""
     text = grouping.source
     _, partition, order, frame, base = text.take(
@@ -164,7 +184,7 @@ def _defined(grouping: Grouping, node: exp.Expr, depth: int = 0) -> _Definition:
     return _Definition(before.partition, own.order or before.order, own.frame or before.frame)
 
 
-def _named(grouping: Grouping) -> list[tuple[str, exp.Expr]]:
+def _named(grouping: _Groups) -> list[tuple[str, exp.Expr]]:
     """The windows that WINDOW defines, with their folded names."""
     named: list[tuple[str, exp.Expr]] = []
     for node in grouping.select.args.get("windows") or ():
@@ -174,11 +194,11 @@ def _named(grouping: Grouping) -> list[tuple[str, exp.Expr]]:
     return named
 
 
-def _folded(grouping: Grouping, identifier: exp.Expr) -> str:
+def _folded(grouping: _Groups, identifier: exp.Expr) -> str:
     return fold(str(grouping.source.take(identifier, "this", quoted=(True,))[0]))
 
 
-def _order(grouping: Grouping, defined: _Definition) -> tuple[Order, ...]:
+def _order(grouping: _Groups, defined: _Definition) -> tuple[Order, ...]:
     if defined.order is None:
         return ()
     (nodes,) = grouping.source.take(defined.order, "expressions")
@@ -189,7 +209,7 @@ def _order(grouping: Grouping, defined: _Definition) -> tuple[Order, ...]:
     return tuple(items)
 
 
-def _frame(grouping: Grouping, node: exp.Expr) -> Frame:
+def _frame(grouping: _Groups, node: exp.Expr) -> Frame:
     text = grouping.source
     *said, exclude = text.take(node, "kind", "start", "start_side", "end", "end_side", "exclude")
     kind, start, start_side, end, end_side = (
@@ -209,7 +229,7 @@ def _frame(grouping: Grouping, node: exp.Expr) -> Frame:
     return Frame(FrameKind[kind], first, last, excluded)
 
 
-def _end(grouping: Grouping, node: exp.Expr, end: object, side: str | None, kind: str) -> int | None:
+def _end(grouping: _Groups, node: exp.Expr, end: object, side: str | None, kind: str) -> int | None:
     """How far an end is from the current row, None for the partition's."""
     if end == "CURRENT ROW":
         return 0
