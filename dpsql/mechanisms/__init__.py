@@ -7,7 +7,7 @@ through `sampler`.
 
 from __future__ import annotations
 
-from dpsql.mechanisms.base import Mechanism, Sensitivity
+from dpsql.mechanisms.base import Mechanism, Refinement, Sensitivity
 from dpsql.mechanisms.cube import Cube
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.mechanisms.gaussian import DiscreteGaussian
@@ -15,10 +15,14 @@ from dpsql.mechanisms.geometric import Geometric
 from dpsql.mechanisms.merged import Merged
 from dpsql.mechanisms.partition_selection import PartitionSelection
 from dpsql.mechanisms.projected import Projected
+from dpsql.mechanisms.records import register
 from dpsql.mechanisms.selection import Exponential, PermuteAndFlip
 from dpsql.mechanisms.staircase import Staircase
 
 MECHANISMS: tuple[type[Mechanism], ...] = (Geometric, DiscreteGaussian, Cube, Staircase)
+"""The additive noise mechanisms that plans may have."""
+
+register(*MECHANISMS, Merged)
 
 __all__ = [
     "MECHANISMS",
@@ -32,6 +36,7 @@ __all__ = [
     "PartitionSelection",
     "PermuteAndFlip",
     "Projected",
+    "Refinement",
     "Sensitivity",
     "Staircase",
     "SystemEntropy",

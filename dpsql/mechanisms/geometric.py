@@ -7,14 +7,35 @@ from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from dpsql.mechanisms.base import Mechanism, calibrated, positive_loss
+from dpsql.accounting.events import Pure
+from dpsql.mechanisms.base import (
+    CellMoves,
+    ExactText,
+    Mechanism,
+    MechanismRecord,
+    Sensitivity,
+    calibrated,
+    positive_loss,
+)
+from dpsql.mechanisms.coupling import Coupling
 from dpsql.mechanisms.digits import digits, exp
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.sampler import two_sided_geometric
 
 _UP = 1 + Decimal(10) ** -30
+
+
+class GeometricRecord(MechanismRecord):
+    """A `Geometric` in a stored release."""
+
+    kind: Literal["geometric"] = "geometric"
+    scale: ExactText
+
+    def mechanism(self) -> Mechanism:
+        """The mechanism with these parameters."""
+        return Geometric(self.scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +61,7 @@ class Geometric(Mechanism):
 
     tag: ClassVar[str] = "Geometric"
     name: ClassVar[str] = "geometric"
+    record_type: ClassVar[type[MechanismRecord]] = GeometricRecord
 
     scale: Fraction
 
@@ -54,6 +76,24 @@ class Geometric(Mechanism):
     def epsilon(self, l1_sensitivity: Fraction) -> Fraction:
         """The loss of a release with this sensitivity, exactly."""
         return l1_sensitivity / self.scale
+
+    def privacy_loss(self, sensitivity: Sensitivity, moves: CellMoves | None) -> Pure:
+        """The privacy loss of noise with this law, for a vector of this sensitivity."""
+        return Pure(self.epsilon(sensitivity.l1))
+
+    def rescaled(self, old: Sensitivity, new: Sensitivity, moves: CellMoves | None) -> Geometric:
+        """The mechanism with the same loss for the sensitivity `new` as this has for `old`."""
+        return Geometric(self.scale * new.l1 / old.l1)
+
+    def refinement(self, finer: Mechanism) -> Coupling | None:
+        """The `Coupling` with geometric noise of a smaller scale."""
+        if not isinstance(finer, Geometric) or finer.scale >= self.scale:
+            return None
+        return Coupling(self.scale, finer.scale)
+
+    def record(self) -> MechanismRecord:
+        """The mechanism as stored releases hold it."""
+        return GeometricRecord(scale=self.scale)
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
         """`size` independent draws from the exact law."""

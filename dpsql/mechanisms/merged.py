@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import StrictInt
 
 from dpsql.errors import InternalError
-from dpsql.mechanisms.base import Mechanism
+from dpsql.mechanisms.base import Floats, Mechanism, MechanismRecord
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.mechanisms.gaussian import DiscreteGaussian
+from dpsql.mechanisms.records import StoredMechanism
+
+
+class MergedRecord(MechanismRecord):
+    """A `Merged` in a stored release."""
+
+    kind: Literal["merged"] = "merged"
+    parts: list[tuple[StrictInt, StoredMechanism]]
+
+    def mechanism(self) -> Mechanism:
+        """The mechanism with these parameters."""
+        return Merged(tuple(self.parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +37,14 @@ class Merged(Mechanism):
     >>> from fractions import Fraction
     >>> from dpsql.mechanisms import Geometric
     >>> twice = Merged(((1, Geometric(Fraction(10))), (1, Geometric(Fraction(10)))))
-    >>> twice.whole, round(twice.std / twice.whole / Geometric(Fraction(10)).std, 3)
+    >>> twice.subdivisions, round(twice.std / twice.subdivisions / Geometric(Fraction(10)).std, 3)
     (2, 0.707)
     """
 
     tag: ClassVar[str] = "Merged"
     name: ClassVar[str] = "merged"
+    record_type: ClassVar[type[MechanismRecord]] = MergedRecord
+    tight_tail: ClassVar[bool] = False
 
     parts: tuple[tuple[int, Mechanism], ...]
 
@@ -36,14 +53,30 @@ class Merged(Mechanism):
             raise InternalError("what is merged has weights from 1")
 
     @property
-    def whole(self) -> int:
+    def subdivisions(self) -> int:
         """The sum of the weights."""
         return sum(weight for weight, _ in self.parts)
 
     @property
-    def normal(self) -> bool:
+    def summands(self) -> tuple[tuple[int, Mechanism], ...]:
+        """The noises of the releases, with their weights."""
+        return self.parts
+
+    @property
+    def is_gaussian(self) -> bool:
         """Whether all of it is Gaussian noise."""
-        return all(isinstance(noise, DiscreteGaussian) for _, noise in self.parts)
+        return all(noise.is_gaussian for _, noise in self.parts)
+
+    def record(self) -> MechanismRecord:
+        """The mechanism as stored releases hold it."""
+        return MergedRecord.model_construct(parts=list(self.parts))
+
+    def characteristic(self, weights: Sequence[float], at: Floats) -> Floats:
+        """The characteristic function of Σ weight · draw: the product of those of all parts."""
+        found = np.ones_like(at)
+        for weight, part in self.parts:
+            found *= part.characteristic([weight * each for each in weights], at)
+        return found
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
         """`size` independent draws from the exact law."""
@@ -60,7 +93,9 @@ class Merged(Mechanism):
 
     def describe(self) -> str:
         """The law in words."""
-        noises = "; ".join(f"{weight / self.whole:.3g} of {noise.describe()}" for weight, noise in self.parts)
+        noises = "; ".join(
+            f"{weight / self.subdivisions:.3g} of {noise.describe()}" for weight, noise in self.parts
+        )
         return f"{self.name}: {noises}"
 
 

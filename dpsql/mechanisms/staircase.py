@@ -7,16 +7,41 @@ from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+from pydantic import StrictInt
+
+from dpsql.accounting.events import Pure
 from dpsql.errors import InternalError
-from dpsql.mechanisms.base import Mechanism, calibrated, first, positive_loss
+from dpsql.mechanisms.base import (
+    CellMoves,
+    ExactText,
+    Mechanism,
+    MechanismRecord,
+    Sensitivity,
+    calibrated,
+    first,
+    positive_loss,
+)
 from dpsql.mechanisms.digits import digits, exp
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.sampler import staircase
 
 _UP = 1 + Decimal(10) ** -30
 _WIDEST = 1 << 256
+
+
+class StaircaseRecord(MechanismRecord):
+    """A `Staircase` in a stored release."""
+
+    kind: Literal["staircase"] = "staircase"
+    loss: ExactText
+    width: StrictInt
+    inner: StrictInt
+
+    def mechanism(self) -> Mechanism:
+        """The mechanism with these parameters."""
+        return Staircase(self.loss, self.width, self.inner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +72,7 @@ class Staircase(Mechanism):
 
     tag: ClassVar[str] = "Staircase"
     name: ClassVar[str] = "staircase"
+    record_type: ClassVar[type[MechanismRecord]] = StaircaseRecord
 
     loss: Fraction
     width: int
@@ -74,6 +100,22 @@ class Staircase(Mechanism):
     def epsilon(self, cell: int, cells: int) -> Fraction:
         """The loss of a release of which the change is so many moves of one cell, exactly."""
         return cells * -(-cell // self.width) * self.loss
+
+    def privacy_loss(self, sensitivity: Sensitivity, moves: CellMoves | None) -> Pure:
+        """The privacy loss of noise with this law, for these moves of single cells."""
+        if moves is None:
+            raise InternalError("staircase noise is for cells that move one at a time")
+        return Pure(self.epsilon(moves.cell, moves.cells))
+
+    def rescaled(self, old: Sensitivity, new: Sensitivity, moves: CellMoves | None) -> Staircase:
+        """The mechanism with the same loss for as many `moves`."""
+        if moves is None:
+            raise InternalError("staircase noise is for cells that move one at a time")
+        return Staircase.calibrate(moves.cell, moves.cells, moves.cells * self.loss)
+
+    def record(self) -> MechanismRecord:
+        """The mechanism as stored releases hold it."""
+        return StaircaseRecord(loss=self.loss, width=self.width, inner=self.inner)
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
         """`size` independent draws from the exact law."""

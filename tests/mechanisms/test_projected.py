@@ -12,7 +12,6 @@ from entropy import SeededEntropy
 from dpsql.errors import InternalError
 from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, Merged, Projected
 from dpsql.uncertainty import laws
-from dpsql.uncertainty.projected import spread_of
 
 DRAWS = 100_000
 SMALL, LARGE = Geometric(Fraction(9)), Geometric(Fraction(50))
@@ -71,7 +70,7 @@ def test_half_widths_hold_as_often_as_they_say(
 def test_one_noise_strays_as_it_does_alone() -> None:
     """Where nothing is adjusted the bound is that of the noise itself, to a step."""
     for noise in (LARGE, Cube(Fraction(300), 2)):
-        alone = spread_of(Projected(((1, 1, noise),), 1), 0.95)([1.0])
+        alone = Projected(((1, 1, noise),), 1).sum_bound(0.95)([1.0])
         assert alone == pytest.approx(noise.half_width(0.95), rel=0.01, abs=1)
 
 

@@ -119,9 +119,9 @@ FAULTS = (
     ),
     Fault(
         "stairs-of-an-old-clamp",
-        "dpsql.planning.clamping:rescaled",
-        "return Staircase.calibrate(moved.cell, moved.cells, moved.cells * loss)",
-        "return mechanism",
+        "dpsql.mechanisms.staircase:Staircase.rescaled",
+        "return Staircase.calibrate(moves.cell, moves.cells, moves.cells * self.loss)",
+        "return self",
         "stairs are for the clamp that was expected, not for the one that was learnt",
         "tests/planning/test_staircase.py::test_stairs_follow_a_learnt_clamp",
     ),

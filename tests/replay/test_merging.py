@@ -185,7 +185,7 @@ def test_the_law_of_a_mean() -> None:
     assert law.variance_float() == pytest.approx(4 * Geometric(Fraction(3)).variance_float() + 9 * 25)
     for threshold in (-3, 0, 10, 40):
         assert law.tail_up(threshold) >= sum(each >= threshold for each in drawn) / len(drawn)
-    assert (law.whole, law.normal) == (5, False)
+    assert (law.subdivisions, law.is_gaussian) == (5, False)
     for parts in ((), ((0, Geometric(Fraction(1))),)):
         with pytest.raises(InternalError):
             Merged(parts)
@@ -203,5 +203,5 @@ def test_a_mean_is_kept_as_it_is() -> None:
     text = StoredRelease.of(table, part.plan.event, "").text()
     (noise,) = StoredRelease.parse(text).noise
     assert isinstance(noise, Merged)
-    assert noise.normal
+    assert noise.is_gaussian
     assert StoredRelease.parse(text).text() == text
