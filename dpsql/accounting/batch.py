@@ -1,4 +1,4 @@
-"""The privacy profile of a batch that is declared in advance, and the μ that is measured of it as one.
+"""The privacy profile of a batch of queries that is declared in advance, and the μ of the whole batch.
 
 A batch's questions do not depend on each other's answers. Where they may, this is no filter: compose the μ of the
 parts instead (`tests/ledger/test_adaptive.py` holds a counterexample).

@@ -1,4 +1,4 @@
-"""What a list of releases costs under each accountant, so that one can be chosen before a ledger is made."""
+"""The cost of a list of releases under each accountant, to choose one before a ledger is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of what is spent, by matplotlib, which is an extra."""
+"""Plots of privacy profiles and spends, by matplotlib, which is an extra."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ class Engine:
 
     def quote(self, prepared: PreparedQuery) -> tuple[Quote, ...]:
         """What the ledger would say to the charge now; writes nothing."""
-        return self.ledger.dry_run(prepared.bills, analyst=self.analyst, within=self.within)
+        return self.ledger.dry_run(prepared.bills, analyst=self.analyst, reservation=self.within)
 
     def require_bound(self, prepared: PreparedQuery) -> None:
         """Refuses a query that the database cannot bind, so that nothing is charged that is not answered.
@@ -256,7 +256,7 @@ class Engine:
                 query=prepared.asked.sql,
                 details=charge_details(prepared, self.policy, _versions(self.backend)),
                 refines=[base.number for base in prepared.refines],
-                within=self.within,
+                reservation=self.within,
             )
         except BudgetExhausted as error:
             error.hint = self._what_is_left_buys(prepared, error.code) or error.hint

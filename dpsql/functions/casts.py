@@ -1,4 +1,4 @@
-"""CAST, which gives NULL where a value has no counterpart: an error would tell of the value."""
+"""CAST, which gives NULL where a value has no counterpart: an error would reveal the value."""
 
 from __future__ import annotations
 

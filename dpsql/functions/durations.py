@@ -1,4 +1,4 @@
-"""Moments moved, measured against each other, gathered in stretches, and made of numbers.
+"""Date arithmetic: adding intervals, differences, time buckets, and timestamps made of numbers.
 
 The engine's date arithmetic can leave its range at the far ends, so each function stands in TRY. A DATE that
 is computed here is one that TIMESTAMP holds too, so that the two always compare.

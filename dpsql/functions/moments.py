@@ -1,4 +1,4 @@
-"""The engine's calendar in Python: units of time, where they start, and how far apart two moments are.
+"""The engine's calendar in Python: units of time, where they start, and how far apart two timestamps are.
 
 A DATE counts as its ordinal and a TIMESTAMP as microseconds since 1970 (`plan.interval`). Python's calendar
 has the years 1 to 9999, as the columns that are read. What lies outside of it is not bounded.

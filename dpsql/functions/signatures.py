@@ -1,4 +1,4 @@
-"""Type rules that many functions share."""
+"""Type rules that several functions share."""
 
 from __future__ import annotations
 

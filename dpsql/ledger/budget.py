@@ -1,4 +1,4 @@
-"""The limit that an owner sets for one table."""
+"""The privacy budget of one table, and the periods of budgets that renew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noise: what to add to exact integers, how it is drawn, and how far it can stray.
+"""Noise mechanisms: exact samplers, tail bounds and privacy losses of the noise that is added to integers.
 
 A mechanism is a frozen value that names an exact law on the integers; `MECHANISMS` lists them all, and
 the law tests run over it. One file a mechanism; all randomness comes through `Entropy`, and every draw

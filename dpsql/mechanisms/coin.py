@@ -1,4 +1,4 @@
-"""Coins that fall heads with an exact probability, though it is irrational.
+"""Bernoulli draws with probability exp(-x), exactly, though it is irrational.
 
 The uniform number behind a toss is read lazily, a word at a time, and compared with as many binary
 digits of the probability; the toss is decided at the first place where they differ. Nothing is rounded,

@@ -1,4 +1,4 @@
-"""Less noise in place of more: the law that two-sided geometric noise has, given what was there before."""
+"""The coupling of two-sided geometric noise with noise of a smaller scale, for gradual release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The discrete cube mechanism: noise for several integers at once, where each may move as far as any."""
+"""The discrete cube (l∞) mechanism: noise for several integers that may all move at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decimal arithmetic with digits to spare, for tails and variances that lose many to cancellation."""
+"""Decimal arithmetic with guard digits, for tails and variances that lose many to cancellation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is worked out of exact values, such as a count's chance to be shown: remembered for one release, then forgotten."""
+"""A cache of results that depend on exact values, cleared after each release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The noise of several releases of one value that are put together."""
+"""The noise of a weighted mean of several releases of one value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Showing a group or not by how many units are in it: optimal partition selection, exactly."""
+"""Optimal partition selection: whether a group is released, given how many units are in it, exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The noise of a value that was adjusted to others: a weighted sum of the noises of all of them."""
+"""The noise of a value that was made consistent with others: a weighted sum of the noises of all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choosing one of many candidates by its score: the exponential mechanism, exactly."""
+"""Private selection of one of many candidates by score: the exponential mechanism and permute-and-flip, exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The discrete staircase mechanism: the least noise for one integer that is known to move so far and no further."""
+"""The discrete staircase mechanism: the least noise for one integer with a bounded change."""
 
 from __future__ import annotations
 

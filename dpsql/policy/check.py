@@ -1,4 +1,4 @@
-"""The constraints that span keys of a policy.
+"""Constraints between several keys of a policy.
 
 The functions take what could be read, even of a policy that is wrong elsewhere, so that one error can
 list every problem of a file.

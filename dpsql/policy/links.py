@@ -1,4 +1,4 @@
-"""Links from table to table, which must all end at a column that holds the privacy unit's id."""
+"""Foreign keys between tables, which all lead to the column that holds the privacy unit's id."""
 
 from __future__ import annotations
 

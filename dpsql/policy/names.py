@@ -1,4 +1,4 @@
-"""Names of tables and columns, compared as the engine compares them; and of accounts, compared more broadly."""
+"""Comparison of names: of tables and columns as the engine compares them, of accounts more broadly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A problem of a policy, and how it travels out of the pydantic models."""
+"""A problem of a policy, and how it is raised through the pydantic models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""YAML text as plain values, with the place of every key.
+"""YAML text as plain values, with the line and column of every key.
 
 A policy is read strictly: no anchors, aliases, tags, merge keys, repeated keys or second documents, and
 only numbers in plain decimal digits, so that what a person reads is what is meant.

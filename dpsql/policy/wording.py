@@ -1,4 +1,4 @@
-"""What pydantic finds wrong, in an owner's words."""
+"""Messages of pydantic in the words of a policy."""
 
 from __future__ import annotations
 

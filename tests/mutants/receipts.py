@@ -21,14 +21,14 @@ FAULTS = (
     Fault(
         "entries-with-fields-of-their-own",
         "dpsql.ledger.receipts:_entry",
-        "named.keys() - kept.keys()",
+        "named.keys() - recorded.keys()",
         "set[str]()",
         "an analyst's word stands in an entry as the ledger's",
         f"{_FORGED}[a field of an entry]",
     ),
     Fault(
         "refined-by-hearsay",
-        "dpsql.ledger.receipts:_unsaid_sources",
+        "dpsql.ledger.receipts:_unverified_sources",
         '_require(last.id, "refined", data["refined"], refined)',
         "",
         "a receipt names other releases than those that were refined",
@@ -36,9 +36,9 @@ FAULTS = (
     ),
     Fault(
         "replayed-by-hearsay",
-        "dpsql.ledger.receipts:_unsaid_sources",
-        'kept is not None and _same(data["mechanisms"], kept) and data["replayed"] == replayed',
-        'kept is not None and _same(data["mechanisms"], kept)',
+        "dpsql.ledger.receipts:_unverified_sources",
+        'recorded is not None and _all_agree(data["mechanisms"], recorded) and data["replayed"] == replayed',
+        'recorded is not None and _all_agree(data["mechanisms"], recorded)',
         "a receipt names others that paid",
         f"{_FORGED}[something was replayed]",
     ),
@@ -95,7 +95,7 @@ FAULTS = (
     ),
     Fault(
         "steps-left-out",
-        "dpsql.ledger.receipts:_unsaid_target",
+        "dpsql.ledger.receipts:_unverified_target",
         '[charge.id for charge in charges[:-1]] != last.details.get("steps", [])',
         "not charges",
         "a search looks cheaper than it was",

@@ -1,4 +1,4 @@
-"""What an accountant is, and what all accountants share.
+"""The protocol of accountants, and what they share.
 
 An accountant interprets events and fixes a filter: the sum of the costs never passes the limit, whatever
 the analyst asks and however the questions depend on earlier answers. It holds no state; the ledger

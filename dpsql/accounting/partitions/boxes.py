@@ -1,4 +1,4 @@
-"""Parts of a table, and what was spent on each: boxes in the space of its partition columns.
+"""Partitions of a table as boxes in the space of its partition columns, and what was spent on each.
 
 Claim: what all releases together spend on one privacy unit is at most the largest spend over the places of
 the space, under every accountant here, however the analyst's boxes depend on earlier answers.

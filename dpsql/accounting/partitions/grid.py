@@ -1,4 +1,4 @@
-"""What was spent at the places of a space, kept in a bounded number of cells, whatever was charged before.
+"""The spend of each partition in a bounded number of grid cells, whatever was charged before.
 
 Each dimension is a line that is divided into classes of places; a cell is one class of each. A charge to a box divides
 the classes at the ends of its sides. Where that makes too many cells, two classes of a dimension become one, in which

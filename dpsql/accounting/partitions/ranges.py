@@ -1,4 +1,4 @@
-"""Sets of whole numbers as closed ranges, in order and apart."""
+"""Sets of integers as disjoint closed ranges in ascending order."""
 
 from __future__ import annotations
 
