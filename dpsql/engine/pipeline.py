@@ -32,7 +32,7 @@ from dpsql.errors import BackendError, BudgetExhausted, InternalError, Operation
 from dpsql.ledger import Entry, Ledger, Quote
 from dpsql.ledger.protocol import Account
 from dpsql.mechanisms import Entropy, SystemEntropy
-from dpsql.mechanisms.memo import forget
+from dpsql.mechanisms.release_cache import clear_cache
 from dpsql.plan import fingerprint
 from dpsql.plan.dependencies import Known, final_releases, releases, steps, substitute
 from dpsql.plan.expr import Expr, Scalar
@@ -310,7 +310,7 @@ class Engine:
         except Exception as error:  # noqa: BLE001  (its words and its frames may hold exact values)
             failed = type(error).__name__
         finally:
-            forget()
+            clear_cache()
         raise InternalError(f"the noise could not be added ({failed}); the charge stays", code="release")
 
     def _result(

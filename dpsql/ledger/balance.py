@@ -1,13 +1,16 @@
-"""The balance of an account: its spend on each partition, its reservations, its period and its number of entries."""
+"""The balance of an account: its spend on each partition, reservations, period and number of entries; and its state."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionSpend
 from dpsql.accounting.spend import NOTHING, Spend
 from dpsql.ledger.digest import canonical, text_digest
+from dpsql.ledger.protocol import Account, AccountKey, BudgetState, ReservationState
 from dpsql.ledger.reservations import Reservations
+from dpsql.request.loss import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +67,36 @@ def partition_spend_of(rows: dict[str, Spend]) -> PartitionSpend:
     cells = {Box.parse(text): own for text, own in rows.items()}
     base = cells.pop(WHOLE, NOTHING)
     return PartitionSpend(base, cells)
+
+
+def state_of(
+    key: AccountKey, account: Account, balance: Balance, failures: int, *, locked: bool
+) -> BudgetState:
+    """The state of an account at a table with this number of failures; it follows from the policy and the entries."""
+    spent, budget, accountant = balance.spent, account.budget, account.accountant
+    return BudgetState(
+        table=key.table,
+        accountant=budget.accountant,
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        spent=spent,
+        limit=account.limit,
+        queries=balance.count,
+        remaining_epsilon=Figure(accountant.remaining_epsilon(spent, account.limit)),
+        spent_epsilon=Figure(accountant.epsilon_spent(spent, budget.delta, budget.selection), up=True),
+        analyst=key.analyst,
+        renewal=budget.renewal,
+        period=balance.period,
+        failures=failures,
+        locked=locked,
+    )
+
+
+def reservation_states(balances: Mapping[AccountKey, Balance]) -> tuple[ReservationState, ...]:
+    """The open reservations of accounts, in the order of their numbers."""
+    found = (
+        ReservationState(number, key, each.holder, each.limit, each.left())
+        for key, balance in balances.items()
+        for number, each in balance.reservations.items()
+    )
+    return tuple(sorted(found, key=lambda state: (state.number, state.key)))

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionSpend
-from dpsql.accounting.partitions.exact_boxes import charged_exactly
+from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionSpend, charged_exactly
 from dpsql.accounting.spend import Spend
 from dpsql.errors import IntegrityError, LossError
 from dpsql.ledger.balance import Balance, partitions_digest

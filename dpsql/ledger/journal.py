@@ -16,6 +16,7 @@ from dpsql.accounting.events import Event
 from dpsql.errors import DatabaseError, Error, IntegrityError, InterfaceError, OperationalError
 from dpsql.ledger.anchor import Anchor, anchored_head
 from dpsql.ledger.balance import Balance, partitions_digest
+from dpsql.ledger.budget import period
 from dpsql.ledger.chain import Chain
 from dpsql.ledger.claims import Claims
 from dpsql.ledger.digest import KeyedDigest, Row
@@ -26,7 +27,6 @@ from dpsql.ledger.migration import migrate
 from dpsql.ledger.protocol import Account, AccountKey, Clock, Entry, Head
 from dpsql.ledger.refusal import rolled_back
 from dpsql.ledger.releases import note_claims, release_chain_end, require_refinable, stored_claims
-from dpsql.ledger.renewal import period
 from dpsql.ledger.reservations import reservations_digest
 from dpsql.ledger.rows import (
     START,

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from dpsql.accounting.partitions.boxes import WHOLE
 from dpsql.errors import ProgrammingError
-from dpsql.ledger.balance import Balance
+from dpsql.ledger.balance import Balance, reservation_states, state_of
 from dpsql.ledger.claims import claims_text
 from dpsql.ledger.entry_kinds import (
     CHARGE,
@@ -31,7 +31,6 @@ from dpsql.ledger.refusal import exhausted
 from dpsql.ledger.releases import store_releases, stored_releases
 from dpsql.ledger.rows import entry_columns, head_of, spend_columns, stored_entry
 from dpsql.ledger.schema import ENTRIES
-from dpsql.ledger.state import reservation_states, state_of
 from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
 from dpsql.ledger.tables import NEWEST_FIRST, entry_rows
 from dpsql.ledger.uninterrupted import uninterrupted

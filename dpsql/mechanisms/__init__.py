@@ -8,13 +8,13 @@ through `sampler`.
 from __future__ import annotations
 
 from dpsql.mechanisms.base import Mechanism, Refinement, Sensitivity
+from dpsql.mechanisms.combined import CombinedNoise
+from dpsql.mechanisms.consistency import ConsistencyNoise
 from dpsql.mechanisms.cube import Cube
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.mechanisms.gaussian import DiscreteGaussian
 from dpsql.mechanisms.geometric import Geometric
-from dpsql.mechanisms.merged import Merged
 from dpsql.mechanisms.partition_selection import PartitionSelection
-from dpsql.mechanisms.projected import Projected
 from dpsql.mechanisms.records import register
 from dpsql.mechanisms.selection import Exponential, PermuteAndFlip
 from dpsql.mechanisms.staircase import Staircase
@@ -22,20 +22,20 @@ from dpsql.mechanisms.staircase import Staircase
 MECHANISMS: tuple[type[Mechanism], ...] = (Geometric, DiscreteGaussian, Cube, Staircase)
 """The additive noise mechanisms that plans may have."""
 
-register(*MECHANISMS, Merged)
+register(*MECHANISMS, CombinedNoise)
 
 __all__ = [
     "MECHANISMS",
+    "CombinedNoise",
+    "ConsistencyNoise",
     "Cube",
     "DiscreteGaussian",
     "Entropy",
     "Exponential",
     "Geometric",
     "Mechanism",
-    "Merged",
     "PartitionSelection",
     "PermuteAndFlip",
-    "Projected",
     "Refinement",
     "Sensitivity",
     "Staircase",

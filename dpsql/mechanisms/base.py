@@ -228,7 +228,7 @@ class Mechanism(Protocol):
         if not 0 < confidence < 1:
             raise DataError(f"a confidence lies between 0 and 1, and {confidence} does not")
         outside = 1 - Fraction(confidence)
-        return first(lambda t: 2 * Fraction(self.tail_up(t + 1)) <= outside)
+        return smallest(lambda t: 2 * Fraction(self.tail_up(t + 1)) <= outside)
 
     def sum_threshold(self, terms: int, probability: Fraction) -> int:
         """The smallest t >= 0 with P(sum of `terms` draws >= t) <= `probability`, as `sum_tail_up` shows it.
@@ -240,10 +240,10 @@ class Mechanism(Protocol):
             raise InternalError(f"a sum has at least one term, not {terms}")
         if not _LEAST_PROBABILITY <= probability < 1:
             raise LossError("a probability of failure lies between 2**-900 and 1")
-        return first(lambda t: Fraction(self.sum_tail_up(terms, t)) <= probability)
+        return smallest(lambda t: Fraction(self.sum_tail_up(terms, t)) <= probability)
 
 
-def calibrated(value: Fraction, bits: int, what: str) -> None:
+def require_parameter(value: Fraction, bits: int, what: str) -> None:
     """Refuse a noise parameter that no sound plan asks for.
 
     InternalError unless `value` is a positive Fraction (a sensitivity of zero needs no noise and no
@@ -264,10 +264,10 @@ def positive_loss(value: Fraction, what: str) -> Fraction:
     return value
 
 
-def first(holds: Callable[[int], bool]) -> int:
+def smallest(holds: Callable[[int], bool]) -> int:
     """The smallest t >= 0 where `holds`, given that it holds from there on.
 
-    >>> first(lambda t: t * t > 50)
+    >>> smallest(lambda t: t * t > 50)
     8
     """
     high = 1

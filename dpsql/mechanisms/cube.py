@@ -25,11 +25,11 @@ from dpsql.mechanisms.base import (
     Mechanism,
     MechanismRecord,
     Sensitivity,
-    calibrated,
     positive_loss,
+    require_parameter,
 )
-from dpsql.mechanisms.digits import digits, exp
 from dpsql.mechanisms.entropy import Entropy
+from dpsql.mechanisms.exponentials import exp, guarded
 from dpsql.mechanisms.sampler import centrals, cube
 
 _UP = 1 + Decimal(10) ** -30
@@ -86,7 +86,7 @@ class Cube(Mechanism):
     dimensions: int
 
     def __post_init__(self) -> None:
-        calibrated(self.scale, 256, "scale")
+        require_parameter(self.scale, 256, "scale")
         if not 1 <= self.dimensions <= MOST_DIMENSIONS:
             raise InternalError(f"no cube has {self.dimensions} dimensions")
 
@@ -172,7 +172,7 @@ class Cube(Mechanism):
                 wider, (*ours, 0, 0), (0, *ours, 0), (0, 0, *ours), strict=True
             )
         ]
-        with localcontext(digits(self.scale)):
+        with localcontext(guarded(self.scale)):
             ratio = exp(-1 / self.scale)
             found = _polynomial(spread, ratio) / (12 * _polynomial(ours, ratio) * (1 - ratio) ** 2)
             return float(found)
@@ -193,7 +193,7 @@ class Cube(Mechanism):
             return 1.0
         k = self.dimensions
         distance = max(threshold, 1 - threshold) if terms == 1 else -(-threshold // terms)
-        with localcontext(digits(self.scale)):
+        with localcontext(guarded(self.scale)):
             moments = _moments(self.scale, k)
             power = k if terms > 1 else k - 1
             shares = [math.comb(power, j) * (2 * distance) ** (power - j) for j in range(power + 1)]
@@ -258,7 +258,7 @@ def _moments(scale: Fraction, most: int) -> tuple[Decimal, ...]:
     Why: such a sum is the polynomial with the coefficients `centrals(j)` at a, over (1-a)**(j+1).
     Source: Brenti 1994, "q-Eulerian polynomials arising from Coxeter groups", Theorem 3.4.
     """
-    with localcontext(digits(scale)):
+    with localcontext(guarded(scale)):
         ratio = exp(-1 / scale)
         powers = accumulate([1 - ratio] * (most + 1), lambda x, y: x * y)
         return tuple(_polynomial(centrals(j), ratio) / power for j, power in enumerate(powers))

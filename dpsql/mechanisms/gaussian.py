@@ -18,8 +18,8 @@ from dpsql.mechanisms.base import (
     Mechanism,
     MechanismRecord,
     Sensitivity,
-    calibrated,
     positive_loss,
+    require_parameter,
 )
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.sampler import discrete_gaussian
@@ -70,7 +70,7 @@ class DiscreteGaussian(Mechanism):
     variance: Fraction
 
     def __post_init__(self) -> None:
-        calibrated(self.variance, 512, "variance")
+        require_parameter(self.variance, 512, "variance")
 
     @classmethod
     def calibrate(cls, l2_squared: Fraction, rho: Fraction) -> DiscreteGaussian:

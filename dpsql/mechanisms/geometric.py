@@ -16,12 +16,12 @@ from dpsql.mechanisms.base import (
     Mechanism,
     MechanismRecord,
     Sensitivity,
-    calibrated,
     positive_loss,
+    require_parameter,
 )
 from dpsql.mechanisms.coupling import Coupling
-from dpsql.mechanisms.digits import digits, exp
 from dpsql.mechanisms.entropy import Entropy
+from dpsql.mechanisms.exponentials import exp, guarded
 from dpsql.mechanisms.sampler import two_sided_geometric
 
 _UP = 1 + Decimal(10) ** -30
@@ -66,7 +66,7 @@ class Geometric(Mechanism):
     scale: Fraction
 
     def __post_init__(self) -> None:
-        calibrated(self.scale, 256, "scale")
+        require_parameter(self.scale, 256, "scale")
 
     @classmethod
     def calibrate(cls, l1_sensitivity: Fraction, epsilon: Fraction) -> Geometric:
@@ -119,7 +119,7 @@ class Geometric(Mechanism):
         """
         distance = max(threshold, 1 - threshold)
         weights = _mixture(self.scale, terms)
-        with localcontext(digits(self.scale)):
+        with localcontext(guarded(self.scale)):
             complement = 1 - exp(-1 / self.scale)
             term, total = Decimal(1), Decimal(0)
             for index, weight in enumerate(weights):
@@ -146,7 +146,7 @@ def _mixture(scale: Fraction, terms: int) -> tuple[Decimal, ...]:
     G(x) = ((1-ux)/(1-vx))**n. From (1-vx) * G'(x) = n * a*a * v * G(x)/(1-ux), where h_k are the
     coefficients of G(x)/(1-ux), follows a recurrence without a subtraction.
     """
-    with localcontext(digits(scale)):
+    with localcontext(guarded(scale)):
         ratio = exp(-1 / scale)
         u, v = 1 - ratio, 1 / (1 + ratio)
         g = h = v**terms

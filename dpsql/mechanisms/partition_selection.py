@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import ClassVar
 
 from dpsql.errors import LossError
-from dpsql.mechanisms.base import calibrated, first
-from dpsql.mechanisms.coin import exp_bounds
+from dpsql.mechanisms.base import require_parameter, smallest
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.mechanisms.memo import for_one_release
+from dpsql.mechanisms.exponentials import exp_bounds
+from dpsql.mechanisms.release_cache import cached_for_release
 
 _WORD = 64
 Bounds = tuple[Fraction, Fraction]
@@ -51,7 +51,7 @@ class PartitionSelection:
     delta: Fraction
 
     def __post_init__(self) -> None:
-        calibrated(self.epsilon, 256, "loss")
+        require_parameter(self.epsilon, 256, "loss")
         if not isinstance(self.delta, Fraction) or not 0 < self.delta < 1:
             raise LossError("the delta of a selection lies between 0 and 1")
 
@@ -75,7 +75,7 @@ class PartitionSelection:
 
     def half(self) -> int:
         """The fewest units with which a group is shown at least half of the time."""
-        return first(lambda units: units > 0 and _threshold(self, units, 1) >= 1)
+        return smallest(lambda units: units > 0 and _threshold(self, units, 1) >= 1)
 
     def bounds(self, units: int, places: int) -> Bounds:
         """Bounds of p(units), nearer to each other the more decimal `places` are asked for."""
@@ -93,7 +93,7 @@ class PartitionSelection:
         return max(Fraction(0), min(low, Fraction(1))), min(high, Fraction(1))
 
 
-@for_one_release
+@cached_for_release
 def _threshold(rule: PartitionSelection, units: int, bits: int) -> int:
     """floor(p(units) * 2**bits), exactly.
 
@@ -128,7 +128,7 @@ def _turn(rule: PartitionSelection) -> int:
                 return low > most
             places *= 2
 
-    return first(past)
+    return smallest(past)
 
 
 def _grown(rule: PartitionSelection, units: int, places: int) -> Bounds:

@@ -16,8 +16,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.mechanisms.coin import Coin, exp_bounds
+from dpsql.mechanisms.coin import Coin
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
+from dpsql.mechanisms.exponentials import exp_bounds
 
 __all__ = [
     "Entropy",

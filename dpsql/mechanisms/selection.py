@@ -8,10 +8,11 @@ from fractions import Fraction
 from itertools import accumulate
 from typing import ClassVar
 
-from dpsql.mechanisms.base import calibrated
-from dpsql.mechanisms.coin import Coin, exp_bounds
+from dpsql.mechanisms.base import require_parameter
+from dpsql.mechanisms.coin import Coin
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.mechanisms.memo import for_one_release
+from dpsql.mechanisms.exponentials import exp_bounds
+from dpsql.mechanisms.release_cache import cached_for_release
 
 _WORD = 64
 
@@ -43,7 +44,7 @@ class Exponential:
     rate: Fraction
 
     def __post_init__(self) -> None:
-        calibrated(self.rate, 256, "rate")
+        require_parameter(self.rate, 256, "rate")
 
     @classmethod
     def calibrate(cls, step_range: int, epsilon: Fraction) -> Exponential:
@@ -113,7 +114,7 @@ class PermuteAndFlip:
     rate: Fraction
 
     def __post_init__(self) -> None:
-        calibrated(self.rate, 256, "rate")
+        require_parameter(self.rate, 256, "rate")
 
     @classmethod
     def calibrate(cls, step_range: int, epsilon: Fraction) -> PermuteAndFlip:
@@ -159,7 +160,7 @@ def _cumulated(values: Iterable[int]) -> list[int]:
     return list(accumulate(values, initial=0))
 
 
-@for_one_release
+@cached_for_release
 def _bounds(rate: Fraction, step: int, places: int) -> tuple[int, int]:
     """Integers around exp(-rate * step) * 10**places; both are exact where nothing is lost."""
     return (10**places, 10**places) if step == 0 else exp_bounds(rate * step, places)

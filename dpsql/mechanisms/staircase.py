@@ -19,12 +19,12 @@ from dpsql.mechanisms.base import (
     Mechanism,
     MechanismRecord,
     Sensitivity,
-    calibrated,
-    first,
     positive_loss,
+    require_parameter,
+    smallest,
 )
-from dpsql.mechanisms.digits import digits, exp
 from dpsql.mechanisms.entropy import Entropy
+from dpsql.mechanisms.exponentials import exp, guarded
 from dpsql.mechanisms.sampler import staircase
 
 _UP = 1 + Decimal(10) ** -30
@@ -79,7 +79,7 @@ class Staircase(Mechanism):
     inner: int
 
     def __post_init__(self) -> None:
-        calibrated(self.loss, 256, "loss of a stair")
+        require_parameter(self.loss, 256, "loss of a stair")
         if type(self.width) is not int or type(self.inner) is not int:
             raise InternalError("stairs are whole steps long")
         if not 1 <= self.inner <= self.width <= _WIDEST:
@@ -94,7 +94,7 @@ class Staircase(Mechanism):
         if cells < 1 or not 1 <= cell <= _WIDEST:
             raise InternalError(f"no staircase is for {cells} moves by {cell} steps")
         loss = positive_loss(epsilon, "epsilon") / cells
-        calibrated(loss, 256, "loss of a stair")
+        require_parameter(loss, 256, "loss of a stair")
         return cls(loss, cell, _least(loss, cell))
 
     def epsilon(self, cell: int, cells: int) -> Fraction:
@@ -146,7 +146,7 @@ class Staircase(Mechanism):
             return min(1.0, math.nextafter(terms * each, math.inf))
         distance = max(threshold, 1 - threshold)
         rows, place = divmod(distance, self.width)
-        with localcontext(digits(1 / self.loss)):
+        with localcontext(guarded(1 / self.loss)):
             ratio = exp(-self.loss)
             row = self.inner + ratio * (self.width - self.inner)
             left = max(0, self.inner - place) + ratio * (self.width - max(self.inner, place))
@@ -182,7 +182,7 @@ def _least(loss: Fraction, width: int) -> int:
             above_next, below_next = _variance(ratio, width, inner + 1)
             return above_next * below >= above * below_next
 
-        return first(lambda more: 1 + more >= width or rises(1 + more)) + 1
+        return smallest(lambda more: 1 + more >= width or rises(1 + more)) + 1
 
 
 def _variance(ratio: Decimal, width: int, inner: int) -> tuple[Decimal, Decimal]:
@@ -200,6 +200,6 @@ def _variance(ratio: Decimal, width: int, inner: int) -> tuple[Decimal, Decimal]
 
 
 def _digits(loss: Fraction, width: int) -> Context:
-    """As `digits`, with as many more as neighbouring lengths of the first stair are alike in."""
-    known = digits(1 / loss)
+    """As `guarded`, with as many more as neighbouring lengths of the first stair are alike in."""
+    known = guarded(1 / loss)
     return Context(prec=3 * known.prec + 3 * len(str(width)))

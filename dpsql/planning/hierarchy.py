@@ -30,7 +30,7 @@ from math import prod
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.domains import Domain
-from dpsql.mechanisms import Mechanism, Projected
+from dpsql.mechanisms import ConsistencyNoise, Mechanism
 from dpsql.plan.expr import Expr
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import StatisticVector
@@ -106,7 +106,7 @@ class Agreement:
         """Into how many a step is divided for what was released."""
         return math.lcm(*(member.noise.subdivisions for member in self.members))
 
-    def law(self, member: Member) -> Projected:
+    def law(self, member: Member) -> ConsistencyNoise:
         """The noise of each of a member's adjusted cells: that of one is that of all, since all keys are alike."""
         parts: dict[tuple[int, Mechanism], int] = {}
         for number, other in enumerate(self.members):
@@ -117,7 +117,7 @@ class Agreement:
                 weight = finer * self._weight(member, number, equal)
                 if times and weight:
                     parts[weight, other.noise] = parts.get((weight, other.noise), 0) + times
-        return Projected(
+        return ConsistencyNoise(
             tuple((weight, times, noise) for (weight, noise), times in parts.items()), self.steps(member)
         )
 

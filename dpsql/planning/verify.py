@@ -22,7 +22,7 @@ from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.errors import VerificationError
 from dpsql.mechanisms import Cube, DiscreteGaussian, Exponential, Geometric, Mechanism, Staircase
-from dpsql.mechanisms.coin import exp_bounds
+from dpsql.mechanisms.exponentials import exp_bounds
 from dpsql.planning.clamping import Amount, Clamp
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.planning.partition_selection import OptimalPartitionSelection

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpsql.mechanisms import Mechanism, Merged
+from dpsql.mechanisms import CombinedNoise, Mechanism
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.release import ReleasedTable, table_of
 
@@ -57,7 +57,7 @@ def combined_plan(plans: Sequence[MeasurementPlan]) -> MeasurementPlan:
     first, blocks = plans[0], []
     for place, measured in enumerate(first.blocks):
         noises = [plan.blocks[place].mechanism for plan in plans]
-        law = Merged(
+        law = CombinedNoise(
             tuple(
                 (weight * each, part)
                 for weight, noise in zip(_weights(noises), noises, strict=True)

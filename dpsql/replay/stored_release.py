@@ -12,7 +12,7 @@ from typing import Any
 
 from dpsql.accounting.events import Event, from_json, to_json
 from dpsql.errors import IntegrityError
-from dpsql.mechanisms import Mechanism, Merged
+from dpsql.mechanisms import CombinedNoise, Mechanism
 from dpsql.mechanisms.records import from_record, to_record
 from dpsql.plan.types import Value
 from dpsql.planning.measurement import MeasurementPlan
@@ -57,7 +57,7 @@ class StoredRelease:
         made = plan.at(clamps)
         blocks = tuple(
             measured.finer(noise, noise.subdivisions)
-            if isinstance(noise, Merged)
+            if isinstance(noise, CombinedNoise)
             else replace(measured, mechanism=noise)
             for measured, noise in zip(made.blocks, self.noise, strict=True)
         )

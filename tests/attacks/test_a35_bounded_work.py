@@ -14,8 +14,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.accounting.partitions.boxes import Box, PartitionSpend
-from dpsql.accounting.partitions.exact_boxes import charged_exactly
+from dpsql.accounting.partitions.boxes import Box, PartitionSpend, charged_exactly
 from dpsql.accounting.partitions.grid import MOST_CELLS, MOST_RANGES
 from dpsql.accounting.spend import Spend
 from dpsql.ledger.protocol import AccountKey

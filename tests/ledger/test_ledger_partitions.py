@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from dpsql.accounting import Pure, Selection, Spend
 from dpsql.accounting.events import Composed, Event
-from dpsql.accounting.partitions.boxes import WHOLE, Box
-from dpsql.accounting.partitions.exact_boxes import charged_exactly
+from dpsql.accounting.partitions.boxes import WHOLE, Box, charged_exactly
 from dpsql.accounting.partitions.grid import MOST_CELLS
 from dpsql.errors import BudgetExhausted, IntegrityError, OperationalError, PolicyError, ProgrammingError
 from dpsql.ledger import Budget, Ledger, journal, open_ledger, sql_ledger

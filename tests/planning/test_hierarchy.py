@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpsql
-from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, Mechanism, Merged
+from dpsql.mechanisms import CombinedNoise, Cube, DiscreteGaussian, Geometric, Mechanism
 from dpsql.planning.hierarchy import WEIGHTS, Agreement, Axes, Member
 from dpsql.postprocess.consistency import adjust
 from dpsql.postprocess.controlled_rounding import Whole, rounded
@@ -24,7 +24,7 @@ from dpsql.postprocess.controlled_rounding import Whole, rounded
 NOISES: list[Mechanism] = [
     Geometric(Fraction(5)),
     DiscreteGaussian(Fraction(900)),
-    Merged(((2, Geometric(Fraction(7))), (3, DiscreteGaussian(Fraction(40))))),
+    CombinedNoise(((2, Geometric(Fraction(7))), (3, DiscreteGaussian(Fraction(40))))),
     Geometric(Fraction(1, 2)),
     Cube(Fraction(30), 1),
 ]

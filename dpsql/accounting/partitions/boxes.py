@@ -32,6 +32,8 @@ from dpsql.accounting.partitions.ranges import (
 from dpsql.accounting.spend import NOTHING, Spend
 from dpsql.errors import IntegrityError
 
+_MOST_EXACT_CELLS = 4_096
+_FEW_CELLS = 64
 MOST_SIDES = 4
 """Most dimensions in which a charge is confined; in the others it is one to all places."""
 MOST_SIDE_RANGES = 48
@@ -190,3 +192,30 @@ class PartitionSpend:
 
 # A charge is quoted, and then followed as an entry: the same sum twice.
 _LATEST: deque[tuple[PartitionSpend, Box, Spend, PartitionSpend]] = deque(maxlen=8)
+
+
+def charged_exactly(parts: PartitionSpend, box: Box, spend: Spend) -> PartitionSpend:
+    """The spend after a charge to a box by the rule of older versions: disjoint boxes, split exactly.
+
+    Entries of older ledgers state totals by this rule. A charge that would make more than 4,096 cells is one to the
+    whole table. Its result is no less than what was spent on any partition, as is that of `PartitionSpend.charged`;
+    so either may follow the other.
+    """
+    few = len(parts.cells) < _FEW_CELLS or len(_exact_cells(parts, box, NOTHING)) <= _MOST_EXACT_CELLS
+    if box == WHOLE or not few:
+        return PartitionSpend(parts.base + spend, parts.cells)
+    return PartitionSpend(parts.base, _exact_cells(parts, box, spend))
+
+
+def _exact_cells(parts: PartitionSpend, box: Box, spend: Spend) -> dict[Box, Spend]:
+    found: dict[Box, Spend] = {}
+    rest = [box]
+    for cell, own in parts.cells.items():
+        shared = cell.meet(box)
+        if shared is None:
+            found[cell] = own
+            continue
+        found[shared] = own + spend
+        found |= dict.fromkeys(cell.minus(box), own)
+        rest = [piece for part in rest for piece in part.minus(cell)]
+    return found | dict.fromkeys(rest, spend)

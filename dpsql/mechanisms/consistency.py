@@ -12,8 +12,8 @@ import numpy as np
 
 from dpsql.errors import InternalError
 from dpsql.mechanisms.base import Floats, Mechanism
+from dpsql.mechanisms.combined import tail_by_variance
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.mechanisms.merged import tail_by_variance
 
 _MANY = 16
 """So many noises of one law and weight, or more, are drawn as one normal variable of their variance."""
@@ -30,7 +30,7 @@ _HALVINGS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Projected(Mechanism):
+class ConsistencyNoise(Mechanism):
     """The law of Σ n·V over independent noises V with whole weights n, in steps of 1/`whole`.
 
     A part is a weight, how many noises have it, and their law. It protects nothing: noisy values are adjusted after
@@ -39,7 +39,7 @@ class Projected(Mechanism):
     >>> from fractions import Fraction
     >>> from dpsql.mechanisms import Geometric
     >>> noise = Geometric(Fraction(10))
-    >>> half = Projected(((1, 2, noise),), 2)
+    >>> half = ConsistencyNoise(((1, 2, noise),), 2)
     >>> round(half.std / half.whole / noise.std, 3)
     0.707
     """
@@ -115,7 +115,7 @@ class Projected(Mechanism):
 
 
 @lru_cache(maxsize=4096)
-def _quantile(mechanism: Projected, shape: tuple[int, ...], confidence: float) -> float:
+def _quantile(mechanism: ConsistencyNoise, shape: tuple[int, ...], confidence: float) -> float:
     """The t with P(|S| <= t·std) = `confidence`, S = Σ w_i z_i, w being `shape` over `_RATIOS`."""
     weights = [part / _RATIOS for part in shape]
     at: Floats = np.arange(_STEP / 2, _REACH, _STEP, dtype=np.float64)

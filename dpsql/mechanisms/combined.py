@@ -16,19 +16,19 @@ from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.records import StoredMechanism
 
 
-class MergedRecord(MechanismRecord):
-    """A `Merged` in a stored release."""
+class CombinedNoiseRecord(MechanismRecord):
+    """A `CombinedNoise` in a stored release."""
 
     kind: Literal["merged"] = "merged"
     parts: list[tuple[StrictInt, StoredMechanism]]
 
     def mechanism(self) -> Mechanism:
         """The mechanism with these parameters."""
-        return Merged(tuple(self.parts))
+        return CombinedNoise(tuple(self.parts))
 
 
 @dataclass(frozen=True, slots=True)
-class Merged(Mechanism):
+class CombinedNoise(Mechanism):
     """The law of Σ n·V over independent noises V, each with a whole weight n above 0, in steps of 1/Σ n.
 
     It protects nothing: noisy values are put together after they were released, and cost nothing more.
@@ -36,14 +36,14 @@ class Merged(Mechanism):
 
     >>> from fractions import Fraction
     >>> from dpsql.mechanisms import Geometric
-    >>> twice = Merged(((1, Geometric(Fraction(10))), (1, Geometric(Fraction(10)))))
+    >>> twice = CombinedNoise(((1, Geometric(Fraction(10))), (1, Geometric(Fraction(10)))))
     >>> twice.subdivisions, round(twice.std / twice.subdivisions / Geometric(Fraction(10)).std, 3)
     (2, 0.707)
     """
 
     tag: ClassVar[str] = "Merged"
     name: ClassVar[str] = "merged"
-    record_type: ClassVar[type[MechanismRecord]] = MergedRecord
+    record_type: ClassVar[type[MechanismRecord]] = CombinedNoiseRecord
     tight_tail: ClassVar[bool] = False
 
     parts: tuple[tuple[int, Mechanism], ...]
@@ -69,7 +69,7 @@ class Merged(Mechanism):
 
     def record(self) -> MechanismRecord:
         """The mechanism as stored releases hold it."""
-        return MergedRecord.model_construct(parts=list(self.parts))
+        return CombinedNoiseRecord.model_construct(parts=list(self.parts))
 
     def characteristic(self, weights: Sequence[float], at: Floats) -> Floats:
         """The characteristic function of Σ weight · draw: the product of those of all parts."""

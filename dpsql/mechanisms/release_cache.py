@@ -12,14 +12,14 @@ _MOST = 1 << 16
 _CLEAR: list[Callable[[], None]] = []
 
 
-def for_one_release(function: Callable[P, R]) -> Callable[P, R]:
-    """Remembers results by their arguments until `forget`."""
+def cached_for_release(function: Callable[P, R]) -> Callable[P, R]:
+    """Remembers results by their arguments until `clear_cache`."""
     remembered = lru_cache(maxsize=_MOST)(function)
     _CLEAR.append(remembered.cache_clear)
     return cast(Callable[P, R], remembered)
 
 
-def forget() -> None:
+def clear_cache() -> None:
     """Forgets all that is remembered."""
     for clear in _CLEAR:
         clear()
