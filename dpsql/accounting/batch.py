@@ -55,7 +55,7 @@ class Batch:
 
     @classmethod
     def of(cls, parts: Sequence[tuple[Symmetric, int]], points: int = _POINTS) -> Batch:
-        """The batch of so many releases of each of the profiles, on `points` steps of the smallest loss."""
+        """The batch of profiles, each with its number of releases, on `points` steps of the smallest loss."""
         if not parts or any(count < 1 for _, count in parts):
             raise LossError("a batch has at least one release of each of its kinds")
         ends = [_end(profile) for profile, _ in parts]

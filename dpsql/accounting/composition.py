@@ -26,7 +26,7 @@ class Guarantee(NamedTuple):
 
 
 def sequential(releases: Iterable[Guarantee]) -> Guarantee:
-    """What several releases about the same units keep together.
+    """The guarantee of several releases about the same units.
 
     Claim: (Σε, Σδ)-DP.
     Source: Dwork, Roth 2014, Theorem 3.14 (ε alone) and Theorem 3.16.
@@ -41,7 +41,7 @@ def sequential(releases: Iterable[Guarantee]) -> Guarantee:
 
 
 def advanced(releases: Iterable[Guarantee], slack: Fraction) -> Guarantee:
-    """What several releases keep together, with `slack` more δ for less ε.
+    """The guarantee of several releases, with `slack` more δ for less ε.
 
     Claim: (Σε·tanh(ε/2) + √(2·ln(1/slack)·Σε²), Σδ + slack)-DP, and (Σε, Σδ)-DP where that ε is smaller.
     Source: Kairouz, Oh, Viswanath 2015, Theorem 3.5; Dwork, Roth 2014, Theorem 3.20 with ε·(e^ε-1) for the first sum.
@@ -65,10 +65,10 @@ def advanced(releases: Iterable[Guarantee], slack: Fraction) -> Guarantee:
 
 
 def parallel(releases: Iterable[Guarantee]) -> Guarantee:
-    """What releases keep together of which each reads its own part of the units, and no unit is in two parts.
+    """The guarantee of several releases that each read their own partition of the units.
 
-    Claim: (max ε, max δ)-DP, where one unit is added or removed: it is in one part, and the others are as they were.
-    Where a unit may move from one part to another, two parts change, and the two largest add.
+    Claim: (max ε, max δ)-DP, where one unit is added or removed: it is in one partition, and the others do not change.
+    Where a unit may move from one partition to another, two partitions change, and the two largest losses add.
     Source: McSherry 2009, "Privacy Integrated Queries", Theorem 4.
 
     >>> parallel([Guarantee(Fraction(1, 10)), Guarantee(Fraction(1, 5))])
@@ -81,7 +81,7 @@ def parallel(releases: Iterable[Guarantee]) -> Guarantee:
 
 
 def group(guarantee: Guarantee, size: int) -> Guarantee:
-    """What a release that is (ε, δ)-DP for one unit keeps for `size` units at once.
+    """The guarantee for `size` units at once of a release that is (ε, δ)-DP for one unit (group privacy).
 
     Claim: (size·ε, δ·(e^(size·ε)-1)/(e^ε-1))-DP, at most 1 in δ; 1 at once beyond ε = 1,000.
     Why: k neighbouring steps lead from one database to the other; δ grows by e^ε at each.

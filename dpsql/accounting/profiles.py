@@ -29,7 +29,7 @@ NOTHING = Bounds(Decimal(0), Decimal(0))
 
 
 class Profile(Protocol):
-    """What (ε, δ) a release keeps: δ falls as ε grows."""
+    """The (ε, δ) guarantees of a release: δ falls as ε grows."""
 
     @property
     def tail(self) -> Decimal | None:

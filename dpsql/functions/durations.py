@@ -44,7 +44,7 @@ _EARLIER, _LATER = dt.datetime(2024, 2, 29), dt.datetime(2024, 3, 1)  # noqa: DT
 
 
 def _to(unit: str) -> str:
-    """The engine's function that makes an interval of so many units."""
+    """The engine's function that makes an interval of this unit."""
     return f"TO_{_PLURALS.get(unit, f'{unit.upper()}S')}"
 
 

@@ -15,7 +15,7 @@ MOST_GROWTH = 1_000
 
 
 def growth(expr: Expr) -> int:
-    """The largest product of factors on a way from the expression down to what it is made of."""
+    """The largest product of factors on a path from the expression to its leaves."""
     return _growth(expr, {})
 
 

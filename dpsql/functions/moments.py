@@ -18,7 +18,7 @@ from dpsql.plan.types import Type
 Pair = tuple[dt.datetime, dt.datetime]
 
 MONTHS = {"month": 1, "quarter": 3, "year": 12, "decade": 120, "century": 1_200, "millennium": 12_000}
-"""The units that are so many months long."""
+"""The number of months in each unit that is made of months."""
 LENGTHS = {
     "week": dt.timedelta(weeks=1),
     "day": dt.timedelta(days=1),

@@ -173,19 +173,19 @@ def _stored_end(row: Row) -> Head:
 
 
 def _next(before: Balance, row: Row) -> Balance:
-    """Where an account stands after an entry, which must say so."""
+    """The balance of an account after an entry; IntegrityError unless the entry states the same."""
     box = WHOLE if row["box"] is None else Box.parse(row["box"])
     spend = stored_spend(row["loss"], row["delta"])
     step = EntryKind(row["kind"], spend, box, row["slice"], row["analyst"])
-    said = (
+    stated = (
         stored_spend(row["spent_loss"], row["spent_delta"]),
         *(row[name] for name in ("number", "period", "parts", "slices")),
     )
     try:
         balance = applied(before.in_period(row["period"]), step)
-        if said != _told(balance):
+        if stated != _stated(balance):
             balance = applied(before.in_period(row["period"]), step._replace(rule=charged_exactly))
-            _require_told(said, balance, row)
+            _require_stated(stated, balance, row)
     except (NotAnEntryError, LossError):
         raise _off(row) from None
     if row["failures"] != (balance.failures or None):
@@ -197,13 +197,13 @@ def _next(before: Balance, row: Row) -> Balance:
     return balance
 
 
-def _require_told(said: tuple[object, ...], balance: Balance, row: Row) -> None:
-    if said != _told(balance):
+def _require_stated(stated: tuple[object, ...], balance: Balance, row: Row) -> None:
+    if stated != _stated(balance):
         raise _off(row)
 
 
-def _told(balance: Balance) -> tuple[Spend, int, str, str | None, str | None]:
-    """What an entry says of where its account stands after it."""
+def _stated(balance: Balance) -> tuple[Spend, int, str, str | None, str | None]:
+    """The columns in which an entry states the balance after it."""
     digests = partitions_digest(balance.parts), reservations_digest(balance.reservations)
     return balance.spent, balance.count, balance.period, *digests
 

@@ -253,7 +253,7 @@ def require_parameter(value: Fraction, bits: int, what: str) -> None:
         raise InternalError(f"the {what} of a mechanism is a positive Fraction, and {value!r} is not")
     if not Fraction(1, 2**bits) <= value <= 2**bits:
         raise LossError(
-            f"the loss asked for leads to noise of an absurd {what}", hint="ask for a loss nearer to 1"
+            f"the privacy loss needs noise whose {what} is out of range", hint="ask for a loss nearer to 1"
         )
 
 

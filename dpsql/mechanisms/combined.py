@@ -31,7 +31,7 @@ class CombinedNoiseRecord(MechanismRecord):
 class CombinedNoise(Mechanism):
     """The law of Σ n·V over independent noises V, each with a whole weight n above 0, in steps of 1/Σ n.
 
-    It protects nothing: noisy values are put together after they were released, and cost nothing more.
+    It has no privacy loss of its own: it combines values that were released (post-processing).
     InternalError without parts, or for a weight below 1.
 
     >>> from fractions import Fraction
@@ -50,7 +50,7 @@ class CombinedNoise(Mechanism):
 
     def __post_init__(self) -> None:
         if not self.parts or min(weight for weight, _ in self.parts) < 1:
-            raise InternalError("what is merged has weights from 1")
+            raise InternalError("combined noise has parts with weights from 1")
 
     @property
     def subdivisions(self) -> int:

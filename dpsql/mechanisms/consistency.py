@@ -16,7 +16,7 @@ from dpsql.mechanisms.combined import tail_by_variance
 from dpsql.mechanisms.entropy import Entropy
 
 _MANY = 16
-"""So many noises of one law and weight, or more, are drawn as one normal variable of their variance."""
+"""This many noises of one law and weight, or more, are drawn as one normal variable of their variance."""
 
 
 _RATIOS = 16
@@ -33,8 +33,8 @@ _HALVINGS = 40
 class ConsistencyNoise(Mechanism):
     """The law of Σ n·V over independent noises V with whole weights n, in steps of 1/`whole`.
 
-    A part is a weight, how many noises have it, and their law. It protects nothing: noisy values are adjusted after
-    they were released, and cost nothing more. InternalError without parts, or for a number below 1.
+    A part is a weight, how many noises have it, and their law. It has no privacy loss of its own: it
+    adjusts values that were released (post-processing). InternalError without parts, or for a number below 1.
 
     >>> from fractions import Fraction
     >>> from dpsql.mechanisms import Geometric
@@ -53,7 +53,7 @@ class ConsistencyNoise(Mechanism):
 
     def __post_init__(self) -> None:
         if not self.parts or self.whole < 1 or min(times for _, times, _ in self.parts) < 1:
-            raise InternalError("what is adjusted has noise")
+            raise InternalError("consistency noise has parts, each at least once")
 
     @property
     def is_gaussian(self) -> bool:

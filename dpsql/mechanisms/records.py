@@ -1,4 +1,4 @@
-"""Mechanisms to and from the lists that stored releases hold: a union of records, discriminated by their first word.
+"""Mechanisms as the lists that stored releases hold: a union of records, discriminated by their first word.
 
 Each mechanism states its record in its own file.
 """

@@ -79,7 +79,7 @@ class Exponential:
     def _held(
         self, weights: Sequence[int], steps: Sequence[int], prefix: int, bits: int, places: int
     ) -> int | None:
-        """The candidate that holds all uniform numbers with these first bits, as far as can be told."""
+        """The candidate of all uniform numbers with these first bits; None where the bounds do not decide it."""
         bounds = [_bounds(self.rate, step, places) for step in steps]
         lows = _cumulated(weight * low for weight, (low, _) in zip(weights, bounds, strict=True))
         highs = _cumulated(weight * high for weight, (_, high) in zip(weights, bounds, strict=True))
@@ -92,7 +92,7 @@ class Exponential:
 
 @dataclass(frozen=True, slots=True)
 class PermuteAndFlip:
-    """Candidates come in a random order, and the first is chosen that keeps a coin: exp(-`rate` * penalty) for it.
+    """Candidates come in a random order; the first is chosen whose coin, of probability exp(-`rate` * penalty), is heads.
 
     The penalty is that beyond the least one. InternalError unless the rate is a positive Fraction.
 

@@ -98,7 +98,7 @@ class Staircase(Mechanism):
         return cls(loss, cell, _least(loss, cell))
 
     def epsilon(self, cell: int, cells: int) -> Fraction:
-        """The loss of a release of which the change is so many moves of one cell, exactly."""
+        """The loss of a release whose change is `cells` moves of one cell by at most `cell`, exactly."""
         return cells * -(-cell // self.width) * self.loss
 
     def privacy_loss(self, sensitivity: Sensitivity, moves: CellMoves | None) -> Pure:

@@ -32,7 +32,7 @@ _ROWS_PER_UNIT = "the most rows of one privacy unit that count (the engine leave
 
 
 def table_problems(given: Mapping[str, object]) -> list[Problem]:
-    """What is wrong between the keys of one table; `given` holds its keys as written or as read."""
+    """The problems between the keys of one table; `given` holds its keys as written or as read."""
     public = given.get("public", False)
     if public is True:
         words = "has no meaning in a public table, which protects nobody"
@@ -89,7 +89,7 @@ def _unit_problems(given: Mapping[str, object]) -> list[Problem]:
 
 
 def policy_problems(budget: BudgetSpec | None, tables: Mapping[str, Table | None]) -> list[Problem]:
-    """What is wrong between tables, and between a table and the policy's budget.
+    """The problems between tables, and between a table and the policy's budget.
 
     None stands for a budget or table that is wrong itself: nothing is said about it.
     """
@@ -109,7 +109,7 @@ def policy_problems(budget: BudgetSpec | None, tables: Mapping[str, Table | None
 
 
 def cap_problems(least: Fraction, most: Fraction | None) -> list[Problem]:
-    """What is wrong between the least and the most epsilon of one query."""
+    """The problems between the least and the most epsilon of one query."""
     if most is None or least <= most:
         return []
     words = f"no query can ask for at least {float(least):g} and at most {float(most):g}"

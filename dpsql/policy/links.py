@@ -22,7 +22,7 @@ def is_row(unit: object) -> bool:
 def link_problem(
     name: str, link: Link, tables: NameMap[Table | None], circles: Mapping[str, str]
 ) -> Problem | None:
-    """What is wrong with where the link of table `name` leads, or None.
+    """The problem of the link of table `name`, or None.
 
     `circles` is what `link_circles` gives. Nothing is said of links to a table that is None, which is
     wrong itself.

@@ -28,7 +28,7 @@ _MAY_BE_EMPTY = "columns"
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The values of a YAML text, where its keys are, and what is wrong with the text itself."""
+    """The values of a YAML text, the places of its keys, and the problems of the text itself."""
 
     value: object
     source: Source

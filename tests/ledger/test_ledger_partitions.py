@@ -117,7 +117,7 @@ def test_a_ledger_of_the_rule_before_is_followed_and_goes_on(
         return Box.of({name: (tuple(sorted(rng.sample(range(1000), 2))),) for name in ("day", "x", "y")})
 
     with monkeypatch.context() as patch, closing(open_ledger(path, BUDGETS)) as ledger:
-        patch.setattr(sql_ledger, "Step", partial(EntryKind, rule=charged_exactly))
+        patch.setattr(sql_ledger, "EntryKind", partial(EntryKind, rule=charged_exactly))
         held = ledger.reserve({"visits": Pure(Fraction(1, 2))}, analyst="ana")[0].id if sliced else None
         for _ in range(14):
             ledger.charge(

@@ -42,7 +42,7 @@ MOST_SIDE_RANGES = 48
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """The places whose coordinate in each named dimension is in its ranges; in others it may be any.
+    """The places whose coordinate in each named dimension is in its ranges, and any in all other dimensions.
 
     A dimension's name holds its declaration, so that one which is declared anew is another dimension.
     Raises ValueError unless the ranges are those that `union` gives, with at least one in each dimension.
@@ -58,7 +58,7 @@ class Box:
         if names != sorted(set(names)):
             raise ValueError("the dimensions of a box are in order, each once")
         if any(not ranges or ranges == EVERYWHERE or ranges != union(ranges) for _, ranges in self.sides):
-            raise ValueError("a side of a box is some ranges, in order and apart")
+            raise ValueError("a side of a box is a set of disjoint ranges in ascending order")
 
     @classmethod
     def of(cls, sides: Mapping[str, Ranges]) -> Box:
@@ -130,7 +130,9 @@ WHOLE = Box()
 
 @dataclass(frozen=True, slots=True)
 class PartitionSpend:
-    """What an account has spent at each place: `base` everywhere, and in each of the disjoint `cells` that besides.
+    """The spend of an account at each place: `base` everywhere, plus the amount of the cell that holds the place.
+
+    The `cells` are disjoint.
 
     >>> january, february = (Box((("day", (days,)),)) for days in ((1, 31), (32, 59)))
     >>> spent = PartitionSpend().charged(january, Spend(2, 0)).charged(february, Spend(3, 0)).charged(WHOLE, Spend(1, 0))
@@ -142,7 +144,7 @@ class PartitionSpend:
     cells: Mapping[Box, Spend] = field(default_factory=dict)
 
     def most(self, box: Box = WHOLE) -> Spend:
-        """The largest loss, and the largest delta, that was spent at any place of a box, as far as it is kept apart."""
+        """The largest loss and the largest delta that were spent at any place of a box, as the cells distinguish places."""
         wanted = dict(self.booked(box).sides)
         met: dict[tuple[str, Ranges], bool] = {}
         losses, deltas = 0, 0
@@ -157,7 +159,7 @@ class PartitionSpend:
         return self.base + Spend(losses, deltas)
 
     def charged(self, box: Box, spend: Spend) -> PartitionSpend:
-        """The same after a charge to a box; see `Grid` for what is kept apart."""
+        """The spend after a charge to a box; `Grid` says which places its cells distinguish."""
         booked = self.booked(box)
         if booked == WHOLE and len(self.cells) <= MOST_CELLS:
             return PartitionSpend(self.base + spend, self.cells)
@@ -171,12 +173,12 @@ class PartitionSpend:
         return found
 
     def booked(self, box: Box) -> Box:
-        """The box that a charge to a box is made to: itself, or a larger one that is less work."""
+        """The box that is charged for a box: itself, or a larger one with fewer sides and ranges."""
         sides = box.sides[:MOST_SIDES]
         return Box(tuple((name, filled(side, MOST_SIDE_RANGES)) for name, side in sides))
 
     def _grid(self) -> Grid:
-        """The cells as those of a grid, also such as an older dpsql has kept."""
+        """The cells as those of a grid, including cells of an older dpsql."""
         found = Grid.of({cell.sides: (own.loss, own.delta) for cell, own in self.cells.items()})
         if found is not None:
             return found
