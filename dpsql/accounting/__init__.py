@@ -1,4 +1,4 @@
-"""What is spent: events, and the accountants that interpret them."""
+"""Privacy accounting: events, and the accountants that interpret them."""
 
 from __future__ import annotations
 

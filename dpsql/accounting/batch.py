@@ -1,4 +1,4 @@
-"""The privacy profile of a batch that is declared in advance, and the μ that is measured of it as one.
+"""The privacy profile of a batch of queries that is declared in advance, and the μ of the whole batch.
 
 A batch's questions do not depend on each other's answers. Where they may, this is no filter: compose the μ of the
 parts instead (`tests/ledger/test_adaptive.py` holds a counterexample).
@@ -55,7 +55,7 @@ class Batch:
 
     @classmethod
     def of(cls, parts: Sequence[tuple[Symmetric, int]], points: int = _POINTS) -> Batch:
-        """The batch of so many releases of each of the profiles, on `points` steps of the smallest loss."""
+        """The batch of profiles, each with its number of releases, on `points` steps of the smallest loss."""
         if not parts or any(count < 1 for _, count in parts):
             raise LossError("a batch has at least one release of each of its kinds")
         ends = [_end(profile) for profile, _ in parts]

@@ -1,4 +1,4 @@
-"""What a list of releases costs under each accountant, so that one can be chosen before a ledger is made."""
+"""The cost of a list of releases under each accountant, to choose one before a ledger is made."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dpsql.errors import NotSupportedError, PolicyError
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What one accountant says of a list of events.
+    """The charge of one accountant for a list of events.
 
     `loss` is in the accountant's own measure, named by `symbol`; `epsilon` is what it amounts to at the delta of the
-    comparison, rounded up. Both are None where the accountant cannot say, and `refused` says why.
+    comparison, rounded up. Both are None where the accountant does not support an event, and `refused` gives the reason.
     """
 
     accountant: str
@@ -50,7 +50,7 @@ def compare(events: Iterable[Event], delta: Fraction) -> tuple[Charge, ...]:
 def running(
     events: Sequence[Event], delta: Fraction, most: int = 60
 ) -> tuple[tuple[int, tuple[Charge, ...]], ...]:
-    """The comparison after the first n events, for at most so many n, the last of them all.
+    """The comparison after the first n events, for at most `most` values of n, the last of which is all.
 
     Each is at the `delta` of the whole, as a budget's is.
     """

@@ -1,4 +1,4 @@
-"""What a statement did to privacy, as frozen data that an accountant interprets.
+"""Privacy events: what a statement released, as frozen data that an accountant interprets.
 
 An event says what was released, never what it costs: the cost is the accountant's. The meaning of an
 event never changes, because ledgers keep events for ever; a new meaning is a new event. Every quantity

@@ -1,4 +1,4 @@
-"""What a privacy profile proves about Gaussian differential privacy: whether it holds at all, and with which μ.
+"""The conversion of a privacy profile to Gaussian differential privacy: whether it holds, and with which μ.
 
 A release is μ-GDP if and only if its δ(ε) is at most δ_μ(ε) at every ε of 0 or more (Dong, Roth, Su 2022, Corollary
 2.13). So the best μ is the largest G(ε), the μ with δ_μ(ε) = δ(ε): the transform of the profile.

@@ -1,4 +1,4 @@
-"""Pictures of what is spent, by matplotlib, which is an extra."""
+"""Plots of privacy profiles and spends, by matplotlib, which is an extra."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpsql.errors import OperationalError, ProgrammingError
 
 
 def draw_running(found: Sequence[tuple[int, tuple[Charge, ...]]], delta: str, path: Path) -> None:
-    """Draws the ε that each accountant has charged after so many releases."""
+    """Draws the ε of each accountant after each number of releases."""
     figure, axes = figures(1)
     for index, last in enumerate(found[-1][1]):
         if last.epsilon is None:
@@ -26,7 +26,7 @@ def draw_running(found: Sequence[tuple[int, tuple[Charge, ...]]], delta: str, pa
 
 
 def figures(count: int) -> tuple[Any, list[Any]]:
-    """A figure with so many panes side by side; ProgrammingError (`plot_unavailable`) without matplotlib."""
+    """A figure with `count` panes side by side; ProgrammingError (`plot_unavailable`) without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -1,4 +1,4 @@
-"""Privacy profiles: the least δ at each ε, as bounds that are certain.
+"""Privacy profiles: the least δ at each ε, with rigorous bounds.
 
 A profile belongs to one release; a `Profile` of a whole batch is in `accounting.batch`. What a profile proves
 about Gaussian differential privacy is in `accounting.measurement`.
@@ -29,7 +29,7 @@ NOTHING = Bounds(Decimal(0), Decimal(0))
 
 
 class Profile(Protocol):
-    """What (ε, δ) a release keeps: δ falls as ε grows."""
+    """The (ε, δ) guarantees of a release: δ falls as ε grows."""
 
     @property
     def tail(self) -> Decimal | None:

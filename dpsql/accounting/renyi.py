@@ -1,4 +1,4 @@
-"""What a list of releases keeps together when it is fixed beforehand: by the best of all Rényi orders.
+"""The (ε, δ) guarantee of a list of releases that is fixed beforehand, by the best Rényi order.
 
 A ledger's ρ is a line above the Rényi curve of each release, so that it may be spent as the answers come in. Where the
 list is known, the curves themselves add up, order by order, and the best order may be looked for afterwards.

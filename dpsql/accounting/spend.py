@@ -1,4 +1,4 @@
-"""Losses as fixed point integers, so that a ledger's sums are exact and the same everywhere."""
+"""Privacy losses as fixed-point integers, so that the sums of a ledger are exact and the same everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which μ the releases here have: each exact or an upper bound, rounded up, with its proof.
+"""The μ of each kind of release: exact or an upper bound, rounded up, with its proof.
 
 A pair of laws whose likelihood ratio takes few values has a trade-off function that is linear between few
 corners. That of μ-GDP is convex, so it lies below the chord wherever it lies below the corners: a release is

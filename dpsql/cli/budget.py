@@ -45,7 +45,7 @@ def budget(
     )
     try:
         print(view.show(budget_table(book.states())))
-        for state in book.slices():
+        for state in book.reservations():
             print(_slice(state))
         if known:
             for entry in _begun_anew(path, ledger_key):

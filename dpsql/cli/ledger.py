@@ -74,8 +74,8 @@ def verify(
     with _opened(target, ledger_key) as history:
         chain = history.verify(kept)
     under = " under its key" if ledger_key else ""
-    print(f"an unbroken chain{under}: entries {chain.head.entries:,}, accounts {len(chain.standings):,}")
-    if held := {number for standing in chain.standings.values() for number in standing.slices}:
+    print(f"an unbroken chain{under}: entries {chain.head.entries:,}, accounts {len(chain.balances):,}")
+    if held := {number for balance in chain.balances.values() for number in balance.reservations}:
         print(f"slices that are open: {', '.join(map(str, sorted(held)))}")
     if kept is None:
         print("that none is missing at the end shows beside a head that was kept: --anchor FILE, or --head")

@@ -74,8 +74,8 @@ def _said(checked: CheckedReceipt) -> Iterator[str]:
         yield "the receipt names no charge: the query was explained, or reads nothing private"
     if checked.paid:
         yield f"the ledger holds what paid for it: {_entries(checked.paid)}"
-    if checked.unsaid:
-        yield f"not in the ledger, so not shown: {', '.join(checked.unsaid)}"
+    if checked.unverified:
+        yield f"not in the ledger, so not shown: {', '.join(checked.unverified)}"
 
 
 def _entries(entries: Sequence[Entry]) -> str:

@@ -32,7 +32,7 @@ from dpsql.errors import BackendError, BudgetExhausted, InternalError, Operation
 from dpsql.ledger import Entry, Ledger, Quote
 from dpsql.ledger.protocol import Account
 from dpsql.mechanisms import Entropy, SystemEntropy
-from dpsql.mechanisms.memo import forget
+from dpsql.mechanisms.release_cache import clear_cache
 from dpsql.plan import fingerprint
 from dpsql.plan.dependencies import Known, final_releases, releases, steps, substitute
 from dpsql.plan.expr import Expr, Scalar
@@ -161,7 +161,7 @@ class Engine:
 
     def quote(self, prepared: PreparedQuery) -> tuple[Quote, ...]:
         """What the ledger would say to the charge now; writes nothing."""
-        return self.ledger.dry_run(prepared.bills, analyst=self.analyst, within=self.within)
+        return self.ledger.dry_run(prepared.bills, analyst=self.analyst, reservation=self.within)
 
     def require_bound(self, prepared: PreparedQuery) -> None:
         """Refuses a query that the database cannot bind, so that nothing is charged that is not answered.
@@ -256,7 +256,7 @@ class Engine:
                 query=prepared.asked.sql,
                 details=charge_details(prepared, self.policy, _versions(self.backend)),
                 refines=[base.number for base in prepared.refines],
-                within=self.within,
+                reservation=self.within,
             )
         except BudgetExhausted as error:
             error.hint = self._what_is_left_buys(prepared, error.code) or error.hint
@@ -310,7 +310,7 @@ class Engine:
         except Exception as error:  # noqa: BLE001  (its words and its frames may hold exact values)
             failed = type(error).__name__
         finally:
-            forget()
+            clear_cache()
         raise InternalError(f"the noise could not be added ({failed}); the charge stays", code="release")
 
     def _result(

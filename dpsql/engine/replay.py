@@ -109,7 +109,7 @@ class Replay:
         if part.plan.event is None:
             return part
         names = self.rules.names(part.plan, values)
-        kept = self.ledger.kept(names.statistic)
+        kept = self.ledger.stored_releases(names.statistic)
         for release in kept:
             if release.released.measurement == names.measurement:
                 table = _table(_written(release), part)
@@ -126,7 +126,7 @@ class Replay:
             return part
         own = self.rules.names(part.plan, values).statistic
         plans = {own: part.plan}
-        for kept in self.ledger.kept(self.rules.rows(part.plan, values)):
+        for kept in self.ledger.stored_releases(self.rules.rows(part.plan, values)):
             layout = Layout.parse(kept.released.body)
             plan = layout.measured(part.plan, values)
             if plan is not None:
@@ -138,7 +138,7 @@ class Replay:
 
     def _merged(self, part: PreparedRelease, statistic: str) -> PreparedRelease:
         """All that was released of a statistic, put together where each has noise of its own; else the first."""
-        kept = self.ledger.kept(statistic)
+        kept = self.ledger.stored_releases(statistic)
         refined = {release.released.refines for release in kept}
         ends = [release for release in kept if release.number not in refined]
         tables = [(_table(_written(release), part), release.entry) for release in ends]
@@ -211,9 +211,9 @@ class Replay:
                 body = StoredRelease.of(table, paid, self._source(part, values)).text()
                 new.append(NewRelease(names.statistic, names.measurement, body, base))
                 layout = Layout.of(names.statistic, part.plan, values)
-                if layout is not None and not self.ledger.kept(names.statistic):
+                if layout is not None and not self.ledger.stored_releases(names.statistic):
                     new.append(NewRelease(self.rules.rows(part.plan, values), names.statistic, layout.text()))
-        self.ledger.keep(new, entry)
+        self.ledger.store_releases(new, entry)
 
     def _source(self, part: PreparedRelease, values: Known) -> str:
         told = f"{self.backend.name} {self.backend.version}\n{part.statement_with(values).sql}"

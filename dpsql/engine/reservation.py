@@ -40,7 +40,7 @@ class Reservation:
         accountants = {state.key: accountant_named(state.accountant) for state in self._ledger.states()}
         return {
             state.key.name: Figure(accountants[state.key].remaining_epsilon(NOTHING, state.left))
-            for state in self._ledger.slices()
+            for state in self._ledger.reservations()
             if state.number == self.number
         }
 
@@ -78,7 +78,7 @@ def reserved(
 
 def resumed(engine: Engine, end: Callable[[], None], number: int) -> Reservation:
     """The reservation of that number, which the engine's analyst holds; see `Connection.resume`."""
-    open_slices = engine.ledger.slices()
+    open_slices = engine.ledger.reservations()
     if not any(state.number == number and state.holder == engine.analyst for state in open_slices):
         raise ProgrammingError(
             f"no slice {number} is held by {engine.analyst!r}",

@@ -1,4 +1,4 @@
-"""The functions that may touch private rows: a registry of entries, one module a family.
+"""The registry of scalar functions that may read private rows, one module a family.
 
 Anything that is not in `FUNCTIONS` is refused. A new function is one entry in its family's tuple:
 its names, its types, its interval, its SQL and why that SQL cannot fail on any row.

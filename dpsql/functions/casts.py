@@ -1,4 +1,4 @@
-"""CAST, which gives NULL where a value has no counterpart: an error would tell of the value."""
+"""CAST, which gives NULL where a value has no counterpart: an error would reveal the value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEAST_SINGLE = Fraction(1, 2**149)
 
 
 def _of_numbers(rule: Rule) -> Rule:
-    """What text says is not known; numbers and booleans keep their place, but for the rule."""
+    """Nothing is known of text; numbers and booleans keep their value, but for the rule."""
     return lambda arguments, of: rule(arguments, of) if arguments[0].type in _ORDERED else Interval()
 
 
@@ -91,7 +91,7 @@ def _integer(name: str) -> Function:
 
 
 def _large(name: str) -> Function:
-    """An integer of more than 64 bits, as far as 64 bits hold it."""
+    """A cast to an integer type of more than 64 bits, within the range of 64 bits."""
     return Function(
         f"cast_{name.lower()}",
         f"CAST(x AS {name})",

@@ -1,4 +1,4 @@
-"""Choices between values. The interval of CASE is in `analysis.bounds`, which knows its conditions."""
+"""Conditional functions. The interval of CASE is in `analysis.intervals`, which knows its conditions."""
 
 from __future__ import annotations
 

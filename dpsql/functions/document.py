@@ -1,4 +1,4 @@
-"""The document of the functions, made from the registry: docs/reference/functions.md."""
+"""The reference page of the scalar functions, generated from the registry: docs/reference/functions.md."""
 
 from __future__ import annotations
 

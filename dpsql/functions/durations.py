@@ -1,4 +1,4 @@
-"""Moments moved, measured against each other, gathered in stretches, and made of numbers.
+"""Date arithmetic: adding intervals, differences, time buckets, and timestamps made of numbers.
 
 The engine's date arithmetic can leave its range at the far ends, so each function stands in TRY. A DATE that
 is computed here is one that TIMESTAMP holds too, so that the two always compare.
@@ -44,7 +44,7 @@ _EARLIER, _LATER = dt.datetime(2024, 2, 29), dt.datetime(2024, 3, 1)  # noqa: DT
 
 
 def _to(unit: str) -> str:
-    """The engine's function that makes an interval of so many units."""
+    """The engine's function that makes an interval of this unit."""
     return f"TO_{_PLURALS.get(unit, f'{unit.upper()}S')}"
 
 

@@ -1,4 +1,4 @@
-"""Intervals of what the engine computes in DOUBLE: rounded outward wherever it rounds.
+"""Intervals of DOUBLE functions, rounded outward where the engine rounds.
 
 Claim: an interval that is made here holds every value that the engine computes within its arguments'.
 Why: rounding to the nearest DOUBLE is monotone, so what it makes of values within an interval lies

@@ -1,4 +1,4 @@
-"""How much longer a text can become than those that are read.
+"""Bounds on the length of a text result, from the lengths of the texts that it is computed from.
 
 Claim: the text of an expression is at most its growth times as long as all texts that it is made of.
 Why: REPLACE and its like are the only functions whose text can be longer than their arguments' together, by
@@ -15,7 +15,7 @@ MOST_GROWTH = 1_000
 
 
 def growth(expr: Expr) -> int:
-    """The largest product of factors on a way from the expression down to what it is made of."""
+    """The largest product of factors on a path from the expression to its leaves."""
     return _growth(expr, {})
 
 

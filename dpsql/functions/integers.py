@@ -1,4 +1,4 @@
-"""Whole numbers: division with a remainder, divisors and bits.
+"""Integer functions: division with a remainder, divisors and bits.
 
 The engine refuses some arguments of these, such as a zero divisor or the least number of 64 bits divided
 by -1. There TRY gives NULL, which costs time for each such row; where a constant excludes it the plain

@@ -1,4 +1,4 @@
-"""The engine's calendar in Python: units of time, where they start, and how far apart two moments are.
+"""The engine's calendar in Python: units of time, where they start, and how far apart two timestamps are.
 
 A DATE counts as its ordinal and a TIMESTAMP as microseconds since 1970 (`plan.interval`). Python's calendar
 has the years 1 to 9999, as the columns that are read. What lies outside of it is not bounded.
@@ -18,7 +18,7 @@ from dpsql.plan.types import Type
 Pair = tuple[dt.datetime, dt.datetime]
 
 MONTHS = {"month": 1, "quarter": 3, "year": 12, "decade": 120, "century": 1_200, "millennium": 12_000}
-"""The units that are so many months long."""
+"""The number of months in each unit that is made of months."""
 LENGTHS = {
     "week": dt.timedelta(weeks=1),
     "day": dt.timedelta(days=1),

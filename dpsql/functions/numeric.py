@@ -1,4 +1,4 @@
-"""Sizes, roundings and choices among numbers."""
+"""Numeric functions: absolute value, sign, rounding, least and greatest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns: LIKE, GLOB and regular expressions, all of them constants.
+"""Pattern matching: LIKE, GLOB and regular expressions, with constant patterns.
 
 A regular expression takes time in proportion to the text. Whether it is one is tried on an engine without
 data, before anything is charged.

@@ -1,4 +1,4 @@
-"""Type rules that many functions share."""
+"""Type rules that several functions share."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def several(least: int, takes: tuple[Type, ...] = ANY, result: Type | None = Non
 
 
 def written(count: int) -> str:
-    """The holes of a template for so many arguments.
+    """The placeholders of a template for `count` arguments.
 
     >>> written(2)
     '{0}, {1}'

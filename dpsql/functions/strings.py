@@ -1,4 +1,4 @@
-"""Functions of text, which is any text of Unicode: characters are code points unless it is said otherwise."""
+"""Text functions over Unicode: characters are code points unless stated otherwise."""
 
 from __future__ import annotations
 

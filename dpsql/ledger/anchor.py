@@ -1,4 +1,4 @@
-"""The anchor: a small file beside which no older ledger can pass for the present one."""
+"""The anchor: a small file that holds the newest head, so that an older copy of the ledger is refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Anchor:
             self.path = Path(os.path.realpath(path))
 
     def head(self) -> Head | None:
-        """The head that is kept, None if there is no file; IntegrityError for a file of something else."""
+        """The head in the file, None if there is no file; IntegrityError for any other content."""
         with _explained(self.path):
             try:
                 with self.path.open("rb") as file:
@@ -43,8 +43,8 @@ class Anchor:
                 f"{self.path} is no anchor of a ledger", code="anchor_text", hint="give the anchor's own path"
             ) from None
 
-    def keep(self, head: Head) -> None:
-        """Replaces the kept head, at once or not at all; durable when it returns."""
+    def replace(self, head: Head) -> None:
+        """Replaces the head in the file, atomically; durable when it returns."""
         with _explained(self.path):
             replace_file(self.path, f"{head}\n".encode("ascii"))
 
@@ -61,6 +61,6 @@ def _explained(path: str | Path) -> Iterator[None]:
         ) from None
 
 
-def kept_head(anchor: Anchor | None) -> Head:
-    """The head that an anchor keeps; START without one."""
+def anchored_head(anchor: Anchor | None) -> Head:
+    """The head that an anchor holds; START without one."""
     return (None if anchor is None else anchor.head()) or START

@@ -1,4 +1,4 @@
-"""Files that are on the disk when the call returns."""
+"""Atomic, durable replacement of files."""
 
 from __future__ import annotations
 

@@ -1,38 +1,43 @@
-"""Where an account stands: what is spent on each part, what is reserved, in which period, after how many entries."""
+"""The balance of an account: its spend on each partition, reservations, period and number of entries; and its state."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionSpend
 from dpsql.accounting.spend import NOTHING, Spend
 from dpsql.ledger.digest import canonical, text_digest
-from dpsql.ledger.reservations import Slices
+from dpsql.ledger.protocol import Account, AccountKey, BudgetState, ReservationState
+from dpsql.ledger.reservations import Reservations
+from dpsql.request.loss import Figure
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """An account after `count` entries, with what was spent on its `parts`, and its open `slices`, in a `period`.
+    """The balance after `count` entries: the spend of each partition (`parts`) and open `reservations`, in a `period`.
 
-    A slice counts whole among what is spent. A period is text that sorts by time, and empty for a budget that never
-    renews. `failures` are those since an owner last looked, in whatever period.
+    A reservation counts as spent as a whole. A period is text that sorts by time, and empty for a budget that never
+    renews. `failures` counts the failed queries since the last unlock, in all periods.
     """
 
     parts: PartitionSpend = field(default_factory=PartitionSpend)
     count: int = 0
     period: str = ""
-    slices: Slices = field(default_factory=dict)
+    reservations: Reservations = field(default_factory=dict)
     failures: int = 0
 
     @property
     def spent(self) -> Spend:
-        """The largest spend over the parts."""
+        """The largest spend over the partitions."""
         return self.parts.most()
 
-    def begun(self, period: str) -> Balance:
-        """The same at a time of a period: a later one has no spends and no slices; an earlier one changes nothing."""
+    def in_period(self, period: str) -> Balance:
+        """The balance in a period: a later one begins without spends and reservations; an earlier one changes nothing."""
         return (
-            replace(self, parts=PartitionSpend(), period=period, slices={}) if period > self.period else self
+            replace(self, parts=PartitionSpend(), period=period, reservations={})
+            if period > self.period
+            else self
         )
 
     def left(self, limit: Spend, box: Box = WHOLE) -> Spend:
@@ -41,24 +46,57 @@ class Balance:
         return Spend(max(limit.loss - spent.loss, 0), max(limit.delta - spent.delta, 0))
 
 
-def parts_digest(parts: PartitionSpend) -> str | None:
-    """The digest of what is spent on each part, by which an entry vouches for it; None where there is the whole alone."""
+def partitions_digest(parts: PartitionSpend) -> str | None:
+    """The digest of the spend of each partition, which entries hold; None where only the whole table was charged."""
     if not parts.cells:
         return None
     return text_digest(
-        canonical({box: [str(own.loss), str(own.delta)] for box, own in parts_rows(parts).items()})
+        canonical({box: [str(own.loss), str(own.delta)] for box, own in partition_rows(parts).items()})
     )
 
 
-def parts_rows(parts: PartitionSpend) -> dict[str, Spend]:
-    """What is spent on each box besides the whole, and on the whole, by the box's text; {} for the whole alone."""
+def partition_rows(parts: PartitionSpend) -> dict[str, Spend]:
+    """The spend of each box, and of the whole table, by the box's text; {} where only the whole table was charged."""
     if not parts.cells:
         return {}
     return {str(box): own for box, own in parts.cells.items()} | {str(WHOLE): parts.base}
 
 
-def parts_of(rows: dict[str, Spend]) -> PartitionSpend:
-    """The parts that these rows keep."""
+def partition_spend_of(rows: dict[str, Spend]) -> PartitionSpend:
+    """The spend that `partition_rows` wrote as these rows."""
     cells = {Box.parse(text): own for text, own in rows.items()}
     base = cells.pop(WHOLE, NOTHING)
     return PartitionSpend(base, cells)
+
+
+def state_of(
+    key: AccountKey, account: Account, balance: Balance, failures: int, *, locked: bool
+) -> BudgetState:
+    """The state of an account at a table with this number of failures; it follows from the policy and the entries."""
+    spent, budget, accountant = balance.spent, account.budget, account.accountant
+    return BudgetState(
+        table=key.table,
+        accountant=budget.accountant,
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        spent=spent,
+        limit=account.limit,
+        queries=balance.count,
+        remaining_epsilon=Figure(accountant.remaining_epsilon(spent, account.limit)),
+        spent_epsilon=Figure(accountant.epsilon_spent(spent, budget.delta, budget.selection), up=True),
+        analyst=key.analyst,
+        renewal=budget.renewal,
+        period=balance.period,
+        failures=failures,
+        locked=locked,
+    )
+
+
+def reservation_states(balances: Mapping[AccountKey, Balance]) -> tuple[ReservationState, ...]:
+    """The open reservations of accounts, in the order of their numbers."""
+    found = (
+        ReservationState(number, key, each.holder, each.limit, each.left())
+        for key, balance in balances.items()
+        for number, each in balance.reservations.items()
+    )
+    return tuple(sorted(found, key=lambda state: (state.number, state.key)))

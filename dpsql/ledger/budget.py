@@ -1,13 +1,35 @@
-"""The limit that an owner sets for one table."""
+"""The privacy budget of one table, and the periods of budgets that renew.
+
+The spend of one period does not count in the next, so the guarantee of such a budget is one for each period: over n
+periods it is n times as weak. No budget renews unless its owner says so.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from fractions import Fraction
 
 from dpsql.accounting.events import exact_positive
 from dpsql.errors import LossError
-from dpsql.ledger.renewal import RENEWALS
+
+_PERIODS: Mapping[str, Callable[[datetime], str]] = {
+    "daily": lambda at: f"{at:%Y-%m-%d}",
+    "weekly": lambda at: "{0.year:04}-W{0.week:02}".format(at.isocalendar()),
+    "monthly": lambda at: f"{at:%Y-%m}",
+    "yearly": lambda at: f"{at:%Y}",
+}
+RENEWALS = tuple(_PERIODS)
+
+
+def period(renewal: str | None, at: datetime) -> str:
+    """The period, in UTC, that a moment lies in; "" for a budget that never renews. Later ones sort later.
+
+    >>> period("monthly", datetime(2026, 11, 22, tzinfo=UTC)), period("weekly", datetime(2027, 1, 1, tzinfo=UTC))
+    ('2026-11', '2026-W53')
+    """
+    return "" if renewal is None else _PERIODS[renewal](at.astimezone(UTC))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""The chain of a ledger's entries: each names the one before by its digest, so that a change shows.
+"""The hash chain of a ledger's entries: each holds the digest of the one before, so that a change is detected.
 
-What somebody who can write the ledger rebuilds from the first changed entry on, digests and all, is a chain
-too. Only a `Head` that is kept elsewhere, or a key, tells it from the one that was there before.
+Whoever can write the ledger can rebuild the chain from a changed entry on, digests included. Only a `Head` that is
+stored elsewhere, or a key, detects that.
 """
 
 from __future__ import annotations
@@ -10,23 +10,22 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionSpend
-from dpsql.accounting.partitions.exact_boxes import charged_exactly
+from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionSpend, charged_exactly
 from dpsql.accounting.spend import Spend
 from dpsql.errors import IntegrityError, LossError
-from dpsql.ledger.balance import Balance, parts_digest
+from dpsql.ledger.balance import Balance, partitions_digest
 from dpsql.ledger.claims import Claims, claimed_by
 from dpsql.ledger.digest import KeyedDigest, Row
-from dpsql.ledger.entry_kinds import RESERVE, EntryKind, NotAnEntryError, stepped
+from dpsql.ledger.entry_kinds import RESERVE, EntryKind, NotAnEntryError, applied
 from dpsql.ledger.identity import may_follow
 from dpsql.ledger.protocol import AccountKey, Head
-from dpsql.ledger.reservations import Slices, slices_digest
+from dpsql.ledger.reservations import Reservations, reservations_digest
 from dpsql.ledger.rows import FIRST_PREVIOUS, START, account_of, head_of, stored_spend, tampered
 
 BudgetOf: TypeAlias = Callable[[AccountKey], str | None]
 """The digest of an account's budget; None if there is no such account."""
-KeptOf: TypeAlias = Callable[[AccountKey], tuple[PartitionSpend, Slices]]
-"""What is kept of what an account has spent on each part, and of its open slices."""
+StoredOf: TypeAlias = Callable[[AccountKey], tuple[PartitionSpend, Reservations]]
+"""The stored spend of each partition of an account, and its open reservations."""
 
 
 class Last(NamedTuple):
@@ -39,21 +38,21 @@ class Last(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """What is known of the entries: where they end, and where each account stands.
+    """The state that follows from the entries: the head, and the balance of each account.
 
-    And what the last of them says of the whole ledger: which `claims` to refine stored releases there are, where
-    the `stored` releases ended when it was written, and which `database` the ledger is of.
+    With what the last entry states of the whole ledger: the `claims` to refine stored releases, the head of the
+    `stored` releases when it was written, and the identity of the `database`.
     """
 
     head: Head = START
-    standings: Mapping[AccountKey, Balance] = field(default_factory=dict)
+    balances: Mapping[AccountKey, Balance] = field(default_factory=dict)
     claims: Claims = field(default_factory=Claims)
     stored: Head = START
     database: str | None = None
 
-    def standing(self, key: AccountKey) -> Balance:
-        """Where an account stands."""
-        return self.standings.get(key, Balance())
+    def balance(self, key: AccountKey) -> Balance:
+        """The balance of an account."""
+        return self.balances.get(key, Balance())
 
     def head_with(self, stored: Head) -> Head:
         """Where the ledger ends, whose stored releases end with that number and digest."""
@@ -66,9 +65,9 @@ class Chain:
         cls,
         end: Row | None,
         lasts: Iterable[Last],
-        seal: KeyedDigest,
+        digests: KeyedDigest,
         budget_of: BudgetOf,
-        kept_of: KeptOf,
+        stored_of: StoredOf,
         *,
         noted_claims: Callable[[], Claims],
     ) -> Chain:
@@ -83,30 +82,30 @@ class Chain:
 
         Raises IntegrityError (`ledger_tampered`).
         """
-        standings: dict[AccountKey, Balance] = {}
+        balances: dict[AccountKey, Balance] = {}
         found = START
         for row, before, after in lasts:
-            _require_intact(row, seal)
+            _require_intact(row, digests)
             if row["previous"] != (FIRST_PREVIOUS if row["id"] == 1 else before):
                 raise tampered(row["id"], "does not follow the one before")
             if after is not None and after != row["digest"]:
                 raise tampered(row["id"] + 1, "does not follow the one before")
             key = account_of(row)
             _require_budget(row, budget_of(key))
-            standings[key] = _stood(row, kept_of)
+            balances[key] = _balance_at(row, stored_of)
             found = max(found, head_of(row), key=lambda head: head.entries)
         if end is not None:
-            _require_intact(end, seal)
+            _require_intact(end, digests)
             if head_of(end) != found:
                 _require_budget(end, None)
-        if sum(standing.count for standing in standings.values()) != found.entries:
+        if sum(balance.count for balance in balances.values()) != found.entries:
             raise IntegrityError(
                 f"the entries of the ledger do not add up to the {found.entries} that its last one counts",
                 code="ledger_tampered",
                 hint="dpsql ledger verify finds the place; restore the newest backup",
             )
         if end is None:
-            return cls(found, standings)
+            return cls(found, balances)
         claims = noted_claims() if end["claims"] is not None else Claims()
         if claims.digest != end["claims"]:
             raise IntegrityError(
@@ -114,15 +113,15 @@ class Chain:
                 code="ledger_tampered",
                 hint="dpsql ledger verify finds the place; restore the newest backup",
             )
-        return cls(found, standings, claims, _stored_end(end), end["database"])
+        return cls(found, balances, claims, _stored_end(end), end["database"])
 
-    def followed(self, rows: Iterable[Row], seal: KeyedDigest, budget_of: BudgetOf) -> Chain:
+    def followed(self, rows: Iterable[Row], digests: KeyedDigest, budget_of: BudgetOf) -> Chain:
         """The chain with these entries after its last.
 
         Raises IntegrityError (`ledger_tampered`) with the number of the first entry that does not follow: an id, a
         digest, a link, a running total, an account's count or a budget is not what dpsql wrote.
         """
-        end, standings, budgets = self.head, dict(self.standings), dict[AccountKey, str | None]()
+        end, balances, budgets = self.head, dict(self.balances), dict[AccountKey, str | None]()
         claims, stored, database = self.claims, self.stored, self.database
         for row in rows:
             number = end.entries + 1
@@ -130,19 +129,19 @@ class Chain:
                 raise tampered(number, "is missing")
             if row["id"] < number:
                 raise tampered(row["id"], "was put in")
-            _require_intact(row, seal)
+            _require_intact(row, digests)
             if row["previous"] != end.digest:
                 raise tampered(number, "does not follow the one before")
             key = account_of(row)
             if key not in budgets:
                 budgets[key] = budget_of(key)
             _require_budget(row, budgets[key])
-            standings[key] = _next(standings.get(key, Balance()), row)
+            balances[key] = _next(balances.get(key, Balance()), row)
             claims, stored = _claims_after(claims, row), _stored_after(stored, row)
             if not may_follow(database, row["database"]):
                 raise tampered(number, "is of another database than those before")
             end, database = head_of(row), row["database"]
-        return Chain(end, standings, claims, stored, database)
+        return Chain(end, balances, claims, stored, database)
 
 
 def _claims_after(before: Claims, row: Row) -> Claims:
@@ -174,65 +173,67 @@ def _stored_end(row: Row) -> Head:
 
 
 def _next(before: Balance, row: Row) -> Balance:
-    """Where an account stands after an entry, which must say so."""
+    """The balance of an account after an entry; IntegrityError unless the entry states the same."""
     box = WHOLE if row["box"] is None else Box.parse(row["box"])
     spend = stored_spend(row["loss"], row["delta"])
     step = EntryKind(row["kind"], spend, box, row["slice"], row["analyst"])
-    said = (
+    stated = (
         stored_spend(row["spent_loss"], row["spent_delta"]),
         *(row[name] for name in ("number", "period", "parts", "slices")),
     )
     try:
-        standing = stepped(before.begun(row["period"]), step)
-        if said != _told(standing):
-            standing = stepped(before.begun(row["period"]), step._replace(rule=charged_exactly))
-            _require_told(said, standing, row)
+        balance = applied(before.in_period(row["period"]), step)
+        if stated != _stated(balance):
+            balance = applied(before.in_period(row["period"]), step._replace(rule=charged_exactly))
+            _require_stated(stated, balance, row)
     except (NotAnEntryError, LossError):
         raise _off(row) from None
-    if row["failures"] != (standing.failures or None):
+    if row["failures"] != (balance.failures or None):
         raise _off(row)
-    if any(not each.keeps for each in standing.slices.values()):
+    if any(not each.is_within_limit for each in balance.reservations.values()):
         raise _off(row)
     if step.kind == RESERVE and row["slice"] != row["charge"]:
         raise _off(row)
-    return standing
+    return balance
 
 
-def _require_told(said: tuple[object, ...], standing: Balance, row: Row) -> None:
-    if said != _told(standing):
+def _require_stated(stated: tuple[object, ...], balance: Balance, row: Row) -> None:
+    if stated != _stated(balance):
         raise _off(row)
 
 
-def _told(standing: Balance) -> tuple[Spend, int, str, str | None, str | None]:
-    """What an entry says of where its account stands after it."""
-    digests = parts_digest(standing.parts), slices_digest(standing.slices)
-    return standing.spent, standing.count, standing.period, *digests
+def _stated(balance: Balance) -> tuple[Spend, int, str, str | None, str | None]:
+    """The columns in which an entry states the balance after it."""
+    digests = partitions_digest(balance.parts), reservations_digest(balance.reservations)
+    return balance.spent, balance.count, balance.period, *digests
 
 
-def _stood(row: Row, kept_of: KeptOf) -> Balance:
-    """Where an account stands by its last entry, and by what is kept of its parts and slices, for which that vouches."""
+def _balance_at(row: Row, stored_of: StoredOf) -> Balance:
+    """The balance by an account's last entry, and by its stored partitions and reservations, whose digests that holds."""
     spent = stored_spend(row["spent_loss"], row["spent_delta"])
-    kept = (
-        kept_of(account_of(row)) if (row["parts"], row["slices"]) != (None, None) else (PartitionSpend(), {})
+    stored = (
+        stored_of(account_of(row))
+        if (row["parts"], row["slices"]) != (None, None)
+        else (PartitionSpend(), {})
     )
-    parts = PartitionSpend(spent) if row["parts"] is None else kept[0]
-    slices = {} if row["slices"] is None else kept[1]
-    vouched = (parts_digest(parts), slices_digest(slices)) == (row["parts"], row["slices"])
+    parts = PartitionSpend(spent) if row["parts"] is None else stored[0]
+    reservations = {} if row["slices"] is None else stored[1]
+    vouched = (partitions_digest(parts), reservations_digest(reservations)) == (row["parts"], row["slices"])
     if not vouched or parts.most() != spent:
         raise IntegrityError(
             f"what the ledger keeps of the parts or slices of {account_of(row)} was changed",
             code="ledger_tampered",
             hint="dpsql ledger verify finds the place; restore the newest backup",
         )
-    return Balance(parts, row["number"], row["period"], slices, row["failures"] or 0)
+    return Balance(parts, row["number"], row["period"], reservations, row["failures"] or 0)
 
 
 def _off(row: Row) -> IntegrityError:
     return tampered(row["id"], "does not add up with those before")
 
 
-def _require_intact(row: Row, seal: KeyedDigest) -> None:
-    if not seal.holds(row):
+def _require_intact(row: Row, digests: KeyedDigest) -> None:
+    if not digests.holds(row):
         raise tampered(row["id"], "was changed")
 
 

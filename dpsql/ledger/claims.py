@@ -1,4 +1,4 @@
-"""Which stored releases have been claimed by the charge of a refinement, as the chain of entries says it."""
+"""Claims: which stored releases the entries of the chain have paid to refine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The digests of a ledger's rows."""
+"""Digests of a ledger's rows, with or without a key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row: TypeAlias = Mapping[str, Any]
 
 _JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
-UNSAID: Final[Row] = {
+LATER_COLUMNS: Final[Row] = {
     "kind": "charge",
     "account_analyst": "",
     "period": "",
@@ -30,7 +30,7 @@ UNSAID: Final[Row] = {
     "database": None,
     "renewal": None,
 }
-"""Columns that rows have since schema 3, 4 or 5, with the values that the rows before would have had."""
+"""Columns of schemas 3 to 5, with the values that rows of earlier schemas count as having."""
 
 
 def canonical(value: Row) -> str:
@@ -52,7 +52,7 @@ class KeyedDigest:
 
     Claim: equal digests mean equal rows (else SHA-256 has a collision), and without the key nobody makes a row
     that passes.
-    Why: the text that is digested is all of the row's columns but `digest`. A column in `UNSAID` is left out where
+    Why: the text that is digested is all of the row's columns but `digest`. A column in `LATER_COLUMNS` is left out where
     it has the value there, and only there, so that each text still stands for one row; rows of older schemas, which
     had no such columns, keep their digests, and with them the heads and receipts that were given out.
     Source: Bellare, Canetti, Krawczyk 1996, "Keying hash functions for message authentication".
@@ -68,7 +68,7 @@ class KeyedDigest:
     def digest(self, row: Row) -> str:
         """The digest that the row is to have, in hex. Raises ProgrammingError for values that JSON cannot hold."""
         text = canonical(
-            {name: value for name, value in row.items() if name != "digest" and not _unsaid(name, value)}
+            {name: value for name, value in row.items() if name != "digest" and not _is_default(name, value)}
         )
         if self.key is None:
             return text_digest(text)
@@ -82,8 +82,8 @@ class KeyedDigest:
             return False
 
 
-def _unsaid(name: str, value: object) -> bool:
-    return name in UNSAID and type(value) is type(UNSAID[name]) and value == UNSAID[name]
+def _is_default(name: str, value: object) -> bool:
+    return name in LATER_COLUMNS and type(value) is type(LATER_COLUMNS[name]) and value == LATER_COLUMNS[name]
 
 
 def _bytes(text: str) -> bytes:

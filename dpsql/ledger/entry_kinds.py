@@ -1,4 +1,4 @@
-"""What each kind of entry does to the account that it is of."""
+"""The effect of each kind of entry on the balance of its account."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Final, NamedTuple, TypeAlias
 from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionSpend
 from dpsql.accounting.spend import NOTHING, Spend
 from dpsql.ledger.balance import Balance
-from dpsql.ledger.reservations import ReservedSlice
+from dpsql.ledger.reservations import AccountReservation
 
 CHARGE, RESET, RESERVE, DRAW, RETURN = "charge", "reset", "reserve", "draw", "return"
 FAILURE, UNLOCK = "failure", "unlock"
 RELEASED: Final = frozenset({CHARGE, DRAW})
-"""The kinds of entries that pay for a release, and so have an event."""
+"""The kinds of entries that pay for a release, which have an event."""
 
 
 Rule: TypeAlias = Callable[[PartitionSpend, Box, Spend], PartitionSpend]
-"""How a charge to a box is added to what was spent on parts."""
+"""Adds a charge to a box to the spend of the partitions."""
 
 
 class EntryKind(NamedTuple):
-    """One entry's doing: `who` asks for it, and `slice` is the number of the slice that it makes, uses or ends.
+    """The effect of one entry: `who` asks for it, and `slice` is the number of the reservation that it makes, uses or ends.
 
-    `rule` is another one for an entry of an older dpsql.
+    `rule` adds its spend to the partitions; entries of an older dpsql have another one.
     """
 
     kind: str
@@ -36,14 +36,14 @@ class EntryKind(NamedTuple):
 
 
 class NotAnEntryError(ValueError):
-    """No entry that dpsql writes does this to such an account."""
+    """dpsql writes no such entry for such an account."""
 
 
-def stepped(before: Balance, step: EntryKind) -> Balance:
-    """Where an account stands after one more entry of its period, whether what it spends fits or not.
+def applied(before: Balance, step: EntryKind) -> Balance:
+    """The balance after one more entry of its period, whether its spend fits or not.
 
-    Raises NotAStepError for an unknown kind, a slice that is not there, or not that analyst's, and for any other
-    amount given back than all that is left of a slice.
+    Raises NotAnEntryError for an unknown kind, a reservation that is not there, or not that analyst's, and for any other
+    amount given back than all that is left of a reservation.
     """
     if step.kind not in _KINDS:
         raise NotAnEntryError(step.kind)
@@ -56,30 +56,32 @@ def _charged(before: Balance, step: EntryKind) -> Balance:
 
 
 def _reset(before: Balance, step: EntryKind) -> Balance:
-    # What is guaranteed from now on comes on top of what was before: a slice of that must not be spent in this.
+    # The guarantee from now on comes on top of the one before: a reservation of the old budget must not be spent in it.
     _require(step.slice is None and step.spend == NOTHING and step.box == WHOLE)
-    return replace(before, parts=PartitionSpend(), slices={})
+    return replace(before, parts=PartitionSpend(), reservations={})
 
 
 def _reserved(before: Balance, step: EntryKind) -> Balance:
     number = _number(step)
-    _require(number not in before.slices and step.box == WHOLE)
-    slices = {**before.slices, number: ReservedSlice(step.who, step.spend)}
-    return replace(before, parts=before.parts.charged(WHOLE, step.spend), slices=slices)
+    _require(number not in before.reservations and step.box == WHOLE)
+    reservations = {**before.reservations, number: AccountReservation(step.who, step.spend)}
+    return replace(before, parts=before.parts.charged(WHOLE, step.spend), reservations=reservations)
 
 
 def _drawn(before: Balance, step: EntryKind) -> Balance:
     number, held = _open(before, step)
     _require(held.holder == step.who)
-    return replace(before, slices={**before.slices, number: held.drawn(step.box, step.spend, step.rule)})
+    return replace(
+        before, reservations={**before.reservations, number: held.drawn(step.box, step.spend, step.rule)}
+    )
 
 
 def _returned(before: Balance, step: EntryKind) -> Balance:
     number, held = _open(before, step)
     _require(step.spend == held.left() and step.box == WHOLE)
     parts = PartitionSpend(before.parts.base - step.spend, before.parts.cells)
-    rest = {other: each for other, each in before.slices.items() if other != number}
-    return replace(before, parts=parts, slices=rest)
+    rest = {other: each for other, each in before.reservations.items() if other != number}
+    return replace(before, parts=parts, reservations=rest)
 
 
 def _failed(before: Balance, step: EntryKind) -> Balance:
@@ -92,10 +94,10 @@ def _unlocked(before: Balance, step: EntryKind) -> Balance:
     return replace(before, failures=0)
 
 
-def _open(before: Balance, step: EntryKind) -> tuple[int, ReservedSlice]:
+def _open(before: Balance, step: EntryKind) -> tuple[int, AccountReservation]:
     number = _number(step)
-    _require(number in before.slices)
-    return number, before.slices[number]
+    _require(number in before.reservations)
+    return number, before.reservations[number]
 
 
 def _number(step: EntryKind) -> int:

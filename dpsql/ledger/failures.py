@@ -1,4 +1,4 @@
-"""How many failures of its queries a table may have before it is locked."""
+"""The number of failed queries after which a table is locked."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Final
 from dpsql.errors import OperationalError
 
 MOST_FAILURES: Final = 3
-"""How many a table may have where its policy says nothing."""
+"""The limit of a table whose policy sets none."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailureLimit:
-    """The failures that lock each table; those that are not named have `MOST_FAILURES`."""
+    """The number of failures that locks each table; `MOST_FAILURES` for tables that are not named."""
 
     by_table: Mapping[str, int] = field(default_factory=dict)
 
     def locks(self, table: str, failures: int) -> bool:
-        """Whether a table with so many failures since an owner last looked is locked.
+        """Whether a table is locked after `failures` since the last unlock.
 
         >>> FailureLimit({"visits": 1}).locks("visits", 1), FailureLimit().locks("visits", 2)
         (True, False)

@@ -1,4 +1,4 @@
-"""Charges of several threads that wait for the ledger at the same time are committed together.
+"""Group commit: charges of several threads that wait for the ledger are committed in one transaction.
 
 Claim: each is admitted only if it follows from all that were admitted before it, and its caller goes on only when the
 transaction that holds it is durable: as if each had had a transaction of its own, one after the other. Who is
@@ -30,10 +30,10 @@ Rows: TypeAlias = list[dict[str, Any]]
 
 @dataclass(eq=False, slots=True)
 class PendingCharge:
-    """What one caller waits for: `rows_now` gives its entries as they follow from where the ledger ends then.
+    """One caller's charge: `rows_now` makes its entries, which follow the ledger's head of that moment.
 
-    `rows` are those that were written, `error` is why none were; both are the caller's once it is `done`. Who `left`
-    is charged nothing, unless that was under way.
+    `rows` are those that were written, `error` is why none were; both are final once it is `done`. A caller who has
+    `left` is charged nothing, unless the commit had begun.
     """
 
     rows_now: Callable[[], Rows]
@@ -44,7 +44,7 @@ class PendingCharge:
     left: bool = False
 
     def refused(self, error: Error) -> None:
-        """Nothing of it is written, for this reason."""
+        """Nothing of the charge is written, for this reason."""
         self.rows, self.error = [], error
 
 
@@ -53,27 +53,27 @@ Commit: TypeAlias = Callable[[list[PendingCharge]], None]
 
 
 class GroupCommit:
-    """Those that wait for one ledger."""
+    """The pending charges of one ledger."""
 
     def __init__(self) -> None:
         self.begin()
         _GROUPS.add(self)
 
     def begin(self) -> None:
-        """Nobody waits: so it is at first, and in a fork, where the threads that waited are not."""
+        """Empties the queue: at first, and in a fork, where the waiting threads do not exist."""
         self._leading = threading.Lock()
         self._waiting = deque[PendingCharge]()
 
     def appended(self, mine: PendingCharge, alone: Alone, commit: Commit) -> Rows:
-        """The rows that were written for it, durable; raises what refused it, or made the commit fail.
+        """The rows that were written for `mine`, durable; raises the error that refused it or made the commit fail.
 
-        `alone` has the ledger alone, `commit` writes what all of a group ask for in one transaction.
+        `alone` locks the ledger, `commit` writes the charges of a group in one transaction.
         """
         self._waiting.append(mine)
         try:
             uninterrupted(lambda: self._serve(mine, alone, commit))
         except BaseException:
-            # Whoever was interrupted as it waited hears no answer: nobody needs to charge it any more.
+            # A caller that was interrupted as it waited gets no answer, so it is not to be charged.
             mine.left = True
             raise
         if mine.error is not None:
@@ -81,7 +81,7 @@ class GroupCommit:
         return mine.rows
 
     def _serve(self, mine: PendingCharge, alone: Alone, commit: Commit) -> None:
-        """Commits those that wait, unless another has committed this one meanwhile."""
+        """Commits the pending charges, unless another thread has committed this one meanwhile."""
         with self._leading:
             if mine.done:
                 return
@@ -100,7 +100,7 @@ class GroupCommit:
                 each.done = True
 
     def _taken(self) -> list[PendingCharge]:
-        """All that wait, in the order in which they came."""
+        """All pending charges, in the order of their arrival."""
         found = list[PendingCharge]()
         while self._waiting:
             found.append(self._waiting.popleft())

@@ -1,4 +1,4 @@
-"""Which database a ledger is of, as its entries say it.
+"""The identity of the database that a ledger belongs to, as its entries hold it.
 
 A text says it: "named:" and the owner's name, "file:" and a path, or "memory:" for frames and databases in memory,
 which nothing tells apart but an owner's name.

@@ -1,4 +1,4 @@
-"""A ledger's entries in a database: followed as they are added, and appended by one writer at a time."""
+"""The journal of a ledger's entries in a database: followed by every reader, appended by one writer at a time."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from sqlalchemy import Connection, insert, select
 
 from dpsql.accounting.events import Event
 from dpsql.errors import DatabaseError, Error, IntegrityError, InterfaceError, OperationalError
-from dpsql.ledger.anchor import Anchor, kept_head
-from dpsql.ledger.balance import Balance, parts_digest
+from dpsql.ledger.anchor import Anchor, anchored_head
+from dpsql.ledger.balance import Balance, partitions_digest
+from dpsql.ledger.budget import period
 from dpsql.ledger.chain import Chain
 from dpsql.ledger.claims import Claims
 from dpsql.ledger.digest import KeyedDigest, Row
@@ -26,8 +27,7 @@ from dpsql.ledger.migration import migrate
 from dpsql.ledger.protocol import Account, AccountKey, Clock, Entry, Head
 from dpsql.ledger.refusal import rolled_back
 from dpsql.ledger.releases import note_claims, release_chain_end, require_refinable, stored_claims
-from dpsql.ledger.renewal import period
-from dpsql.ledger.reservations import slices_digest
+from dpsql.ledger.reservations import reservations_digest
 from dpsql.ledger.rows import (
     START,
     account_of,
@@ -39,23 +39,23 @@ from dpsql.ledger.rows import (
     tampered,
 )
 from dpsql.ledger.schema import ACCOUNTS, ENTRIES, SCHEMA
-from dpsql.ledger.stored_budget import require_one_spelling, settled
+from dpsql.ledger.stored_budget import require_one_spelling, with_stored_limit
 from dpsql.ledger.stores.base import UNKNOWN, Store
 from dpsql.ledger.tables import (
     OLDEST_FIRST,
     end_row,
     entry_rows,
-    keep_parts,
-    keep_slices,
     last_rows,
     make_tables,
     recognised,
     require_holds,
     require_key,
     rows_from,
+    store_partitions,
+    store_reservations,
     stored_accounts,
-    stored_parts,
-    stored_slices,
+    stored_partitions,
+    stored_reservations,
 )
 from dpsql.ledger.uninterrupted import uninterrupted
 
@@ -80,18 +80,18 @@ class SqlJournal:
         accounts: Mapping[AccountKey, Account],
         clock: Clock,
         anchor: Anchor | None = None,
-        seal: KeyedDigest | None = None,
+        digests: KeyedDigest | None = None,
         *,
         database: str | None = None,
-        allowed: FailureLimit | None = None,
+        failure_limit: FailureLimit | None = None,
     ) -> None:
         self._store = store
         self._accounts = dict(sorted(accounts.items()))
         self._clock = clock
         self._anchor = anchor
-        self._seal = seal or KeyedDigest()
+        self._digests = digests or KeyedDigest()
         self._database = database
-        self._allowed = allowed or FailureLimit()
+        self._failure_limit = failure_limit or FailureLimit()
         self._chain = Chain()
         self._stored = START
         self._budgets: dict[AccountKey, str] = {}
@@ -120,7 +120,7 @@ class SqlJournal:
         uninterrupted(self._store.close)
 
     def _appended(self, rows_now: Callable[[], Rows], refines: Sequence[int] = ()) -> tuple[Entry, ...]:
-        """Writes the entries that follow from where the ledger ends while this has it alone; they are durable then."""
+        """Appends the entries that `rows_now` makes while this has the ledger alone; they are durable when it returns."""
         return tuple(
             map(
                 entry_of,
@@ -129,7 +129,7 @@ class SqlJournal:
         )
 
     def _commit(self, group: Sequence[PendingCharge]) -> None:
-        """One transaction for all of a group: each has its rows then, or why it has none."""
+        """Commits a group in one transaction: each charge has its rows then, or the error that refused it."""
         before, head = self._chain, START
         try:
             with self._transaction(write=True) as connection:
@@ -144,11 +144,11 @@ class SqlJournal:
             self._chain = before
             if head != START:
                 # The commit may be done: those of the group are not to be charged again then.
-                self._find_out(head, self._unknown(), group)
+                self._find_out(head, self._outcome_unknown(), group)
             raise
         for each in group:
             each.done = True
-        self._keep_anchor(group)
+        self._update_anchor(group)
 
     def _find_out(self, head: Head, error: Error, group: Sequence[PendingCharge]) -> None:
         try:
@@ -158,7 +158,7 @@ class SqlJournal:
         for each in group:
             each.done = True
 
-    def _unknown(self) -> OperationalError:
+    def _outcome_unknown(self) -> OperationalError:
         return OperationalError(
             f"the ledger {self._store.where} was left as it committed; the charge may stand",
             code=UNKNOWN,
@@ -170,10 +170,10 @@ class SqlJournal:
             raise InterfaceError("the ledger is closed", code="ledger_closed")
         self._store.require_owner()
 
-    def _standing(self, key: AccountKey, now: datetime | None = None) -> Balance:
-        """Where an account stands now: at the end of the chain, or at the beginning of a period after it."""
+    def _balance(self, key: AccountKey, now: datetime | None = None) -> Balance:
+        """The balance of an account now: at the end of the chain, or at the beginning of a later period."""
         renewal = self._accounts[key].budget.renewal
-        return self._chain.standing(key).begun(period(renewal, self._clock() if now is None else now))
+        return self._chain.balance(key).in_period(period(renewal, self._clock() if now is None else now))
 
     def _row(
         self,
@@ -181,27 +181,27 @@ class SqlJournal:
         end: Head,
         key: AccountKey,
         event: Event | None,
-        standing: Balance,
+        balance: Balance,
         *,
         claims: Claims | None = None,
     ) -> dict[str, Any]:
-        """The row of the entry after `end`, with where its account stands then, and which releases are claimed."""
+        """The row of the entry after `end`, with the balance of its account then, and the claimed releases."""
         known = self._chain.claims if claims is None else claims
         columns: tuple[dict[str, str | int | None], ...] = (
-            {**spend_columns("spent_", standing.spent), "parts": parts_digest(standing.parts)},
+            {**spend_columns("spent_", balance.spent), "parts": partitions_digest(balance.parts)},
             {**spend_columns("limit_", self._accounts[key].limit), "budget": self._budgets[key]},
-            {"period": standing.period, "slices": slices_digest(standing.slices)},
-            {"failures": standing.failures or None, "claims": known.digest},
+            {"period": balance.period, "slices": reservations_digest(balance.reservations)},
+            {"failures": balance.failures or None, "claims": known.digest},
             {"stored": None if self._stored == START else str(self._stored)},
             {"database": self._database or self._chain.database},
         )
-        return entry_row(common, end, key, standing.count, event, *columns, seal=self._seal)
+        return entry_row(common, end, key, balance.count, event, *columns, digests=self._digests)
 
     def _written(self, connection: Connection, group: Sequence[PendingCharge]) -> Head:
-        """Where the chain ends with the entries of a group, which the database has taken; START if there are none."""
+        """Inserts the entries of a group, and returns the head after them; START if there are none."""
         before, rows = self._chain, Rows()
         require_same(self._store.where, before.database, self._database)
-        self._stored = release_chain_end(connection, self._seal, before.stored)
+        self._stored = release_chain_end(connection, self._digests, before.stored)
         for each in group:
             try:
                 if each.refines:
@@ -210,28 +210,28 @@ class SqlJournal:
             except Error as error:
                 each.refused(error)
                 continue
-            self._chain = self._chain.followed(each.rows, self._seal, self._budgets.get)
+            self._chain = self._chain.followed(each.rows, self._digests, self._budgets.get)
             if each.rows and each.refines:
                 note_claims(connection, each.refines, each.rows[0]["id"])
             rows += each.rows
         if not rows:
             return START
         for key in {account_of(row) for row in rows}:
-            keep_parts(connection, key, before.standing(key), self._chain.standing(key))
-            keep_slices(connection, key, before.standing(key), self._chain.standing(key))
+            store_partitions(connection, key, before.balance(key), self._chain.balance(key))
+            store_reservations(connection, key, before.balance(key), self._chain.balance(key))
         connection.execute(_ENTRY, rows)
-        self._require_kept(connection, before.head, rows)
+        self._require_written(connection, before.head, rows)
         return self._chain.head
 
-    def _require_kept(self, connection: Connection, last: Head, rows: Rows) -> None:
+    def _require_written(self, connection: Connection, last: Head, rows: Rows) -> None:
         """Reads back what was written, which must be the same, digests and all, and the end of the ledger."""
-        kept = rows_from(connection, last.entries + 1, len(rows) + 1)
-        for row, own in zip_longest(kept, rows):
+        found = rows_from(connection, last.entries + 1, len(rows) + 1)
+        for row, own in zip_longest(found, rows):
             if row != own:
                 raise tampered((own or row)["id"], "is not kept as it was written")
 
     def _read(self, found: Callable[[Connection], _T]) -> _T:
-        """What is found in one reading transaction, at the end of the chain as it is then."""
+        """The result of `found` in one reading transaction, at the present end of the chain."""
 
         def read() -> _T:
             with self._transaction(write=False) as connection:
@@ -244,7 +244,7 @@ class SqlJournal:
         self._require_usable()
         with self._store.held():
             # Read before the transaction begins, so that it cannot be ahead of what that sees.
-            expected = kept_head(self._anchor)
+            expected = anchored_head(self._anchor)
             with self._store.transaction(write=write) as connection:
                 self._catch_up(connection, expected)
                 yield connection
@@ -267,32 +267,32 @@ class SqlJournal:
         if last != START:
             if not rows or head_of(rows[0]) != last:
                 raise rolled_back(self._store.where, last)
-            if not self._seal.holds(rows[0]):
+            if not self._digests.holds(rows[0]):
                 raise tampered(last.entries, "was changed")
         if len(rows) > _MOST_FOLLOWED:
             return self._looked_up(connection)
         new = rows if last == START else rows[1:]
-        return chain.followed(new, self._seal, lambda key: self._budget_of(connection, key))
+        return chain.followed(new, self._digests, lambda key: self._budget_of(connection, key))
 
     def _looked_up(self, connection: Connection) -> Chain:
-        """The chain as the last entries tell it."""
+        """The chain by the last entry of each account."""
         return Chain.ending(
             end_row(connection),
             last_rows(connection),
-            self._seal,
+            self._digests,
             lambda key: self._budget_of(connection, key),
-            lambda key: (stored_parts(connection, key), stored_slices(connection, key)),
+            lambda key: (stored_partitions(connection, key), stored_reservations(connection, key)),
             noted_claims=lambda: stored_claims(connection),
         )
 
     def _head(self, connection: Connection) -> Head:
-        """Where the ledger ends, with its stored releases."""
-        end = release_chain_end(connection, self._seal, self._chain.stored)
+        """The head of the ledger, with its stored releases."""
+        end = release_chain_end(connection, self._digests, self._chain.stored)
         return self._chain.head_with(end)
 
     def _budget_of(self, connection: Connection, key: AccountKey) -> str | None:
         if key not in self._budgets:  # another process may have added the account
-            self._budgets = _digests(stored_accounts(connection, self._seal))
+            self._budgets = _digests(stored_accounts(connection, self._digests))
         return self._budgets.get(key)
 
     def _require_committed(self, head: Head, error: Error) -> None:
@@ -312,20 +312,20 @@ class SqlJournal:
                 hint="nothing was charged; try again",
             )
 
-    def _keep_anchor(self, group: Sequence[PendingCharge]) -> None:
+    def _update_anchor(self, group: Sequence[PendingCharge]) -> None:
         try:
             self._anchor_newest()
         except DatabaseError as error:
             _refuse(group, error)
 
     def _anchor_newest(self) -> None:
-        """Keeps where the ledger ends now in its anchor, if it has one; the error says that the charge stays."""
+        """Writes the present head to the anchor, if there is one; its errors state that the charge stays."""
         if self._anchor is None:
             return
         try:
             # Whoever has the ledger alone sees the newest head, so the anchor never goes back.
             with self._transaction(write=True) as connection:
-                self._anchor.keep(self._head(connection))
+                self._anchor.replace(self._head(connection))
         except DatabaseError as error:
             raise type(error)(
                 f"{error.message}; the charge stays", code=error.code, hint="nothing was answered"
@@ -335,39 +335,39 @@ class SqlJournal:
         with self._store.connected() as connection:
             # Before anything is changed, for the database may be somebody else's.
             if meta := recognised(self._store, connection):
-                require_key(meta, self._seal, self._store.where)
+                require_key(meta, self._digests, self._store.where)
             self._store.settle(connection)
         with self._store.transaction(write=True) as connection:
             meta = recognised(self._store, connection)
             if not meta:
-                make_tables(connection, self._seal)
+                make_tables(connection, self._digests)
             else:
-                require_key(meta, self._seal, self._store.where)
+                require_key(meta, self._digests, self._store.where)
             if (schema := meta.get("schema", SCHEMA)) != SCHEMA:
                 migrate(connection, schema)
             if schema == "2":
                 rows = entry_rows(connection, OLDEST_FIRST)
-                Chain().followed(rows, self._seal, lambda key: self._budget_of(connection, key))
+                Chain().followed(rows, self._digests, lambda key: self._budget_of(connection, key))
             self._catch_up(connection, expected)
             require_same(self._store.where, self._chain.database, self._database)
             self._settle_accounts(connection)
             if self._anchor is not None and self._anchor.head() is None:
-                self._anchor.keep(START)
+                self._anchor.replace(START)
 
     def _settle_accounts(self, connection: Connection) -> None:
-        stored = stored_accounts(connection, self._seal)
+        stored = stored_accounts(connection, self._digests)
         require_one_spelling(self._accounts, stored)
         for key, account in self._accounts.items():
             if key in stored:
-                self._accounts[key] = settled(key, account, stored[key], self._seal)
+                self._accounts[key] = with_stored_limit(key, account, stored[key], self._digests)
             else:
-                stored[key] = account_row(key, account, self._seal)
+                stored[key] = account_row(key, account, self._digests)
                 connection.execute(insert(ACCOUNTS), stored[key])
         self._budgets = _digests(stored)
 
 
 def _refuse(group: Sequence[PendingCharge], error: DatabaseError) -> None:
-    """Tells all of a group that have written something of an error, each in an error of its own."""
+    """Refuses all charges of a group that have written entries, each with an error of its own."""
     for each in group:
         if each.rows:
             each.refused(type(error)(error.message, code=error.code, hint=error.hint))

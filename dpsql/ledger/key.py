@@ -1,4 +1,4 @@
-"""The owner's key, under which a ledger's digests cannot be made by others."""
+"""The owner's secret key for the digests of a ledger (HMAC)."""
 
 from __future__ import annotations
 

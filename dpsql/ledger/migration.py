@@ -1,7 +1,7 @@
-"""A ledger of an older schema, brought to the present one in the transaction of its first opening.
+"""Migration of a ledger from an older schema, in the transaction that first opens it.
 
 Claim: no digest changes, so that heads, anchors and receipts that were given out before stay good.
-Why: `Seal` leaves out what later schemas added where it says nothing new. An entry that was edited while it was of
+Why: `KeyedDigest` leaves out what later schemas added where it says nothing new. An entry that was edited while it was of
 schema 2 does not match its digest here either; the whole chain is walked before that migration is committed. From
 schema 3 on nothing is moved: the columns that are new are empty in every old entry, and read so by the digests.
 Releases that were stored before schema 5 are given up, with the claims to refine them: nothing says of which database

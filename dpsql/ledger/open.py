@@ -1,4 +1,4 @@
-"""Which ledger a target means, and its opening."""
+"""Opening the ledger that a target names: a file, memory, or a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.errors import NotSupportedError, OperationalError, ProgrammingError
-from dpsql.ledger.anchor import Anchor, kept_head
+from dpsql.ledger.anchor import Anchor, anchored_head
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.digest import KeyedDigest
 from dpsql.ledger.failures import FailureLimit
@@ -51,7 +51,7 @@ def open_ledger(
     `database` says which one is asked, as `dpsql.ledger.identity` has it: PolicyError (`another_database`) where
     the ledger is of another; None where none is. `max_failures` are those that lock each table, three unless given.
     """
-    seal = KeyedDigest(ledger_key(key))
+    digests = KeyedDigest(ledger_key(key))
     accounts = {
         AccountKey(name) if isinstance(name, str) else name: Account.of(budget)
         for name, budget in budgets.items()
@@ -59,10 +59,10 @@ def open_ledger(
     # SQLAlchemy takes longer to import than the rest of dpsql, and only a ledger in use needs it.
     from dpsql.ledger.sql_ledger import SqlLedger
 
-    kept = None if anchor is None or isinstance(anchor, Head) else Anchor(anchor)
-    if kept is not None and not is_url(target) and kept.path == _real_path(target):
+    anchor_file = None if anchor is None or isinstance(anchor, Head) else Anchor(anchor)
+    if anchor_file is not None and not is_url(target) and anchor_file.path == _real_path(target):
         raise ProgrammingError("a ledger cannot be its own anchor", code="anchor_unavailable")
-    expected = anchor if isinstance(anchor, Head) else kept_head(kept)
+    expected = anchor if isinstance(anchor, Head) else anchored_head(anchor_file)
     if is_url(target):
         store = _on_a_server(str(target))
     elif str(target) == MEMORY:
@@ -72,7 +72,13 @@ def open_ledger(
     else:
         store = _in_a_file(target, expected)
     ledger = SqlLedger(
-        store, accounts, clock, kept, seal, database=database, allowed=FailureLimit(max_failures or {})
+        store,
+        accounts,
+        clock,
+        anchor_file,
+        digests,
+        database=database,
+        failure_limit=FailureLimit(max_failures or {}),
     )
     try:
         ledger.prepare(expected)

@@ -1,7 +1,7 @@
-"""The ledger's face: what it keeps, what it answers, what it refuses.
+"""The interface of a ledger: accounts, entries, quotes, and the operations on them.
 
-A charge is committed durably before the data is read. An entry holds the query and public metadata
-alone, so neighbouring databases leave the same bytes.
+A charge is committed durably before the data is read. An entry holds the query and public metadata only, so
+neighbouring databases leave the same bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def utc_now() -> datetime:
 
 
 class Bill(NamedTuple):
-    """What is to be charged: an event, to the part of a table that its release reads."""
+    """A charge to one table: an event, and the partitions that its release reads."""
 
     table: str
     event: Event
@@ -40,7 +40,7 @@ class Bill(NamedTuple):
 
 
 class AccountKey(NamedTuple):
-    """Whose an account is: a table's, or, with an `analyst`, that analyst's at the table.
+    """The key of an account: a table's own, or, with an `analyst`, that analyst's at the table.
 
     >>> str(AccountKey("visits")), str(AccountKey("visits", "ana"))
     ('table visits', 'table visits for analyst ana')
@@ -51,7 +51,7 @@ class AccountKey(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Whose account it is: the table's name, or "<table> for <analyst>"."""
+        """The owner of the account: the table's name, or "<table> for <analyst>"."""
         return f"{self.table} for {self.analyst}" if self.analyst else self.table
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class AccountKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account's budget, the accountant that keeps it, and the limit that follows."""
+    """An account's budget, its accountant, and the limit in the accountant's measure."""
 
     budget: Budget
     accountant: Accountant
@@ -68,28 +68,29 @@ class Account:
 
     @classmethod
     def of(cls, budget: Budget) -> Account:
-        """The account of a budget; PolicyError if no accountant can keep it."""
+        """The account of a budget; PolicyError if no accountant supports it."""
         accountant = accountant_named(budget.accountant)
         return cls(budget, accountant, accountant.limit(budget.epsilon, budget.delta, budget.selection))
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One charge to one account, as the ledger keeps it for ever.
+    """One entry of the ledger, for one account. Entries are never changed or removed.
 
     The account is that of `table` and `account_analyst` (empty: the table's own); `analyst` is who asked. `charge`
     is the id of the first entry of the same charge, `number` counts the account's entries from 1, `kind` says what
-    the entry does (see below), `period` is that of a budget which renews, `box` the part of the table that the query
-    kept to (None: all of it), `slice` the number of the slice that the entry makes, spends from or ends. `spent` is the account's total after this one, `budget` is the digest of the account's
-    budget, `digest` covers every other field and the `previous` entry's digest.
+    the entry does (see below), `period` is that of a budget which renews, `box` the partitions that the query read
+    (None: the whole table), `slice` the number of the reservation that the entry makes, spends from or ends.
+    `spent` is the account's total after this entry, `budget` is the digest of the account's budget, `digest` covers every other field and the `previous` entry's digest.
 
-    A "charge" adds its spend to the total, and so does a "reserve", whose spend is then a slice's; a "draw" is charged
-    to a slice, so that the total stays; a "return" takes from the total what its slice has not spent; a "reset" begins
+    A "charge" adds its spend to the total, and so does a "reserve", whose spend is then a reservation's; a "draw" is charged
+    to a reservation, so that the total stays; a "return" takes from the total what its reservation has not spent; a "reset" begins
     the account anew. A "failure" says that the query of entry `charge` failed while it ran, an "unlock" that an owner has
     looked at the failures of the table: `failures` is how many there are since. A reset and an unlock have their
     reasons in the details, and only a charge and a draw have an event.
 
-    `refines` are the stored releases that the entry claims to refine, `database` is which one the ledger is of.
+    `refines` are the numbers of the stored releases that the entry claims to refine, `database` is the identity of the
+    database.
     """
 
     id: int
@@ -120,13 +121,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where a ledger ends: how many entries it has, and the digest of the last, which covers all before it.
+    """The head of a ledger: how many entries it has, and the digest of the last, which covers all before it.
 
-    So too for the releases that it stores, of which the newest may have no entry after it yet. Kept where nobody who can write the ledger reaches it, it shows later whether the ledger still holds all
-    that it held. `str` and `parse` are inverse; IntegrityError for any other text.
+    It holds the same of the stored releases, of which the newest may have no entry after it yet. A copy that nobody
+    who can write the ledger can change proves later whether the ledger still holds all that it held. `str` and
+    `parse` are inverse; IntegrityError for any other text.
 
-    >>> Head.parse("2 " + "c0" * 32)
-    Head(entries=2, digest='c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0')
+    >>> Head.parse("2 " + "c0" * 32).entries
+    2
     """
 
     entries: int
@@ -150,9 +152,9 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """What a charge would do to one account: its cost, what is left of the part before it, whether it fits.
+    """The quote of a charge for one account: its cost, what is left before it in its box, whether it fits.
 
-    Of a charge within a `slice`, what is left is the slice's.
+    For a charge to a reservation, `slice` is its number, and `left` is what is left of the reservation.
     """
 
     table: str
@@ -164,24 +166,24 @@ class Quote:
 
     @property
     def key(self) -> AccountKey:
-        """Whose account it is."""
+        """The key of the account."""
         return AccountKey(self.table, self.analyst)
 
     @property
     def fits(self) -> bool:
-        """Whether the account can bear the cost."""
+        """Whether the cost is within what is left."""
         return self.spend.within(self.left)
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetState:
-    """Where an account's budget stands: a table's, or that of one `analyst` at it.
+    """The state of an account's budget: a table's, or that of one `analyst` at it.
 
-    `spent` is the largest over its parts, with all that is reserved. `queries` counts its entries, `remaining_epsilon` is the ε of the largest
-    single ε-DP query that still fits the whole table (rounded down), `spent_epsilon` the ε that the spend amounts to
-    (rounded up). The two need not add to `epsilon`: only under `pure` do epsilons add. Of a budget that renews this is
-    about its `period`. `failures` are those of the table's queries while they ran, since an owner last looked;
-    `locked` says that there are so many that the table is not read any more.
+    `spent` is the largest spend over its partitions, with all reservations. `queries` counts its entries,
+    `remaining_epsilon` is the ε of the largest single ε-DP query that still fits the whole table (rounded down),
+    `spent_epsilon` the ε that the spend amounts to (rounded up). The two need not add to `epsilon`: only under `pure` do epsilons add. Of a budget that renews this is
+    about its `period`. `failures` counts the table's queries that failed while they ran since the last unlock;
+    `locked` says that they have reached the limit, so that the table is not read.
     """
 
     table: str
@@ -201,7 +203,7 @@ class BudgetState:
 
     @property
     def key(self) -> AccountKey:
-        """Whose account it is."""
+        """The key of the account."""
         return AccountKey(self.table, self.analyst)
 
     @property
@@ -212,7 +214,7 @@ class BudgetState:
 
 @dataclass(frozen=True, slots=True)
 class ReservationState:
-    """An open slice of an account: who holds it, how much it is, and how much of it is left."""
+    """An open reservation of an account: its holder, its limit, and how much of it is left."""
 
     number: int
     key: AccountKey
@@ -222,7 +224,7 @@ class ReservationState:
 
 
 Charges: TypeAlias = Mapping[str, Event] | Sequence[Bill]
-"""Events by the tables to which they are charged as a whole, or bills."""
+"""Events by the tables to which they are charged as a whole, or bills for partitions."""
 
 
 def bills(charges: Charges) -> list[Bill]:
@@ -232,7 +234,7 @@ def bills(charges: Charges) -> list[Bill]:
 
 
 class Ledger(Protocol):
-    """A durable record of all that was spent, that refuses what would pass a budget."""
+    """A durable record of all charges, which refuses those that exceed a budget."""
 
     def charge(
         self,
@@ -242,45 +244,45 @@ class Ledger(Protocol):
         query: str,
         details: Mapping[str, Any] | None = None,
         refines: Sequence[int] = (),
-        within: int | None = None,
+        reservation: int | None = None,
     ) -> tuple[Entry, ...]:
-        """Commits one entry for each account and part, in the order of their keys, and returns them: all or none.
+        """Commits one entry for each account and bill, in the order of their keys, and returns them: all or none.
 
-        The accounts are those of the tables, and of the `analyst` at them where the policy gives any. When it
+        The accounts are those of the tables, and of the `analyst` at them where the policy has any. When it
         returns, the entries outlive a crash. Raises BudgetExhausted, and writes nothing, if any budget would be
-        passed on any part. `refines` are the numbers of kept releases of which these pay the refinement:
+        exceeded on any partition. `refines` are the numbers of the stored releases whose refinement this pays:
         OperationalError (`release_refined`), and nothing is written, where one has been refined already. So too for a
         table that is locked (`table_locked`); PolicyError (`another_database`) where the ledger is of another database.
 
-        `within` is the number of a slice of that analyst's, to which all of it is charged instead: BudgetExhausted if
-        the slice would be passed, OperationalError (`slice_closed`) where it holds nothing of an account.
+        `reservation` is the number of a reservation of that analyst's, to which all is charged instead: BudgetExhausted
+        if it would be exceeded, OperationalError (`slice_closed`) where it holds nothing of an account.
         """
         ...
 
     def reserve(
         self, charges: Charges, *, analyst: str, details: Mapping[str, Any] | None = None
     ) -> tuple[Entry, ...]:
-        """Charges the same accounts as `charge` would, for a slice that the analyst may spend from after that.
+        """Charges the same accounts as `charge` would, for a reservation that the analyst may spend from after that.
 
-        All or none; the slice's number is the first entry's id. It ends with `give_back`, and in an account which
-        begins anew, by its period or a `reset`. BudgetExhausted, and nothing is written, where a budget would be
-        passed; ProgrammingError (`slice_part`) for a part of a table.
+        All or none; the reservation's number is the first entry's id. It ends with `give_back`, and in an account which
+        is set to zero, by its period or a `reset`. BudgetExhausted, and nothing is written, where a budget would be
+        exceeded; ProgrammingError (`slice_part`) for partitions of a table.
         """
         ...
 
     def give_back(self, number: int, *, by: str) -> tuple[Entry, ...]:
-        """Ends a slice, and takes what it has not spent from what its accounts count as spent.
+        """Ends a reservation, and takes what it has not spent from what its accounts count as spent.
 
         Returns one entry for each account where it is open: none where it has ended already.
         """
         ...
 
-    def slices(self) -> tuple[ReservationState, ...]:
-        """The slices that are open in the accounts of the policy, in the order of their numbers and accounts."""
+    def reservations(self) -> tuple[ReservationState, ...]:
+        """The reservations that are open in the accounts of the policy, in the order of their numbers and accounts."""
         ...
 
     def reset(self, table: str, *, by: str, reason: str, analyst: str = "") -> Entry:
-        """Begins the account of a table anew, or that of an analyst at it, and keeps who did it and why.
+        """Sets the account of a table, or that of an analyst at it, to zero, and records who did it and why.
 
         For owners alone: what is guaranteed from then on comes on top of what was guaranteed before. Raises
         PolicyError (`no_budget`) where there is no such account, ProgrammingError without a reason.
@@ -290,49 +292,51 @@ class Ledger(Protocol):
     def fail(
         self, tables: Sequence[str], entry: Entry, *, analyst: str, query: str, code: str
     ) -> tuple[Entry, ...]:
-        """Notes that a query failed while it read these tables, one entry for each; the charge of `entry` stays.
+        """Records that a query failed while it read these tables, one entry for each; the charge of `entry` stays.
 
         After as many failures as the policy allows a table is locked: `charge` and `reserve` refuse it.
         """
         ...
 
     def unlock(self, table: str, *, by: str, reason: str) -> Entry:
-        """Opens a table again that failures have locked, and keeps who did it and why.
+        """Unlocks a table that failures have locked, and records who did it and why.
 
         Raises PolicyError (`no_budget`) where there is no such table, ProgrammingError without a reason.
         """
         ...
 
-    def dry_run(self, charges: Charges, *, analyst: str = "", within: int | None = None) -> tuple[Quote, ...]:
+    def dry_run(
+        self, charges: Charges, *, analyst: str = "", reservation: int | None = None
+    ) -> tuple[Quote, ...]:
         """What `charge` would do now, one quote an entry; writes nothing."""
         ...
 
     def after(self, charges: Charges, *, analyst: str = "") -> tuple[BudgetState, ...]:
-        """Where the accounts would stand after these charges, whether they fit or not; writes nothing."""
+        """The states of the accounts after these charges, whether they fit or not; writes nothing."""
         ...
 
     def state(self, table: str) -> BudgetState:
-        """Where the budget of `table` stands."""
+        """The state of the budget of `table`."""
         ...
 
     def states(self) -> tuple[BudgetState, ...]:
-        """Where every budget of the policy stands, in the tables' order."""
+        """The states of all budgets of the policy, in the order of the tables."""
         ...
 
     def entries(self, table: str | None = None, limit: int | None = None) -> tuple[Entry, ...]:
         """The entries (of one table; the last `limit`), oldest first."""
         ...
 
-    def keep(self, releases: Sequence[NewRelease], entry: Entry) -> None:
-        """Keeps releases durably, all or none; `entry` is the first of those that paid for them."""
+    def store_releases(self, releases: Sequence[NewRelease], entry: Entry) -> None:
+        """Stores releases durably, all or none; `entry` is the first of those that paid for them."""
         ...
 
-    def kept(self, statistic: str) -> tuple[ReleaseRecord, ...]:
-        """The releases of a statistic that are kept, oldest first; IntegrityError for one that was changed."""
+    def stored_releases(self, statistic: str) -> tuple[ReleaseRecord, ...]:
+        """The stored releases of a statistic, oldest first; IntegrityError for one that was changed."""
         ...
 
     def head(self) -> Head:
-        """Where the ledger ends now."""
+        """The head of the ledger now."""
         ...
 
     def verify(self) -> Head:

@@ -1,4 +1,4 @@
-"""What a charge would take from each account, or from a slice of it, and whether it is there."""
+"""Quotes: the cost of a charge for each account or reservation, and whether it fits."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import NamedTuple
 from dpsql.accounting.spend import Spend
 from dpsql.errors import OperationalError, PolicyError
 from dpsql.ledger.balance import Balance
-from dpsql.ledger.entry_kinds import DRAW, RESERVE, EntryKind, stepped
+from dpsql.ledger.entry_kinds import DRAW, RESERVE, EntryKind, applied
 from dpsql.ledger.protocol import Account, AccountKey, Bill, Charges, Quote, bills
-from dpsql.ledger.reservations import ReservedSlice
+from dpsql.ledger.reservations import AccountReservation
 from dpsql.policy.names import account_name
 
-MOST_SLICES, MOST_OWN_SLICES = 64, 16
-"""Most slices that are open in an account, and most of one analyst's."""
+MOST_RESERVATIONS, MOST_OWN_RESERVATIONS = 64, 16
+"""The most open reservations of an account, and of one analyst in it."""
 
 Accounts = Mapping[AccountKey, Account]
 
 
-class Due(NamedTuple):
-    """What one account is to be charged for a bill."""
+class AccountCharge(NamedTuple):
+    """The cost of a bill for one account."""
 
     key: AccountKey
     bill: Bill
     cost: Spend
 
 
-class Planned(NamedTuple):
-    """A bill with its quote, its step, and where its account stands after it and those before it."""
+class QuotedCharge(NamedTuple):
+    """A bill with its quote, its entry kind, and the balance of its account after it and all bills before it."""
 
     bill: Bill
     quote: Quote
     step: EntryKind
-    standing: Balance
+    balance: Balance
 
 
 def account_at(key: AccountKey, accounts: Accounts) -> Account:
@@ -43,17 +43,19 @@ def account_at(key: AccountKey, accounts: Accounts) -> Account:
     return accounts[key]
 
 
-def due_of(charges: Charges, analyst: str, accounts: Accounts) -> list[Due]:
-    """What each account is to be charged: the tables' own, and those of the analyst that there are."""
-    due = []
+def account_charges(charges: Charges, analyst: str, accounts: Accounts) -> list[AccountCharge]:
+    """The costs for each account: the tables' own, and those of the analyst where they exist."""
+    charges_due = []
     for bill in bills(charges):
         keys = [AccountKey(bill.table), *_of_analyst(bill.table, analyst, accounts)]
-        due += [Due(key, bill, account_at(key, accounts).accountant.cost(bill.event)) for key in keys]
-    return sorted(due, key=lambda part: part.key)  # stable: an account's bills stay in their order
+        charges_due += [
+            AccountCharge(key, bill, account_at(key, accounts).accountant.cost(bill.event)) for key in keys
+        ]
+    return sorted(charges_due, key=lambda part: part.key)  # stable: an account's bills stay in their order
 
 
 def _of_analyst(table: str, analyst: str, accounts: Accounts) -> list[AccountKey]:
-    """The analyst's own account at a table, however the name is spelled; none where there is none."""
+    """The analyst's own account at a table, whatever the spelling of the name; [] where there is none."""
     who = account_name(analyst)
     if not who:
         return []
@@ -62,17 +64,20 @@ def _of_analyst(table: str, analyst: str, accounts: Accounts) -> list[AccountKey
     ]
 
 
-def quoted(
-    due: Sequence[Due], kind: EntryKind, accounts: Accounts, standing_of: Callable[[AccountKey], Balance]
-) -> Iterator[Planned]:
-    """Each bill as it would be charged by steps of a kind, which says also who asks, and of which slice.
+def quoted_charges(
+    charges_due: Sequence[AccountCharge],
+    kind: EntryKind,
+    accounts: Accounts,
+    balance_of: Callable[[AccountKey], Balance],
+) -> Iterator[QuotedCharge]:
+    """Quotes each bill as an entry of `kind`, which names the analyst and the reservation too.
 
-    Raises OperationalError (`slice_closed`) where a slice is to be spent from that is not open to whoever asks, and
-    (`slice_many`) where one more is to be reserved of an account that has as many as it can bear.
+    Raises OperationalError (`slice_closed`) where the reservation is not open to the analyst, and (`slice_many`) where the
+    account has the most reservations already.
     """
-    standings = {key: standing_of(key) for key in {part.key for part in due}}
-    for key, bill, cost in due:
-        before = standings[key]
+    balances = {key: balance_of(key) for key in {part.key for part in charges_due}}
+    for key, bill, cost in charges_due:
+        before = balances[key]
         if kind.kind == DRAW:
             left = _held(before, kind, key).left(bill.box)
         else:
@@ -80,25 +85,25 @@ def quoted(
         if kind.kind == RESERVE:
             _require_room(before, kind, key)
         step = kind._replace(spend=cost, box=bill.box)
-        standings[key] = stepped(before, step)
+        balances[key] = applied(before, step)
         of_slice = kind.slice if kind.kind == DRAW else None
         quote = Quote(key.table, cost, left, key.analyst, bill.box, of_slice)
-        yield Planned(bill, quote, step, standings[key])
+        yield QuotedCharge(bill, quote, step, balances[key])
 
 
-def _require_room(standing: Balance, step: EntryKind, key: AccountKey) -> None:
-    """Each open slice is work for every charge after it."""
-    own = sum(each.holder == step.who for each in standing.slices.values())
-    if own >= MOST_OWN_SLICES or len(standing.slices) >= MOST_SLICES:
+def _require_room(balance: Balance, step: EntryKind, key: AccountKey) -> None:
+    """Bounds the open reservations, each of which every later charge reads."""
+    own = sum(each.holder == step.who for each in balance.reservations.values())
+    if own >= MOST_OWN_RESERVATIONS or len(balance.reservations) >= MOST_RESERVATIONS:
         raise OperationalError(
-            f"{key} has {own} open slices of {step.who!r} and {len(standing.slices)} in all: no more are kept open",
+            f"{key} has {own} open slices of {step.who!r} and {len(balance.reservations)} in all: no more are kept open",
             code="slice_many",
             hint="close a reservation; dpsql ledger return ends one that was left open",
         )
 
 
-def _held(standing: Balance, step: EntryKind, key: AccountKey) -> ReservedSlice:
-    held = None if step.slice is None else standing.slices.get(step.slice)
+def _held(balance: Balance, step: EntryKind, key: AccountKey) -> AccountReservation:
+    held = None if step.slice is None else balance.reservations.get(step.slice)
     if held is None or held.holder != step.who:
         raise OperationalError(
             f"slice {step.slice} holds nothing of {key} for {step.who!r}: it has ended, or was reserved for others",

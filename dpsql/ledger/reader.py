@@ -1,4 +1,4 @@
-"""A ledger as whoever checks or reads it sees it: without a policy, and never changed by it."""
+"""Read-only access to a ledger without its policy, for checks and listings."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from dpsql.ledger.tables import (
     require_key,
     stored_accounts,
 )
-from dpsql.ledger.verification import walked
+from dpsql.ledger.verification import verified_chain
 
-_SLICE = 1000
+_BATCH = 1000
 
 
 class LedgerReader:
@@ -39,51 +39,51 @@ class LedgerReader:
 
     columns: tuple[str, ...] = tuple(ENTRIES.columns.keys())
 
-    def __init__(self, store: Store, seal: KeyedDigest) -> None:
+    def __init__(self, store: Store, digests: KeyedDigest) -> None:
         self._store = store
-        self._seal = seal
+        self._digests = digests
         weakref.finalize(self, store.abandon)
 
     @classmethod
     def open(cls, target: str | Path, key: bytes | None = None) -> Self:
-        """The history of the ledger at `target`, whose key is given if it has one.
+        """A reader of the ledger at `target`, with its key if it has one.
 
         Nothing is checked yet but that it is a ledger of the present schema, and the key. Raises OperationalError
         where there is none (`ledger_unavailable`), where it is of another schema (`ledger_version`) and for a wrong
         key (`ledger_key`).
         """
-        store, seal = existing_store(target), KeyedDigest(key)
+        store, digests = existing_store(target), KeyedDigest(key)
         try:
             with store.transaction(write=False) as connection:
-                _require_present(recognised(store, connection), seal, store.where)
+                _require_present(recognised(store, connection), digests, store.where)
         except BaseException:
             store.close()
             raise
-        return cls(store, seal)
+        return cls(store, digests)
 
-    def verify(self, kept: Head | None = None) -> Chain:
-        """Checks every entry, and that the ledger holds the head `kept`; returns the end and each account's total.
+    def verify(self, expected: Head | None = None) -> Chain:
+        """Checks every entry, and that the ledger holds the head `expected`; returns the head and each account's balance.
 
         Raises IntegrityError, `ledger_tampered` with the number of the first entry that is not what dpsql wrote,
         `ledger_rolled_back` where the head is not part of the chain.
         """
-        return walked(self._store, self._seal, kept or START)
+        return verified_chain(self._store, self._digests, expected or START)
 
     def head(self) -> Head:
         """Where the ledger ends, as its last entry says; whether that is true is for `verify`."""
         with self._store.transaction(write=False) as connection:
             end = end_row(connection)
             chain = Chain() if end is None else Chain(head_of(end))
-            return chain.head_with(release_chain_end(connection, self._seal, START))
+            return chain.head_with(release_chain_end(connection, self._digests, START))
 
     def budgets(self) -> dict[AccountKey, Budget]:
         """The budget of each account, checked against its digest."""
         with self._store.transaction(write=False) as connection:
-            rows = stored_accounts(connection, self._seal)
-        return {key: stored_budget(row, self._seal) for key, row in rows.items()}
+            rows = stored_accounts(connection, self._digests)
+        return {key: stored_budget(row, self._digests) for key, row in rows.items()}
 
     def row(self, number: int) -> Row | None:
-        """The entry of this number as it is kept, unchecked; None if there is none."""
+        """The row of the entry of this number, unchecked; None if there is none."""
         with self._store.transaction(write=False) as connection:
             return next(
                 iter(list(entry_rows(connection, select(ENTRIES).where(ENTRIES.c.id == number)))), None
@@ -92,7 +92,7 @@ class LedgerReader:
     def entry(self, number: int) -> Entry | None:
         """The entry of this number, checked against its digest; None if there is none."""
         row = self.row(number)
-        return None if row is None else stored_entry(row, self._seal)
+        return None if row is None else stored_entry(row, self._digests)
 
     def charge(self, number: int) -> list[Entry]:
         """The entries of the charge whose first entry has this number, checked against their digests.
@@ -100,22 +100,22 @@ class LedgerReader:
         Not those of its failures.
         """
         with self._store.transaction(write=False) as connection:
-            wanted = OLDEST_FIRST.where(ENTRIES.c.id >= number).limit(_SLICE)
+            wanted = OLDEST_FIRST.where(ENTRIES.c.id >= number).limit(_BATCH)
             rows = list(entry_rows(connection, wanted))
         charged = (row for row in rows if row["charge"] == number and row["kind"] != FAILURE)
-        return [stored_entry(row, self._seal) for row in charged]
+        return [stored_entry(row, self._digests) for row in charged]
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """All entries as they are kept, oldest first, each checked against its digest; read as they are asked for."""
+        """The rows of all entries, oldest first, each checked against its digest; read on demand."""
         after = None
         while True:
             wanted = OLDEST_FIRST if after is None else OLDEST_FIRST.where(ENTRIES.c.id > after)
             with self._store.transaction(write=False) as connection:
-                rows = list(entry_rows(connection, wanted.limit(_SLICE)))
+                rows = list(entry_rows(connection, wanted.limit(_BATCH)))
             if not rows:
                 return
             for row in rows:
-                stored_entry(row, self._seal)
+                stored_entry(row, self._digests)
                 yield dict(row)
             after = rows[-1]["id"]
 
@@ -132,14 +132,14 @@ class LedgerReader:
             wanted = wanted.where(ENTRIES.c.analyst == analyst)
         with self._store.transaction(write=False) as connection:
             rows = list(entry_rows(connection, wanted))
-        return [stored_entry(row, self._seal) for row in reversed(rows)]
+        return [stored_entry(row, self._digests) for row in reversed(rows)]
 
     def close(self) -> None:
         """Ends the use of the ledger; it stays."""
         self._store.close()
 
 
-def _require_present(meta: Mapping[str, str], seal: KeyedDigest, where: str) -> None:
+def _require_present(meta: Mapping[str, str], digests: KeyedDigest, where: str) -> None:
     if not meta:
         raise OperationalError(f"{where} is no ledger yet", code="not_a_ledger", hint="give another path")
     if meta["schema"] != SCHEMA:
@@ -148,4 +148,4 @@ def _require_present(meta: Mapping[str, str], seal: KeyedDigest, where: str) -> 
             code="ledger_version",
             hint="open it once with its policy, which brings it up to date: dpsql budget -p FILE",
         )
-    require_key(meta, seal, where)
+    require_key(meta, digests, where)

@@ -1,14 +1,14 @@
-"""A receipt held against the ledger that is said to have charged it.
+"""Verification of a receipt against the ledger that recorded its charge.
 
-Claim: a field of a receipt that is checked and not named in `unsaid` is what dpsql wrote; a receipt that dpsql wrote
+Claim: a field of a receipt that is checked and not named in `unverified` is what dpsql wrote; a receipt that dpsql wrote
 passes.
 Why: fields are compared with the entries that the receipt names, whose digests are checked first. An entry holds all
 that was known before the charge: the query, the plan, the policy, who asked, what was drawn, the noise of the answer,
-what it was made from and the steps before it. A field that no entry decides is named in `unsaid`, one that dpsql does
-not write is refused.
+what it was made from and the steps before it. A field that no entry determines is named in `unverified`; a field that
+dpsql does not write is refused.
 
-What is not shown: that the rows which came with the receipt are the answer; nor that the rest of the ledger is
-intact, which `LedgerReader.verify` shows.
+Not proved: that the rows which came with the receipt are the answer; that the rest of the ledger is intact, which
+`LedgerReader.verify` checks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LISTS: Mapping[str, type] = {
     "notices": str,
 }
 _ABSENT: Mapping[str, object] = {"target": None, "replayed": [], "refined": [], "notices": []}
-"""Fields that the first receipts lack, with what they would have had."""
+"""Fields that the first receipts lack, with the values that they count as having."""
 _FIELDS = frozenset({*_TEXTS, *_LISTS, *_ABSENT, "loss", "versions", "explained"})
 _OF_A_CLAMP = ("noise", "l1_sensitivity", "l2_sensitivity_squared", "linf_sensitivity")
 _OF_A_STEP = ("epsilon", "met")
@@ -46,15 +46,15 @@ _LEARNT = "clamps that were learnt, and their noise"
 
 @dataclass(frozen=True, slots=True)
 class CheckedReceipt:
-    """A receipt that its ledger bears out.
+    """A receipt that agrees with its ledger.
 
-    `entries` are what was charged for it, `paid` those that paid earlier for what was answered again; `unsaid` are the
-    fields of which the ledger does not say what they must be.
+    `entries` are those of its charge, `paid` those of earlier charges for what it replays; `unverified` are the fields
+    that the ledger does not determine.
     """
 
     entries: tuple[Entry, ...]
     paid: tuple[Entry, ...]
-    unsaid: tuple[str, ...]
+    unverified: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,51 +73,51 @@ class _Charge:
 
     @property
     def complete(self) -> bool:
-        """Whether the entries hold all that receipts say; those of older versions do not."""
+        """Whether the entries hold all that receipts state; those of older versions do not."""
         return "versions" in self.details
 
     @property
     def answered(self) -> Any:
-        """The noise of the answer as it was known before the charge; None where an older entry does not say it."""
+        """The noise of the answer as known before the charge; None where an older entry does not hold it."""
         if not self.complete and "refines" in self.details:
             return None
         return self.details.get("answered", self.details.get("mechanisms"))
 
     @property
     def event(self) -> Event | None:
-        """All that was released, None where the entries do not say it."""
+        """The event of the whole charge; None where the entries do not hold it."""
         if "loss" in self.details:
             return from_json(_text(self.details["loss"]))
         events = {entry.event for entry in self.entries}
         return self.entries[0].event if len(events) == 1 else None
 
 
-def check_receipt(receipt: object, history: LedgerReader) -> CheckedReceipt:
+def check_receipt(receipt: object, reader: LedgerReader) -> CheckedReceipt:
     """Checks the data of `Receipt.to_json` against a ledger.
 
-    Raises ProgrammingError (`receipt_text`) for what is no receipt, IntegrityError (`receipt`) with the reason where
-    the ledger does not bear it out.
+    Raises ProgrammingError (`receipt_text`) for data that is no receipt, IntegrityError (`receipt`) with the reason where
+    it disagrees with the ledger.
     """
     data = _read(receipt)
-    charges = _charges(data, history)
+    charges = _charges(data, reader)
     # The first receipts lack fields, as the entries of their charges do.
     if not _ABSENT.keys() <= data.keys() and (not charges or charges[0].complete):
         raise _no_receipt()
     data = {**_ABSENT, **data}
     _require_notices(data)
     if "explained" in data:
-        return _explained(data)
-    paid = tuple(_paid(number, history) for number in data["replayed"])
+        return _check_explanation(data)
+    paid = tuple(_paying_entry(number, reader) for number in data["replayed"])
     if not charges:
-        return _free(data, paid, history)
-    unsaid: list[str] = []
+        return _check_uncharged(data, paid, reader)
+    unverified: list[str] = []
     for charge in charges:
-        unsaid += _unsaid_common(data, charge)
-    unsaid += _unsaid_loss(data, charges)
-    unsaid += _unsaid_target(data, charges)
-    unsaid += _unsaid_sources(data, charges, paid, history)
+        unverified += _unverified_common(data, charge)
+    unverified += _unverified_loss(data, charges)
+    unverified += _unverified_target(data, charges)
+    unverified += _unverified_sources(data, charges, paid, reader)
     entries = tuple(entry for charge in charges for entry in charge.entries)
-    return CheckedReceipt(entries, paid, tuple(dict.fromkeys(unsaid)))
+    return CheckedReceipt(entries, paid, tuple(dict.fromkeys(unverified)))
 
 
 def _read(receipt: object) -> Mapping[str, Any]:
@@ -142,25 +142,25 @@ def _read(receipt: object) -> Mapping[str, Any]:
     return receipt
 
 
-def _charges(data: Mapping[str, Any], history: LedgerReader) -> tuple[_Charge, ...]:
+def _charges(data: Mapping[str, Any], reader: LedgerReader) -> tuple[_Charge, ...]:
     """The charges that a receipt names, oldest first, each with all of its entries."""
-    entries = [_entry(named, history) for named in data["entries"]]
+    entries = [_entry(named, reader) for named in data["entries"]]
     charges = tuple(_Charge(tuple(group)) for _, group in groupby(entries, key=lambda entry: entry.charge))
     if any(later.id <= earlier.id for earlier, later in pairwise(charges)):
         raise _refused("names its charges in another order than they were made")
     for charge in charges:
-        if [entry.id for entry in history.charge(charge.id)] != [entry.id for entry in charge.entries]:
+        if [entry.id for entry in reader.charge(charge.id)] != [entry.id for entry in charge.entries]:
             raise _refused(
                 f"does not name all entries of the charge that entry {charge.id} begins, or others too"
             )
     return charges
 
 
-def _entry(named: Mapping[str, Any], history: LedgerReader) -> Entry:
-    """The entry that a receipt names, which is as it says."""
+def _entry(named: Mapping[str, Any], reader: LedgerReader) -> Entry:
+    """The entry that a receipt names; IntegrityError where it differs from what the receipt states."""
     number = named["id"]
-    entry = _held(number, history)
-    kept: dict[str, object] = {
+    entry = _charge_entry(number, reader)
+    recorded: dict[str, object] = {
         "id": number,
         "digest": entry.digest,
         "table": entry.table,
@@ -168,19 +168,19 @@ def _entry(named: Mapping[str, Any], history: LedgerReader) -> Entry:
         "loss": str(entry.spend.loss_fraction),
         "delta": str(entry.spend.delta_fraction),
     }
-    kept |= {"box": entry.box} if entry.box is not None else {}
-    kept |= {"slice": entry.slice} if entry.slice is not None else {}
-    kept |= {"account": entry.account_analyst} if entry.account_analyst else {}
-    for name, value in kept.items():
+    recorded |= {"box": entry.box} if entry.box is not None else {}
+    recorded |= {"slice": entry.slice} if entry.slice is not None else {}
+    recorded |= {"account": entry.account_analyst} if entry.account_analyst else {}
+    for name, value in recorded.items():
         _require(number, name, named.get(name), value)
-    if unknown := named.keys() - kept.keys():
+    if unknown := named.keys() - recorded.keys():
         raise _refused(f"says of entry {number} what the ledger does not: {min(unknown)}")
     return entry
 
 
-def _held(number: int, history: LedgerReader) -> Entry:
+def _charge_entry(number: int, reader: LedgerReader) -> Entry:
     """The charge of that number."""
-    entry = history.entry(number) if 0 < number < 2**63 else None
+    entry = reader.entry(number) if 0 < number < 2**63 else None
     if entry is None:
         raise _refused(f"names entry {number}, which the ledger does not hold")
     if entry.kind not in _CHARGES:
@@ -188,44 +188,44 @@ def _held(number: int, history: LedgerReader) -> Entry:
     return entry
 
 
-def _paid(number: int, history: LedgerReader) -> Entry:
-    """The entry that paid at an earlier time: the first of its charge."""
-    entry = _held(number, history)
+def _paying_entry(number: int, reader: LedgerReader) -> Entry:
+    """The entry of an earlier charge that paid for a replay: the first of that charge."""
+    entry = _charge_entry(number, reader)
     if entry.charge != number:
         raise _refused(f"names entry {number}, which begins no charge")
     return entry
 
 
 def _require_notices(data: Mapping[str, Any]) -> None:
-    """A search that ends before its target is met says so, and nothing else has notices."""
+    """A search that ends before its target is met has a notice, and no other receipt has one."""
     met = (data["target"] or {}).get("met")
     if met not in (None, "yes", "no") or (met == "no") != bool(data["notices"]):
         raise _refused("has notices that do not go with whether its target was met")
 
 
-def _explained(data: Mapping[str, Any]) -> CheckedReceipt:
-    """The receipt of an explanation, which names no charge; nothing of it is in the ledger."""
+def _check_explanation(data: Mapping[str, Any]) -> CheckedReceipt:
+    """The receipt of an EXPLAIN, which names no charge; the ledger holds nothing of it."""
     if data["entries"] or data["notices"]:
         raise _refused("is of an explanation, and names what was charged")
     return CheckedReceipt((), (), tuple(sorted(_FIELDS - {"entries", "notices", "explained"})))
 
 
-def _free(data: Mapping[str, Any], paid: Sequence[Entry], history: LedgerReader) -> CheckedReceipt:
-    """The receipt of what was not charged: it follows from public tables, and what was charged earlier."""
+def _check_uncharged(data: Mapping[str, Any], paid: Sequence[Entry], reader: LedgerReader) -> CheckedReceipt:
+    """The receipt of an answer without a charge: it follows from public tables and replayed releases."""
     if data["loss"] is not None or data["refined"] or (data["mechanisms"] and not paid):
         raise _refused("names no charge for what it says was released")
     if len({entry.id for entry in paid}) != len(paid):
         raise _refused("names an entry twice")
-    unsaid = [*_TEXTS, "versions", "target", "notices", "replayed", "mechanisms"]
+    unverified = [*_TEXTS, "versions", "target", "notices", "replayed", "mechanisms"]
     if paid and all("data_version" in entry.details for entry in paid):
         for entry in paid:
             _require(entry.id, "data_version", data["data_version"], entry.details["data_version"])
-        unsaid.remove("data_version")
-    unsaid += _unsaid_noise(data, paid, history)
-    return CheckedReceipt((), tuple(paid), tuple(dict.fromkeys(unsaid)))
+        unverified.remove("data_version")
+    unverified += _unverified_noise(data, paid, reader)
+    return CheckedReceipt((), tuple(paid), tuple(dict.fromkeys(unverified)))
 
 
-def _unsaid_common(data: Mapping[str, Any], charge: _Charge) -> list[str]:
+def _unverified_common(data: Mapping[str, Any], charge: _Charge) -> list[str]:
     for entry in charge.entries:
         _require(entry.id, "query", data["query"], entry.query)
         _require(entry.id, "analyst", data["analyst"], entry.analyst)
@@ -235,7 +235,7 @@ def _unsaid_common(data: Mapping[str, Any], charge: _Charge) -> list[str]:
     return [name for name in _DETAILS if name not in charge.details]
 
 
-def _unsaid_loss(data: Mapping[str, Any], charges: Sequence[_Charge]) -> list[str]:
+def _unverified_loss(data: Mapping[str, Any], charges: Sequence[_Charge]) -> list[str]:
     """The loss is of all releases together, in all steps."""
     events = tuple(event for charge in charges if (event := charge.event) is not None)
     if len(events) < len(charges):
@@ -246,89 +246,93 @@ def _unsaid_loss(data: Mapping[str, Any], charges: Sequence[_Charge]) -> list[st
     return []
 
 
-def _unsaid_target(data: Mapping[str, Any], charges: Sequence[_Charge]) -> list[str]:
-    """Each step has the target, the last one the loss that was found; whether it was met is said by the receipt alone."""
-    said, last = data["target"], charges[-1]
+def _unverified_target(data: Mapping[str, Any], charges: Sequence[_Charge]) -> list[str]:
+    """Each step has the target, the last one the loss that was found; only the receipt states whether it was met."""
+    stated, last = data["target"], charges[-1]
     if not all(charge.complete for charge in charges):
-        return ["target", "notices"] if said is not None else []
-    kept = last.details.get("target")
-    in_steps = kept is not None and kept["error"].endswith("%")
-    if (said is not None and "met" in said) != in_steps:
+        return ["target", "notices"] if stated is not None else []
+    recorded = last.details.get("target")
+    in_steps = recorded is not None and recorded["error"].endswith("%")
+    if (stated is not None and "met" in stated) != in_steps:
         raise _refused(f"says another target than entry {last.id} of the ledger")
-    _require(last.id, "target", said and {name: said[name] for name in said if name != "met"}, kept)
+    _require(last.id, "target", stated and {name: stated[name] for name in stated if name != "met"}, recorded)
     for charge in charges[:-1]:
-        _require(charge.id, "target", _aim(charge.details.get("target")), _aim(said))
+        _require(charge.id, "target", _common_target(charge.details.get("target")), _common_target(stated))
     if [charge.id for charge in charges[:-1]] != last.details.get("steps", []):
         raise _refused(f"names other steps than entry {last.id} of the ledger")
     return ["target.met", "notices"] if in_steps else []
 
 
-def _aim(target: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What is the same in all steps to a target."""
+def _common_target(target: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The fields of a target that all steps share."""
     return {name: value for name, value in (target or {}).items() if name not in _OF_A_STEP}
 
 
-def _unsaid_sources(
-    data: Mapping[str, Any], charges: Sequence[_Charge], paid: Sequence[Entry], history: LedgerReader
+def _unverified_sources(
+    data: Mapping[str, Any], charges: Sequence[_Charge], paid: Sequence[Entry], reader: LedgerReader
 ) -> list[str]:
-    """What was refined or answered again, and the noise of the answer.
+    """What was refined or replayed, and the noise of the answer.
 
-    After several steps, or where other releases were there, the answer is all of it put together: then the entries
-    say which noise was drawn, and not with which weights.
+    After several steps, or with other stored releases, the answer is a combination: then the entries hold which noise
+    was drawn, and not its weights.
     """
     own, last = {entry.id for charge in charges for entry in charge.entries}, charges[-1]
     bases = (base for charge in charges for base in charge.details.get("refines", []))
     refined = [base for base in dict.fromkeys(bases) if base not in own]
     _require(last.id, "refined", data["refined"], refined)
     replayed = [id_ for id_ in last.details.get("replayed", []) if id_ not in own and id_ not in refined]
-    kept = last.answered
-    if kept is not None and _same(data["mechanisms"], kept) and data["replayed"] == replayed:
-        return [_LEARNT] if any(map(_is_learnt, kept)) else []
-    if not last.complete and (kept is None or data["replayed"]):
+    recorded = last.answered
+    if recorded is not None and _all_agree(data["mechanisms"], recorded) and data["replayed"] == replayed:
+        return [_LEARNT] if any(map(_is_learnt, recorded)) else []
+    if not last.complete and (recorded is None or data["replayed"]):
         return ["mechanisms", "replayed"]
     if last.complete and "met" in (data["target"] or {}):
-        named = [*(charge.entries[0] for charge in charges), *paid, *(_held(id_, history) for id_ in refined)]
-        return ["mechanisms", "replayed", *_unsaid_noise(data, named, history)]
+        named = [
+            *(charge.entries[0] for charge in charges),
+            *paid,
+            *(_charge_entry(id_, reader) for id_ in refined),
+        ]
+        return ["mechanisms", "replayed", *_unverified_noise(data, named, reader)]
     if data["replayed"] != replayed:
         raise _refused(f"says that other entries paid than entry {last.id} of the ledger")
     raise _refused(f"says other mechanisms than entry {last.id} of the ledger")
 
 
-def _same(said: Sequence[Any], kept: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether mechanisms are as they were said to be; what follows from a learnt clamp is not known beforehand."""
-    return len(said) == len(kept) and all(map(_is_of, said, kept))
+def _all_agree(stated: Sequence[Any], recorded: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether mechanisms agree with those of the entries; what follows from a learnt clamp is not known before."""
+    return len(stated) == len(recorded) and all(map(_agrees, stated, recorded))
 
 
-def _is_of(said: Any, kept: Mapping[str, Any]) -> bool:
-    return _text(_beforehand(said, kept)) == _text(kept)
+def _agrees(stated: Any, recorded: Mapping[str, Any]) -> bool:
+    return _text(_before_clamps(stated, recorded)) == _text(recorded)
 
 
-def _unsaid_noise(data: Mapping[str, Any], named: Sequence[Entry], history: LedgerReader) -> list[str]:
-    """Requires that each mechanism was drawn for one of the charges, or is put together of what was."""
-    sources = list(_sources(named, history))
+def _unverified_noise(data: Mapping[str, Any], named: Sequence[Entry], reader: LedgerReader) -> list[str]:
+    """Requires that each mechanism was drawn for one of the charges, or combines such mechanisms."""
+    sources = list(_paying_entries(named, reader))
     known = [item for entry in sources for item in _mechanisms(entry)]
     if not all("versions" in entry.details for entry in sources):
         return []  # older entries do not say what was drawn for a refinement
     drawn = {item["noise"] for item in known}
     learnt = False
-    for said in data["mechanisms"]:
-        of = [item for item in known if _is_of(said, item)]
-        if not of and not _put_together(said, drawn):
+    for stated in data["mechanisms"]:
+        of = [item for item in known if _agrees(stated, item)]
+        if not of and not _is_combination(stated, drawn):
             raise _refused("says a mechanism that was drawn for none of the entries that it names")
         learnt = learnt or any(map(_is_learnt, of))
     return [_LEARNT] if learnt else []
 
 
-def _put_together(said: Mapping[str, Any], drawn: Iterable[str]) -> bool:
-    noise = said.get("noise")
+def _is_combination(stated: Mapping[str, Any], drawn: Iterable[str]) -> bool:
+    noise = stated.get("noise")
     if not isinstance(noise, str) or not noise.startswith(_MERGED):
         return False
     parts = noise.removeprefix(_MERGED).split("; ")
     return all(part.partition(" of ")[2] in drawn for part in parts)
 
 
-def _sources(named: Iterable[Entry], history: LedgerReader) -> Iterator[Entry]:
-    """Entries, and those that paid for what they refine or answer again."""
+def _paying_entries(named: Iterable[Entry], reader: LedgerReader) -> Iterator[Entry]:
+    """Entries, and those that paid for what they refine or replay."""
     waiting, known = list(named), set[int]()
     while waiting:
         entry = waiting.pop()
@@ -336,20 +340,20 @@ def _sources(named: Iterable[Entry], history: LedgerReader) -> Iterator[Entry]:
             known.add(entry.id)
             yield entry
             before = (*entry.details.get("refines", []), *entry.details.get("replayed", []))
-            waiting += [_held(number, history) for number in before]
+            waiting += [_charge_entry(number, reader) for number in before]
 
 
 def _mechanisms(entry: Entry) -> list[Mapping[str, Any]]:
     return [*entry.details.get("mechanisms", []), *entry.details.get("answered", [])]
 
 
-def _beforehand(said: Any, kept: Mapping[str, Any]) -> Any:
-    """What is said of a mechanism, with what follows from its clamp as it was before that was learnt."""
-    if not _is_learnt(kept) or not isinstance(said, dict) or not isinstance(said.get("clamp"), dict):
-        return said
-    followed = {name: kept[name] for name in _OF_A_CLAMP if name in said and name in kept}
-    chosen = {"chosen": "learnt"} if "chosen" in said["clamp"] else {}
-    return said | followed | {"clamp": said["clamp"] | chosen}
+def _before_clamps(stated: Any, recorded: Mapping[str, Any]) -> Any:
+    """What a receipt states of a mechanism, with all that follows from its clamp as it was before that was learnt."""
+    if not _is_learnt(recorded) or not isinstance(stated, dict) or not isinstance(stated.get("clamp"), dict):
+        return stated
+    followed = {name: recorded[name] for name in _OF_A_CLAMP if name in stated and name in recorded}
+    chosen = {"chosen": "learnt"} if "chosen" in stated["clamp"] else {}
+    return stated | followed | {"clamp": stated["clamp"] | chosen}
 
 
 def _is_learnt(mechanism: Mapping[str, Any]) -> bool:
@@ -360,8 +364,8 @@ def _text(value: object) -> str:
     return canonical({"": value})[4:-1]
 
 
-def _require(number: int, name: str, said: object, kept: object) -> None:
-    if _text(said) != _text(kept):
+def _require(number: int, name: str, stated: object, recorded: object) -> None:
+    if _text(stated) != _text(recorded):
         raise _refused(f"says another {name.replace('_', ' ')} than entry {number} of the ledger")
 
 

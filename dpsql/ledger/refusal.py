@@ -1,4 +1,4 @@
-"""The words in which a budget refuses a charge."""
+"""The errors of a charge that exceeds a budget, and of a ledger that was rolled back."""
 
 from __future__ import annotations
 

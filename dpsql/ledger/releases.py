@@ -1,11 +1,11 @@
-"""The releases that a ledger stores, in its database, and the claims to refine them.
+"""Stored releases in the database of a ledger, and the claims to refine them.
 
-Claim: what is answered again, or refined, is what was released and stored, and each release is refined once.
+Claim: what is replayed or refined is what was released and stored, and each release is refined once.
 Why: the rows are a hash chain of their own. Each has a digest of all its columns, made with the ledger's key where
 there is one, names the row before and the entry that paid for it by their digests, and each later entry of the ledger
 holds the number and digest of the newest row. So a row that was edited, put in, or taken from another ledger, is an
-IntegrityError where it is read, and `verify` walks all of them. Claims are said by the entries themselves (`Claims`);
-their table only repeats them. A row that is missing is asked for anew, and paid for anew.
+IntegrityError where it is read, and `verify` walks all of them. The entries themselves hold the claims (`Claims`);
+their table only repeats them. A missing row is measured and charged again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dpsql.ledger.schema import ENTRIES, REFINEMENTS, RELEASES
 from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
 
 _RESTORE = "restore the newest backup, and find out who can write the ledger"
-_SLICE = 200  # releases at once, as their bodies may be long
+_BATCH = 200  # releases at once, as their bodies may be long
 _NEXT = RELEASES.alias("next")
 _NUMBERED = (
     select(RELEASES, ENTRIES.c.digest.label("paid"), _NEXT.c.previous.label("link"))
@@ -37,23 +37,23 @@ _WITHOUT_BODY = [column for column in RELEASES.columns if column.name != "body"]
 _LAST = select(*_WITHOUT_BODY).order_by(RELEASES.c.number.desc()).limit(1)
 
 
-def release_chain_end(connection: Connection, seal: KeyedDigest, vouched: Head) -> Head:
+def release_chain_end(connection: Connection, digests: KeyedDigest, vouched: Head) -> Head:
     """The number and digest of the newest stored release.
 
-    What the last entry says of it, `vouched`, where it is missing or was changed: no entry is to vouch for that.
+    `vouched`, which the last entry holds of it, where it is missing or was changed: no entry is to vouch for that.
     """
     last = connection.execute(_LAST).mappings().first()
-    if last is None or last["number"] < vouched.entries or not seal.holds(dict(last)):
+    if last is None or last["number"] < vouched.entries or not digests.holds(dict(last)):
         return vouched
     return Head(last["number"], last["digest"])
 
 
-def kept_releases(
-    connection: Connection, seal: KeyedDigest, statistic: str, claims: Claims, vouched: Head
+def stored_releases(
+    connection: Connection, digests: KeyedDigest, statistic: str, claims: Claims, vouched: Head
 ) -> Iterator[ReleaseRecord]:
-    """All that is stored of a statistic, oldest first; IntegrityError (`ledger_tampered`) for what was changed.
+    """The stored releases of a statistic, oldest first; IntegrityError (`ledger_tampered`) for what was changed.
 
-    `claims` are those of the chain of entries, `vouched` is the newest release that the last entry knows.
+    `claims` are those of the chain of entries, `vouched` is the newest release that the last entry holds.
     """
     found = connection.execute(_NUMBERED.where(RELEASES.c.statistic == statistic)).all()
     if not found:
@@ -62,7 +62,7 @@ def kept_releases(
     rows = []
     for *own, paid, link in found:
         row = dict(zip(RELEASES.columns.keys(), own, strict=True))
-        _require_intact(row, seal, paid)
+        _require_intact(row, digests, paid)
         if link is not None and link != row["digest"]:
             raise _changed(row["number"])
         if link is None and row["number"] < vouched.entries:
@@ -80,10 +80,10 @@ def kept_releases(
         )
 
 
-def keep_releases(
-    connection: Connection, seal: KeyedDigest, releases: Sequence[NewRelease], entry: Entry, vouched: Head
+def store_releases(
+    connection: Connection, digests: KeyedDigest, releases: Sequence[NewRelease], entry: Entry, vouched: Head
 ) -> None:
-    """Adds releases that an entry has paid for; `vouched` is the newest release that the last entry knows."""
+    """Adds releases that an entry has paid for; `vouched` is the newest release that the last entry holds."""
     last, end = connection.execute(_LAST).mappings().first(), vouched
     if last is not None and last["number"] >= vouched.entries:
         end = Head(last["number"], last["digest"])
@@ -99,7 +99,7 @@ def keep_releases(
             "previous": end.digest,
             "body_digest": text_digest(released.body),
         }
-        row["digest"] = seal.digest(row)
+        row["digest"] = digests.digest(row)
         rows.append(row | {"body": released.body})
         end = Head(row["number"], row["digest"])
     connection.execute(insert(RELEASES), rows)
@@ -149,7 +149,9 @@ def note_claims(connection: Connection, bases: Iterable[int], entry: int) -> Non
     connection.execute(insert(REFINEMENTS), [{"base": base, "entry": entry} for base in bases])
 
 
-def require_stored(connection: Connection, seal: KeyedDigest, claims: Claims, marks: dict[int, str]) -> Head:
+def require_stored(
+    connection: Connection, digests: KeyedDigest, claims: Claims, marks: dict[int, str]
+) -> Head:
     """Walks all stored releases and claims, and returns the newest release's number and digest.
 
     `claims` are those of all entries; `marks` are the digests of those releases that an entry has vouched for, by
@@ -158,14 +160,14 @@ def require_stored(connection: Connection, seal: KeyedDigest, claims: Claims, ma
     if stored_claims(connection) != claims:
         raise _unfounded()
     end = START
-    while rows := connection.execute(_NUMBERED.where(RELEASES.c.number > end.entries).limit(_SLICE)).all():
+    while rows := connection.execute(_NUMBERED.where(RELEASES.c.number > end.entries).limit(_BATCH)).all():
         for *own, paid, _ in rows:
             row = dict(zip(RELEASES.columns.keys(), own, strict=True))
             if row["number"] != end.entries + 1:
                 raise _changed(end.entries + 1, "is missing")
             if paid is None:
                 raise _changed(row["number"], f"names entry {row['entry']}, which is not there")
-            _require_intact(row, seal, paid)
+            _require_intact(row, digests, paid)
             if row["previous"] != end.digest or marks.get(row["number"], row["digest"]) != row["digest"]:
                 raise _changed(row["number"])
             end = Head(row["number"], row["digest"])
@@ -174,9 +176,13 @@ def require_stored(connection: Connection, seal: KeyedDigest, claims: Claims, ma
     return end
 
 
-def _require_intact(row: dict[str, Any], seal: KeyedDigest, paid: object) -> None:
-    sealed: Row = {name: value for name, value in row.items() if name != "body"}
-    if not seal.holds(sealed) or paid != row["entry_digest"] or _digest_of(row["body"]) != row["body_digest"]:
+def _require_intact(row: dict[str, Any], digests: KeyedDigest, paid: object) -> None:
+    digested: Row = {name: value for name, value in row.items() if name != "body"}
+    if (
+        not digests.holds(digested)
+        or paid != row["entry_digest"]
+        or _digest_of(row["body"]) != row["body_digest"]
+    ):
         raise _changed(row["number"])
 
 

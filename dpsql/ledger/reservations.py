@@ -1,10 +1,10 @@
-"""Slices of an account: what a session has reserved, which is charged whole at once and spent from after that.
+"""Reservations: amounts of an account that are charged as a whole at once, and spent from afterwards.
 
-Claim: at every place, what all releases have spent is at most what the account counts as spent, however slices are
+Claim: at every place, what all releases have spent is at most what the account counts as spent, however reservations are
 reserved, spent from and given back amid other charges, and whoever decides that after which answers.
-Why: a slice counts whole from the moment it is reserved, and a charge within it is admitted only while the sum of
-those at any place is within the slice. So what the account counts is never less than what was released, and the
-filter of the account admits nothing that the same filter without slices would refuse. What is given back is the slice
+Why: a reservation counts whole from the moment it is reserved, and a charge within it is admitted only while the sum of
+those at any place is within the reservation. So what the account counts is never less than what was released, and the
+filter of the account admits nothing that the same filter without reservations would refuse. What is given back is the reservation
 less the largest spend at any place of it, once, and nothing can be charged to it afterwards. This rests on nothing
 but sums that stay within a limit, which is how each accountant here is a filter for choices that depend on answers.
 Source: Rogers, Roth, Ullman, Vadhan 2016, Section 3 (filters); for the other accountants, the sources that they name.
@@ -24,11 +24,11 @@ from dpsql.ledger.digest import canonical, text_digest
 
 
 @dataclass(frozen=True, slots=True)
-class ReservedSlice:
-    """What `holder` has reserved of an account: at most `limit` at any place, of which `parts` are spent.
+class AccountReservation:
+    """The reservation of an account by `holder`: at most `limit` on any partition, of which `parts` is spent.
 
-    >>> held = ReservedSlice("ana", Spend(5, 0)).drawn(WHOLE, Spend(2, 0))
-    >>> held.left(), held.drawn(WHOLE, Spend(4, 0)).keeps
+    >>> held = AccountReservation("ana", Spend(5, 0)).drawn(WHOLE, Spend(2, 0))
+    >>> held.left(), held.drawn(WHOLE, Spend(4, 0)).is_within_limit
     (Spend(loss=3, delta=0), False)
     """
 
@@ -37,7 +37,7 @@ class ReservedSlice:
     parts: PartitionSpend = field(default_factory=PartitionSpend)
 
     def left(self, box: Box = WHOLE) -> Spend:
-        """What may still be charged to a box; of the whole, that is what is given back."""
+        """What may still be charged to a box; for the whole table, what is given back."""
         spent = self.parts.most(box)
         return Spend(max(self.limit.loss - spent.loss, 0), max(self.limit.delta - spent.delta, 0))
 
@@ -46,17 +46,17 @@ class ReservedSlice:
         box: Box,
         spend: Spend,
         rule: Callable[[PartitionSpend, Box, Spend], PartitionSpend] = PartitionSpend.charged,
-    ) -> ReservedSlice:
-        """The same after a charge to a box, whether that fits or not."""
+    ) -> AccountReservation:
+        """The reservation after a charge to a box, whether that fits or not."""
         return replace(self, parts=rule(self.parts, box, spend))
 
     @property
-    def keeps(self) -> bool:
+    def is_within_limit(self) -> bool:
         """Whether no more is spent than was reserved."""
         return self.parts.most().within(self.limit)
 
     def __str__(self) -> str:
-        """The slice as canonical JSON text: equal slices have equal texts."""
+        """The reservation as canonical JSON text: equal reservations have equal texts."""
         return canonical(
             {
                 "holder": self.holder,
@@ -67,8 +67,8 @@ class ReservedSlice:
         )
 
     @classmethod
-    def parse(cls, text: str) -> ReservedSlice:
-        """The slice that was written as `text`; IntegrityError for any other text."""
+    def parse(cls, text: str) -> AccountReservation:
+        """The reservation that was written as `text`; IntegrityError for any other text."""
         try:
             data = json.loads(text)
             cells = {Box.parse(box): _spend(own) for box, own in data["cells"].items()}
@@ -81,15 +81,15 @@ class ReservedSlice:
         return found
 
 
-Slices: TypeAlias = Mapping[int, ReservedSlice]
-"""The slices of an account that are open, by the numbers of the entries that reserved them."""
+Reservations: TypeAlias = Mapping[int, AccountReservation]
+"""The reservations of an account that are open, by the numbers of the entries that reserved them."""
 
 
-def slices_digest(slices: Slices) -> str | None:
-    """The digest of an account's open slices, by which an entry vouches for them; None where there are none."""
-    if not slices:
+def reservations_digest(reservations: Reservations) -> str | None:
+    """The digest of an account's open reservations, by which an entry vouches for them; None where there are none."""
+    if not reservations:
         return None
-    return text_digest(canonical({str(number): str(each) for number, each in slices.items()}))
+    return text_digest(canonical({str(number): str(each) for number, each in reservations.items()}))
 
 
 def _pair(spend: Spend) -> list[str]:

@@ -1,4 +1,4 @@
-"""Accounts and entries as rows of text, and back."""
+"""Accounts and entries as rows of a database, and back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpsql.accounting.spend import Spend
 from dpsql.errors import IntegrityError, LossError
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.claims import claimed_by
-from dpsql.ledger.digest import UNSAID, KeyedDigest, Row, canonical, text_digest
+from dpsql.ledger.digest import LATER_COLUMNS, KeyedDigest, Row, canonical, text_digest
 from dpsql.ledger.entry_kinds import RELEASED
 from dpsql.ledger.protocol import Account, AccountKey, Entry, Head
 
@@ -28,12 +28,12 @@ START = Head(0, FIRST_PREVIOUS)
 
 
 def account_of(row: Row) -> AccountKey:
-    """Whose row it is."""
+    """The key of the account of a row."""
     return AccountKey(row["table_name"], row["account_analyst"])
 
 
-def account_row(key: AccountKey, account: Account, seal: KeyedDigest) -> dict[str, Any]:
-    """The row that keeps an account's budget and limit."""
+def account_row(key: AccountKey, account: Account, digests: KeyedDigest) -> dict[str, Any]:
+    """The row of an account's budget and limit."""
     budget, limit = account.budget, account.limit
     row = {
         "table_name": key.table,
@@ -46,12 +46,12 @@ def account_row(key: AccountKey, account: Account, seal: KeyedDigest) -> dict[st
         "limit_delta": str(limit.delta),
         "renewal": budget.renewal,
     }
-    return row | {"digest": seal.digest(row)}
+    return row | {"digest": digests.digest(row)}
 
 
-def stored_budget(row: Row, seal: KeyedDigest) -> Budget:
+def stored_budget(row: Row, digests: KeyedDigest) -> Budget:
     """The budget of a row; IntegrityError if it is not one that dpsql wrote."""
-    if not seal.holds(row):
+    if not digests.holds(row):
         raise IntegrityError(
             f"the budget of {account_of(row)} in the ledger was changed",
             code="ledger_tampered",
@@ -91,13 +91,13 @@ def entry_row(
     number: int,
     event: Event | None,
     *amounts: Mapping[str, str | int | None],
-    seal: KeyedDigest,
+    digests: KeyedDigest,
 ) -> dict[str, Any]:
     """The row of the entry after `after`, the account's `number`-th.
 
     `common` has the columns that all entries of a charge share; `amounts` are columns of `spend_columns`.
     """
-    row: dict[str, Any] = {name: value for name, value in UNSAID.items() if name != "renewal"}
+    row: dict[str, Any] = {name: value for name, value in LATER_COLUMNS.items() if name != "renewal"}
     row |= common
     row |= {
         "id": after.entries + 1,
@@ -108,7 +108,7 @@ def entry_row(
     row |= {"table_name": key.table, "account_analyst": key.analyst}
     for columns in amounts:
         row |= columns
-    return row | {"digest": seal.digest(row)}
+    return row | {"digest": digests.digest(row)}
 
 
 def head_of(row: Row) -> Head:
@@ -117,7 +117,7 @@ def head_of(row: Row) -> Head:
 
 
 def spend_columns(prefix: str, spend: Spend) -> dict[str, str]:
-    """The two columns that keep an amount."""
+    """The two columns of an amount."""
     return {f"{prefix}loss": str(spend.loss), f"{prefix}delta": str(spend.delta)}
 
 
@@ -126,9 +126,9 @@ def stored_spend(loss: object, delta: object) -> Spend:
     return Spend(_whole(loss), _whole(delta))
 
 
-def stored_entry(row: Row, seal: KeyedDigest) -> Entry:
+def stored_entry(row: Row, digests: KeyedDigest) -> Entry:
     """The entry of a row; IntegrityError if it is not one that dpsql wrote."""
-    if not seal.holds(row):
+    if not digests.holds(row):
         raise tampered(row["id"], "was changed")
     return entry_of(row)
 

@@ -1,4 +1,4 @@
-"""The ledger in a database: one writer at a time, each charge durable when it returns."""
+"""The ledger in an SQL database: one writer at a time, each charge durable when it returns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from dpsql.accounting.partitions.boxes import WHOLE
 from dpsql.errors import ProgrammingError
-from dpsql.ledger.balance import Balance
+from dpsql.ledger.balance import Balance, reservation_states, state_of
 from dpsql.ledger.claims import claims_text
 from dpsql.ledger.entry_kinds import (
     CHARGE,
@@ -22,20 +22,19 @@ from dpsql.ledger.entry_kinds import (
     RETURN,
     UNLOCK,
     EntryKind,
-    stepped,
+    applied,
 )
 from dpsql.ledger.journal import SqlJournal
 from dpsql.ledger.protocol import AccountKey, BudgetState, Charges, Entry, Head, Quote, ReservationState
-from dpsql.ledger.quote import Due, Planned, account_at, due_of, quoted
+from dpsql.ledger.quote import AccountCharge, QuotedCharge, account_at, account_charges, quoted_charges
 from dpsql.ledger.refusal import exhausted
-from dpsql.ledger.releases import keep_releases, kept_releases
+from dpsql.ledger.releases import store_releases, stored_releases
 from dpsql.ledger.rows import entry_columns, head_of, spend_columns, stored_entry
 from dpsql.ledger.schema import ENTRIES
-from dpsql.ledger.state import slice_states, state_of
 from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
 from dpsql.ledger.tables import NEWEST_FIRST, entry_rows
 from dpsql.ledger.uninterrupted import uninterrupted
-from dpsql.ledger.verification import walked
+from dpsql.ledger.verification import verified_chain
 
 
 class SqlLedger(SqlJournal):
@@ -49,20 +48,24 @@ class SqlLedger(SqlJournal):
         query: str,
         details: Mapping[str, Any] | None = None,
         refines: Sequence[int] = (),
-        within: int | None = None,
+        reservation: int | None = None,
     ) -> tuple[Entry, ...]:
         """As `Ledger.charge`; PolicyError (`no_budget`) for a table without a budget."""
-        due = due_of(charges, analyst, self._accounts)
-        return self._charged(due, _spending(analyst, within), query, details, sorted(set(refines)))
+        charges_due = account_charges(charges, analyst, self._accounts)
+        return self._charged(
+            charges_due, _spending(analyst, reservation), query, details, sorted(set(refines))
+        )
 
     def reserve(
         self, charges: Charges, *, analyst: str, details: Mapping[str, Any] | None = None
     ) -> tuple[Entry, ...]:
         """As `Ledger.reserve`."""
-        due = due_of(charges, analyst, self._accounts)
-        if any(part.bill.box != WHOLE for part in due) or len({part.key for part in due}) < len(due):
+        charges_due = account_charges(charges, analyst, self._accounts)
+        if any(part.bill.box != WHOLE for part in charges_due) or len(
+            {part.key for part in charges_due}
+        ) < len(charges_due):
             raise ProgrammingError("a slice is of whole tables, each once", code="slice_part")
-        return self._charged(due, EntryKind(RESERVE, who=analyst), "", details)
+        return self._charged(charges_due, EntryKind(RESERVE, who=analyst), "", details)
 
     def give_back(self, number: int, *, by: str) -> tuple[Entry, ...]:
         """As `Ledger.give_back`."""
@@ -73,10 +76,10 @@ class SqlLedger(SqlJournal):
             end, found = self._chain.head, list[dict[str, Any]]()
             shared = {**common, "charge": end.entries + 1, "kind": RETURN, "slice": number}
             for key in self._accounts:
-                before = self._standing(key, now)
-                if number in before.slices:
-                    rest = before.slices[number].left()
-                    after = stepped(before, EntryKind(RETURN, rest, slice=number, who=by))
+                before = self._balance(key, now)
+                if number in before.reservations:
+                    rest = before.reservations[number].left()
+                    after = applied(before, EntryKind(RETURN, rest, slice=number, who=by))
                     found.append(self._row(shared | spend_columns("", rest), end, key, None, after))
                     end = head_of(found[-1])
             return found
@@ -85,13 +88,13 @@ class SqlLedger(SqlJournal):
 
     def reset(self, table: str, *, by: str, reason: str, analyst: str = "") -> Entry:
         """As `Ledger.reset`."""
-        return self._begun(AccountKey(table, analyst), RESET, by, reason)
+        return self._owner_entry(AccountKey(table, analyst), RESET, by, reason)
 
     def unlock(self, table: str, *, by: str, reason: str) -> Entry:
         """As `Ledger.unlock`."""
-        return self._begun(AccountKey(table), UNLOCK, by, reason)
+        return self._owner_entry(AccountKey(table), UNLOCK, by, reason)
 
-    def _begun(self, key: AccountKey, kind: str, by: str, reason: str) -> Entry:
+    def _owner_entry(self, key: AccountKey, kind: str, by: str, reason: str) -> Entry:
         """The entry by which an owner begins something anew, for a reason."""
         account_at(key, self._accounts)
         if not reason.strip():
@@ -101,8 +104,8 @@ class SqlLedger(SqlJournal):
         common = entry_columns(now, by, "", {"reason": reason}) | spend_columns("", step.spend)
 
         def rows() -> list[dict[str, Any]]:
-            end, standing = self._chain.head, stepped(self._standing(key, now), step)
-            return [self._row({**common, "charge": end.entries + 1, "kind": kind}, end, key, None, standing)]
+            end, balance = self._chain.head, applied(self._balance(key, now), step)
+            return [self._row({**common, "charge": end.entries + 1, "kind": kind}, end, key, None, balance)]
 
         (entry,) = self._appended(rows)
         return entry
@@ -120,28 +123,30 @@ class SqlLedger(SqlJournal):
             end, found = self._chain.head, list[dict[str, Any]]()
             for key in keys:
                 account_at(key, self._accounts)
-                standing = stepped(self._standing(key, now), step)
-                found.append(self._row(common, end, key, None, standing))
+                balance = applied(self._balance(key, now), step)
+                found.append(self._row(common, end, key, None, balance))
                 end = head_of(found[-1])
             return found
 
         return self._appended(rows)
 
-    def dry_run(self, charges: Charges, *, analyst: str = "", within: int | None = None) -> tuple[Quote, ...]:
+    def dry_run(
+        self, charges: Charges, *, analyst: str = "", reservation: int | None = None
+    ) -> tuple[Quote, ...]:
         """As `Ledger.dry_run`."""
-        due, kind = due_of(charges, analyst, self._accounts), _spending(analyst, within)
+        charges_due, kind = account_charges(charges, analyst, self._accounts), _spending(analyst, reservation)
         return self._read(
-            lambda _: tuple(planned.quote for planned in self._quoted(due, kind, self._clock()))
+            lambda _: tuple(planned.quote for planned in self._quoted(charges_due, kind, self._clock()))
         )
 
     def after(self, charges: Charges, *, analyst: str = "") -> tuple[BudgetState, ...]:
         """As `Ledger.after`."""
-        due, kind = due_of(charges, analyst, self._accounts), _spending(analyst, None)
+        charges_due, kind = account_charges(charges, analyst, self._accounts), _spending(analyst, None)
 
         def found(_: Connection) -> tuple[BudgetState, ...]:
-            plan = self._quoted(due, kind, self._clock())
-            standings = {planned.quote.key: planned.standing for planned in plan}
-            return tuple(self._state(key, standing) for key, standing in standings.items())
+            plan = self._quoted(charges_due, kind, self._clock())
+            balances = {planned.quote.key: planned.balance for planned in plan}
+            return tuple(self._state(key, balance) for key, balance in balances.items())
 
         return self._read(found)
 
@@ -149,45 +154,45 @@ class SqlLedger(SqlJournal):
         """As `Ledger.state`; PolicyError (`no_budget`) for a table without a budget."""
         key = AccountKey(table)
         account_at(key, self._accounts)
-        return self._read(lambda _: self._state(key, self._standing(key)))
+        return self._read(lambda _: self._state(key, self._balance(key)))
 
     def states(self) -> tuple[BudgetState, ...]:
         """As `Ledger.states`, all at one moment."""
-        return self._read(lambda _: tuple(self._state(key, self._standing(key)) for key in self._accounts))
+        return self._read(lambda _: tuple(self._state(key, self._balance(key)) for key in self._accounts))
 
-    def _state(self, key: AccountKey, standing: Balance) -> BudgetState:
-        failures = self._chain.standing(AccountKey(key.table)).failures
-        locked = self._allowed.locks(key.table, failures)
-        return state_of(key, self._accounts[key], standing, failures, locked=locked)
+    def _state(self, key: AccountKey, balance: Balance) -> BudgetState:
+        failures = self._chain.balance(AccountKey(key.table)).failures
+        locked = self._failure_limit.locks(key.table, failures)
+        return state_of(key, self._accounts[key], balance, failures, locked=locked)
 
-    def slices(self) -> tuple[ReservationState, ...]:
-        """As `Ledger.slices`, all at one moment."""
-        return self._read(lambda _: slice_states({key: self._standing(key) for key in self._accounts}))
+    def reservations(self) -> tuple[ReservationState, ...]:
+        """As `Ledger.reservations`, all at one moment."""
+        return self._read(lambda _: reservation_states({key: self._balance(key) for key in self._accounts}))
 
     def entries(self, table: str | None = None, limit: int | None = None) -> tuple[Entry, ...]:
         """As `Ledger.entries`."""
         wanted = NEWEST_FIRST if table is None else NEWEST_FIRST.where(ENTRIES.c.table_name == table)
         wanted = wanted if limit is None else wanted.limit(max(limit, 0))
         rows = self._read(lambda connection: list(entry_rows(connection, wanted)))
-        return tuple(stored_entry(row, self._seal) for row in reversed(rows))
+        return tuple(stored_entry(row, self._digests) for row in reversed(rows))
 
-    def keep(self, releases: Sequence[NewRelease], entry: Entry) -> None:
-        """As `Ledger.keep`."""
+    def store_releases(self, releases: Sequence[NewRelease], entry: Entry) -> None:
+        """As `Ledger.store_releases`."""
 
-        def keep() -> None:
+        def commit() -> None:
             with self._transaction(write=True) as connection:
-                keep_releases(connection, self._seal, releases, entry, self._chain.stored)
+                store_releases(connection, self._digests, releases, entry, self._chain.stored)
             self._anchor_newest()
 
         if releases:
-            uninterrupted(keep)
+            uninterrupted(commit)
 
-    def kept(self, statistic: str) -> tuple[ReleaseRecord, ...]:
-        """As `Ledger.kept`."""
+    def stored_releases(self, statistic: str) -> tuple[ReleaseRecord, ...]:
+        """As `Ledger.stored_releases`."""
 
         def found(connection: Connection) -> tuple[ReleaseRecord, ...]:
             chain = self._chain
-            return tuple(kept_releases(connection, self._seal, statistic, chain.claims, chain.stored))
+            return tuple(stored_releases(connection, self._digests, statistic, chain.claims, chain.stored))
 
         return self._read(found)
 
@@ -198,22 +203,24 @@ class SqlLedger(SqlJournal):
     def verify(self) -> Head:
         """As `Ledger.verify`; what is added meanwhile is checked too."""
         self._require_usable()
-        walked(self._store, self._seal)
+        verified_chain(self._store, self._digests)
         return self.head()
 
-    def _quoted(self, due: Sequence[Due], kind: EntryKind, now: datetime) -> Iterator[Planned]:
-        return quoted(due, kind, self._accounts, lambda key: self._standing(key, now))
+    def _quoted(
+        self, charges_due: Sequence[AccountCharge], kind: EntryKind, now: datetime
+    ) -> Iterator[QuotedCharge]:
+        return quoted_charges(charges_due, kind, self._accounts, lambda key: self._balance(key, now))
 
     def _charged(
         self,
-        due: Sequence[Due],
+        charges_due: Sequence[AccountCharge],
         kind: EntryKind,
         query: str,
         details: Mapping[str, Any] | None,
         refines: Sequence[int] = (),
     ) -> tuple[Entry, ...]:
-        """The entries of steps of that kind, each of which fits; a slice that is made has the first one's number."""
-        if not due:
+        """The entries of steps of that kind, each of which fits; a reservation that is made has the first one's number."""
+        if not charges_due:
             return ()
         now = self._clock().astimezone(UTC)
         common = entry_columns(now, kind.who, query, details)
@@ -221,11 +228,11 @@ class SqlLedger(SqlJournal):
         def rows() -> list[dict[str, Any]]:
             end, found = self._chain.head, list[dict[str, Any]]()
             wanted = kind._replace(slice=end.entries + 1) if kind.kind == RESERVE else kind
-            for table in {part.key.table for part in due}:
-                self._allowed.require_open(table, self._chain.standing(AccountKey(table)).failures)
+            for table in {part.key.table for part in charges_due}:
+                self._failure_limit.require_open(table, self._chain.balance(AccountKey(table)).failures)
             claims = self._chain.claims.added(refines, end.entries + 1)
             shared = {**common, "charge": end.entries + 1, "kind": kind.kind, "slice": wanted.slice}
-            for planned in self._quoted(due, wanted, now):
+            for planned in self._quoted(charges_due, wanted, now):
                 bill, quote = planned.bill, planned.quote
                 if not quote.fits:
                     raise exhausted(self._accounts[quote.key], quote, kind.kind)
@@ -233,13 +240,13 @@ class SqlLedger(SqlJournal):
                 columns = {**shared, **spend_columns("", quote.spend), "box": box}
                 columns["refines"] = None if found else claims_text(refines)
                 event = bill.event if kind.kind in RELEASED else None
-                found.append(self._row(columns, end, quote.key, event, planned.standing, claims=claims))
+                found.append(self._row(columns, end, quote.key, event, planned.balance, claims=claims))
                 end = head_of(found[-1])
             return found
 
         return self._appended(rows, refines)
 
 
-def _spending(analyst: str, within: int | None) -> EntryKind:
-    """The kind of a charge: to a slice of the analyst's, or to the accounts themselves."""
-    return EntryKind(CHARGE if within is None else DRAW, slice=within, who=analyst)
+def _spending(analyst: str, reservation: int | None) -> EntryKind:
+    """The kind of a charge: to a reservation of the analyst's, or to the accounts themselves."""
+    return EntryKind(CHARGE if reservation is None else DRAW, slice=reservation, who=analyst)

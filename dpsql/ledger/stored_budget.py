@@ -1,4 +1,4 @@
-"""A policy's budget held against the one that the ledger keeps, and its names against those that are there."""
+"""The comparison of a policy's budgets and account names with those that the ledger stores."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def _quoted(key: AccountKey) -> str:
     return f"analyst {key.analyst!r} at table {key.table!r}" if key.analyst else f"table {key.table!r}"
 
 
-def settled(key: AccountKey, account: Account, row: Row, seal: KeyedDigest) -> Account:
+def with_stored_limit(key: AccountKey, account: Account, row: Row, digests: KeyedDigest) -> Account:
     """The account with the limit that was fixed when its budget was stored.
 
     Raises PolicyError (`budget_changed`) where the stored budget is another.
     """
-    stored = stored_budget(row, seal)
+    stored = stored_budget(row, digests)
     if stored != account.budget:
         raise PolicyError(
             f"the budget of {key} is {account.budget} in the policy, but {stored} in its ledger",

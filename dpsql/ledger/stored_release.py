@@ -1,4 +1,4 @@
-"""Releases as a ledger keeps them: public, so that whoever may ask may have them again."""
+"""Stored releases: public results that a later query replays, combines or refines."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class NewRelease:
-    """A release to keep: its two digests, its text, and the number of the one that it refines, if any.
+    """A release to store: its two fingerprints, its text, and the number of the release that it refines, if any.
 
-    `statistic` says what was measured, `measurement` with which noise too.
+    `statistic` identifies the statistic, `measurement` the statistic and its noise.
     """
 
     statistic: str
@@ -20,10 +20,10 @@ class NewRelease:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRecord:
-    """A release that was kept as `number`; `entry` is the first ledger entry of the charge that paid for it.
+    """The stored release `number`; `entry` is the first ledger entry of the charge that paid for it.
 
-    `refined` says that it may not be refined any more: another was charged for as its refinement, whether or not that
-    was released, or an owner has begun a budget anew since.
+    `refined` says that it may not be refined any more: a refinement of it was charged, whether or not that was
+    released, or an owner has reset a budget since.
     """
 
     number: int

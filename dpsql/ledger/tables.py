@@ -1,4 +1,4 @@
-"""A ledger's tables in a database: recognised, made, read."""
+"""The tables of a ledger in a database: their creation, recognition and queries."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam, dele
 
 from dpsql.accounting.partitions.boxes import PartitionSpend
 from dpsql.errors import OperationalError
-from dpsql.ledger.balance import Balance, parts_of, parts_rows
+from dpsql.ledger.balance import Balance, partition_rows, partition_spend_of
 from dpsql.ledger.chain import Last
 from dpsql.ledger.digest import KeyedDigest, Row, text_digest
 from dpsql.ledger.protocol import AccountKey, Head
 from dpsql.ledger.refusal import rolled_back
-from dpsql.ledger.reservations import ReservedSlice, Slices
+from dpsql.ledger.reservations import AccountReservation, Reservations
 from dpsql.ledger.rows import account_of, spend_columns, stored_budget, stored_spend
 from dpsql.ledger.schema import ACCOUNTS, ENTRIES, FORMAT, META, METADATA, PARTS, RELEASES, SCHEMA, SLICES
 from dpsql.ledger.stores.base import Store
@@ -68,55 +68,55 @@ def recognised(store: Store, connection: Connection) -> dict[str, str]:
     return meta
 
 
-def make_tables(connection: Connection, seal: KeyedDigest) -> None:
+def make_tables(connection: Connection, digests: KeyedDigest) -> None:
     """Makes the tables in an empty database."""
     METADATA.create_all(connection, checkfirst=False)
-    describe(connection, {"format": FORMAT, "schema": SCHEMA, **_of_key(seal)})
+    describe(connection, {"format": FORMAT, "schema": SCHEMA, **_of_key(digests)})
 
 
 def describe(connection: Connection, meta: Mapping[str, str]) -> None:
-    """Adds to what the ledger says of itself."""
+    """Adds to the ledger's description of itself."""
     connection.execute(insert(META), [{"key": key, "value": value} for key, value in meta.items()])
 
 
-def require_key(meta: Mapping[str, str], seal: KeyedDigest, where: str) -> None:
-    """Raises OperationalError (`ledger_key`) unless the seal's key is the ledger's, or both have none."""
-    kept, given = meta.get("digests", _PLAIN) == _KEYED, seal.key is not None
-    if kept and not given:
+def require_key(meta: Mapping[str, str], digests: KeyedDigest, where: str) -> None:
+    """Raises OperationalError (`ledger_key`) unless the given key is the ledger's, or both have none."""
+    keyed, given = meta.get("digests", _PLAIN) == _KEYED, digests.key is not None
+    if keyed and not given:
         text, hint = "has a key, and it was not given", "connect(…, ledger_key=FILE), or --ledger-key FILE"
-    elif given and not kept:
+    elif given and not keyed:
         text = "was made without a key, so that a key proves nothing of it"
         hint = "leave the key out; or begin a new ledger with it, whose budget is less what was spent"
-    elif given and not hmac.compare_digest(meta.get("key", ""), _of_key(seal)["key"]):
+    elif given and not hmac.compare_digest(meta.get("key", ""), _of_key(digests)["key"]):
         text, hint = "has another key than this one", "give the key that it was made with"
     else:
         return
     raise OperationalError(f"the ledger {where} {text}", code="ledger_key", hint=hint)
 
 
-def _of_key(seal: KeyedDigest) -> dict[str, str]:
-    if seal.key is None:
+def _of_key(digests: KeyedDigest) -> dict[str, str]:
+    if digests.key is None:
         return {"digests": _PLAIN}
-    return {"digests": _KEYED, "key": seal.digest({"format": FORMAT})}
+    return {"digests": _KEYED, "key": digests.digest({"format": FORMAT})}
 
 
-def stored_accounts(connection: Connection, seal: KeyedDigest) -> dict[AccountKey, dict[str, Any]]:
+def stored_accounts(connection: Connection, digests: KeyedDigest) -> dict[AccountKey, dict[str, Any]]:
     """The rows of all accounts, each checked against its digest."""
     rows = [dict(row) for row in connection.execute(select(ACCOUNTS)).mappings()]
     for row in rows:
-        stored_budget(row, seal)
+        stored_budget(row, digests)
     return {account_of(row): row for row in rows}
 
 
-def stored_parts(connection: Connection, key: AccountKey) -> PartitionSpend:
-    """What is kept of what an account has spent on each part; an entry vouches for it."""
+def stored_partitions(connection: Connection, key: AccountKey) -> PartitionSpend:
+    """The stored spend of an account's partitions; an entry holds its digest."""
     found = connection.execute(select(PARTS).where(*_of(PARTS, key))).mappings()
-    return parts_of({row["box"]: stored_spend(row["loss"], row["delta"]) for row in found})
+    return partition_spend_of({row["box"]: stored_spend(row["loss"], row["delta"]) for row in found})
 
 
-def keep_parts(connection: Connection, key: AccountKey, before: Balance, after: Balance) -> None:
-    """Writes what has changed of what an account has spent on each part."""
-    old, new = parts_rows(before.parts), parts_rows(after.parts)
+def store_partitions(connection: Connection, key: AccountKey, before: Balance, after: Balance) -> None:
+    """Writes the changes in the spend of an account's partitions."""
+    old, new = partition_rows(before.parts), partition_rows(after.parts)
     if before.period != after.period:
         connection.execute(delete(PARTS).where(*_of(PARTS, key)))
         old = {}
@@ -136,18 +136,22 @@ def keep_parts(connection: Connection, key: AccountKey, before: Balance, after: 
         )
 
 
-def stored_slices(connection: Connection, key: AccountKey) -> Slices:
-    """What is kept of an account's open slices; an entry vouches for it."""
+def stored_reservations(connection: Connection, key: AccountKey) -> Reservations:
+    """The stored open reservations of an account; an entry holds their digest."""
     wanted = select(SLICES.c.number, SLICES.c.body).where(*_of(SLICES, key)).order_by(SLICES.c.number)
-    return {int(number): ReservedSlice.parse(body) for number, body in connection.execute(wanted)}
+    return {int(number): AccountReservation.parse(body) for number, body in connection.execute(wanted)}
 
 
-def keep_slices(connection: Connection, key: AccountKey, before: Balance, after: Balance) -> None:
-    """Writes what has changed of an account's open slices."""
-    stale = [number for number, each in before.slices.items() if after.slices.get(number) != each]
+def store_reservations(connection: Connection, key: AccountKey, before: Balance, after: Balance) -> None:
+    """Writes the changes in an account's open reservations."""
+    stale = [number for number, each in before.reservations.items() if after.reservations.get(number) != each]
     if stale:
         connection.execute(delete(SLICES).where(*_of(SLICES, key), SLICES.c.number.in_(stale)))
-    fresh = [(number, each) for number, each in after.slices.items() if before.slices.get(number) != each]
+    fresh = [
+        (number, each)
+        for number, each in after.reservations.items()
+        if before.reservations.get(number) != each
+    ]
     if fresh:
         common = {"table_name": key.table, "account_analyst": key.analyst}
         rows = [{**common, "number": number, "body": str(each)} for number, each in fresh]

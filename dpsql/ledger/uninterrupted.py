@@ -1,4 +1,4 @@
-"""Work that no interrupt reaches: done by a thread of its own, while the caller waits.
+"""Work that no interrupt reaches: a thread of its own does it while the caller waits.
 
 Claim: an interrupt ends the waiting alone. What was begun is finished, so that no lock stays held, no transaction
 stays open, and a charge is there once or not at all.

@@ -1,4 +1,4 @@
-"""The whole check of a ledger, entry by entry."""
+"""Full verification of a ledger, entry by entry."""
 
 from __future__ import annotations
 
@@ -9,59 +9,67 @@ from sqlalchemy import Connection
 
 from dpsql.accounting.spend import NOTHING
 from dpsql.errors import IntegrityError
-from dpsql.ledger.balance import parts_rows
+from dpsql.ledger.balance import partition_rows
 from dpsql.ledger.chain import Chain
 from dpsql.ledger.digest import KeyedDigest
 from dpsql.ledger.protocol import AccountKey, Head
 from dpsql.ledger.releases import require_stored
 from dpsql.ledger.rows import START
 from dpsql.ledger.stores.base import Store
-from dpsql.ledger.tables import require_holds, rows_from, stored_accounts, stored_parts, stored_slices
+from dpsql.ledger.tables import (
+    require_holds,
+    rows_from,
+    stored_accounts,
+    stored_partitions,
+    stored_reservations,
+)
 from dpsql.ledger.uninterrupted import uninterrupted
 
-_SLICE = 5000  # entries of one transaction, so that the log need not grow while a long history is read
+_BATCH = 5000  # entries of one transaction, so that the log need not grow while a long history is read
 
 
-def walked(store: Store, seal: KeyedDigest, kept: Head = START) -> Chain:
+def verified_chain(store: Store, digests: KeyedDigest, expected: Head = START) -> Chain:
     """The chain of all entries, from the first on, and of all stored releases; what is added meanwhile is checked too.
 
-    `stored` of what is returned is where the stored releases end. Raises IntegrityError (`ledger_tampered`) with the number of the first entry that is not what dpsql wrote;
-    (`ledger_rolled_back`) where the head `kept` is not part of the ledger.
+    Its `stored` is the head of the stored releases. Raises IntegrityError (`ledger_tampered`) with the number of the first
+    entry that is not what dpsql wrote; (`ledger_rolled_back`) where the head `expected` is not part of the ledger.
     """
     chain, marks, ended = Chain(), dict[int, str](), False
     while not ended:
-        chain, ended = uninterrupted(partial(_followed, chain, marks, store, seal, kept))
+        chain, ended = uninterrupted(partial(_followed, chain, marks, store, digests, expected))
     return chain
 
 
 def _followed(
-    chain: Chain, marks: dict[int, str], store: Store, seal: KeyedDigest, kept: Head
+    chain: Chain, marks: dict[int, str], store: Store, digests: KeyedDigest, expected: Head
 ) -> tuple[Chain, bool]:
-    """The chain with the next entries, whose ends of stored releases are added to `marks`.
+    """The chain with the next entries, whose heads of stored releases are added to `marks`.
 
-    At its end, where all that is kept besides follows from it, with the end of the stored releases.
+    At the end of the entries it checks that all other tables follow from them, and adds the head of the stored releases.
     """
     with store.transaction(write=False) as connection:
-        budgets = {key: str(row["digest"]) for key, row in stored_accounts(connection, seal).items()}
-        rows = rows_from(connection, chain.head.entries + 1, _SLICE)
-        chain = chain.followed(rows, seal, budgets.get)
+        budgets = {key: str(row["digest"]) for key, row in stored_accounts(connection, digests).items()}
+        rows = rows_from(connection, chain.head.entries + 1, _BATCH)
+        chain = chain.followed(rows, digests, budgets.get)
         for stored in {row["stored"] for row in rows if row["stored"] is not None}:
             mark = Head.parse(stored)
             marks[mark.entries] = mark.digest
         if rows:
             return chain, False
-        _require_kept(connection, chain)
-        require_holds(connection, kept, store.where)
-        return replace(chain, stored=require_stored(connection, seal, chain.claims, marks)), True
+        _require_derived(connection, chain)
+        require_holds(connection, expected, store.where)
+        return replace(chain, stored=require_stored(connection, digests, chain.claims, marks)), True
 
 
-def _require_kept(connection: Connection, chain: Chain) -> None:
-    """What is kept of each part and slice follows from the entries, and nothing else is kept."""
-    for key, standing in chain.standings.items():
-        kept = stored_parts(connection, key)
-        if parts_rows(kept) != parts_rows(standing.parts) or (not kept.cells and kept.base != NOTHING):
+def _require_derived(connection: Connection, chain: Chain) -> None:
+    """Requires that the stored partitions and reservations follow from the entries, with nothing else beside them."""
+    for key, balance in chain.balances.items():
+        expected = stored_partitions(connection, key)
+        if partition_rows(expected) != partition_rows(balance.parts) or (
+            not expected.cells and expected.base != NOTHING
+        ):
             raise _unfounded("parts", key)
-        if stored_slices(connection, key) != standing.slices:
+        if stored_reservations(connection, key) != balance.reservations:
             raise _unfounded("slices", key)
 
 

@@ -1,15 +1,22 @@
-"""What every mechanism offers, and the sensitivity that it is calibrated to."""
+"""The protocol of additive noise mechanisms, and the sensitivity that they are calibrated to."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, model_serializer, model_validator
+
+from dpsql.accounting.events import Gaussian, Pure
 from dpsql.errors import DataError, InternalError, LossError
 from dpsql.mechanisms.entropy import Entropy
+
+Floats = NDArray[np.float64]
 
 _LEAST_PROBABILITY = Fraction(1, 2**900)
 
@@ -42,15 +49,95 @@ class Sensitivity:
             object.__setattr__(self, "linf", self.l1)
 
 
-class Mechanism(Protocol):
-    """A symmetric law on the integers, added to exact values: one of them is one lattice step.
+def _fraction(value: object) -> Fraction:
+    if isinstance(value, Fraction):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("an exact number is stored as text")  # noqa: TRY004 - pydantic expects it
+    try:
+        return Fraction(value)
+    except ZeroDivisionError:
+        raise ValueError("the denominator is zero") from None
 
-    A mechanism states its law, its variance and its tail; the rest follows from these.
+
+ExactText = Annotated[Fraction, PlainValidator(_fraction), PlainSerializer(str)]
+"""An exact number in a record: the text of a whole number or of a ratio."""
+
+
+class MechanismRecord(BaseModel):
+    """A mechanism as stored releases hold it: the list of its word and its parameters, in this order.
+
+    The first field is `kind: Literal[…] = …`, the word; the others are the parameters. Words and the order of fields
+    never change: stored releases keep them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def mechanism(self) -> Mechanism:
+        """The mechanism with these parameters."""
+        raise NotImplementedError
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_list(cls, value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        names = tuple(cls.model_fields)
+        if len(value) != len(names):
+            raise ValueError(f"the record has {len(names)} parts, not {len(value)}")
+        return dict(zip(names, value, strict=True))
+
+    @model_serializer(mode="wrap")
+    def _to_list(self, fields: Callable[[MechanismRecord], dict[str, Any]]) -> list[Any]:
+        return list(fields(self).values())
+
+
+class CellMoves(Protocol):
+    """A change of a vector as a sum of `cells` moves, each of one cell by at most `cell` lattice steps."""
+
+    @property
+    def cell(self) -> int:
+        """The longest move, in lattice steps."""
+        ...
+
+    @property
+    def cells(self) -> int:
+        """The number of moves."""
+        ...
+
+
+class Refinement(Protocol):
+    """A law of less noise given more noise, for the same exact values."""
+
+    def refine(self, noise: Sequence[int], entropy: Entropy) -> list[int]:
+        """For each draw of the old law a draw of the new one, independent of the others."""
+        ...
+
+
+class Mechanism(Protocol):
+    """A symmetric law on the integers, added to exact values: 1 is one lattice step.
+
+    A mechanism states, in its own file:
+    - its law: `draw`, `variance_float`, `sum_tail_up`, `describe`, and whether its coordinates are `independent`;
+    - its privacy: `privacy_loss` of a sensitivity, and `rescaled` to the same loss for another sensitivity;
+    - its intervals, where those of Laplace noise with its variance do not serve: `is_gaussian`, `sum_bound`,
+      `characteristic`;
+    - its form in stored releases: `record` and `record_type`;
+    - whether releases with it can be refined (`refinement`) and combined (`independent`).
+
+    `dpsql.planning.verify` has one rule for each mechanism besides, derived from its law and independent of `privacy_loss`:
+    without it no plan with the mechanism runs.
     """
 
     __slots__ = ()
 
     name: ClassVar[str]
+    record_type: ClassVar[type[MechanismRecord]] = MechanismRecord
+    """Its form in stored releases; the base class for noise that is not stored."""
+    independent: ClassVar[bool] = True
+    """Whether the coordinates of a vector are drawn independently; if not, releases are neither combined nor topped up."""
+    tight_tail: ClassVar[bool] = True
+    """Whether `tail_up` is tight enough for the interval of one draw."""
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
         """`size` independent draws from the exact law."""
@@ -72,6 +159,58 @@ class Mechanism(Protocol):
         """Equal mechanisms hash alike; a dataclass puts the hash of its parameters in place of this."""
         return hash(self.name)
 
+    def privacy_loss(self, sensitivity: Sensitivity, moves: CellMoves | None) -> Pure | Gaussian:
+        """The privacy loss of noise with this law, for a vector of this sensitivity.
+
+        `moves` are those of its cells where it is known to move one cell at a time. InternalError where the law has no
+        loss for such a change.
+        """
+        raise InternalError(f"{self.name} noise is computed from releases, and has no loss")
+
+    def rescaled(self, old: Sensitivity, new: Sensitivity, moves: CellMoves | None) -> Mechanism:
+        """The mechanism with the same loss for the sensitivity `new`, and for as many `moves`, as this has for `old`."""
+        raise InternalError(f"{self.name} noise is computed from releases, and is not rescaled")
+
+    def record(self) -> MechanismRecord:
+        """The mechanism as stored releases hold it."""
+        raise InternalError(f"{self.name} noise is not stored")
+
+    def refinement(self, finer: Mechanism) -> Refinement | None:
+        """How noise of the law `finer` is drawn given noise of this law, for the difference of both losses; or None.
+
+        Only where the difference of the two draws is independent of the finer one.
+        """
+        return None
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether weighted sums of draws are as good as normal."""
+        return False
+
+    @property
+    def subdivisions(self) -> int:
+        """Into how many steps of this law one lattice step is divided; 1 but for noise that was computed."""
+        return 1
+
+    @property
+    def summands(self) -> tuple[tuple[int, Mechanism], ...]:
+        """The independent noises, with whole weights, that this is a sum of."""
+        return ((1, self),)
+
+    def sum_bound(self, confidence: float) -> Callable[[Sequence[float]], float] | None:
+        """The t with P(|Σ size · draw| <= t) >= `confidence` for coordinates of one vector, as a function of sizes.
+
+        Sizes are positive and fall. None where the law of a sum of Laplace variables of this variance serves.
+        """
+        return None
+
+    def characteristic(self, weights: Sequence[float], at: Floats) -> Floats:
+        """The characteristic function of Σ weight · draw, for draws of one vector; that of Laplace noise by default."""
+        found = np.ones_like(at)
+        for each in weights:
+            found /= 1 + (self.std * each * at) ** 2 / 2
+        return found
+
     @property
     def std(self) -> float:
         """The standard deviation in lattice steps."""
@@ -89,7 +228,7 @@ class Mechanism(Protocol):
         if not 0 < confidence < 1:
             raise DataError(f"a confidence lies between 0 and 1, and {confidence} does not")
         outside = 1 - Fraction(confidence)
-        return first(lambda t: 2 * Fraction(self.tail_up(t + 1)) <= outside)
+        return smallest(lambda t: 2 * Fraction(self.tail_up(t + 1)) <= outside)
 
     def sum_threshold(self, terms: int, probability: Fraction) -> int:
         """The smallest t >= 0 with P(sum of `terms` draws >= t) <= `probability`, as `sum_tail_up` shows it.
@@ -101,10 +240,10 @@ class Mechanism(Protocol):
             raise InternalError(f"a sum has at least one term, not {terms}")
         if not _LEAST_PROBABILITY <= probability < 1:
             raise LossError("a probability of failure lies between 2**-900 and 1")
-        return first(lambda t: Fraction(self.sum_tail_up(terms, t)) <= probability)
+        return smallest(lambda t: Fraction(self.sum_tail_up(terms, t)) <= probability)
 
 
-def calibrated(value: Fraction, bits: int, what: str) -> None:
+def require_parameter(value: Fraction, bits: int, what: str) -> None:
     """Refuse a noise parameter that no sound plan asks for.
 
     InternalError unless `value` is a positive Fraction (a sensitivity of zero needs no noise and no
@@ -114,7 +253,7 @@ def calibrated(value: Fraction, bits: int, what: str) -> None:
         raise InternalError(f"the {what} of a mechanism is a positive Fraction, and {value!r} is not")
     if not Fraction(1, 2**bits) <= value <= 2**bits:
         raise LossError(
-            f"the loss asked for leads to noise of an absurd {what}", hint="ask for a loss nearer to 1"
+            f"the privacy loss needs noise whose {what} is out of range", hint="ask for a loss nearer to 1"
         )
 
 
@@ -125,10 +264,10 @@ def positive_loss(value: Fraction, what: str) -> Fraction:
     return value
 
 
-def first(holds: Callable[[int], bool]) -> int:
+def smallest(holds: Callable[[int], bool]) -> int:
     """The smallest t >= 0 where `holds`, given that it holds from there on.
 
-    >>> first(lambda t: t * t > 50)
+    >>> smallest(lambda t: t * t > 50)
     8
     """
     high = 1

@@ -1,4 +1,4 @@
-"""Coins that fall heads with an exact probability, though it is irrational.
+"""Bernoulli draws with probability exp(-x), exactly, though it is irrational.
 
 The uniform number behind a toss is read lazily, a word at a time, and compared with as many binary
 digits of the probability; the toss is decided at the first place where they differ. Nothing is rounded,
@@ -8,11 +8,11 @@ and nearly always the first word decides.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import Context, Decimal
 from fractions import Fraction
 
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.mechanisms.memo import for_one_release
+from dpsql.mechanisms.exponentials import exp_bounds
+from dpsql.mechanisms.release_cache import cached_for_release
 
 _WORD = 64
 
@@ -47,7 +47,7 @@ class Coin:
         return self.settle(0, 0, entropy)
 
 
-@for_one_release
+@cached_for_release
 def _threshold(exponent: Fraction, as_odds: bool, bits: int) -> int:
     """floor(p * 2**bits), from bounds on exp(-exponent) that tighten until both give one integer.
 
@@ -65,16 +65,3 @@ def _threshold(exponent: Fraction, as_odds: bool, bits: int) -> int:
         if floor == (high << bits) // (unit + odds * high):
             return floor
         places *= 2
-
-
-def exp_bounds(exponent: Fraction, places: int) -> tuple[int, int]:
-    """Integers around exp(-exponent) * 10**places.
-
-    With ten spare digits the value is known to 1e-9 of a unit: `Decimal.exp` is correctly rounded, and a
-    relative error r in the exponent x moves exp(-x) by about r * x * exp(-x) < r. One unit each way is
-    then beyond doubt.
-    """
-    context = Context(prec=places + 10)
-    quotient = context.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
-    value = int(context.scaleb(context.exp(quotient.copy_negate()), places))
-    return max(0, value - 1), value + 2

@@ -1,4 +1,4 @@
-"""Less noise in place of more: the law that two-sided geometric noise has, given what was there before."""
+"""The coupling of two-sided geometric noise with noise of a smaller scale, for gradual release."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fractions import Fraction
 from itertools import accumulate
 
 from dpsql.errors import InternalError
-from dpsql.mechanisms.coin import exp_bounds
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.mechanisms.memo import for_one_release
+from dpsql.mechanisms.exponentials import exp_bounds
+from dpsql.mechanisms.release_cache import cached_for_release
 from dpsql.mechanisms.sampler import two_sided_geometric
 
 _WORD = 64
@@ -98,7 +98,7 @@ def _magnitudes(scale: Fraction, size: int, entropy: Entropy) -> list[int]:
     return [~draw if draw < 0 else draw for draw in signed]
 
 
-@for_one_release
+@cached_for_release
 def _cumulated(law: Coupling, distance: int, bits: int) -> tuple[int, ...]:
     places = bits // 3 + 40
     while True:

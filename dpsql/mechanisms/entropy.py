@@ -1,4 +1,4 @@
-"""Where randomness comes from: the operating system, and in tests a stand-in."""
+"""The source of randomness: the operating system, and a stand-in in tests."""
 
 from __future__ import annotations
 

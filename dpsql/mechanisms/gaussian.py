@@ -3,19 +3,41 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from dpsql.mechanisms.base import Mechanism, calibrated, positive_loss
+from dpsql.accounting.events import Gaussian
+from dpsql.mechanisms.base import (
+    CellMoves,
+    ExactText,
+    Floats,
+    Mechanism,
+    MechanismRecord,
+    Sensitivity,
+    positive_loss,
+    require_parameter,
+)
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.sampler import discrete_gaussian
 
 _SUMMED = 2.0**16  # variances up to it have their tails summed, beyond it integrated
 _UP = 1 + 2.0**-30  # see `_tail`
 _FLOOR = 1e-300  # added where a float may have lost a smaller probability
+
+
+class DiscreteGaussianRecord(MechanismRecord):
+    """A `DiscreteGaussian` in a stored release."""
+
+    kind: Literal["discrete gaussian"] = "discrete gaussian"
+    variance: ExactText
+
+    def mechanism(self) -> Mechanism:
+        """The mechanism with these parameters."""
+        return DiscreteGaussian(self.variance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +65,12 @@ class DiscreteGaussian(Mechanism):
 
     tag: ClassVar[str] = "DiscreteGaussian"
     name: ClassVar[str] = "discrete gaussian"
+    record_type: ClassVar[type[MechanismRecord]] = DiscreteGaussianRecord
 
     variance: Fraction
 
     def __post_init__(self) -> None:
-        calibrated(self.variance, 512, "variance")
+        require_parameter(self.variance, 512, "variance")
 
     @classmethod
     def calibrate(cls, l2_squared: Fraction, rho: Fraction) -> DiscreteGaussian:
@@ -57,6 +80,28 @@ class DiscreteGaussian(Mechanism):
     def rho(self, l2_squared: Fraction) -> Fraction:
         """The zCDP loss of a release whose l2 sensitivity has this square, exactly."""
         return l2_squared / (2 * self.variance)
+
+    def privacy_loss(self, sensitivity: Sensitivity, moves: CellMoves | None) -> Gaussian:
+        """The privacy loss of noise with this law, for a vector of this sensitivity."""
+        return Gaussian(self.rho(sensitivity.l2_squared))
+
+    def rescaled(self, old: Sensitivity, new: Sensitivity, moves: CellMoves | None) -> DiscreteGaussian:
+        """The mechanism with the same loss for the sensitivity `new` as this has for `old`."""
+        return DiscreteGaussian(self.variance * new.l2_squared / old.l2_squared)
+
+    @property
+    def is_gaussian(self) -> bool:
+        """True."""
+        return True
+
+    def characteristic(self, weights: Sequence[float], at: Floats) -> Floats:
+        """The characteristic function of Σ weight · draw, for independent draws; that of the continuous law."""
+        found: Floats = np.exp(-((self.std * at) ** 2) * sum(each**2 for each in weights) / 2)
+        return found
+
+    def record(self) -> MechanismRecord:
+        """The mechanism as stored releases hold it."""
+        return DiscreteGaussianRecord(variance=self.variance)
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
         """`size` independent draws from the exact law."""

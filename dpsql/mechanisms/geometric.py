@@ -7,14 +7,35 @@ from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from dpsql.mechanisms.base import Mechanism, calibrated, positive_loss
-from dpsql.mechanisms.digits import digits, exp
+from dpsql.accounting.events import Pure
+from dpsql.mechanisms.base import (
+    CellMoves,
+    ExactText,
+    Mechanism,
+    MechanismRecord,
+    Sensitivity,
+    positive_loss,
+    require_parameter,
+)
+from dpsql.mechanisms.coupling import Coupling
 from dpsql.mechanisms.entropy import Entropy
+from dpsql.mechanisms.exponentials import exp, guarded
 from dpsql.mechanisms.sampler import two_sided_geometric
 
 _UP = 1 + Decimal(10) ** -30
+
+
+class GeometricRecord(MechanismRecord):
+    """A `Geometric` in a stored release."""
+
+    kind: Literal["geometric"] = "geometric"
+    scale: ExactText
+
+    def mechanism(self) -> Mechanism:
+        """The mechanism with these parameters."""
+        return Geometric(self.scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +61,12 @@ class Geometric(Mechanism):
 
     tag: ClassVar[str] = "Geometric"
     name: ClassVar[str] = "geometric"
+    record_type: ClassVar[type[MechanismRecord]] = GeometricRecord
 
     scale: Fraction
 
     def __post_init__(self) -> None:
-        calibrated(self.scale, 256, "scale")
+        require_parameter(self.scale, 256, "scale")
 
     @classmethod
     def calibrate(cls, l1_sensitivity: Fraction, epsilon: Fraction) -> Geometric:
@@ -54,6 +76,24 @@ class Geometric(Mechanism):
     def epsilon(self, l1_sensitivity: Fraction) -> Fraction:
         """The loss of a release with this sensitivity, exactly."""
         return l1_sensitivity / self.scale
+
+    def privacy_loss(self, sensitivity: Sensitivity, moves: CellMoves | None) -> Pure:
+        """The privacy loss of noise with this law, for a vector of this sensitivity."""
+        return Pure(self.epsilon(sensitivity.l1))
+
+    def rescaled(self, old: Sensitivity, new: Sensitivity, moves: CellMoves | None) -> Geometric:
+        """The mechanism with the same loss for the sensitivity `new` as this has for `old`."""
+        return Geometric(self.scale * new.l1 / old.l1)
+
+    def refinement(self, finer: Mechanism) -> Coupling | None:
+        """The `Coupling` with geometric noise of a smaller scale."""
+        if not isinstance(finer, Geometric) or finer.scale >= self.scale:
+            return None
+        return Coupling(self.scale, finer.scale)
+
+    def record(self) -> MechanismRecord:
+        """The mechanism as stored releases hold it."""
+        return GeometricRecord(scale=self.scale)
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
         """`size` independent draws from the exact law."""
@@ -79,7 +119,7 @@ class Geometric(Mechanism):
         """
         distance = max(threshold, 1 - threshold)
         weights = _mixture(self.scale, terms)
-        with localcontext(digits(self.scale)):
+        with localcontext(guarded(self.scale)):
             complement = 1 - exp(-1 / self.scale)
             term, total = Decimal(1), Decimal(0)
             for index, weight in enumerate(weights):
@@ -106,7 +146,7 @@ def _mixture(scale: Fraction, terms: int) -> tuple[Decimal, ...]:
     G(x) = ((1-ux)/(1-vx))**n. From (1-vx) * G'(x) = n * a*a * v * G(x)/(1-ux), where h_k are the
     coefficients of G(x)/(1-ux), follows a recurrence without a subtraction.
     """
-    with localcontext(digits(scale)):
+    with localcontext(guarded(scale)):
         ratio = exp(-1 / scale)
         u, v = 1 - ratio, 1 / (1 + ratio)
         g = h = v**terms

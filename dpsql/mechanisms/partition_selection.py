@@ -1,4 +1,4 @@
-"""Showing a group or not by how many units are in it: optimal partition selection, exactly."""
+"""Optimal partition selection: whether a group is released, given how many units are in it, exactly."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import ClassVar
 
 from dpsql.errors import LossError
-from dpsql.mechanisms.base import calibrated, first
-from dpsql.mechanisms.coin import exp_bounds
+from dpsql.mechanisms.base import require_parameter, smallest
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.mechanisms.memo import for_one_release
+from dpsql.mechanisms.exponentials import exp_bounds
+from dpsql.mechanisms.release_cache import cached_for_release
 
 _WORD = 64
 Bounds = tuple[Fraction, Fraction]
@@ -20,15 +20,15 @@ Bounds = tuple[Fraction, Fraction]
 
 @dataclass(frozen=True, slots=True)
 class PartitionSelection:
-    """A group of n units is shown with probability p(n), which is as large as (ε, δ) allows from p(0) = 0 on.
+    """A group of n units is released with probability p(n), which is as large as (ε, δ) allows from p(0) = 0 on.
 
     That is, p(n+1) is the least of e^ε·p(n) + δ, of 1 - e^-ε·(1 - p(n) - δ), and of 1.
     InternalError unless `epsilon` is a positive Fraction, LossError unless 0 < `delta` < 1.
 
     Claim: where one unit adds itself to n groups or leaves them, the tosses of all groups together are
-    (nε, nδ)-differentially private, and but for an event of probability nδ at most, they are nε-DP. None
-    that is (ε, δ)-DP for one group shows it more often. The law is exact.
-    Why: of two outcomes, shown and withheld, the first two numbers are the most that (ε, δ) allows to either;
+    (nε, nδ)-differentially private, and but for an event of probability nδ at most, they are nε-DP. No
+    mechanism that is (ε, δ)-DP for one group releases it more often. The law is exact.
+    Why: of two outcomes, released and withheld, the first two numbers are the most that (ε, δ) allows to either;
     the other direction holds because p grows. A pair of laws that is (ε, δ)-DP comes of one that tells with
     probability δ which of the two it is, and answers else by randomised response, which is ε-DP; of n tosses
     none tells with probability (1-δ)^n, and the losses of randomised responses add up. That event is what a
@@ -51,7 +51,7 @@ class PartitionSelection:
     delta: Fraction
 
     def __post_init__(self) -> None:
-        calibrated(self.epsilon, 256, "loss")
+        require_parameter(self.epsilon, 256, "loss")
         if not isinstance(self.delta, Fraction) or not 0 < self.delta < 1:
             raise LossError("the delta of a selection lies between 0 and 1")
 
@@ -64,7 +64,7 @@ class PartitionSelection:
         return f"{self.name}, ε {float(self.epsilon):.6g} and δ {float(self.delta):.6g} for each group"
 
     def shows(self, units: int, entropy: Entropy) -> bool:
-        """Whether a group of so many units is shown: a toss that reads one word, and more only on a tie."""
+        """Whether a group of this many units is released: a Bernoulli draw that reads one word, and more only on a tie."""
         prefix, bits = int(entropy.words(1)[0]), _WORD
         if units < 1:
             return False
@@ -74,8 +74,8 @@ class PartitionSelection:
         return prefix < threshold
 
     def half(self) -> int:
-        """The fewest units with which a group is shown at least half of the time."""
-        return first(lambda units: units > 0 and _threshold(self, units, 1) >= 1)
+        """The fewest units with which a group is released with probability 1/2 or more."""
+        return smallest(lambda units: units > 0 and _threshold(self, units, 1) >= 1)
 
     def bounds(self, units: int, places: int) -> Bounds:
         """Bounds of p(units), nearer to each other the more decimal `places` are asked for."""
@@ -93,7 +93,7 @@ class PartitionSelection:
         return max(Fraction(0), min(low, Fraction(1))), min(high, Fraction(1))
 
 
-@for_one_release
+@cached_for_release
 def _threshold(rule: PartitionSelection, units: int, bits: int) -> int:
     """floor(p(units) * 2**bits), exactly.
 
@@ -128,7 +128,7 @@ def _turn(rule: PartitionSelection) -> int:
                 return low > most
             places *= 2
 
-    return first(past)
+    return smallest(past)
 
 
 def _grown(rule: PartitionSelection, units: int, places: int) -> Bounds:

@@ -1,4 +1,4 @@
-"""Exact draws from integer distributions: every noise that dpsql adds is made here.
+"""Exact samplers of integer distributions: all noise of dpsql is drawn here.
 
 A law holds exactly, not up to rounding: wherever the first bits of a uniform number do not decide a
 comparison, number and probability are both carried on until they differ (see `coin`).
@@ -16,8 +16,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.mechanisms.coin import Coin, exp_bounds
+from dpsql.mechanisms.coin import Coin
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
+from dpsql.mechanisms.exponentials import exp_bounds
 
 __all__ = [
     "Entropy",

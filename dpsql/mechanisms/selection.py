@@ -1,4 +1,4 @@
-"""Choosing one of many candidates by its score: the exponential mechanism, exactly."""
+"""Private selection of one of many candidates by score: the exponential mechanism and permute-and-flip, exactly."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from fractions import Fraction
 from itertools import accumulate
 from typing import ClassVar
 
-from dpsql.mechanisms.base import calibrated
-from dpsql.mechanisms.coin import Coin, exp_bounds
+from dpsql.mechanisms.base import require_parameter
+from dpsql.mechanisms.coin import Coin
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.mechanisms.memo import for_one_release
+from dpsql.mechanisms.exponentials import exp_bounds
+from dpsql.mechanisms.release_cache import cached_for_release
 
 _WORD = 64
 
@@ -43,7 +44,7 @@ class Exponential:
     rate: Fraction
 
     def __post_init__(self) -> None:
-        calibrated(self.rate, 256, "rate")
+        require_parameter(self.rate, 256, "rate")
 
     @classmethod
     def calibrate(cls, step_range: int, epsilon: Fraction) -> Exponential:
@@ -78,7 +79,7 @@ class Exponential:
     def _held(
         self, weights: Sequence[int], steps: Sequence[int], prefix: int, bits: int, places: int
     ) -> int | None:
-        """The candidate that holds all uniform numbers with these first bits, as far as can be told."""
+        """The candidate of all uniform numbers with these first bits; None where the bounds do not decide it."""
         bounds = [_bounds(self.rate, step, places) for step in steps]
         lows = _cumulated(weight * low for weight, (low, _) in zip(weights, bounds, strict=True))
         highs = _cumulated(weight * high for weight, (_, high) in zip(weights, bounds, strict=True))
@@ -91,7 +92,7 @@ class Exponential:
 
 @dataclass(frozen=True, slots=True)
 class PermuteAndFlip:
-    """Candidates come in a random order, and the first is chosen that keeps a coin: exp(-`rate` * penalty) for it.
+    """Candidates come in a random order; the first is chosen whose coin, of probability exp(-`rate` * penalty), is heads.
 
     The penalty is that beyond the least one. InternalError unless the rate is a positive Fraction.
 
@@ -113,7 +114,7 @@ class PermuteAndFlip:
     rate: Fraction
 
     def __post_init__(self) -> None:
-        calibrated(self.rate, 256, "rate")
+        require_parameter(self.rate, 256, "rate")
 
     @classmethod
     def calibrate(cls, step_range: int, epsilon: Fraction) -> PermuteAndFlip:
@@ -159,7 +160,7 @@ def _cumulated(values: Iterable[int]) -> list[int]:
     return list(accumulate(values, initial=0))
 
 
-@for_one_release
+@cached_for_release
 def _bounds(rate: Fraction, step: int, places: int) -> tuple[int, int]:
     """Integers around exp(-rate * step) * 10**places; both are exact where nothing is lost."""
     return (10**places, 10**places) if step == 0 else exp_bounds(rate * step, places)

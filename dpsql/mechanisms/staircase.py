@@ -1,4 +1,4 @@
-"""The discrete staircase mechanism: the least noise for one integer that is known to move so far and no further."""
+"""The discrete staircase mechanism: the least noise for one integer with a bounded change."""
 
 from __future__ import annotations
 
@@ -7,16 +7,41 @@ from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+from pydantic import StrictInt
+
+from dpsql.accounting.events import Pure
 from dpsql.errors import InternalError
-from dpsql.mechanisms.base import Mechanism, calibrated, first, positive_loss
-from dpsql.mechanisms.digits import digits, exp
+from dpsql.mechanisms.base import (
+    CellMoves,
+    ExactText,
+    Mechanism,
+    MechanismRecord,
+    Sensitivity,
+    positive_loss,
+    require_parameter,
+    smallest,
+)
 from dpsql.mechanisms.entropy import Entropy
+from dpsql.mechanisms.exponentials import exp, guarded
 from dpsql.mechanisms.sampler import staircase
 
 _UP = 1 + Decimal(10) ** -30
 _WIDEST = 1 << 256
+
+
+class StaircaseRecord(MechanismRecord):
+    """A `Staircase` in a stored release."""
+
+    kind: Literal["staircase"] = "staircase"
+    loss: ExactText
+    width: StrictInt
+    inner: StrictInt
+
+    def mechanism(self) -> Mechanism:
+        """The mechanism with these parameters."""
+        return Staircase(self.loss, self.width, self.inner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +72,14 @@ class Staircase(Mechanism):
 
     tag: ClassVar[str] = "Staircase"
     name: ClassVar[str] = "staircase"
+    record_type: ClassVar[type[MechanismRecord]] = StaircaseRecord
 
     loss: Fraction
     width: int
     inner: int
 
     def __post_init__(self) -> None:
-        calibrated(self.loss, 256, "loss of a stair")
+        require_parameter(self.loss, 256, "loss of a stair")
         if type(self.width) is not int or type(self.inner) is not int:
             raise InternalError("stairs are whole steps long")
         if not 1 <= self.inner <= self.width <= _WIDEST:
@@ -68,12 +94,28 @@ class Staircase(Mechanism):
         if cells < 1 or not 1 <= cell <= _WIDEST:
             raise InternalError(f"no staircase is for {cells} moves by {cell} steps")
         loss = positive_loss(epsilon, "epsilon") / cells
-        calibrated(loss, 256, "loss of a stair")
+        require_parameter(loss, 256, "loss of a stair")
         return cls(loss, cell, _least(loss, cell))
 
     def epsilon(self, cell: int, cells: int) -> Fraction:
-        """The loss of a release of which the change is so many moves of one cell, exactly."""
+        """The loss of a release whose change is `cells` moves of one cell by at most `cell`, exactly."""
         return cells * -(-cell // self.width) * self.loss
+
+    def privacy_loss(self, sensitivity: Sensitivity, moves: CellMoves | None) -> Pure:
+        """The privacy loss of noise with this law, for these moves of single cells."""
+        if moves is None:
+            raise InternalError("staircase noise is for cells that move one at a time")
+        return Pure(self.epsilon(moves.cell, moves.cells))
+
+    def rescaled(self, old: Sensitivity, new: Sensitivity, moves: CellMoves | None) -> Staircase:
+        """The mechanism with the same loss for as many `moves`."""
+        if moves is None:
+            raise InternalError("staircase noise is for cells that move one at a time")
+        return Staircase.calibrate(moves.cell, moves.cells, moves.cells * self.loss)
+
+    def record(self) -> MechanismRecord:
+        """The mechanism as stored releases hold it."""
+        return StaircaseRecord(loss=self.loss, width=self.width, inner=self.inner)
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
         """`size` independent draws from the exact law."""
@@ -104,7 +146,7 @@ class Staircase(Mechanism):
             return min(1.0, math.nextafter(terms * each, math.inf))
         distance = max(threshold, 1 - threshold)
         rows, place = divmod(distance, self.width)
-        with localcontext(digits(1 / self.loss)):
+        with localcontext(guarded(1 / self.loss)):
             ratio = exp(-self.loss)
             row = self.inner + ratio * (self.width - self.inner)
             left = max(0, self.inner - place) + ratio * (self.width - max(self.inner, place))
@@ -140,7 +182,7 @@ def _least(loss: Fraction, width: int) -> int:
             above_next, below_next = _variance(ratio, width, inner + 1)
             return above_next * below >= above * below_next
 
-        return first(lambda more: 1 + more >= width or rises(1 + more)) + 1
+        return smallest(lambda more: 1 + more >= width or rises(1 + more)) + 1
 
 
 def _variance(ratio: Decimal, width: int, inner: int) -> tuple[Decimal, Decimal]:
@@ -158,6 +200,6 @@ def _variance(ratio: Decimal, width: int, inner: int) -> tuple[Decimal, Decimal]
 
 
 def _digits(loss: Fraction, width: int) -> Context:
-    """As `digits`, with as many more as neighbouring lengths of the first stair are alike in."""
-    known = digits(1 / loss)
+    """As `guarded`, with as many more as neighbouring lengths of the first stair are alike in."""
+    known = guarded(1 / loss)
     return Context(prec=3 * known.prec + 3 * len(str(width)))

@@ -18,13 +18,9 @@ from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.stability import Bound, as_declared
 from dpsql.mechanisms import (
-    DiscreteGaussian,
     Entropy,
     Exponential,
-    Geometric,
-    Mechanism,
     Sensitivity,
-    Staircase,
 )
 from dpsql.plan.tags import TaggedEnum
 from dpsql.planning.sensitivity import Moves, moves, sensitivity
@@ -221,19 +217,6 @@ def sensitivities(
         else clamped_sensitivity(block, clamps[place], analysis)
         for block, place in zip(blocks, taken, strict=True)
     ]
-
-
-def rescaled(mechanism: Mechanism, old: Sensitivity, new: Sensitivity, moved: Moves | None) -> Mechanism:
-    """The mechanism that has the same loss for another sensitivity, and other moves of as many cells."""
-    match mechanism:
-        case Geometric(scale=scale):
-            return Geometric(scale * new.l1 / old.l1)
-        case DiscreteGaussian(variance=variance):
-            return DiscreteGaussian(variance * new.l2_squared / old.l2_squared)
-        case Staircase(loss=loss) if moved is not None:
-            return Staircase.calibrate(moved.cell, moved.cells, moved.cells * loss)
-        case _:
-            raise TypeError(f"no rule for the noise {mechanism.name}")
 
 
 def clamps_for(

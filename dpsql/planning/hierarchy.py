@@ -30,8 +30,7 @@ from math import prod
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.domains import Domain
-from dpsql.mechanisms import Mechanism, Projected
-from dpsql.mechanisms.projected import steps_of
+from dpsql.mechanisms import ConsistencyNoise, Mechanism
 from dpsql.plan.expr import Expr
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import StatisticVector
@@ -74,7 +73,7 @@ class Agreement:
 
     def variance(self, member: Member) -> float:
         """The variance of a member's noise, in squared steps of the lattice that all share."""
-        return max(member.noise.variance_float() / steps_of(member.noise) ** 2, _LEAST)
+        return max(member.noise.variance_float() / member.noise.subdivisions**2, _LEAST)
 
     @cached_property
     def effects(self) -> tuple[Axes, ...]:
@@ -105,20 +104,20 @@ class Agreement:
     @cached_property
     def common(self) -> int:
         """Into how many a step is divided for what was released."""
-        return math.lcm(*(steps_of(member.noise) for member in self.members))
+        return math.lcm(*(member.noise.subdivisions for member in self.members))
 
-    def law(self, member: Member) -> Projected:
+    def law(self, member: Member) -> ConsistencyNoise:
         """The noise of each of a member's adjusted cells: that of one is that of all, since all keys are alike."""
         parts: dict[tuple[int, Mechanism], int] = {}
         for number, other in enumerate(self.members):
             shared = member.keys & other.keys
-            finer = self.common // steps_of(other.noise)
+            finer = self.common // other.noise.subdivisions
             for equal in subsets(shared):
                 times = prod(self.sizes[key] - 1 for key in shared - equal) * self.groups(other.keys - shared)
                 weight = finer * self._weight(member, number, equal)
                 if times and weight:
                     parts[weight, other.noise] = parts.get((weight, other.noise), 0) + times
-        return Projected(
+        return ConsistencyNoise(
             tuple((weight, times, noise) for (weight, noise), times in parts.items()), self.steps(member)
         )
 
@@ -183,7 +182,7 @@ def agreed(plans: Sequence[MeasurementPlan], found: Sequence[Agreement]) -> list
     for agreement in found:
         for member in agreement.members:
             plan, law = after[member.place], agreement.law(member)
-            block = plan.blocks[member.block].finer(law, agreement.steps(member) // steps_of(member.noise))
+            block = plan.blocks[member.block].finer(law, agreement.steps(member) // member.noise.subdivisions)
             blocks = (*plan.blocks[: member.block], block, *plan.blocks[member.block + 1 :])
             after[member.place] = replace(plan, blocks=blocks)
     return after
@@ -213,7 +212,7 @@ def _adds(analysis: Analysis, block: StatisticVector) -> bool:
 def _what(plan: MeasurementPlan, index: int) -> object:
     """What a block measures, of which rows, whatever the keys and the noise."""
     measured, analysis = plan.blocks[index], plan.analysis
-    by = steps_of(measured.mechanism)
+    by = measured.mechanism.subdivisions
     cells = tuple(
         tuple((statistic, Fraction(weight, by)) for statistic, weight in cell.combination)
         for cell in measured.block.cells

@@ -47,7 +47,7 @@ class VectorMeasurement:
         """The block with the same loss, where its clamp has other points."""
         found = clamping.clamped_sensitivity(self.block, clamp, analysis)
         moved = clamping.moves_of(self.block, clamp, analysis)
-        noise = clamping.rescaled(self.mechanism, self.sensitivity, found, moved)
+        noise = self.mechanism.rescaled(self.sensitivity, found, moved)
         return replace(self, sensitivity=found, mechanism=noise)
 
 

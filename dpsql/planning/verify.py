@@ -12,16 +12,17 @@ Source: Dwork, McSherry, Nissim, Smith 2006, Theorem 1; Bun, Steinke 2016, Propo
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.errors import VerificationError
-from dpsql.mechanisms import Cube, DiscreteGaussian, Exponential, Geometric, Staircase
-from dpsql.mechanisms.coin import exp_bounds
+from dpsql.mechanisms import Cube, DiscreteGaussian, Exponential, Geometric, Mechanism, Staircase
+from dpsql.mechanisms.exponentials import exp_bounds
 from dpsql.planning.clamping import Amount, Clamp
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.planning.partition_selection import OptimalPartitionSelection
@@ -111,17 +112,51 @@ def _loss(measured: VectorMeasurement, clamp: Clamp | None, analysis: Analysis) 
     known = measured.sensitivity
     if l1 > known.l1 or l2_squared > known.l2_squared or linf > known.linf:
         raise VerificationError(f"the sensitivity of {measured.block.name} is above what was derived")
-    match measured.mechanism:
-        case Geometric(scale=scale):
-            return "pure", l1 / scale
-        case Cube(scale=scale, dimensions=dimensions) if dimensions == len(measured.block.cells):
-            return "pure", linf / scale
-        case Staircase(loss=loss, width=width):
-            return "pure", _most_stairs(measured.block, analysis, clamp, width) * loss
-        case DiscreteGaussian(variance=variance):
-            return "gaussian", l2_squared / (2 * variance)
-        case other:
-            raise VerificationError(f"no rule for the noise {other.name}")
+    rule = RULES.get(type(measured.mechanism))
+    if rule is None:
+        raise VerificationError(f"verification has no rule for {measured.mechanism.name} noise")
+    return rule(measured.mechanism, Change(measured.block, analysis, clamp, l1, l2_squared, linf))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How far one unit moves a block, by this derivation: the l1 norm, the squared l2 norm, the sum of l∞ norms."""
+
+    block: StatisticVector
+    analysis: Analysis
+    clamp: Clamp | None
+    l1: Fraction
+    l2_squared: Fraction
+    linf: Fraction
+
+
+def _geometric(noise: Geometric, change: Change) -> tuple[str, Fraction]:
+    return "pure", change.l1 / noise.scale
+
+
+def _gaussian(noise: DiscreteGaussian, change: Change) -> tuple[str, Fraction]:
+    return "gaussian", change.l2_squared / (2 * noise.variance)
+
+
+def _cube(noise: Cube, change: Change) -> tuple[str, Fraction]:
+    if noise.dimensions != len(change.block.cells):
+        raise VerificationError(
+            f"{change.block.name} has {len(change.block.cells)} cells, not {noise.dimensions}"
+        )
+    return "pure", change.linf / noise.scale
+
+
+def _staircase(noise: Staircase, change: Change) -> tuple[str, Fraction]:
+    return "pure", _most_stairs(change.block, change.analysis, change.clamp, noise.width) * noise.loss
+
+
+RULES: dict[type[Mechanism], Callable[[Any, Change], tuple[str, Fraction]]] = {
+    Geometric: _geometric,
+    DiscreteGaussian: _gaussian,
+    Cube: _cube,
+    Staircase: _staircase,
+}
+"""The loss of each mechanism, "pure" or "gaussian", derived from its law and not by its `privacy_loss`."""
 
 
 def _sharpness(clamp: Clamp, analysis: Analysis) -> Fraction:

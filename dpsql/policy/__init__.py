@@ -1,4 +1,4 @@
-"""The owner's policy: whom the data protects, how much may be lost, and what analysts may touch."""
+"""The owner's policy: the privacy unit, the privacy budget, and the columns and functions of analysts."""
 
 from dpsql.policy.domain import Bound, ColumnType, Value
 from dpsql.policy.load import load

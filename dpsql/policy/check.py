@@ -17,7 +17,7 @@ from dpsql.policy.tables import BudgetSpec, Table
 
 
 def policy_problems(budget: BudgetSpec | None, tables: Mapping[str, Table | None]) -> list[Problem]:
-    """What is wrong between tables, and between a table and the policy's budget.
+    """The problems between tables, and between a table and the policy's budget.
 
     None stands for a budget or table that is wrong itself: nothing is said about it.
     """
@@ -37,7 +37,7 @@ def policy_problems(budget: BudgetSpec | None, tables: Mapping[str, Table | None
 
 
 def cap_problems(least: Fraction, most: Fraction | None) -> list[Problem]:
-    """What is wrong between the least and the most epsilon of one query."""
+    """The problems between the least and the most epsilon of one query."""
     if most is None or least <= most:
         return []
     words = f"no query can ask for at least {float(least):g} and at most {float(most):g}"

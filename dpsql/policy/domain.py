@@ -1,4 +1,4 @@
-"""What a column may hold: bounds and public values, read as the column's type."""
+"""The domain of a column: bounds and public values, read as the column's type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of a policy, exactly as written: 0.1 is 1/10, not the nearest double."""
+"""Exact numbers of a policy: 0.1 is 1/10, not the nearest double."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types of single keys: how each is read, written back, and described to editors."""
+"""The types of single policy keys: how each is read, written back and described to editors."""
 
 from __future__ import annotations
 

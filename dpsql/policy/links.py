@@ -1,4 +1,4 @@
-"""Links from table to table, which must all end at a column that holds the privacy unit's id."""
+"""Foreign keys between tables, which all lead to the column that holds the privacy unit's id."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_SHOWN = 10
 def link_problem(
     name: str, link: Link, tables: NameMap[Table | None], circles: Mapping[str, str]
 ) -> Problem | None:
-    """What is wrong with where the link of table `name` leads, or None.
+    """The problem of the link of table `name`, or None.
 
     `circles` is what `link_circles` gives. Nothing is said of links to a table that is None, which is
     wrong itself.

@@ -1,4 +1,4 @@
-"""A policy from a file, a text, a dict or models; whatever is wrong is one `PolicyError`."""
+"""Loading a policy from a file, a text, a dict or models; every problem is one `PolicyError`."""
 
 from __future__ import annotations
 

@@ -128,9 +128,9 @@ class Policy(Model):
     @model_serializer(mode="wrap")
     def _said_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without newer keys that say nothing: digests stay what they were."""
-        unsaid = {key for key in ("database", "max_failures") if getattr(self, key) is None}
-        unsaid |= {"min_epsilon"} if self.min_epsilon == MIN_EPSILON else set()
-        return {key: value for key, value in rest(self).items() if key not in unsaid}
+        unset = {key for key in ("database", "max_failures") if getattr(self, key) is None}
+        unset |= {"min_epsilon"} if self.min_epsilon == MIN_EPSILON else set()
+        return {key: value for key, value in rest(self).items() if key not in unset}
 
     @model_validator(mode="after")
     def _tables_agree(self) -> Policy:

@@ -1,4 +1,4 @@
-"""Names of tables and columns, compared as the engine compares them; and of accounts, compared more broadly."""
+"""Comparison of names: of tables and columns as the engine compares them, of accounts more broadly."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def declared(name: str, names: Iterable[str]) -> str | None:
 
 
 def name_problem(name: object, kind: str, *, dots: bool) -> str | None:
-    """What is wrong with one name of a `kind` ("table", "column"), or None."""
+    """The problem of one name of a `kind` ("table", "column"), or None."""
     if not isinstance(name, str):
         return f"the name of a {kind} must be text, not {name!r}"
     if not name.strip():

@@ -1,4 +1,4 @@
-"""A problem of a policy, and how it travels out of the pydantic models."""
+"""A problem of a policy, and how it is raised through the pydantic models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_COMPARED = 300
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong: where (`path`, keys and list places), a stable `code`, and words for the owner."""
+    """One problem: its place (`path`, keys and list places), a stable `code`, and words for the owner."""
 
     path: KeyPath
     code: str
@@ -32,13 +32,13 @@ class Problem:
 
 
 def refusals(problems: Sequence[Problem]) -> PydanticCustomError:
-    """What a validator raises for `problems`, whose paths are relative to the value it validates."""
+    """The error that a validator raises for `problems`, whose paths are relative to the value it validates."""
     text = "; ".join(problem.message for problem in problems)
     return PydanticCustomError("policy", "{text}", {"text": text, "problems": tuple(problems)})
 
 
 def refusal(code: str, message: str, *, hint: str | None = None, at: KeyPath = ()) -> PydanticCustomError:
-    """What a validator raises for one problem, `at` a path below the value it validates."""
+    """The error that a validator raises for one problem, `at` a path below the value it validates."""
     return refusals([Problem(at, code, message, hint)])
 
 

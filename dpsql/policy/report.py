@@ -1,4 +1,4 @@
-"""Problems of a policy, put into one `PolicyError` that names the file, the lines and the keys."""
+"""The report of all problems of a policy: one `PolicyError` that names the file, the lines and the keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policy that a newcomer fills in, written from a database's schema alone."""
+"""A policy skeleton for a new user to fill in, written from a database's schema alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""YAML text as plain values, with the place of every key.
+"""YAML text as plain values, with the line and column of every key.
 
 A policy is read strictly: no anchors, aliases, tags, merge keys, repeated keys or second documents, and
 only numbers in plain decimal digits, so that what a person reads is what is meant.
@@ -28,7 +28,7 @@ _MAY_BE_EMPTY = "columns"
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The values of a YAML text, where its keys are, and what is wrong with the text itself."""
+    """The values of a YAML text, the places of its keys, and the problems of the text itself."""
 
     value: object
     source: Source

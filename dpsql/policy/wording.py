@@ -1,4 +1,4 @@
-"""What pydantic finds wrong, in an owner's words."""
+"""Messages of pydantic in the words of a policy."""
 
 from __future__ import annotations
 
@@ -105,13 +105,13 @@ def _kind(value: object) -> str:
 
 
 def _purpose(path: KeyPath) -> str | None:
-    """What the key at `path` is for, from the models."""
+    """The description of the key at `path`, from the models."""
     field = _fields(path[:-1]).get(str(path[-1])) if path else None
     return field or None
 
 
 def _fields(path: KeyPath) -> dict[str, str]:
-    """The keys allowed below `path`, each with what it is for."""
+    """The keys allowed below `path`, each with its description."""
     model = _model(path)
     return (
         {} if model is None else {key: field.description or "" for key, field in model.model_fields.items()}

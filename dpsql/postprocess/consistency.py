@@ -12,7 +12,6 @@ import numpy as np
 
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.aggregates.base import number
-from dpsql.mechanisms.projected import steps_of
 from dpsql.plan.types import Type
 from dpsql.planning.choose import statistic_of
 from dpsql.planning.hierarchy import Agreement, Axes, Member, agreed, agreements
@@ -104,7 +103,7 @@ def _placed(effect: Whole, keys: Sequence[int], axes: Sequence[int]) -> Whole:
 
 def _columns(table: ReleasedTable, member: Member, agreement: Agreement) -> Whole:
     """The released cells of a block, in common steps."""
-    finer = agreement.common // steps_of(member.noise)
+    finer = agreement.common // member.noise.subdivisions
     rows = [[finer * cell for cell in cells[member.block]] for cells in table.cells]
     made = np.array(rows, dtype=object)
     return made.reshape([*(agreement.sizes[axis] for axis in member.axes), -1])

@@ -14,8 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpsql.mechanisms import Cube, Mechanism, Merged
-from dpsql.mechanisms.projected import steps_of
+from dpsql.mechanisms import CombinedNoise, Mechanism
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.release import ReleasedTable, table_of
 
@@ -28,7 +27,7 @@ _FINEST = 2**400
 def mergeable(plan: MeasurementPlan) -> bool:
     """Whether releases of a plan have the same groups and cells, each with noise of its own."""
     alone = plan.selection is None and not plan.ranked and plan.best is None and not plan.clamps
-    return alone and not any(isinstance(measured.mechanism, Cube) for measured in plan.blocks)
+    return alone and all(measured.mechanism.independent for measured in plan.blocks)
 
 
 def combined(tables: Sequence[ReleasedTable]) -> ReleasedTable:
@@ -58,14 +57,14 @@ def combined_plan(plans: Sequence[MeasurementPlan]) -> MeasurementPlan:
     first, blocks = plans[0], []
     for place, measured in enumerate(first.blocks):
         noises = [plan.blocks[place].mechanism for plan in plans]
-        law = Merged(
+        law = CombinedNoise(
             tuple(
                 (weight * each, part)
                 for weight, noise in zip(_weights(noises), noises, strict=True)
-                for each, part in parts_of(noise)
+                for each, part in noise.summands
             )
         )
-        blocks.append(measured.finer(law, law.whole // steps_of(measured.mechanism)))
+        blocks.append(measured.finer(law, law.subdivisions // measured.mechanism.subdivisions))
     return replace(first, blocks=tuple(blocks))
 
 
@@ -74,12 +73,12 @@ def variance_of(noise: Mechanism) -> float:
 
     Of noise that is too small for a float, as at a very large loss, it is the least that is told apart.
     """
-    return max(noise.variance_float() / float(steps_of(noise)) ** 2, _LEAST)
+    return max(noise.variance_float() / float(noise.subdivisions) ** 2, _LEAST)
 
 
 def fine_enough(noises: Sequence[Mechanism]) -> bool:
     """Whether values with these noises can be put together: their mean lies on a lattice that is not too fine."""
-    return math.lcm(*map(steps_of, noises)) * len(noises) * _WEIGHTS < _FINEST
+    return math.lcm(*(noise.subdivisions for noise in noises)) * len(noises) * _WEIGHTS < _FINEST
 
 
 def fitting(plans: Sequence[MeasurementPlan]) -> list[int]:
@@ -93,17 +92,12 @@ def fitting(plans: Sequence[MeasurementPlan]) -> list[int]:
     return sorted(chosen)
 
 
-def parts_of(noise: Mechanism) -> tuple[tuple[int, Mechanism], ...]:
-    """What a noise is put together from, with weights; a noise that is not merged is its own part."""
-    return noise.parts if isinstance(noise, Merged) else ((1, noise),)
-
-
 def _weights(noises: Sequence[Mechanism]) -> list[int]:
     """For the cells of each, which may lie on lattices of their own, what they count in the mean."""
-    common = math.lcm(*map(steps_of, noises))
+    common = math.lcm(*(noise.subdivisions for noise in noises))
     precisions = [1 / variance_of(noise) for noise in noises]
     top = max(precisions)
     return [
-        max(1, round(_WEIGHTS * precision / top)) * (common // steps_of(noise))
+        max(1, round(_WEIGHTS * precision / top)) * (common // noise.subdivisions)
         for noise, precision in zip(noises, precisions, strict=True)
     ]

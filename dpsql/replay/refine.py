@@ -29,10 +29,9 @@ from dataclasses import dataclass, replace
 from dpsql.accounting.accountants.base import largest_epsilon
 from dpsql.accounting.events import Event, Gaussian, Pure
 from dpsql.accounting.spend import Spend
-from dpsql.mechanisms import Cube, DiscreteGaussian, Entropy, Geometric
-from dpsql.mechanisms.coupling import Coupling
+from dpsql.mechanisms import DiscreteGaussian, Entropy, Refinement
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.replay.combine import fine_enough, mergeable, parts_of, variance_of
+from dpsql.replay.combine import fine_enough, mergeable, variance_of
 from dpsql.replay.stored_release import StoredRelease
 
 _MOST_PARTS = 32
@@ -45,7 +44,7 @@ class CoupledRefinement:
     """Noise of each block that is drawn given what was released before; `event` is the difference, charged now."""
 
     event: Pure
-    laws: tuple[Coupling, ...]
+    laws: tuple[Refinement, ...]
 
     def cells(self, block: int, exact: Sequence[int], before: Sequence[int], entropy: Entropy) -> list[int]:
         """The refined cells of a block, from the exact ones and those that were released."""
@@ -71,8 +70,8 @@ def beside(
     """
     if not mergeable(plan) or not plan.blocks or plan.event is None:
         return None
-    parts = [part for noise in before.noise for _, part in parts_of(noise)]
-    if any(isinstance(part, Cube) for part in parts) or len(parts) > _MOST_PARTS * len(plan.blocks):
+    parts = [part for noise in before.noise for _, part in noise.summands]
+    if not all(part.independent for part in parts) or len(parts) > _MOST_PARTS * len(plan.blocks):
         return None
     left = [(cost, cost(plan.event).loss - cost(before.event).loss) for cost in costs]
     if min(units for _, units in left) <= 0:
@@ -95,7 +94,7 @@ def beside(
 def coupled(plan: MeasurementPlan, before: StoredRelease) -> CoupledRefinement | None:
     """How a plan refines what was released of the same statistic; None where it does not.
 
-    Its keys are public, and the noise of all its blocks is geometric, as it was, of a smaller scale.
+    Its keys are public, and each mechanism states how its noise is drawn given the old one (`Mechanism.refinement`).
     """
     if plan.selection is not None or plan.ranked or plan.best is not None or plan.clamps or not plan.blocks:
         return None
@@ -103,10 +102,10 @@ def coupled(plan: MeasurementPlan, before: StoredRelease) -> CoupledRefinement |
         return None
     laws = []
     for measured, old in zip(plan.blocks, before.noise, strict=True):
-        new = measured.mechanism
-        if not isinstance(new, Geometric) or not isinstance(old, Geometric) or new.scale >= old.scale:
+        law = old.refinement(measured.mechanism)
+        if law is None:
             return None
-        laws.append(Coupling(old.scale, new.scale))
+        laws.append(law)
     if plan.event.epsilon <= before.event.epsilon:
         return None
     return CoupledRefinement(Pure(plan.event.epsilon - before.event.epsilon), tuple(laws))

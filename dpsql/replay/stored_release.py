@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any
 
 from dpsql.accounting.events import Event, from_json, to_json
 from dpsql.errors import IntegrityError
-from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, Mechanism, Merged, Staircase
+from dpsql.mechanisms import CombinedNoise, Mechanism
+from dpsql.mechanisms.records import from_record, to_record
 from dpsql.plan.types import Value
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.release import Cells, Keys, ReleasedTable, table_of
@@ -57,8 +56,8 @@ class StoredRelease:
         )
         made = plan.at(clamps)
         blocks = tuple(
-            measured.finer(noise, noise.whole)
-            if isinstance(noise, Merged)
+            measured.finer(noise, noise.subdivisions)
+            if isinstance(noise, CombinedNoise)
             else replace(measured, mechanism=noise)
             for measured, noise in zip(made.blocks, self.noise, strict=True)
         )
@@ -71,7 +70,7 @@ class StoredRelease:
             "keys": [[_value(value) for value in keys] for keys in self.keys],
             "cells": self.cells,
             "chosen": self.chosen,
-            "noise": [_noise(noise) for noise in self.noise],
+            "noise": [to_record(noise) for noise in self.noise],
             "event": to_json(self.event),
             "source": self.source,
         }
@@ -88,7 +87,7 @@ class StoredRelease:
                 tuple(tuple(map(_read, keys)) for keys in told["keys"]),
                 tuple(tuple(tuple(map(_whole, part)) for part in cells) for cells in told["cells"]),
                 tuple(tuple(map(_whole, points)) for points in told["chosen"]),
-                tuple(map(_mechanism, told["noise"])),
+                tuple(map(from_record, told["noise"])),
                 from_json(told["event"]),
                 str(told["source"]),
             )
@@ -134,36 +133,3 @@ def _whole(told: Any) -> int:
     if type(told) is not int:
         raise TypeError(told)
     return told
-
-
-def _noise(noise: Mechanism) -> list[Any]:
-    """A law by a word that ledgers keep, whatever it is called elsewhere."""
-    match noise:
-        case Geometric(scale=scale):
-            return ["geometric", str(scale)]
-        case DiscreteGaussian(variance=variance):
-            return ["discrete gaussian", str(variance)]
-        case Cube(scale=scale, dimensions=dimensions):
-            return ["cube", str(scale), dimensions]
-        case Staircase(loss=loss, width=width, inner=inner):
-            return ["staircase", str(loss), width, inner]
-        case Merged(parts=parts):
-            return ["merged", [[weight, _noise(part)] for weight, part in parts]]
-        case _:
-            raise TypeError(f"no form for the noise {type(noise).__name__}")
-
-
-def _mechanism(told: Sequence[Any]) -> Mechanism:
-    match told:
-        case ["geometric", str(scale)]:
-            return Geometric(Fraction(scale))
-        case ["discrete gaussian", str(variance)]:
-            return DiscreteGaussian(Fraction(variance))
-        case ["cube", str(scale), int(dimensions)]:
-            return Cube(Fraction(scale), dimensions)
-        case ["staircase", str(loss), width, inner]:
-            return Staircase(Fraction(loss), _whole(width), _whole(inner))
-        case ["merged", list(parts)]:
-            return Merged(tuple((_whole(weight), _mechanism(part)) for weight, part in parts))
-        case _:
-            raise ValueError(told)

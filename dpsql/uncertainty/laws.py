@@ -6,7 +6,6 @@ what clamping and contribution bounds took away.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal, localcontext
@@ -14,22 +13,18 @@ from fractions import Fraction
 from functools import lru_cache
 from math import prod
 
-from dpsql.mechanisms import Cube, Mechanism, Merged, Projected
-from dpsql.mechanisms.projected import is_normal
-from dpsql.uncertainty.projected import spread_of
+from dpsql.mechanisms import Mechanism
 
 _APART = Decimal("1e-9")
 _NOTHING = 1e-100
-_RATIOS = 256
-"""Ratios of weights are rounded up to multiples of its inverse, so that few quantiles are needed."""
 
 
 def half_width(mechanism: Mechanism, weights: Sequence[Fraction], confidence: float) -> float:
     """t, in steps, such that |Σ weight · noise| is at most t with probability `confidence`.
 
-    Exact for one weight; for more the normal law serves Gaussian noise, that of the cube its own, and the law
-    of a sum of Laplace variables the rest. Of releases that were merged, too: a mean of several noises has thinner
-    tails than one Laplace variable of its variance. It depends on its arguments alone, as all that EXPLAIN shows must.
+    Exact for one weight; for more the normal law serves Gaussian noise, the `sum_bound` of a mechanism that states
+    one its noise, and the law of a sum of Laplace variables the rest. It serves combined releases, too: a mean of
+    several noises has thinner tails than one Laplace variable of its variance. It depends on its arguments alone, as all that EXPLAIN shows must.
     """
     return _half_width(
         mechanism, tuple(sorted((abs(weight) for weight in weights if weight), reverse=True)), confidence
@@ -40,14 +35,12 @@ def half_width(mechanism: Mechanism, weights: Sequence[Fraction], confidence: fl
 def _half_width(mechanism: Mechanism, sizes: tuple[Fraction, ...], confidence: float) -> float:
     if not sizes:
         return 0.0
-    if len(sizes) == 1 and not isinstance(mechanism, Merged | Projected):
+    if len(sizes) == 1 and mechanism.tight_tail:
         return float(sizes[0]) * mechanism.half_width(confidence)
-    if is_normal(mechanism):
+    if mechanism.is_gaussian:
         return _normal(confidence) * mechanism.std * math.sqrt(sum(float(size) ** 2 for size in sizes))
-    if isinstance(mechanism, Cube):
-        return _cube(mechanism, confidence)([float(size) for size in sizes])
-    if isinstance(mechanism, Projected):
-        return spread_of(mechanism, confidence)([float(size) for size in sizes])
+    if (bound := mechanism.sum_bound(confidence)) is not None:
+        return bound([float(size) for size in sizes])
     return _summed(mechanism.std, sizes, confidence)
 
 
@@ -105,77 +98,14 @@ def ratio_interval(
 
 
 def _spread(mechanism: Mechanism, confidence: float) -> Callable[[Sequence[float]], float]:
-    """The bound on |Σ weight · noise| at a confidence, of Gaussian noise or a cube, as a function of weights."""
-    if not is_normal(mechanism):
-        spread = _not_normal(mechanism, confidence)
-        return lambda weights: spread(sorted(filter(None, weights), reverse=True))
+    """The bound on |Σ weight · noise| at a confidence, of Gaussian noise or one with a `sum_bound`, as a function of weights."""
+    if not mechanism.is_gaussian:
+        bound = mechanism.sum_bound(confidence)
+        if bound is None:
+            raise TypeError(f"values of several arguments have no {mechanism.name} noise")
+        return lambda weights: bound(sorted(filter(None, weights), reverse=True))
     z = _normal(confidence) * mechanism.std
     return lambda weights: z * math.hypot(*weights) + sum(weights) / 2
-
-
-def _not_normal(mechanism: Mechanism, confidence: float) -> Callable[[Sequence[float]], float]:
-    """The same, of a cube or of what was adjusted, for sizes that fall."""
-    if isinstance(mechanism, Cube):
-        return _cube(mechanism, confidence)
-    if isinstance(mechanism, Projected):
-        return spread_of(mechanism, confidence)
-    raise TypeError(f"values of several arguments have no {mechanism.name} noise")
-
-
-def _cube(mechanism: Cube, confidence: float) -> Callable[[Sequence[float]], float]:
-    """A bound on |Σ size · z_i| at a confidence, for coordinates of one vector z and sizes that fall.
-
-    Claim: it holds for the discrete cube, and is as tight as the continuous one's but for a few steps.
-    Why: the radius of the discrete cube is an index of at most k plus k+1 whole parts of exponential
-    variables, and a coordinate is within a half of R + 1/2 times a uniform number of [-1, 1]. So |Σ size · z|
-    is at most that of the continuous cube plus k+1 steps of each size. It grows with each of the sizes,
-    whose ratios to the largest are rounded up.
-    """
-    scale, k = float(mechanism.scale), mechanism.dimensions
-
-    def spread(sizes: Sequence[float]) -> float:
-        if not sizes:
-            return 0.0
-        shape = tuple(math.ceil(size / sizes[0] * _RATIOS) for size in sizes)
-        return sizes[0] * scale * _cube_quantile(k, shape, confidence) + (k + 1) * sum(sizes)
-
-    return spread
-
-
-@lru_cache(maxsize=4096)
-def _cube_quantile(dimensions: int, shape: tuple[int, ...], confidence: float) -> float:
-    """The t with P(|Σ w_i r u_i| <= t) = `confidence`, w being `shape` over `_RATIOS`.
-
-    Here u_1, …, u_k are uniform on [-1, 1] and r is a gamma variable of shape k+1, the radius of a cube.
-    Why: given r, the tail of Σ w_i u_i is a sum over the signs s of ± (Σ s_i w_i - t/r)^j, where that is above
-    zero, over j! 2^j Π w_i. With x = t / Σ s_i w_i and r = x + v the mean over r is (Σ s_i w_i)^j e^-x times
-    the sum over b of C(k-j, b) x^(k-j-b) (j+b)! / k!.
-    Source: the sum of uniform variables, Feller 1971, "An introduction to probability theory", vol. 2, I.9.
-    """
-    weights, j, k = [Decimal(part) / _RATIOS for part in shape], len(shape), dimensions
-    with localcontext(prec=60):
-        below = math.factorial(j) * 2**j * prod(weights) * math.factorial(k)
-
-        def tail(t: Decimal) -> Decimal:
-            found = Decimal(0)
-            for signs in itertools.product((1, -1), repeat=j):
-                reach = sum((sign * weight for sign, weight in zip(signs, weights, strict=True)), Decimal(0))
-                if reach > 0:
-                    x = t / reach
-                    parts = (
-                        math.comb(k - j, b) * x ** (k - j - b) * math.factorial(j + b)
-                        for b in range(k - j + 1)
-                    )
-                    found += prod(signs) * reach**j * (-x).exp() * sum(parts)
-            whole: Decimal = 2 * found / below
-            return whole
-
-        outside = 1 - Decimal(confidence)
-        low, high = Decimal(0), sum(weights) * (k + 1 - outside.ln()) * 4
-        for _ in range(60):
-            middle = (low + high) / 2
-            low, high = (middle, high) if tail(middle) > outside else (low, middle)
-        return float(high)
 
 
 def _edge(kept: Callable[[float], bool], inside: float, outside: float) -> float:
@@ -189,12 +119,11 @@ def _edge(kept: Callable[[float], bool], inside: float, outside: float) -> float
 
 def _two_sided(mechanism: Mechanism, confidence: float) -> Callable[[float, float, float], bool]:
     """Whether |a·noise + b·noise'| is as large as this often enough, as a function of this, a and b."""
-    if is_normal(mechanism):
+    if mechanism.is_gaussian:
         z = _normal(confidence) * mechanism.std
         return lambda distance, a, b: distance <= z * math.hypot(a, b) + 0.5
-    if isinstance(mechanism, Projected):
-        spread = spread_of(mechanism, confidence)
-        return lambda distance, a, b: distance <= spread([max(a, b), min(a, b)])
+    if (bound := mechanism.sum_bound(confidence)) is not None:
+        return lambda distance, a, b: distance <= bound([max(a, b), min(a, b)])
     scale, outside = mechanism.std / math.sqrt(2), 1 - confidence
     return lambda distance, a, b: (
         distance <= 0.5 or _two_laplace(scale * max(a, b), scale * min(a, b), distance - 0.5) >= outside

@@ -31,7 +31,6 @@ from dpsql.analysis.intervals import interval
 from dpsql.backends.scratch import Scratch
 from dpsql.errors import OperationalError
 from dpsql.functions.conditional import case_branches
-from dpsql.mechanisms import Cube, DiscreteGaussian
 from dpsql.plan.expr import Call, Expr, Literal, Released, walk
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import Aggregation, released_columns
@@ -244,7 +243,7 @@ def _read(plan: MeasurementPlan, expr: Expr) -> tuple[tuple[Aggregation, ...], t
 def _measured(plan: MeasurementPlan, item: Aggregation) -> bool:
     """Whether an aggregate is computed of noisy cells in a way that is known here."""
     entry, chosen = AGGREGATES[item.function], plan.threshold
-    if chosen is not None and isinstance(plan.blocks[chosen.block].mechanism, Cube):
+    if chosen is not None and not plan.blocks[chosen.block].mechanism.independent:
         # One radius for all: what lifts the count moves the other cells, too.
         return False
     served = (
@@ -289,7 +288,7 @@ def _shares(plan: MeasurementPlan) -> Floats:
         return np.zeros((1 + 2 * PAIRS, 0))
     measured = plan.blocks[chosen.block]
     shape = (1 + 2 * PAIRS, len(chosen.cells))
-    if isinstance(measured.mechanism, DiscreteGaussian):
+    if measured.mechanism.is_gaussian:
         return np.full(shape, 1 / shape[1])
     words = _PublicWords().words(math.prod(shape))
     parts = -np.log((words.astype(np.float64) + 0.5) / 2.0**64).reshape(shape)

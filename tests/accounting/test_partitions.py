@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from dpsql.accounting.partitions import boxes as parts
 from dpsql.accounting.partitions import grid
-from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionSpend
-from dpsql.accounting.partitions.exact_boxes import charged_exactly
+from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionSpend, charged_exactly
 from dpsql.accounting.partitions.ranges import Ranges, complement, intersection, union
 from dpsql.accounting.spend import Spend
 from dpsql.errors import IntegrityError

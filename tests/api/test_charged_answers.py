@@ -15,7 +15,7 @@ from clinic import POLICY, database
 import dpsql
 from dpsql.connection import Connection
 from dpsql.errors import QueryRejected
-from dpsql.mechanisms import DiscreteGaussian, Merged
+from dpsql.mechanisms import CombinedNoise, DiscreteGaussian
 from dpsql.replay.combine import fine_enough, fitting, variance_of
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
@@ -68,12 +68,12 @@ def test_a_refinement_at_any_loss_is_answered(con: Connection) -> None:
 def test_noise_is_put_together_on_lattices_that_a_float_holds() -> None:
     """What was refined often lies on a fine lattice: of such, only some are put together."""
     noise = DiscreteGaussian(Fraction(100))
-    fine = Merged(((3**250, noise), (1, noise)))
-    coarse = Merged(((2, noise), (1, noise)))
+    fine = CombinedNoise(((3**250, noise), (1, noise)))
+    coarse = CombinedNoise(((2, noise), (1, noise)))
     assert variance_of(coarse) == pytest.approx(500 / 9)
     assert math.isfinite(variance_of(fine))
     assert fine_enough([coarse, noise])
-    assert not fine_enough([fine, Merged(((5**160, noise), (2, noise)))])
+    assert not fine_enough([fine, CombinedNoise(((5**160, noise), (2, noise)))])
     assert variance_of(DiscreteGaussian(Fraction(1, 2**40))) > 0
     with opened("zcdp") as connection:
         plan = connection.engine.prepare(connection._asked(COUNT, (), epsilon=1)).plan

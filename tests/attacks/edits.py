@@ -16,7 +16,7 @@ from dpsql.ledger import Budget, Head, Ledger, open_ledger
 from dpsql.ledger.digest import KeyedDigest
 from dpsql.ledger.rows import FIRST_PREVIOUS
 from dpsql.ledger.stores.sqlite import SqliteStore
-from dpsql.ledger.verification import walked
+from dpsql.ledger.verification import verified_chain
 
 EIGHTH = Pure(Fraction(1, 8))
 BUDGETS = {
@@ -139,5 +139,5 @@ def refused(path: Path, anchor: Head | Path | None = None) -> IntegrityError:
 def found(path: Path) -> IntegrityError:
     """What the whole check of the ledger finds, however long it is."""
     with closing(SqliteStore(path)) as store, pytest.raises(IntegrityError) as caught:
-        walked(store, KeyedDigest())
+        verified_chain(store, KeyedDigest())
     return caught.value

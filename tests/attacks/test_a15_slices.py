@@ -24,7 +24,7 @@ def drawn(ledger: Ledger, number: int, most: int) -> int:
     """Spends from a slice until that is refused, or so often; how often it was let through."""
     for passed in range(most):
         try:
-            ledger.charge({"visits": Pure(EACH)}, analyst="ana", query="SELECT 1", within=number)
+            ledger.charge({"visits": Pure(EACH)}, analyst="ana", query="SELECT 1", reservation=number)
         except (BudgetExhausted, OperationalError):
             return passed
     return most
@@ -75,5 +75,5 @@ def test_processes_that_spend_and_return_give_back_once(tmp_path: Path) -> None:
     assert sum(returned for _, returned in ends) == len(numbers)
     with closing(open_ledger(tmp_path / "a.ledger", BUDGETS)) as ledger:
         assert ledger.state("visits").spent.loss_fraction == EACH * sum(passed for passed, _ in ends)
-        assert ledger.slices() == ()
+        assert ledger.reservations() == ()
         ledger.verify()

@@ -24,7 +24,7 @@ def session(ledger: Ledger, tell: Callable[[bytes], object]) -> None:
     """Reserves of both tables, asks once of one, gives back; each is told of when it has returned."""
     number = ledger.reserve(dict.fromkeys(BUDGETS, Pure(HALF)), analyst="ana")[0].id
     tell(b"r")
-    ledger.charge({"visits": Pure(EIGHTH)}, analyst="ana", query="SELECT 1", within=number)
+    ledger.charge({"visits": Pure(EIGHTH)}, analyst="ana", query="SELECT 1", reservation=number)
     tell(b"d")
     ledger.give_back(number, by="ana")
     tell(b"g")

@@ -15,12 +15,12 @@ from dpsql.accounting.partitions.boxes import WHOLE
 from dpsql.errors import IntegrityError
 from dpsql.ledger import open_ledger
 from dpsql.ledger.reader import LedgerReader
-from dpsql.ledger.reservations import ReservedSlice, slices_digest
+from dpsql.ledger.reservations import AccountReservation, reservations_digest
 
 HALF, QUARTER = Spend(Spend.UNIT // 2, 0), Spend(Spend.UNIT // 4, 0)
-HELD = ReservedSlice("ana", HALF)
-MORE = slices_digest({1: HELD.drawn(WHOLE, Spend(3 * Spend.UNIT // 4, 0))})
-BOB = slices_digest({1: ReservedSlice("bob", HALF)})
+HELD = AccountReservation("ana", HALF)
+MORE = reservations_digest({1: HELD.drawn(WHOLE, Spend(3 * Spend.UNIT // 4, 0))})
+BOB = reservations_digest({1: AccountReservation("bob", HALF)})
 SECOND = """
 CREATE TEMP TABLE copy AS SELECT * FROM entries WHERE id = 3;
 UPDATE copy SET id = 4, charge = 4, number = 4, spent_loss = '0';
@@ -59,7 +59,7 @@ def path(tmp_path: Path) -> Path:
     with closing(open_ledger(where, BUDGETS)) as ledger:
         number = ledger.reserve({"visits": Pure(Fraction(1, 2))}, analyst="ana")[0].id
         quarter = {"visits": Pure(Fraction(1, 4))}
-        ledger.charge(quarter, analyst="ana", query="SELECT 1", within=number)
+        ledger.charge(quarter, analyst="ana", query="SELECT 1", reservation=number)
         ledger.give_back(number, by="ana")
         ledger.charge(quarter, analyst="ana", query="SELECT 1")
     return where

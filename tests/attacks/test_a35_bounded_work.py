@@ -14,8 +14,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.accounting.partitions.boxes import Box, PartitionSpend
-from dpsql.accounting.partitions.exact_boxes import charged_exactly
+from dpsql.accounting.partitions.boxes import Box, PartitionSpend, charged_exactly
 from dpsql.accounting.partitions.grid import MOST_CELLS, MOST_RANGES
 from dpsql.accounting.spend import Spend
 from dpsql.ledger.protocol import AccountKey
@@ -57,7 +56,7 @@ def test_what_is_kept_stays_small_and_others_keep_their_budget(con: Any) -> None
     for _ in range(ASKED):
         said = " AND ".join(f"{name} BETWEEN {low} AND {high}" for name, (low, high) in skew(rng).items())
         con.query(f"SELECT COUNT(*) FROM visits WHERE {said}", epsilon=TINY)
-    parts = con.engine.ledger._standing(AccountKey("visits")).parts
+    parts = con.engine.ledger._balance(AccountKey("visits")).parts
     assert 8 < len(parts.cells) <= MOST_CELLS
     for name, _ in next(iter(parts.cells)).sides:
         assert sum(map(len, {box.side(name) for box in parts.cells})) <= MOST_RANGES

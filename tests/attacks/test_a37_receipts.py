@@ -156,4 +156,4 @@ def test_the_receipt_of_a_search_that_failed_is_borne_out(
     assert len(receipt["entries"]) < charged
     assert receipt["target"]["met"] == "no"
     with closing(LedgerReader.open(ledger)) as history:
-        assert check_receipt(receipt, history).unsaid == ("target.met", "notices")
+        assert check_receipt(receipt, history).unverified == ("target.met", "notices")

@@ -20,9 +20,9 @@ from dpsql.accounting.spend import Spend
 from dpsql.errors import OperationalError
 from dpsql.ledger.balance import Balance
 from dpsql.ledger.budget import Budget as Limits
-from dpsql.ledger.entry_kinds import CHARGE, DRAW, RESERVE, RETURN, EntryKind, stepped
+from dpsql.ledger.entry_kinds import CHARGE, DRAW, RESERVE, RETURN, EntryKind, applied
 from dpsql.ledger.protocol import Account, AccountKey
-from dpsql.ledger.quote import due_of, quoted
+from dpsql.ledger.quote import account_charges, quoted_charges
 
 BUDGET: Budget = (Fraction(1), Fraction(1, 10**3))
 MANY = 8
@@ -48,31 +48,31 @@ def silent(kind: str, event: Event) -> Act:
     return Act(event, (1.0,), (1.0,), kind)
 
 
-def slices_filter(accountant: Accountant, step_of: Stepped = stepped) -> Filter:
-    """The ledger's own: the same quotes, on standings that follow from the same steps."""
+def slices_filter(accountant: Accountant, step_of: Stepped = applied) -> Filter:
+    """The ledger's own: the same quotes, on balances that follow from the same steps."""
     account = Account.of(Limits(accountant.name, *BUDGET))
     accounts = {VISITS: account}
 
     def admits(path: tuple[Release, ...]) -> bool:
-        standing = Balance()
+        balance = Balance()
         for number, act in enumerate(path, 1):
             assert isinstance(act, Act)
-            newest = max(standing.slices, default=None)
+            newest = max(balance.reservations, default=None)
             if act.kind == RETURN:
                 if newest is None:
                     return False
-                step = EntryKind(RETURN, standing.slices[newest].left(), slice=newest, who="ana")
-                standing = step_of(standing, step)
+                step = EntryKind(RETURN, balance.reservations[newest].left(), slice=newest, who="ana")
+                balance = step_of(balance, step)
                 continue
             kind = EntryKind(act.kind, slice={DRAW: newest, RESERVE: number}.get(act.kind), who="ana")
-            due = due_of({"visits": act.event}, "ana", accounts)
+            due = account_charges({"visits": act.event}, "ana", accounts)
             try:
-                (planned,) = quoted(due, kind, accounts, lambda _, now=standing: now)
+                (planned,) = quoted_charges(due, kind, accounts, lambda _, now=balance: now)
             except OperationalError:
                 return False
             if not planned.quote.fits:
                 return False
-            standing = step_of(standing, planned.step)
+            balance = step_of(balance, planned.step)
         return True
 
     return admits
@@ -98,24 +98,28 @@ def test_slices_keep_the_budget(accountant: Accountant) -> None:
 
 def gives_all_back(before: Balance, step: EntryKind) -> Balance:
     """The mistake of giving back the slice instead of what is left of it."""
-    after = stepped(before, step)
+    after = applied(before, step)
     if step.kind != RETURN or step.slice is None:
         return after
-    held = before.slices[step.slice]
+    held = before.reservations[step.slice]
     spent = Spend(held.limit.loss - step.spend.loss, held.limit.delta - step.spend.delta)
     parts = type(after.parts)(after.parts.base - spent, after.parts.cells)
-    return Balance(parts, after.count, after.period, after.slices)
+    return Balance(parts, after.count, after.period, after.reservations)
 
 
 def counts_nothing(before: Balance, step: EntryKind) -> Balance:
     """The mistake of reserving without charging: two may then hold the same budget."""
-    after = stepped(before, step)
-    return Balance(before.parts, after.count, after.period, after.slices) if step.kind == RESERVE else after
+    after = applied(before, step)
+    return (
+        Balance(before.parts, after.count, after.period, after.reservations)
+        if step.kind == RESERVE
+        else after
+    )
 
 
 def forgets_draws(before: Balance, step: EntryKind) -> Balance:
     """The mistake of not counting within the slice."""
-    return before if step.kind == DRAW else stepped(before, step)
+    return before if step.kind == DRAW else applied(before, step)
 
 
 PLANS: dict[Stepped, tuple[str, ...]] = {

@@ -125,7 +125,7 @@ def test_a_missing_anchor_is_no_new_one(ledger: Ledger, path: Path, anchor: Path
         charge(ledger)
     assert caught.value.code == refused(path, anchor).code == "anchor_missing"
     assert not anchor.exists()
-    Anchor(anchor).keep(head)
+    Anchor(anchor).replace(head)
     assert charge(ledger).entries == 2
 
 

@@ -17,15 +17,14 @@ from hypothesis import strategies as st
 
 from dpsql.accounting import Pure, Selection, Spend
 from dpsql.accounting.events import Composed, Event
-from dpsql.accounting.partitions.boxes import WHOLE, Box
-from dpsql.accounting.partitions.exact_boxes import charged_exactly
+from dpsql.accounting.partitions.boxes import WHOLE, Box, charged_exactly
 from dpsql.accounting.partitions.grid import MOST_CELLS
 from dpsql.errors import BudgetExhausted, IntegrityError, OperationalError, PolicyError, ProgrammingError
 from dpsql.ledger import Budget, Ledger, journal, open_ledger, sql_ledger
 from dpsql.ledger.digest import KeyedDigest
 from dpsql.ledger.entry_kinds import EntryKind
 from dpsql.ledger.protocol import AccountKey, Bill
-from dpsql.ledger.quote import MOST_OWN_SLICES, MOST_SLICES
+from dpsql.ledger.quote import MOST_OWN_RESERVATIONS, MOST_RESERVATIONS
 
 BUDGETS: dict[str | AccountKey, Budget] = {"visits": Budget("pure", Fraction(1), Fraction(1, 1000))}
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -93,8 +92,8 @@ def test_what_is_kept_of_parts_is_bounded(kept: str) -> None:
         for _ in range(40):
             sides = {name: (tuple(sorted(rng.sample(range(1000), 2))),) for name in ("day", "x", "y")}
             ask(ledger, Box.of(sides), epsilon=Fraction(1, 10**9))
-        standing = ledger._standing(AccountKey("visits"))  # type: ignore[attr-defined]
-        assert 1 < len(standing.parts.cells) <= MOST_CELLS
+        balance = ledger._balance(AccountKey("visits"))  # type: ignore[attr-defined]
+        assert 1 < len(balance.parts.cells) <= MOST_CELLS
         assert (
             Fraction(1, 2)
             <= ledger.state("visits").spent.loss_fraction
@@ -122,10 +121,10 @@ def test_a_ledger_of_the_rule_before_is_followed_and_goes_on(
         held = ledger.reserve({"visits": Pure(Fraction(1, 2))}, analyst="ana")[0].id if sliced else None
         for _ in range(14):
             ledger.charge(
-                [Bill("visits", Pure(Fraction(1, 10**6)), skew())], analyst="ana", query="q", within=held
+                [Bill("visits", Pure(Fraction(1, 10**6)), skew())], analyst="ana", query="q", reservation=held
             )
         ask(ledger, WHOLE, epsilon=Fraction(1, 10**6))
-        parts = ledger._standing(AccountKey("visits")).parts  # type: ignore[attr-defined]
+        parts = ledger._balance(AccountKey("visits")).parts  # type: ignore[attr-defined]
         assert sliced or len(parts.cells) > MOST_CELLS
     for _ in range(2):
         with closing(open_ledger(path, BUDGETS)) as ledger:
@@ -134,15 +133,17 @@ def test_a_ledger_of_the_rule_before_is_followed_and_goes_on(
             ask(ledger, WHOLE, epsilon=Fraction(1, 10**6))
             assert ledger.state("visits").spent.loss == spent.loss + Spend.UNIT // 10**6
             ask(ledger, skew(), epsilon=Fraction(1, 10**6))
-            assert len(ledger._standing(AccountKey("visits")).parts.cells) <= MOST_CELLS  # type: ignore[attr-defined]
+            assert len(ledger._balance(AccountKey("visits")).parts.cells) <= MOST_CELLS  # type: ignore[attr-defined]
             ledger.verify()
 
 
 def test_open_slices_are_few(tmp_path: Path) -> None:
     """Each is work for every charge after it: of one analyst there are sixteen at most, of all sixty-four."""
     with closing(open_ledger(tmp_path / "a.ledger", BUDGETS)) as ledger:
-        for number in range(MOST_SLICES):
-            ledger.reserve({"visits": Pure(Fraction(1, 10**6))}, analyst=f"a{number // MOST_OWN_SLICES}")
+        for number in range(MOST_RESERVATIONS):
+            ledger.reserve(
+                {"visits": Pure(Fraction(1, 10**6))}, analyst=f"a{number // MOST_OWN_RESERVATIONS}"
+            )
         before = ledger.head()
         for who in ("a0", "new"):
             with pytest.raises(OperationalError, match="no more are kept open"):

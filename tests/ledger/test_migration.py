@@ -174,7 +174,7 @@ def test_schema_4_keeps_its_entries_and_gives_up_its_releases(tmp_path: Path) ->
         assert ledger.state("visits").spent_epsilon == 3
         (entry,) = ledger.charge({"visits": Pure(Fraction(1))}, analyst="ana", query="SELECT 1")
         assert (entry.previous, entry.database) == (HEAD_4.digest, "file:/data/clinic.duckdb")
-        ledger.keep([NewRelease("s", "m", "{}")], entry)
+        ledger.store_releases([NewRelease("s", "m", "{}")], entry)
         assert ledger.verify() == ledger.head()
     with closing(sqlite3.connect(path)) as file:
         assert file.execute("SELECT number FROM releases").fetchall() == [(1,)]

@@ -21,7 +21,7 @@ from dpsql.errors import BudgetExhausted, IntegrityError, OperationalError, Prog
 from dpsql.ledger import Budget, Ledger, journal, open_ledger
 from dpsql.ledger.protocol import AccountKey, Bill, ReservationState
 from dpsql.ledger.reader import LedgerReader
-from dpsql.ledger.reservations import ReservedSlice
+from dpsql.ledger.reservations import AccountReservation
 
 VISITS, ANA = AccountKey("visits"), AccountKey("visits", "ana")
 PURE = Budget("pure", Fraction(1), Fraction(1, 1000))
@@ -45,7 +45,7 @@ def ask(
     ledger: Ledger, epsilon: Fraction, within: int | None = None, box: Box = WHOLE, who: str = "ana"
 ) -> None:
     """Charges `visits`, or a slice of it."""
-    ledger.charge([Bill("visits", Pure(epsilon), box)], analyst=who, query="SELECT 1", within=within)
+    ledger.charge([Bill("visits", Pure(epsilon), box)], analyst=who, query="SELECT 1", reservation=within)
 
 
 def spent(ledger: Ledger, table: str = "visits") -> Fraction:
@@ -74,14 +74,14 @@ def test_a_slice_is_charged_whole_spent_from_and_given_back(kept: str) -> None:
         ):
             ask(ledger, Fraction(1, 2), number)
     with closing(open_ledger(kept, BUDGETS)) as ledger:
-        assert ledger.slices() == (
+        assert ledger.reservations() == (
             ReservationState(number, VISITS, "ana", Spend(UNIT // 2, 0), Spend(3 * UNIT // 8, 0)),
         )
         ask(ledger, Fraction(1, 4), number)
         (entry,) = ledger.give_back(number, by="olga")
         assert (entry.kind, entry.slice, entry.analyst, entry.event) == ("return", number, "olga", None)
         assert (entry.spend, entry.spent) == (Spend(UNIT // 8, 0), Spend(3 * UNIT // 8, 0))
-        assert ledger.give_back(number, by="ana") == ledger.slices() == ()
+        assert ledger.give_back(number, by="ana") == ledger.reservations() == ()
         assert ledger.verify() == ledger.head()
         assert [(one.kind, one.slice) for one in ledger.entries()] == [
             ("reserve", 1), ("draw", 1), ("draw", 1), ("return", 1),
@@ -104,7 +104,7 @@ def test_slices_are_of_tables_and_of_analysts_at_once(tmp_path: Path) -> None:
             reserve(ledger, Fraction(8, 10), "patients", "visits")
         assert ledger.head().entries == 0
         number = reserve(ledger, Fraction(1, 2), "patients", "visits")
-        assert [state.key for state in ledger.slices()] == [AccountKey("patients"), VISITS, ANA]
+        assert [state.key for state in ledger.reservations()] == [AccountKey("patients"), VISITS, ANA]
         ask(ledger, Fraction(1, 8), number)
         for who in ("bob", ""):
             with pytest.raises(OperationalError, match="holds nothing of table visits"):
@@ -130,7 +130,7 @@ def test_parts_of_a_slice_are_spent_in_parallel_and_the_largest_stays_spent(tmp_
         with pytest.raises(BudgetExhausted, match="a part of slice 1 of table visits"):
             ask(ledger, Fraction(1, 4), number, days(5, 5))
         with closing(open_ledger(tmp_path / "a.ledger", BUDGETS)) as again:
-            assert again.slices() == ledger.slices()
+            assert again.reservations() == ledger.reservations()
             again.verify()
         (entry,) = ledger.give_back(number, by="ana")
         assert (entry.spend.loss_fraction, spent(ledger)) == (Fraction(1, 8), Fraction(3, 8))
@@ -148,9 +148,9 @@ def test_delta_is_reserved_and_given_back_too(tmp_path: Path) -> None:
     with closing(open_ledger(tmp_path / "a.ledger", BUDGETS)) as ledger:
         bare = reserve(ledger, Fraction(1, 4))
         with pytest.raises(BudgetExhausted, match="delta"):
-            ledger.charge({"visits": Selection(delta)}, analyst="ana", query="", within=bare)
+            ledger.charge({"visits": Selection(delta)}, analyst="ana", query="", reservation=bare)
         room = ledger.reserve({"visits": Composed((half, Selection(2 * delta)))}, analyst="ana")[0].id
-        ledger.charge({"visits": Selection(delta)}, analyst="ana", query="", within=room)
+        ledger.charge({"visits": Selection(delta)}, analyst="ana", query="", reservation=room)
         (entry,) = ledger.give_back(room, by="ana")
         assert entry.spend == Spend(UNIT // 2, UNIT // 4000)
         assert ledger.state("visits").spent == Spend(UNIT // 4, UNIT // 4000)
@@ -177,7 +177,7 @@ def test_a_slice_ends_with_its_period_and_with_a_reset(tmp_path: Path) -> None:
     with closing(open_ledger(tmp_path / "a.ledger", budgets, clock=lambda: clock.now)) as ledger:
         number = reserve(ledger, Fraction(1, 2), "patients", "visits")
         clock.now += timedelta(days=1)
-        assert [state.key for state in ledger.slices()] == [AccountKey("patients")]
+        assert [state.key for state in ledger.reservations()] == [AccountKey("patients")]
         with pytest.raises(OperationalError, match="slice 1 holds nothing of table visits"):
             ask(ledger, Fraction(1, 8), number)
         ask(ledger, Fraction(1))
@@ -186,7 +186,7 @@ def test_a_slice_ends_with_its_period_and_with_a_reset(tmp_path: Path) -> None:
         assert (spent(ledger), spent(ledger, "patients")) == (1, 0)
         assert ledger.verify() == ledger.head()
     with closing(open_ledger(tmp_path / "a.ledger", budgets, clock=lambda: clock.now)) as ledger:
-        assert ledger.slices() == ()
+        assert ledger.reservations() == ()
         assert spent(ledger) == 1
 
 
@@ -195,7 +195,7 @@ def test_a_dry_run_says_what_is_left_of_the_slice(tmp_path: Path) -> None:
     with closing(open_ledger(tmp_path / "a.ledger", BUDGETS)) as ledger:
         number = reserve(ledger, Fraction(1, 2))
         head = ledger.head()
-        (quote,) = ledger.dry_run({"visits": Pure(Fraction(3, 4))}, analyst="ana", within=number)
+        (quote,) = ledger.dry_run({"visits": Pure(Fraction(3, 4))}, analyst="ana", reservation=number)
         assert (quote.left.loss_fraction, quote.fits, quote.slice) == (Fraction(1, 2), False, number)
         (quote,) = ledger.dry_run({"visits": Pure(Fraction(3, 4))}, analyst="ana")
         assert (quote.left.loss_fraction, quote.slice) == (Fraction(1, 2), None)
@@ -256,12 +256,12 @@ def test_long_ledgers_take_their_slices_as_they_are_kept(
         number = reserve(ledger, Fraction(1, 2))
         ask(ledger, Fraction(1, 8), number, days(0, 9))
         ask(ledger, Fraction(1, 8), None, days(0, 9))
-        held = ledger.slices()
+        held = ledger.reservations()
     monkeypatch.setattr(journal, "_MOST_FOLLOWED", 1)
     with closing(open_ledger(path, BUDGETS)) as ledger:
-        assert ledger.slices() == held
+        assert ledger.reservations() == held
     whole = path.read_bytes()
-    fresh = ReservedSlice("ana", Spend(UNIT // 2, 0))
+    fresh = AccountReservation("ana", Spend(UNIT // 2, 0))
     for forgery in (
         f"UPDATE slices SET body = '{fresh}'",
         "DELETE FROM slices",
@@ -281,11 +281,11 @@ def test_long_ledgers_take_their_slices_as_they_are_kept(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"holder":"ana"}', str(ReservedSlice("a", Spend(1, 0))) + " "]
+    "text", ["", "[]", "{}", '{"holder":"ana"}', str(AccountReservation("a", Spend(1, 0))) + " "]
 )
 def test_only_the_text_of_a_slice_is_one(text: str) -> None:
     """Written and read again it is the same; anything else is an IntegrityError."""
     with pytest.raises(IntegrityError, match="not a slice that dpsql wrote"):
-        ReservedSlice.parse(text)
-    held = ReservedSlice("ana ε", Spend(5, 1)).drawn(days(0, 3), Spend(2, 0)).drawn(WHOLE, Spend(1, 1))
-    assert ReservedSlice.parse(str(held)) == held
+        AccountReservation.parse(text)
+    held = AccountReservation("ana ε", Spend(5, 1)).drawn(days(0, 3), Spend(2, 0)).drawn(WHOLE, Spend(1, 1))
+    assert AccountReservation.parse(str(held)) == held

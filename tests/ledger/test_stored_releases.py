@@ -36,22 +36,22 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
 def test_what_is_kept_is_found_by_its_statistic(ledger: Ledger) -> None:
     """Oldest first, with its entry; of another statistic nothing."""
     charge(ledger)
-    ledger.keep([A, OTHER], charge(ledger))
-    ledger.keep([B], charge(ledger))
-    assert ledger.kept("s") == (
+    ledger.store_releases([A, OTHER], charge(ledger))
+    ledger.store_releases([B], charge(ledger))
+    assert ledger.stored_releases("s") == (
         ReleaseRecord(1, 2, A, refined=False),
         ReleaseRecord(3, 3, B, refined=False),
     )
-    assert ledger.kept("t") == (ReleaseRecord(2, 2, OTHER, refined=False),)
-    assert ledger.kept("u") == ()
+    assert ledger.stored_releases("t") == (ReleaseRecord(2, 2, OTHER, refined=False),)
+    assert ledger.stored_releases("u") == ()
 
 
 def test_keeping_charges_nothing(ledger: Ledger) -> None:
     """The entries and the budget are what they were; the head says that two releases are stored."""
     entry = charge(ledger)
     before = ledger.entries(), ledger.states()
-    ledger.keep([A, B], entry)
-    ledger.keep([], entry)
+    ledger.store_releases([A, B], entry)
+    ledger.store_releases([], entry)
     assert (ledger.entries(), ledger.states()) == before
     assert (ledger.head().entries, ledger.head().digest, ledger.head().releases) == (1, entry.digest, 2)
     assert ledger.verify() == ledger.head()
@@ -60,40 +60,40 @@ def test_keeping_charges_nothing(ledger: Ledger) -> None:
 def test_kept_releases_outlive_the_process(tmp_path: Path) -> None:
     """Another ledger object on the file finds them."""
     with closing(open_ledger(tmp_path / "a", BUDGETS)) as first:
-        first.keep([A], charge(first))
+        first.store_releases([A], charge(first))
     with closing(open_ledger(tmp_path / "a", BUDGETS)) as second:
-        assert [kept.released for kept in second.kept("s")] == [A]
+        assert [kept.released for kept in second.stored_releases("s")] == [A]
 
 
 def test_a_release_is_refined_once(ledger: Ledger) -> None:
     """Whoever is second is told to ask again, and nothing is charged."""
-    ledger.keep([A, B], charge(ledger))
+    ledger.store_releases([A, B], charge(ledger))
     entry = charge(ledger, refines=(1,))
-    ledger.keep([NewRelease("s", "c", "{4}", refines=1)], entry)
+    ledger.store_releases([NewRelease("s", "c", "{4}", refines=1)], entry)
     before = ledger.head(), ledger.states()
     for refines in ((1,), (2, 1)):
         with pytest.raises(OperationalError) as caught:
             charge(ledger, refines=refines)
         assert (caught.value.code, caught.value.hint) == ("release_refined", "ask again")
     assert (ledger.head(), ledger.states()) == before
-    assert [kept.refined for kept in ledger.kept("s")] == [True, False, False]
+    assert [kept.refined for kept in ledger.stored_releases("s")] == [True, False, False]
     charge(ledger, refines=(2, 3))
 
 
 def test_a_refinement_that_was_released_says_so_itself(ledger: Ledger) -> None:
     """Where its charge claimed nothing, too, it is the only one."""
-    ledger.keep([A], charge(ledger))
-    ledger.keep([NewRelease("s", "c", "{4}", refines=1)], charge(ledger))
-    assert [kept.refined for kept in ledger.kept("s")] == [True, False]
+    ledger.store_releases([A], charge(ledger))
+    ledger.store_releases([NewRelease("s", "c", "{4}", refines=1)], charge(ledger))
+    assert [kept.refined for kept in ledger.stored_releases("s")] == [True, False]
     with pytest.raises(OperationalError, match="has been refined at this moment"):
         charge(ledger, refines=(1,))
 
 
 def test_a_release_is_claimed_once(ledger: Ledger) -> None:
     """By a charge whose release nobody has seen, too."""
-    ledger.keep([A], charge(ledger))
+    ledger.store_releases([A], charge(ledger))
     assert charge(ledger, refines=(1,)).refines == (1,)
-    assert ledger.kept("s")[0].refined
+    assert ledger.stored_releases("s")[0].refined
     with pytest.raises(OperationalError, match="has been refined at this moment"):
         charge(ledger, refines=(1,))
     assert ledger.verify().entries == 2
@@ -102,12 +102,12 @@ def test_a_release_is_claimed_once(ledger: Ledger) -> None:
 def test_deleted_claims_are_missed_where_they_are_used(tmp_path: Path) -> None:
     """By whoever asks what is stored, and whoever wants to refine anything: nothing is charged."""
     with closing(open_ledger(tmp_path / "a", BUDGETS)) as ledger:
-        ledger.keep([A, B], charge(ledger))
+        ledger.store_releases([A, B], charge(ledger))
         charge(ledger, refines=(1,))
         with closing(sqlite3.connect(tmp_path / "a")) as database, database:
             database.execute("DELETE FROM refinements")
         before = ledger.entries()
-        for asked in (lambda: ledger.kept("s"), lambda: charge(ledger, refines=(2,))):
+        for asked in (lambda: ledger.stored_releases("s"), lambda: charge(ledger, refines=(2,))):
             with pytest.raises(IntegrityError, match="what the ledger notes of refined releases"):
                 asked()
         assert ledger.entries() == before
@@ -116,10 +116,10 @@ def test_deleted_claims_are_missed_where_they_are_used(tmp_path: Path) -> None:
 
 def test_what_is_not_charged_refines_nothing(ledger: Ledger) -> None:
     """Where the budget does not suffice, the release may still be refined."""
-    ledger.keep([A], charge(ledger))
+    ledger.store_releases([A], charge(ledger))
     with pytest.raises(BudgetExhausted):
         charge(ledger, refines=(1,), epsilon=Fraction(2))
-    assert not ledger.kept("s")[0].refined
+    assert not ledger.stored_releases("s")[0].refined
 
 
 EDITS = {
@@ -137,13 +137,13 @@ EDITS = {
 def test_an_edited_release_is_refused(edit: str, tmp_path: Path) -> None:
     """Each column is under the digest; a budget and its chain are not touched by it."""
     with closing(open_ledger(tmp_path / "a", BUDGETS)) as ledger:
-        ledger.keep([A, OTHER], charge(ledger))
+        ledger.store_releases([A, OTHER], charge(ledger))
         charge(ledger)
     with closing(sqlite3.connect(tmp_path / "a")) as database, database:
         database.execute(edit)
     with closing(open_ledger(tmp_path / "a", BUDGETS)) as ledger:
         with pytest.raises(IntegrityError) as caught:
-            ledger.kept("s")
+            ledger.stored_releases("s")
         assert caught.value.code == "ledger_tampered"
         assert caught.value.message.endswith("of the ledger was changed")
         charge(ledger)
@@ -153,14 +153,14 @@ def test_a_release_of_another_history_is_refused(tmp_path: Path) -> None:
     """A row whose entry is not the one that paid for it: it was copied here, or entries were put back."""
     for name in "ab":
         with closing(open_ledger(tmp_path / name, BUDGETS)) as ledger:
-            ledger.keep([A], charge(ledger, epsilon=Fraction(1, 10 + ord(name))))
+            ledger.store_releases([A], charge(ledger, epsilon=Fraction(1, 10 + ord(name))))
     with closing(sqlite3.connect(tmp_path / "b")) as database:
         rows = database.execute("SELECT * FROM releases").fetchall()
     with closing(sqlite3.connect(tmp_path / "a")) as database, database:
         database.execute("DELETE FROM releases")
         database.executemany(f"INSERT INTO releases VALUES ({', '.join('?' * len(rows[0]))})", rows)
     with closing(open_ledger(tmp_path / "a", BUDGETS)) as ledger, pytest.raises(IntegrityError):
-        ledger.kept("s")
+        ledger.stored_releases("s")
 
 
 def test_the_tables_are_those_of_the_schema(tmp_path: Path) -> None:

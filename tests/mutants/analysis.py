@@ -327,9 +327,9 @@ FAULTS = (
     ),
     Fault(
         "cube-not-charged-for",
-        "dpsql.planning.verify:_loss",
-        'return "pure", linf / scale',
-        'return "pure", 0 * linf / scale',
+        "dpsql.planning.verify:_cube",
+        'return "pure", change.linf / noise.scale',
+        'return "pure", 0 * change.linf / noise.scale',
         "a cube of any width passes",
         "tests/planning/test_verify.py::test_a_cube_has_exactly_enough_noise",
     ),
@@ -357,7 +357,7 @@ FAULTS = (
     ),
     Fault(
         "cube-narrower-in-intervals",
-        "dpsql.uncertainty.laws:_cube_quantile",
+        "dpsql.mechanisms.cube:_sum_quantile",
         "math.factorial(j) * 2**j",
         "math.factorial(j) * 4**j",
         "intervals of totals and means of a cube are too narrow",

@@ -121,7 +121,7 @@ FAULTS = (
     ),
     Fault(
         "threshold-one-step-low",
-        "dpsql.mechanisms.base:first",
+        "dpsql.mechanisms.base:smallest",
         "return high",
         "return high - 1",
         "noise reaches a threshold more often than it may",
@@ -169,7 +169,7 @@ FAULTS = (
     ),
     Fault(
         "probability-rounded-to-nearest",
-        "dpsql.mechanisms.coin:exp_bounds",
+        "dpsql.mechanisms.exponentials:exp_bounds",
         "return max(0, value - 1), value + 2",
         "return max(0, value), value",
         "a coin's probability is what a decimal says",
@@ -277,7 +277,7 @@ FAULTS = (
     Fault(
         "exact-values-remembered",
         "dpsql.engine.pipeline:Engine._drawn",
-        "forget()",
+        "clear_cache()",
         "pass",
         "how far exact values lie apart stays in memory after the answer",
         "tests/mechanisms/test_memo.py::test_nothing_is_remembered_after_a_release[selection]",

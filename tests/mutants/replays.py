@@ -177,7 +177,7 @@ FAULTS = (
     Fault(
         "stored-releases-not-walked",
         "dpsql.ledger.verification:_followed",
-        "replace(chain, stored=require_stored(connection, seal, chain.claims, marks))",
+        "replace(chain, stored=require_stored(connection, digests, chain.claims, marks))",
         "chain",
         "verify says unbroken of a ledger whose stored releases were edited",
         f"{_BESIDE}::test_an_edited_release_does_not_pass",
@@ -192,7 +192,7 @@ FAULTS = (
     ),
     Fault(
         "stored-releases-not-anchored",
-        "dpsql.ledger.sql_ledger:SqlLedger.keep.keep",
+        "dpsql.ledger.sql_ledger:SqlLedger.store_releases.commit",
         "self._anchor_newest()",
         "",
         "the newest stored release is edited beside an anchor",
@@ -253,7 +253,7 @@ FAULTS = (
     ),
     Fault(
         "refined-beyond-a-reset",
-        "dpsql.ledger.releases:kept_releases",
+        "dpsql.ledger.releases:stored_releases",
         'row["number"] in refined or row["entry"] < reset',
         'row["number"] in refined',
         "what was paid before a budget was begun anew pays for what comes after",

@@ -11,7 +11,7 @@ _FACE = "tests/api/test_reservations.py"
 FAULTS = (
     Fault(
         "slices-given-back-whole",
-        "dpsql.ledger.reservations:ReservedSlice.left",
+        "dpsql.ledger.reservations:AccountReservation.left",
         "spent = self.parts.most(box)",
         "spent = self.parts.most(box) if box != WHOLE else Spend(0, 0)",
         "what was spent within a slice is given back with the rest",
@@ -20,15 +20,15 @@ FAULTS = (
     Fault(
         "slices-not-charged",
         "dpsql.ledger.entry_kinds:_reserved",
-        "return replace(before, parts=before.parts.charged(WHOLE, step.spend), slices=slices)",
-        "return replace(before, slices=slices)",
+        "return replace(before, parts=before.parts.charged(WHOLE, step.spend), reservations=reservations)",
+        "return replace(before, reservations=reservations)",
         "a slice is reserved of what others spend too",
         f"{_SLICES}::test_a_slice_is_charged_whole_spent_from_and_given_back",
     ),
     Fault(
         "slices-stay-open",
         "dpsql.ledger.entry_kinds:_returned",
-        "return replace(before, parts=parts, slices=rest)",
+        "return replace(before, parts=parts, reservations=rest)",
         "return replace(before, parts=parts)",
         "a slice is spent from, and given back, again after its end",
         f"{_SLICES}::test_a_slice_is_charged_whole_spent_from_and_given_back",
@@ -43,8 +43,8 @@ FAULTS = (
     ),
     Fault(
         "slices-outlive-their-period",
-        "dpsql.ledger.balance:Balance.begun",
-        "replace(self, parts=PartitionSpend(), period=period, slices={})",
+        "dpsql.ledger.balance:Balance.in_period",
+        "replace(self, parts=PartitionSpend(), period=period, reservations={})",
         "replace(self, parts=PartitionSpend(), period=period)",
         "what was reserved of the last period is spent in this one, on top of its budget",
         f"{_SLICES}::test_a_slice_ends_with_its_period_and_with_a_reset",
@@ -52,7 +52,7 @@ FAULTS = (
     Fault(
         "slices-outlive-a-reset",
         "dpsql.ledger.entry_kinds:_reset",
-        "return replace(before, parts=PartitionSpend(), slices={})",
+        "return replace(before, parts=PartitionSpend(), reservations={})",
         "return replace(before, parts=PartitionSpend())",
         "what was reserved before a reset is spent after it, on top of the budget",
         f"{_SLICES}::test_a_slice_ends_with_its_period_and_with_a_reset",
@@ -67,7 +67,7 @@ FAULTS = (
     ),
     Fault(
         "slices-held-against-the-table",
-        "dpsql.ledger.quote:quoted",
+        "dpsql.ledger.quote:quoted_charges",
         "left = _held(before, kind, key).left(bill.box)",
         "left = _held(before, kind, key).left(bill.box) + before.left(accounts[key].limit, bill.box)",
         "a session spends what it has not reserved, uncounted",
@@ -76,7 +76,7 @@ FAULTS = (
     Fault(
         "slices-passed-in-the-chain",
         "dpsql.ledger.chain:_next",
-        "any(not each.keeps for each in standing.slices.values())",
+        "any(not each.is_within_limit for each in balance.reservations.values())",
         "False",
         "a chain with a slice that was spent twice is verified",
         _FORGED,
@@ -99,16 +99,16 @@ FAULTS = (
     ),
     Fault(
         "kept-slices-believed",
-        "dpsql.ledger.chain:_stood",
-        '(parts_digest(parts), slices_digest(slices)) == (row["parts"], row["slices"])',
-        'parts_digest(parts) == row["parts"]',
+        "dpsql.ledger.chain:_balance_at",
+        '(partitions_digest(parts), reservations_digest(reservations)) == (row["parts"], row["slices"])',
+        'partitions_digest(parts) == row["parts"]',
         "whoever edits what is kept of a slice spends it again",
         f"{_SLICES}::test_long_ledgers_take_their_slices_as_they_are_kept",
     ),
     Fault(
         "slices-not-verified",
-        "dpsql.ledger.verification:_require_kept",
-        "stored_slices(connection, key) != standing.slices",
+        "dpsql.ledger.verification:_require_derived",
+        "stored_reservations(connection, key) != balance.reservations",
         "False",
         "what is kept of the slices is never held against the entries",
         f"{_SLICES}::test_long_ledgers_take_their_slices_as_they_are_kept",
@@ -123,7 +123,7 @@ FAULTS = (
             query=prepared.asked.sql,
             details=charge_details(prepared, self.policy, _versions(self.backend)),
             refines=[base.number for base in prepared.refines],
-            within=self.within,
+            reservation=self.within,
         )
         """,
         """

@@ -8,7 +8,7 @@ FAULTS = (
     Fault(
         "first-stair-too-long",
         "dpsql.mechanisms.staircase:_least",
-        "return first(lambda more: 1 + more >= width or rises(1 + more)) + 1",
+        "return smallest(lambda more: 1 + more >= width or rises(1 + more)) + 1",
         "return width",
         "stairs stray further than they need to",
         "tests/mechanisms/test_staircase.py::test_the_first_stair_has_the_least_variance",
@@ -119,9 +119,9 @@ FAULTS = (
     ),
     Fault(
         "stairs-of-an-old-clamp",
-        "dpsql.planning.clamping:rescaled",
-        "return Staircase.calibrate(moved.cell, moved.cells, moved.cells * loss)",
-        "return mechanism",
+        "dpsql.mechanisms.staircase:Staircase.rescaled",
+        "return Staircase.calibrate(moves.cell, moves.cells, moves.cells * self.loss)",
+        "return self",
         "stairs are for the clamp that was expected, not for the one that was learnt",
         "tests/planning/test_staircase.py::test_stairs_follow_a_learnt_clamp",
     ),

@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpsql
-from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, Mechanism, Merged
-from dpsql.mechanisms.projected import steps_of
+from dpsql.mechanisms import CombinedNoise, Cube, DiscreteGaussian, Geometric, Mechanism
 from dpsql.planning.hierarchy import WEIGHTS, Agreement, Axes, Member
 from dpsql.postprocess.consistency import adjust
 from dpsql.postprocess.controlled_rounding import Whole, rounded
@@ -25,7 +24,7 @@ from dpsql.postprocess.controlled_rounding import Whole, rounded
 NOISES: list[Mechanism] = [
     Geometric(Fraction(5)),
     DiscreteGaussian(Fraction(900)),
-    Merged(((2, Geometric(Fraction(7))), (3, DiscreteGaussian(Fraction(40))))),
+    CombinedNoise(((2, Geometric(Fraction(7))), (3, DiscreteGaussian(Fraction(40))))),
     Geometric(Fraction(1, 2)),
     Cube(Fraction(30), 1),
 ]
@@ -127,7 +126,7 @@ def test_the_law_says_what_each_noise_counts(made: Agreement) -> None:
     for number, member in enumerate(made.members):
         for cell in np.ndindex(*shape(made, member)):
             columns = [column.copy() for column in empty]
-            columns[number][cell] = made.common // steps_of(member.noise)
+            columns[number][cell] = made.common // member.noise.subdivisions
             for place, found in enumerate(adjust(made, columns)):
                 for at in np.ndindex(*found.shape):
                     if found[at]:

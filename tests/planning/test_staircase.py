@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from analysis.test_clamps import planned
+from planning.test_clamping import planned
 from properties.worlds import DEFAULT, Row, World, policy, stairs
 
 from dpsql.accounting.events import Composed, Event, Pure

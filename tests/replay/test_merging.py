@@ -15,7 +15,7 @@ import dpsql
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
 from dpsql.errors import InternalError
-from dpsql.mechanisms import DiscreteGaussian, Geometric, Merged
+from dpsql.mechanisms import CombinedNoise, DiscreteGaussian, Geometric
 from dpsql.replay.stored_release import StoredRelease
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
@@ -179,16 +179,16 @@ def test_two_tables_of_different_accountants_are_charged_whole() -> None:
 
 def test_the_law_of_a_mean() -> None:
     """Draws are the weighted sums, the variance is theirs, and the tail is bounded."""
-    law = Merged(((2, Geometric(Fraction(3))), (3, DiscreteGaussian(Fraction(25)))))
+    law = CombinedNoise(((2, Geometric(Fraction(3))), (3, DiscreteGaussian(Fraction(25)))))
     drawn = law.draw(20_000, SeededEntropy(1))
     assert math.fsum(each**2 for each in drawn) / len(drawn) == pytest.approx(law.variance_float(), rel=0.05)
     assert law.variance_float() == pytest.approx(4 * Geometric(Fraction(3)).variance_float() + 9 * 25)
     for threshold in (-3, 0, 10, 40):
         assert law.tail_up(threshold) >= sum(each >= threshold for each in drawn) / len(drawn)
-    assert (law.whole, law.normal) == (5, False)
+    assert (law.subdivisions, law.is_gaussian) == (5, False)
     for parts in ((), ((0, Geometric(Fraction(1))),)):
         with pytest.raises(InternalError):
-            Merged(parts)
+            CombinedNoise(parts)
 
 
 def test_a_mean_is_kept_as_it_is() -> None:
@@ -202,6 +202,6 @@ def test_a_mean_is_kept_as_it_is() -> None:
     assert part.plan.event is not None
     text = StoredRelease.of(table, part.plan.event, "").text()
     (noise,) = StoredRelease.parse(text).noise
-    assert isinstance(noise, Merged)
-    assert noise.normal
+    assert isinstance(noise, CombinedNoise)
+    assert noise.is_gaussian
     assert StoredRelease.parse(text).text() == text

@@ -1,4 +1,4 @@
-"""What an accountant is, and what all accountants share.
+"""The protocol of accountants, and what they share.
 
 An accountant interprets events and fixes a filter: the sum of the costs never passes the limit, whatever
 the analyst asks and however the questions depend on earlier answers. It holds no state; the ledger
@@ -37,12 +37,12 @@ class Accountant(Protocol):
         """The most that may be spent so that everything together is (epsilon, delta)-DP, rounded down.
 
         `selection` is the part of delta for key selection; the default is the accountant's. Raises
-        PolicyError where the accountant cannot keep such a budget.
+        PolicyError where the accountant does not support such a budget.
         """
         ...
 
     def cost(self, event: Event) -> Spend:
-        """What the event spends, rounded up; NotSupportedError if this accountant cannot say."""
+        """The spend of the event, rounded up; NotSupportedError if this accountant does not support it."""
         ...
 
     def gaussian_rho(self, epsilon: Fraction) -> Fraction | None:

@@ -1,1 +1,1 @@
-"""Bounds of functions of real numbers that are certain: exp, ln, and the normal law."""
+"""Rigorous bounds of real functions: exp, ln and the normal law."""

@@ -1,4 +1,4 @@
-"""The normal law with bounds that are certain: its tail, its quantile, the profile of Gaussian noise.
+"""The normal law with rigorous bounds: its tail, its quantile, the privacy profile of Gaussian noise.
 
 Everything is computed in decimals of 110 digits from sums of positive terms or continued fractions, whose
 errors stay some fifteen digits below the margins that are stated and added here. No float enters a result: one

@@ -1,4 +1,4 @@
-"""Bounds of exp and ln that are certain: rationals just below and just above the true value.
+"""Rigorous bounds of exp and ln: rationals just below and just above the true value.
 
 The `decimal` module rounds exp and ln correctly (to nearest), so the true value lies within one step of
 what it returns; the argument is first rounded outward to a decimal. No float is involved.

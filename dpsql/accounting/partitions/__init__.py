@@ -1,1 +1,1 @@
-"""Boxes in the space of a table's partition columns, and what was spent on each."""
+"""Parallel composition: what an account has spent on each partition of a table."""

@@ -1,4 +1,4 @@
-"""Parts of a table, and what was spent on each: boxes in the space of its partition columns.
+"""Partitions of a table as boxes in the space of its partition columns, and what was spent on each.
 
 Claim: what all releases together spend on one privacy unit is at most the largest spend over the places of
 the space, under every accountant here, however the analyst's boxes depend on earlier answers.
@@ -32,6 +32,8 @@ from dpsql.accounting.partitions.ranges import (
 from dpsql.accounting.spend import NOTHING, Spend
 from dpsql.errors import IntegrityError
 
+_MOST_EXACT_CELLS = 4_096
+_FEW_CELLS = 64
 MOST_SIDES = 4
 """Most dimensions in which a charge is confined; in the others it is one to all places."""
 MOST_SIDE_RANGES = 48
@@ -40,7 +42,7 @@ MOST_SIDE_RANGES = 48
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """The places whose coordinate in each named dimension is in its ranges; in others it may be any.
+    """The places whose coordinate in each named dimension is in its ranges, and any in all other dimensions.
 
     A dimension's name holds its declaration, so that one which is declared anew is another dimension.
     Raises ValueError unless the ranges are those that `union` gives, with at least one in each dimension.
@@ -56,7 +58,7 @@ class Box:
         if names != sorted(set(names)):
             raise ValueError("the dimensions of a box are in order, each once")
         if any(not ranges or ranges == EVERYWHERE or ranges != union(ranges) for _, ranges in self.sides):
-            raise ValueError("a side of a box is some ranges, in order and apart")
+            raise ValueError("a side of a box is a set of disjoint ranges in ascending order")
 
     @classmethod
     def of(cls, sides: Mapping[str, Ranges]) -> Box:
@@ -128,7 +130,9 @@ WHOLE = Box()
 
 @dataclass(frozen=True, slots=True)
 class PartitionSpend:
-    """What an account has spent at each place: `base` everywhere, and in each of the disjoint `cells` that besides.
+    """The spend of an account at each place: `base` everywhere, plus the amount of the cell that holds the place.
+
+    The `cells` are disjoint.
 
     >>> january, february = (Box((("day", (days,)),)) for days in ((1, 31), (32, 59)))
     >>> spent = PartitionSpend().charged(january, Spend(2, 0)).charged(february, Spend(3, 0)).charged(WHOLE, Spend(1, 0))
@@ -140,7 +144,7 @@ class PartitionSpend:
     cells: Mapping[Box, Spend] = field(default_factory=dict)
 
     def most(self, box: Box = WHOLE) -> Spend:
-        """The largest loss, and the largest delta, that was spent at any place of a box, as far as it is kept apart."""
+        """The largest loss and the largest delta that were spent at any place of a box, as the cells distinguish places."""
         wanted = dict(self.booked(box).sides)
         met: dict[tuple[str, Ranges], bool] = {}
         losses, deltas = 0, 0
@@ -155,7 +159,7 @@ class PartitionSpend:
         return self.base + Spend(losses, deltas)
 
     def charged(self, box: Box, spend: Spend) -> PartitionSpend:
-        """The same after a charge to a box; see `Grid` for what is kept apart."""
+        """The spend after a charge to a box; `Grid` says which places its cells distinguish."""
         booked = self.booked(box)
         if booked == WHOLE and len(self.cells) <= MOST_CELLS:
             return PartitionSpend(self.base + spend, self.cells)
@@ -169,12 +173,12 @@ class PartitionSpend:
         return found
 
     def booked(self, box: Box) -> Box:
-        """The box that a charge to a box is made to: itself, or a larger one that is less work."""
+        """The box that is charged for a box: itself, or a larger one with fewer sides and ranges."""
         sides = box.sides[:MOST_SIDES]
         return Box(tuple((name, filled(side, MOST_SIDE_RANGES)) for name, side in sides))
 
     def _grid(self) -> Grid:
-        """The cells as those of a grid, also such as an older dpsql has kept."""
+        """The cells as those of a grid, including cells of an older dpsql."""
         found = Grid.of({cell.sides: (own.loss, own.delta) for cell, own in self.cells.items()})
         if found is not None:
             return found
@@ -190,3 +194,30 @@ class PartitionSpend:
 
 # A charge is quoted, and then followed as an entry: the same sum twice.
 _LATEST: deque[tuple[PartitionSpend, Box, Spend, PartitionSpend]] = deque(maxlen=8)
+
+
+def charged_exactly(parts: PartitionSpend, box: Box, spend: Spend) -> PartitionSpend:
+    """The spend after a charge to a box by the rule of older versions: disjoint boxes, split exactly.
+
+    Entries of older ledgers state totals by this rule. A charge that would make more than 4,096 cells is one to the
+    whole table. Its result is no less than what was spent on any partition, as is that of `PartitionSpend.charged`;
+    so either may follow the other.
+    """
+    few = len(parts.cells) < _FEW_CELLS or len(_exact_cells(parts, box, NOTHING)) <= _MOST_EXACT_CELLS
+    if box == WHOLE or not few:
+        return PartitionSpend(parts.base + spend, parts.cells)
+    return PartitionSpend(parts.base, _exact_cells(parts, box, spend))
+
+
+def _exact_cells(parts: PartitionSpend, box: Box, spend: Spend) -> dict[Box, Spend]:
+    found: dict[Box, Spend] = {}
+    rest = [box]
+    for cell, own in parts.cells.items():
+        shared = cell.meet(box)
+        if shared is None:
+            found[cell] = own
+            continue
+        found[shared] = own + spend
+        found |= dict.fromkeys(cell.minus(box), own)
+        rest = [piece for part in rest for piece in part.minus(cell)]
+    return found | dict.fromkeys(rest, spend)

@@ -1,4 +1,4 @@
-"""What was spent at the places of a space, kept in a bounded number of cells, whatever was charged before.
+"""The spend of each partition in a bounded number of grid cells, whatever was charged before.
 
 Each dimension is a line that is divided into classes of places; a cell is one class of each. A charge to a box divides
 the classes at the ends of its sides. Where that makes too many cells, two classes of a dimension become one, in which
@@ -100,7 +100,7 @@ class Grid:
         }
 
     def charged(self, box: Sides, spend: Amounts) -> Grid:
-        """The same after a charge to the box with these sides."""
+        """The grid after a charge to the box with these sides."""
         grid = self
         for name, side in box:
             # Only when all is cut may classes become one: a place inside must not be raised to one outside.
@@ -133,7 +133,7 @@ class Grid:
         return grid.with_axis(place, axis, [slabs[number] for _, _, number in found])
 
     def in_order(self) -> Grid:
-        """The same with the last axis, of one class, in its place among the others."""
+        """The grid with the last axis, of one class, in the order of names."""
         return Grid(tuple(sorted(self.axes, key=lambda axis: axis.name)), self.amounts)
 
     def slabs(self, place: int) -> list[tuple[Amounts, ...]]:
@@ -151,7 +151,7 @@ class Grid:
         ]
 
     def with_axis(self, place: int, axis: Axis, slabs: Sequence[Sequence[Amounts]]) -> Grid:
-        """The same with another axis at this place, whose classes have these slabs."""
+        """The grid with another axis at this place, whose classes have these slabs."""
         axes = (*self.axes[:place], axis, *self.axes[place + 1 :])
         stride = _strides(self.axes)[place]
         amounts = [
@@ -163,7 +163,7 @@ class Grid:
         return Grid(axes, tuple(amounts))
 
     def without_twins(self) -> Grid:
-        """The same with all classes as one that are apart for nothing, and without axes of one class."""
+        """The grid with classes of equal amounts joined, and without axes of one class."""
         grid = self
         for place in reversed(range(len(self.axes))):
             slabs, twins = grid.slabs(place), dict[tuple[Amounts, ...], list[int]]()
@@ -174,11 +174,11 @@ class Grid:
         return grid.without_whole_axes()
 
     def without_whole_axes(self) -> Grid:
-        """The same without axes of one class."""
+        """The grid without axes of one class."""
         return Grid(tuple(axis for axis in self.axes if len(axis.classes) > 1), self.amounts)
 
     def within(self, most: int) -> Grid:
-        """The same with so many cells and ranges at most, by making those classes one that differ by the least."""
+        """The grid with at most `most` cells and `MOST_RANGES` ranges: the classes that differ least are joined."""
         grid = self
         while True:
             size = len(grid.amounts)
@@ -229,7 +229,7 @@ class Grid:
     def joined(
         self, place: int, groups: Sequence[Sequence[int]], slabs: Sequence[tuple[Amounts, ...]]
     ) -> Grid:
-        """The same with the classes of each group as one, where each place counts for the most of them."""
+        """The grid with the classes of each group joined, where each place has the largest amount of them."""
         axis = self.axes[place]
         classes = tuple(
             axis.classes[group[0]]

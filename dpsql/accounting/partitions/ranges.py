@@ -1,4 +1,4 @@
-"""Sets of whole numbers as closed ranges, in order and apart."""
+"""Sets of integers as disjoint closed ranges in ascending order."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Final, TypeAlias
 
 End: TypeAlias = int | None
 Ranges: TypeAlias = tuple[tuple[End, End], ...]
-"""Closed ranges of whole numbers, in order and apart. None reaches beyond all numbers; below them lies NULL."""
+"""Disjoint closed ranges of integers in ascending order. None is an infinite end; NULL lies below all numbers."""
 
 Sides: TypeAlias = tuple[tuple[str, Ranges], ...]
-"""The ranges of a box in each dimension that confines it, by its name."""
+"""The ranges of a box by the names of the dimensions that restrict it."""
 
 EVERYWHERE: Final[Ranges] = ((None, None),)
 
 
 def union(ranges: Iterable[tuple[End, End]]) -> Ranges:
-    """The same numbers as ranges in order, apart from each other by at least one number.
+    """The same numbers as ranges in ascending order, with at least one number between any two.
 
     >>> union([(5, 9), (1, 2), (3, 3), (None, -4)])
     ((None, -4), (1, 3), (5, 9))
@@ -74,7 +74,7 @@ def complement(ranges: Ranges) -> Ranges:
 
 
 def filled(ranges: Ranges, most: int) -> Ranges:
-    """At most so many ranges around these: the smallest gaps between them are closed.
+    """At most `most` ranges that contain these: the smallest gaps between them are closed.
 
     >>> filled(((0, 1), (3, 4), (9, 9)), 2)
     ((0, 4), (9, 9))

@@ -1,1 +1,1 @@
-"""Where a ledger is kept: one file a database."""
+"""The databases that hold a ledger, one file each."""

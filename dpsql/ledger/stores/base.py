@@ -1,4 +1,4 @@
-"""What a ledger asks of the database that it is kept in."""
+"""The interface of a database that holds a ledger."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Store(Protocol):
         ...
 
     def settle(self, connection: Connection) -> None:
-        """Sets what is set once for a database that is known to be a ledger, or empty."""
+        """Sets the options of a database that is known to be a ledger, or empty."""
         ...
 
     def is_empty(self, connection: Connection) -> bool:
-        """Whether there is nothing in the database yet."""
+        """Whether the database is empty."""
         ...
 
     def columns(self, connection: Connection, table: str) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""A ledger in PostgreSQL, for deployments that share one: row locks, and commits that are on the server's disk."""
+"""A ledger in PostgreSQL, for deployments that share one: row locks, and commits that are durable on the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The database of a ledger: its one connection, and what its failures mean.
+"""A ledger in SQLite: its one connection, its file, and the meaning of its errors.
 
 A connection is opened at first use and kept. SQLite's handles and locks must not cross a fork, so all are
 closed before one. All use of SQLite here holds one lock, which the fork waits for.

@@ -10,22 +10,21 @@ import pytest
 from entropy import SeededEntropy
 
 from dpsql.errors import InternalError
-from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, Merged, Projected
+from dpsql.mechanisms import CombinedNoise, ConsistencyNoise, Cube, DiscreteGaussian, Geometric
 from dpsql.uncertainty import laws
-from dpsql.uncertainty.projected import spread_of
 
 DRAWS = 100_000
 SMALL, LARGE = Geometric(Fraction(9)), Geometric(Fraction(50))
 LAWS = {
-    "one noise": Projected(((4, 1, LARGE),), 4),
-    "a part beside others": Projected(((3, 1, LARGE), (-1, 7, LARGE)), 10),
-    "many parts": Projected(((2, 3, LARGE), (1, 300, SMALL)), 7),
-    "two kinds": Projected(((2, 1, LARGE), (1, 40, DiscreteGaussian(Fraction(400)))), 3),
-    "merged noise": Projected(
-        ((2, 2, Merged(((1, LARGE), (4, DiscreteGaussian(Fraction(90)))))), (1, 1, SMALL)), 3
+    "one noise": ConsistencyNoise(((4, 1, LARGE),), 4),
+    "a part beside others": ConsistencyNoise(((3, 1, LARGE), (-1, 7, LARGE)), 10),
+    "many parts": ConsistencyNoise(((2, 3, LARGE), (1, 300, SMALL)), 7),
+    "two kinds": ConsistencyNoise(((2, 1, LARGE), (1, 40, DiscreteGaussian(Fraction(400)))), 3),
+    "merged noise": ConsistencyNoise(
+        ((2, 2, CombinedNoise(((1, LARGE), (4, DiscreteGaussian(Fraction(90)))))), (1, 1, SMALL)), 3
     ),
-    "cubes": Projected(((5, 1, Cube(Fraction(300), 3)), (-2, 6, Cube(Fraction(300), 3))), 5),
-    "Gaussian noise": Projected(
+    "cubes": ConsistencyNoise(((5, 1, Cube(Fraction(300), 3)), (-2, 6, Cube(Fraction(300), 3))), 5),
+    "Gaussian noise": ConsistencyNoise(
         ((5, 1, DiscreteGaussian(Fraction(80))), (2, 9, DiscreteGaussian(Fraction(80)))), 5
     ),
 }
@@ -71,7 +70,7 @@ def test_half_widths_hold_as_often_as_they_say(
 def test_one_noise_strays_as_it_does_alone() -> None:
     """Where nothing is adjusted the bound is that of the noise itself, to a step."""
     for noise in (LARGE, Cube(Fraction(300), 2)):
-        alone = spread_of(Projected(((1, 1, noise),), 1), 0.95)([1.0])
+        alone = ConsistencyNoise(((1, 1, noise),), 1).sum_bound(0.95)([1.0])
         assert alone == pytest.approx(noise.half_width(0.95), rel=0.01, abs=1)
 
 
@@ -79,6 +78,6 @@ def test_no_noise_is_refused() -> None:
     """What is adjusted has parts, each at least once."""
     for parts in ((), ((1, 0, LARGE),)):
         with pytest.raises(InternalError):
-            Projected(parts, 1)
+            ConsistencyNoise(parts, 1)
     with pytest.raises(InternalError):
-        Projected(((1, 1, LARGE),), 0)
+        ConsistencyNoise(((1, 1, LARGE),), 0)

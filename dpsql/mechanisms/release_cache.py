@@ -1,4 +1,4 @@
-"""What is worked out of exact values, such as a count's chance to be shown: remembered for one release, then forgotten."""
+"""A cache of results that depend on exact values, cleared after each release."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _MOST = 1 << 16
 _CLEAR: list[Callable[[], None]] = []
 
 
-def for_one_release(function: Callable[P, R]) -> Callable[P, R]:
-    """Remembers results by their arguments until `forget`."""
+def cached_for_release(function: Callable[P, R]) -> Callable[P, R]:
+    """Caches results by their arguments until `clear_cache`."""
     remembered = lru_cache(maxsize=_MOST)(function)
     _CLEAR.append(remembered.cache_clear)
     return cast(Callable[P, R], remembered)
 
 
-def forget() -> None:
-    """Forgets all that is remembered."""
+def clear_cache() -> None:
+    """Clears all caches."""
     for clear in _CLEAR:
         clear()
