@@ -19,7 +19,7 @@ from dpsql.mechanisms import Entropy
 from dpsql.plan.nodes import Aggregation, released_columns
 from dpsql.plan.types import Value
 from dpsql.planning.choose import statistic_of
-from dpsql.planning.clamp_histogram import ClampHistogram, clamped, learnt
+from dpsql.planning.clamp_histogram import ClampHistogram, choose_clamps, clamped_moments
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.planning.partition_selection import OptimalPartitionSelection, Threshold
 from dpsql.planning.quantiles import Window
@@ -27,7 +27,7 @@ from dpsql.planning.statistics import ROWS, UNITS, Statistic
 from dpsql.sql.emit.statement import Statement
 
 Keys = tuple[Value, ...]
-Cells = tuple[tuple[int, ...], ...]
+Components = tuple[tuple[int, ...], ...]
 """Noisy cells of one group, block by block; then each value that was chosen, as a lattice point."""
 
 
@@ -40,7 +40,7 @@ class ReleasedTable:
 
     columns: tuple[tuple[str, str], ...]
     rows: tuple[tuple[Value, ...], ...]
-    cells: tuple[Cells, ...]
+    cells: tuple[Components, ...]
     plan: MeasurementPlan = field(compare=False)
 
 
@@ -62,11 +62,12 @@ def release(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: 
     groups = _groups(plan, statement, exact.reveal())
     if plan.clamps:
         plan, groups = _with_clamps(plan, groups, entropy)
-    noisy = _noised(plan, [group.moments for group in groups], entropy)
+    noisy = _noisy_components(plan, [group.moments for group in groups], entropy)
     shown = [
         (group, cells)
         for group, cells in zip(groups, noisy, strict=True)
-        if plan.selection is None or _passes(plan.selection, plan.analysis, group.moments, cells, entropy)
+        if plan.selection is None
+        or _is_selected(plan.selection, plan.analysis, group.moments, cells, entropy)
     ]
     chosen = [
         (
@@ -81,7 +82,7 @@ def release(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: 
     return table_of(plan, [group.keys for group, _ in shown], chosen)
 
 
-class Refining(Protocol):
+class RefinementLaw(Protocol):
     """How cells that were released are refined, block by block."""
 
     def cells(self, block: int, exact: Sequence[int], before: Sequence[int], entropy: Entropy) -> list[int]:
@@ -89,11 +90,11 @@ class Refining(Protocol):
         ...
 
 
-def refined(
+def refine(
     plan: MeasurementPlan,
     measured: tuple[Statement, Exact],
     before: ReleasedTable,
-    law: Refining,
+    law: RefinementLaw,
     entropy: Entropy,
 ) -> ReleasedTable:
     """The released table of the same groups with less noise; `measured` are a statement and what it gave.
@@ -116,7 +117,7 @@ def refined(
     return table_of(plan, keys, [tuple(column[index] for column in columns) for index in range(len(groups))])
 
 
-def table_of(plan: MeasurementPlan, keys: Sequence[Keys], cells: Sequence[Cells]) -> ReleasedTable:
+def table_of(plan: MeasurementPlan, keys: Sequence[Keys], cells: Sequence[Components]) -> ReleasedTable:
     """The released table that follows from what was released: its keys and its noisy cells, row by row."""
     columns = tuple((column.name, column.type.value) for column in released_columns(plan.analysis.release))
     values = [() if plan.best is not None else _values(plan, found) for found in cells]
@@ -172,8 +173,10 @@ def _with_clamps(
     plan: MeasurementPlan, groups: Sequence[_Group], entropy: Entropy
 ) -> tuple[MeasurementPlan, list[_Group]]:
     """The plan with its clamps chosen, and the groups in which units count up to them."""
-    clamps = learnt(plan.clamps, [group.rungs for group in groups], entropy)
-    kept = [replace(group, moments={**group.moments, **clamped(clamps, group.rungs)}) for group in groups]
+    clamps = choose_clamps(plan.clamps, [group.rungs for group in groups], entropy)
+    kept = [
+        replace(group, moments={**group.moments, **clamped_moments(clamps, group.rungs)}) for group in groups
+    ]
     return plan.at(clamps), kept
 
 
@@ -182,9 +185,9 @@ def _whole(value: Any) -> int:
     return 0 if value is None else int(value)
 
 
-def _noised(
+def _noisy_components(
     plan: MeasurementPlan, groups: Sequence[Mapping[Statistic, int]], entropy: Entropy
-) -> list[Cells]:
+) -> list[Components]:
     columns: list[list[tuple[int, ...]]] = []
     for measured in plan.blocks:
         cells, draws = measured.block.cells, iter(noise(measured, len(groups), entropy))
@@ -197,11 +200,11 @@ def noise(measured: VectorMeasurement, groups: int, entropy: Entropy) -> list[in
     return measured.mechanism.draw(groups * len(measured.block.cells), entropy)
 
 
-def _passes(
+def _is_selected(
     chosen: Threshold | OptimalPartitionSelection,
     analysis: Analysis,
     moments: Mapping[Statistic, int],
-    cells: Cells,
+    cells: Components,
     entropy: Entropy,
 ) -> bool:
     units = moments[UNITS if analysis.bound.per_unit else ROWS]
@@ -211,11 +214,11 @@ def _passes(
     return units >= chosen.min_frequency and found >= chosen.threshold
 
 
-def _values(plan: MeasurementPlan, cells: Cells) -> tuple[Value, ...]:
+def _values(plan: MeasurementPlan, cells: Components) -> tuple[Value, ...]:
     return tuple(_value(plan, item, cells) for item in plan.analysis.release.aggregations)
 
 
-def _value(plan: MeasurementPlan, item: Aggregation, cells: Cells) -> Value:
+def _value(plan: MeasurementPlan, item: Aggregation, cells: Components) -> Value:
     entry = AGGREGATES[item.function]
     index = plan.analysis.measure(item)
     interval = None if index is None else plan.analysis.measures[index].interval
@@ -223,7 +226,7 @@ def _value(plan: MeasurementPlan, item: Aggregation, cells: Cells) -> Value:
     return entry.value(estimates, interval, item.type)
 
 
-def estimate(plan: MeasurementPlan, item: Aggregation, moment: Moment, cells: Cells) -> Fraction:
+def estimate(plan: MeasurementPlan, item: Aggregation, moment: Moment, cells: Components) -> Fraction:
     """The estimate of an aggregate's moment from a group's noisy cells, TOTAL and RANKED in value units."""
     place = plan.place(item)
     if place is not None:

@@ -14,7 +14,7 @@ from dpsql.analysis.images import Images
 from dpsql.analysis.intervals import Known, conditions, interval
 from dpsql.analysis.lattice import BITS, Lattice
 from dpsql.analysis.public_tables import looked_up_interval, looked_up_values, tied
-from dpsql.analysis.stability import Bound, PublicFacts, bound
+from dpsql.analysis.stability import ContributionBound, PublicFacts, contribution_bound
 from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Call, Expr
 from dpsql.plan.interval import Interval, position
@@ -64,7 +64,7 @@ class Analysis:
     tag: ClassVar[str] = "Analysis"
 
     release: Release
-    bound: Bound
+    bound: ContributionBound
     measures: tuple[Measurand, ...]
     domains: tuple[Domain, ...] | None
     replace: bool
@@ -102,7 +102,7 @@ def analyse(release: Release, facts: PublicFacts, *, replace: bool) -> Analysis:
         if item.argument is not None:
             wanted.setdefault(item.argument, set()).update(AGGREGATES[item.function].moments)
     measures = tuple(_measure(expr, release.input, known, facts, moments) for expr, moments in wanted.items())
-    contribution = bound(release, sizes, facts, public=every is not None)
+    contribution = contribution_bound(release, sizes, facts, public=every is not None)
     return Analysis(release, contribution, measures, every, replace)
 
 

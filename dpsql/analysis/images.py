@@ -15,10 +15,19 @@ from dataclasses import dataclass, replace
 
 from dpsql.analysis.domains import MAX_DERIVED, Domain, domain, listed, narrowed
 from dpsql.analysis.intervals import Known, conditions, interval
-from dpsql.analysis.public_tables import grouped
+from dpsql.analysis.public_tables import group_key
 from dpsql.analysis.stability import PublicFacts
 from dpsql.plan.expr import Call, Column, Expr, Released, Scalar, columns, substituted, walk
-from dpsql.plan.nodes import OuterQuery, Output, PerUnitGroupBy, Project, Relation, Values, optional, sources
+from dpsql.plan.nodes import (
+    OuterQuery,
+    Output,
+    PerUnitGroupBy,
+    Project,
+    Relation,
+    Values,
+    optional_sources,
+    sources,
+)
 from dpsql.plan.types import Type, Value
 
 MAX_COMBINATIONS = 10_000
@@ -79,7 +88,7 @@ class Images:
         # The constants are not narrowed by all that rows are, so they may be further apart than the interval says.
         if computed.type.temporal and any(isinstance(value, str) for value in found):
             return None
-        values = {grouped(value) for value in found}
+        values = {group_key(value) for value in found}
         there = sorted(value for value in values if value is not None)
         return (*there, None) if None in values else tuple(there)
 
@@ -97,7 +106,7 @@ class Images:
         inner = source.input
         values = domain(item, conditions(inner), listed(inner), Images(self.facts, inner))
         # Where a LEFT JOIN finds no row there is NULL.
-        outer = column.source in optional(self.relation)
+        outer = column.source in optional_sources(self.relation)
         return values if values is None or not outer or None in values else (*values, None)
 
 

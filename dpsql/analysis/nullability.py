@@ -27,7 +27,7 @@ from dpsql.plan.nodes import (
     SetKind,
     SetOperation,
     Values,
-    optional,
+    optional_sources,
     sources,
 )
 from dpsql.plan.tables import Scan
@@ -59,7 +59,7 @@ def _in_each_part(expr: Expr, relation: Relation) -> bool:
     """Whether an expression over one derived table is never NULL in any part that this is put together of."""
     names = {column.source for column in columns(expr)}
     source = next((source for source in sources(relation) if {source.alias} == names), None)
-    if source is None or source.alias in optional(relation):
+    if source is None or source.alias in optional_sources(relation):
         return False
     match source:
         case Project():

@@ -36,13 +36,13 @@ from dpsql.plan.nodes import (
     SemiJoin,
     Source,
     is_private,
-    optional,
+    optional_sources,
     sources,
 )
 from dpsql.plan.types import Type
 
 _LISTED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DOUBLE})
-"""Types whose values the engine and Python show in one way, but for what `grouped` says."""
+"""Types whose values the engine and Python show in one way, but for what `group_key` says."""
 
 _COMPARED = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "in"})
 """Conditions that are true of no NULL on either side."""
@@ -72,12 +72,12 @@ def looked_up_values(
     found = [value for (value,) in facts.rows(query)]
     if len(found) > MAX_DERIVED:
         return None
-    values = {grouped(value) for value in found}
+    values = {group_key(value) for value in found}
     known = sorted(value for value in values if value is not None)
     return (*known, None) if None in values else tuple(known)
 
 
-def grouped(value: Any) -> Any:
+def group_key(value: Any) -> Any:
     """A value as the key of its group: -0.0 is 0.0, and NaN NULL."""
     if not isinstance(value, float):
         return value
@@ -175,7 +175,7 @@ def _input(source: Source) -> Relation:
 
 def _public_part(relation: Relation, wanted: set[str]) -> Relation | None:
     """The join of public sources that says which rows of the `wanted` ones there can be; None if it has none."""
-    outer = optional(relation)
+    outer = optional_sources(relation)
     public = {
         source.alias: source
         for source in sources(relation)

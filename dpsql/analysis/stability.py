@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 from dpsql.analysis.domains import domain
 from dpsql.analysis.intervals import conditions
 from dpsql.analysis.nullability import never_null
-from dpsql.analysis.unit_identity import where_there
+from dpsql.analysis.unit_identity import identity_where_present
 from dpsql.errors import QueryRejected
 from dpsql.plan.dependencies import needs
 from dpsql.plan.expr import UNIT_IDENTITY, Column, Expr, columns
@@ -58,7 +58,7 @@ class PublicFacts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class ContributionBound:
     """What one privacy unit can contribute to a release, as the engine enforces it.
 
     At most `rows` rows in all, in at most `groups` groups. `limited` says that the number of groups
@@ -186,7 +186,7 @@ def _most_values(exprs: Sequence[Expr], relation: Relation) -> int:
     known = conditions(relation)
     most = 1
     for expr in exprs:
-        if where_there(expr, relation) == UNIT_IDENTITY:
+        if identity_where_present(expr, relation) == UNIT_IDENTITY:
             size: int | None = 1 if never_null(expr, relation) else 2  # an outer join adds NULL
         else:
             values = domain(expr, known)
@@ -221,7 +221,9 @@ def _item(column: Column, project: Project) -> Expr:
     return project.items[[known.name for known in project.columns].index(column.name)]
 
 
-def bound(release: Release, sizes: Sequence[int | None], facts: PublicFacts, *, public: bool) -> Bound:
+def contribution_bound(
+    release: Release, sizes: Sequence[int | None], facts: PublicFacts, *, public: bool
+) -> ContributionBound:
     """The contribution bound of a release, with as many values of each key, None where that is not known.
 
     Where they are `public`, no other group is released.
@@ -247,7 +249,7 @@ def bound(release: Release, sizes: Sequence[int | None], facts: PublicFacts, *, 
     declared = [scan.contribution for scan in tables if scan.contribution is not None]
     groups = [known.groups for known in declared]
     stated = min(filter(None, (*groups, release.max_groups, natural)))
-    return Bound(
+    return ContributionBound(
         rows=rows,
         groups=min(proven, stated),
         limited=stated < proven,

@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from dpsql.analysis.nullability import never_null
 from dpsql.plan.expr import Call, Column, Expr, columns, is_null
-from dpsql.plan.nodes import PerUnitGroupBy, Project, Relation, SetKind, SetOperation, optional, sources
+from dpsql.plan.nodes import (
+    PerUnitGroupBy,
+    Project,
+    Relation,
+    SetKind,
+    SetOperation,
+    optional_sources,
+    sources,
+)
 from dpsql.plan.tables import Scan
 
 _ONE_TO_ONE = frozenset(
@@ -21,7 +29,7 @@ _ONE_TO_ONE = frozenset(
 
 def identity(expr: Expr, relation: Relation) -> str | None:
     """What the values of an expression identify, in each row; None if it may be NULL or identifies nothing."""
-    named = where_there(expr, relation)
+    named = identity_where_present(expr, relation)
     return named if named is not None and never_null(expr, relation) else None
 
 
@@ -30,31 +38,35 @@ def compared_identity(expr: Expr, relation: Relation) -> str | None:
 
     A column of an optional side has none: what is grouped by it has many units' rows under NULL.
     """
-    if isinstance(expr, Column) and expr.facts.identity is not None and expr.source not in optional(relation):
+    if (
+        isinstance(expr, Column)
+        and expr.facts.identity is not None
+        and expr.source not in optional_sources(relation)
+    ):
         return expr.facts.identity
     return identity(expr, relation)
 
 
-def where_there(expr: Expr, relation: Relation) -> str | None:
+def identity_where_present(expr: Expr, relation: Relation) -> str | None:
     """What the values of an expression identify in those rows in which it is not NULL."""
     match expr:
         case Column():
             return expr.facts.identity or _within(expr, relation)
         case Call() if expr.function.name == "coalesce":
             parts = [part for part in expr.arguments if not is_null(part)]
-            named = {where_there(part, relation) for part in parts}
+            named = {identity_where_present(part, relation) for part in parts}
             alike = len(named) == 1 and all(part.type is expr.type for part in parts)
             return named.pop() if alike else None
         case _:
             return None
 
 
-def tells_apart(expr: Expr, relation: Relation) -> str | None:
+def separated_identity(expr: Expr, relation: Relation) -> str | None:
     """The identity of whose different values an expression has different ones, where it is not NULL."""
     if isinstance(expr, Call) and expr.function.name in _ONE_TO_ONE:
         read = [part for part in expr.arguments if any(columns(part))]
-        return tells_apart(read[0], relation) if len(read) == 1 else None
-    return where_there(expr, relation)
+        return separated_identity(read[0], relation) if len(read) == 1 else None
+    return identity_where_present(expr, relation)
 
 
 def _within(column: Column, relation: Relation) -> str | None:
@@ -64,12 +76,12 @@ def _within(column: Column, relation: Relation) -> str | None:
         case Project() | PerUnitGroupBy():
             place = [known.name for known in source.columns].index(column.name)
             items = source.items if isinstance(source, Project) else source.keys
-            return where_there(items[place], source.input) if place < len(items) else None
+            return identity_where_present(items[place], source.input) if place < len(items) else None
         case SetOperation(kind=SetKind.UNION_ALL):
             place = [known.name for known in source.columns].index(column.name)
             sides = [side for side in (source.left, source.right) if not isinstance(side, Scan)]
             there = [side for side in sides if not _always_null(side.columns[place], side)]
-            named = {where_there(side.columns[place], side) for side in there}
+            named = {identity_where_present(side.columns[place], side) for side in there}
             alike = all(side.columns[place].type is column.type for side in there)
             return named.pop() if len(named) == 1 and alike else None
         case _:

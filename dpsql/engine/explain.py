@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.per_unit import WITHIN
-from dpsql.analysis.partitions.assign import worded
+from dpsql.analysis.partitions.assign import described
 from dpsql.analysis.stability import describe
 from dpsql.engine.accuracy import predicted_half_width
 from dpsql.engine.pipeline import Engine
@@ -346,7 +346,7 @@ def _asked(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
 def _part(prepared: PreparedQuery, quote: Quote) -> str:
     """The account that is charged, and the part of its table in words."""
     name = f"{quote.table} for {quote.analyst}" if quote.analyst else quote.table
-    part = worded(quote.box, [part.plan.analysis.release for part in prepared.releases])
+    part = described(quote.box, [part.plan.analysis.release for part in prepared.releases])
     return f"{name}, {part} alone" if part else name
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpsql.backends import Backend, trial
-from dpsql.engine.post_processor import known
+from dpsql.engine.post_processor import as_constants
 from dpsql.plan.dependencies import Known, needs, substitute
 from dpsql.plan.expr import Expr, Scalar
 from dpsql.plan.nodes import Join, OuterQuery, PublicSubquery, Relation, Release, Values
@@ -46,5 +46,5 @@ class PublicTables:
             if isinstance(step, Release):
                 raise TypeError("what depends on a release is looked up by nobody before it")
             found, _ = self.backend.public_rows(emit_post(substitute(step.post, values), Originals()))
-            values[step] = known(step, found)
+            values[step] = as_constants(step, found)
         return values

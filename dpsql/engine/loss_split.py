@@ -48,7 +48,7 @@ def loss_shares(
     accounts = {table: account_of(table) for table in totals}
     return [
         replace(
-            _price([(accounts[table], _share(weight, totals[table])) for table in read], epsilon, delta),
+            _loss_share([(accounts[table], _share(weight, totals[table])) for table in read], epsilon, delta),
             refined=refined(read),
         )
         for weight, read in zip(weights, tables, strict=True)
@@ -60,7 +60,7 @@ def _share(weight: int, total: int) -> Fraction:
     return Fraction(weight, total) if weight else Fraction(1)
 
 
-def _price(
+def _loss_share(
     shares: Sequence[tuple[Account, Fraction]], epsilon: Fraction, delta: Fraction | None
 ) -> LossShare:
     part = min(_epsilon(account, epsilon, share) for account, share in shares)
@@ -83,7 +83,9 @@ def _price(
             )
         return found
 
-    return LossShare(part, min(known) if len(known) == len(rhos) else None, _short(min(deltas)), choice)
+    return LossShare(
+        part, min(known) if len(known) == len(rhos) else None, _rounded_down(min(deltas)), choice
+    )
 
 
 def _epsilon(account: Account, epsilon: Fraction, share: Fraction) -> Fraction:
@@ -100,7 +102,7 @@ def _units(account: Account, epsilon: Fraction, share: Fraction) -> int:
 
 def proportional_delta(account: Account, epsilon: Fraction) -> Fraction:
     """The δ that a query on that account's table spends with that loss where it asks for none."""
-    return _short(_delta(account, epsilon))
+    return _rounded_down(_delta(account, epsilon))
 
 
 def _delta(account: Account, epsilon: Fraction) -> Fraction:
@@ -109,6 +111,6 @@ def _delta(account: Account, epsilon: Fraction) -> Fraction:
     return account.limit.delta_fraction * min(loss / account.limit.loss_fraction, Fraction(1))
 
 
-def _short(delta: Fraction) -> Fraction:
+def _rounded_down(delta: Fraction) -> Fraction:
     """The delta as a short fraction: rounding it down is safe, and long ones only slow the arithmetic."""
     return Fraction(int(delta * 10**30), 10**30)

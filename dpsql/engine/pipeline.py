@@ -17,7 +17,7 @@ from typing import Any
 from dpsql.accounting.events import to_json
 from dpsql.accounting.spend import NOTHING
 from dpsql.analysis.analyse import Analysis, analyse
-from dpsql.analysis.partitions.assign import confined
+from dpsql.analysis.partitions.assign import with_partition_filters
 from dpsql.backends import Backend, Exact, catalog
 from dpsql.backends.scratch import Scratch
 from dpsql.engine.accuracy import Search
@@ -25,7 +25,7 @@ from dpsql.engine.budgets import budget, cap, require_above, require_below
 from dpsql.engine.charge_details import charge_details
 from dpsql.engine.lookups import PublicTables
 from dpsql.engine.loss_split import loss_shares
-from dpsql.engine.post_processor import PostProcessor, known
+from dpsql.engine.post_processor import PostProcessor, as_constants
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease, Query, ResolvedQuery, mechanisms_of, resolve
 from dpsql.engine.replay import Replay
 from dpsql.errors import BackendError, BudgetExhausted, InternalError, OperationalError, QueryRejected
@@ -43,8 +43,8 @@ from dpsql.planning.loss_share import LossShare
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.verify import verify
 from dpsql.policy import Policy
-from dpsql.postprocess.occupied_groups import doubtful
-from dpsql.release import ReleasedTable, refined, release
+from dpsql.postprocess.occupied_groups import may_be_empty
+from dpsql.release import ReleasedTable, refine, release
 from dpsql.replay.combine import combined
 from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
 from dpsql.request.target import Target
@@ -106,7 +106,9 @@ class Engine:
         replaced = self.policy.neighbors == "replace"
         analyses = {
             # One who is replaced may leave one part and come to another: no part is charged for itself.
-            release: analyse(release if replaced else confined(release), public, replace=replaced)
+            release: analyse(
+                release if replaced else with_partition_filters(release), public, replace=replaced
+            )
             for release in releases(post)
         }
         require_below(cap(self.policy, analyses), wanted.loss)
@@ -117,7 +119,7 @@ class Engine:
             for (release, analysis), part in zip(analyses.items(), parts, strict=True)
         )
         named = {release: f"#released{index}" for index, release in enumerate(analyses)}
-        empty = doubtful({part.release: part.plan for part in prepared})
+        empty = may_be_empty({part.release: part.plan for part in prepared})
         above = Copies(named, empty) if named else Originals()
         sql = emit_post(post, above, traced=True)
         for step in steps(post):
@@ -211,7 +213,7 @@ class Engine:
         for step in steps(prepared.post):
             if not isinstance(step, Release):
                 found, _ = self.backend.public_rows(emit_post(substitute(step.post, values), prepared.above))
-                values[step] = known(step, found)
+                values[step] = as_constants(step, found)
         rows, types = self.backend.public_rows(emit_post(substitute(prepared.post, values), prepared.above))
         return self._result(prepared, [], rows, types, self.receipt(prepared, (), []))
 
@@ -303,7 +305,7 @@ class Engine:
         try:
             match None if refinement is None else refinement.law:
                 case CoupledRefinement() as law if refinement is not None:
-                    return refined(plan, (statement, exact), refinement.table, law, self.entropy)
+                    return refine(plan, (statement, exact), refinement.table, law, self.entropy)
                 case IndependentTopUp(plan=beside) if refinement is not None:
                     return combined([refinement.table, release(beside, statement, exact, self.entropy)])
             return release(plan, statement, exact, self.entropy)

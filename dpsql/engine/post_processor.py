@@ -17,7 +17,7 @@ from dpsql.plan.expr import Expr, Literal, Scalar
 from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.nodes import OuterQuery, PublicSubquery, Release, Values
 from dpsql.plan.noiseless import noiseless
-from dpsql.postprocess.consistency import agreeing
+from dpsql.postprocess.consistency import consistent
 from dpsql.postprocess.occupied_groups import occupied
 from dpsql.release import ReleasedTable
 from dpsql.sql.emit.outer_query import OCCUPIED, Copies, emit_copy, emit_post
@@ -58,7 +58,7 @@ class PostProcessor:
         """Puts the tables that the statement alone reads in their places, totals agreeing with their parts; all tables."""
         last = final_releases(prepared.post)
         shown = dict(zip((part.release for part in prepared.releases), tables, strict=True))
-        shown |= zip(last, agreeing([shown[release] for release in last]), strict=True)
+        shown |= zip(last, consistent([shown[release] for release in last]), strict=True)
         for release in last:
             self.hold(release, shown[release])
         return list(shown.values())
@@ -67,7 +67,7 @@ class PostProcessor:
         """What a query over the tables gives, as constants."""
         query = substitute(step.post, values, within_releases=False)
         rows, _ = self.scratch.query(emit_post(query, self.copies))
-        return known(step, rows)
+        return as_constants(step, rows)
 
     def rows(self, post: OuterQuery, values: Known) -> tuple[list[tuple[Any, ...]], list[str]]:
         """The rows of the statement, with their origins, and the engine types."""
@@ -75,7 +75,7 @@ class PostProcessor:
         return self.scratch.query(emit_post(query, self.copies, traced=True))
 
 
-def known(step: Scalar | PublicSubquery, rows: Sequence[tuple[Any, ...]]) -> Literal | Values:
+def as_constants(step: Scalar | PublicSubquery, rows: Sequence[tuple[Any, ...]]) -> Literal | Values:
     """What a query has given, as constants: of a scalar query its value, NULL where it has no row; of a map the pairs.
 
     Claim: each number with noise in it lies in the interval that the plan has for it, from which all bounds above it
@@ -90,7 +90,8 @@ def known(step: Scalar | PublicSubquery, rows: Sequence[tuple[Any, ...]]) -> Lit
         for column, exact in zip(columns, noiseless(step.post), strict=True)
     ]
     series = [
-        _entering(values, around) for values, around in zip(zip(*rows, strict=True), ranges, strict=False)
+        _clamped_column(values, around)
+        for values, around in zip(zip(*rows, strict=True), ranges, strict=False)
     ]
     cleaned = tuple(zip(*series, strict=True)) if rows else ()
     if isinstance(step, PublicSubquery):
@@ -103,7 +104,7 @@ def _series(rows: Sequence[tuple[Any, ...]], width: int) -> list[Sequence[Any]]:
     return list(zip(*rows, strict=True)) if rows else [()] * width
 
 
-def _entering(values: Sequence[Any], around: Interval) -> list[Any]:
+def _clamped_column(values: Sequence[Any], around: Interval) -> list[Any]:
     """The values of a column within an interval; NULL for those that would only be made equal to others."""
     moved = [_clamped(value, around) for value in values]
     pairs = [(value, at) for value, at in zip(values, moved, strict=True) if isinstance(at, (int, float))]

@@ -16,7 +16,7 @@ from dpsql.plan.dependencies import Known, final_releases, substitute
 from dpsql.plan.nodes import OuterQuery, Release, released_columns
 from dpsql.plan.types import Value
 from dpsql.planning.clamping import Clamp
-from dpsql.planning.hierarchy import agreed, agreements
+from dpsql.planning.hierarchy import adjusted_plans, hierarchies
 from dpsql.planning.loss_share import LossShare
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import OptimalPartitionSelection
@@ -372,7 +372,7 @@ class PreparedQuery:
         last = final_releases(self.post)
         plans = {part.release: part.plan for part in self.releases}
         read = [plans[release] for release in last]
-        return list((plans | dict(zip(last, agreed(read, agreements(read)), strict=True))).values())
+        return list((plans | dict(zip(last, adjusted_plans(read, hierarchies(read)), strict=True))).values())
 
     @property
     def replayed(self) -> tuple[int, ...]:

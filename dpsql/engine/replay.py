@@ -25,10 +25,10 @@ from dpsql.planning.choose import mean_error
 from dpsql.planning.verify import verify
 from dpsql.policy import Policy
 from dpsql.release import ReleasedTable
-from dpsql.replay.combine import combined, fitting, mergeable
-from dpsql.replay.coverage import Layout
+from dpsql.replay.combine import combinable, combined, compatible
+from dpsql.replay.coverage import Coverage
 from dpsql.replay.fingerprint import FingerprintRules
-from dpsql.replay.refine import CoupledRefinement, IndependentTopUp, beside, coupled
+from dpsql.replay.refine import CoupledRefinement, IndependentTopUp, coupled_refinement, independent_top_up
 from dpsql.replay.stored_release import StoredRelease, corrupt
 from dpsql.sql.emit.outer_query import Copies
 
@@ -127,7 +127,7 @@ class Replay:
         own = self.rules.names(part.plan, values).statistic
         plans = {own: part.plan}
         for kept in self.ledger.kept(self.rules.rows(part.plan, values)):
-            layout = Layout.parse(kept.released.body)
+            layout = Coverage.parse(kept.released.body)
             plan = layout.measured(part.plan, values)
             if plan is not None:
                 plans.setdefault(layout.statistic, plan)
@@ -144,8 +144,8 @@ class Replay:
         tables = [(_table(_written(release), part), release.entry) for release in ends]
         if not tables:
             return part
-        able = [pair for pair in tables if mergeable(pair[0].plan)] or tables[:1]
-        able = [able[place] for place in fitting([each.plan for each, _ in able])]
+        able = [pair for pair in tables if combinable(pair[0].plan)] or tables[:1]
+        able = [able[place] for place in compatible([each.plan for each, _ in able])]
         table = combined([each for each, _ in able])
         return replace(
             part, plan=table.plan, recalled=ReplayedRelease(table, tuple(entry for _, entry in able))
@@ -167,9 +167,9 @@ class Replay:
         accountants = [self.account_of(table).accountant for table in part.tables]
         law: CoupledRefinement | IndependentTopUp | None = None
         if self.draws_on(part.tables):
-            law = coupled(part.plan, written)
+            law = coupled_refinement(part.plan, written)
         elif not promised and not any(accountant.by_path for accountant in accountants):
-            law = beside(part.plan, written, [accountant.cost for accountant in accountants])
+            law = independent_top_up(part.plan, written, [accountant.cost for accountant in accountants])
             if law is not None:
                 verify(law.plan)
         if law is None:
@@ -210,7 +210,7 @@ class Replay:
                     base, paid = part.refinement.number, part.refinement.whole(paid)
                 body = StoredRelease.of(table, paid, self._source(part, values)).text()
                 new.append(NewRelease(names.statistic, names.measurement, body, base))
-                layout = Layout.of(names.statistic, part.plan, values)
+                layout = Coverage.of(names.statistic, part.plan, values)
                 if layout is not None and not self.ledger.kept(names.statistic):
                     new.append(NewRelease(self.rules.rows(part.plan, values), names.statistic, layout.text()))
         self.ledger.keep(new, entry)

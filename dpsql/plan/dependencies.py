@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from dpsql.plan.expr import Column, Expr, Function, Literal, Released, Scalar
-from dpsql.plan.fields import MADE_OF
+from dpsql.plan.fields import INIT_FIELDS
 from dpsql.plan.nodes import OuterQuery, PublicSubquery, Relation, Release, Values
 
 Part = TypeVar("Part")
@@ -74,8 +74,8 @@ def _children(part: object) -> Sequence[object]:
         return part
     return [
         child
-        for child in [getattr(part, name) for name in MADE_OF[type(part)]]
-        if type(child) is tuple or (MADE_OF[type(child)] and not isinstance(child, _LEAVES))
+        for child in [getattr(part, name) for name in INIT_FIELDS[type(part)]]
+        if type(child) is tuple or (INIT_FIELDS[type(child)] and not isinstance(child, _LEAVES))
     ]
 
 
@@ -100,7 +100,7 @@ class _Resolution:
             return part
         if isinstance(part, tuple):
             return tuple(map(self.of, part))
-        if isinstance(part, Function) or not MADE_OF[type(part)]:
+        if isinstance(part, Function) or not INIT_FIELDS[type(part)]:
             return part
         known = self.done.get(id(part))
         if known is None:
@@ -109,7 +109,7 @@ class _Resolution:
         return known[1]
 
     def _rebuilt(self, part: Any) -> Any:
-        before = {name: getattr(part, name) for name in MADE_OF[type(part)]}
+        before = {name: getattr(part, name) for name in INIT_FIELDS[type(part)]}
         after = {name: self.of(value) for name, value in before.items()}
         changed = {
             name: value

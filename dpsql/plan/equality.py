@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from dpsql.plan.expr import Call, Column, Expr, Facts
-from dpsql.plan.fields import COMPARED
+from dpsql.plan.fields import COMPARED_FIELDS
 from dpsql.plan.fingerprint import canonical
 from dpsql.plan.nodes import PerUnitGroupBy, Project, PublicSubquery, SetOperation, Values
 from dpsql.plan.tables import Scan
@@ -37,7 +37,7 @@ def equal_text(part: object) -> str:
 
 def _name(part: object, names: dict[str, str], seen: set[int]) -> None:
     """Numbers the sources, in an order that does not depend on that of conditions."""
-    if id(part) in seen or not (isinstance(part, tuple) or COMPARED[type(part)]):
+    if id(part) in seen or not (isinstance(part, tuple) or COMPARED_FIELDS[type(part)]):
         return
     seen.add(id(part))
     if isinstance(part, _NAMED):
@@ -48,7 +48,7 @@ def _name(part: object, names: dict[str, str], seen: set[int]) -> None:
 
 
 def _fields(part: object) -> Iterator[object]:
-    return (getattr(part, name) for name in COMPARED[type(part)])
+    return (getattr(part, name) for name in COMPARED_FIELDS[type(part)])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

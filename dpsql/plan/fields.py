@@ -18,7 +18,7 @@ class _Names(dict[type, tuple[str, ...]]):
         return self[kind]
 
 
-MADE_OF = _Names(lambda item: item.init)
+INIT_FIELDS = _Names(lambda item: item.init)
 """The fields that a part of a kind is made with."""
-COMPARED = _Names(lambda item: item.compare)
+COMPARED_FIELDS = _Names(lambda item: item.compare)
 """The fields that equal parts of a kind share."""

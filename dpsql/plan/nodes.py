@@ -370,15 +370,15 @@ def unit_source(relation: Relation) -> Source:
     raise ValueError("nothing says whom the rows belong to")
 
 
-def optional(relation: Relation) -> frozenset[str]:
+def optional_sources(relation: Relation) -> frozenset[str]:
     """The aliases of the sources that a LEFT JOIN may find no row of."""
     match relation:
         case Filter() | SemiJoin():
-            return optional(relation.input)
+            return optional_sources(relation.input)
         case Join(left=left, right=right, kind=JoinKind.LEFT):
-            return optional(left) | {right.alias}
+            return optional_sources(left) | {right.alias}
         case Join(left=left):
-            return optional(left)
+            return optional_sources(left)
         case _:
             return frozenset()
 

@@ -28,11 +28,11 @@ from dpsql.planning.clamping import Clamp
 from dpsql.planning.layouts import layouts
 from dpsql.planning.loss_share import LossShare
 from dpsql.planning.measurement import Candidate, MeasurementPlan, VectorMeasurement
-from dpsql.planning.partition_selection import Threshold, key_tosses
+from dpsql.planning.partition_selection import Threshold, optimal_partition_selection
 from dpsql.planning.quantiles import PUBLIC, QuantileSelection
-from dpsql.planning.staircase import stairs
+from dpsql.planning.staircase import staircases
 from dpsql.planning.statistics import ROWS, UNITS, Statistic, StatisticVector
-from dpsql.planning.top_k import best
+from dpsql.planning.top_k import top_k_selection
 
 _NO_NOISE = 1e-300
 """Stands for a noise of zero where logarithms are taken."""
@@ -57,28 +57,28 @@ def choose(
     top = analysis.release.top
     if top is not None:
         share = Fraction(1, top.count)
-        groups = best(
+        groups = top_k_selection(
             analysis, facts, top, min(price.epsilon * share, price.range(share)), price.range(share)
         )
         return MeasurementPlan(analysis, (), None, groups.event, best=groups)
     if analysis.selects and not analysis.release.aggregations:
-        return _keys_alone(analysis, price)
+        return _keys_only(analysis, price)
     least: MeasurementPlan | None = None
     candidates = []
-    asked = _asked_ranks(analysis)
-    wanted = needed(analysis)
+    asked = _requested_quantiles(analysis)
+    wanted = needed_statistics(analysis)
     for blocks in layouts(analysis, wanted) if wanted else [()] * bool(asked):
         costly = sum((rank, end) not in PUBLIC for _, rank, end in asked)
         share = Fraction(1, max(1, len(blocks) + costly))
-        ranked = tuple(_ranked(analysis, *each, price.range(share)) for each in asked)
+        ranked = tuple(_quantile_selection(analysis, *each, price.range(share)) for each in asked)
         choices = [BoundedRange(price.range(share)) for _ in range(costly or not blocks)]
         for name, measured, noise, clamps in (
-            *((*fixed, ()) for fixed in _noised(analysis, blocks, price, share)),
+            *((*fixed, ()) for fixed in _without_clamps(analysis, blocks, price, share)),
             *(
                 found
-                for whole in _ways(analysis, price)
+                for whole in _clamp_scopes(analysis, price)
                 if learn
-                for found in _learnt(analysis, blocks, price, share, whole=whole)
+                for found in _with_clamps(analysis, blocks, price, share, whole=whole)
             ),
         ):
             events = (*noise, *choices)
@@ -94,19 +94,19 @@ def choose(
     named: dict[str, Candidate] = {}
     for candidate in sorted(candidates, key=lambda candidate: candidate.score):
         named.setdefault(candidate.name, candidate)
-    return _with_selection(least, price.epsilon, price.delta, tuple(named.values()))
+    return _with_threshold(least, price.epsilon, price.delta, tuple(named.values()))
 
 
-def _keys_alone(analysis: Analysis, price: LossShare) -> MeasurementPlan:
+def _keys_only(analysis: Analysis, price: LossShare) -> MeasurementPlan:
     """The keys by tosses, or by noisy counts that are not released, whichever shows the smaller groups.
 
     The score is the log of how many units a group has that is shown half of the time.
     """
-    tosses, event = key_tosses(analysis, price.epsilon, price.delta)
+    tosses, event = optimal_partition_selection(analysis, price.epsilon, price.delta)
     plans = [(PartitionSelection.name, tosses.half, MeasurementPlan(analysis, (), tosses, event))]
-    for blocks in layouts(analysis, needed(analysis)):
-        for name, measured, (noise,) in _noised(analysis, blocks, price, Fraction(1, len(blocks))):
-            plan = _with_selection(
+    for blocks in layouts(analysis, needed_statistics(analysis)):
+        for name, measured, (noise,) in _without_clamps(analysis, blocks, price, Fraction(1, len(blocks))):
+            plan = _with_threshold(
                 MeasurementPlan(analysis, measured, None, noise), price.epsilon, price.delta, ()
             )
             if plan.selection is not None:
@@ -118,7 +118,7 @@ def _keys_alone(analysis: Analysis, price: LossShare) -> MeasurementPlan:
     return replace(chosen, candidates=tuple(Candidate(name, math.log(half)) for name, half, _ in plans))
 
 
-def needed(analysis: Analysis) -> dict[Statistic, None]:
+def needed_statistics(analysis: Analysis) -> dict[Statistic, None]:
     """The statistics that the aggregates and the selection of keys read, in order."""
     statistics: dict[Statistic, None] = {}
     for item in analysis.release.aggregations:
@@ -126,7 +126,7 @@ def needed(analysis: Analysis) -> dict[Statistic, None]:
             if moment is not Moment.RANKED:
                 statistics[statistic_of(analysis, item, moment)] = None
     if analysis.selects:
-        statistics[_selecting(analysis)] = None
+        statistics[_selection_statistic(analysis)] = None
     return statistics
 
 
@@ -135,7 +135,7 @@ def statistic_of(analysis: Analysis, item: Aggregation, moment: Moment) -> Stati
     return (moment, analysis.measure(item) if moment.of_argument else None)
 
 
-def _asked_ranks(analysis: Analysis) -> dict[tuple[int, Fraction, int], None]:
+def _requested_quantiles(analysis: Analysis) -> dict[tuple[int, Fraction, int], None]:
     """The values in order of size that are asked for, each once: the measure, the rank, and which end of an interval."""
     asked: dict[tuple[int, Fraction, int], None] = {}
     for item in analysis.release.aggregations:
@@ -145,7 +145,7 @@ def _asked_ranks(analysis: Analysis) -> dict[tuple[int, Fraction, int], None]:
     return asked
 
 
-def _ranked(
+def _quantile_selection(
     analysis: Analysis, measure: int, rank: Fraction, end: int, epsilon: Fraction
 ) -> QuantileSelection:
     """How a value at a rank is chosen in each group.
@@ -162,18 +162,18 @@ def _ranked(
     return QuantileSelection(measure, rank, lattice, Exponential.calibrate(steps, epsilon), end)
 
 
-def _selecting(analysis: Analysis) -> Statistic:
+def _selection_statistic(analysis: Analysis) -> Statistic:
     return UNITS if analysis.bound.per_unit else ROWS
 
 
-def _noised(
+def _without_clamps(
     analysis: Analysis, blocks: tuple[StatisticVector, ...], price: LossShare, share: Fraction
 ) -> Iterator[tuple[str, tuple[VectorMeasurement, ...], tuple[Event, ...]]]:
     """The blocks with each kind of noise that the price allows, each with the same share of the loss.
 
     Claim: with l1 sensitivity Δ_b and scale Δ_b k/ε for each of k blocks the release is ε-DP; with l2
     sensitivity Δ_b and σ_b² = Δ_b² k/2ρ it is ρ-zCDP. A joint block takes a cube in place of l1 noise,
-    for its l∞ sensitivity; one of a single cell may take a staircase, as `stairs` says, unless the release
+    for its l∞ sensitivity; one of a single cell may take a staircase, as `staircases` says, unless the release
     may be refined, which is for geometric noise.
     Why: losses of blocks add up, by sequential composition.
     Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3.
@@ -183,11 +183,11 @@ def _noised(
         yield Exponential.name, (), ()
         return
     part = share * len(blocks)
-    pure = [_pure(*pair, price.epsilon * share) for pair in zip(blocks, sensitivities, strict=True)]
+    pure = [_pure_noise(*pair, price.epsilon * share) for pair in zip(blocks, sensitivities, strict=True)]
     name = next((noise.name for noise in pure if isinstance(noise, Cube)), Geometric.name)
     yield name, _zip(blocks, sensitivities, pure), (Pure(price.epsilon * part),)
-    if not price.refined or analysis.selects or _asked_ranks(analysis):
-        stepped = stairs(analysis, pure, [(block, None, price.epsilon * share) for block in blocks])
+    if not price.refined or analysis.selects or _requested_quantiles(analysis):
+        stepped = staircases(analysis, pure, [(block, None, price.epsilon * share) for block in blocks])
         if stepped is not None:
             yield Staircase.name, _zip(blocks, sensitivities, stepped), (Pure(price.epsilon * part),)
     if price.rho is not None:
@@ -195,13 +195,13 @@ def _noised(
         yield DiscreteGaussian.name, _zip(blocks, sensitivities, gaussian), (Gaussian(price.rho * part),)
 
 
-def _pure(block: StatisticVector, sensitivity: Sensitivity, epsilon: Fraction) -> Geometric | Cube:
+def _pure_noise(block: StatisticVector, sensitivity: Sensitivity, epsilon: Fraction) -> Geometric | Cube:
     if block.joint and len(block.cells) > 1:
         return Cube.calibrate(sensitivity.linf, epsilon, len(block.cells))
     return Geometric.calibrate(sensitivity.l1, epsilon)
 
 
-def _ways(analysis: Analysis, price: LossShare) -> tuple[bool, ...]:
+def _clamp_scopes(analysis: Analysis, price: LossShare) -> tuple[bool, ...]:
     """Whether clamps are on what a unit has in all its groups: where it has several, and noise is for the l1 norm.
 
     There its groups together never have more than as many times the most of one; in the l2 norm they may.
@@ -211,12 +211,12 @@ def _ways(analysis: Analysis, price: LossShare) -> tuple[bool, ...]:
     return (True,) if price.rho is None else (True, False)
 
 
-def _learnt(
+def _with_clamps(
     analysis: Analysis, blocks: tuple[StatisticVector, ...], price: LossShare, share: Fraction, *, whole: bool
 ) -> Iterator[tuple[str, tuple[VectorMeasurement, ...], tuple[Event, ...], tuple[Clamp, ...]]]:
-    """As `_noised`, with clamps learnt for the blocks that can have one.
+    """As `_without_clamps`, with clamps learnt for the blocks that can have one.
 
-    Claim: the choices and the noise together cost what `_noised` costs.
+    Claim: the choices and the noise together cost what `_without_clamps` costs.
     Why: a block that takes a clamp leaves a part of its share for the choice, whose range costs no more, and
     the noise costs the rest whatever the choice is, by adaptive composition.
     Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3 (both adaptive).
@@ -238,7 +238,7 @@ def _learnt(
     geometric = [Geometric.calibrate(found.l1, price.epsilon * part) for found, part in each]
     points = [None if place is None else clamps[place] for place in taken]
     losses = [price.epsilon * part for part in parts]
-    stepped = stairs(analysis, geometric, list(zip(blocks, points, losses, strict=True)))
+    stepped = staircases(analysis, geometric, list(zip(blocks, points, losses, strict=True)))
     for name, noises in ((Geometric.name, geometric), (Staircase.name, stepped)):
         if noises is not None:
             noised = tuple(map(VectorMeasurement, blocks, known, noises, taken))
@@ -260,7 +260,7 @@ def mean_error(plan: MeasurementPlan) -> float:
     # A value at a rank is chosen alike whatever noise the others have.
     errors = [predicted_std(plan, item) for item in plan.analysis.release.aggregations if item.rank is None]
     if plan.analysis.selects:
-        index, weights = plan.source(_selecting(plan.analysis))
+        index, weights = plan.source(_selection_statistic(plan.analysis))
         errors.append(plan.blocks[index].std(weights))
     # A loss so large that the noise vanishes is better than any that leaves some.
     return math.fsum(math.log(max(error, _NO_NOISE)) for error in errors) / max(1, len(errors))
@@ -285,7 +285,7 @@ def predicted_std(plan: MeasurementPlan, item: Aggregation) -> float:
     return plan.blocks[index].std(weights) * float(lattice.step)
 
 
-def _with_selection(
+def _with_threshold(
     plan: MeasurementPlan, epsilon: Fraction, delta: Fraction, candidates: tuple[Candidate, ...]
 ) -> MeasurementPlan:
     """Adds the threshold that keeps keys of a lone unit back.
@@ -309,10 +309,10 @@ def _with_selection(
     analysis = plan.analysis
     parts = len(plan.blocks) + len(plan.ranked)
     if parts:
-        delta = min(delta, _counts_loss(plan, epsilon / parts) / 4, Fraction(1, 4))
+        delta = min(delta, _least_loss(plan, epsilon / parts) / 4, Fraction(1, 4))
     if not analysis.selects or plan.event is None:
         return replace(plan, candidates=candidates)
-    index, weights = plan.source(_selecting(analysis))
+    index, weights = plan.source(_selection_statistic(analysis))
     cells = tuple(at for at, weight in enumerate(weights) if weight)
     scale = int(1 / weights[cells[0]])
     chosen = Threshold(index, cells, scale, 0, delta, analysis.bound.min_frequency)
@@ -322,7 +322,7 @@ def _with_selection(
     return replace(plan, selection=chosen, event=event, candidates=candidates)
 
 
-def _counts_loss(plan: MeasurementPlan, epsilon: Fraction) -> Fraction:
+def _least_loss(plan: MeasurementPlan, epsilon: Fraction) -> Fraction:
     """The least loss of a block in the currency of its noise: ρ of Gaussian noise, `epsilon` of any other.
 
     A choice of one of its clamps spends a part of both, which is not told apart here.

@@ -21,7 +21,7 @@ class ClampTarget:
     sign: int
 
 
-def ladders(clamps: Sequence[Clamp]) -> tuple[ClampTarget, ...]:
+def clamp_targets(clamps: Sequence[Clamp]) -> tuple[ClampTarget, ...]:
     """All ladders, in order. The penalties of a clamp are read from its first, or of a total from each side."""
     return tuple(
         ClampTarget(place, measure, sign)
@@ -64,14 +64,14 @@ class ClampHistogram:
         return sum(rung[which] for rung in self.counted if rung[0] > chosen)
 
 
-def learnt(
+def choose_clamps(
     clamps: Sequence[Clamp], groups: Sequence[Sequence[ClampHistogram]], entropy: Entropy
 ) -> tuple[Clamp, ...]:
     """Chooses the points of all clamps, from the rungs of all groups that there are.
 
     Groups that will not be shown take part: which these are may hang on a single unit.
     """
-    read = ladders(clamps)
+    read = clamp_targets(clamps)
     found = []
     for place, clamp in enumerate(clamps):
         sides = [index for index, ladder in enumerate(read) if ladder.clamp == place][: len(clamp.signs)]
@@ -83,11 +83,11 @@ def learnt(
 def penalties(clamp: Clamp, parts: Iterable[ClampHistogram]) -> list[int]:
     """For each point of a side of a clamp, how many have more: pairs of a unit and a group, or units."""
     if clamp.amount is Amount.GROUPS:
-        return _passing(len(clamp.grid), parts)
-    return _above(len(clamp.grid), parts)
+        return _exceeding_units(len(clamp.grid), parts)
+    return _exceeding_pairs(len(clamp.grid), parts)
 
 
-def _above(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
+def _exceeding_pairs(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
     """For each of that many points, how many have more."""
     at = [0] * (size + 1)
     for part in parts:
@@ -96,7 +96,7 @@ def _above(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
     return list(accumulate(reversed(at[1:])))[::-1]
 
 
-def _passing(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
+def _exceeding_units(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
     """For each of that many points, how many units have more groups: each has one group in the place after it."""
     at = [0] * (size + 1)
     for part in parts:
@@ -105,13 +105,13 @@ def _passing(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
     return at[1:]
 
 
-def clamped(clamps: Sequence[Clamp], rungs: Sequence[ClampHistogram]) -> dict[Statistic, int]:
+def clamped_moments(clamps: Sequence[Clamp], rungs: Sequence[ClampHistogram]) -> dict[Statistic, int]:
     """The moments of a group in which each unit counts up to the chosen points, in the parts of their clamps.
 
     Of more rows than count, those that count have the unit's mean value.
     """
     found: dict[Statistic, int] = {}
-    for ladder, part in zip(ladders(clamps), rungs, strict=True):
+    for ladder, part in zip(clamp_targets(clamps), rungs, strict=True):
         clamp = clamps[ladder.clamp]
         side = clamp.signs.index(ladder.sign)
         index, point = clamp.chosen[side], clamp.points[side]

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
-from dpsql.analysis.stability import Bound, as_declared
+from dpsql.analysis.stability import ContributionBound, as_declared
 from dpsql.mechanisms import (
     DiscreteGaussian,
     Entropy,
@@ -27,7 +27,7 @@ from dpsql.mechanisms import (
     Staircase,
 )
 from dpsql.plan.tags import TaggedEnum
-from dpsql.planning.sensitivity import Moves, moves, sensitivity
+from dpsql.planning.sensitivity import UnitChange, sensitivity, unit_change
 from dpsql.planning.statistics import Statistic, StatisticVector
 
 SHARE, PURE_SHARE = Fraction(1, 10), Fraction(1, 5)
@@ -37,11 +37,11 @@ EXPONENT, PURE_EXPONENT = 3, 2
 """Points weigh by their inverse to this power: to a lower one where the same loss buys a blunter choice."""
 OCTAVES = 14
 """The least point is the most that a unit can have, halved so many times."""
-_EXPECTED = 4
+_EXPECTED_PART = 4
 """The part of a bound that units are expected to use, where kinds of noise are compared before any is drawn."""
 LEAST_ROWS, LEAST_ADDED, LEAST_GROUPS = 8, 5, 8
 """Units with fewer rows, or groups, than so many have nothing to learn: of counts, of sums, and of counts of units."""
-PARTS = 2**16
+SUBDIVISIONS = 2**16
 """What a unit with more than a point has in each of its groups, and its mean, are told in so many parts of a row or of a
 lattice step: of all groups as one, in as many times more as it takes for each group to have so many."""
 
@@ -140,7 +140,7 @@ def step_range(analysis: Analysis, amount: Amount, sides: int) -> int:
     return people * (sides or analysis.bound.groups)
 
 
-def held(analysis: Analysis, clamp: Clamp) -> Bound:
+def clamped_bound(analysis: Analysis, clamp: Clamp) -> ContributionBound:
     """The bound of a unit that is in no more groups than a clamp on these says."""
     return replace(analysis.bound, groups=clamp.groups(analysis))
 
@@ -174,7 +174,9 @@ def clamped_sensitivity(block: StatisticVector, clamp: Clamp, analysis: Analysis
     Source: Dwork, McSherry, Nissim, Smith 2006, section 3.
     """
     if clamp.amount is Amount.GROUPS:
-        return sensitivity(block, held(analysis, clamp), grouped=analysis.grouped, replace=analysis.replace)
+        return sensitivity(
+            block, clamped_bound(analysis, clamp), grouped=analysis.grouped, replace=analysis.replace
+        )
     rows = clamp.amount is Amount.ROWS
     unit = block.contribution if rows else clamp.fine
     top = max(clamp.points) * unit
@@ -190,7 +192,7 @@ def clamped_sensitivity(block: StatisticVector, clamp: Clamp, analysis: Analysis
     return Sensitivity(Fraction(2 * l1), Fraction((2 if one_sign else 4) * top * l1))
 
 
-def moves_of(block: StatisticVector, clamp: Clamp | None, analysis: Analysis) -> Moves | None:
+def clamped_unit_change(block: StatisticVector, clamp: Clamp | None, analysis: Analysis) -> UnitChange | None:
     """What a unit changes in a block of one cell, with a clamp where no unit has more in a group than its points.
 
     What a unit has in a group is at most the larger point, on that point's side, and is at most both points
@@ -198,14 +200,14 @@ def moves_of(block: StatisticVector, clamp: Clamp | None, analysis: Analysis) ->
     """
     grouped, replaced = analysis.grouped, analysis.replace
     if clamp is not None and clamp.amount is Amount.GROUPS:
-        return moves(block, held(analysis, clamp), grouped=grouped, replace=replaced)
-    moved = moves(block, analysis.bound, grouped=grouped, replace=replaced)
+        return unit_change(block, clamped_bound(analysis, clamp), grouped=grouped, replace=replaced)
+    moved = unit_change(block, analysis.bound, grouped=grouped, replace=replaced)
     if clamp is None or moved is None:
         return moved
     share, span = max(clamp.points), sum(clamp.points)
     if clamp.amount is Amount.ROWS:
         share, span = share * block.contribution, clamp.points[0] * (block.range or 2 * block.contribution)
-    return Moves.of(share, span, analysis.bound, grouped=grouped, replace=replaced)
+    return UnitChange.of(share, span, analysis.bound, grouped=grouped, replace=replaced)
 
 
 def sensitivities(
@@ -223,7 +225,7 @@ def sensitivities(
     ]
 
 
-def rescaled(mechanism: Mechanism, old: Sensitivity, new: Sensitivity, moved: Moves | None) -> Mechanism:
+def rescaled(mechanism: Mechanism, old: Sensitivity, new: Sensitivity, moved: UnitChange | None) -> Mechanism:
     """The mechanism that has the same loss for another sensitivity, and other moves of as many cells."""
     match mechanism:
         case Geometric(scale=scale):
@@ -260,10 +262,10 @@ def clamps_for(
         amount: Amount, measures: tuple[int | None, ...], signs: tuple[int, ...], most: int, blocks: int
     ) -> Clamp:
         together = whole and amount is not Amount.GROUPS
-        fine = _parts(analysis, amount, measures, whole=together)
+        fine = _subdivisions(analysis, amount, measures, whole=together)
         steps = step_range(analysis, amount, len(signs) if together else 0)
         mechanism, points = Exponential.calibrate(steps, range_of(part * blocks)), grid(most)
-        usual = _usual(analysis, amount, most, stated=stated, whole=together)
+        usual = _expected_amount(analysis, amount, most, stated=stated, whole=together)
         expected = next(at for at, point in enumerate(points) if point >= usual)
         return Clamp(
             amount, measures, signs, points, mechanism, exponent, expected, whole=together, fine=fine
@@ -275,15 +277,15 @@ def clamps_for(
     learns = not stated or (analysis.bound.groups > 1 and not whole)
     sharing = [place for place, block in enumerate(blocks) if learns and _counts_rows(block)]
     for place, block in enumerate(blocks):
-        measure = _alone(block)
+        measure = _single_total(block)
         if measure is not None and rows >= LEAST_ADDED:
             taken[place] = len(found)
-            signs, most = _sides(analysis, measure)
+            signs, most = _total_sides(analysis, measure)
             found.append(made(Amount.TOTAL, (measure,), signs, most, 1))
     if sharing and rows >= LEAST_ROWS:
         for place in sharing:
             taken[place] = len(found)
-        read = dict.fromkeys(index for place in sharing for _, index in _read(blocks[place]))
+        read = dict.fromkeys(index for place in sharing for _, index in _statistics_read(blocks[place]))
         # Those of one measure are told by themselves, others by rows of any kind.
         measures = tuple(read) if len(read) == 1 else (None, *(index for index in read if index is not None))
         found.append(made(Amount.ROWS, measures, (1,), rows, len(sharing)))
@@ -296,7 +298,7 @@ def clamps_for(
     return tuple(found), tuple(taken)
 
 
-def _parts(analysis: Analysis, amount: Amount, measures: Sequence[int | None], *, whole: bool) -> int:
+def _subdivisions(analysis: Analysis, amount: Amount, measures: Sequence[int | None], *, whole: bool) -> int:
     """The parts of a row, or of a lattice step, in which it is told what counts, 1 for whole ones.
 
     Parts of groups are needed where all are clamped as one, and parts of a mean where rows have values.
@@ -307,24 +309,24 @@ def _parts(analysis: Analysis, amount: Amount, measures: Sequence[int | None], *
     Source: Mironov 2012, "On significance of the least significant bits for differential privacy".
     """
     if whole:
-        return PARTS << (analysis.bound.groups - 1).bit_length()
+        return SUBDIVISIONS << (analysis.bound.groups - 1).bit_length()
     valued = any(index is not None and analysis.measures[index].lattice is not None for index in measures)
-    return PARTS if amount is Amount.ROWS and valued else 1
+    return SUBDIVISIONS if amount is Amount.ROWS and valued else 1
 
 
-def _usual(analysis: Analysis, amount: Amount, most: int, *, stated: bool, whole: bool) -> Fraction:
+def _expected_amount(analysis: Analysis, amount: Amount, most: int, *, stated: bool, whole: bool) -> Fraction:
     """What a unit is expected to have: a quarter of its groups, and of its rows, with values of a quarter of their bounds.
 
     Rows of which it is `stated` how many a unit has are expected all.
     """
-    part = 1 if stated and amount is not Amount.GROUPS else _EXPECTED
-    part *= _EXPECTED if amount is Amount.TOTAL else 1
+    part = 1 if stated and amount is not Amount.GROUPS else _EXPECTED_PART
+    part *= _EXPECTED_PART if amount is Amount.TOTAL else 1
     by_group = not whole and amount is not Amount.GROUPS
-    among = Fraction(analysis.bound.groups, _EXPECTED) if by_group else Fraction(1)
+    among = Fraction(analysis.bound.groups, _EXPECTED_PART) if by_group else Fraction(1)
     return most / (part * max(among, Fraction(1)))
 
 
-def _sides(analysis: Analysis, measure: int) -> tuple[tuple[int, ...], int]:
+def _total_sides(analysis: Analysis, measure: int) -> tuple[tuple[int, ...], int]:
     """The signs that a unit's total can have, and the most that it can be."""
     lattice = analysis.measures[measure].lattice
     if lattice is None:
@@ -333,7 +335,7 @@ def _sides(analysis: Analysis, measure: int) -> tuple[tuple[int, ...], int]:
     return tuple(sign for sign, end in ends.items() if end), analysis.bound.rows * max(ends.values())
 
 
-def _alone(block: StatisticVector) -> int | None:
+def _single_total(block: StatisticVector) -> int | None:
     """The measure of which a block is the total, and nothing else."""
     match block.estimates:
         case (((Moment.TOTAL, measure), _),):
@@ -343,9 +345,9 @@ def _alone(block: StatisticVector) -> int | None:
 
 
 def _counts_rows(block: StatisticVector) -> bool:
-    moments = {moment for moment, _ in _read(block)}
-    return _alone(block) is None and moments <= {Moment.ROWS, Moment.COUNT, Moment.TOTAL}
+    moments = {moment for moment, _ in _statistics_read(block)}
+    return _single_total(block) is None and moments <= {Moment.ROWS, Moment.COUNT, Moment.TOTAL}
 
 
-def _read(block: StatisticVector) -> Iterator[Statistic]:
+def _statistics_read(block: StatisticVector) -> Iterator[Statistic]:
     return (statistic for cell in block.cells for statistic, _ in cell.combination)

@@ -62,7 +62,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class Hierarchy:
     """Blocks with the same cells over the same rows, whose keys have so many values each."""
 
     members: tuple[Member, ...]
@@ -161,7 +161,7 @@ class Agreement:
         return most if all(each <= most for each in others) and first <= most else None
 
 
-def agreements(plans: Sequence[MeasurementPlan]) -> tuple[Agreement, ...]:
+def hierarchies(plans: Sequence[MeasurementPlan]) -> tuple[Hierarchy, ...]:
     """The blocks of these plans, of one statement, that are made to agree.
 
     Their keys are public, so that all parts of a total are there; their cells are sums over rows, or units that are in
@@ -172,12 +172,12 @@ def agreements(plans: Sequence[MeasurementPlan]) -> tuple[Agreement, ...]:
         if plan.selection is None and plan.best is None and plan.analysis.domains is not None:
             for index, measured in enumerate(plan.blocks):
                 if measured.clamp is None and _adds(plan.analysis, measured.block):
-                    alike.setdefault(_what(plan, index), []).append((place, index))
-    found = (_agreement(plans, members) for members in alike.values() if len(members) > 1)
+                    alike.setdefault(_measured_statistic(plan, index), []).append((place, index))
+    found = (_hierarchy(plans, members) for members in alike.values() if len(members) > 1)
     return tuple(agreement for agreement in found if agreement is not None and agreement.rounds)
 
 
-def agreed(plans: Sequence[MeasurementPlan], found: Sequence[Agreement]) -> list[MeasurementPlan]:
+def adjusted_plans(plans: Sequence[MeasurementPlan], found: Sequence[Hierarchy]) -> list[MeasurementPlan]:
     """The plans with the blocks, and the noise, that adjusted cells have."""
     after = list(plans)
     for agreement in found:
@@ -210,7 +210,7 @@ def _adds(analysis: Analysis, block: StatisticVector) -> bool:
     return moments <= _ADDED | {Moment.UNITS} and (bound.whole or moments == {Moment.UNITS})
 
 
-def _what(plan: MeasurementPlan, index: int) -> object:
+def _measured_statistic(plan: MeasurementPlan, index: int) -> object:
     """What a block measures, of which rows, whatever the keys and the noise."""
     measured, analysis = plan.blocks[index], plan.analysis
     by = steps_of(measured.mechanism)
@@ -221,7 +221,7 @@ def _what(plan: MeasurementPlan, index: int) -> object:
     return analysis.release.input, analysis.measures, analysis.replace, cells
 
 
-def _agreement(plans: Sequence[MeasurementPlan], members: Sequence[tuple[int, int]]) -> Agreement | None:
+def _hierarchy(plans: Sequence[MeasurementPlan], members: Sequence[tuple[int, int]]) -> Hierarchy | None:
     numbers: dict[Expr, int] = {}
     domains: dict[int, Domain] = {}
     found = []
@@ -234,6 +234,6 @@ def _agreement(plans: Sequence[MeasurementPlan], members: Sequence[tuple[int, in
                 return None
             axes.append(number)
         found.append(Member(place, index, tuple(axes), plans[place].blocks[index].mechanism))
-    agreement = Agreement(tuple(found), tuple(map(len, domains.values())))
+    agreement = Hierarchy(tuple(found), tuple(map(len, domains.values())))
     small = sum(agreement.groups(member.keys) for member in found) <= MOST_GROUPS
     return agreement if small and all(agreement.sizes) else None

@@ -27,7 +27,7 @@ _RATIO = 2**10
 fill up but for a thousandth."""
 
 
-def joint_blocks(analysis: Analysis, wanted: Container[Statistic]) -> Iterator[StatisticVector]:
+def joint_vectors(analysis: Analysis, wanted: Container[Statistic]) -> Iterator[StatisticVector]:
     """Ways to measure all that is wanted, but for values that are counted, in one block.
 
     Sums are taken about the middle of what a row may add, which takes a count of the rows, or as they
@@ -61,7 +61,7 @@ def always_there(analysis: Analysis, measure: int) -> bool:
 
 
 @dataclass(slots=True)
-class _Joint:
+class _JointBuilder:
     """A joint block as it is put together: cells with how far a row moves them, and what they serve.
 
     An estimate is a list of a cell's number and the factor of its exact value.
@@ -133,7 +133,7 @@ def _joint(
     Source: Kulesza, Suresh, Wang 2024, "Mean estimation in the add-remove model of differential privacy",
     section 3, for sums about the middle; Hardt, Talwar 2010, section 4, for the norm.
     """
-    made = _Joint()
+    made = _JointBuilder()
     if ROWS in wanted or (UNITS in wanted and analysis.bound.rows == 1):
         made.rows()
     for index, measure in enumerate(analysis.measures):
@@ -153,10 +153,10 @@ def _joint(
         # In one group alone it takes a unit's rows together to move another cell as far as it may move.
         unit_extent = length * (analysis.bound.rows if analysis.bound.groups == 1 else 1)
         times.append(unit_extent)
-    return _block(made, times, unit_extent)
+    return _vector(made, times, unit_extent)
 
 
-def _block(made: _Joint, times: list[int], unit_extent: int) -> StatisticVector:
+def _vector(made: _JointBuilder, times: list[int], unit_extent: int) -> StatisticVector:
     extents = tuple(m * extent for m, extent in zip(times, made.extents, strict=True))
     cells = tuple(
         Component(name, tuple((statistic, weight * m) for statistic, weight in combination))

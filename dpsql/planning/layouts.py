@@ -7,20 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.lattice import Lattice
-from dpsql.planning.joint import always_there, joint_blocks
+from dpsql.planning.joint import always_there, joint_vectors
 from dpsql.planning.statistics import (
     ROWS,
     UNITS,
     Statistic,
     StatisticVector,
-    count_block,
-    distinct_block,
-    filled_block,
-    partition_block,
-    presence_block,
-    rows_block,
-    total_block,
-    units_block,
+    complementary_vector,
+    count_vector,
+    distinct_vector,
+    padded_vector,
+    presence_vector,
+    rows_vector,
+    total_vector,
+    units_vector,
 )
 
 
@@ -32,58 +32,58 @@ def layouts(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[tu
     """
     if UNITS in wanted and analysis.bound.rows == 1:
         wanted = {**wanted, ROWS: None}
-    distinct = [distinct_block(index) for index, measure in enumerate(analysis.measures) if measure.distinct]
-    units = [units_block()] if UNITS in wanted and analysis.bound.rows > 1 else []
+    distinct = [distinct_vector(index) for index, measure in enumerate(analysis.measures) if measure.distinct]
+    units = [units_vector()] if UNITS in wanted and analysis.bound.rows > 1 else []
     fewest = len(analysis.measures) + 1
-    for blocks in _apart(analysis, wanted):
+    for blocks in _separate(analysis, wanted):
         fewest = min(fewest, len(blocks))
-        yield tuple(_implying(analysis, (*blocks, *distinct, *units)))
+        yield tuple(_with_units(analysis, (*blocks, *distinct, *units)))
     of_rows = {Moment.ROWS, Moment.COUNT, Moment.TOTAL}.intersection(moment for moment, _ in wanted)
-    for blocks in _apart(analysis, {**wanted, ROWS: None}) if units and of_rows else ():
+    for blocks in _separate(analysis, {**wanted, ROWS: None}) if units and of_rows else ():
         most = analysis.bound.rows
-        filled = (block if block.weights(ROWS) is None else filled_block(block, most) for block in blocks)
+        filled = (block if block.weights(ROWS) is None else padded_vector(block, most) for block in blocks)
         yield (*filled, *distinct)
-    for block in joint_blocks(analysis, wanted):
+    for block in joint_vectors(analysis, wanted):
         if fewest + bool(block.unit_extent) > 1:
             yield (block, *distinct, *([] if block.unit_extent else units))
 
 
-def _apart(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[list[StatisticVector]]:
+def _separate(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[list[StatisticVector]]:
     """A block for each measure, and one for COUNT(*) or a measure that carries it."""
     carriers: list[int | None] = [None]
     if ROWS in wanted:
-        carriers += [index for index in range(len(analysis.measures)) if _carries(analysis, index)]
+        carriers += [index for index in range(len(analysis.measures)) if _can_carry_rows(analysis, index)]
     for carrier in carriers:
         blocks = [
-            _measure_block(analysis, index, wanted, with_rows=index == carrier)
+            _measure_vector(analysis, index, wanted, with_rows=index == carrier)
             for index, measure in enumerate(analysis.measures)
             if measure.rows
         ]
-        yield blocks + [rows_block()] * (ROWS in wanted and carrier is None)
+        yield blocks + [rows_vector()] * (ROWS in wanted and carrier is None)
 
 
-def _implying(analysis: Analysis, blocks: Sequence[StatisticVector]) -> Iterator[StatisticVector]:
+def _with_units(analysis: Analysis, blocks: Sequence[StatisticVector]) -> Iterator[StatisticVector]:
     """The blocks, with what they say besides: where one row of a unit counts, as many units as rows do."""
     for block in blocks:
         yield block.serving(UNITS, ROWS) if analysis.bound.rows == 1 else block
 
 
-def _carries(analysis: Analysis, index: int) -> bool:
+def _can_carry_rows(analysis: Analysis, index: int) -> bool:
     measure = analysis.measures[index]
     there = always_there(analysis, index)
     return measure.rows and (measure.lattice is None or measure.lattice.width > 0 or there)
 
 
-def _measure_block(
+def _measure_vector(
     analysis: Analysis, index: int, wanted: Mapping[Statistic, None], *, with_rows: bool
 ) -> StatisticVector:
     lattice, count = analysis.measures[index].lattice, (Moment.COUNT, index)
     if with_rows and always_there(analysis, index):
-        return _measure_block(analysis, index, {**wanted, count: None}, with_rows=False).serving(ROWS, count)
+        return _measure_vector(analysis, index, {**wanted, count: None}, with_rows=False).serving(ROWS, count)
     if lattice is None:
-        return presence_block(index) if with_rows else count_block(index, Lattice(0, 0, 1))
+        return presence_vector(index) if with_rows else count_vector(index, Lattice(0, 0, 1))
     if lattice.width == 0:
-        return count_block(index, lattice)
+        return count_vector(index, lattice)
     if with_rows or count in wanted:
-        return partition_block(index, lattice, with_rows=with_rows)
-    return total_block(index, lattice)
+        return complementary_vector(index, lattice, with_rows=with_rows)
+    return total_vector(index, lattice)

@@ -46,7 +46,7 @@ class VectorMeasurement:
     def at(self, clamp: Clamp, analysis: Analysis) -> VectorMeasurement:
         """The block with the same loss, where its clamp has other points."""
         found = clamping.clamped_sensitivity(self.block, clamp, analysis)
-        moved = clamping.moves_of(self.block, clamp, analysis)
+        moved = clamping.clamped_unit_change(self.block, clamp, analysis)
         noise = clamping.rescaled(self.mechanism, self.sensitivity, found, moved)
         return replace(self, sensitivity=found, mechanism=noise)
 

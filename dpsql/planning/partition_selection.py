@@ -68,7 +68,7 @@ class OptimalPartitionSelection:
         return self.mechanism.shows(units - self.min_frequency + 1, entropy)
 
 
-def key_tosses(
+def optimal_partition_selection(
     analysis: Analysis, epsilon: Fraction, delta: Fraction
 ) -> tuple[OptimalPartitionSelection, Event]:
     """The tosses that cost this loss and at most this delta, and what they are charged as.

@@ -87,7 +87,7 @@ class QuantileSelection:
     @staticmethod
     def step_range(rank: Fraction) -> int:
         """How far one row moves the penalties of two points apart at most."""
-        return 2 * (_whole(rank) - _least_growth(rank))
+        return 2 * (_steps_per_row(rank) - _least_growth(rank))
 
     @property
     def public(self) -> bool:
@@ -97,7 +97,7 @@ class QuantileSelection:
     @property
     def whole(self) -> int:
         """The steps of penalty to a row."""
-        return _whole(self.rank)
+        return _steps_per_row(self.rank)
 
     @property
     def share(self) -> int:
@@ -235,7 +235,7 @@ def _tail(rank: Fraction) -> bool:
     return min(rank, 1 - rank) <= _TAIL
 
 
-def _whole(rank: Fraction) -> int:
+def _steps_per_row(rank: Fraction) -> int:
     """The steps of penalty to a row: twice as many as the rank needs, in a tail, where half of them may be its growth."""
     if rank in (0, 1):
         return _ENDS
@@ -244,5 +244,5 @@ def _whole(rank: Fraction) -> int:
 
 def _least_growth(rank: Fraction) -> int:
     """Half of what lies beyond a rank of a tail, so that what it is moved inside is made up for by further rows."""
-    near = int(min(rank, 1 - rank) * _whole(rank))
+    near = int(min(rank, 1 - rank) * _steps_per_row(rank))
     return near // 2 if _tail(rank) else near

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.analysis.stability import Bound
+from dpsql.analysis.stability import ContributionBound
 from dpsql.mechanisms import Sensitivity
 from dpsql.planning.statistics import StatisticVector
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
+class UnitChange:
     """What one privacy unit changes, where that is one cell of a group after another.
 
     The change of all cells of all groups is a sum of at most `cells` moves, each of one cell by at most `cell`
@@ -22,7 +22,9 @@ class Moves:
     cells: int
 
     @classmethod
-    def of(cls, share: int, span: int | None, bound: Bound, *, grouped: bool, replace: bool) -> Moves:
+    def of(
+        cls, share: int, span: int | None, bound: ContributionBound, *, grouped: bool, replace: bool
+    ) -> UnitChange:
         """The moves where a unit puts at most `share` into a cell, and what it may put in spans `span`.
 
         Claim: adding or removing one unit is G moves of one cell by at most `share`, where G is the most groups
@@ -36,7 +38,9 @@ class Moves:
         return cls(share, bound.groups * (2 if replace else 1))
 
 
-def sensitivity(block: StatisticVector, bound: Bound, *, grouped: bool, replace: bool) -> Sensitivity:
+def sensitivity(
+    block: StatisticVector, bound: ContributionBound, *, grouped: bool, replace: bool
+) -> Sensitivity:
     """The sensitivities of a block over all groups together, that of l2 squared.
 
     Claim: adding or removing one unit moves the vector of all cells of all groups by at most
@@ -66,7 +70,7 @@ def sensitivity(block: StatisticVector, bound: Bound, *, grouped: bool, replace:
     return Sensitivity(Fraction(2 * l1), Fraction((2 if block.nonnegative else 4) * l2_squared))
 
 
-def _joint(block: StatisticVector, bound: Bound, *, replace: bool) -> Sensitivity:
+def _joint(block: StatisticVector, bound: ContributionBound, *, replace: bool) -> Sensitivity:
     """The norms of a block that several arguments share, whose rows move cell i by at most e_i.
 
     Claim: with D the largest e_i, a unit that counts in h groups moves the cells by at most R·Σe + h·u in l1
@@ -89,7 +93,9 @@ def _joint(block: StatisticVector, bound: Bound, *, replace: bool) -> Sensitivit
     return Sensitivity(Fraction(times * l1), Fraction(times**2 * l2_squared), Fraction(times * linf))
 
 
-def moves(block: StatisticVector, bound: Bound, *, grouped: bool, replace: bool) -> Moves | None:
+def unit_change(
+    block: StatisticVector, bound: ContributionBound, *, grouped: bool, replace: bool
+) -> UnitChange | None:
     """What a unit changes in a block of one cell; None for others, among whose cells what it moves is shared.
 
     A unit's at most R rows put at most R times the block's contribution into a cell; it is counted once. Nor are
@@ -99,4 +105,4 @@ def moves(block: StatisticVector, bound: Bound, *, grouped: bool, replace: bool)
         return None
     times = 1 if block.by_unit else bound.rows
     span = None if block.range is None else times * block.range
-    return Moves.of(times * block.contribution, span, bound, grouped=grouped, replace=replace)
+    return UnitChange.of(times * block.contribution, span, bound, grouped=grouped, replace=replace)

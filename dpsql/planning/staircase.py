@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from dpsql.analysis.analyse import Analysis
 from dpsql.mechanisms import Mechanism, Staircase
-from dpsql.planning.clamping import Clamp, moves_of
+from dpsql.planning.clamping import Clamp, clamped_unit_change
 from dpsql.planning.statistics import StatisticVector
 
 _WORTH = 0.99
@@ -16,7 +16,7 @@ _MOST = 12
 """The loss of a stair from which on there is noise enough: less would vanish in the rounding to the lattice."""
 
 
-def stairs(
+def staircases(
     analysis: Analysis,
     noises: Sequence[Mechanism],
     shares: Sequence[tuple[StatisticVector, Clamp | None, Fraction]],
@@ -35,14 +35,16 @@ def stairs(
     intervals of these have a law that is log-concave.)
     Source: Geng, Viswanath 2016, "The optimal noise-adding mechanism in differential privacy", section V.
     """
-    found = [_lesser(analysis, noise, *share) for noise, share in zip(noises, shares, strict=True)]
+    found = [
+        _staircase_if_better(analysis, noise, *share) for noise, share in zip(noises, shares, strict=True)
+    ]
     return found if any(isinstance(noise, Staircase) for noise in found) else None
 
 
-def _lesser(
+def _staircase_if_better(
     analysis: Analysis, noise: Mechanism, block: StatisticVector, clamp: Clamp | None, epsilon: Fraction
 ) -> Mechanism:
-    moved = moves_of(block, clamp, analysis)
+    moved = clamped_unit_change(block, clamp, analysis)
     if moved is None or analysis.bound.groups > 1:
         return noise
     found = Staircase.calibrate(moved.cell, moved.cells, min(epsilon, Fraction(_MOST * moved.cells)))

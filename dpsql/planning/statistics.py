@@ -120,7 +120,7 @@ class StatisticVector:
         return dict(self.estimates).get(statistic)
 
 
-def rows_block() -> StatisticVector:
+def rows_vector() -> StatisticVector:
     """Counts the rows.
 
     Claim: one row contributes at most 1 in l1 norm.
@@ -130,7 +130,7 @@ def rows_block() -> StatisticVector:
     return _single("rows", ROWS, 1, 1)
 
 
-def units_block() -> StatisticVector:
+def units_vector() -> StatisticVector:
     """Counts the distinct units of each group.
 
     Claim: one unit contributes at most 1 to each group it counts in.
@@ -140,7 +140,7 @@ def units_block() -> StatisticVector:
     return _single("units", UNITS, 1, 1)
 
 
-def distinct_block(measure: int) -> StatisticVector:
+def distinct_vector(measure: int) -> StatisticVector:
     """Counts the values of the argument.
 
     Claim: one row contributes at most 1 in l1 norm.
@@ -150,7 +150,7 @@ def distinct_block(measure: int) -> StatisticVector:
     return _single(f"values of x{measure}", (Moment.DISTINCT, measure), 1, 1)
 
 
-def count_block(measure: int, lattice: Lattice) -> StatisticVector:
+def count_vector(measure: int, lattice: Lattice) -> StatisticVector:
     """Counts the rows whose argument is not NULL; where all values are equal that gives the total too.
 
     Claim: one row contributes at most 1 in l1 norm.
@@ -164,7 +164,7 @@ def count_block(measure: int, lattice: Lattice) -> StatisticVector:
     return StatisticVector(block.name, block.cells, (*block.estimates, total), 1, 1, nonnegative=True)
 
 
-def presence_block(measure: int) -> StatisticVector:
+def presence_vector(measure: int) -> StatisticVector:
     """Counts the rows whose argument is not NULL and, in a second cell, those whose argument is.
 
     Claim: one row contributes at most 1 in l1 norm.
@@ -181,7 +181,7 @@ def presence_block(measure: int) -> StatisticVector:
     return StatisticVector(f"presence of x{measure}", cells, estimates, 1, None, nonnegative=True)
 
 
-def total_block(measure: int, lattice: Lattice) -> StatisticVector:
+def total_vector(measure: int, lattice: Lattice) -> StatisticVector:
     """Adds the values up.
 
     Claim: one row contributes at most max(|L|, |U|) steps in l1 norm.
@@ -193,7 +193,7 @@ def total_block(measure: int, lattice: Lattice) -> StatisticVector:
     return _single(f"total of x{measure}", statistic, max(-low, high), high - low, nonnegative=low == 0)
 
 
-def partition_block(measure: int, lattice: Lattice, *, with_rows: bool) -> StatisticVector:
+def complementary_vector(measure: int, lattice: Lattice, *, with_rows: bool) -> StatisticVector:
     """The partition of unity: Σ(x−L) and Σ(U−x), and with rows also (U−L) for each NULL.
 
     Claim: one row contributes exactly U−L steps in l1 norm, whatever its value.
@@ -220,7 +220,7 @@ def partition_block(measure: int, lattice: Lattice, *, with_rows: bool) -> Stati
     )
 
 
-def filled_block(block: StatisticVector, rows: int) -> StatisticVector:
+def padded_vector(block: StatisticVector, rows: int) -> StatisticVector:
     """The cells of a block that counts rows, and one for the rows that each unit has less than `rows` in a group.
 
     Claim: a unit contributes exactly R times the block's contribution, in l1 norm, to each group it counts in, R being

@@ -64,7 +64,7 @@ class TopKSelection:
         return Composed((each,) * self.top.count) if self.top.count > 1 else each
 
 
-def best(
+def top_k_selection(
     analysis: Analysis, facts: PublicFacts, top: TopK, pure: Fraction, ranged: Fraction
 ) -> TopKSelection:
     """How the best groups are chosen, where a choice may have a loss of `pure` or a range of `ranged`.

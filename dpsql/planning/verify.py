@@ -40,11 +40,11 @@ _PLACES = 40
 def verify(plan: MeasurementPlan) -> None:
     """Raises VerificationError unless the event charges for at least the loss of the noise."""
     if plan.best is not None:
-        _verify_best(plan, plan.best)
+        _verify_top_k(plan, plan.best)
         return
-    spent = _spent(plan)
-    chosen = sum((_range(part, plan.analysis) for part in plan.ranked), start=Fraction(0))
-    chosen += sum((_sharpness(clamp, plan.analysis) for clamp in plan.clamps), start=Fraction(0))
+    spent = _loss_by_kind(plan)
+    chosen = sum((_quantile_range(part, plan.analysis) for part in plan.ranked), start=Fraction(0))
+    chosen += sum((_clamp_range(clamp, plan.analysis) for clamp in plan.clamps), start=Fraction(0))
     charged = _charged(plan.event)
     if chosen > charged["range"]:
         raise VerificationError("values in order of size, or clamps, are chosen more sharply than is charged")
@@ -54,18 +54,20 @@ def verify(plan: MeasurementPlan) -> None:
         _verify_selection(plan, charged["delta"])
 
 
-def _spent(plan: MeasurementPlan) -> dict[str, Fraction]:
+def _loss_by_kind(plan: MeasurementPlan) -> dict[str, Fraction]:
     """What noise and tosses lose, by their kinds."""
     spent = {"pure": Fraction(0), "gaussian": Fraction(0)}
     for measured in plan.blocks:
-        kind, loss = max(_loss(block, clamp, plan.analysis) for block, clamp in _held(plan, measured))
+        kind, loss = max(
+            _loss(block, clamp, plan.analysis) for block, clamp in _with_each_point(plan, measured)
+        )
         spent[kind] += loss
     if isinstance(plan.selection, OptimalPartitionSelection):
         spent["pure"] += plan.selection.mechanism.epsilon * _changed(plan.analysis)
     return spent
 
 
-def _verify_best(plan: MeasurementPlan, best: TopKSelection) -> None:
+def _verify_top_k(plan: MeasurementPlan, best: TopKSelection) -> None:
     """Of a unit with the lowest and the highest score of all, and of two that are exchanged."""
     if plan.analysis.selects or plan.analysis.domains is None:
         raise VerificationError("groups are chosen among keys that are not public")
@@ -78,7 +80,7 @@ def _verify_best(plan: MeasurementPlan, best: TopKSelection) -> None:
         raise VerificationError("the best groups are chosen more sharply than is charged")
 
 
-def _held(
+def _with_each_point(
     plan: MeasurementPlan, measured: VectorMeasurement
 ) -> Iterator[tuple[VectorMeasurement, Clamp | None]]:
     """A block as it is, or as it will be with each of the points that its clamp may have."""
@@ -89,7 +91,7 @@ def _held(
         yield measured.at(clamp, plan.analysis), clamp
 
 
-def _each(plan: MeasurementPlan, measured: VectorMeasurement) -> Iterator[MeasurementPlan]:
+def _plans_with_each_point(plan: MeasurementPlan, measured: VectorMeasurement) -> Iterator[MeasurementPlan]:
     """The plan as it is, or as it will be with each of the points that a block's clamp may have."""
     if measured.clamp is None:
         yield plan
@@ -117,14 +119,14 @@ def _loss(measured: VectorMeasurement, clamp: Clamp | None, analysis: Analysis) 
         case Cube(scale=scale, dimensions=dimensions) if dimensions == len(measured.block.cells):
             return "pure", linf / scale
         case Staircase(loss=loss, width=width):
-            return "pure", _most_stairs(measured.block, analysis, clamp, width) * loss
+            return "pure", _most_steps(measured.block, analysis, clamp, width) * loss
         case DiscreteGaussian(variance=variance):
             return "gaussian", l2_squared / (2 * variance)
         case other:
             raise VerificationError(f"no rule for the noise {other.name}")
 
 
-def _sharpness(clamp: Clamp, analysis: Analysis) -> Fraction:
+def _clamp_range(clamp: Clamp, analysis: Analysis) -> Fraction:
     """The range of the choice of a clamp: a unit is in each of its groups above all points, or above none.
 
     Of a clamp on groups, the unit itself is; of one on all its groups together, it is on each side.
@@ -137,7 +139,7 @@ def _sharpness(clamp: Clamp, analysis: Analysis) -> Fraction:
     return clamp.mechanism.rate * steps
 
 
-def _range(part: QuantileSelection, analysis: Analysis) -> Fraction:
+def _quantile_range(part: QuantileSelection, analysis: Analysis) -> Fraction:
     """The range of a choice, from what a row below a point and one above it do to its penalty.
 
     Tried with numbers of values of each size: where a rank is moved inside, its growth changes at two of them.
@@ -169,27 +171,27 @@ def norms(
 def _norms(block: StatisticVector, analysis: Analysis, clamp: Clamp | None) -> tuple[Fraction, Fraction]:
     read = {statistic for cell in block.cells for statistic, _ in cell.combination}
     if UNITS in read and len(read) > 1:
-        return _filled_norms(block, analysis)
+        return _padded_norms(block, analysis)
     if block.by_unit:
         return _unit_norms(analysis.bound.groups if clamp is None else clamp.points[0], analysis)
     if clamp is not None and clamp.whole:
-        shares, times = _whole_shares(block, analysis, clamp), [Fraction(clamp.fine)]
+        shares, times = _contributions_across_groups(block, analysis, clamp), [Fraction(clamp.fine)]
     elif clamp is not None and clamp.total is not None:
         top = max(clamp.points)
         shares = [(0,)]
         shares += [(sign * point,) for sign, point in zip(clamp.signs, clamp.points, strict=True)]
-        times = _filled(clamp.most, top, analysis)
+        times = _group_fractions(clamp.most, top, analysis)
     else:
-        shares = _shares(block.cells, analysis)
+        shares = _contributions(block.cells, analysis)
         rows = analysis.bound.rows
         top = rows if clamp is None else clamp.points[0]
         fine = 1 if clamp is None else clamp.fine
-        times = [fine * top * part for part in _filled(rows, top, analysis)]
-    l1, l2_squared = _farthest(shares, analysis)
+        times = [fine * top * part for part in _group_fractions(rows, top, analysis)]
+    l1, l2_squared = _largest_norms(shares, analysis)
     return l1 * sum(times), l2_squared * sum(part**2 for part in times)
 
 
-def _farthest(shares: Sequence[Vector], analysis: Analysis) -> tuple[Fraction, Fraction]:
+def _largest_norms(shares: Sequence[Vector], analysis: Analysis) -> tuple[Fraction, Fraction]:
     """The largest l1 norm and squared l2 norm of one share, or where units are replaced of what two differ by."""
     changes = list(shares)
     if analysis.replace:
@@ -200,7 +202,7 @@ def _farthest(shares: Sequence[Vector], analysis: Analysis) -> tuple[Fraction, F
     return Fraction(l1), Fraction(max(sum(x * x for x in change) for change in changes))
 
 
-def _filled_norms(block: StatisticVector, analysis: Analysis) -> tuple[Fraction, Fraction]:
+def _padded_norms(block: StatisticVector, analysis: Analysis) -> tuple[Fraction, Fraction]:
     """A unit of one row, or of as many as count, in each of its groups: between these a norm is no larger."""
     rows = _extreme_rows(block.cells, analysis)
     shares = [
@@ -211,16 +213,16 @@ def _filled_norms(block: StatisticVector, analysis: Analysis) -> tuple[Fraction,
         for row in rows
         for times in (1, analysis.bound.rows)
     ]
-    l1, l2_squared = _farthest(shares, analysis)
+    l1, l2_squared = _largest_norms(shares, analysis)
     groups = analysis.bound.groups if analysis.grouped else 1
     return l1 * groups, l2_squared * groups
 
 
-def _whole_shares(block: StatisticVector, analysis: Analysis, clamp: Clamp) -> list[Vector]:
+def _contributions_across_groups(block: StatisticVector, analysis: Analysis, clamp: Clamp) -> list[Vector]:
     """What a unit may put into cells: all that it has in one group, or each side of a total in one of two groups."""
     if clamp.total is None:
         rows = clamp.points[0]
-        return [tuple(rows * x for x in share) for share in _shares(block.cells, analysis)]
+        return [tuple(rows * x for x in share) for share in _contributions(block.cells, analysis)]
     if len(clamp.signs) == 1:
         return [(0,), (clamp.signs[0] * clamp.points[0],)]
     above, below = clamp.points
@@ -228,7 +230,7 @@ def _whole_shares(block: StatisticVector, analysis: Analysis, clamp: Clamp) -> l
     return [(0, 0), *ends, *(end[::-1] for end in ends)]
 
 
-def _most_stairs(block: StatisticVector, analysis: Analysis, clamp: Clamp | None, width: int) -> int:
+def _most_steps(block: StatisticVector, analysis: Analysis, clamp: Clamp | None, width: int) -> int:
     """How many stairs a unit moves cells by, at most, each cell by whole stairs: not less where several share a move.
 
     Each of the unit's groups may have the most that a cell can: that is more than all together may have, so it is
@@ -244,7 +246,7 @@ def _most_stairs(block: StatisticVector, analysis: Analysis, clamp: Clamp | None
         shares += [(sign * point,) for sign, point in zip(clamp.signs, clamp.points, strict=True)]
         times = 1
     else:
-        shares = _shares(block.cells, analysis)
+        shares = _contributions(block.cells, analysis)
         times = analysis.bound.rows if clamp is None else clamp.points[0] * clamp.fine
 
     def stairs(moves: Iterator[int]) -> int:
@@ -260,7 +262,7 @@ def _most_stairs(block: StatisticVector, analysis: Analysis, clamp: Clamp | None
     return people * groups * stairs(share for (share,) in shares)
 
 
-def _filled(most: int, top: int, analysis: Analysis) -> list[Fraction]:
+def _group_fractions(most: int, top: int, analysis: Analysis) -> list[Fraction]:
     """How far groups are filled, of which each holds `top` and all of them `most`."""
     full = min(analysis.bound.groups, most // top)
     rest = [Fraction(most - full * top, top)] if full < analysis.bound.groups else []
@@ -289,7 +291,7 @@ def _joint_norms(block: StatisticVector, analysis: Analysis) -> tuple[Fraction, 
             raise VerificationError(f"{cell.name} mixes what is counted apart")
         if cell not in units:
             parts.setdefault(next(iter(of), None), []).append(cell)
-    shares = [_shares(cells, analysis) for cells in parts.values()]
+    shares = [_contributions(cells, analysis) for cells in parts.values()]
     times = 2 if analysis.replace and analysis.grouped else 1
     if analysis.replace and not analysis.grouped:
         shares = [[_minus(a, b) for a, b in itertools.product(part, repeat=2)] for part in shares]
@@ -313,7 +315,7 @@ def _joint_norms(block: StatisticVector, analysis: Analysis) -> tuple[Fraction, 
     return worst[0] * times, worst[1] * times**2, worst[2] * times
 
 
-def _shares(cells: Sequence[Component], analysis: Analysis) -> list[Vector]:
+def _contributions(cells: Sequence[Component], analysis: Analysis) -> list[Vector]:
     return [tuple(cell.exact(row) for cell in cells) for row in _extreme_rows(cells, analysis)]
 
 
@@ -370,7 +372,7 @@ def _verify_selection(plan: MeasurementPlan, delta: Fraction) -> None:
     if weights != scaled:
         raise VerificationError("the selection does not count privacy units")
     alone = chosen.scale * max(bound.min_frequency, 1)
-    for held in _each(plan, measured):
+    for held in _plans_with_each_point(plan, measured):
         noise, threshold = held.blocks[chosen.block].mechanism, held.threshold
         clamp = None if measured.clamp is None else held.clamps[measured.clamp]
         groups = bound.groups if clamp is None else clamp.points[0]

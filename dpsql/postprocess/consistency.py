@@ -15,17 +15,17 @@ from dpsql.aggregates.base import number
 from dpsql.mechanisms.projected import steps_of
 from dpsql.plan.types import Type
 from dpsql.planning.choose import statistic_of
-from dpsql.planning.hierarchy import Agreement, Axes, Member, agreed, agreements
+from dpsql.planning.hierarchy import Axes, Hierarchy, Member, adjusted_plans, hierarchies
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import Statistic
 from dpsql.postprocess.controlled_rounding import Whole, rounded
-from dpsql.release import Cells, ReleasedTable, table_of
+from dpsql.release import Components, ReleasedTable, table_of
 
 _STRAYS, _KURTOSIS = 6.0, 5.0
 """How many standard deviations residuals may stray; the variance of the square of a Laplace variable of variance 1."""
 
 
-def agreeing(tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
+def consistent(tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
     """Tables of one statement with totals that are the sums of their parts, by least squares.
 
     Claim: it costs nothing, and tables that are no totals or parts of others stay as they are.
@@ -37,7 +37,7 @@ def agreeing(tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
     """
     found = []
     cells: dict[tuple[int, int], Whole] = {}
-    for agreement in agreements([table.plan for table in tables]):
+    for agreement in hierarchies([table.plan for table in tables]):
         columns = [_columns(tables[member.place], member, agreement) for member in agreement.members]
         adjusted = adjust(agreement, columns)
         if not _contradict(agreement, columns, adjusted):
@@ -46,7 +46,7 @@ def agreeing(tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
                 (member.place, member.block): column
                 for member, column in zip(agreement.members, adjusted, strict=True)
             }
-    plans = agreed([table.plan for table in tables], found)
+    plans = adjusted_plans([table.plan for table in tables], found)
     after = [
         table if plan is table.plan else _table(table, plan, place, cells)
         for place, (table, plan) in enumerate(zip(tables, plans, strict=True))
@@ -56,7 +56,7 @@ def agreeing(tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
     return after
 
 
-def adjust(agreement: Agreement, columns: Sequence[Whole]) -> list[Whole]:
+def adjust(agreement: Hierarchy, columns: Sequence[Whole]) -> list[Whole]:
     """The adjusted cells of each member; `columns` are the released ones, in common steps.
 
     The last axis of a column are cells of a group, the others the member's keys, in order.
@@ -72,7 +72,7 @@ def adjust(agreement: Agreement, columns: Sequence[Whole]) -> list[Whole]:
     return after
 
 
-def _effects(agreement: Agreement, columns: Sequence[Whole]) -> dict[Axes, Whole]:
+def _effects(agreement: Hierarchy, columns: Sequence[Whole]) -> dict[Axes, Whole]:
     """The estimated effect of each set of keys, n times over and in 65,536th parts; its axes are in order."""
     found: dict[Axes, Whole] = {}
     for effect, weights in agreement.weights.items():
@@ -102,7 +102,7 @@ def _placed(effect: Whole, keys: Sequence[int], axes: Sequence[int]) -> Whole:
     return turned.reshape([next(shape) if key in keys else 1 for key in axes] + [turned.shape[-1]])
 
 
-def _columns(table: ReleasedTable, member: Member, agreement: Agreement) -> Whole:
+def _columns(table: ReleasedTable, member: Member, agreement: Hierarchy) -> Whole:
     """The released cells of a block, in common steps."""
     finer = agreement.common // steps_of(member.noise)
     rows = [[finer * cell for cell in cells[member.block]] for cells in table.cells]
@@ -110,7 +110,7 @@ def _columns(table: ReleasedTable, member: Member, agreement: Agreement) -> Whol
     return made.reshape([*(agreement.sizes[axis] for axis in member.axes), -1])
 
 
-def _contradict(agreement: Agreement, before: Sequence[Whole], after: Sequence[Whole]) -> bool:
+def _contradict(agreement: Hierarchy, before: Sequence[Whole], after: Sequence[Whole]) -> bool:
     """Whether what was released differs from the adjusted cells by more than the noise explains, in some cell.
 
     The squares of the residuals, over their variances, add up to as many as there are groups beyond free ones, on
@@ -141,12 +141,12 @@ def _table(
         if (place, block) in adjusted:
             cells = adjusted[place, block]
             columns[block] = [tuple(map(int, row)) for row in cells.reshape(-1, cells.shape[-1])]
-    cells_: list[Cells] = list(zip(*columns, strict=True))
+    cells_: list[Components] = list(zip(*columns, strict=True))
     keys = [row[: len(plan.analysis.release.keys)] for row in table.rows]
     return table_of(plan, keys, cells_)
 
 
-def _rounded(tables: Sequence[ReleasedTable], agreement: Agreement) -> list[ReleasedTable]:
+def _rounded(tables: Sequence[ReleasedTable], agreement: Hierarchy) -> list[ReleasedTable]:
     """The tables with whole numbers that add up in the place of those that were rounded one by one."""
     after = list(tables)
     statistics = {
@@ -184,7 +184,7 @@ def _whole_items(plan: MeasurementPlan, member: Member) -> Iterator[tuple[int, S
 
 
 def _estimates(
-    table: ReleasedTable, member: Member, statistic: Statistic, agreement: Agreement
+    table: ReleasedTable, member: Member, statistic: Statistic, agreement: Hierarchy
 ) -> tuple[Whole, int]:
     """The estimates of a statistic by a member's keys, in their order: whole numbers over one divisor."""
     moment, measure = statistic

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planning.hierarchy import Agreement, Axes
+from dpsql.planning.hierarchy import Axes, Hierarchy
 
 Whole = NDArray[np.object_]
 """Whole numbers of any size, with an axis for each key in the order of their numbers."""
@@ -27,7 +27,7 @@ Estimates = dict[Axes, tuple[Whole, int]]
 """Estimates by each set of keys that is released: whole numbers, and what they are divided by."""
 
 
-def rounded(agreement: Agreement, estimates: Estimates) -> dict[Axes, Whole]:
+def rounded(agreement: Hierarchy, estimates: Estimates) -> dict[Axes, Whole]:
     """The whole numbers by each set of keys of an agreement; its `estimates` add up exactly."""
     found: dict[Axes, Whole] = {}
     for number, top in enumerate(agreement.largest()):

@@ -26,12 +26,12 @@ _COUNTS = ("count_rows", "count_units")
 """Those that are zero of nobody, and of nobody else."""
 
 
-def doubtful(plans: Mapping[Release, MeasurementPlan]) -> frozenset[Release]:
+def may_be_empty(plans: Mapping[Release, MeasurementPlan]) -> frozenset[Release]:
     """The releases that have a group whose key is NULL, whoever is in it, beside a count that says so."""
-    return frozenset(release for release, plan in plans.items() if _doubtful(plan))
+    return frozenset(release for release, plan in plans.items() if _may_be_empty(plan))
 
 
-def _doubtful(plan: MeasurementPlan) -> bool:
+def _may_be_empty(plan: MeasurementPlan) -> bool:
     domains = plan.analysis.domains
     listed = domains is not None and any(None in domain for domain in domains)
     return listed and plan.selection is None and any(True for _ in _counts(plan))
@@ -40,7 +40,9 @@ def _doubtful(plan: MeasurementPlan) -> bool:
 def occupied(plan: MeasurementPlan, table: ReleasedTable) -> list[bool]:
     """For each row of a released table, whether it is kept: by its count, or since no key is NULL."""
     keys = len(plan.analysis.release.keys)
-    rows = [place for place, row in enumerate(table.rows) if None in row[:keys]] if _doubtful(plan) else []
+    rows = (
+        [place for place, row in enumerate(table.rows) if None in row[:keys]] if _may_be_empty(plan) else []
+    )
     found = [intervals_of(plan, table, item, rows, CONFIDENCE) for item in _counts(plan)] if rows else []
     empty = {
         row

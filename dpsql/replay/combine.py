@@ -25,7 +25,7 @@ _FINEST = 2**400
 """A step is divided into fewer parts: the squares of more would pass the largest float."""
 
 
-def mergeable(plan: MeasurementPlan) -> bool:
+def combinable(plan: MeasurementPlan) -> bool:
     """Whether releases of a plan have the same groups and cells, each with noise of its own."""
     alone = plan.selection is None and not plan.ranked and plan.best is None and not plan.clamps
     return alone and not any(isinstance(measured.mechanism, Cube) for measured in plan.blocks)
@@ -82,7 +82,7 @@ def fine_enough(noises: Sequence[Mechanism]) -> bool:
     return math.lcm(*map(steps_of, noises)) * len(noises) * _WEIGHTS < _FINEST
 
 
-def fitting(plans: Sequence[MeasurementPlan]) -> list[int]:
+def compatible(plans: Sequence[MeasurementPlan]) -> list[int]:
     """Which of the plans can be put together: all, or those with the least noise that fit with one another."""
     noises = [[measured.mechanism for measured in plan.blocks] for plan in plans]
     chosen: list[int] = []

@@ -19,7 +19,7 @@ from dpsql.analysis.analyse import Analysis
 from dpsql.mechanisms import Geometric, Sensitivity
 from dpsql.plan.dependencies import Known, substitute
 from dpsql.plan.equality import equal_text
-from dpsql.planning.choose import needed, statistic_of
+from dpsql.planning.choose import needed_statistics, statistic_of
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.planning.statistics import Component, Statistic, StatisticVector
 from dpsql.replay.fingerprint import digest
@@ -30,7 +30,7 @@ _ANY = Geometric(Fraction(1))
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Coverage:
     """The blocks of all releases of a `statistic`; they serve statistics that are named by their digests."""
 
     statistic: str
@@ -38,7 +38,7 @@ class Layout:
     served: tuple[Mapping[str, tuple[Fraction, ...]], ...]
 
     @classmethod
-    def of(cls, statistic: str, plan: MeasurementPlan, values: Known) -> Layout | None:
+    def of(cls, statistic: str, plan: MeasurementPlan, values: Known) -> Coverage | None:
         """That of a plan; None where its groups or cells were chosen, or held by clamps that were."""
         if plan.selection is not None or plan.best is not None or plan.ranked or plan.clamps:
             return None
@@ -52,7 +52,7 @@ class Layout:
     def measured(self, plan: MeasurementPlan, values: Known) -> MeasurementPlan | None:
         """A plan that reads these blocks in the place of its own; None where they do not serve all that it reads."""
         analysis = substitute(plan.analysis, values)
-        names = {_name(analysis, statistic): statistic for statistic in needed(analysis)}
+        names = {_name(analysis, statistic): statistic for statistic in needed_statistics(analysis)}
         blocks = []
         for measured, served in zip(self.blocks, self.served, strict=True):
             estimates = tuple((names[name], weights) for name, weights in served.items() if name in names)
@@ -73,7 +73,7 @@ class Layout:
         return json.dumps(told, sort_keys=True, separators=(",", ":"))
 
     @classmethod
-    def parse(cls, text: str) -> Layout:
+    def parse(cls, text: str) -> Coverage:
         """What `text` wrote; IntegrityError (`ledger_corrupt`) for any other text."""
         try:
             told = json.loads(text)

@@ -32,7 +32,7 @@ from dpsql.accounting.spend import Spend
 from dpsql.mechanisms import Cube, DiscreteGaussian, Entropy, Geometric
 from dpsql.mechanisms.coupling import Coupling
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.replay.combine import fine_enough, mergeable, parts_of, variance_of
+from dpsql.replay.combine import combinable, fine_enough, parts_of, variance_of
 from dpsql.replay.stored_release import StoredRelease
 
 _MOST_PARTS = 32
@@ -62,14 +62,14 @@ class IndependentTopUp:
     plan: MeasurementPlan
 
 
-def beside(
+def independent_top_up(
     plan: MeasurementPlan, before: StoredRelease, costs: Sequence[Callable[[Event], Spend]]
 ) -> IndependentTopUp | None:
     """The second release that is charged the difference to each table; None where that would not be as accurate.
 
     `costs` are those of the tables that are read. Its keys are public, and each cell has noise of its own.
     """
-    if not mergeable(plan) or not plan.blocks or plan.event is None:
+    if not combinable(plan) or not plan.blocks or plan.event is None:
         return None
     parts = [part for noise in before.noise for _, part in parts_of(noise)]
     if any(isinstance(part, Cube) for part in parts) or len(parts) > _MOST_PARTS * len(plan.blocks):
@@ -92,7 +92,7 @@ def beside(
     return IndependentTopUp(Gaussian(rho), replace(plan, blocks=tuple(blocks), event=Gaussian(rho)))
 
 
-def coupled(plan: MeasurementPlan, before: StoredRelease) -> CoupledRefinement | None:
+def coupled_refinement(plan: MeasurementPlan, before: StoredRelease) -> CoupledRefinement | None:
     """How a plan refines what was released of the same statistic; None where it does not.
 
     Its keys are public, and the noise of all its blocks is geometric, as it was, of a smaller scale.

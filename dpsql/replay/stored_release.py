@@ -17,7 +17,7 @@ from dpsql.errors import IntegrityError
 from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, Mechanism, Merged, Staircase
 from dpsql.plan.types import Value
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import Cells, Keys, ReleasedTable, table_of
+from dpsql.release import Components, Keys, ReleasedTable, table_of
 
 _VERSION = 1
 
@@ -30,7 +30,7 @@ class StoredRelease:
     """
 
     keys: tuple[Keys, ...]
-    cells: tuple[Cells, ...]
+    cells: tuple[Components, ...]
     chosen: tuple[tuple[int, ...], ...]
     noise: tuple[Mechanism, ...]
     event: Event

@@ -16,7 +16,7 @@ from dpsql.plan.nodes import Aggregation, Release
 from dpsql.plan.provenance import Provenance
 from dpsql.planning.choose import predicted_std, statistic_of
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import Cells, ReleasedTable, estimate
+from dpsql.release import Components, ReleasedTable, estimate
 from dpsql.result import Ends
 from dpsql.uncertainty import laws
 from dpsql.uncertainty.post_selection import PostSelection
@@ -78,7 +78,7 @@ class Uncertainty:
         item = _aggregation(self.trace.release, None if found is None else found.of)
         if item is None:
             return simulable(self.plan, self.trace.outputs[column])
-        return item.rank is None or _ends_of_rank(self.plan, item) is not None
+        return item.rank is None or _interval_aggregations(self.plan, item) is not None
 
     def counts(self, column: int) -> bool:
         """Whether a column is a noisy count as it is."""
@@ -109,7 +109,7 @@ def intervals_of(
     symmetric. A number that was chosen by its rank has the ends that were released beside it, and None without them.
     """
     if item.rank is not None:
-        return _between(plan, table, item, rows, confidence)
+        return _selected_interval(plan, table, item, rows, confidence)
     entry = AGGREGATES[item.function]
     block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
     if plan.threshold is not None and plan.threshold.block == block and not plan.decides(block, weights):
@@ -117,14 +117,14 @@ def intervals_of(
     return [_interval(plan, item, table.cells[row], confidence) for row in rows]
 
 
-def _between(
+def _selected_interval(
     plan: MeasurementPlan, table: ReleasedTable, item: Aggregation, rows: Sequence[int], confidence: float
 ) -> list[Ends]:
     """From end to end, where both were chosen beside a value; with the value itself, which may lie outside.
 
     None for a confidence above that of the ends: for a lower one they hold all the more.
     """
-    ends = _ends_of_rank(plan, item)
+    ends = _interval_aggregations(plan, item)
     if ends is None or confidence > CONFIDENCE:
         return [None] * len(rows)
     first, items = len(plan.analysis.release.keys), plan.analysis.release.aggregations
@@ -134,7 +134,9 @@ def _between(
     return [(min(found), max(found)) for found in numbers]
 
 
-def _ends_of_rank(plan: MeasurementPlan, item: Aggregation) -> tuple[Aggregation, Aggregation] | None:
+def _interval_aggregations(
+    plan: MeasurementPlan, item: Aggregation
+) -> tuple[Aggregation, Aggregation] | None:
     """The ends that are released of a number in order of size, None if either is not."""
     known = {replace(each, name=""): each for each in plan.analysis.release.aggregations}
     low, high = (known.get(replace(item, name="", end=end)) for end in (-1, 1))
@@ -142,7 +144,7 @@ def _ends_of_rank(plan: MeasurementPlan, item: Aggregation) -> tuple[Aggregation
 
 
 def _interval(
-    plan: MeasurementPlan, item: Aggregation, cells: Cells, confidence: float
+    plan: MeasurementPlan, item: Aggregation, cells: Components, confidence: float
 ) -> tuple[float, float]:
     """The confidence interval of an aggregate by the law of its noise."""
     entry = AGGREGATES[item.function]
@@ -252,7 +254,7 @@ def _mean(
 
 
 def _joint_mean(
-    plan: MeasurementPlan, item: Aggregation, measure: Measurand, cells: Cells, confidence: float
+    plan: MeasurementPlan, item: Aggregation, measure: Measurand, cells: Components, confidence: float
 ) -> tuple[float, float]:
     """As `_mean`, where a total about the middle and a count are cells of a joint block."""
     low, high = measure.interval.ends

@@ -38,7 +38,7 @@ from dpsql.plan.nodes import Aggregation, released_columns
 from dpsql.plan.types import Type
 from dpsql.planning.choose import statistic_of
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
-from dpsql.release import Cells, ReleasedTable, noise
+from dpsql.release import Components, ReleasedTable, noise
 from dpsql.result import Ends
 from dpsql.sql.emit.simulated import DRAWN, KEYS, PLACE, ROW, emit_simulated
 from dpsql.uncertainty.post_selection import PostSelection
@@ -88,7 +88,7 @@ def simulable(plan: MeasurementPlan, expr: Expr) -> bool:
     return _read(plan, expr) is not None
 
 
-def simulated(
+def simulated_values(
     plan: MeasurementPlan, item: Aggregation, released: Floats, moved: Floats, lowered: Floats | None = None
 ) -> Floats:
     """The values of an aggregate where noisy cells are less by `moved`, as `release` computes them.
@@ -204,7 +204,8 @@ class _Rows:
         count, draws = len(self.rows), moved.shape[-2]
         places = np.arange(count * draws)
         columns = {
-            item.name: simulated(self.plan, item, centres, moved, lowered).ravel() for item in self.aggregates
+            item.name: simulated_values(self.plan, item, centres, moved, lowered).ravel()
+            for item in self.aggregates
         }
         divisors = tuple(dict.fromkeys(_divisors(self.expr)))
         released = [Released(item.name, item.type) for item in self.aggregates]
@@ -367,7 +368,7 @@ def _least(line: Floats) -> float:
     return float(least)
 
 
-def _flat(cells: Cells) -> list[float]:
+def _flat(cells: Components) -> list[float]:
     return [float(cell) for block in cells for cell in block]
 
 

@@ -11,7 +11,7 @@ _SEEN = "tests/api/test_agreement.py"
 FAULTS = (
     Fault(
         "parts-weigh-as-totals",
-        "dpsql.planning.hierarchy:Agreement.weights",
+        "dpsql.planning.hierarchy:Hierarchy.weights",
         "1 / (self.variance(member) * self.groups(member.keys - effect))",
         "1 / self.variance(member)",
         "a sum of many noisy parts counts as much as a total, and the estimate is worse than need be",
@@ -19,7 +19,7 @@ FAULTS = (
     ),
     Fault(
         "weights-that-leave-something",
-        "dpsql.planning.hierarchy:Agreement.weights",
+        "dpsql.planning.hierarchy:Hierarchy.weights",
         "parts[precise.index(max(precise))] += WEIGHTS - sum(parts)",
         "",
         "weights that were rounded do not add up to one, and estimates are off",
@@ -27,7 +27,7 @@ FAULTS = (
     ),
     Fault(
         "noise-of-few-of-the-parts",
-        "dpsql.planning.hierarchy:Agreement.law",
+        "dpsql.planning.hierarchy:Hierarchy.law",
         "prod(self.sizes[key] - 1 for key in shared - equal) * self.groups(other.keys - shared)",
         "prod(self.sizes[key] - 1 for key in shared - equal)",
         "the noise of one part is told for that of all, and intervals are too narrow",
@@ -51,7 +51,7 @@ FAULTS = (
     ),
     Fault(
         "clamps-chosen-apart",
-        "dpsql.planning.hierarchy:agreements",
+        "dpsql.planning.hierarchy:hierarchies",
         "measured.clamp is None and _adds(plan.analysis, measured.block)",
         "_adds(plan.analysis, measured.block)",
         "sums with different clamps are taken for totals and parts",
@@ -59,7 +59,7 @@ FAULTS = (
     ),
     Fault(
         "other-rows-agree",
-        "dpsql.planning.hierarchy:_what",
+        "dpsql.planning.hierarchy:_measured_statistic",
         "(analysis.release.input, analysis.measures, analysis.replace, cells)",
         "(analysis.measures, analysis.replace, cells)",
         "totals of some rows are pulled to those of others",
@@ -67,7 +67,7 @@ FAULTS = (
     ),
     Fault(
         "whole-numbers-in-a-ring",
-        "dpsql.planning.hierarchy:agreements",
+        "dpsql.planning.hierarchy:hierarchies",
         "agreement is not None and agreement.rounds",
         "agreement is not None",
         "whole numbers are looked for where there may be none that agree",
@@ -83,7 +83,7 @@ FAULTS = (
     ),
     Fault(
         "contradictions-averaged",
-        "dpsql.postprocess.consistency:agreeing",
+        "dpsql.postprocess.consistency:consistent",
         "not _contradict(agreement, columns, adjusted)",
         "True",
         "a total without bias is pulled to parts that leave rows out",
@@ -91,7 +91,7 @@ FAULTS = (
     ),
     Fault(
         "whole-numbers-one-by-one",
-        "dpsql.postprocess.consistency:agreeing",
+        "dpsql.postprocess.consistency:consistent",
         "after = _rounded(after, agreement)",
         "pass",
         "counts are rounded each for itself, and do not add up",

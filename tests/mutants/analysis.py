@@ -10,7 +10,7 @@ _FILLED = "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_stati
 FAULTS = (
     Fault(
         "scores-move-one-way",
-        "dpsql.planning.top_k:best",
+        "dpsql.planning.top_k:top_k_selection",
         "steps = max(1, high - low) * (2 if analysis.replace else 1)",
         "steps = max(1, high - low)",
         "a unit in another's place moves two scores apart by the share of one",
@@ -42,7 +42,7 @@ FAULTS = (
     ),
     Fault(
         "repeated-row-units-unbounded",
-        "dpsql.analysis.stability:bound",
+        "dpsql.analysis.stability:contribution_bound",
         """
         rows > 1
         or _computed(release.input)
@@ -54,7 +54,7 @@ FAULTS = (
     ),
     Fault(
         "bounds-follow-the-data",
-        "dpsql.analysis.stability:bound",
+        "dpsql.analysis.stability:contribution_bound",
         "rows = most_rows(release.input, facts)",
         """
         found = facts.backend.public_number(f'SELECT COUNT(*) FROM "{tables[0].table}"')
@@ -97,7 +97,7 @@ FAULTS = (
     ),
     Fault(
         "query-raises-the-group-limit",
-        "dpsql.analysis.stability:bound",
+        "dpsql.analysis.stability:contribution_bound",
         "min(filter(None, (*groups, release.max_groups, natural)))",
         "max(filter(None, (*groups, release.max_groups, natural)))",
         "the larger of the policy's and the query's bound holds",
@@ -105,7 +105,7 @@ FAULTS = (
     ),
     Fault(
         "group-limit-not-asked-for",
-        "dpsql.analysis.stability:bound",
+        "dpsql.analysis.stability:contribution_bound",
         "stated < proven",
         "stated > proven",
         "a bound is counted on that nobody enforces",
@@ -113,7 +113,7 @@ FAULTS = (
     ),
     Fault(
         "declared-keys-trusted",
-        "dpsql.analysis.stability:bound",
+        "dpsql.analysis.stability:contribution_bound",
         "stated < proven",
         "stated < natural",
         "a unit with several rows where one is declared is in several groups, with noise for one",
@@ -162,7 +162,7 @@ FAULTS = (
     ),
     Fault(
         "total-bounded-by-its-upper-end",
-        "dpsql.planning.statistics:total_block",
+        "dpsql.planning.statistics:total_vector",
         "max(-low, high)",
         "high",
         "a negative value moves a sum by no more than a positive one",
@@ -170,7 +170,7 @@ FAULTS = (
     ),
     Fault(
         "partition-moves-half",
-        "dpsql.planning.statistics:partition_block",
+        "dpsql.planning.statistics:complementary_vector",
         'StatisticVector(f"partition of x{measure}", tuple(cells), tuple(weights), width, None, nonnegative=True)',
         """
         StatisticVector(
@@ -187,9 +187,9 @@ FAULTS = (
     ),
     Fault(
         "whole-loss-for-each-block",
-        "dpsql.planning.choose:_noised",
-        "_pure(*pair, price.epsilon * share)",
-        "_pure(*pair, price.epsilon)",
+        "dpsql.planning.choose:_without_clamps",
+        "_pure_noise(*pair, price.epsilon * share)",
+        "_pure_noise(*pair, price.epsilon)",
         "two blocks spend the loss twice",
         "tests/planning/test_verify.py::test_less_noise_is_refused",
     ),
@@ -219,15 +219,15 @@ FAULTS = (
     ),
     Fault(
         "delta-beyond-the-loss",
-        "dpsql.planning.choose:_with_selection",
-        "delta = min(delta, _counts_loss(plan, epsilon / parts) / 4, Fraction(1, 4))",
+        "dpsql.planning.choose:_with_threshold",
+        "delta = min(delta, _least_loss(plan, epsilon / parts) / 4, Fraction(1, 4))",
         "delta = max(delta, Fraction(0))",
         "a query may show keys with any probability that the budget bears",
         "tests/planning/test_partition_selection.py::test_delta_stays_below_the_loss_of_the_counts",
     ),
     Fault(
         "delta-beyond-the-loss-of-gaussian-noise",
-        "dpsql.planning.choose:_counts_loss",
+        "dpsql.planning.choose:_least_loss",
         "return min([epsilon, *gaussian])",
         "return min([epsilon, *(epsilon for _ in gaussian)])",
         "of Gaussian noise the delta is held against ε, not against ρ",
@@ -235,7 +235,7 @@ FAULTS = (
     ),
     Fault(
         "selection-free-of-charge",
-        "dpsql.planning.choose:_with_selection",
+        "dpsql.planning.choose:_with_threshold",
         "event = Composed((*noise, Selection(delta)))",
         "event = plan.event",
         "delta is spent and not charged",
@@ -243,7 +243,7 @@ FAULTS = (
     ),
     Fault(
         "rows-select-keys",
-        "dpsql.planning.choose:_selecting",
+        "dpsql.planning.choose:_selection_statistic",
         "return UNITS if analysis.bound.per_unit else ROWS",
         "return ROWS",
         "the threshold is on rows, of which one unit has many",
@@ -275,7 +275,7 @@ FAULTS = (
     ),
     Fault(
         "joint-cells-rescaled-but-not-their-extents",
-        "dpsql.planning.joint:_block",
+        "dpsql.planning.joint:_vector",
         "extents = tuple(m * extent for m, extent in zip(times, made.extents, strict=True))",
         "extents = tuple(made.extents)",
         "the l∞ norm is that of cells before they are multiplied",
@@ -283,7 +283,7 @@ FAULTS = (
     ),
     Fault(
         "joint-cell-left-out-of-the-norm",
-        "dpsql.planning.joint:_block",
+        "dpsql.planning.joint:_vector",
         "by_row = extents[:-1] if unit_extent else extents",
         "by_row = extents[:-1] if len(extents) > 1 else extents",
         "the last cell is measured for nothing",
@@ -291,7 +291,7 @@ FAULTS = (
     ),
     Fault(
         "total-about-its-middle-half-as-wide",
-        "dpsql.planning.joint:_Joint._about_the_middle",
+        "dpsql.planning.joint:_JointBuilder._about_the_middle",
         'self.cell(f"x{index} about its middle", ((total, 2), (count, -ends)), lattice.width)',
         """
         self.cell(
@@ -303,7 +303,7 @@ FAULTS = (
     ),
     Fault(
         "middle-taken-of-rows-without-a-value",
-        "dpsql.planning.joint:_Joint._about_the_middle",
+        "dpsql.planning.joint:_JointBuilder._about_the_middle",
         "(count, -ends)",
         "(ROWS, -ends)",
         "a NULL lies farther from the middle than any value",
@@ -311,7 +311,7 @@ FAULTS = (
     ),
     Fault(
         "every-cell-of-a-joint-block-selects",
-        "dpsql.release:_passes",
+        "dpsql.release:_is_selected",
         "sum(cells[chosen.block][at] for at in chosen.cells)",
         "sum(cells[chosen.block])",
         "rows and totals count as units where a key is selected",
@@ -389,7 +389,7 @@ FAULTS = (
     ),
     Fault(
         "filled-rows-of-one-row",
-        "dpsql.planning.statistics:filled_block",
+        "dpsql.planning.statistics:padded_vector",
         'StatisticVector(f"{block.name}, and units", cells, estimates, most, None, nonnegative=True, filled=most)',
         """
         StatisticVector(
@@ -407,7 +407,7 @@ FAULTS = (
     ),
     Fault(
         "filled-to-less-than-the-rows-that-count",
-        "dpsql.planning.statistics:filled_block",
+        "dpsql.planning.statistics:padded_vector",
         "most, none = rows * block.contribution, Fraction(0)",
         "most, none = (rows - 1) * block.contribution, Fraction(0)",
         "a unit of as many rows as count moves the cells by more than is said",

@@ -25,7 +25,7 @@ FAULTS = (
     ),
     Fault(
         "scores-not-clamped",
-        "dpsql.sql.emit.top_k_scores:scored",
+        "dpsql.sql.emit.top_k_scores:scores_query",
         'share = f"LEAST(GREATEST({_share(analysis, moment)}, {best.low}), {best.high})"',
         "share = _share(analysis, moment)",
         "a unit with many rows decides which group is best",
@@ -33,7 +33,7 @@ FAULTS = (
     ),
     Fault(
         "values-need-a-row-that-counts",
-        "dpsql.sql.emit.statement:_beside",
+        "dpsql.sql.emit.statement:_joined",
         'f"FULL JOIN ({query}) AS {name} ON {on}"',
         'f"LEFT JOIN ({query}) AS {name} ON {on}"',
         "a unit's row brings the values of others to a group",
@@ -194,7 +194,7 @@ FAULTS = (
     ),
     Fault(
         "excluded-keys-kept",
-        "dpsql.sql.emit.group_keys:present",
+        "dpsql.sql.emit.group_keys:key_present",
         'f"{text} > 0"',
         'f"{text} >= 0"',
         "a key that the policy excludes is shown beside another key",
@@ -302,7 +302,7 @@ FAULTS = (
     ),
     Fault(
         "sum-of-what-is-null-unbounded",
-        "dpsql.sql.emit.per_unit_aggregates:within",
+        "dpsql.sql.emit.per_unit_aggregates:per_unit_aggregate",
         "around if around.bounded else named.facts.interval",
         "around",
         "a value that turns out to be NULL ends a query after its charge",
@@ -327,7 +327,7 @@ FAULTS = (
     ),
     Fault(
         "ranks-follow-row-numbers",
-        "dpsql.sql.emit.bounding:in_order",
+        "dpsql.sql.emit.bounding:group_order",
         '["u" if by_column else f"u // {_NUMBERS}", *keys]',
         '["u", *keys]',
         "which groups of a row count changes when another row goes",
@@ -353,7 +353,7 @@ FAULTS = (
     ),
     Fault(
         "released-keys-enter-within-their-interval",
-        "dpsql.engine.post_processor:known",
+        "dpsql.engine.post_processor:as_constants",
         "ANYWHERE if exact else interval(column)",
         "interval(column)",
         "two group keys beyond an interval become one, so that one private row is joined to two groups",

@@ -47,8 +47,8 @@ FAULTS = (
     Fault(
         "parts-of-the-replaced",
         "dpsql.engine.pipeline:Engine.prepare",
-        "analyse(release if replaced else confined(release), public, replace=replaced)",
-        "analyse(confined(release), public, replace=replaced)",
+        "analyse(release if replaced else with_partition_filters(release), public, replace=replaced)",
+        "analyse(with_partition_filters(release), public, replace=replaced)",
         "one who is replaced by somebody in another part is charged in one of them",
         "tests/analysis/test_predicates.py::test_replaced_units_confine_nothing",
     ),
@@ -142,7 +142,7 @@ FAULTS = (
     ),
     Fault(
         "inherited-parts-read-whole",
-        "dpsql.sql.emit.partition_filters:within",
+        "dpsql.sql.emit.partition_filters:partition_conditions",
         "(side.roll for side in scan.confined if side.roll is not None)",
         "(side.roll for side in scan.confined[:0] if side.roll is not None)",
         "a table is charged where a joined one says that units lie, and all of it is read",
@@ -150,7 +150,7 @@ FAULTS = (
     ),
     Fault(
         "units-of-two-inherited-parts-read",
-        "dpsql.sql.emit.partition_filters:within",
+        "dpsql.sql.emit.partition_filters:partition_conditions",
         '(_constant(side), f"BOOL_AND({_inside(side)})")',
         '(f"BOOL_OR({_inside(side)})",)',
         "a unit with several values in another table is read in the part of each",
@@ -158,7 +158,7 @@ FAULTS = (
     ),
     Fault(
         "inherited-parts-read-anywhere",
-        "dpsql.sql.emit.partition_filters:within",
+        "dpsql.sql.emit.partition_filters:partition_conditions",
         '(_constant(side), f"BOOL_AND({_inside(side)})")',
         "(_constant(side),)",
         "a unit of another part of another table is read",
@@ -266,8 +266,8 @@ FAULTS = (
     ),
     Fault(
         "unions-lie-where-their-left-side-does",
-        "dpsql.analysis.partitions.propagate:_lying",
-        "either(side, right[name])",
+        "dpsql.analysis.partitions.propagate:_located",
+        "united(side, right[name])",
         "side",
         "units that are on the right side of a union alone are not read",
         _LOST,
@@ -283,7 +283,7 @@ FAULTS = (
     Fault(
         "rolls-are-read-free",
         "dpsql.analysis.partitions.assign:boxes",
-        "read[table].append(_box(seen_from(table, scan)))",
+        "read[table].append(_box(filters_on_source(table, scan)))",
         "pass",
         "units whose rows decide what is read of another table are not charged in their own",
         f"{_JOINED}::test_rolls_are_charged_where_they_are_read",

@@ -33,7 +33,7 @@ FAULTS = (
     ),
     Fault(
         "more-with-chosen-keys",
-        "dpsql.replay.coverage:Layout.of",
+        "dpsql.replay.coverage:Coverage.of",
         "plan.selection is not None or plan.best is not None or plan.ranked or plan.clamps",
         "plan.best is not None or plan.ranked or plan.clamps",
         "cells of groups that were chosen are kept as those of all groups",
@@ -293,7 +293,7 @@ FAULTS = (
     ),
     Fault(
         "refined-at-half-the-difference",
-        "dpsql.replay.refine:coupled",
+        "dpsql.replay.refine:coupled_refinement",
         "Pure(plan.event.epsilon - before.event.epsilon)",
         "Pure((plan.event.epsilon - before.event.epsilon) / 2)",
         "refinements pass the budget",

@@ -63,7 +63,7 @@ FAULTS = (
     ),
     Fault(
         "stairs-as-wide-as-a-row",
-        "dpsql.planning.sensitivity:moves",
+        "dpsql.planning.sensitivity:unit_change",
         "times = 1 if block.by_unit else bound.rows",
         "times = 1",
         "stairs are as wide as one row moves a cell, not all of a unit's",
@@ -71,7 +71,7 @@ FAULTS = (
     ),
     Fault(
         "stairs-for-one-group",
-        "dpsql.planning.sensitivity:Moves.of",
+        "dpsql.planning.sensitivity:UnitChange.of",
         "return cls(share, bound.groups * (2 if replace else 1))",
         "return cls(share, 2 if replace else 1)",
         "a unit in several groups is charged for one of them",
@@ -79,7 +79,7 @@ FAULTS = (
     ),
     Fault(
         "stairs-forget-who-leaves",
-        "dpsql.planning.sensitivity:Moves.of",
+        "dpsql.planning.sensitivity:UnitChange.of",
         "return cls(share, bound.groups * (2 if replace else 1))",
         "return cls(share, bound.groups)",
         "of a person who is replaced only the groups that are left are paid for",
@@ -87,7 +87,7 @@ FAULTS = (
     ),
     Fault(
         "stairs-for-values-in-groups",
-        "dpsql.planning.sensitivity:moves",
+        "dpsql.planning.sensitivity:unit_change",
         "block.joint or len(block.cells) != 1 or (block.by_value and grouped)",
         "block.joint or len(block.cells) != 1",
         "values of a person that lie in several groups are charged for one",
@@ -95,7 +95,7 @@ FAULTS = (
     ),
     Fault(
         "stairs-of-values-verified-as-of-rows",
-        "dpsql.planning.verify:_most_stairs",
+        "dpsql.planning.verify:_most_steps",
         "block.by_value and analysis.grouped",
         "False",
         "values of a person in several groups pass for one move",
@@ -103,7 +103,7 @@ FAULTS = (
     ),
     Fault(
         "stairs-below-the-lattice",
-        "dpsql.planning.staircase:_lesser",
+        "dpsql.planning.staircase:_staircase_if_better",
         "min(epsilon, Fraction(_MOST * moved.cells))",
         "epsilon",
         "at a large loss an interval is narrower than what values are rounded by",
@@ -111,7 +111,7 @@ FAULTS = (
     ),
     Fault(
         "stairs-for-the-l1-norm",
-        "dpsql.planning.sensitivity:moves",
+        "dpsql.planning.sensitivity:unit_change",
         "block.joint or len(block.cells) != 1 or (block.by_value and grouped)",
         "block.joint or (block.by_value and grouped)",
         "cells that share what a row moves are each within a stair, and each cost one",
@@ -127,7 +127,7 @@ FAULTS = (
     ),
     Fault(
         "stairs-verified-by-half",
-        "dpsql.planning.verify:_most_stairs.stairs",
+        "dpsql.planning.verify:_most_steps.stairs",
         "return max(-(-times * abs(move) // width) for move in moves)",
         "return max(times * abs(move) // width for move in moves)",
         "a move a step longer than a stair passes",
@@ -135,7 +135,7 @@ FAULTS = (
     ),
     Fault(
         "stairs-verified-for-any-block",
-        "dpsql.planning.verify:_most_stairs",
+        "dpsql.planning.verify:_most_steps",
         "block.joint or len(block.cells) != 1",
         "block.joint",
         "stairs for cells that share a move are run",
@@ -143,8 +143,8 @@ FAULTS = (
     ),
     Fault(
         "stairs-where-less-noise-is-for-sale",
-        "dpsql.planning.choose:_noised",
-        "not price.refined or analysis.selects or _asked_ranks(analysis)",
+        "dpsql.planning.choose:_without_clamps",
+        "not price.refined or analysis.selects or _requested_quantiles(analysis)",
         "price.epsilon",
         "what is asked again with less noise is charged whole",
         "tests/planning/test_staircase.py::test_what_may_be_refined_has_geometric_noise",

@@ -15,9 +15,9 @@ from dpsql.accounting.events import Composed, Event, Pure
 from dpsql.engine.pipeline import Query
 from dpsql.errors import VerificationError
 from dpsql.mechanisms import Geometric, Staircase
-from dpsql.planning.clamping import moves_of
+from dpsql.planning.clamping import clamped_unit_change
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.planning.sensitivity import Moves
+from dpsql.planning.sensitivity import UnitChange
 from dpsql.planning.verify import verify
 
 every_relation = pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
@@ -146,8 +146,8 @@ def test_moves_are_what_neighbours_do(neighbors: str, groups: int, grouped: bool
     world = World(policy(accountant="pure", rows=3, groups=groups, neighbors=neighbors))
     prepared = world.prepare(f"SELECT SUM(x - 1.5) FROM t{' GROUP BY k' * grouped}")
     (block,) = prepared.plan.blocks
-    moved = moves_of(block.block, None, prepared.plan.analysis)
-    assert isinstance(moved, Moves)
+    moved = clamped_unit_change(block.block, None, prepared.plan.analysis)
+    assert isinstance(moved, UnitChange)
     rows = [DEFAULT._replace(k=k, x=x) for k in ("A", "B") for x in (-1.0, 4.0, 1.0)]
     shares = [share for size in range(4) for share in itertools.combinations_with_replacement(rows, size)]
     others: tuple[Row, ...] = (DEFAULT._replace(u=2), DEFAULT._replace(u=3, k="B"))
@@ -172,7 +172,7 @@ def test_verification_refuses_a_shorter_or_a_cheaper_stair(neighbors: str, group
     """Stairs a step shorter than the move, or a little lower in price than they are steep, do not pass."""
     found = plan(SIGNED, rows=3, groups=groups, neighbors=neighbors)
     (block,) = found.blocks
-    moved = moves_of(block.block, None, found.analysis)
+    moved = clamped_unit_change(block.block, None, found.analysis)
     assert moved is not None
     honest = Staircase.calibrate(moved.cell, moved.cells, charged(found.event))
     inner = min(honest.inner, moved.cell - 1)
@@ -220,7 +220,7 @@ def test_stairs_follow_a_learnt_clamp(sql: str, neighbors: str, grouped: bool) -
             if block.clamp is None or not isinstance(block.mechanism, Staircase):
                 continue
             assert isinstance(before.mechanism, Staircase)
-            moved = moves_of(block.block, clamps[block.clamp], found.analysis)
+            moved = clamped_unit_change(block.block, clamps[block.clamp], found.analysis)
             assert moved is not None
             assert (block.mechanism.width, block.mechanism.loss) == (moved.cell, before.mechanism.loss)
             assert moved.cell * moved.cells == block.sensitivity.l1

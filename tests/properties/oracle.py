@@ -28,7 +28,7 @@ from dpsql.analysis.analyse import analyse
 from dpsql.analysis.stability import PublicFacts
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine.pipeline import Engine, PublicTables, budget
-from dpsql.engine.post_processor import known
+from dpsql.engine.post_processor import as_constants
 from dpsql.engine.prepare import PreparedRelease
 from dpsql.errors import BackendError
 from dpsql.ledger import Ledger, open_ledger
@@ -353,11 +353,11 @@ def cases(draw: st.DrawFn, bench: Bench, featured: str | None = None, deepest: i
 def answered(draw: st.DrawFn, answer: PublicSubquery | Scalar) -> Values | Literal:
     """What an earlier release may have answered: any groups, each once, with any numbers of rows."""
     if isinstance(answer, Scalar):
-        return known(answer, [(draw(one_of(_ANSWERED[answer.type])),)])
+        return as_constants(answer, [(draw(one_of(_ANSWERED[answer.type])),)])
     *keys, _ = answer.columns
     key = st.tuples(*(one_of(_ANSWERED[column.type]) for column in keys))
     rows = draw(st.lists(st.tuples(key, one_of((3, 0, -1))), max_size=4, unique_by=lambda row: row[0]))
-    return known(answer, [(*values, number) for values, number in rows])
+    return as_constants(answer, [(*values, number) for values, number in rows])
 
 
 _ANSWERED: dict[Type, tuple[Value, ...]] = {

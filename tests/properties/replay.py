@@ -30,7 +30,7 @@ from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
 from dpsql.cursor import Cursor
 from dpsql.plan.expr import Function
-from dpsql.plan.fields import COMPARED
+from dpsql.plan.fields import COMPARED_FIELDS
 from dpsql.plan.types import Value
 from dpsql.planning.clamping import Clamp
 from dpsql.release import ReleasedTable
@@ -103,7 +103,9 @@ def _whole(part: object) -> str:
         return part.name
     kind = type(part)
     if is_dataclass(kind):
-        return f"({kind.__name__} {' '.join([_whole(getattr(part, name)) for name in COMPARED[kind]])})"
+        return (
+            f"({kind.__name__} {' '.join([_whole(getattr(part, name)) for name in COMPARED_FIELDS[kind]])})"
+        )
     if isinstance(part, (tuple, list)):
         return f"({' '.join(map(_whole, part))})"
     return _whole(sorted(part)) if isinstance(part, frozenset) else repr(part)

@@ -14,10 +14,10 @@ from dpsql.analysis.domains import product
 from dpsql.backends import Exact
 from dpsql.engine import pipeline as dataflow
 from dpsql.mechanisms import Entropy, Mechanism
-from dpsql.planning.clamp_histogram import clamped, learnt
+from dpsql.planning.clamp_histogram import choose_clamps, clamped_moments
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import Cells, Keys, ReleasedTable, _groups
+from dpsql.release import Components, Keys, ReleasedTable, _groups
 from dpsql.sql.emit.statement import Statement
 
 Place = tuple[int, int, Keys, int]
@@ -50,8 +50,8 @@ class Measurement:
     """
 
     plan: MeasurementPlan
-    exact: dict[Keys, Cells]
-    noise: dict[Keys, Cells]
+    exact: dict[Keys, Components]
+    noise: dict[Keys, Components]
     table: ReleasedTable
     draws: tuple[int, ...]
 
@@ -102,10 +102,11 @@ def recorded_by(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
         counted = [] if plan.best is not None else _groups(plan, statement, exact.reveal())
         if plan.clamps:
             rungs = [group.rungs for group in counted]
-            clamps = tape.clamps.setdefault(number, learnt(plan.clamps, rungs, entropy))
+            clamps = tape.clamps.setdefault(number, choose_clamps(plan.clamps, rungs, entropy))
             plan = plan.at(clamps)
             counted = [
-                replace(group, moments={**group.moments, **clamped(clamps, group.rungs)}) for group in counted
+                replace(group, moments={**group.moments, **clamped_moments(clamps, group.rungs)})
+                for group in counted
             ]
         groups = {
             group.keys: _cells(
@@ -141,7 +142,7 @@ def recorded_by(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
         yield
 
 
-def _cells(plan: MeasurementPlan, value: Callable[[int, int], int]) -> Cells:
+def _cells(plan: MeasurementPlan, value: Callable[[int, int], int]) -> Components:
     """A value for each cell of each block, by their numbers."""
     return tuple(
         tuple(value(block, at) for at in range(len(measured.block.cells)))

@@ -21,7 +21,7 @@ from properties.worlds import DEFAULT, KEYS, Database, I, Row, World, X, policy
 from dpsql.aggregates import Moment
 from dpsql.engine.pipeline import PreparedQuery
 from dpsql.planning import clamp_histogram as told
-from dpsql.planning.clamp_histogram import ClampHistogram, clamped, ladders
+from dpsql.planning.clamp_histogram import ClampHistogram, clamp_targets, clamped_moments
 from dpsql.planning.clamping import Amount, Clamp
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import ROWS, Statistic
@@ -84,7 +84,7 @@ def learning(world: World, sql: str, *, by_group: bool = False) -> tuple[Prepare
     """A query, and the plan of all that would answer it whose clamps are learnt and whose error is least."""
     with pytest.MonkeyPatch.context() as patch:
         if by_group:
-            patch.setattr("dpsql.planning.choose._ways", lambda *_: (False,))
+            patch.setattr("dpsql.planning.choose._clamp_scopes", lambda *_: (False,))
         prepared = world.prepare(sql)
     clamps = prepared.plan.clamps
     assert clamps, f"no clamp is learnt for {sql}"
@@ -119,7 +119,7 @@ def cells(plan: MeasurementPlan, groups: Groups) -> dict[tuple[Any, ...], list[t
     held = [measured.block for measured in plan.blocks if measured.clamp is not None]
     found = {}
     for keys, parts in groups.items():
-        moments: dict[Statistic, int] = defaultdict(int, clamped(plan.clamps, parts))
+        moments: dict[Statistic, int] = defaultdict(int, clamped_moments(plan.clamps, parts))
         found[keys] = [tuple(cell.exact(moments) for cell in block.cells) for block in held]
     return found
 
@@ -127,7 +127,7 @@ def cells(plan: MeasurementPlan, groups: Groups) -> dict[tuple[Any, ...], list[t
 def penalties(plan: MeasurementPlan, groups: Groups, place: int) -> list[list[int]]:
     """The penalties of each point of a clamp, side by side."""
     clamp = plan.clamps[place]
-    sides = [at for at, ladder in enumerate(ladders(plan.clamps)) if ladder.clamp == place]
+    sides = [at for at, ladder in enumerate(clamp_targets(plan.clamps)) if ladder.clamp == place]
     return [
         told.penalties(clamp, [parts[at] for parts in groups.values()]) for at in sides[: len(clamp.signs)]
     ]
@@ -258,7 +258,7 @@ def test_no_count_is_lost_among_many_groups() -> None:
     for chosen in range(len(plan.clamps[place].grid) - 1):
         clamps = tuple(replace(clamp, chosen=(min(chosen, len(clamp.grid) - 1),)) for clamp in plan.clamps)
         clamp = clamps[place]
-        counted = sum(clamped(clamps, parts)[ROWS] for parts in given.values())
+        counted = sum(clamped_moments(clamps, parts)[ROWS] for parts in given.values())
         assert 0.999 * 2 * clamp.points[0] <= counted / clamp.fine <= 2 * clamp.points[0]
 
 
@@ -289,7 +289,7 @@ def test_what_is_clamped_is_what_plain_python_computes(seed: int, by_group: bool
         held = plan.at(clamps)
         expected = naive(tuple(rows), held)
         for (key,), parts in given.items():
-            found = clamped(held.clamps, parts)
+            found = clamped_moments(held.clamps, parts)
             assert {name: found[name] for name in expected[key]} == expected[key]
 
 
@@ -328,7 +328,7 @@ def test_units_with_more_rows_than_count_keep_their_mean(seed: int, group: str) 
                 total += (
                     parts * sum(values) if most <= point else point * (parts * sum(values) // len(values))
                 )
-            found = clamped(clamps, given)
+            found = clamped_moments(clamps, given)
             assert (found[Moment.COUNT, 0], found[Moment.TOTAL, 0]) == (count, total)
 
 

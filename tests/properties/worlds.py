@@ -18,7 +18,7 @@ from dpsql.engine.pipeline import Engine, PreparedQuery, Query, budget
 from dpsql.engine.prepare import PreparedRelease
 from dpsql.ledger import open_ledger
 from dpsql.plan.types import Value
-from dpsql.planning.clamp_histogram import clamped, ladders, penalties
+from dpsql.planning.clamp_histogram import clamp_targets, clamped_moments, penalties
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.quantiles import Window
@@ -150,7 +150,7 @@ def cells_of(prepared: PreparedQuery | PreparedRelease, exact: Exact) -> Statist
     clamps = tuple(replace(clamp, chosen=(clamp.expected,) * len(clamp.signs)) for clamp in plan.clamps)
     found = {}
     for group in _groups(plan, prepared.statement, exact.reveal()):
-        moments = {**group.moments, **clamped(clamps, group.rungs)}
+        moments = {**group.moments, **clamped_moments(clamps, group.rungs)}
         cells = (tuple(cell.exact(moments) for cell in block.cells) for block in blocks)
         toss = [(moments[units],)] if tossed else []
         found[group.keys] = (*cells, *toss, *group.windows, *group.rungs)
@@ -213,7 +213,7 @@ def moved(before: Statistics, after: Statistics, plan: MeasurementPlan, place: i
 def apart(before: Statistics, after: Statistics, plan: MeasurementPlan, place: int) -> int:
     """How far apart the penalties of any two points of a clamp move, added up over its sides."""
     clamp, first = plan.clamps[place], len(plan.blocks) + len(plan.ranked)
-    sides = [at for at, ladder in enumerate(ladders(plan.clamps), first) if ladder.clamp == place]
+    sides = [at for at, ladder in enumerate(clamp_targets(plan.clamps), first) if ladder.clamp == place]
     total = 0
     for side in sides[: len(clamp.signs)]:
         old, new = (penalties(clamp, [found[side] for found in known.values()]) for known in (before, after))

@@ -17,7 +17,7 @@ from statistical.chance import least_share
 import dpsql
 from dpsql.mechanisms import SystemEntropy
 from dpsql.plan.expr import Released
-from dpsql.postprocess.consistency import agreeing
+from dpsql.postprocess.consistency import consistent
 from dpsql.release import ReleasedTable, release
 from dpsql.uncertainty.cells import intervals_of
 from dpsql.uncertainty.simulation import simulated_intervals
@@ -67,7 +67,7 @@ def releases(
             release(part.plan, part.statement, rows, SystemEntropy())
             for part, rows in zip(parts, exact, strict=True)
         ]
-        yield tables, agreeing(tables)
+        yield tables, consistent(tables)
 
 
 def truths(con: dpsql.Connection, sql: str, columns: int) -> list[list[tuple[float, ...]]]:

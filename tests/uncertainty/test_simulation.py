@@ -15,7 +15,7 @@ from dpsql.mechanisms import Entropy, SystemEntropy
 from dpsql.release import release
 from dpsql.result import Result
 from dpsql.uncertainty import simulation
-from dpsql.uncertainty.simulation import simulated
+from dpsql.uncertainty.simulation import simulated_values
 
 PEOPLE: list[Row] = [
     person(who, city=("Bonn", "Kiel")[who % 2], age=who % 90, cost=who / 3) for who in range(300)
@@ -84,7 +84,7 @@ def test_simulated_values_are_those_that_are_released(call: str, people: int) ->
         wanted = [np.nan if row[1] is None else row[1] for row in table.rows]
         for moved in (0.0, 7.0):
             shift = np.full((1, cells.shape[1]), moved)
-            found = simulated(query.plan, item, cells + moved, shift)[:, 0]
+            found = simulated_values(query.plan, item, cells + moved, shift)[:, 0]
             assert found == pytest.approx(wanted, rel=1e-9, nan_ok=True)
 
 

@@ -16,10 +16,10 @@ from dataclasses import replace
 from functools import reduce
 
 from dpsql.accounting.partitions.boxes import WHOLE, Box
-from dpsql.analysis.partitions.constraint import at, confined_to
+from dpsql.analysis.partitions.constraint import at_positions, partition_filter
 from dpsql.analysis.partitions.dimension import Dimension
-from dpsql.analysis.partitions.predicates import where
-from dpsql.analysis.partitions.propagate import inherited, seen_from
+from dpsql.analysis.partitions.predicates import possible_positions
+from dpsql.analysis.partitions.propagate import filters_on_source, propagated
 from dpsql.plan.expr import Call, Column, Expr, columns, substituted
 from dpsql.plan.nodes import (
     Filter,
@@ -38,13 +38,13 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import PartitionFilter, Scan, UnitKind
 from dpsql.policy import fold
 
-Said = tuple[Expr, ...]
+Conditions = tuple[Expr, ...]
 """Conditions that each row must meet to count."""
 
 
-def confined(release: Release) -> Release:
+def with_partition_filters(release: Release) -> Release:
     """The release with each scan confined to the parts of its table that can count."""
-    return replace(release, input=inherited(_relation(release.input, ())))
+    return replace(release, input=propagated(_relation(release.input, ())))
 
 
 def boxes(release: Release) -> dict[str, Box]:
@@ -57,7 +57,7 @@ def boxes(release: Release) -> dict[str, Box]:
     for scan in private_scans(relation):
         read[scan.table].append(_box(scan.confined))
         for table in {side.roll.table for side in scan.confined if side.roll is not None}:
-            read[table].append(_box(seen_from(table, scan)))
+            read[table].append(_box(filters_on_source(table, scan)))
         link = scan.unit.link
         while link is not None:
             read[link.owner.table].append(WHOLE)
@@ -69,7 +69,7 @@ def _box(sides: Iterable[PartitionFilter]) -> Box:
     return Box.of({side.dimension: side.places for side in sides})
 
 
-def worded(box: Box, read: Iterable[Release]) -> str:
+def described(box: Box, read: Iterable[Release]) -> str:
     """A box of what these releases read, in words; "" for a whole table.
 
     Ranges are of values as the policy declares them, which are public.
@@ -80,10 +80,10 @@ def worded(box: Box, read: Iterable[Release]) -> str:
         for scan in private_scans(release.input)
         for side in scan.confined
     }
-    return " and ".join(str(at(lines[name], places)) for name, places in box.sides if name in lines)
+    return " and ".join(str(at_positions(lines[name], places)) for name, places in box.sides if name in lines)
 
 
-def _relation(relation: Relation, said: Said) -> Relation:
+def _relation(relation: Relation, said: Conditions) -> Relation:
     match relation:
         case Filter():
             return replace(relation, input=_relation(relation.input, (*said, *_split(relation.predicate))))
@@ -102,7 +102,7 @@ def _relation(relation: Relation, said: Said) -> Relation:
             return _source(relation, said)
 
 
-def _source(source: Source, said: Said) -> Source:
+def _source(source: Source, said: Conditions) -> Source:
     match source:
         case Scan():
             return _scan(source, said)
@@ -120,7 +120,7 @@ def _source(source: Source, said: Said) -> Source:
             return source
 
 
-def _through(said: Said, items: Mapping[Column, Expr]) -> Said:
+def _through(said: Conditions, items: Mapping[Column, Expr]) -> Conditions:
     """The conditions in terms of what the columns of a derived table stand for, as far as they are on these."""
     return tuple(
         substituted(condition, items)
@@ -129,7 +129,7 @@ def _through(said: Said, items: Mapping[Column, Expr]) -> Said:
     )
 
 
-def _by_position(whole: SetOperation, side: Source, said: Said) -> Said:
+def _by_position(whole: SetOperation, side: Source, said: Conditions) -> Conditions:
     if isinstance(side, Scan):
         raise TypeError("a side has the columns of the whole")
     pairs = zip(whole.columns, side.columns, strict=True)
@@ -145,7 +145,7 @@ def _split(predicate: Expr) -> Iterator[Expr]:
         yield predicate
 
 
-def _scan(scan: Scan, said: Said) -> Scan:
+def _scan(scan: Scan, said: Conditions) -> Scan:
     """The scan, confined where the engine can see to it that the rows of a unit lie in one part."""
     if scan.contribution is None or not (scan.unit.kind is UnitKind.ROW or scan.unit.known):
         return scan
@@ -155,13 +155,13 @@ def _scan(scan: Scan, said: Said) -> Scan:
         for column in columns(condition)
         if column.source == scan.alias and fold(column.name) in scan.contribution.constant
     }
-    sides = (_confined(column, said) for _, column in sorted(read.items()))
+    sides = (_partition_filter(column, said) for _, column in sorted(read.items()))
     return replace(scan, confined=tuple(side for side in sides if side is not None))
 
 
-def _confined(column: Column, said: Said) -> PartitionFilter | None:
+def _partition_filter(column: Column, said: Conditions) -> PartitionFilter | None:
     line = Dimension.of(column)
-    places = None if line is None else where(said, line)
+    places = None if line is None else possible_positions(said, line)
     if line is None or places is None or places == ((line.low, line.high),):
         return None
-    return confined_to(line, places)
+    return partition_filter(line, places)

@@ -13,7 +13,7 @@ MOST_RANGES = 16
 """Most ranges of a column; what has more is charged and read from the first to the last."""
 
 
-def confined_to(line: Dimension, places: Ranges, roll: PartitionSource | None = None) -> PartitionFilter:
+def partition_filter(line: Dimension, places: Ranges, roll: PartitionSource | None = None) -> PartitionFilter:
     """What confines to these places, or to few ranges around them.
 
     Where there are none, one place is read: that some box is charged keeps the rest simple.
@@ -24,27 +24,27 @@ def confined_to(line: Dimension, places: Ranges, roll: PartitionSource | None = 
     return _of(line, places, roll)
 
 
-def at(side: PartitionFilter, places: Ranges) -> PartitionFilter:
+def at_positions(side: PartitionFilter, places: Ranges) -> PartitionFilter:
     """The same column, of the same table, at other places."""
-    return _of(_line(side.column), places, side.roll)
+    return _of(_dimension(side.column), places, side.roll)
 
 
 def renamed(side: PartitionFilter, source: str, roll: PartitionSource | None) -> PartitionFilter:
     """The same places as the account of another table calls them, by a roll, or as that of the column's own does."""
-    return _of(_line(replace(side.column, source=source)), side.places, roll)
+    return _of(_dimension(replace(side.column, source=source)), side.places, roll)
 
 
-def both(side: PartitionFilter, other: PartitionFilter) -> PartitionFilter:
+def intersected(side: PartitionFilter, other: PartitionFilter) -> PartitionFilter:
     """Where both confine, which are of one dimension."""
-    return confined_to(_line(side.column), intersection(side.places, other.places), side.roll)
+    return partition_filter(_dimension(side.column), intersection(side.places, other.places), side.roll)
 
 
-def either(side: PartitionFilter, other: PartitionFilter) -> PartitionFilter:
+def united(side: PartitionFilter, other: PartitionFilter) -> PartitionFilter:
     """Where either confines, which are of one dimension."""
-    return confined_to(_line(side.column), union((*side.places, *other.places)), side.roll)
+    return partition_filter(_dimension(side.column), union((*side.places, *other.places)), side.roll)
 
 
-def _line(column: Column) -> Dimension:
+def _dimension(column: Column) -> Dimension:
     line = Dimension.of(column)
     if line is None:
         raise TypeError("a column without places confines nothing")

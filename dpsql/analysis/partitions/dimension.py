@@ -74,16 +74,16 @@ class Dimension:
         return Fraction(place) if self.values is None else position(self.values[place])
 
 
-def told(name: str, ranges: Ranges) -> str:
+def described(name: str, ranges: Ranges) -> str:
     """Ranges of a dimension for people, as far as its name alone tells, without the policy.
 
     Values that the policy lists are told by their places among the sorted ones, from 1.
 
-    >>> told("day DATE bounds 738886 739251", ((738886, 738916),))
+    >>> described("day DATE bounds 738886 739251", ((738886, 738916),))
     'day 2024-01-01 to 2024-01-31'
-    >>> told("ward VARCHAR values 5f2c", ((0, 0), (2, 3)))
+    >>> described("ward VARCHAR values 5f2c", ((0, 0), (2, 3)))
     'ward (listed value) 1, 3 to 4'
-    >>> told('ward VARCHAR values 5f2c of "patients"', ((0, 0),))
+    >>> described('ward VARCHAR values 5f2c of "patients"', ((0, 0),))
     'patients.ward (listed value) 1'
     """
     named = _NAME.fullmatch(name)

@@ -23,7 +23,7 @@ from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, is_nu
 from dpsql.plan.interval import Interval, position
 from dpsql.plan.types import Type
 
-Places = tuple[tuple[int, int], ...]
+Positions = tuple[tuple[int, int], ...]
 Condition = Callable[[Interval, Interval], bool]
 
 _RISING = frozenset(
@@ -49,12 +49,12 @@ _COMPARED: dict[str, Callable[..., bool]] = {
 }  # fmt: skip
 
 
-def where(said: Iterable[Expr], line: Dimension) -> Places | None:
+def possible_positions(said: Iterable[Expr], line: Dimension) -> Positions | None:
     """The places at which all conditions can be true; None where they say nothing of the column."""
     return _all([_true(condition, line) for condition in said])
 
 
-def _true(condition: Expr, line: Dimension) -> Places | None:
+def _true(condition: Expr, line: Dimension) -> Positions | None:
     """Where a condition can be true; None for anywhere, NULL too."""
     if condition == line.column and line.column.type is Type.BOOLEAN:
         return _compared("eq", condition, Literal(value=True, type=Type.BOOLEAN), line)
@@ -63,7 +63,7 @@ def _true(condition: Expr, line: Dimension) -> Places | None:
     name, arguments = condition.function.name, condition.arguments
     match name:
         case "and":
-            return where(arguments, line)
+            return possible_positions(arguments, line)
         case "or":
             return _any([_true(argument, line) for argument in arguments])
         case "not" | "is_false":
@@ -78,7 +78,7 @@ def _true(condition: Expr, line: Dimension) -> Places | None:
             return _compared(name, arguments[0], arguments[1], line) if name in _COMPARED else None
 
 
-def _untrue(condition: Expr, line: Dimension) -> Places | None:
+def _untrue(condition: Expr, line: Dimension) -> Positions | None:
     """Where a condition can be false, which it is not for NULL."""
     if condition == line.column and line.column.type is Type.BOOLEAN:
         return _compared("eq", condition, Literal(value=False, type=Type.BOOLEAN), line)
@@ -99,7 +99,7 @@ def _untrue(condition: Expr, line: Dimension) -> Places | None:
             return None if negated is None else _compared(negated, arguments[0], arguments[1], line)
 
 
-def _compared(name: str, left: Expr, right: Expr, line: Dimension) -> Places | None:
+def _compared(name: str, left: Expr, right: Expr, line: Dimension) -> Positions | None:
     """Where a comparison of the column, or of what rises with it, with a constant can be true."""
     if _constant(left) and not _constant(right):
         name, left, right = _FLIPPED.get(name, name), right, left
@@ -122,7 +122,7 @@ def _compared(name: str, left: Expr, right: Expr, line: Dimension) -> Places | N
     return _halved(name, image, constant, line, exact=left == line.column)
 
 
-def _among(name: str, literal: Literal, line: Dimension) -> Places | None:
+def _among(name: str, literal: Literal, line: Dimension) -> Positions | None:
     """The listed values for which a comparison with a constant of their type is true."""
     if literal.value is None or line.values is None:
         return ()
@@ -132,7 +132,7 @@ def _among(name: str, literal: Literal, line: Dimension) -> Places | None:
     return _found((place, place) for place in kept)
 
 
-def _seasonal(name: str, left: Call, right: Expr, line: Dimension) -> Places | None:
+def _seasonal(name: str, left: Call, right: Expr, line: Dimension) -> Positions | None:
     """The days of the months, or quarters, for which a comparison can be true."""
     around = interval(right)
     kind = line.column.type
@@ -161,7 +161,7 @@ def _place(line: Dimension, start: dt.datetime) -> int:
 
 def _halved(
     name: str, image: Callable[[int], Interval], constant: Interval, line: Dimension, *, exact: bool
-) -> Places | None:
+) -> Positions | None:
     """The places whose image can be so compared with a constant, where images rise."""
     if name == "ne":
         low, high = constant.ends
@@ -225,19 +225,19 @@ def _on_line(around: Interval, own: Type, other: Type) -> Interval:
     return Interval(*ends)
 
 
-def _any(found: Sequence[Places | None]) -> Places | None:
+def _any(found: Sequence[Positions | None]) -> Positions | None:
     told = [places for places in found if places is not None]
     return _found(pair for places in told for pair in places) if len(told) == len(found) else None
 
 
-def _all(found: Sequence[Places | None]) -> Places | None:
+def _all(found: Sequence[Positions | None]) -> Positions | None:
     told = [places for places in found if places is not None]
     return reduce(_shared, told) if told else None
 
 
-def _shared(some: Places, others: Places) -> Places:
+def _shared(some: Positions, others: Positions) -> Positions:
     return _found(intersection(some, others))
 
 
-def _found(pairs: Iterable[tuple[int | None, int | None]]) -> Places:
+def _found(pairs: Iterable[tuple[int | None, int | None]]) -> Positions:
     return union(pairs)  # type: ignore[return-value]  # no range here reaches beyond the line

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum, auto
 
-from dpsql.analysis.partitions.constraint import both, either, renamed
+from dpsql.analysis.partitions.constraint import intersected, renamed, united
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -37,9 +37,9 @@ from dpsql.plan.nodes import (
 )
 from dpsql.plan.tables import PartitionFilter, PartitionSource, Scan, UnitKind
 
-Sides = Mapping[str, PartitionFilter]
+Filters = Mapping[str, PartitionFilter]
 """Where units lie by the rolls of tables, by dimension."""
-ROLL = "#roll"
+SOURCE = "#roll"
 """What a roll's columns are columns of, whatever the query calls its table."""
 
 
@@ -51,25 +51,25 @@ class _Rows(Enum):
     EITHER = auto()
 
 
-def inherited(relation: Relation) -> Relation:
+def propagated(relation: Relation) -> Relation:
     """The relation with each scan confined to where units lie that have rows in all that they need."""
     confined = any(scan.confined for scan in private_scans(relation))
     return _confined(relation, {}) if confined else relation
 
 
-def seen_from(table: str, scan: Scan) -> tuple[PartitionFilter, ...]:
+def filters_on_source(table: str, scan: Scan) -> tuple[PartitionFilter, ...]:
     """Where units lie whose rows a scan reads, as the account of a table calls it whose roll it looks at.
 
     The roll's other units decide nothing: whatever it says of them, the scan does not read them.
     """
-    return tuple(_of_table(side, table, ROLL) for side in _by_rolls(scan).values())
+    return tuple(_of_table(side, table, SOURCE) for side in _by_rolls(scan).values())
 
 
-def _by_rolls(scan: Scan) -> Sides:
+def _by_rolls(scan: Scan) -> Filters:
     """What confines a scan, as the account of any other table calls it."""
     unit = scan.unit.column
-    own = None if unit is None else PartitionSource(scan.table, replace(unit, source=ROLL))
-    sides = (renamed(side, ROLL, side.roll or own) for side in scan.confined)
+    own = None if unit is None else PartitionSource(scan.table, replace(unit, source=SOURCE))
+    sides = (renamed(side, SOURCE, side.roll or own) for side in scan.confined)
     return {side.dimension: side for side in sides if side.roll is not None}
 
 
@@ -89,24 +89,24 @@ def _needed(relation: Join | SemiJoin | SetOperation) -> _Rows:
             return _Rows.LEFT
 
 
-def _lying(relation: Relation) -> Sides:
+def _located(relation: Relation) -> Filters:
     """Where units lie that have a row in a relation."""
     match relation:
         case Scan(unit=unit) if unit.kind is UnitKind.COLUMN:
             return _by_rolls(relation)
         case Filter() | Project() | PerUnitGroupBy():
-            return _lying(relation.input)
+            return _located(relation.input)
         case Join() | SemiJoin() | SetOperation():
-            left, right = map(_lying, inputs(relation))
+            left, right = map(_located, inputs(relation))
             needed = _needed(relation)
             if needed is _Rows.EITHER:
-                return {name: either(side, right[name]) for name, side in left.items() if name in right}
+                return {name: united(side, right[name]) for name, side in left.items() if name in right}
             return _met(left, right) if needed is _Rows.BOTH else left
         case _:
             return {}
 
 
-def _confined(relation: Relation, lying: Sides) -> Relation:
+def _confined(relation: Relation, lying: Filters) -> Relation:
     """The relation, of which no units count but those that lie there."""
     match relation:
         case Filter():
@@ -123,7 +123,7 @@ def _confined(relation: Relation, lying: Sides) -> Relation:
             return _source(relation, lying)
 
 
-def _source(source: Source, lying: Sides) -> Source:
+def _source(source: Source, lying: Filters) -> Source:
     match source:
         case Scan():
             return _scan(source, lying)
@@ -136,9 +136,9 @@ def _source(source: Source, lying: Sides) -> Source:
             return source
 
 
-def _beside(relation: Join | SemiJoin | SetOperation, lying: Sides) -> tuple[Sides, Sides]:
+def _beside(relation: Join | SemiJoin | SetOperation, lying: Filters) -> tuple[Filters, Filters]:
     """Where units of each side lie of which rows count, given where those of the whole do."""
-    left, right = map(_lying, inputs(relation))
+    left, right = map(_located, inputs(relation))
     needed = _needed(relation)
     return (
         _met(lying, right) if needed is _Rows.BOTH else lying,
@@ -146,11 +146,11 @@ def _beside(relation: Join | SemiJoin | SetOperation, lying: Sides) -> tuple[Sid
     )
 
 
-def _scan(scan: Scan, lying: Sides) -> Scan:
+def _scan(scan: Scan, lying: Filters) -> Scan:
     """The scan, confined where it knows whom its rows belong to, and ids are those of the roll."""
     if scan.unit.kind is not UnitKind.COLUMN or not scan.unit.known:
         return scan
-    found: Sides = {side.dimension: side for side in scan.confined}
+    found: Filters = {side.dimension: side for side in scan.confined}
     for side in lying.values():
         if side.roll is None or side.roll.unit.type is not unit_type(scan):
             continue  # ids would have to be converted, which might fail
@@ -161,7 +161,7 @@ def _scan(scan: Scan, lying: Sides) -> Scan:
     return replace(scan, confined=tuple(inherited_last))
 
 
-def _met(some: Sides, others: Sides) -> Sides:
+def _met(some: Filters, others: Filters) -> Filters:
     """What is said by both together."""
-    shared = {name: both(side, others[name]) for name, side in some.items() if name in others}
+    shared = {name: intersected(side, others[name]) for name, side in some.items() if name in others}
     return {**some, **others, **shared}

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpsql.analysis.analyse import Analysis
-from dpsql.analysis.stability import Bound
+from dpsql.analysis.stability import ContributionBound
 from dpsql.plan.nodes import private_scans
 from dpsql.plan.tables import UnitKind
 
@@ -24,12 +24,12 @@ ROW = f"CAST(HASH(*COLUMNS(*)) >> 1 AS HUGEINT) * {_NUMBERS} + ROW_NUMBER() OVER
 """The unit that a row is for itself: a number that no other row has, above it a hash of the row's own values."""
 
 
-def ranking(analysis: Analysis, bound: Bound, keys: Sequence[str]) -> list[str]:
+def ranking(analysis: Analysis, bound: ContributionBound, keys: Sequence[str]) -> list[str]:
     """The units that pass a bound, and their groups in the order in which these count."""
     return [f"{EXCESS} AS (\n  {_excess(bound)}\n)", f"{RANKED} AS (\n  {_ranked(analysis, keys)}\n)"]
 
 
-def _excess(bound: Bound) -> str:
+def _excess(bound: ContributionBound) -> str:
     """The units that pass a bound: few, where the owner has chosen it well, and they alone are ranked."""
     passed = [f"SUM(n) > {bound.rows}", *([f"COUNT(*) > {bound.groups}"] if bound.limited else [])]
     return f"SELECT u FROM {CONTRIBUTION} GROUP BY u HAVING {' OR '.join(passed)}"
@@ -39,11 +39,11 @@ def _ranked(analysis: Analysis, keys: Sequence[str]) -> str:
     """The groups of these units, in an order that depends on the unit's own rows alone."""
     return (
         f"SELECT *, ROW_NUMBER() OVER w AS place, SUM(n) OVER w AS upto FROM {CONTRIBUTION} SEMI JOIN {EXCESS} USING (u)\n"
-        f"  WINDOW w AS ({in_order(analysis, keys)} ROWS UNBOUNDED PRECEDING)"
+        f"  WINDOW w AS ({group_order(analysis, keys)} ROWS UNBOUNDED PRECEDING)"
     )
 
 
-def in_order(analysis: Analysis, keys: Sequence[str]) -> str:
+def group_order(analysis: Analysis, keys: Sequence[str]) -> str:
     """The window over a unit's groups in the order in which these count."""
     by_column = private_scans(analysis.release.input)[0].unit.kind is UnitKind.COLUMN
     # Hashed twice: one hash of several values keeps traces of each, and would favour some keys.
@@ -52,7 +52,7 @@ def in_order(analysis: Analysis, keys: Sequence[str]) -> str:
     return f"PARTITION BY u ORDER BY HASH(HASH({seed})), {', '.join(keys)}"
 
 
-def bounded(bound: Bound, kept: str) -> str:
+def bounded(bound: ContributionBound, kept: str) -> str:
     """All groups with the number of rows that count, m: the first rows in rank order, then none."""
     allowed = f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))"
     ranked = f"SELECT {kept}, {allowed} AS m FROM {RANKED}"

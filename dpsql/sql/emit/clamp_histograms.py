@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dpsql.analysis.analyse import Analysis
 from dpsql.planning.clamp_histogram import ClampTarget
 from dpsql.planning.clamping import Amount, Clamp
-from dpsql.sql.emit.bounding import in_order
+from dpsql.sql.emit.bounding import group_order
 
 COUNTED = '"#counted"'
 """The common table expression with one row for each pair: the keys, its rows `m`, and `c0`, `t0` and so on.
@@ -23,45 +23,49 @@ Where a clamp is of groups, or of all groups together, also `g`, the place of th
 the latter also what the unit has in all of them."""
 
 
-def placed(clamps: Sequence[Clamp]) -> bool:
+def orders_groups(clamps: Sequence[Clamp]) -> bool:
     """Whether a unit's groups are told apart by their places, so that pairs must hold the unit."""
     return any(clamp.whole or clamp.amount is Amount.GROUPS for clamp in clamps)
 
 
-def counted(
+def counted_pairs(
     analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp], source: str, held: Sequence[str]
 ) -> str:
     """The common table expression, of the pairs that `source` has, with what is `held` of each."""
-    listed = [*(["u"] if placed(clamps) else []), *keys, "m", *held]
+    listed = [*(["u"] if orders_groups(clamps) else []), *keys, "m", *held]
     pairs = f"SELECT {', '.join(listed)}\n  FROM ({source})\n  WHERE m > 0"
     windows = [
-        f"SUM({_amount(clamp, clamp.measures[0], sign)}) OVER (PARTITION BY u) AS {_together(place, sign)}"
+        f"SUM({_amount(clamp, clamp.measures[0], sign)}) OVER (PARTITION BY u) AS {_total_name(place, sign)}"
         for place, clamp in enumerate(clamps)
         if clamp.whole
         for sign in clamp.signs
     ]
-    if placed(clamps):
-        windows.append(f"ROW_NUMBER() OVER ({in_order(analysis, keys)}) AS g")
+    if orders_groups(clamps):
+        windows.append(f"ROW_NUMBER() OVER ({group_order(analysis, keys)}) AS g")
         pairs = f"SELECT *, {', '.join(windows)}\n  FROM ({pairs})"
     return f"{COUNTED} AS (\n  {pairs}\n)"
 
 
-def rungs(analysis: Analysis, keys: Sequence[str], clamp: Clamp, ladder: ClampTarget, name: str) -> str:
+def clamp_histogram(
+    analysis: Analysis, keys: Sequence[str], clamp: Clamp, ladder: ClampTarget, name: str
+) -> str:
     """The query for a ladder: the group keys, then the list of its rungs under `name`.
 
     A rung is the index of its point, how many pairs or parts there are, and the totals that `Rungs` tells of.
     """
-    told, summed = _told(analysis, clamp, ladder)
+    told, summed = _compared_and_summed(analysis, clamp, ladder)
     sums = ", ".join(f"SUM({text}) AS s{index}" for index, text in enumerate(summed))
     found = ", ".join(f"s{index}::HUGEINT" for index in range(len(summed)))
     by = ", ".join(keys)
-    place = f"{_rung(told, clamp.grid)} AS b"
+    place = f"{_interval_index(told, clamp.grid)} AS b"
     grouped = f"SELECT {', '.join([*keys, place, sums])} FROM {COUNTED}\n  GROUP BY {', '.join([*keys, 'b'])}"
     listed = f"LIST([b::HUGEINT, {found}] ORDER BY b) AS {name}"
     return f"SELECT {', '.join([*keys, listed])} FROM (\n  {grouped})" + f" GROUP BY {by}" * bool(keys)
 
 
-def _told(analysis: Analysis, clamp: Clamp, ladder: ClampTarget) -> tuple[str, tuple[str, ...]]:
+def _compared_and_summed(
+    analysis: Analysis, clamp: Clamp, ladder: ClampTarget
+) -> tuple[str, tuple[str, ...]]:
     """What is compared with the grid, and what is added up, as whole numbers.
 
     Claim: what a unit has in all its groups by its parts of a point is no more than the point.
@@ -70,10 +74,10 @@ def _told(analysis: Analysis, clamp: Clamp, ladder: ClampTarget) -> tuple[str, t
     """
     amount = _amount(clamp, ladder.measure, ladder.sign)
     if clamp.amount is Amount.GROUPS:
-        return "g", ("1", _among("g", (point + 1 for point in (0, *clamp.grid[:-1]))))
+        return "g", ("1", _indicator("g", (point + 1 for point in (0, *clamp.grid[:-1]))))
     told, times, units = amount, str(clamp.fine), "1"
     if clamp.whole:
-        told, units = _together(ladder.clamp, ladder.sign), _among("g", (1,))
+        told, units = _total_name(ladder.clamp, ladder.sign), _indicator("g", (1,))
         times = f"{amount}::HUGEINT * {clamp.fine} // GREATEST({told}, 1)"
     values = () if ladder.measure is None else _values(analysis, ladder.measure, times)
     return told, (times, amount, *(values if clamp.total is None else ()), units)
@@ -98,22 +102,22 @@ def _amount(clamp: Clamp, measure: int | None, sign: int) -> str:
     return "m" if measure is None else f"c{measure}"
 
 
-def _together(place: int, sign: int) -> str:
+def _total_name(place: int, sign: int) -> str:
     """The name of what a unit has in all its groups, of a clamp, on a side."""
     return f"{'below' if sign < 0 else 'above'}{place}"
 
 
-def _among(name: str, values: Iterable[int]) -> str:
+def _indicator(name: str, values: Iterable[int]) -> str:
     return f"CAST({name} IN ({', '.join(map(str, values))}) AS INTEGER)"
 
 
-def _rung(amount: str, grid: Sequence[int], first: int = 0) -> str:
+def _interval_index(amount: str, grid: Sequence[int], first: int = 0) -> str:
     """The index of the first point that is no less than an amount; the last one's where all are less."""
     if len(grid) == 1:
         return str(first)
     half = (len(grid) - 1) // 2
     low, high = grid[: half + 1], grid[half + 1 :]
     return (
-        f"CASE WHEN {amount} <= {low[-1]} THEN {_rung(amount, low, first)} "
-        f"ELSE {_rung(amount, high, first + half + 1)} END"
+        f"CASE WHEN {amount} <= {low[-1]} THEN {_interval_index(amount, low, first)} "
+        f"ELSE {_interval_index(amount, high, first + half + 1)} END"
     )

@@ -19,7 +19,7 @@ from dpsql.sql.emit.sanitized_columns import clean, unit_id
 from dpsql.sql.emit.scalars import constant, identifier
 
 
-def within(scan: Scan, unit: str, source: str) -> Iterator[str]:
+def partition_conditions(scan: Scan, unit: str, source: str) -> Iterator[str]:
     """The conditions on the rows of a scan, whose ids are in `unit` of the FROM text `source`."""
     own = [side for side in scan.confined if side.roll is None]
     for side in own:

@@ -36,8 +36,8 @@ from dpsql.plan.tables import Link, Scan
 from dpsql.plan.types import Type, Value, common
 from dpsql.sql.emit import group_keys
 from dpsql.sql.emit.bounding import ROW
-from dpsql.sql.emit.partition_filters import within as within_parts
-from dpsql.sql.emit.per_unit_aggregates import exactly, within
+from dpsql.sql.emit.partition_filters import partition_conditions
+from dpsql.sql.emit.per_unit_aggregates import per_unit_aggregate, public_aggregate
 from dpsql.sql.emit.sanitized_columns import clean, unit_id, widened
 from dpsql.sql.emit.scalars import cast, column, constant, identifier, measured, write
 
@@ -54,7 +54,7 @@ def rows(analysis: Analysis, values: Measurand | None = None, ordered: Measurand
     are put in order, it alone as `x`.
     """
     release, units = analysis.release, analysis.bound.per_unit
-    items = [f"{group_keys.read(key, analysis)} AS {key.name}" for key in release.keys]
+    items = [f"{group_keys.key_text(key, analysis)} AS {key.name}" for key in release.keys]
     read = [measure.expr for measure in analysis.measures if measure.rows]
     if values is not None:
         read = [values.expr]
@@ -66,13 +66,13 @@ def rows(analysis: Analysis, values: Measurand | None = None, ordered: Measurand
         items += [
             f"{_measured(part)} AS x{index}" for index, part in enumerate(analysis.measures) if part.rows
         ]
-    where = [text for key in release.keys if (text := group_keys.present(key, analysis)) is not None]
+    where = [text for key in release.keys if (text := group_keys.key_present(key, analysis)) is not None]
     if units:
         name = unit_of(release.input)
         items.insert(0, f"{name} AS u")
         where.insert(0, f"{name} IS NOT NULL")
-    read += [key.expr for key in release.keys if group_keys.placed(key, release.input) is None]
-    block = _Block.of(release.input, read, units=units, places=group_keys.places(release))
+    read += [key.expr for key in release.keys if group_keys.indexed_column(key, release.input) is None]
+    block = _Block.of(release.input, read, units=units, places=group_keys.domain_indices(release))
     source, conditions = block.relation(release.input)
     return _select(items, source, [*conditions, *where])
 
@@ -212,8 +212,8 @@ class _Block:
         items += self.places.get(scan.alias, ())
         unit, source = _owned(scan)
         if not (self.units and scan.unit.known):
-            return _select(items, identifier(scan.table), within_parts(scan, unit, source))
-        return _select([*items, f"{unit} AS {UNIT}"], source, within_parts(scan, unit, source))
+            return _select(items, identifier(scan.table), partition_conditions(scan, unit, source))
+        return _select([*items, f"{unit} AS {UNIT}"], source, partition_conditions(scan, unit, source))
 
     def _matching(self, relation: SemiJoin) -> str:
         on = [write(relation.on)]
@@ -246,9 +246,9 @@ class _Block:
         pairs = zip(source.aggregates, named[len(items) :], strict=True)
         if is_private(source):
             known = intervals.conditions(source.input)
-            texts = [within(item, name, known) for item, name in pairs]
+            texts = [per_unit_aggregate(item, name, known) for item, name in pairs]
         else:
-            texts = [exactly(item, name) for item, name in pairs]
+            texts = [public_aggregate(item, name) for item, name in pairs]
         items += _named(texts, named[len(items) :])
         above = None if self.above is None else self.above.grouping(source)
         text = self._derived(source.input, [*source.keys, *arguments], items, units=units, above=above)

@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis, Measurand
-from dpsql.planning.clamp_histogram import ladders
+from dpsql.planning.clamp_histogram import clamp_targets
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.statistics import ROWS, UNITS, Statistic
 from dpsql.planning.top_k import TopKSelection
 from dpsql.sql.emit.bounding import CONTRIBUTION, bounded, ranking
-from dpsql.sql.emit.clamp_histograms import COUNTED, counted, placed, rungs
-from dpsql.sql.emit.group_keys import shown
+from dpsql.sql.emit.clamp_histograms import COUNTED, clamp_histogram, counted_pairs, orders_groups
+from dpsql.sql.emit.group_keys import key_values
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.quantile_windows import windows
 from dpsql.sql.emit.relations import VALUE, rows
-from dpsql.sql.emit.top_k_scores import scored
+from dpsql.sql.emit.top_k_scores import scores_query
 
 _NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
 
@@ -31,7 +31,7 @@ _NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
 class Statement:
     """Engine SQL whose result has the group keys first, then the `statistics`, in lattice steps.
 
-    After these come as many `ladders` of clamps as there are, as `analysis.rungs` reads them, and windows
+    After these come as many `clamp_targets` of clamps as there are, as `analysis.rungs` reads them, and windows
     of values in order of size, as `analysis.ranks` reads them, one for each that is asked for; or the score
     of each group, of which the best are chosen.
     """
@@ -54,7 +54,7 @@ def emit(
     groups are chosen, it has their scores alone.
     """
     if best is not None:
-        return Statement(scored(analysis, best), len(analysis.release.keys), ())
+        return Statement(scores_query(analysis, best), len(analysis.release.keys), ())
     keys = [key.name for key in analysis.release.keys]
     sums = tuple(_sums(analysis))
     if analysis.bound.per_unit:
@@ -62,7 +62,7 @@ def emit(
     else:
         body, counts = _per_row(analysis, keys), {"n": ROWS}
     values = tuple((Moment.DISTINCT, index) for index, part in enumerate(analysis.measures) if part.distinct)
-    steps = [f"s{index}" for index in range(len(ladders(clamps)))]
+    steps = [f"s{index}" for index in range(len(clamp_targets(clamps)))]
     read = [*counts, *_sum_names(analysis), *steps]
     if values:
         body = _with_values(analysis, keys, body, read)
@@ -74,7 +74,7 @@ def emit(
         read += [f"w{index}" for index in range(len(ranked))]
         # Measure by measure they came, and one measure may be asked for again after another.
         body = f"SELECT {', '.join([*keys, *read])}\nFROM ({body})"
-    texts = shown(analysis)
+    texts = key_values(analysis)
     if texts or (values and steps):
         items = [*(f"{texts.get(key, key)} AS {key}" for key in keys), *read]
         body = f"SELECT {', '.join(items)}\nFROM ({body})"
@@ -132,15 +132,17 @@ def _per_unit(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> s
     ctes = [f"{CONTRIBUTION} AS (\n  {contribution}\n)"]
     if keys:
         ctes += ranking(analysis, bound, keys)
-        source = bounded(bound, ", ".join([*(["u"] if placed(clamps) else []), *keys, *_sum_names(analysis)]))
+        source = bounded(
+            bound, ", ".join([*(["u"] if orders_groups(clamps) else []), *keys, *_sum_names(analysis)])
+        )
     else:
         listed = ", ".join([*_sum_names(analysis), f"LEAST(n, {bound.rows}) AS m"])
         source = f"SELECT {listed} FROM {CONTRIBUTION}"
     summed = _unit_aggregates(analysis)
     if clamps:
         held = [f"{text} AS {name}" for name, text in summed]
-        ctes.append(counted(analysis, keys, clamps, source, held))
-        return f"WITH {', '.join(ctes)}\n{_with_ladders(analysis, keys, clamps)}"
+        ctes.append(counted_pairs(analysis, keys, clamps, source, held))
+        return f"WITH {', '.join(ctes)}\n{_with_clamp_histograms(analysis, keys, clamps)}"
     totals = ["COUNT(*) AS units", "SUM(m) AS n", *(f"SUM({text}) AS {name}" for name, text in summed)]
     return "\n".join(
         [
@@ -153,7 +155,7 @@ def _per_unit(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> s
     )
 
 
-def _with_ladders(analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp]) -> str:
+def _with_clamp_histograms(analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp]) -> str:
     """The groups, small ones too, each with what its units have by the grids of clamps.
 
     Were a group left out here, one unit more or less in it could move all that its other units have.
@@ -162,10 +164,10 @@ def _with_ladders(analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clam
     totals = ["COUNT(*) AS units", "SUM(m) AS n", *(f"SUM({name}) AS {name}" for name in names)]
     body = "\n".join([f"SELECT {', '.join([*keys, *totals])}", f"FROM {COUNTED}", *_grouping(keys, 1)])
     parts = [
-        (f"{{0}}.s{index}", rungs(analysis, keys, clamps[ladder.clamp], ladder, f"s{index}"))
-        for index, ladder in enumerate(ladders(clamps))
+        (f"{{0}}.s{index}", clamp_histogram(analysis, keys, clamps[ladder.clamp], ladder, f"s{index}"))
+        for index, ladder in enumerate(clamp_targets(clamps))
     ]
-    return _beside(keys, body, ["units", "n", *names], parts)
+    return _joined(keys, body, ["units", "n", *names], parts)
 
 
 def _with_values(analysis: Analysis, keys: Sequence[str], body: str, read: Sequence[str]) -> str:
@@ -176,7 +178,7 @@ def _with_values(analysis: Analysis, keys: Sequence[str], body: str, read: Seque
         for index, measure in enumerate(analysis.measures)
         if measure.distinct
     ]
-    return _beside(keys, body, read, parts)
+    return _joined(keys, body, read, parts)
 
 
 def _with_windows(
@@ -193,25 +195,25 @@ def _with_windows(
         asked = [(index, part) for index, part in enumerate(ranked) if part.measure == measure]
         items = ", ".join(f"{{0}}.w{index}" for index, _ in asked)
         parts.append((items, windows(analysis, keys, asked)))
-    return _beside(keys, body, read, parts)
+    return _joined(keys, body, read, parts)
 
 
-def _beside(keys: Sequence[str], body: str, read: Sequence[str], parts: Sequence[tuple[str, str]]) -> str:
+def _joined(keys: Sequence[str], body: str, read: Sequence[str], parts: Sequence[tuple[str, str]]) -> str:
     """The groups of `body`, each with items of its row in further queries, and the groups of these alone.
 
     Whether rows of a group count that others have brought decides over no value that a unit brings to it.
     """
-    shown = {key: f"g.{key}" for key in keys}
+    texts = {key: f"g.{key}" for key in keys}
     items, lines = [f"g.{name}" for name in read], [f"FROM ({body}) AS g"]
     for index, (item, query) in enumerate(parts):
         name = f"v{index}"
         items.append(item.format(name))
-        on = " AND ".join(f"{text} IS NOT DISTINCT FROM {name}.{key}" for key, text in shown.items())
+        on = " AND ".join(f"{text} IS NOT DISTINCT FROM {name}.{key}" for key, text in texts.items())
         lines.append(
             f"FULL JOIN ({query}) AS {name} ON {on}" if keys else f"LEFT JOIN ({query}) AS {name} ON TRUE"
         )
-        shown = {key: f"COALESCE({text}, {name}.{key})" for key, text in shown.items()}
-    named = [f"{text} AS {key}" for key, text in shown.items()]
+        texts = {key: f"COALESCE({text}, {name}.{key})" for key, text in texts.items()}
+    named = [f"{text} AS {key}" for key, text in texts.items()]
     return "\n".join([f"SELECT {', '.join([*named, *items])}", *lines])
 
 

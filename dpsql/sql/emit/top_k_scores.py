@@ -5,12 +5,12 @@ from __future__ import annotations
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.planning.top_k import TopKSelection
-from dpsql.sql.emit.group_keys import shown
+from dpsql.sql.emit.group_keys import key_values
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.relations import rows
 
 
-def scored(analysis: Analysis, best: TopKSelection) -> str:
+def scores_query(analysis: Analysis, best: TopKSelection) -> str:
     """The query for the group keys and the score of each group that has rows."""
     (item,) = analysis.release.aggregations
     (moment,) = AGGREGATES[item.function].moments
@@ -22,7 +22,7 @@ def scored(analysis: Analysis, best: TopKSelection) -> str:
         body = f"SELECT {by}, SUM(s) AS score\nFROM ({source})\nGROUP BY {by}"
     else:
         body = f"SELECT {by}, {_share(analysis, moment)} AS score\nFROM ({rows(analysis)})\nGROUP BY {by}"
-    texts = shown(analysis)
+    texts = key_values(analysis)
     if texts:
         body = f"SELECT {', '.join(f'{texts.get(key, key)} AS {key}' for key in keys)}, score\nFROM ({body})"
     return f"{body}\nORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
