@@ -40,7 +40,7 @@ class ReleasedTable:
 
     columns: tuple[tuple[str, str], ...]
     rows: tuple[tuple[Value, ...], ...]
-    cells: tuple[Components, ...]
+    components: tuple[Components, ...]
     plan: MeasurementPlan = field(compare=False)
 
 
@@ -55,9 +55,9 @@ def release(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: 
     passed the selection; their order is that of the keys, or that in which they were chosen.
     Source: Dwork, Roth 2014, Theorems 3.6 and 3.16, Proposition 2.1 (post-processing).
     """
-    if plan.best is not None:
+    if plan.top_k is not None:
         keys, scores = _scores(plan.analysis, exact.reveal())
-        best = [keys[index] for index in plan.best.choose(scores, entropy)]
+        best = [keys[index] for index in plan.top_k.choose(scores, entropy)]
         return table_of(plan, best, ((),) * len(best))
     groups = _groups(plan, statement, exact.reveal())
     if plan.clamps:
@@ -74,7 +74,7 @@ def release(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: 
             *cells,
             *(
                 (part.choose(window, entropy),)
-                for part, window in zip(plan.ranked, group.windows, strict=True)
+                for part, window in zip(plan.quantiles, group.windows, strict=True)
             ),
         )
         for group, cells in shown
@@ -108,10 +108,10 @@ def refine(
     if keys != [row[: statement.keys] for row in before.rows]:
         raise InternalError("a release is refined for the groups that it has", code="release")
     columns: list[list[tuple[int, ...]]] = []
-    for place, part in enumerate(plan.blocks):
-        cells = part.block.cells
+    for place, part in enumerate(plan.vectors):
+        cells = part.vector.components
         true = [cell.exact(group.moments) for group in groups for cell in cells]
-        old = [cell for row in before.cells for cell in row[place]]
+        old = [cell for row in before.components for cell in row[place]]
         drawn = iter(law.cells(place, true, old, entropy))
         columns.append([tuple(next(drawn) for _ in cells) for _ in groups])
     return table_of(plan, keys, [tuple(column[index] for column in columns) for index in range(len(groups))])
@@ -120,7 +120,7 @@ def refine(
 def table_of(plan: MeasurementPlan, keys: Sequence[Keys], cells: Sequence[Components]) -> ReleasedTable:
     """The released table that follows from what was released: its keys and its noisy cells, row by row."""
     columns = tuple((column.name, column.type.value) for column in released_columns(plan.analysis.release))
-    values = [() if plan.best is not None else _values(plan, found) for found in cells]
+    values = [() if plan.top_k is not None else _values(plan, found) for found in cells]
     rows = tuple((*key, *value) for key, value in zip(keys, values, strict=True))
     return ReleasedTable(columns, rows, tuple(cells), plan)
 
@@ -140,7 +140,7 @@ class _Group:
 
     keys: Keys
     moments: Mapping[Statistic, int]
-    rungs: tuple[ClampHistogram, ...]
+    clamp_histograms: tuple[ClampHistogram, ...]
     windows: tuple[Window, ...]
 
     def __repr__(self) -> str:
@@ -156,13 +156,13 @@ def _groups(plan: MeasurementPlan, statement: Statement, rows: Sequence[tuple[An
         if not analysis.bound.per_unit:
             moments[UNITS] = moments[ROWS]
         keys = tuple(row[: statement.keys])
-        rungs = tuple(map(ClampHistogram.of, row[first : first + statement.ladders]))
-        windows = tuple(map(Window.of, row[first + statement.ladders :]))
+        rungs = tuple(map(ClampHistogram.of, row[first : first + statement.clamp_targets]))
+        windows = tuple(map(Window.of, row[first + statement.clamp_targets :]))
         present[keys] = _Group(keys, moments, rungs, windows)
     if analysis.domains is None:
         return list(present.values())
     nothing = dict.fromkeys((*statement.statistics, UNITS), 0)
-    nobody, nowhere = (ClampHistogram(),) * statement.ladders, (Window(),) * len(plan.ranked)
+    nobody, nowhere = (ClampHistogram(),) * statement.clamp_targets, (Window(),) * len(plan.quantiles)
     known = product(analysis.domains)
     if analysis.selects:
         known = tuple(keys for keys in known if keys in present)
@@ -173,11 +173,12 @@ def _with_clamps(
     plan: MeasurementPlan, groups: Sequence[_Group], entropy: Entropy
 ) -> tuple[MeasurementPlan, list[_Group]]:
     """The plan with its clamps chosen, and the groups in which units count up to them."""
-    clamps = choose_clamps(plan.clamps, [group.rungs for group in groups], entropy)
+    clamps = choose_clamps(plan.clamps, [group.clamp_histograms for group in groups], entropy)
     kept = [
-        replace(group, moments={**group.moments, **clamped_moments(clamps, group.rungs)}) for group in groups
+        replace(group, moments={**group.moments, **clamped_moments(clamps, group.clamp_histograms)})
+        for group in groups
     ]
-    return plan.at(clamps), kept
+    return plan.with_clamps(clamps), kept
 
 
 def _whole(value: Any) -> int:
@@ -189,15 +190,15 @@ def _noisy_components(
     plan: MeasurementPlan, groups: Sequence[Mapping[Statistic, int]], entropy: Entropy
 ) -> list[Components]:
     columns: list[list[tuple[int, ...]]] = []
-    for measured in plan.blocks:
-        cells, draws = measured.block.cells, iter(noise(measured, len(groups), entropy))
+    for measured in plan.vectors:
+        cells, draws = measured.vector.components, iter(noise(measured, len(groups), entropy))
         columns.append([tuple(cell.exact(moments) + next(draws) for cell in cells) for moments in groups])
     return [tuple(column[index] for column in columns) for index in range(len(groups))]
 
 
 def noise(measured: VectorMeasurement, groups: int, entropy: Entropy) -> list[int]:
     """The noise of a block in so many groups, cell by cell."""
-    return measured.mechanism.draw(groups * len(measured.block.cells), entropy)
+    return measured.mechanism.draw(groups * len(measured.vector.components), entropy)
 
 
 def _is_selected(
@@ -209,8 +210,8 @@ def _is_selected(
 ) -> bool:
     units = moments[UNITS if analysis.bound.per_unit else ROWS]
     if isinstance(chosen, OptimalPartitionSelection):
-        return chosen.shows(units, entropy)
-    found = sum(cells[chosen.block][at] for at in chosen.cells)
+        return chosen.selects(units, entropy)
+    found = sum(cells[chosen.vector][at] for at in chosen.components)
     return units >= chosen.min_frequency and found >= chosen.threshold
 
 
@@ -228,10 +229,10 @@ def _value(plan: MeasurementPlan, item: Aggregation, cells: Components) -> Value
 
 def estimate(plan: MeasurementPlan, item: Aggregation, moment: Moment, cells: Components) -> Fraction:
     """The estimate of an aggregate's moment from a group's noisy cells, TOTAL and RANKED in value units."""
-    place = plan.place(item)
+    place = plan.quantile_index(item)
     if place is not None:
-        (point,) = cells[len(plan.blocks) + place]
-        return point * plan.ranked[place].lattice.step
+        (point,) = cells[len(plan.vectors) + place]
+        return point * plan.quantiles[place].lattice.step
     block, weights = plan.source(statistic_of(plan.analysis, item, moment))
     steps = sum(
         (weight * cell for weight, cell in zip(weights, cells[block], strict=True)), start=Fraction(0)

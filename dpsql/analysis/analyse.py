@@ -48,9 +48,9 @@ class Measurand:
     expr: Expr
     interval: Interval
     lattice: Lattice | None
-    distinct: bool
-    rows: bool
-    ordered: Lattice | None = None
+    counts_distinct: bool
+    counts_rows: bool
+    quantile_lattice: Lattice | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,8 +71,8 @@ class ContributionBound:
 
     rows: int
     groups: int
-    limited: bool
-    whole: bool
+    limits_groups: bool
+    covers_groups: bool
     per_unit: bool
     min_frequency: int
 
@@ -252,8 +252,8 @@ def contribution_bound(
     return ContributionBound(
         rows=rows,
         groups=min(proven, stated),
-        limited=stated < proven,
-        whole=stated == natural,
+        limits_groups=stated < proven,
+        covers_groups=stated == natural,
         per_unit=rows > 1
         or _computed(release.input)
         or any(scan.unit.kind is UnitKind.COLUMN for scan in tables),

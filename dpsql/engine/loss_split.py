@@ -49,7 +49,7 @@ def loss_shares(
     return [
         replace(
             _loss_share([(accounts[table], _share(weight, totals[table])) for table in read], epsilon, delta),
-            refined=refined(read),
+            refinable=refined(read),
         )
         for weight, read in zip(weights, tables, strict=True)
     ]

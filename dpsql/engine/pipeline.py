@@ -113,7 +113,7 @@ class Engine:
         }
         require_below(cap(self.policy, analyses), wanted.loss)
         agreed = wanted.at(self._epsilon(wanted, post, analyses) if at is None else at)
-        parts = loss_shares(analyses, self.account, agreed.epsilon, agreed.delta, self._recall.draws_on)
+        parts = loss_shares(analyses, self.account, agreed.epsilon, agreed.delta, self._recall.couples)
         prepared = tuple(
             _measured(release, analysis, part, public, learn=not isinstance(wanted.loss, Target))
             for (release, analysis), part in zip(analyses.items(), parts, strict=True)
@@ -126,7 +126,7 @@ class Engine:
             if not isinstance(step, Release):
                 emit_post(step.post, above)  # for the copies that it reads
         found = PreparedQuery(asked, agreed, parsed.explain, post, prepared, above, sql)
-        return self._recall.recalled(found) if asked.replay else found
+        return self._recall.replay(found) if asked.replay else found
 
     def best(self, asked: Query) -> Result:
         """The best answer that follows from what was released before: free, and nothing private is read.
@@ -139,7 +139,7 @@ class Engine:
 
     def answer_best(self, prepared: PreparedQuery) -> Result:
         """As `best`, of what was prepared."""
-        return self.answer(self._recall.best(prepared))
+        return self.answer(self._recall.combine(prepared))
 
     def _epsilon(
         self, wanted: ResolvedQuery, post: OuterQuery, analyses: Mapping[Release, Analysis]
@@ -154,7 +154,7 @@ class Engine:
         self, post: OuterQuery, analyses: Mapping[Release, Analysis], delta: Fraction | None, target: Target
     ) -> Search:
         most = cap(self.policy, analyses)
-        return Search(post, analyses, self.public, self.account, delta, target, most, self._recall.draws_on)
+        return Search(post, analyses, self.public, self.account, delta, target, most, self._recall.couples)
 
     def search(self, prepared: PreparedQuery, target: Target) -> Search:
         """The search for the loss at which what was prepared meets a target."""
@@ -187,13 +187,13 @@ class Engine:
             return self._unchanged(prepared, places)
         with Scratch() as scratch:
             above = PostProcessor(scratch, prepared.above, self.backend)
-            above.furnish(prepared.releases)
+            above.create(prepared.releases)
             # A query whose post-processing cannot even be bound fails here, before it is charged.
             scratch.query(prepared.post_sql)
             entries = self._charge(prepared)
             tables, values = self._released(above, prepared, entries)
             self._keep(prepared, tables, values, entries)
-            shown = above.agreed(prepared, tables)
+            shown = above.load_consistent(prepared, tables)
             rows, types = above.rows(prepared.post, values)
         receipt = self.receipt(prepared, entries, [table.plan for table in tables])
         return self._result(prepared, shown, rows, types, receipt)
@@ -231,9 +231,9 @@ class Engine:
             if isinstance(step, Release):
                 tables.append(self._release(parts[step], values, prepared, entries))
                 if step not in last:
-                    above.hold(step, tables[-1])
+                    above.load(step, tables[-1])
             elif step not in values:
-                values[step] = above.found(step, values)
+                values[step] = above.evaluate(step, values)
         return tables, values
 
     def _keep(
@@ -245,7 +245,7 @@ class Engine:
     ) -> None:
         """Keeps what was charged for, before anybody sees it."""
         if entries:
-            self._recall.keep(prepared.releases, tables, values, entries[0])
+            self._recall.store(prepared.releases, tables, values, entries[0])
 
     def _charge(self, prepared: PreparedQuery) -> tuple[Entry, ...]:
         if not prepared.bills:
@@ -394,7 +394,7 @@ def _measured(
 ) -> PreparedRelease:
     plan = choose(analysis, price, public, learn=learn)
     verify(plan)
-    statement = emit(analysis, plan.ranked, plan.best, plan.clamps)
+    statement = emit(analysis, plan.quantiles, plan.top_k, plan.clamps)
     return PreparedRelease(release, private_tables(release.input), plan, statement, price)
 
 

@@ -32,7 +32,7 @@ class PostProcessor:
     copies: Copies
     backend: Backend
 
-    def furnish(self, parts: Sequence[PreparedRelease]) -> None:
+    def create(self, parts: Sequence[PreparedRelease]) -> None:
         """Makes the empty released tables, and copies of the public tables."""
         for part in parts:
             ends = [(end.name, end.type.value) for end in self.copies.ends.get(part.release, ())]
@@ -46,7 +46,7 @@ class PostProcessor:
             )
             self.scratch.fill(table, _series(rows, len(columns)) if columns else [[1] * len(rows)])
 
-    def hold(self, release: Release, table: ReleasedTable) -> None:
+    def load(self, release: Release, table: ReleasedTable) -> None:
         """Puts a released table in its place."""
         ends = [ends_of(table.plan, table, end) for end in self.copies.ends.get(release, ())]
         series = _series(table.rows, len(table.columns))
@@ -54,16 +54,18 @@ class PostProcessor:
         columns = [*series, list(range(len(table.rows))), *ends, *kept]
         self.scratch.fill(self.copies.released[release], columns)
 
-    def agreed(self, prepared: PreparedQuery, tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
+    def load_consistent(
+        self, prepared: PreparedQuery, tables: Sequence[ReleasedTable]
+    ) -> list[ReleasedTable]:
         """Puts the tables that the statement alone reads in their places, totals agreeing with their parts; all tables."""
         last = final_releases(prepared.post)
         shown = dict(zip((part.release for part in prepared.releases), tables, strict=True))
         shown |= zip(last, consistent([shown[release] for release in last]), strict=True)
         for release in last:
-            self.hold(release, shown[release])
+            self.load(release, shown[release])
         return list(shown.values())
 
-    def found(self, step: Scalar | PublicSubquery, values: Known) -> Literal | Values:
+    def evaluate(self, step: Scalar | PublicSubquery, values: Known) -> Literal | Values:
         """What a query over the tables gives, as constants."""
         query = substitute(step.post, values, within_releases=False)
         rows, _ = self.scratch.query(emit_post(query, self.copies))

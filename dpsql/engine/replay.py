@@ -57,16 +57,16 @@ class Replay:
         """What besides its plan decides what a release is."""
         return FingerprintRules.of(self.policy, self.analyst, mark(self.policy, self.backend))
 
-    def recalled(self, prepared: PreparedQuery) -> PreparedQuery:
+    def replay(self, prepared: PreparedQuery) -> PreparedQuery:
         """The statement with those of its releases that were made before, and the values that follow from them."""
-        return self._each(prepared, partial(self._again, promised=prepared.terms.promised))
+        return self._each(prepared, partial(self._exact_or_refined, promised=prepared.terms.promised))
 
-    def best(self, prepared: PreparedQuery) -> PreparedQuery:
+    def combine(self, prepared: PreparedQuery) -> PreparedQuery:
         """The statement with all that was released of its statistics, put together, whatever the noise.
 
         Raises QueryRejected with code "nothing_released" where there is nothing of one of them.
         """
-        found = self._each(prepared, self._best)
+        found = self._each(prepared, self._combined)
         for part in found.releases:
             if part.event is not None:
                 raise QueryRejected(
@@ -85,7 +85,7 @@ class Replay:
             return replace(prepared, releases=_each_once(found))
         with Scratch() as scratch:
             above = PostProcessor(scratch, prepared.above, self.backend)
-            above.furnish(prepared.releases)
+            above.create(prepared.releases)
             return self._in_order(prepared, above, read, find)
 
     def _in_order(
@@ -99,16 +99,16 @@ class Replay:
                 if all(inner in values for inner in needed(step)):
                     parts[step] = found = find(parts[step], values)
                     if found.recalled is not None:
-                        above.hold(step, found.recalled.table)
+                        above.load(step, found.recalled.table)
             elif step in read and all(_is_there(parts[inner]) for inner in releases(step.post)):
-                values[step] = above.found(step, values)
+                values[step] = above.evaluate(step, values)
         return replace(prepared, releases=_each_once(parts.values()), known=values)
 
-    def _again(self, part: PreparedRelease, values: Known, *, promised: bool) -> PreparedRelease:
+    def _exact_or_refined(self, part: PreparedRelease, values: Known, *, promised: bool) -> PreparedRelease:
         """The release as it was made before, or how it is made from one that has more noise."""
         if part.plan.event is None:
             return part
-        names = self.rules.names(part.plan, values)
+        names = self.rules.fingerprint(part.plan, values)
         kept = self.ledger.kept(names.statistic)
         for release in kept:
             if release.released.measurement == names.measurement:
@@ -120,23 +120,23 @@ class Replay:
         least = min(filter(None, found), key=_difference, default=None)
         return replace(part, refinement=least)
 
-    def _best(self, part: PreparedRelease, values: Known) -> PreparedRelease:
+    def _combined(self, part: PreparedRelease, values: Known) -> PreparedRelease:
         """All that was released of a statistic, or of more, put together; of several, that with the least error."""
         if part.plan.event is None:
             return part
-        own = self.rules.names(part.plan, values).statistic
+        own = self.rules.fingerprint(part.plan, values).statistic
         plans = {own: part.plan}
-        for kept in self.ledger.kept(self.rules.rows(part.plan, values)):
+        for kept in self.ledger.kept(self.rules.rows_digest(part.plan, values)):
             layout = Coverage.parse(kept.released.body)
-            plan = layout.measured(part.plan, values)
+            plan = layout.reading(part.plan, values)
             if plan is not None:
                 plans.setdefault(layout.statistic, plan)
-        found = [self._merged(replace(part, plan=plan), name) for name, plan in plans.items()]
+        found = [self._combined_statistic(replace(part, plan=plan), name) for name, plan in plans.items()]
         if len(found) == 1:
             return found[0]
         return min(filter(_is_there, found), key=lambda each: mean_error(each.plan), default=part)
 
-    def _merged(self, part: PreparedRelease, statistic: str) -> PreparedRelease:
+    def _combined_statistic(self, part: PreparedRelease, statistic: str) -> PreparedRelease:
         """All that was released of a statistic, put together where each has noise of its own; else the first."""
         kept = self.ledger.kept(statistic)
         refined = {release.released.refines for release in kept}
@@ -162,11 +162,11 @@ class Replay:
         have said which data these are, and engine and statement must be the same.
         """
         written = _written(kept)
-        if not self._lasts(part.tables) or written.source != self._source(part, values):
+        if not self._refinable(part.tables) or written.source != self._source(part, values):
             return None
         accountants = [self.account_of(table).accountant for table in part.tables]
         law: CoupledRefinement | IndependentTopUp | None = None
-        if self.draws_on(part.tables):
+        if self.couples(part.tables):
             law = coupled_refinement(part.plan, written)
         elif not promised and not any(accountant.by_path for accountant in accountants):
             law = independent_top_up(part.plan, written, [accountant.cost for accountant in accountants])
@@ -176,11 +176,11 @@ class Replay:
             return None
         return Refinement(kept.number, kept.entry, _table(written, part), law, written.event)
 
-    def draws_on(self, tables: Sequence[str]) -> bool:
+    def couples(self, tables: Sequence[str]) -> bool:
         """Whether a release that reads these tables may be refined by less noise, drawn given what it had."""
-        return self._lasts(tables) and all(self.account_of(table).accountant.by_path for table in tables)
+        return self._refinable(tables) and all(self.account_of(table).accountant.by_path for table in tables)
 
-    def _lasts(self, tables: Sequence[str]) -> bool:
+    def _refinable(self, tables: Sequence[str]) -> bool:
         """Whether what is released of these tables may be refined at all: the owner has said which data they are."""
         return "data_version" in self.policy.model_fields_set and not any(map(self._renews, tables))
 
@@ -192,7 +192,7 @@ class Replay:
         own = self.policy.budget_of_analyst(table, self.analyst)
         return self.policy.budget_of(table).renew is not None or (own is not None and own.renew is not None)
 
-    def keep(
+    def store(
         self,
         parts: Sequence[PreparedRelease],
         tables: Sequence[ReleasedTable],
@@ -204,7 +204,7 @@ class Replay:
         for part, table in zip(parts, tables, strict=True):
             # What is kept of a refined release is what both have cost.
             if part.event is not None and part.plan.event is not None:
-                names = self.rules.names(part.plan, values)
+                names = self.rules.fingerprint(part.plan, values)
                 base, paid = None, part.plan.event
                 if part.refinement is not None:
                     base, paid = part.refinement.number, part.refinement.whole(paid)
@@ -212,7 +212,9 @@ class Replay:
                 new.append(NewRelease(names.statistic, names.measurement, body, base))
                 layout = Coverage.of(names.statistic, part.plan, values)
                 if layout is not None and not self.ledger.kept(names.statistic):
-                    new.append(NewRelease(self.rules.rows(part.plan, values), names.statistic, layout.text()))
+                    new.append(
+                        NewRelease(self.rules.rows_digest(part.plan, values), names.statistic, layout.text())
+                    )
         self.ledger.keep(new, entry)
 
     def _source(self, part: PreparedRelease, values: Known) -> str:

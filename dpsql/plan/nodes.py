@@ -48,12 +48,12 @@ class PerUnitAggregate:
 
     function: str
     argument: Expr | None
-    by: Expr | None = None
+    order_by: Expr | None = None
 
     @property
     def arguments(self) -> tuple[Expr, ...]:
         """All that it reads."""
-        return tuple(expr for expr in (self.argument, self.by) if expr is not None)
+        return tuple(expr for expr in (self.argument, self.order_by) if expr is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,7 @@ class Aggregation:
     argument: Expr | None
     type: Type
     rank: Fraction | None = None
-    end: int = 0
+    interval_end: int = 0
 
 
 @dataclass(frozen=True, slots=True)

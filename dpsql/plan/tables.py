@@ -96,13 +96,13 @@ class PartitionFilter:
     column: Column
     ranges: tuple[tuple[Value, Value], ...]
     dimension: str
-    places: tuple[tuple[int | None, int | None], ...]
-    roll: PartitionSource | None = None
+    positions: tuple[tuple[int | None, int | None], ...]
+    source: PartitionSource | None = None
 
     @property
     def name(self) -> str:
         """The column in words, with its table where that is not the scan's."""
-        return self.column.name if self.roll is None else f"{self.roll.table}.{self.column.name}"
+        return self.column.name if self.source is None else f"{self.source.table}.{self.column.name}"
 
     def __str__(self) -> str:
         texts = (f"{low}" if low == high else f"{low} to {high}" for low, high in self.ranges)
@@ -119,7 +119,7 @@ class Scan:
     alias: str
     unit: Unit
     contribution: Contribution | None = None
-    confined: tuple[PartitionFilter, ...] = ()
+    partition_filters: tuple[PartitionFilter, ...] = ()
 
     def __post_init__(self) -> None:
         if self.unit.private != (self.contribution is not None):

@@ -38,9 +38,7 @@ _NO_NOISE = 1e-300
 """Stands for a noise of zero where logarithms are taken."""
 
 
-def choose(
-    analysis: Analysis, price: LossShare, facts: PublicFacts, *, learn: bool = True
-) -> MeasurementPlan:
+def choose(analysis: Analysis, loss: LossShare, facts: PublicFacts, *, learn: bool = True) -> MeasurementPlan:
     """The measured plan with the least predicted error.
 
     The score of a plan is the mean, over its aggregates, of the log of the predicted standard
@@ -48,7 +46,7 @@ def choose(
     QueryRejected with code "delta_required" where keys are not public and no delta is left to select
     them with. Errors of clamps, if it may `learn` any, are as is expected.
     """
-    if analysis.selects and price.delta <= 0:
+    if analysis.selects and loss.delta <= 0:
         raise QueryRejected(
             "the group keys are not known from the policy, and choosing them takes a delta above 0",
             code="delta_required",
@@ -58,11 +56,11 @@ def choose(
     if top is not None:
         share = Fraction(1, top.count)
         groups = top_k_selection(
-            analysis, facts, top, min(price.epsilon * share, price.range(share)), price.range(share)
+            analysis, facts, top, min(loss.epsilon * share, loss.range(share)), loss.range(share)
         )
-        return MeasurementPlan(analysis, (), None, groups.event, best=groups)
+        return MeasurementPlan(analysis, (), None, groups.event, top_k=groups)
     if analysis.selects and not analysis.release.aggregations:
-        return _keys_only(analysis, price)
+        return _keys_only(analysis, loss)
     least: MeasurementPlan | None = None
     candidates = []
     asked = _requested_quantiles(analysis)
@@ -70,22 +68,24 @@ def choose(
     for blocks in layouts(analysis, wanted) if wanted else [()] * bool(asked):
         costly = sum((rank, end) not in PUBLIC for _, rank, end in asked)
         share = Fraction(1, max(1, len(blocks) + costly))
-        ranked = tuple(_quantile_selection(analysis, *each, price.range(share)) for each in asked)
-        choices = [BoundedRange(price.range(share)) for _ in range(costly or not blocks)]
+        ranked = tuple(_quantile_selection(analysis, *each, loss.range(share)) for each in asked)
+        choices = [BoundedRange(loss.range(share)) for _ in range(costly or not blocks)]
         for name, measured, noise, clamps in (
-            *((*fixed, ()) for fixed in _without_clamps(analysis, blocks, price, share)),
+            *((*fixed, ()) for fixed in _without_clamps(analysis, blocks, loss, share)),
             *(
                 found
-                for whole in _clamp_scopes(analysis, price)
+                for whole in _clamp_scopes(analysis, loss)
                 if learn
-                for found in _with_clamps(analysis, blocks, price, share, whole=whole)
+                for found in _with_clamps(analysis, blocks, loss, share, across_groups=whole)
             ),
         ):
             events = (*noise, *choices)
             event = Composed(events) if len(events) > 1 else events[0]
-            plan = MeasurementPlan(analysis, measured, None, event, ranked=ranked, clamps=clamps)
+            plan = MeasurementPlan(analysis, measured, None, event, quantiles=ranked, clamps=clamps)
             score = mean_error(plan)
-            parts = ", ".join(block.block.name + " clamped" * (block.clamp is not None) for block in measured)
+            parts = ", ".join(
+                block.vector.name + " clamped" * (block.clamp is not None) for block in measured
+            )
             candidates.append(Candidate(f"{name}: {parts}", score))
             if least is None or score < min(known.score for known in candidates[:-1]):
                 least = plan
@@ -94,24 +94,28 @@ def choose(
     named: dict[str, Candidate] = {}
     for candidate in sorted(candidates, key=lambda candidate: candidate.score):
         named.setdefault(candidate.name, candidate)
-    return _with_threshold(least, price.epsilon, price.delta, tuple(named.values()))
+    return _with_threshold(least, loss.epsilon, loss.delta, tuple(named.values()))
 
 
-def _keys_only(analysis: Analysis, price: LossShare) -> MeasurementPlan:
+def _keys_only(analysis: Analysis, loss: LossShare) -> MeasurementPlan:
     """The keys by tosses, or by noisy counts that are not released, whichever shows the smaller groups.
 
     The score is the log of how many units a group has that is shown half of the time.
     """
-    tosses, event = optimal_partition_selection(analysis, price.epsilon, price.delta)
-    plans = [(PartitionSelection.name, tosses.half, MeasurementPlan(analysis, (), tosses, event))]
+    tosses, event = optimal_partition_selection(analysis, loss.epsilon, loss.delta)
+    plans = [(PartitionSelection.name, tosses.median_units, MeasurementPlan(analysis, (), tosses, event))]
     for blocks in layouts(analysis, needed_statistics(analysis)):
-        for name, measured, (noise,) in _without_clamps(analysis, blocks, price, Fraction(1, len(blocks))):
+        for name, measured, (noise,) in _without_clamps(analysis, blocks, loss, Fraction(1, len(blocks))):
             plan = _with_threshold(
-                MeasurementPlan(analysis, measured, None, noise), price.epsilon, price.delta, ()
+                MeasurementPlan(analysis, measured, None, noise), loss.epsilon, loss.delta, ()
             )
             if plan.selection is not None:
                 plans.append(
-                    (f"{name}: {', '.join(block.name for block in blocks)}", plan.selection.half, plan)
+                    (
+                        f"{name}: {', '.join(block.name for block in blocks)}",
+                        plan.selection.median_units,
+                        plan,
+                    )
                 )
     plans.sort(key=lambda each: each[1])
     (_, _, chosen), *_ = plans
@@ -141,7 +145,7 @@ def _requested_quantiles(analysis: Analysis) -> dict[tuple[int, Fraction, int], 
     for item in analysis.release.aggregations:
         measure = analysis.measure(item)
         if item.rank is not None and measure is not None:
-            asked[measure, item.rank, item.end] = None
+            asked[measure, item.rank, item.interval_end] = None
     return asked
 
 
@@ -155,7 +159,7 @@ def _quantile_selection(
     step range; what is replaced is removed and added.
     Source: McSherry, Talwar 2007, Theorem 6; Dwork, Roth 2014, Theorem 3.16.
     """
-    lattice = analysis.measures[measure].ordered
+    lattice = analysis.measures[measure].quantile_lattice
     if lattice is None:
         raise LookupError("values are put in order on a lattice")
     steps = QuantileSelection.step_range(rank) * analysis.bound.rows * (2 if analysis.replace else 1)
@@ -167,7 +171,7 @@ def _selection_statistic(analysis: Analysis) -> Statistic:
 
 
 def _without_clamps(
-    analysis: Analysis, blocks: tuple[StatisticVector, ...], price: LossShare, share: Fraction
+    analysis: Analysis, blocks: tuple[StatisticVector, ...], loss: LossShare, share: Fraction
 ) -> Iterator[tuple[str, tuple[VectorMeasurement, ...], tuple[Event, ...]]]:
     """The blocks with each kind of noise that the price allows, each with the same share of the loss.
 
@@ -183,36 +187,41 @@ def _without_clamps(
         yield Exponential.name, (), ()
         return
     part = share * len(blocks)
-    pure = [_pure_noise(*pair, price.epsilon * share) for pair in zip(blocks, sensitivities, strict=True)]
+    pure = [_pure_noise(*pair, loss.epsilon * share) for pair in zip(blocks, sensitivities, strict=True)]
     name = next((noise.name for noise in pure if isinstance(noise, Cube)), Geometric.name)
-    yield name, _zip(blocks, sensitivities, pure), (Pure(price.epsilon * part),)
-    if not price.refined or analysis.selects or _requested_quantiles(analysis):
-        stepped = staircases(analysis, pure, [(block, None, price.epsilon * share) for block in blocks])
+    yield name, _zip(blocks, sensitivities, pure), (Pure(loss.epsilon * part),)
+    if not loss.refinable or analysis.selects or _requested_quantiles(analysis):
+        stepped = staircases(analysis, pure, [(block, None, loss.epsilon * share) for block in blocks])
         if stepped is not None:
-            yield Staircase.name, _zip(blocks, sensitivities, stepped), (Pure(price.epsilon * part),)
-    if price.rho is not None:
-        gaussian = [DiscreteGaussian.calibrate(each.l2_squared, price.rho * share) for each in sensitivities]
-        yield DiscreteGaussian.name, _zip(blocks, sensitivities, gaussian), (Gaussian(price.rho * part),)
+            yield Staircase.name, _zip(blocks, sensitivities, stepped), (Pure(loss.epsilon * part),)
+    if loss.rho is not None:
+        gaussian = [DiscreteGaussian.calibrate(each.l2_squared, loss.rho * share) for each in sensitivities]
+        yield DiscreteGaussian.name, _zip(blocks, sensitivities, gaussian), (Gaussian(loss.rho * part),)
 
 
 def _pure_noise(block: StatisticVector, sensitivity: Sensitivity, epsilon: Fraction) -> Geometric | Cube:
-    if block.joint and len(block.cells) > 1:
-        return Cube.calibrate(sensitivity.linf, epsilon, len(block.cells))
+    if block.joint and len(block.components) > 1:
+        return Cube.calibrate(sensitivity.linf, epsilon, len(block.components))
     return Geometric.calibrate(sensitivity.l1, epsilon)
 
 
-def _clamp_scopes(analysis: Analysis, price: LossShare) -> tuple[bool, ...]:
+def _clamp_scopes(analysis: Analysis, loss: LossShare) -> tuple[bool, ...]:
     """Whether clamps are on what a unit has in all its groups: where it has several, and noise is for the l1 norm.
 
     There its groups together never have more than as many times the most of one; in the l2 norm they may.
     """
     if not analysis.grouped or analysis.bound.groups == 1:
         return (False,)
-    return (True,) if price.rho is None else (True, False)
+    return (True,) if loss.rho is None else (True, False)
 
 
 def _with_clamps(
-    analysis: Analysis, blocks: tuple[StatisticVector, ...], price: LossShare, share: Fraction, *, whole: bool
+    analysis: Analysis,
+    blocks: tuple[StatisticVector, ...],
+    loss: LossShare,
+    share: Fraction,
+    *,
+    across_groups: bool,
 ) -> Iterator[tuple[str, tuple[VectorMeasurement, ...], tuple[Event, ...], tuple[Clamp, ...]]]:
     """As `_without_clamps`, with clamps learnt for the blocks that can have one.
 
@@ -221,32 +230,34 @@ def _with_clamps(
     the noise costs the rest whatever the choice is, by adaptive composition.
     Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3 (both adaptive).
     """
-    pure = price.rho is None
+    pure = loss.rho is None
     spent = share * (clamping.PURE_SHARE if pure else clamping.SHARE)
     exponent = clamping.PURE_EXPONENT if pure else clamping.EXPONENT
-    clamps, taken = clamping.clamps_for(analysis, blocks, price.range, spent, exponent, whole=whole)
+    clamps, taken = clamping.clamps_for(
+        analysis, blocks, loss.range, spent, exponent, across_groups=across_groups
+    )
     if not clamps:
         return
     blocks = tuple(
-        block if place is None else block.told_in(clamps[place].fine)
+        block if place is None else block.subdivided(clamps[place].subdivisions)
         for block, place in zip(blocks, taken, strict=True)
     )
     parts = [share if place is None else share - spent for place in taken]
     choices = tuple(BoundedRange(clamp.range(analysis)) for clamp in clamps)
     known = clamping.sensitivities(analysis, blocks, clamps, taken)
     each = list(zip(known, parts, strict=True))
-    geometric = [Geometric.calibrate(found.l1, price.epsilon * part) for found, part in each]
+    geometric = [Geometric.calibrate(found.l1, loss.epsilon * part) for found, part in each]
     points = [None if place is None else clamps[place] for place in taken]
-    losses = [price.epsilon * part for part in parts]
+    losses = [loss.epsilon * part for part in parts]
     stepped = staircases(analysis, geometric, list(zip(blocks, points, losses, strict=True)))
     for name, noises in ((Geometric.name, geometric), (Staircase.name, stepped)):
         if noises is not None:
             noised = tuple(map(VectorMeasurement, blocks, known, noises, taken))
-            yield name, noised, (Pure(price.epsilon * sum(parts)), *choices), clamps
-    if price.rho is not None:
-        gaussian = [DiscreteGaussian.calibrate(found.l2_squared, price.rho * part) for found, part in each]
+            yield name, noised, (Pure(loss.epsilon * sum(parts)), *choices), clamps
+    if loss.rho is not None:
+        gaussian = [DiscreteGaussian.calibrate(found.l2_squared, loss.rho * part) for found, part in each]
         noised = tuple(map(VectorMeasurement, blocks, known, gaussian, taken))
-        yield DiscreteGaussian.name, noised, (Gaussian(price.rho * sum(parts)), *choices), clamps
+        yield DiscreteGaussian.name, noised, (Gaussian(loss.rho * sum(parts)), *choices), clamps
 
 
 def _zip(
@@ -261,7 +272,7 @@ def mean_error(plan: MeasurementPlan) -> float:
     errors = [predicted_std(plan, item) for item in plan.analysis.release.aggregations if item.rank is None]
     if plan.analysis.selects:
         index, weights = plan.source(_selection_statistic(plan.analysis))
-        errors.append(plan.blocks[index].std(weights))
+        errors.append(plan.vectors[index].std(weights))
     # A loss so large that the noise vanishes is better than any that leaves some.
     return math.fsum(math.log(max(error, _NO_NOISE)) for error in errors) / max(1, len(errors))
 
@@ -277,12 +288,12 @@ def predicted_std(plan: MeasurementPlan, item: Aggregation) -> float:
     measure = analysis.measure(item)
     lattice = None if measure is None else analysis.measures[measure].lattice
     if lattice is None or entry.moments[0] is not Moment.TOTAL:
-        return plan.blocks[index].std(weights)
+        return plan.vectors[index].std(weights)
     if entry.ratio:
         _, counted = plan.source(statistic_of(analysis, item, Moment.COUNT))
         middle = Fraction(lattice.low + lattice.high, 2)
         weights = tuple(total - middle * count for total, count in zip(weights, counted, strict=True))
-    return plan.blocks[index].std(weights) * float(lattice.step)
+    return plan.vectors[index].std(weights) * float(lattice.step)
 
 
 def _with_threshold(
@@ -307,7 +318,7 @@ def _with_threshold(
     2016, section 8 (approximate zCDP).
     """
     analysis = plan.analysis
-    parts = len(plan.blocks) + len(plan.ranked)
+    parts = len(plan.vectors) + len(plan.quantiles)
     if parts:
         delta = min(delta, _least_loss(plan, epsilon / parts) / 4, Fraction(1, 4))
     if not analysis.selects or plan.event is None:
@@ -316,7 +327,7 @@ def _with_threshold(
     cells = tuple(at for at, weight in enumerate(weights) if weight)
     scale = int(1 / weights[cells[0]])
     chosen = Threshold(index, cells, scale, 0, delta, analysis.bound.min_frequency)
-    chosen = chosen.at(plan.blocks[index].mechanism, plan.groups(index))
+    chosen = chosen.calibrated(plan.vectors[index].mechanism, plan.groups(index))
     noise = plan.event.events if isinstance(plan.event, Composed) else (plan.event,)
     event = Composed((*noise, Selection(delta)))
     return replace(plan, selection=chosen, event=event, candidates=candidates)
@@ -329,7 +340,7 @@ def _least_loss(plan: MeasurementPlan, epsilon: Fraction) -> Fraction:
     """
     gaussian = (
         block.mechanism.rho(block.sensitivity.l2_squared)
-        for block in plan.blocks
+        for block in plan.vectors
         if isinstance(block.mechanism, DiscreteGaussian)
     )
     return min([epsilon, *gaussian])

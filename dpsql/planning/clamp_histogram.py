@@ -18,7 +18,7 @@ class ClampTarget:
 
     clamp: int
     measure: int | None
-    sign: int
+    side: int
 
 
 def clamp_targets(clamps: Sequence[Clamp]) -> tuple[ClampTarget, ...]:
@@ -27,7 +27,7 @@ def clamp_targets(clamps: Sequence[Clamp]) -> tuple[ClampTarget, ...]:
         ClampTarget(place, measure, sign)
         for place, clamp in enumerate(clamps)
         for measure in clamp.measures
-        for sign in clamp.signs
+        for sign in clamp.sides
     )
 
 
@@ -43,7 +43,7 @@ class ClampHistogram:
     interval.
     """
 
-    counted: tuple[tuple[int, ...], ...] = ()
+    intervals: tuple[tuple[int, ...], ...] = ()
 
     def __repr__(self) -> str:
         return "Rungs(…)"  # what is exact shows nowhere
@@ -55,13 +55,13 @@ class ClampHistogram:
             tuple(tuple(0 if value is None else int(value) for value in rung) for rung in packed or ())
         )
 
-    def upto(self, chosen: int, which: int) -> int:
+    def total_up_to(self, chosen: int, which: int) -> int:
         """A total over units that have no more than a point."""
-        return sum(rung[which] for rung in self.counted if rung[0] <= chosen)
+        return sum(rung[which] for rung in self.intervals if rung[0] <= chosen)
 
-    def beyond(self, chosen: int, which: int) -> int:
+    def total_beyond(self, chosen: int, which: int) -> int:
         """A total over units that have more; their parts are the first."""
-        return sum(rung[which] for rung in self.counted if rung[0] > chosen)
+        return sum(rung[which] for rung in self.intervals if rung[0] > chosen)
 
 
 def choose_clamps(
@@ -74,7 +74,7 @@ def choose_clamps(
     read = clamp_targets(clamps)
     found = []
     for place, clamp in enumerate(clamps):
-        sides = [index for index, ladder in enumerate(read) if ladder.clamp == place][: len(clamp.signs)]
+        sides = [index for index, ladder in enumerate(read) if ladder.clamp == place][: len(clamp.sides)]
         above = [penalties(clamp, [group[side] for group in groups]) for side in sides]
         found.append(clamp.choose(above, entropy))
     return tuple(found)
@@ -91,7 +91,7 @@ def _exceeding_pairs(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
     """For each of that many points, how many have more."""
     at = [0] * (size + 1)
     for part in parts:
-        for place, *_, units in part.counted:
+        for place, *_, units in part.intervals:
             at[place] += units
     return list(accumulate(reversed(at[1:])))[::-1]
 
@@ -100,7 +100,7 @@ def _exceeding_units(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
     """For each of that many points, how many units have more groups: each has one group in the place after it."""
     at = [0] * (size + 1)
     for part in parts:
-        for place, _, first in part.counted:
+        for place, _, first in part.intervals:
             at[place] += first
     return at[1:]
 
@@ -113,19 +113,19 @@ def clamped_moments(clamps: Sequence[Clamp], rungs: Sequence[ClampHistogram]) ->
     found: dict[Statistic, int] = {}
     for ladder, part in zip(clamp_targets(clamps), rungs, strict=True):
         clamp = clamps[ladder.clamp]
-        side = clamp.signs.index(ladder.sign)
+        side = clamp.sides.index(ladder.side)
         index, point = clamp.chosen[side], clamp.points[side]
         if clamp.amount is Amount.GROUPS:
-            found[UNITS] = part.upto(index, 1)
+            found[UNITS] = part.total_up_to(index, 1)
             continue
-        amount = clamp.fine * part.upto(index, 2) + point * part.beyond(index, 1)
+        amount = clamp.subdivisions * part.total_up_to(index, 2) + point * part.total_beyond(index, 1)
         if clamp.total is not None:
             statistic = (Moment.TOTAL, clamp.total)
-            found[statistic] = found.get(statistic, 0) + ladder.sign * amount
+            found[statistic] = found.get(statistic, 0) + ladder.side * amount
         elif ladder.measure is None:
             found[ROWS] = amount
         else:
             found[Moment.COUNT, ladder.measure] = amount
-            values = clamp.fine * part.upto(index, 3) + point * part.beyond(index, 4)
+            values = clamp.subdivisions * part.total_up_to(index, 3) + point * part.total_beyond(index, 4)
             found[Moment.TOTAL, ladder.measure] = values
     return found

@@ -79,14 +79,14 @@ class Clamp:
 
     amount: Amount
     measures: tuple[int | None, ...]
-    signs: tuple[int, ...]
+    sides: tuple[int, ...]
     grid: tuple[int, ...]
     mechanism: Exponential
     exponent: int = EXPONENT
     expected: int = 0
     chosen: tuple[int, ...] = ()
-    whole: bool = False
-    fine: int = 1
+    across_groups: bool = False
+    subdivisions: int = 1
 
     @property
     def total(self) -> int | None:
@@ -99,16 +99,22 @@ class Clamp:
         return self.grid[-1]
 
     @property
-    def of(self) -> str:
+    def statistic(self) -> str:
         """What is clamped, in words."""
         measure = "" if self.total is None else f" of x{self.total}"
-        where = "" if self.amount is Amount.GROUPS else " in all its groups" if self.whole else " in a group"
+        where = (
+            ""
+            if self.amount is Amount.GROUPS
+            else " in all its groups"
+            if self.across_groups
+            else " in a group"
+        )
         return f"{self.amount.value}{measure} of a unit{where}"
 
     @property
     def points(self) -> tuple[int, ...]:
         """What a unit has at most on each side, in a group or in all: as was chosen, or as is expected beforehand."""
-        return tuple(self.grid[index] for index in self.chosen or (self.expected,) * len(self.signs))
+        return tuple(self.grid[index] for index in self.chosen or (self.expected,) * len(self.sides))
 
     @property
     def weights(self) -> tuple[int, ...]:
@@ -117,7 +123,9 @@ class Clamp:
 
     def range(self, analysis: Analysis) -> Fraction:
         """The range of the choices of both sides together."""
-        return self.mechanism.range(step_range(analysis, self.amount, len(self.signs) if self.whole else 0))
+        return self.mechanism.range(
+            step_range(analysis, self.amount, len(self.sides) if self.across_groups else 0)
+        )
 
     def groups(self, analysis: Analysis) -> int:
         """The most groups that a unit counts in."""
@@ -178,17 +186,17 @@ def clamped_sensitivity(block: StatisticVector, clamp: Clamp, analysis: Analysis
             block, clamped_bound(analysis, clamp), grouped=analysis.grouped, replace=analysis.replace
         )
     rows = clamp.amount is Amount.ROWS
-    unit = block.contribution if rows else clamp.fine
+    unit = block.contribution if rows else clamp.subdivisions
     top = max(clamp.points) * unit
     l1 = min(analysis.bound.groups * top, clamp.most * unit)
-    if clamp.whole:
+    if clamp.across_groups:
         top = l1 = min(sum(clamp.points), clamp.most) * unit
     if not analysis.replace:
         return Sensitivity(Fraction(l1), Fraction(top * l1))
     if not analysis.grouped and block.range is not None:
         span = clamp.points[0] * block.range if rows else sum(clamp.points)
         return Sensitivity(Fraction(span), Fraction(span * span))
-    one_sign = block.nonnegative or (not rows and len(clamp.signs) == 1)
+    one_sign = block.nonnegative or (not rows and len(clamp.sides) == 1)
     return Sensitivity(Fraction(2 * l1), Fraction((2 if one_sign else 4) * top * l1))
 
 
@@ -233,50 +241,58 @@ def rescaled(mechanism: Mechanism, old: Sensitivity, new: Sensitivity, moved: Un
         case DiscreteGaussian(variance=variance):
             return DiscreteGaussian(variance * new.l2_squared / old.l2_squared)
         case Staircase(loss=loss) if moved is not None:
-            return Staircase.calibrate(moved.cell, moved.cells, moved.cells * loss)
+            return Staircase.calibrate(moved.size, moved.count, moved.count * loss)
         case _:
             raise TypeError(f"no rule for the noise {mechanism.name}")
 
 
 def clamps_for(
     analysis: Analysis,
-    blocks: Sequence[StatisticVector],
+    vectors: Sequence[StatisticVector],
     range_of: Callable[[Fraction], Fraction],
     part: Fraction,
     exponent: int,
     *,
-    whole: bool,
+    across_groups: bool,
 ) -> tuple[tuple[Clamp, ...], tuple[int | None, ...]]:
     """The clamps that can be learnt for a layout, and which of them each block takes, None for none.
 
     A total that is measured alone has its own; all other statistics of rows share one on the rows of a unit, and
     counts of units one on its groups. Nothing is learnt of all rows of a unit where they are as many as is declared.
-    Rows and totals are those of a group, or of the `whole` of a unit's groups. Choices spend that `part` of the price
+    Rows and totals are those of a group, or of the `across_groups` of a unit's groups. Choices spend that `part` of the price
     for each block; `range_of` is what a part buys.
     """
     # What is proved of several arguments, or of rows and units, together is proved of rows that there are.
-    able = analysis.bound.per_unit and not any(block.joint or block.filled for block in blocks)
+    able = analysis.bound.per_unit and not any(block.joint or block.padded for block in vectors)
     rows = analysis.bound.rows if able else 1
 
     def made(
-        amount: Amount, measures: tuple[int | None, ...], signs: tuple[int, ...], most: int, blocks: int
+        amount: Amount, measures: tuple[int | None, ...], signs: tuple[int, ...], most: int, vectors: int
     ) -> Clamp:
-        together = whole and amount is not Amount.GROUPS
-        fine = _subdivisions(analysis, amount, measures, whole=together)
+        together = across_groups and amount is not Amount.GROUPS
+        fine = _subdivisions(analysis, amount, measures, across_groups=together)
         steps = step_range(analysis, amount, len(signs) if together else 0)
-        mechanism, points = Exponential.calibrate(steps, range_of(part * blocks)), grid(most)
-        usual = _expected_amount(analysis, amount, most, stated=stated, whole=together)
+        mechanism, points = Exponential.calibrate(steps, range_of(part * vectors)), grid(most)
+        usual = _expected_amount(analysis, amount, most, stated=stated, across_groups=together)
         expected = next(at for at, point in enumerate(points) if point >= usual)
         return Clamp(
-            amount, measures, signs, points, mechanism, exponent, expected, whole=together, fine=fine
+            amount,
+            measures,
+            signs,
+            points,
+            mechanism,
+            exponent,
+            expected,
+            across_groups=together,
+            subdivisions=fine,
         )
 
-    taken: list[int | None] = [None] * len(blocks)
+    taken: list[int | None] = [None] * len(vectors)
     found: list[Clamp] = []
     stated = as_declared(analysis.release, rows)
-    learns = not stated or (analysis.bound.groups > 1 and not whole)
-    sharing = [place for place, block in enumerate(blocks) if learns and _counts_rows(block)]
-    for place, block in enumerate(blocks):
+    learns = not stated or (analysis.bound.groups > 1 and not across_groups)
+    sharing = [place for place, block in enumerate(vectors) if learns and _counts_rows(block)]
+    for place, block in enumerate(vectors):
         measure = _single_total(block)
         if measure is not None and rows >= LEAST_ADDED:
             taken[place] = len(found)
@@ -285,11 +301,11 @@ def clamps_for(
     if sharing and rows >= LEAST_ROWS:
         for place in sharing:
             taken[place] = len(found)
-        read = dict.fromkeys(index for place in sharing for _, index in _statistics_read(blocks[place]))
+        read = dict.fromkeys(index for place in sharing for _, index in _statistics_read(vectors[place]))
         # Those of one measure are told by themselves, others by rows of any kind.
         measures = tuple(read) if len(read) == 1 else (None, *(index for index in read if index is not None))
         found.append(made(Amount.ROWS, measures, (1,), rows, len(sharing)))
-    people = [place for place, block in enumerate(blocks) if block.by_unit]
+    people = [place for place, block in enumerate(vectors) if block.by_unit]
     groups = analysis.bound.groups if able and analysis.grouped else 1
     if people and groups >= LEAST_GROUPS:
         for place in people:
@@ -298,7 +314,9 @@ def clamps_for(
     return tuple(found), tuple(taken)
 
 
-def _subdivisions(analysis: Analysis, amount: Amount, measures: Sequence[int | None], *, whole: bool) -> int:
+def _subdivisions(
+    analysis: Analysis, amount: Amount, measures: Sequence[int | None], *, across_groups: bool
+) -> int:
     """The parts of a row, or of a lattice step, in which it is told what counts, 1 for whole ones.
 
     Parts of groups are needed where all are clamped as one, and parts of a mean where rows have values.
@@ -308,20 +326,22 @@ def _subdivisions(analysis: Analysis, amount: Amount, measures: Sequence[int | N
     are at most 2^46 parts; and of all its rows the parts of a unit are no more than these.
     Source: Mironov 2012, "On significance of the least significant bits for differential privacy".
     """
-    if whole:
+    if across_groups:
         return SUBDIVISIONS << (analysis.bound.groups - 1).bit_length()
     valued = any(index is not None and analysis.measures[index].lattice is not None for index in measures)
     return SUBDIVISIONS if amount is Amount.ROWS and valued else 1
 
 
-def _expected_amount(analysis: Analysis, amount: Amount, most: int, *, stated: bool, whole: bool) -> Fraction:
+def _expected_amount(
+    analysis: Analysis, amount: Amount, most: int, *, stated: bool, across_groups: bool
+) -> Fraction:
     """What a unit is expected to have: a quarter of its groups, and of its rows, with values of a quarter of their bounds.
 
     Rows of which it is `stated` how many a unit has are expected all.
     """
     part = 1 if stated and amount is not Amount.GROUPS else _EXPECTED_PART
     part *= _EXPECTED_PART if amount is Amount.TOTAL else 1
-    by_group = not whole and amount is not Amount.GROUPS
+    by_group = not across_groups and amount is not Amount.GROUPS
     among = Fraction(analysis.bound.groups, _EXPECTED_PART) if by_group else Fraction(1)
     return most / (part * max(among, Fraction(1)))
 
@@ -350,4 +370,4 @@ def _counts_rows(block: StatisticVector) -> bool:
 
 
 def _statistics_read(block: StatisticVector) -> Iterator[Statistic]:
-    return (statistic for cell in block.cells for statistic, _ in cell.combination)
+    return (statistic for cell in block.components for statistic, _ in cell.combination)

@@ -51,7 +51,7 @@ class Member:
     """A block of the release at `place` in the statement, whose keys are these `axes`, in order, with its noise."""
 
     place: int
-    block: int
+    vector: int
     axes: tuple[int, ...]
     noise: Mechanism
 
@@ -169,9 +169,9 @@ def hierarchies(plans: Sequence[MeasurementPlan]) -> tuple[Hierarchy, ...]:
     """
     alike: dict[object, list[tuple[int, int]]] = {}
     for place, plan in enumerate(plans):
-        if plan.selection is None and plan.best is None and plan.analysis.domains is not None:
-            for index, measured in enumerate(plan.blocks):
-                if measured.clamp is None and _adds(plan.analysis, measured.block):
+        if plan.selection is None and plan.top_k is None and plan.analysis.domains is not None:
+            for index, measured in enumerate(plan.vectors):
+                if measured.clamp is None and _adds(plan.analysis, measured.vector):
                     alike.setdefault(_measured_statistic(plan, index), []).append((place, index))
     found = (_hierarchy(plans, members) for members in alike.values() if len(members) > 1)
     return tuple(agreement for agreement in found if agreement is not None and agreement.rounds)
@@ -183,9 +183,11 @@ def adjusted_plans(plans: Sequence[MeasurementPlan], found: Sequence[Hierarchy])
     for agreement in found:
         for member in agreement.members:
             plan, law = after[member.place], agreement.law(member)
-            block = plan.blocks[member.block].finer(law, agreement.steps(member) // steps_of(member.noise))
-            blocks = (*plan.blocks[: member.block], block, *plan.blocks[member.block + 1 :])
-            after[member.place] = replace(plan, blocks=blocks)
+            block = plan.vectors[member.vector].on_finer_lattice(
+                law, agreement.steps(member) // steps_of(member.noise)
+            )
+            blocks = (*plan.vectors[: member.vector], block, *plan.vectors[member.vector + 1 :])
+            after[member.place] = replace(plan, vectors=blocks)
     return after
 
 
@@ -201,22 +203,22 @@ def _adds(analysis: Analysis, block: StatisticVector) -> bool:
     Units add up where each counts in one group. Rows do where none is left out for the sake of a group, or all of a
     unit's rows are in one by what is declared.
     """
-    moments = {moment for cell in block.cells for (moment, _), _ in cell.combination}
+    moments = {moment for cell in block.components for (moment, _), _ in cell.combination}
     if not moments:
         return False  # what was kept for more than is read now does not say what its cells are
     bound = analysis.bound
     if Moment.UNITS in moments and bound.groups > 1:
         return False
-    return moments <= _ADDED | {Moment.UNITS} and (bound.whole or moments == {Moment.UNITS})
+    return moments <= _ADDED | {Moment.UNITS} and (bound.covers_groups or moments == {Moment.UNITS})
 
 
 def _measured_statistic(plan: MeasurementPlan, index: int) -> object:
     """What a block measures, of which rows, whatever the keys and the noise."""
-    measured, analysis = plan.blocks[index], plan.analysis
+    measured, analysis = plan.vectors[index], plan.analysis
     by = steps_of(measured.mechanism)
     cells = tuple(
         tuple((statistic, Fraction(weight, by)) for statistic, weight in cell.combination)
-        for cell in measured.block.cells
+        for cell in measured.vector.components
     )
     return analysis.release.input, analysis.measures, analysis.replace, cells
 
@@ -233,7 +235,7 @@ def _hierarchy(plans: Sequence[MeasurementPlan], members: Sequence[tuple[int, in
             if domains.setdefault(number, values) != values:
                 return None
             axes.append(number)
-        found.append(Member(place, index, tuple(axes), plans[place].blocks[index].mechanism))
+        found.append(Member(place, index, tuple(axes), plans[place].vectors[index].mechanism))
     agreement = Hierarchy(tuple(found), tuple(map(len, domains.values())))
     small = sum(agreement.groups(member.keys) for member in found) <= MOST_GROUPS
     return agreement if small and all(agreement.sizes) else None

@@ -35,7 +35,7 @@ def joint_vectors(analysis: Analysis, wanted: Container[Statistic]) -> Iterator[
     """
     units = [False, True] if UNITS in wanted and analysis.bound.rows > 1 else [False]
     found = [_joint(analysis, wanted, centred=c, units=u) for c in (True, False) for u in units]
-    yield from dict.fromkeys(block for block in found if 1 <= len(block.cells) <= MOST_DIMENSIONS)
+    yield from dict.fromkeys(block for block in found if 1 <= len(block.components) <= MOST_DIMENSIONS)
 
 
 def absences(expr: Expr) -> frozenset[Expr]:
@@ -73,7 +73,7 @@ class _JointBuilder:
     estimates: dict[Statistic, tuple[tuple[int, Fraction], ...]] = field(default_factory=dict)
     counts: dict[frozenset[Expr] | Statistic, int] = field(default_factory=dict)
 
-    def cell(self, name: str, combination: Combination, extent: int) -> int:
+    def component(self, name: str, combination: Combination, extent: int) -> int:
         """Adds a cell; its number."""
         self.names.append(name)
         self.combinations.append(tuple((statistic, weight) for statistic, weight in combination if weight))
@@ -87,7 +87,7 @@ class _JointBuilder:
     def count(self, absent: frozenset[Expr], name: str, statistic: Statistic) -> int:
         """The cell that counts the rows in which none of these is NULL: one for all measures that share them."""
         if absent not in self.counts:
-            self.counts[absent] = self.cell(name, ((statistic, 1),), 1)
+            self.counts[absent] = self.component(name, ((statistic, 1),), 1)
         return self.counts[absent]
 
     def add(self, analysis: Analysis, index: int, wanted: Container[Statistic], *, centred: bool) -> None:
@@ -104,10 +104,10 @@ class _JointBuilder:
             low, high = min(0, lattice.low), max(0, lattice.high)
             if centred and low + high:
                 rows = self.rows()
-                cell = self.cell(f"x{index} beside rows", ((total, 2), (ROWS, -low - high)), high - low)
+                cell = self.component(f"x{index} beside rows", ((total, 2), (ROWS, -low - high)), high - low)
                 self.estimates[total] = ((cell, Fraction(1, 2)), (rows, Fraction(low + high, 2)))
             else:
-                cell = self.cell(f"total of x{index}", ((total, 1),), max(-low, high))
+                cell = self.component(f"total of x{index}", ((total, 1),), max(-low, high))
                 self.estimates[total] = ((cell, Fraction(1)),)
 
     def _about_the_middle(self, index: int, lattice: Lattice, present: int) -> None:
@@ -116,7 +116,7 @@ class _JointBuilder:
         ends = lattice.low + lattice.high
         estimate: tuple[tuple[int, Fraction], ...] = ((present, Fraction(ends, 2)),)
         if lattice.width:
-            cell = self.cell(f"x{index} about its middle", ((total, 2), (count, -ends)), lattice.width)
+            cell = self.component(f"x{index} about its middle", ((total, 2), (count, -ends)), lattice.width)
             estimate = ((cell, Fraction(1, 2)), *estimate)
         self.estimates[total] = estimate
 
@@ -137,7 +137,7 @@ def _joint(
     if ROWS in wanted or (UNITS in wanted and analysis.bound.rows == 1):
         made.rows()
     for index, measure in enumerate(analysis.measures):
-        if measure.rows:
+        if measure.counts_rows:
             made.add(analysis, index, wanted, centred=centred)
     if frozenset() in made.counts:
         made.estimates[ROWS] = ((made.rows(), Fraction(1)),)
@@ -149,7 +149,7 @@ def _joint(
     times = [length // extent for extent in made.extents]
     unit_extent = 0
     if units:
-        made.estimates[UNITS] = ((made.cell("units", ((UNITS, 1),), 1), Fraction(1)),)
+        made.estimates[UNITS] = ((made.component("units", ((UNITS, 1),), 1), Fraction(1)),)
         # In one group alone it takes a unit's rows together to move another cell as far as it may move.
         unit_extent = length * (analysis.bound.rows if analysis.bound.groups == 1 else 1)
         times.append(unit_extent)

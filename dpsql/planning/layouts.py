@@ -32,7 +32,9 @@ def layouts(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[tu
     """
     if UNITS in wanted and analysis.bound.rows == 1:
         wanted = {**wanted, ROWS: None}
-    distinct = [distinct_vector(index) for index, measure in enumerate(analysis.measures) if measure.distinct]
+    distinct = [
+        distinct_vector(index) for index, measure in enumerate(analysis.measures) if measure.counts_distinct
+    ]
     units = [units_vector()] if UNITS in wanted and analysis.bound.rows > 1 else []
     fewest = len(analysis.measures) + 1
     for blocks in _separate(analysis, wanted):
@@ -57,7 +59,7 @@ def _separate(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[
         blocks = [
             _measure_vector(analysis, index, wanted, with_rows=index == carrier)
             for index, measure in enumerate(analysis.measures)
-            if measure.rows
+            if measure.counts_rows
         ]
         yield blocks + [rows_vector()] * (ROWS in wanted and carrier is None)
 
@@ -65,13 +67,13 @@ def _separate(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[
 def _with_units(analysis: Analysis, blocks: Sequence[StatisticVector]) -> Iterator[StatisticVector]:
     """The blocks, with what they say besides: where one row of a unit counts, as many units as rows do."""
     for block in blocks:
-        yield block.serving(UNITS, ROWS) if analysis.bound.rows == 1 else block
+        yield block.also_serving(UNITS, ROWS) if analysis.bound.rows == 1 else block
 
 
 def _can_carry_rows(analysis: Analysis, index: int) -> bool:
     measure = analysis.measures[index]
     there = always_there(analysis, index)
-    return measure.rows and (measure.lattice is None or measure.lattice.width > 0 or there)
+    return measure.counts_rows and (measure.lattice is None or measure.lattice.width > 0 or there)
 
 
 def _measure_vector(
@@ -79,7 +81,9 @@ def _measure_vector(
 ) -> StatisticVector:
     lattice, count = analysis.measures[index].lattice, (Moment.COUNT, index)
     if with_rows and always_there(analysis, index):
-        return _measure_vector(analysis, index, {**wanted, count: None}, with_rows=False).serving(ROWS, count)
+        return _measure_vector(analysis, index, {**wanted, count: None}, with_rows=False).also_serving(
+            ROWS, count
+        )
     if lattice is None:
         return presence_vector(index) if with_rows else count_vector(index, Lattice(0, 0, 1))
     if lattice.width == 0:

@@ -20,9 +20,9 @@ class LossShare:
     epsilon: Fraction
     rho: Fraction | None
     delta: Fraction
-    choice: Callable[[Fraction], Fraction] | None = field(default=None, compare=False)
-    refined: bool = False
+    range_of: Callable[[Fraction], Fraction] | None = field(default=None, compare=False)
+    refinable: bool = False
 
     def range(self, share: Fraction) -> Fraction:
         """The range of a choice that costs this share."""
-        return self.epsilon * share if self.choice is None else self.choice(share)
+        return self.epsilon * share if self.range_of is None else self.range_of(share)

@@ -28,7 +28,7 @@ class VectorMeasurement:
 
     tag: ClassVar[str] = "MeasuredBlock"
 
-    block: StatisticVector
+    vector: StatisticVector
     sensitivity: Sensitivity
     mechanism: Mechanism
     clamp: int | None = None
@@ -37,16 +37,16 @@ class VectorMeasurement:
         """The standard deviation of a weighted sum of noisy cells, in steps."""
         return self.mechanism.std * math.sqrt(sum(float(weight) ** 2 for weight in weights))
 
-    def finer(self, law: Mechanism, by: int) -> VectorMeasurement:
+    def on_finer_lattice(self, law: Mechanism, by: int) -> VectorMeasurement:
         """The block on a lattice with so many times as many steps, for what was computed of released cells."""
         old = self.sensitivity
         sensitivity = Sensitivity(old.l1 * by, old.l2_squared * by * by, old.linf * by)
-        return VectorMeasurement(self.block.scaled(by), sensitivity, law, self.clamp)
+        return VectorMeasurement(self.vector.scaled(by), sensitivity, law, self.clamp)
 
-    def at(self, clamp: Clamp, analysis: Analysis) -> VectorMeasurement:
+    def with_clamp(self, clamp: Clamp, analysis: Analysis) -> VectorMeasurement:
         """The block with the same loss, where its clamp has other points."""
-        found = clamping.clamped_sensitivity(self.block, clamp, analysis)
-        moved = clamping.clamped_unit_change(self.block, clamp, analysis)
+        found = clamping.clamped_sensitivity(self.vector, clamp, analysis)
+        moved = clamping.clamped_unit_change(self.vector, clamp, analysis)
         noise = clamping.rescaled(self.mechanism, self.sensitivity, found, moved)
         return replace(self, sensitivity=found, mechanism=noise)
 
@@ -64,29 +64,31 @@ class MeasurementPlan:
     """The measured plan: what will be noised, how, and what it costs."""
 
     analysis: Analysis
-    blocks: tuple[VectorMeasurement, ...]
+    vectors: tuple[VectorMeasurement, ...]
     selection: Threshold | OptimalPartitionSelection | None
     event: Event | None
     candidates: tuple[Candidate, ...] = ()
-    ranked: tuple[QuantileSelection, ...] = ()
-    best: TopKSelection | None = None
+    quantiles: tuple[QuantileSelection, ...] = ()
+    top_k: TopKSelection | None = None
     clamps: tuple[Clamp, ...] = ()
 
-    def at(self, clamps: tuple[Clamp, ...]) -> MeasurementPlan:
+    def with_clamps(self, clamps: tuple[Clamp, ...]) -> MeasurementPlan:
         """The plan with other points of its clamps: what they cost, and all losses, stay as they are."""
         blocks = tuple(
-            measured if measured.clamp is None else measured.at(clamps[measured.clamp], self.analysis)
-            for measured in self.blocks
+            measured if measured.clamp is None else measured.with_clamp(clamps[measured.clamp], self.analysis)
+            for measured in self.vectors
         )
-        held = replace(self, blocks=blocks, clamps=clamps)
+        held = replace(self, vectors=blocks, clamps=clamps)
         chosen = self.threshold
-        if chosen is None or self.blocks[chosen.block].clamp is None:
+        if chosen is None or self.vectors[chosen.vector].clamp is None:
             return held
-        return replace(held, selection=chosen.at(blocks[chosen.block].mechanism, held.groups(chosen.block)))
+        return replace(
+            held, selection=chosen.calibrated(blocks[chosen.vector].mechanism, held.groups(chosen.vector))
+        )
 
     def groups(self, block: int) -> int:
         """The most groups that one unit counts in, in the statistics of a block."""
-        place = self.blocks[block].clamp
+        place = self.vectors[block].clamp
         return self.analysis.bound.groups if place is None else self.clamps[place].groups(self.analysis)
 
     @property
@@ -94,16 +96,20 @@ class MeasurementPlan:
         """What a noisy count must reach for a group to be shown, where that decides."""
         return self.selection if isinstance(self.selection, Threshold) else None
 
-    def place(self, item: Aggregation) -> int | None:
+    def quantile_index(self, item: Aggregation) -> int | None:
         """Which of `ranked` an aggregate is, None for one that is no value in order of size."""
-        asked = (self.analysis.measure(item), item.rank, item.end)
-        found = (at for at, part in enumerate(self.ranked) if (part.measure, part.rank, part.end) == asked)
+        asked = (self.analysis.measure(item), item.rank, item.interval_end)
+        found = (
+            at
+            for at, part in enumerate(self.quantiles)
+            if (part.measure, part.rank, part.interval_end) == asked
+        )
         return next(found, None)
 
     def source(self, statistic: Statistic) -> tuple[int, tuple[Fraction, ...]]:
         """The block that serves a statistic, and the weights of its cells."""
-        for index, measured in enumerate(self.blocks):
-            weights = measured.block.weights(statistic)
+        for index, measured in enumerate(self.vectors):
+            weights = measured.vector.weights(statistic)
             if weights is not None:
                 return index, weights
         raise LookupError(f"no block serves {statistic}")
@@ -111,6 +117,6 @@ class MeasurementPlan:
     def decides(self, block: int, weights: tuple[Fraction, ...]) -> bool:
         """Whether a weighted sum of a block's cells is what was compared before a group was shown."""
         chosen = self.threshold
-        if chosen is None or chosen.block != block:
+        if chosen is None or chosen.vector != block:
             return False
-        return weights == tuple(Fraction(at in chosen.cells, chosen.scale) for at in range(len(weights)))
+        return weights == tuple(Fraction(at in chosen.components, chosen.scale) for at in range(len(weights)))

@@ -21,8 +21,8 @@ class Threshold:
 
     tag: ClassVar[str] = "KeySelection"
 
-    block: int
-    cells: tuple[int, ...]
+    vector: int
+    components: tuple[int, ...]
     scale: int
     threshold: int
     delta: Fraction
@@ -34,13 +34,13 @@ class Threshold:
         return Fraction(self.threshold, self.scale)
 
     @property
-    def half(self) -> int:
+    def median_units(self) -> int:
         """The fewest units of a group that is shown half of the time or more."""
         return max(self.min_frequency, math.ceil(self.count))
 
-    def at(self, mechanism: Mechanism, groups: int) -> Threshold:
+    def calibrated(self, mechanism: Mechanism, groups: int) -> Threshold:
         """The threshold for cells with that noise, of units that are in so many groups."""
-        surplus = mechanism.sum_threshold(len(self.cells), self.delta / groups)
+        surplus = mechanism.sum_threshold(len(self.components), self.delta / groups)
         return replace(self, threshold=self.scale * self.min_frequency + surplus)
 
 
@@ -59,11 +59,11 @@ class OptimalPartitionSelection:
     min_frequency: int
 
     @property
-    def half(self) -> int:
+    def median_units(self) -> int:
         """The fewest units of a group that is shown half of the time or more."""
         return self.mechanism.half() + self.min_frequency - 1
 
-    def shows(self, units: int, entropy: Entropy) -> bool:
+    def selects(self, units: int, entropy: Entropy) -> bool:
         """Whether a group of so many units is shown."""
         return self.mechanism.shows(units - self.min_frequency + 1, entropy)
 

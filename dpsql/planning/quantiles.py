@@ -82,7 +82,7 @@ class QuantileSelection:
     rank: Fraction
     lattice: Lattice
     mechanism: Exponential
-    end: int = 0
+    interval_end: int = 0
 
     @staticmethod
     def step_range(rank: Fraction) -> int:
@@ -92,22 +92,22 @@ class QuantileSelection:
     @property
     def public(self) -> bool:
         """Whether nothing but the lattice says what it is."""
-        return (self.rank, self.end) in PUBLIC
+        return (self.rank, self.interval_end) in PUBLIC
 
     @property
-    def whole(self) -> int:
+    def steps_per_row(self) -> int:
         """The steps of penalty to a row."""
         return _steps_per_row(self.rank)
 
     @property
-    def share(self) -> int:
+    def steps_below(self) -> int:
         """The part of them that lies below the rank."""
-        return int(self.rank * self.whole)
+        return int(self.rank * self.steps_per_row)
 
     @property
-    def near(self) -> int:
+    def steps_to_end(self) -> int:
         """The steps of penalty to a row that lie between the rank and the end of the values that is nearer."""
-        return min(self.share, self.whole - self.share)
+        return min(self.steps_below, self.steps_per_row - self.steps_below)
 
     @property
     def least_growth(self) -> int:
@@ -125,7 +125,7 @@ class QuantileSelection:
         is farthest from both ends.
         Source: McSherry, Talwar 2007, Theorem 7.
         """
-        return self._steps(_OUTSIDE) if _tail(self.rank) and not self.end else 0
+        return self._steps(_OUTSIDE) if _tail(self.rank) and not self.interval_end else 0
 
     @property
     def reach(self) -> int:
@@ -136,7 +136,7 @@ class QuantileSelection:
         w points at rate r, w e^(-r reach) is at most e^-4.
         Source: McSherry, Talwar 2007, Theorem 7.
         """
-        return self._steps(_MISSED) if self.end else 0
+        return self._steps(_MISSED) if self.interval_end else 0
 
     def _steps(self, nats: int) -> int:
         """The penalty at which all points of the lattice together weigh e^-`nats` at most of one without penalty."""
@@ -147,12 +147,15 @@ class QuantileSelection:
     def offset(self, count: int) -> int:
         """Where among the values, in steps of penalty from the least up, the best point lies."""
         if not self.shift:
-            return self.share * count + self.end * self.reach
-        inside = max(self.near * count, min(self.whole // 2 * count, self.shift + self.least_growth * count))
-        return inside if self.rank < Fraction(1, 2) else self.whole * count - inside
+            return self.steps_below * count + self.interval_end * self.reach
+        inside = max(
+            self.steps_to_end * count,
+            min(self.steps_per_row // 2 * count, self.shift + self.least_growth * count),
+        )
+        return inside if self.rank < Fraction(1, 2) else self.steps_per_row * count - inside
 
     @property
-    def far(self) -> int:
+    def cutoff(self) -> int:
         """The penalty beyond which points are not told apart: a constant, whatever the values are."""
         bits = _log2(self.lattice) + _BITS
         # ln 2 is below 0.7.
@@ -171,10 +174,10 @@ class QuantileSelection:
         edge, runs = self._edge(window)
 
         def add(size: int, here: int) -> None:
-            above, under = self.whole * below - offset, offset - self.whole * (below + here)
+            above, under = self.steps_per_row * below - offset, offset - self.steps_per_row * (below + here)
             if start == edge and size == 1:
-                above, under = (0, under) if self.end < 0 else (above, 0)
-            found.append((start, size, min(self.far, max(0, above, under))))
+                above, under = (0, under) if self.interval_end < 0 else (above, 0)
+            found.append((start, size, min(self.cutoff, max(0, above, under))))
 
         for point, here in runs:
             add(point - start, 0)
@@ -186,17 +189,17 @@ class QuantileSelection:
 
     def _edge(self, window: Window) -> tuple[int | None, tuple[tuple[int, int], ...]]:
         """The point beyond which an end is never refused, None for what is no end; and the runs, with one for it."""
-        if not self.end:
+        if not self.interval_end:
             return None, window.runs
-        edge = self.lattice.low if self.end < 0 else self.lattice.high
+        edge = self.lattice.low if self.interval_end < 0 else self.lattice.high
         if any(point == edge for point, _ in window.runs):
             return edge, window.runs
-        return edge, ((edge, 0), *window.runs) if self.end < 0 else (*window.runs, (edge, 0))
+        return edge, ((edge, 0), *window.runs) if self.interval_end < 0 else (*window.runs, (edge, 0))
 
     def choose(self, window: Window, entropy: Entropy) -> int:
         """The chosen point, in lattice steps."""
         if self.public:
-            return self.lattice.low if self.end < 0 else self.lattice.high
+            return self.lattice.low if self.interval_end < 0 else self.lattice.high
         regions = self.regions(window)
         chosen = self.mechanism.choose(
             [size for _, size, _ in regions], [penalty for _, _, penalty in regions], entropy
@@ -210,12 +213,14 @@ class QuantileSelection:
         Source: McSherry, Talwar 2007, Theorem 7, where at least one point has no penalty to speak of.
         """
         points = math.log(self.lattice.width + 1) - math.log(1 - confidence)
-        return (points / float(self.mechanism.rate) + self.shift + self.reach) / self.whole
+        return (points / float(self.mechanism.rate) + self.shift + self.reach) / self.steps_per_row
 
     @property
     def statistic(self) -> str:
         """What is chosen, in words."""
-        end = {-1: ", the lower end of its interval", 1: ", the upper end of its interval"}.get(self.end, "")
+        end = {-1: ", the lower end of its interval", 1: ", the upper end of its interval"}.get(
+            self.interval_end, ""
+        )
         return f"x{self.measure} at rank {float(self.rank):.12g}{end}"
 
     def describe(self) -> str:

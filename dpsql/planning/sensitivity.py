@@ -18,8 +18,8 @@ class UnitChange:
     lattice steps.
     """
 
-    cell: int
-    cells: int
+    size: int
+    count: int
 
     @classmethod
     def of(
@@ -56,8 +56,8 @@ def sensitivity(
     """
     if block.joint:
         return _joint(block, bound, replace=replace)
-    if block.by_unit or block.filled:
-        each = block.filled or 1
+    if block.by_unit or block.padded:
+        each = block.padded or 1
         l1, l2_squared, span = bound.groups * each, bound.groups * each**2, block.range
     else:
         l1 = bound.rows * block.contribution
@@ -101,7 +101,7 @@ def unit_change(
     A unit's at most R rows put at most R times the block's contribution into a cell; it is counted once. Nor are
     there moves known of distinct values in groups, of which a unit's R may each lie in a group of its own.
     """
-    if block.joint or len(block.cells) != 1 or (block.by_value and grouped):
+    if block.joint or len(block.components) != 1 or (block.by_value and grouped):
         return None
     times = 1 if block.by_unit else bound.rows
     span = None if block.range is None else times * block.range

@@ -47,5 +47,5 @@ def _staircase_if_better(
     moved = clamped_unit_change(block, clamp, analysis)
     if moved is None or analysis.bound.groups > 1:
         return noise
-    found = Staircase.calibrate(moved.cell, moved.cells, min(epsilon, Fraction(_MOST * moved.cells)))
+    found = Staircase.calibrate(moved.size, moved.count, min(epsilon, Fraction(_MOST * moved.count)))
     return found if found.std < _WORTH * noise.std else noise

@@ -54,14 +54,14 @@ class StatisticVector:
     tag: ClassVar[str] = "Block"
 
     name: str
-    cells: tuple[Component, ...]
+    components: tuple[Component, ...]
     estimates: tuple[tuple[Statistic, tuple[Fraction, ...]], ...]
     contribution: int
     range: int | None
     nonnegative: bool
     extents: tuple[int, ...] = ()
     unit_extent: int = 0
-    filled: int = 0
+    padded: int = 0
 
     @property
     def joint(self) -> bool:
@@ -71,16 +71,18 @@ class StatisticVector:
     @property
     def by_unit(self) -> bool:
         """Whether it counts units rather than rows."""
-        return not (self.joint or self.filled) and any(
-            statistic == UNITS for cell in self.cells for statistic, _ in cell.combination
+        return not (self.joint or self.padded) and any(
+            statistic == UNITS for cell in self.components for statistic, _ in cell.combination
         )
 
     @property
     def by_value(self) -> bool:
         """Whether it counts distinct values: a unit's may lie in more groups than those that its rows count in."""
-        return any(moment is Moment.DISTINCT for cell in self.cells for (moment, _), _ in cell.combination)
+        return any(
+            moment is Moment.DISTINCT for cell in self.components for (moment, _), _ in cell.combination
+        )
 
-    def serving(self, statistic: Statistic, like: Statistic) -> StatisticVector:
+    def also_serving(self, statistic: Statistic, like: Statistic) -> StatisticVector:
         """The same block, which serves a statistic by what it serves another with."""
         weights = self.weights(like)
         if weights is None or self.weights(statistic) is not None:
@@ -93,7 +95,7 @@ class StatisticVector:
             replace(
                 cell, combination=tuple((statistic, weight * by) for statistic, weight in cell.combination)
             )
-            for cell in self.cells
+            for cell in self.components
         )
         estimates = tuple(
             (statistic, tuple(weight * Fraction(1, by) for weight in weights))
@@ -101,19 +103,19 @@ class StatisticVector:
         )
         return replace(
             self,
-            cells=cells,
+            components=cells,
             estimates=estimates,
             contribution=self.contribution * by,
             range=None if self.range is None else self.range * by,
             extents=tuple(extent * by for extent in self.extents),
             unit_extent=self.unit_extent * by,
-            filled=self.filled * by,
+            padded=self.padded * by,
         )
 
-    def told_in(self, parts: int) -> StatisticVector:
+    def subdivided(self, parts: int) -> StatisticVector:
         """The same block, of moments that are told in so many parts of a row or of a lattice step."""
         scaled = self.scaled(parts)
-        return replace(scaled, cells=self.cells)
+        return replace(scaled, components=self.components)
 
     def weights(self, statistic: Statistic) -> tuple[Fraction, ...] | None:
         """How a statistic is estimated from the cells, or None if it cannot be."""
@@ -161,7 +163,7 @@ def count_vector(measure: int, lattice: Lattice) -> StatisticVector:
     if lattice.width:
         return block
     total = ((Moment.TOTAL, measure), (Fraction(lattice.low),))
-    return StatisticVector(block.name, block.cells, (*block.estimates, total), 1, 1, nonnegative=True)
+    return StatisticVector(block.name, block.components, (*block.estimates, total), 1, 1, nonnegative=True)
 
 
 def presence_vector(measure: int) -> StatisticVector:
@@ -238,9 +240,9 @@ def padded_vector(block: StatisticVector, rows: int) -> StatisticVector:
         *((statistic, (*weights, none)) for statistic, weights in block.estimates),
         (UNITS, (Fraction(1, most),) * (len(known) + 1)),
     )
-    cells = (*block.cells, lacking)
+    cells = (*block.components, lacking)
     return StatisticVector(
-        f"{block.name}, and units", cells, estimates, most, None, nonnegative=True, filled=most
+        f"{block.name}, and units", cells, estimates, most, None, nonnegative=True, padded=most
     )
 
 

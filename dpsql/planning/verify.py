@@ -39,11 +39,11 @@ _PLACES = 40
 
 def verify(plan: MeasurementPlan) -> None:
     """Raises VerificationError unless the event charges for at least the loss of the noise."""
-    if plan.best is not None:
-        _verify_top_k(plan, plan.best)
+    if plan.top_k is not None:
+        _verify_top_k(plan, plan.top_k)
         return
     spent = _loss_by_kind(plan)
-    chosen = sum((_quantile_range(part, plan.analysis) for part in plan.ranked), start=Fraction(0))
+    chosen = sum((_quantile_range(part, plan.analysis) for part in plan.quantiles), start=Fraction(0))
     chosen += sum((_clamp_range(clamp, plan.analysis) for clamp in plan.clamps), start=Fraction(0))
     charged = _charged(plan.event)
     if chosen > charged["range"]:
@@ -57,7 +57,7 @@ def verify(plan: MeasurementPlan) -> None:
 def _loss_by_kind(plan: MeasurementPlan) -> dict[str, Fraction]:
     """What noise and tosses lose, by their kinds."""
     spent = {"pure": Fraction(0), "gaussian": Fraction(0)}
-    for measured in plan.blocks:
+    for measured in plan.vectors:
         kind, loss = max(
             _loss(block, clamp, plan.analysis) for block, clamp in _with_each_point(plan, measured)
         )
@@ -67,15 +67,15 @@ def _loss_by_kind(plan: MeasurementPlan) -> dict[str, Fraction]:
     return spent
 
 
-def _verify_top_k(plan: MeasurementPlan, best: TopKSelection) -> None:
+def _verify_top_k(plan: MeasurementPlan, top_k: TopKSelection) -> None:
     """Of a unit with the lowest and the highest score of all, and of two that are exchanged."""
     if plan.analysis.selects or plan.analysis.domains is None:
         raise VerificationError("groups are chosen among keys that are not public")
-    shares = (0, best.low, best.high)
+    shares = (0, top_k.low, top_k.high)
     moves = {a - b if plan.analysis.replace else a for a, b in itertools.product(shares, repeat=2)}
-    loss = best.mechanism.range(max(moves) - min(moves)) * best.top.count
+    loss = top_k.mechanism.range(max(moves) - min(moves)) * top_k.top.count
     charged = _charged(plan.event)
-    kind = "range" if isinstance(best.mechanism, Exponential) else "pure"
+    kind = "range" if isinstance(top_k.mechanism, Exponential) else "pure"
     if loss > charged[kind]:
         raise VerificationError("the best groups are chosen more sharply than is charged")
 
@@ -88,7 +88,7 @@ def _with_each_point(
         yield measured, None
         return
     for clamp in _points(plan.clamps[measured.clamp]):
-        yield measured.at(clamp, plan.analysis), clamp
+        yield measured.with_clamp(clamp, plan.analysis), clamp
 
 
 def _plans_with_each_point(plan: MeasurementPlan, measured: VectorMeasurement) -> Iterator[MeasurementPlan]:
@@ -97,11 +97,13 @@ def _plans_with_each_point(plan: MeasurementPlan, measured: VectorMeasurement) -
         yield plan
         return
     for clamp in _points(plan.clamps[measured.clamp]):
-        yield plan.at(tuple(clamp if at == measured.clamp else one for at, one in enumerate(plan.clamps)))
+        yield plan.with_clamps(
+            tuple(clamp if at == measured.clamp else one for at, one in enumerate(plan.clamps))
+        )
 
 
 def _points(clamp: Clamp) -> Iterator[Clamp]:
-    sides = len(clamp.signs)
+    sides = len(clamp.sides)
     for index in range(len(clamp.grid)):
         for chosen in {(index, index)[:sides], (index, 0)[:sides], (0, index)[-sides:]}:
             yield replace(clamp, chosen=chosen)
@@ -109,17 +111,17 @@ def _points(clamp: Clamp) -> Iterator[Clamp]:
 
 def _loss(measured: VectorMeasurement, clamp: Clamp | None, analysis: Analysis) -> tuple[str, Fraction]:
     """What the noise of a block loses, in the accountant's kind."""
-    l1, l2_squared, linf = norms(measured.block, analysis, clamp)
+    l1, l2_squared, linf = norms(measured.vector, analysis, clamp)
     known = measured.sensitivity
     if l1 > known.l1 or l2_squared > known.l2_squared or linf > known.linf:
-        raise VerificationError(f"the sensitivity of {measured.block.name} is above what was derived")
+        raise VerificationError(f"the sensitivity of {measured.vector.name} is above what was derived")
     match measured.mechanism:
         case Geometric(scale=scale):
             return "pure", l1 / scale
-        case Cube(scale=scale, dimensions=dimensions) if dimensions == len(measured.block.cells):
+        case Cube(scale=scale, dimensions=dimensions) if dimensions == len(measured.vector.components):
             return "pure", linf / scale
         case Staircase(loss=loss, width=width):
-            return "pure", _most_steps(measured.block, analysis, clamp, width) * loss
+            return "pure", _most_steps(measured.vector, analysis, clamp, width) * loss
         case DiscreteGaussian(variance=variance):
             return "gaussian", l2_squared / (2 * variance)
         case other:
@@ -134,7 +136,7 @@ def _clamp_range(clamp: Clamp, analysis: Analysis) -> Fraction:
     if clamp.amount is Amount.GROUPS:
         came = went = 1
     else:
-        came = went = len(clamp.signs) if clamp.whole else analysis.bound.groups
+        came = went = len(clamp.sides) if clamp.across_groups else analysis.bound.groups
     steps = came + (went if analysis.replace else 0)
     return clamp.mechanism.rate * steps
 
@@ -149,7 +151,7 @@ def _quantile_range(part: QuantileSelection, analysis: Analysis) -> Fraction:
     moves = {0}
     for count in (0, *(2**power + odd for power in range(100) for odd in (0, 1))):
         grown = part.offset(count + 1) - part.offset(count)
-        moves |= {part.whole - grown, grown - part.whole, grown, -grown}
+        moves |= {part.steps_per_row - grown, grown - part.steps_per_row, grown, -grown}
     times = analysis.bound.rows * (2 if analysis.replace else 1)
     return part.mechanism.rate * (max(moves) - min(moves)) * times
 
@@ -169,23 +171,23 @@ def norms(
 
 
 def _norms(block: StatisticVector, analysis: Analysis, clamp: Clamp | None) -> tuple[Fraction, Fraction]:
-    read = {statistic for cell in block.cells for statistic, _ in cell.combination}
+    read = {statistic for cell in block.components for statistic, _ in cell.combination}
     if UNITS in read and len(read) > 1:
         return _padded_norms(block, analysis)
     if block.by_unit:
         return _unit_norms(analysis.bound.groups if clamp is None else clamp.points[0], analysis)
-    if clamp is not None and clamp.whole:
-        shares, times = _contributions_across_groups(block, analysis, clamp), [Fraction(clamp.fine)]
+    if clamp is not None and clamp.across_groups:
+        shares, times = _contributions_across_groups(block, analysis, clamp), [Fraction(clamp.subdivisions)]
     elif clamp is not None and clamp.total is not None:
         top = max(clamp.points)
         shares = [(0,)]
-        shares += [(sign * point,) for sign, point in zip(clamp.signs, clamp.points, strict=True)]
+        shares += [(sign * point,) for sign, point in zip(clamp.sides, clamp.points, strict=True)]
         times = _group_fractions(clamp.most, top, analysis)
     else:
-        shares = _contributions(block.cells, analysis)
+        shares = _contributions(block.components, analysis)
         rows = analysis.bound.rows
         top = rows if clamp is None else clamp.points[0]
-        fine = 1 if clamp is None else clamp.fine
+        fine = 1 if clamp is None else clamp.subdivisions
         times = [fine * top * part for part in _group_fractions(rows, top, analysis)]
     l1, l2_squared = _largest_norms(shares, analysis)
     return l1 * sum(times), l2_squared * sum(part**2 for part in times)
@@ -204,11 +206,11 @@ def _largest_norms(shares: Sequence[Vector], analysis: Analysis) -> tuple[Fracti
 
 def _padded_norms(block: StatisticVector, analysis: Analysis) -> tuple[Fraction, Fraction]:
     """A unit of one row, or of as many as count, in each of its groups: between these a norm is no larger."""
-    rows = _extreme_rows(block.cells, analysis)
+    rows = _extreme_rows(block.components, analysis)
     shares = [
         tuple(
             cell.exact({name: n if name == UNITS else n * times for name, n in row.items()})
-            for cell in block.cells
+            for cell in block.components
         )
         for row in rows
         for times in (1, analysis.bound.rows)
@@ -222,9 +224,9 @@ def _contributions_across_groups(block: StatisticVector, analysis: Analysis, cla
     """What a unit may put into cells: all that it has in one group, or each side of a total in one of two groups."""
     if clamp.total is None:
         rows = clamp.points[0]
-        return [tuple(rows * x for x in share) for share in _contributions(block.cells, analysis)]
-    if len(clamp.signs) == 1:
-        return [(0,), (clamp.signs[0] * clamp.points[0],)]
+        return [tuple(rows * x for x in share) for share in _contributions(block.components, analysis)]
+    if len(clamp.sides) == 1:
+        return [(0,), (clamp.sides[0] * clamp.points[0],)]
     above, below = clamp.points
     ends = [(min(above, clamp.most - below), -below), (above, -min(below, clamp.most - above))]
     return [(0, 0), *ends, *(end[::-1] for end in ends)]
@@ -236,18 +238,18 @@ def _most_steps(block: StatisticVector, analysis: Analysis, clamp: Clamp | None,
     Each of the unit's groups may have the most that a cell can: that is more than all together may have, so it is
     only tight for few groups. A replaced unit has its own groups and those of the one that comes.
     """
-    if block.joint or len(block.cells) != 1:
+    if block.joint or len(block.components) != 1:
         raise VerificationError(f"{block.name} has several cells, which no staircase is for")
     if block.by_unit:
         shares: list[Vector] = [(0,), (1,)]
         times = 1
     elif clamp is not None and clamp.total is not None:
         shares = [(0,)]
-        shares += [(sign * point,) for sign, point in zip(clamp.signs, clamp.points, strict=True)]
+        shares += [(sign * point,) for sign, point in zip(clamp.sides, clamp.points, strict=True)]
         times = 1
     else:
-        shares = _contributions(block.cells, analysis)
-        times = analysis.bound.rows if clamp is None else clamp.points[0] * clamp.fine
+        shares = _contributions(block.components, analysis)
+        times = analysis.bound.rows if clamp is None else clamp.points[0] * clamp.subdivisions
 
     def stairs(moves: Iterator[int]) -> int:
         return max(-(-times * abs(move) // width) for move in moves)
@@ -283,9 +285,9 @@ def _joint_norms(block: StatisticVector, analysis: Analysis) -> tuple[Fraction, 
     A unit's rows are put into as many groups as it may have, one row into each but one; of a replaced
     unit, what is removed and what is added may fall into different groups, or into one.
     """
-    units = [cell for cell in block.cells if cell.combination[0][0] == UNITS]
+    units = [cell for cell in block.components if cell.combination[0][0] == UNITS]
     parts: dict[int | None, list[Component]] = {}
-    for cell in block.cells:
+    for cell in block.components:
         of = {index for (_, index), _ in cell.combination if index is not None}
         if len(of) > 1 or (cell in units and len(cell.combination) > 1):
             raise VerificationError(f"{cell.name} mixes what is counted apart")
@@ -365,19 +367,21 @@ def _verify_selection(plan: MeasurementPlan, delta: Fraction) -> None:
     if isinstance(chosen, OptimalPartitionSelection):
         _verify_tosses(plan.analysis, chosen, delta)
         return
-    measured, bound = plan.blocks[chosen.block], plan.analysis.bound
+    measured, bound = plan.vectors[chosen.vector], plan.analysis.bound
     # The cells must count units, or rows where a unit has one; then one more unit adds one `scale`.
-    weights = measured.block.weights(UNITS if bound.per_unit and bound.rows > 1 else ROWS)
-    scaled = tuple(Fraction(at in chosen.cells, chosen.scale) for at in range(len(measured.block.cells)))
+    weights = measured.vector.weights(UNITS if bound.per_unit and bound.rows > 1 else ROWS)
+    scaled = tuple(
+        Fraction(at in chosen.components, chosen.scale) for at in range(len(measured.vector.components))
+    )
     if weights != scaled:
         raise VerificationError("the selection does not count privacy units")
     alone = chosen.scale * max(bound.min_frequency, 1)
     for held in _plans_with_each_point(plan, measured):
-        noise, threshold = held.blocks[chosen.block].mechanism, held.threshold
+        noise, threshold = held.vectors[chosen.vector].mechanism, held.threshold
         clamp = None if measured.clamp is None else held.clamps[measured.clamp]
         groups = bound.groups if clamp is None else clamp.points[0]
         above = 0 if threshold is None else threshold.threshold - alone
-        if Fraction(noise.sum_tail_up(len(chosen.cells), above)) * groups > delta:
+        if Fraction(noise.sum_tail_up(len(chosen.components), above)) * groups > delta:
             raise VerificationError("a lone unit's key is shown more often than delta allows")
     if chosen.min_frequency < bound.min_frequency:
         raise VerificationError("a key is shown of fewer units than the policy says")

@@ -43,7 +43,7 @@ def consistent(tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
         if not _contradict(agreement, columns, adjusted):
             found.append(agreement)
             cells |= {
-                (member.place, member.block): column
+                (member.place, member.vector): column
                 for member, column in zip(agreement.members, adjusted, strict=True)
             }
     plans = adjusted_plans([table.plan for table in tables], found)
@@ -105,7 +105,7 @@ def _placed(effect: Whole, keys: Sequence[int], axes: Sequence[int]) -> Whole:
 def _columns(table: ReleasedTable, member: Member, agreement: Hierarchy) -> Whole:
     """The released cells of a block, in common steps."""
     finer = agreement.common // steps_of(member.noise)
-    rows = [[finer * cell for cell in cells[member.block]] for cells in table.cells]
+    rows = [[finer * cell for cell in cells[member.vector]] for cells in table.components]
     made = np.array(rows, dtype=object)
     return made.reshape([*(agreement.sizes[axis] for axis in member.axes), -1])
 
@@ -136,8 +136,8 @@ def _table(
     table: ReleasedTable, plan: MeasurementPlan, place: int, adjusted: dict[tuple[int, int], Whole]
 ) -> ReleasedTable:
     """The table with adjusted cells in the place of the released ones, and what is computed of them."""
-    columns = [list(column) for column in zip(*table.cells, strict=True)]
-    for block in range(len(plan.blocks)):
+    columns = [list(column) for column in zip(*table.components, strict=True)]
+    for block in range(len(plan.vectors)):
         if (place, block) in adjusted:
             cells = adjusted[place, block]
             columns[block] = [tuple(map(int, row)) for row in cells.reshape(-1, cells.shape[-1])]
@@ -179,7 +179,7 @@ def _whole_items(plan: MeasurementPlan, member: Member) -> Iterator[tuple[int, S
         moment, *more = AGGREGATES[item.function].moments
         if item.type is Type.INTEGER and not more and item.rank is None:
             statistic = statistic_of(plan.analysis, item, moment)
-            if plan.source(statistic)[0] == member.block:
+            if plan.source(statistic)[0] == member.vector:
                 yield place, statistic
 
 
@@ -195,8 +195,8 @@ def _estimates(
     divisor = math.lcm(*(weight.denominator for weight in scaled))
     factors = [int(weight * divisor) for weight in scaled]
     sums = [
-        sum(factor * cell for factor, cell in zip(factors, cells[member.block], strict=True))
-        for cells in table.cells
+        sum(factor * cell for factor, cell in zip(factors, cells[member.vector], strict=True))
+        for cells in table.components
     ]
     made = np.array(sums, dtype=object).reshape([agreement.sizes[axis] for axis in member.axes])
     return np.transpose(made, np.argsort(member.axes)) if member.axes else made, divisor

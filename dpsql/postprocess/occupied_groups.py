@@ -58,5 +58,5 @@ def _counts(plan: MeasurementPlan) -> Iterator[Aggregation]:
         item = Aggregation("", function, None, Type.INTEGER)
         (moment,) = AGGREGATES[function].moments
         statistic = statistic_of(plan.analysis, item, moment)
-        if any(part.block.weights(statistic) for part in plan.blocks):
+        if any(part.vector.weights(statistic) for part in plan.vectors):
             yield item

@@ -27,8 +27,8 @@ _FINEST = 2**400
 
 def combinable(plan: MeasurementPlan) -> bool:
     """Whether releases of a plan have the same groups and cells, each with noise of its own."""
-    alone = plan.selection is None and not plan.ranked and plan.best is None and not plan.clamps
-    return alone and not any(isinstance(measured.mechanism, Cube) for measured in plan.blocks)
+    alone = plan.selection is None and not plan.quantiles and plan.top_k is None and not plan.clamps
+    return alone and not any(isinstance(measured.mechanism, Cube) for measured in plan.vectors)
 
 
 def combined(tables: Sequence[ReleasedTable]) -> ReleasedTable:
@@ -37,9 +37,9 @@ def combined(tables: Sequence[ReleasedTable]) -> ReleasedTable:
     if not more:
         return first
     plan, columns = combined_plan([table.plan for table in tables]), []
-    for place in range(len(first.plan.blocks)):
-        weights = _weights([table.plan.blocks[place].mechanism for table in tables])
-        rows = zip(*(table.cells for table in tables), strict=True)
+    for place in range(len(first.plan.vectors)):
+        weights = _weights([table.plan.vectors[place].mechanism for table in tables])
+        rows = zip(*(table.components for table in tables), strict=True)
         columns.append(
             [
                 tuple(
@@ -50,14 +50,14 @@ def combined(tables: Sequence[ReleasedTable]) -> ReleasedTable:
             ]
         )
     keys = [row[: len(plan.analysis.release.keys)] for row in first.rows]
-    return table_of(plan, keys, list(zip(*columns, strict=True)) if columns else first.cells)
+    return table_of(plan, keys, list(zip(*columns, strict=True)) if columns else first.components)
 
 
 def combined_plan(plans: Sequence[MeasurementPlan]) -> MeasurementPlan:
     """What is measured by several independent releases that are put together: the first plan, with the noise of the means."""
     first, blocks = plans[0], []
-    for place, measured in enumerate(first.blocks):
-        noises = [plan.blocks[place].mechanism for plan in plans]
+    for place, measured in enumerate(first.vectors):
+        noises = [plan.vectors[place].mechanism for plan in plans]
         law = Merged(
             tuple(
                 (weight * each, part)
@@ -65,8 +65,8 @@ def combined_plan(plans: Sequence[MeasurementPlan]) -> MeasurementPlan:
                 for each, part in parts_of(noise)
             )
         )
-        blocks.append(measured.finer(law, law.whole // steps_of(measured.mechanism)))
-    return replace(first, blocks=tuple(blocks))
+        blocks.append(measured.on_finer_lattice(law, law.whole // steps_of(measured.mechanism)))
+    return replace(first, vectors=tuple(blocks))
 
 
 def variance_of(noise: Mechanism) -> float:
@@ -84,7 +84,7 @@ def fine_enough(noises: Sequence[Mechanism]) -> bool:
 
 def compatible(plans: Sequence[MeasurementPlan]) -> list[int]:
     """Which of the plans can be put together: all, or those with the least noise that fit with one another."""
-    noises = [[measured.mechanism for measured in plan.blocks] for plan in plans]
+    noises = [[measured.mechanism for measured in plan.vectors] for plan in plans]
     chosen: list[int] = []
     for at in sorted(range(len(plans)), key=lambda at: math.fsum(map(variance_of, noises[at]))):
         together = [noises[each] for each in (*chosen, at)]

@@ -34,33 +34,33 @@ class Coverage:
     """The blocks of all releases of a `statistic`; they serve statistics that are named by their digests."""
 
     statistic: str
-    blocks: tuple[VectorMeasurement, ...]
+    vectors: tuple[VectorMeasurement, ...]
     served: tuple[Mapping[str, tuple[Fraction, ...]], ...]
 
     @classmethod
     def of(cls, statistic: str, plan: MeasurementPlan, values: Known) -> Coverage | None:
         """That of a plan; None where its groups or cells were chosen, or held by clamps that were."""
-        if plan.selection is not None or plan.best is not None or plan.ranked or plan.clamps:
+        if plan.selection is not None or plan.top_k is not None or plan.quantiles or plan.clamps:
             return None
         analysis = substitute(plan.analysis, values)
         served = tuple(
-            {_name(analysis, found): weights for found, weights in measured.block.estimates}
-            for measured in plan.blocks
+            {_name(analysis, found): weights for found, weights in measured.vector.estimates}
+            for measured in plan.vectors
         )
-        return cls(statistic, plan.blocks, served)
+        return cls(statistic, plan.vectors, served)
 
-    def measured(self, plan: MeasurementPlan, values: Known) -> MeasurementPlan | None:
+    def reading(self, plan: MeasurementPlan, values: Known) -> MeasurementPlan | None:
         """A plan that reads these blocks in the place of its own; None where they do not serve all that it reads."""
         analysis = substitute(plan.analysis, values)
         names = {_name(analysis, statistic): statistic for statistic in needed_statistics(analysis)}
         blocks = []
-        for measured, served in zip(self.blocks, self.served, strict=True):
+        for measured, served in zip(self.vectors, self.served, strict=True):
             estimates = tuple((names[name], weights) for name, weights in served.items() if name in names)
-            blocks.append(replace(measured, block=replace(measured.block, estimates=estimates)))
-        found = replace(plan, blocks=tuple(blocks), clamps=())
+            blocks.append(replace(measured, vector=replace(measured.vector, estimates=estimates)))
+        found = replace(plan, vectors=tuple(blocks), clamps=())
         return (
             found
-            if plan.selection is None and not plan.ranked and plan.best is None and _serves(found)
+            if plan.selection is None and not plan.quantiles and plan.top_k is None and _serves(found)
             else None
         )
 
@@ -68,7 +68,7 @@ class Coverage:
         """As JSON, the same for equal layouts."""
         told = {
             "statistic": self.statistic,
-            "blocks": [_told(*pair) for pair in zip(self.blocks, self.served, strict=True)],
+            "blocks": [_told(*pair) for pair in zip(self.vectors, self.served, strict=True)],
         }
         return json.dumps(told, sort_keys=True, separators=(",", ":"))
 
@@ -112,10 +112,10 @@ def _serves(plan: MeasurementPlan) -> bool:
 
 
 def _told(measured: VectorMeasurement, served: Mapping[str, tuple[Fraction, ...]]) -> dict[str, Any]:
-    block, sensitivity = measured.block, measured.sensitivity
+    block, sensitivity = measured.vector, measured.sensitivity
     return {
         "name": block.name,
-        "cells": [cell.name for cell in block.cells],
+        "cells": [cell.name for cell in block.components],
         "extents": block.extents,
         "norms": [str(norm) for norm in (sensitivity.l1, sensitivity.l2_squared, sensitivity.linf)],
         "serves": {name: [str(weight) for weight in weights] for name, weights in served.items()},

@@ -49,16 +49,16 @@ class FingerprintRules:
         own = analyst if policy.analysts or policy.per_analyst is not None else None
         return cls(digest(equal_text((_frozen(told), own, mark))))
 
-    def names(self, plan: MeasurementPlan, values: Known) -> Fingerprint:
+    def fingerprint(self, plan: MeasurementPlan, values: Known) -> Fingerprint:
         """The digests of a release; `values` are those of earlier answers that stand in it."""
         analysis = substitute(plan.analysis, values)
-        chosen = (plan.ranked, plan.best, plan.clamps)
-        blocks = tuple(measured.block for measured in plan.blocks)
+        chosen = (plan.quantiles, plan.top_k, plan.clamps)
+        blocks = tuple(measured.vector for measured in plan.vectors)
         statistic = equal_text((analysis, blocks, chosen, plan.selection is None))
-        noised = equal_text((analysis, plan.blocks, chosen, plan.selection, plan.event))
+        noised = equal_text((analysis, plan.vectors, chosen, plan.selection, plan.event))
         return Fingerprint(*(digest(f"{_FORM} {self.digest} {text}") for text in (statistic, noised)))
 
-    def rows(self, plan: MeasurementPlan, values: Known) -> str:
+    def rows_digest(self, plan: MeasurementPlan, values: Known) -> str:
         """The digest of the rows of a release and of its groups, whatever is measured of them."""
         analysis = substitute(plan.analysis, values)
         keys = tuple(key.expr for key in analysis.release.keys)

@@ -69,10 +69,10 @@ def independent_top_up(
 
     `costs` are those of the tables that are read. Its keys are public, and each cell has noise of its own.
     """
-    if not combinable(plan) or not plan.blocks or plan.event is None:
+    if not combinable(plan) or not plan.vectors or plan.event is None:
         return None
     parts = [part for noise in before.noise for _, part in parts_of(noise)]
-    if any(isinstance(part, Cube) for part in parts) or len(parts) > _MOST_PARTS * len(plan.blocks):
+    if any(isinstance(part, Cube) for part in parts) or len(parts) > _MOST_PARTS * len(plan.vectors):
         return None
     left = [(cost, cost(plan.event).loss - cost(before.event).loss) for cost in costs]
     if min(units for _, units in left) <= 0:
@@ -80,8 +80,8 @@ def independent_top_up(
     rho = min(largest_epsilon(cost, units, Gaussian) for cost, units in left)
     if not rho:
         return None
-    share, blocks = rho / len(plan.blocks), []
-    for measured, old in zip(plan.blocks, before.noise, strict=True):
+    share, blocks = rho / len(plan.vectors), []
+    for measured, old in zip(plan.vectors, before.noise, strict=True):
         noise = DiscreteGaussian.calibrate(measured.sensitivity.l2_squared, share)
         if not fine_enough([old, noise]):
             return None
@@ -89,7 +89,7 @@ def independent_top_up(
         if precision * measured.mechanism.variance_float() < _AS_ACCURATE:
             return None
         blocks.append(replace(measured, mechanism=noise))
-    return IndependentTopUp(Gaussian(rho), replace(plan, blocks=tuple(blocks), event=Gaussian(rho)))
+    return IndependentTopUp(Gaussian(rho), replace(plan, vectors=tuple(blocks), event=Gaussian(rho)))
 
 
 def coupled_refinement(plan: MeasurementPlan, before: StoredRelease) -> CoupledRefinement | None:
@@ -97,12 +97,18 @@ def coupled_refinement(plan: MeasurementPlan, before: StoredRelease) -> CoupledR
 
     Its keys are public, and the noise of all its blocks is geometric, as it was, of a smaller scale.
     """
-    if plan.selection is not None or plan.ranked or plan.best is not None or plan.clamps or not plan.blocks:
+    if (
+        plan.selection is not None
+        or plan.quantiles
+        or plan.top_k is not None
+        or plan.clamps
+        or not plan.vectors
+    ):
         return None
     if not isinstance(plan.event, Pure) or not isinstance(before.event, Pure):
         return None
     laws = []
-    for measured, old in zip(plan.blocks, before.noise, strict=True):
+    for measured, old in zip(plan.vectors, before.noise, strict=True):
         new = measured.mechanism
         if not isinstance(new, Geometric) or not isinstance(old, Geometric) or new.scale >= old.scale:
             return None

@@ -30,7 +30,7 @@ class StoredRelease:
     """
 
     keys: tuple[Keys, ...]
-    cells: tuple[Components, ...]
+    components: tuple[Components, ...]
     chosen: tuple[tuple[int, ...], ...]
     noise: tuple[Mechanism, ...]
     event: Event
@@ -43,9 +43,9 @@ class StoredRelease:
         width = len(plan.analysis.release.keys)
         return cls(
             tuple(row[:width] for row in table.rows),
-            table.cells,
+            table.components,
             tuple(clamp.chosen for clamp in plan.clamps),
-            tuple(measured.mechanism for measured in plan.blocks),
+            tuple(measured.mechanism for measured in plan.vectors),
             event,
             source,
         )
@@ -55,21 +55,21 @@ class StoredRelease:
         clamps = tuple(
             replace(clamp, chosen=points) for clamp, points in zip(plan.clamps, self.chosen, strict=True)
         )
-        made = plan.at(clamps)
+        made = plan.with_clamps(clamps)
         blocks = tuple(
-            measured.finer(noise, noise.whole)
+            measured.on_finer_lattice(noise, noise.whole)
             if isinstance(noise, Merged)
             else replace(measured, mechanism=noise)
-            for measured, noise in zip(made.blocks, self.noise, strict=True)
+            for measured, noise in zip(made.vectors, self.noise, strict=True)
         )
-        return table_of(replace(made, blocks=blocks, event=self.event), self.keys, self.cells)
+        return table_of(replace(made, vectors=blocks, event=self.event), self.keys, self.components)
 
     def text(self) -> str:
         """As JSON, the same for equal releases."""
         told = {
             "v": _VERSION,
             "keys": [[_value(value) for value in keys] for keys in self.keys],
-            "cells": self.cells,
+            "cells": self.components,
             "chosen": self.chosen,
             "noise": [_noise(noise) for noise in self.noise],
             "event": to_json(self.event),

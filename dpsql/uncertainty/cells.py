@@ -33,7 +33,7 @@ class Uncertainty:
     """Answers for the cells of rows of one branch; `origin` is the released row of each of them."""
 
     plan: MeasurementPlan
-    trace: Provenance
+    provenance: Provenance
     table: ReleasedTable
     origin: tuple[int, ...]
     _known: dict[tuple[Expr, float], list[Ends]] = field(
@@ -42,18 +42,18 @@ class Uncertainty:
 
     def scales(self) -> tuple[tuple[float | None, ...], ...]:
         """The standard deviation of each cell's noise, in the value's own units; None if it is derived."""
-        columns = [self._scales(column) for column in range(len(self.trace.outputs))]
+        columns = [self._scales(column) for column in range(len(self.provenance.outputs))]
         return tuple(zip(*columns, strict=True))
 
     def _scales(self, column: int) -> tuple[float | None, ...]:
-        found = linear(self.trace.outputs[column])
-        item = _aggregation(self.trace.release, None if found is None else found.of)
+        found = linear(self.provenance.outputs[column])
+        item = _aggregation(self.provenance.release, None if found is None else found.column)
         if found is None or item is None or item.rank is not None:
             return (None,) * len(self.origin)
         std = predicted_std(self.plan, item) * abs(found.factor)
         if not AGGREGATES[item.function].ratio:
             return (std,) * len(self.origin)
-        cells = (self.table.cells[row] for row in self.origin)
+        cells = (self.table.components[row] for row in self.origin)
         counts = (estimate(self.plan, item, Moment.COUNT, found) for found in cells)
         return tuple(std / max(1.0, nearest(count)) for count in counts)
 
@@ -62,11 +62,11 @@ class Uncertainty:
 
         None where nothing in it is noisy, or there is no law.
         """
-        found = linear(self.trace.outputs[column])
-        item = _aggregation(self.trace.release, None if found is None else found.of)
+        found = linear(self.provenance.outputs[column])
+        item = _aggregation(self.provenance.release, None if found is None else found.column)
         if found is None or item is None:
-            return self._simulations(self.trace.outputs[column], confidence)[row]
-        ends = self._of_aggregates(item, found.of, confidence)[row]
+            return self._simulations(self.provenance.outputs[column], confidence)[row]
+        ends = self._of_aggregates(item, found.column, confidence)[row]
         if ends is None:
             return None
         low, high = (found.shift + found.factor * end for end in ends)
@@ -74,16 +74,16 @@ class Uncertainty:
 
     def bounded(self, column: int) -> bool:
         """Whether a column has intervals, as its expression says."""
-        found = linear(self.trace.outputs[column])
-        item = _aggregation(self.trace.release, None if found is None else found.of)
+        found = linear(self.provenance.outputs[column])
+        item = _aggregation(self.provenance.release, None if found is None else found.column)
         if item is None:
-            return simulable(self.plan, self.trace.outputs[column])
+            return simulable(self.plan, self.provenance.outputs[column])
         return item.rank is None or _interval_aggregations(self.plan, item) is not None
 
     def counts(self, column: int) -> bool:
         """Whether a column is a noisy count as it is."""
-        expr = self.trace.outputs[column]
-        item = _aggregation(self.trace.release, expr)
+        expr = self.provenance.outputs[column]
+        item = _aggregation(self.provenance.release, expr)
         return item is not None and AGGREGATES[item.function].moments[0] in _COUNTS
 
     def _of_aggregates(self, item: Aggregation, column: Released, confidence: float) -> list[Ends]:
@@ -112,9 +112,9 @@ def intervals_of(
         return _selected_interval(plan, table, item, rows, confidence)
     entry = AGGREGATES[item.function]
     block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
-    if plan.threshold is not None and plan.threshold.block == block and not plan.decides(block, weights):
+    if plan.threshold is not None and plan.threshold.vector == block and not plan.decides(block, weights):
         return simulated_intervals(plan, table, Released(item.name, item.type), rows, confidence)
-    return [_interval(plan, item, table.cells[row], confidence) for row in rows]
+    return [_interval(plan, item, table.components[row], confidence) for row in rows]
 
 
 def _selected_interval(
@@ -139,8 +139,8 @@ def _interval_aggregations(
 ) -> tuple[Aggregation, Aggregation] | None:
     """The ends that are released of a number in order of size, None if either is not."""
     known = {replace(each, name=""): each for each in plan.analysis.release.aggregations}
-    low, high = (known.get(replace(item, name="", end=end)) for end in (-1, 1))
-    return (low, high) if low and high and not item.end and item.type.numeric else None
+    low, high = (known.get(replace(item, name="", interval_end=end)) for end in (-1, 1))
+    return (low, high) if low and high and not item.interval_end and item.type.numeric else None
 
 
 def _interval(
@@ -149,15 +149,15 @@ def _interval(
     """The confidence interval of an aggregate by the law of its noise."""
     entry = AGGREGATES[item.function]
     block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
-    mechanism = plan.blocks[block].mechanism
+    mechanism = plan.vectors[block].mechanism
     index = plan.analysis.measure(item)
     measure = None if index is None else plan.analysis.measures[index]
     if entry.ratio and measure is not None:
-        if plan.blocks[block].block.joint:
+        if plan.vectors[block].vector.joint:
             return _joint_mean(plan, item, measure, cells, confidence)
         return _mean(measure, cells[block], mechanism, confidence)
     if plan.threshold is not None and plan.decides(block, weights):
-        return PostSelection.of(plan, plan.threshold, cells[block]).ends(confidence)
+        return PostSelection.of(plan, plan.threshold, cells[block]).interval(confidence)
     centre = nearest(estimate(plan, item, entry.moments[0], cells))
     half = laws.half_width(mechanism, weights, confidence) * _step(entry, measure)
     return centre - half, centre + half
@@ -226,13 +226,13 @@ class RowProvenance:
     @property
     def bounded(self) -> tuple[bool, ...]:
         """Which columns have intervals in some branch."""
-        width = len(self.parts[0].trace.outputs) if self.parts else 0
+        width = len(self.parts[0].provenance.outputs) if self.parts else 0
         return tuple(any(part.bounded(column) for part in self.parts) for column in range(width))
 
     @property
     def counts(self) -> tuple[bool, ...]:
         """Which columns are noisy counts as they are, in every branch."""
-        width = len(self.parts[0].trace.outputs) if self.parts else 0
+        width = len(self.parts[0].provenance.outputs) if self.parts else 0
         return tuple(all(part.counts(column) for part in self.parts) for column in range(width))
 
     def interval(self, row: int, column: int, confidence: float) -> Ends:
@@ -265,7 +265,7 @@ def _joint_mean(
     _, count = plan.source(statistic_of(plan.analysis, item, Moment.COUNT))
     middle, half = Fraction(lattice.low + lattice.high, 2), Fraction(lattice.width, 2)
     about = tuple(whole - middle * each for whole, each in zip(total, count, strict=True))
-    noise = plan.blocks[block].mechanism
+    noise = plan.vectors[block].mechanism
     first, last = laws.ratio_interval(cells[block], (about, count), half, noise, confidence)
     ends = ((middle + end) * lattice.step for end in (first, last))
     least, most = ends

@@ -46,20 +46,20 @@ class PostSelection:
     @classmethod
     def of(cls, plan: MeasurementPlan, chosen: Threshold, cells: tuple[int, ...]) -> PostSelection:
         """The law for the cells of the block that decided."""
-        mechanism, deciding = plan.blocks[chosen.block].mechanism, [cells[at] for at in chosen.cells]
+        mechanism, deciding = plan.vectors[chosen.vector].mechanism, [cells[at] for at in chosen.components]
         return cls(
             mechanism, len(deciding), chosen.scale, chosen.threshold, chosen.min_frequency, sum(deciding)
         )
 
     def at_least(self, units: int) -> float:
         """The probability of a noisy count as large as this one, or larger."""
-        return self._tail(self.noisy - self.scale * units) / self._shown(units)
+        return self._tail(self.noisy - self.scale * units) / self._selected_probability(units)
 
     def at_most(self, units: int) -> float:
         """The probability of a noisy count as small as this one, or smaller."""
-        return 1 - self._tail(self.noisy + 1 - self.scale * units) / self._shown(units)
+        return 1 - self._tail(self.noisy + 1 - self.scale * units) / self._selected_probability(units)
 
-    def ends(self, confidence: float) -> tuple[float, float]:
+    def interval(self, confidence: float) -> tuple[float, float]:
         """The interval of the number of units."""
         return _ends(self, confidence)
 
@@ -74,7 +74,7 @@ class PostSelection:
         units, shares = _shares(self)
         return np.interp(places, shares, units)
 
-    def _shown(self, units: int) -> float:
+    def _selected_probability(self, units: int) -> float:
         return self._tail(self.threshold - self.scale * units)
 
     def _tail(self, threshold: int) -> float:
@@ -93,7 +93,7 @@ def _tail_up(mechanism: Mechanism, terms: int, threshold: int) -> float:
 @lru_cache(maxsize=4096)
 def _shares(shown: PostSelection) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Numbers of units, and what `at_least` says of them, which grows."""
-    _, high = shown.ends(_WIDE)
+    _, high = shown.interval(_WIDE)
     units = np.unique(np.linspace(shown.least, math.ceil(high), _GRID).astype(np.int64))
     shares = np.array([shown.at_least(int(count)) for count in units])
     return units, np.maximum.accumulate(shares)

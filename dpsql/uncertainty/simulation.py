@@ -128,7 +128,7 @@ class _Rows:
     rows: tuple[int, ...]
 
     def intervals(self, confidence: float) -> list[Ends]:
-        draws = _draws(self.plan.blocks)
+        draws = _draws(self.plan.vectors)
         values = self._values(draws, self._lowered(draws))
         lines = [np.outer(_STEPS, _line(of[1:], draws, confidence)) for of in values]
         beside = self._values(np.array(lines))
@@ -187,7 +187,7 @@ class _Rows:
         places = (np.argsort(np.argsort(sums)) + 0.5) / len(sums)
         found = np.zeros((len(self.rows), 1 + len(sums)))
         for place, row in enumerate(self.rows):
-            shown = PostSelection.of(self.plan, chosen, self.table.cells[row][chosen.block])
+            shown = PostSelection.of(self.plan, chosen, self.table.components[row][chosen.vector])
             counts = shown.quantiles(1 - places, float(np.abs(sums).max()))
             if counts is not None:
                 found[place, 1:] = shown.noisy - shown.scale * counts - sums
@@ -199,8 +199,8 @@ class _Rows:
         NaN is where anything may be the value.
         """
         moved = np.concatenate([np.zeros_like(moved[..., :1, :]), moved], axis=-2)
-        blocks = len(self.plan.blocks)
-        centres = np.array([_flat(self.table.cells[row][:blocks]) for row in self.rows])
+        blocks = len(self.plan.vectors)
+        centres = np.array([_flat(self.table.components[row][:blocks]) for row in self.rows])
         count, draws = len(self.rows), moved.shape[-2]
         places = np.arange(count * draws)
         columns = {
@@ -245,11 +245,11 @@ def _read(plan: MeasurementPlan, expr: Expr) -> tuple[tuple[Aggregation, ...], t
 def _measured(plan: MeasurementPlan, item: Aggregation) -> bool:
     """Whether an aggregate is computed of noisy cells in a way that is known here."""
     entry, chosen = AGGREGATES[item.function], plan.threshold
-    if chosen is not None and isinstance(plan.blocks[chosen.block].mechanism, Cube):
+    if chosen is not None and isinstance(plan.vectors[chosen.vector].mechanism, Cube):
         # One radius for all: what lifts the count moves the other cells, too.
         return False
     served = (
-        any(block.block.weights(statistic_of(plan.analysis, item, moment)) for block in plan.blocks)
+        any(block.vector.weights(statistic_of(plan.analysis, item, moment)) for block in plan.vectors)
         for moment in entry.moments
     )
     return len(entry.moments) == (2 if entry.ratio else 1) and all(served)
@@ -261,7 +261,7 @@ def _weights(plan: MeasurementPlan, item: Aggregation, moment: Moment) -> Floats
     measure = plan.analysis.measure(item)
     lattice = None if measure is None else plan.analysis.measures[measure].lattice
     step = float(lattice.step) if lattice is not None and moment is Moment.TOTAL else 1.0
-    sizes = [len(measured.block.cells) for measured in plan.blocks]
+    sizes = [len(measured.vector.components) for measured in plan.vectors]
     found = np.zeros(sum(sizes))
     found[sum(sizes[:index]) :][: sizes[index]] = [float(weight) * step for weight in weights]
     return found
@@ -271,9 +271,9 @@ def _deciding(plan: MeasurementPlan) -> list[int]:
     """Where the cells are whose sum decides whether a group is shown; nowhere where each is."""
     if plan.threshold is None:
         return []
-    sizes = [len(measured.block.cells) for measured in plan.blocks]
-    start = sum(sizes[: plan.threshold.block])
-    return [start + at for at in plan.threshold.cells]
+    sizes = [len(measured.vector.components) for measured in plan.vectors]
+    start = sum(sizes[: plan.threshold.vector])
+    return [start + at for at in plan.threshold.components]
 
 
 def _shares(plan: MeasurementPlan) -> Floats:
@@ -288,8 +288,8 @@ def _shares(plan: MeasurementPlan) -> Floats:
     chosen = plan.threshold
     if chosen is None:
         return np.zeros((1 + 2 * PAIRS, 0))
-    measured = plan.blocks[chosen.block]
-    shape = (1 + 2 * PAIRS, len(chosen.cells))
+    measured = plan.vectors[chosen.vector]
+    shape = (1 + 2 * PAIRS, len(chosen.components))
     if isinstance(measured.mechanism, DiscreteGaussian):
         return np.full(shape, 1 / shape[1])
     words = _PublicWords().words(math.prod(shape))
@@ -377,7 +377,9 @@ def _draws(blocks: tuple[VectorMeasurement, ...]) -> Floats:
     """Noise of all cells of a group, shape (2 * PAIRS, cells), both signs of each draw."""
     words = _PublicWords()
     parts = [
-        np.array(noise(measured, PAIRS, words), dtype=np.float64).reshape(PAIRS, len(measured.block.cells))
+        np.array(noise(measured, PAIRS, words), dtype=np.float64).reshape(
+            PAIRS, len(measured.vector.components)
+        )
         for measured in blocks
     ]
     drawn = np.hstack(parts)

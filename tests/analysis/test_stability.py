@@ -125,7 +125,7 @@ def bound(sql: str, max_groups: int | None = None, **rules: Any) -> Contribution
 def test_bounds(sql: str, rules: dict[str, Any], rows: int, groups: int, limited: bool) -> None:
     """Rows are multiplied by joins; groups never pass rows, keys or what is stated."""
     found = bound(sql, **rules)
-    assert (found.rows, found.groups, found.limited) == (rows, groups, limited)
+    assert (found.rows, found.groups, found.limits_groups) == (rows, groups, limited)
 
 
 def test_a_query_may_only_lower_the_bound() -> None:

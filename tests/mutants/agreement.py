@@ -37,14 +37,14 @@ FAULTS = (
         "units-add-up",
         "dpsql.planning.hierarchy:_adds",
         "Moment.UNITS in moments and bound.groups > 1",
-        "Moment.UNITS in moments and bound.groups > 1 and bound.limited",
+        "Moment.UNITS in moments and bound.groups > 1 and bound.limits_groups",
         "units that are in several groups are counted once in the total, which is pulled to the sum",
         f"{_LEFT}[units in several groups]",
     ),
     Fault(
         "groups-left-out-add-up",
         "dpsql.planning.hierarchy:_adds",
-        "bound.whole",
+        "bound.covers_groups",
         "True",
         "a total is pulled to parts in which some rows do not count",
         f"{_TEST}::test_groups_that_are_left_out_of_a_unit",
@@ -52,8 +52,8 @@ FAULTS = (
     Fault(
         "clamps-chosen-apart",
         "dpsql.planning.hierarchy:hierarchies",
-        "measured.clamp is None and _adds(plan.analysis, measured.block)",
-        "_adds(plan.analysis, measured.block)",
+        "measured.clamp is None and _adds(plan.analysis, measured.vector)",
+        "_adds(plan.analysis, measured.vector)",
         "sums with different clamps are taken for totals and parts",
         f"{_TEST}::test_clamps_that_were_learnt_are_left",
     ),
@@ -110,10 +110,10 @@ FAULTS = (
         "dpsql.engine.pipeline:Engine.answer",
         """
         self._keep(prepared, tables, values, entries)
-        shown = above.agreed(prepared, tables)
+        shown = above.load_consistent(prepared, tables)
         """,
         """
-        shown = above.agreed(prepared, tables)
+        shown = above.load_consistent(prepared, tables)
         self._keep(prepared, shown, values, entries)
         """,
         "adjusted cells are stored as released ones, and adjusted again",

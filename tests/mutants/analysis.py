@@ -188,14 +188,14 @@ FAULTS = (
     Fault(
         "whole-loss-for-each-block",
         "dpsql.planning.choose:_without_clamps",
-        "_pure_noise(*pair, price.epsilon * share)",
-        "_pure_noise(*pair, price.epsilon)",
+        "_pure_noise(*pair, loss.epsilon * share)",
+        "_pure_noise(*pair, loss.epsilon)",
         "two blocks spend the loss twice",
         "tests/planning/test_verify.py::test_less_noise_is_refused",
     ),
     Fault(
         "threshold-without-delta",
-        "dpsql.planning.partition_selection:Threshold.at",
+        "dpsql.planning.partition_selection:Threshold.calibrated",
         "self.scale * self.min_frequency + surplus",
         "self.scale * self.min_frequency",
         "a lone unit's key is shown every other time",
@@ -203,7 +203,7 @@ FAULTS = (
     ),
     Fault(
         "threshold-without-least-frequency",
-        "dpsql.planning.partition_selection:Threshold.at",
+        "dpsql.planning.partition_selection:Threshold.calibrated",
         "self.scale * self.min_frequency",
         "self.scale",
         "delta covers one unit, not the last of the fewest",
@@ -211,7 +211,7 @@ FAULTS = (
     ),
     Fault(
         "delta-for-each-group",
-        "dpsql.planning.partition_selection:Threshold.at",
+        "dpsql.planning.partition_selection:Threshold.calibrated",
         "self.delta / groups",
         "self.delta",
         "each of a unit's keys is shown with probability delta",
@@ -292,9 +292,9 @@ FAULTS = (
     Fault(
         "total-about-its-middle-half-as-wide",
         "dpsql.planning.joint:_JointBuilder._about_the_middle",
-        'self.cell(f"x{index} about its middle", ((total, 2), (count, -ends)), lattice.width)',
+        'self.component(f"x{index} about its middle", ((total, 2), (count, -ends)), lattice.width)',
         """
-        self.cell(
+        self.component(
             f"x{index} about its middle", ((total, 2), (count, -ends)), max(1, lattice.width // 2)
         )
         """,
@@ -312,8 +312,8 @@ FAULTS = (
     Fault(
         "every-cell-of-a-joint-block-selects",
         "dpsql.release:_is_selected",
-        "sum(cells[chosen.block][at] for at in chosen.cells)",
-        "sum(cells[chosen.block])",
+        "sum(cells[chosen.vector][at] for at in chosen.components)",
+        "sum(cells[chosen.vector])",
         "rows and totals count as units where a key is selected",
         "tests/test_release.py::test_only_the_count_of_units_selects_keys",
     ),
@@ -337,7 +337,7 @@ FAULTS = (
         "verification-forgets-a-joint-cell",
         "dpsql.planning.verify:_joint_norms",
         """
-        for cell in block.cells:
+        for cell in block.components:
             of = {index for (_, index), _ in cell.combination if index is not None}
             if len(of) > 1 or (cell in units and len(cell.combination) > 1):
                 raise VerificationError(f"{cell.name} mixes what is counted apart")
@@ -345,7 +345,7 @@ FAULTS = (
                 parts.setdefault(next(iter(of), None), []).append(cell)
         """,
         """
-        for cell in block.cells[1:]:
+        for cell in block.components[1:]:
             of = {index for (_, index), _ in cell.combination if index is not None}
             if len(of) > 1 or (cell in units and len(cell.combination) > 1):
                 raise VerificationError(f"{cell.name} mixes what is counted apart")
@@ -382,15 +382,15 @@ FAULTS = (
     Fault(
         "verification-passes-low-thresholds",
         "dpsql.planning.verify:_verify_selection",
-        "Fraction(noise.sum_tail_up(len(chosen.cells), above)) * groups > delta",
-        "Fraction(noise.sum_tail_up(len(chosen.cells), above)) * groups > 1",
+        "Fraction(noise.sum_tail_up(len(chosen.components), above)) * groups > delta",
+        "Fraction(noise.sum_tail_up(len(chosen.components), above)) * groups > 1",
         "a threshold that shows a lone unit's key too often passes",
         "tests/planning/test_verify.py::test_a_threshold_that_is_too_low_is_refused",
     ),
     Fault(
         "filled-rows-of-one-row",
         "dpsql.planning.statistics:padded_vector",
-        'StatisticVector(f"{block.name}, and units", cells, estimates, most, None, nonnegative=True, filled=most)',
+        'StatisticVector(f"{block.name}, and units", cells, estimates, most, None, nonnegative=True, padded=most)',
         """
         StatisticVector(
             f"{block.name}, and units",
@@ -399,7 +399,7 @@ FAULTS = (
             most,
             None,
             nonnegative=True,
-            filled=block.contribution,
+            padded=block.contribution,
         )
         """,
         "a unit moves the cells by as much as a row is said to",

@@ -26,7 +26,7 @@ FAULTS = (
     Fault(
         "scores-not-clamped",
         "dpsql.sql.emit.top_k_scores:scores_query",
-        'share = f"LEAST(GREATEST({_share(analysis, moment)}, {best.low}), {best.high})"',
+        'share = f"LEAST(GREATEST({_share(analysis, moment)}, {top_k.low}), {top_k.high})"',
         "share = _share(analysis, moment)",
         "a unit with many rows decides which group is best",
         "tests/properties/test_best.py::test_a_unit_moves_scores_apart_as_derived",
@@ -45,13 +45,13 @@ FAULTS = (
         "dpsql.sql.emit.quantile_windows:_window",
         """
         f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
-        f"WHERE upto * {ranked.whole}::HUGEINT >= {offset} - {ranked.far}::HUGEINT "
-        f"AND (upto - n) * {ranked.whole}::HUGEINT <= {offset} + {ranked.far}::HUGEINT"
+        f"WHERE upto * {ranked.steps_per_row}::HUGEINT >= {offset} - {ranked.cutoff}::HUGEINT "
+        f"AND (upto - n) * {ranked.steps_per_row}::HUGEINT <= {offset} + {ranked.cutoff}::HUGEINT"
         """,
         """
         f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
-        f"WHERE upto * {ranked.whole}::HUGEINT >= {offset} - {ranked.far}::HUGEINT "
-        f"AND (upto - n) * {ranked.whole}::HUGEINT <= {offset}"
+        f"WHERE upto * {ranked.steps_per_row}::HUGEINT >= {offset} - {ranked.cutoff}::HUGEINT "
+        f"AND (upto - n) * {ranked.steps_per_row}::HUGEINT <= {offset}"
         """,
         "values just above a rank are taken to be as far as all others",
         "tests/properties/test_ranked.py::test_windows_have_all_that_is_near",
@@ -259,7 +259,7 @@ FAULTS = (
     Fault(
         "excess-groups-overlooked",
         "dpsql.sql.emit.bounding:_excess",
-        '[f"SUM(n) > {bound.rows}", *([f"COUNT(*) > {bound.groups}"] if bound.limited else [])]',
+        '[f"SUM(n) > {bound.rows}", *([f"COUNT(*) > {bound.groups}"] if bound.limits_groups else [])]',
         '[f"SUM(n) > {bound.rows}"]',
         "a unit with too many groups but few rows is not limited",
         "tests/properties/test_sensitivity.py::test_the_choice_of_groups_depends_on_the_unit_alone",

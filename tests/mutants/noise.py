@@ -220,7 +220,7 @@ FAULTS = (
     ),
     Fault(
         "tosses-below-the-minimum",
-        "dpsql.planning.partition_selection:OptimalPartitionSelection.shows",
+        "dpsql.planning.partition_selection:OptimalPartitionSelection.selects",
         "units - self.min_frequency + 1",
         "units",
         "a group of fewer people than the policy asks for is shown",

@@ -143,8 +143,8 @@ FAULTS = (
     Fault(
         "inherited-parts-read-whole",
         "dpsql.sql.emit.partition_filters:partition_conditions",
-        "(side.roll for side in scan.confined if side.roll is not None)",
-        "(side.roll for side in scan.confined[:0] if side.roll is not None)",
+        "(side.source for side in scan.partition_filters if side.source is not None)",
+        "(side.source for side in scan.partition_filters[:0] if side.source is not None)",
         "a table is charged where a joined one says that units lie, and all of it is read",
         _STRAY,
     ),

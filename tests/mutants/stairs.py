@@ -88,8 +88,8 @@ FAULTS = (
     Fault(
         "stairs-for-values-in-groups",
         "dpsql.planning.sensitivity:unit_change",
-        "block.joint or len(block.cells) != 1 or (block.by_value and grouped)",
-        "block.joint or len(block.cells) != 1",
+        "block.joint or len(block.components) != 1 or (block.by_value and grouped)",
+        "block.joint or len(block.components) != 1",
         "values of a person that lie in several groups are charged for one",
         "tests/planning/test_staircase.py::test_it_is_left_where_no_move_is_proved_or_none_is_long",
     ),
@@ -104,7 +104,7 @@ FAULTS = (
     Fault(
         "stairs-below-the-lattice",
         "dpsql.planning.staircase:_staircase_if_better",
-        "min(epsilon, Fraction(_MOST * moved.cells))",
+        "min(epsilon, Fraction(_MOST * moved.count))",
         "epsilon",
         "at a large loss an interval is narrower than what values are rounded by",
         "tests/planning/test_staircase.py::test_no_loss_leaves_less_noise_than_the_lattice_rounds",
@@ -112,7 +112,7 @@ FAULTS = (
     Fault(
         "stairs-for-the-l1-norm",
         "dpsql.planning.sensitivity:unit_change",
-        "block.joint or len(block.cells) != 1 or (block.by_value and grouped)",
+        "block.joint or len(block.components) != 1 or (block.by_value and grouped)",
         "block.joint or (block.by_value and grouped)",
         "cells that share what a row moves are each within a stair, and each cost one",
         "tests/planning/test_staircase.py::test_it_is_left_where_no_move_is_proved_or_none_is_long",
@@ -120,7 +120,7 @@ FAULTS = (
     Fault(
         "stairs-of-an-old-clamp",
         "dpsql.planning.clamping:rescaled",
-        "return Staircase.calibrate(moved.cell, moved.cells, moved.cells * loss)",
+        "return Staircase.calibrate(moved.size, moved.count, moved.count * loss)",
         "return mechanism",
         "stairs are for the clamp that was expected, not for the one that was learnt",
         "tests/planning/test_staircase.py::test_stairs_follow_a_learnt_clamp",
@@ -136,7 +136,7 @@ FAULTS = (
     Fault(
         "stairs-verified-for-any-block",
         "dpsql.planning.verify:_most_steps",
-        "block.joint or len(block.cells) != 1",
+        "block.joint or len(block.components) != 1",
         "block.joint",
         "stairs for cells that share a move are run",
         "tests/planning/test_staircase.py::test_verification_refuses_stairs_for_cells_that_share_a_move",
@@ -144,8 +144,8 @@ FAULTS = (
     Fault(
         "stairs-where-less-noise-is-for-sale",
         "dpsql.planning.choose:_without_clamps",
-        "not price.refined or analysis.selects or _requested_quantiles(analysis)",
-        "price.epsilon",
+        "not loss.refinable or analysis.selects or _requested_quantiles(analysis)",
+        "loss.epsilon",
         "what is asked again with less noise is charged whole",
         "tests/planning/test_staircase.py::test_what_may_be_refined_has_geometric_noise",
     ),

@@ -165,8 +165,8 @@ def test_verification_refuses_what_is_sharper_or_less_noisy(
         clamp, mechanism=Exponential(clamp.mechanism.rate * Fraction(1_000_001, 1_000_000))
     )
     uncharged = [event for event in plan.event.events if not isinstance(event, BoundedRange)]
-    place = next(at for at, block in enumerate(plan.blocks) if block.clamp == 0)
-    block = plan.blocks[place]
+    place = next(at for at, block in enumerate(plan.vectors) if block.clamp == 0)
+    block = plan.vectors[place]
     match block.mechanism:
         case Geometric(scale=scale):
             less: Geometric | DiscreteGaussian = Geometric(scale * Fraction(99, 100))
@@ -174,12 +174,12 @@ def test_verification_refuses_what_is_sharper_or_less_noisy(
             less = DiscreteGaussian(variance * Fraction(99, 100))
         case _:
             raise AssertionError
-    blocks = list(plan.blocks)
+    blocks = list(plan.vectors)
     blocks[place] = dataclasses.replace(block, mechanism=less)
     for wrong in (
         dataclasses.replace(plan, clamps=(sharper, *rest)),
         dataclasses.replace(plan, event=Composed(tuple(uncharged))),
-        dataclasses.replace(plan, blocks=tuple(blocks)),
+        dataclasses.replace(plan, vectors=tuple(blocks)),
     ):
         with pytest.raises(VerificationError):
             verify(wrong)
@@ -223,10 +223,10 @@ def test_the_threshold_follows_the_groups_that_are_chosen() -> None:
     (clamp,) = plan.clamps
     thresholds = []
     for chosen in range(len(clamp.grid)):
-        held = plan.at((dataclasses.replace(clamp, chosen=(chosen,)),))
+        held = plan.with_clamps((dataclasses.replace(clamp, chosen=(chosen,)),))
         assert isinstance(held.selection, Threshold)
         above = held.selection.threshold - held.selection.scale
-        leak = held.blocks[held.selection.block].mechanism.sum_tail_up(1, above) * clamp.grid[chosen]
+        leak = held.vectors[held.selection.vector].mechanism.sum_tail_up(1, above) * clamp.grid[chosen]
         assert leak <= held.selection.delta <= Fraction(1, 10**9)
         thresholds.append(held.selection.threshold)
     assert thresholds == sorted(set(thresholds))
@@ -257,7 +257,7 @@ def test_noise_follows_the_choice(accountant: str, sql: str) -> None:
         before = connection.engine.prepare(Query(sql, epsilon=Fraction(1))).plan
         result = connection.query(sql, epsilon=1)
         exact = connection.query(sql, epsilon=10**15)
-    *_, measured = before.blocks[:1]
+    *_, measured = before.vectors[:1]
     told = result.receipt.mechanisms[0]["clamp"]
     assert told["chosen"] != "learnt"
     assert max(abs(int(point)) for point in told["chosen"]) < int(told["most"]) / 100

@@ -234,7 +234,8 @@ def adjusted(sql: str, **changed: Any) -> set[bool]:
     with dpsql.connect(database(), policy=policy, ledger=":memory:") as connection:
         prepared = connection.explain(sql, epsilon=1).prepared
     return {
-        part.plan.blocks != plan.blocks for part, plan in zip(prepared.releases, prepared.shown, strict=True)
+        part.plan.vectors != plan.vectors
+        for part, plan in zip(prepared.releases, prepared.shown, strict=True)
     }
 
 

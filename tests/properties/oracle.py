@@ -122,7 +122,7 @@ class Bench:
         )
         price = self.price(case.rules, case.epsilon)
         plan = choose(analysis, price, self.facts(case.database.tables))
-        statement = emit(substitute(analysis, case.answers), plan.ranked, clamps=plan.clamps)
+        statement = emit(substitute(analysis, case.answers), plan.quantiles, clamps=plan.clamps)
         return PreparedRelease(release, private_tables(release.input), plan, statement, price)
 
     def price(self, rules: Rules, epsilon: Fraction) -> LossShare:
@@ -191,9 +191,9 @@ def within(plan: MeasurementPlan, before: Statistics, after: Statistics) -> None
         _appear(plan, plan.selection, after, before)
         both = before.keys() & after.keys()
         before, after = ({group: found[group] for group in both} for found in (before, after))
-    for place, measured in enumerate(plan.blocks):
+    for place, measured in enumerate(plan.vectors):
         l1, l2_squared, linf = change(before, after, place)
-        name, known = measured.block.name, measured.sensitivity
+        name, known = measured.vector.name, measured.sensitivity
         if l1 > known.l1:
             raise Moved(f"{name} moves by {l1} in l1 norm, not by {known.l1},")
         if l2_squared > known.l2_squared:
@@ -201,7 +201,7 @@ def within(plan: MeasurementPlan, before: Statistics, after: Statistics) -> None
         if linf > known.linf:
             raise Moved(f"{name} moves by {linf} in l∞ norm, not by {known.linf},")
         lost += _noised(measured.mechanism, before, after, place)
-    for place, ranked in enumerate(plan.ranked):
+    for place, ranked in enumerate(plan.quantiles):
         lost += Loss(range=ranked.mechanism.range(moved(before, after, plan, place)))
     price = Loss.charged(plan.event)
     if lost.epsilon > price.epsilon or lost.rho > price.rho or lost.range > price.range:
@@ -247,7 +247,7 @@ def _shown(chosen: Threshold, found: Statistics) -> Statistics:
 
 def _units(chosen: Threshold, parts: tuple[tuple[int, ...], ...]) -> Fraction:
     """How many units a group is shown for."""
-    return Fraction(sum(parts[chosen.block][at] for at in chosen.cells), chosen.scale)
+    return Fraction(sum(parts[chosen.vector][at] for at in chosen.components), chosen.scale)
 
 
 def _appear(plan: MeasurementPlan, chosen: Threshold, here: Statistics, there: Statistics) -> None:

@@ -128,9 +128,9 @@ def test_errors_are_as_large_as_is_said_and_smaller_than_before(con: dpsql.Conne
                 before.setdefault((place, group), []).append(tables[place].rows[group][-1] - true)  # type: ignore[operator]
     said = con.explain(sql, epsilon=Fraction(1, 2)).prepared.shown
     for (place, _), found in errors.items():
-        (measured,) = said[place].blocks
+        (measured,) = said[place].vectors
         step = said[place].analysis.measures[0].lattice.step  # type: ignore[union-attr]
-        std = measured.std(measured.block.estimates[0][1]) * float(step)
+        std = measured.std(measured.vector.estimates[0][1]) * float(step)
         # The fourth moment of a sum of Laplace variables is at most six times the square of its second. Eight
         # standard errors, as their squares have long tails: beyond it lies 1e-8 of those of one such variable.
         assert np.mean(np.square(found)) == pytest.approx(std**2, rel=8 * math.sqrt(5 / MANY))

@@ -55,8 +55,8 @@ def boxes(release: Release) -> dict[str, Box]:
     relation = release.input
     read: dict[str, list[Box]] = {table: [] for table in private_tables(relation)}
     for scan in private_scans(relation):
-        read[scan.table].append(_box(scan.confined))
-        for table in {side.roll.table for side in scan.confined if side.roll is not None}:
+        read[scan.table].append(_box(scan.partition_filters))
+        for table in {side.source.table for side in scan.partition_filters if side.source is not None}:
             read[table].append(_box(filters_on_source(table, scan)))
         link = scan.unit.link
         while link is not None:
@@ -66,7 +66,7 @@ def boxes(release: Release) -> dict[str, Box]:
 
 
 def _box(sides: Iterable[PartitionFilter]) -> Box:
-    return Box.of({side.dimension: side.places for side in sides})
+    return Box.of({side.dimension: side.positions for side in sides})
 
 
 def described(box: Box, read: Iterable[Release]) -> str:
@@ -78,7 +78,7 @@ def described(box: Box, read: Iterable[Release]) -> str:
         side.dimension: side
         for release in read
         for scan in private_scans(release.input)
-        for side in scan.confined
+        for side in scan.partition_filters
     }
     return " and ".join(str(at_positions(lines[name], places)) for name, places in box.sides if name in lines)
 
@@ -156,7 +156,7 @@ def _scan(scan: Scan, said: Conditions) -> Scan:
         if column.source == scan.alias and fold(column.name) in scan.contribution.constant
     }
     sides = (_partition_filter(column, said) for _, column in sorted(read.items()))
-    return replace(scan, confined=tuple(side for side in sides if side is not None))
+    return replace(scan, partition_filters=tuple(side for side in sides if side is not None))
 
 
 def _partition_filter(column: Column, said: Conditions) -> PartitionFilter | None:

@@ -26,22 +26,24 @@ def partition_filter(line: Dimension, places: Ranges, roll: PartitionSource | No
 
 def at_positions(side: PartitionFilter, places: Ranges) -> PartitionFilter:
     """The same column, of the same table, at other places."""
-    return _of(_dimension(side.column), places, side.roll)
+    return _of(_dimension(side.column), places, side.source)
 
 
 def renamed(side: PartitionFilter, source: str, roll: PartitionSource | None) -> PartitionFilter:
     """The same places as the account of another table calls them, by a roll, or as that of the column's own does."""
-    return _of(_dimension(replace(side.column, source=source)), side.places, roll)
+    return _of(_dimension(replace(side.column, source=source)), side.positions, roll)
 
 
 def intersected(side: PartitionFilter, other: PartitionFilter) -> PartitionFilter:
     """Where both confine, which are of one dimension."""
-    return partition_filter(_dimension(side.column), intersection(side.places, other.places), side.roll)
+    return partition_filter(
+        _dimension(side.column), intersection(side.positions, other.positions), side.source
+    )
 
 
 def united(side: PartitionFilter, other: PartitionFilter) -> PartitionFilter:
     """Where either confines, which are of one dimension."""
-    return partition_filter(_dimension(side.column), union((*side.places, *other.places)), side.roll)
+    return partition_filter(_dimension(side.column), union((*side.positions, *other.positions)), side.source)
 
 
 def _dimension(column: Column) -> Dimension:

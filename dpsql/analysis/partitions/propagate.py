@@ -53,7 +53,7 @@ class _Rows(Enum):
 
 def propagated(relation: Relation) -> Relation:
     """The relation with each scan confined to where units lie that have rows in all that they need."""
-    confined = any(scan.confined for scan in private_scans(relation))
+    confined = any(scan.partition_filters for scan in private_scans(relation))
     return _confined(relation, {}) if confined else relation
 
 
@@ -69,13 +69,13 @@ def _by_rolls(scan: Scan) -> Filters:
     """What confines a scan, as the account of any other table calls it."""
     unit = scan.unit.column
     own = None if unit is None else PartitionSource(scan.table, replace(unit, source=SOURCE))
-    sides = (renamed(side, SOURCE, side.roll or own) for side in scan.confined)
-    return {side.dimension: side for side in sides if side.roll is not None}
+    sides = (renamed(side, SOURCE, side.source or own) for side in scan.partition_filters)
+    return {side.dimension: side for side in sides if side.source is not None}
 
 
 def _of_table(side: PartitionFilter, table: str, source: str) -> PartitionFilter:
     """What a roll says, as the account of a table calls it, which may be the roll's own."""
-    own = side.roll is not None and side.roll.table == table
+    own = side.source is not None and side.source.table == table
     return renamed(side, source, None) if own else side
 
 
@@ -150,15 +150,15 @@ def _scan(scan: Scan, lying: Filters) -> Scan:
     """The scan, confined where it knows whom its rows belong to, and ids are those of the roll."""
     if scan.unit.kind is not UnitKind.COLUMN or not scan.unit.known:
         return scan
-    found: Filters = {side.dimension: side for side in scan.confined}
+    found: Filters = {side.dimension: side for side in scan.partition_filters}
     for side in lying.values():
-        if side.roll is None or side.roll.unit.type is not unit_type(scan):
+        if side.source is None or side.source.unit.type is not unit_type(scan):
             continue  # ids would have to be converted, which might fail
         # What a table says of its own units confines each of its scans as its own conditions do.
         here = _of_table(side, scan.table, scan.alias)
         found = _met(found, {here.dimension: here})
-    inherited_last = sorted(found.values(), key=lambda side: (side.roll is not None, side.dimension))
-    return replace(scan, confined=tuple(inherited_last))
+    inherited_last = sorted(found.values(), key=lambda side: (side.source is not None, side.dimension))
+    return replace(scan, partition_filters=tuple(inherited_last))
 
 
 def _met(some: Filters, others: Filters) -> Filters:

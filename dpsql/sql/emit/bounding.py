@@ -31,7 +31,7 @@ def ranking(analysis: Analysis, bound: ContributionBound, keys: Sequence[str]) -
 
 def _excess(bound: ContributionBound) -> str:
     """The units that pass a bound: few, where the owner has chosen it well, and they alone are ranked."""
-    passed = [f"SUM(n) > {bound.rows}", *([f"COUNT(*) > {bound.groups}"] if bound.limited else [])]
+    passed = [f"SUM(n) > {bound.rows}", *([f"COUNT(*) > {bound.groups}"] if bound.limits_groups else [])]
     return f"SELECT u FROM {CONTRIBUTION} GROUP BY u HAVING {' OR '.join(passed)}"
 
 
@@ -56,6 +56,6 @@ def bounded(bound: ContributionBound, kept: str) -> str:
     """All groups with the number of rows that count, m: the first rows in rank order, then none."""
     allowed = f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))"
     ranked = f"SELECT {kept}, {allowed} AS m FROM {RANKED}"
-    if bound.limited:
+    if bound.limits_groups:
         ranked += f" WHERE place <= {bound.groups}"
     return f"SELECT {kept}, n AS m FROM {CONTRIBUTION} ANTI JOIN {EXCESS} USING (u)\n  UNION ALL {ranked}"

@@ -25,7 +25,7 @@ the latter also what the unit has in all of them."""
 
 def orders_groups(clamps: Sequence[Clamp]) -> bool:
     """Whether a unit's groups are told apart by their places, so that pairs must hold the unit."""
-    return any(clamp.whole or clamp.amount is Amount.GROUPS for clamp in clamps)
+    return any(clamp.across_groups or clamp.amount is Amount.GROUPS for clamp in clamps)
 
 
 def counted_pairs(
@@ -37,8 +37,8 @@ def counted_pairs(
     windows = [
         f"SUM({_amount(clamp, clamp.measures[0], sign)}) OVER (PARTITION BY u) AS {_total_name(place, sign)}"
         for place, clamp in enumerate(clamps)
-        if clamp.whole
-        for sign in clamp.signs
+        if clamp.across_groups
+        for sign in clamp.sides
     ]
     if orders_groups(clamps):
         windows.append(f"ROW_NUMBER() OVER ({group_order(analysis, keys)}) AS g")
@@ -72,13 +72,13 @@ def _compared_and_summed(
     Why: its parts are rounded down, and what they are parts of is what it has in all groups; of rows with a value
     there are no more than rows.
     """
-    amount = _amount(clamp, ladder.measure, ladder.sign)
+    amount = _amount(clamp, ladder.measure, ladder.side)
     if clamp.amount is Amount.GROUPS:
         return "g", ("1", _indicator("g", (point + 1 for point in (0, *clamp.grid[:-1]))))
-    told, times, units = amount, str(clamp.fine), "1"
-    if clamp.whole:
-        told, units = _total_name(ladder.clamp, ladder.sign), _indicator("g", (1,))
-        times = f"{amount}::HUGEINT * {clamp.fine} // GREATEST({told}, 1)"
+    told, times, units = amount, str(clamp.subdivisions), "1"
+    if clamp.across_groups:
+        told, units = _total_name(ladder.clamp, ladder.side), _indicator("g", (1,))
+        times = f"{amount}::HUGEINT * {clamp.subdivisions} // GREATEST({told}, 1)"
     values = () if ladder.measure is None else _values(analysis, ladder.measure, times)
     return told, (times, amount, *(values if clamp.total is None else ()), units)
 

@@ -21,13 +21,13 @@ from dpsql.sql.emit.scalars import constant, identifier
 
 def partition_conditions(scan: Scan, unit: str, source: str) -> Iterator[str]:
     """The conditions on the rows of a scan, whose ids are in `unit` of the FROM text `source`."""
-    own = [side for side in scan.confined if side.roll is None]
+    own = [side for side in scan.partition_filters if side.source is None]
     for side in own:
         yield _inside(side)
     if own and scan.unit.kind is UnitKind.COLUMN:
         yield f"{unit} IN ({_units(unit, source, map(_constant, own))})"
-    for roll in dict.fromkeys(side.roll for side in scan.confined if side.roll is not None):
-        sides = [side for side in scan.confined if side.roll == roll]
+    for roll in dict.fromkeys(side.source for side in scan.partition_filters if side.source is not None):
+        sides = [side for side in scan.partition_filters if side.source == roll]
         lying = (text for side in sides for text in (_constant(side), f"BOOL_AND({_inside(side)})"))
         yield f"{unit} IN ({_units(unit_id(roll.unit), identifier(roll.table), lying)})"
 

@@ -64,8 +64,8 @@ def _window(ranked: QuantileSelection, keys: Sequence[str], width: int) -> str:
     offset = _offset(ranked)
     near = (
         f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
-        f"WHERE upto * {ranked.whole}::HUGEINT >= {offset} - {ranked.far}::HUGEINT "
-        f"AND (upto - n) * {ranked.whole}::HUGEINT <= {offset} + {ranked.far}::HUGEINT"
+        f"WHERE upto * {ranked.steps_per_row}::HUGEINT >= {offset} - {ranked.cutoff}::HUGEINT "
+        f"AND (upto - n) * {ranked.steps_per_row}::HUGEINT <= {offset} + {ranked.cutoff}::HUGEINT"
     )
     on = [f"p.{key} IS NOT DISTINCT FROM b.{key}" for key in keys]
     on.append(f"{_bin('p.p', width)} = b.b")
@@ -83,11 +83,13 @@ def _window(ranked: QuantileSelection, keys: Sequence[str], width: int) -> str:
 def _offset(ranked: QuantileSelection) -> str:
     """`QuantileSelection.offset` of so many values as `total`."""
     if not ranked.shift:
-        direction = "-" if ranked.end < 0 else "+"
-        return f"total * {ranked.share}::HUGEINT" + f" {direction} {ranked.reach}::HUGEINT" * bool(ranked.end)
-    moved = f"LEAST(total * {ranked.whole // 2}::HUGEINT, {ranked.shift}::HUGEINT + total * {ranked.least_growth}::HUGEINT)"
-    inside = f"GREATEST(total * {ranked.near}::HUGEINT, {moved})"
-    return inside if ranked.rank < Fraction(1, 2) else f"total * {ranked.whole}::HUGEINT - {inside}"
+        direction = "-" if ranked.interval_end < 0 else "+"
+        return f"total * {ranked.steps_below}::HUGEINT" + f" {direction} {ranked.reach}::HUGEINT" * bool(
+            ranked.interval_end
+        )
+    moved = f"LEAST(total * {ranked.steps_per_row // 2}::HUGEINT, {ranked.shift}::HUGEINT + total * {ranked.least_growth}::HUGEINT)"
+    inside = f"GREATEST(total * {ranked.steps_to_end}::HUGEINT, {moved})"
+    return inside if ranked.rank < Fraction(1, 2) else f"total * {ranked.steps_per_row}::HUGEINT - {inside}"
 
 
 def _points(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> list[str]:
@@ -120,7 +122,7 @@ def _points(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> list
 
 def _point(measure: Measurand) -> str:
     """The point of a value, NULL where there is none."""
-    lattice = measure.ordered
+    lattice = measure.quantile_lattice
     if lattice is None:
         raise TypeError("only values with a lattice are put in order")
     match measure.expr.type:

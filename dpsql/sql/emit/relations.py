@@ -55,7 +55,7 @@ def rows(analysis: Analysis, values: Measurand | None = None, ordered: Measurand
     """
     release, units = analysis.release, analysis.bound.per_unit
     items = [f"{group_keys.key_text(key, analysis)} AS {key.name}" for key in release.keys]
-    read = [measure.expr for measure in analysis.measures if measure.rows]
+    read = [measure.expr for measure in analysis.measures if measure.counts_rows]
     if values is not None:
         read = [values.expr]
         items.append(f"{group_keys.grouped(values.expr)} AS {VALUE}")
@@ -64,7 +64,9 @@ def rows(analysis: Analysis, values: Measurand | None = None, ordered: Measurand
         items.append(f"{_measured(ordered)} AS x")
     else:
         items += [
-            f"{_measured(part)} AS x{index}" for index, part in enumerate(analysis.measures) if part.rows
+            f"{_measured(part)} AS x{index}"
+            for index, part in enumerate(analysis.measures)
+            if part.counts_rows
         ]
     where = [text for key in release.keys if (text := group_keys.key_present(key, analysis)) is not None]
     if units:

@@ -39,29 +39,31 @@ class Statement:
     sql: str
     keys: int
     statistics: tuple[Statistic, ...]
-    ladders: int = 0
+    clamp_targets: int = 0
 
 
 def emit(
     analysis: Analysis,
-    ranked: Sequence[QuantileSelection] = (),
-    best: TopKSelection | None = None,
+    quantiles: Sequence[QuantileSelection] = (),
+    top_k: TopKSelection | None = None,
     clamps: Sequence[Clamp] = (),
 ) -> Statement:
     """The one statement that reads private rows for a release.
 
-    Of each `ranked` it has the values near it, and of each of the `clamps` what units have; where the `best`
+    Of each `quantiles` it has the values near it, and of each of the `clamps` what units have; where the `top_k`
     groups are chosen, it has their scores alone.
     """
-    if best is not None:
-        return Statement(scores_query(analysis, best), len(analysis.release.keys), ())
+    if top_k is not None:
+        return Statement(scores_query(analysis, top_k), len(analysis.release.keys), ())
     keys = [key.name for key in analysis.release.keys]
     sums = tuple(_sums(analysis))
     if analysis.bound.per_unit:
         body, counts = _per_unit(analysis, keys, clamps), {"units": UNITS, "n": ROWS}
     else:
         body, counts = _per_row(analysis, keys), {"n": ROWS}
-    values = tuple((Moment.DISTINCT, index) for index, part in enumerate(analysis.measures) if part.distinct)
+    values = tuple(
+        (Moment.DISTINCT, index) for index, part in enumerate(analysis.measures) if part.counts_distinct
+    )
     steps = [f"s{index}" for index in range(len(clamp_targets(clamps)))]
     read = [*counts, *_sum_names(analysis), *steps]
     if values:
@@ -69,9 +71,9 @@ def emit(
         # What is told of clamps stands after all statistics.
         read = [name for name in (*read, *(f"d{index}" for _, index in values)) if name not in steps]
         read += steps
-    if ranked:
-        body = _with_windows(analysis, keys, body, read, ranked)
-        read += [f"w{index}" for index in range(len(ranked))]
+    if quantiles:
+        body = _with_windows(analysis, keys, body, read, quantiles)
+        read += [f"w{index}" for index in range(len(quantiles))]
         # Measure by measure they came, and one measure may be asked for again after another.
         body = f"SELECT {', '.join([*keys, *read])}\nFROM ({body})"
     texts = key_values(analysis)
@@ -92,7 +94,7 @@ def _sums(analysis: Analysis) -> Iterable[Statistic]:
 
 def _summed(analysis: Analysis) -> Iterable[tuple[int, Measurand]]:
     """The measures whose rows are counted, with their numbers."""
-    return ((index, measure) for index, measure in enumerate(analysis.measures) if measure.rows)
+    return ((index, measure) for index, measure in enumerate(analysis.measures) if measure.counts_rows)
 
 
 def _sum_names(analysis: Analysis) -> list[str]:
@@ -176,7 +178,7 @@ def _with_values(analysis: Analysis, keys: Sequence[str], body: str, read: Seque
     parts = [
         (f"COALESCE({{0}}.d, 0) AS d{index}", _values(analysis, measure, keys))
         for index, measure in enumerate(analysis.measures)
-        if measure.distinct
+        if measure.counts_distinct
     ]
     return _joined(keys, body, read, parts)
 
@@ -186,13 +188,13 @@ def _with_windows(
     keys: Sequence[str],
     body: str,
     read: Sequence[str],
-    ranked: Sequence[QuantileSelection],
+    quantiles: Sequence[QuantileSelection],
 ) -> str:
     """The groups, each with the values of measures that lie near the ranks that are asked for."""
-    measures = dict.fromkeys(part.measure for part in ranked)
+    measures = dict.fromkeys(part.measure for part in quantiles)
     parts = []
     for measure in measures:
-        asked = [(index, part) for index, part in enumerate(ranked) if part.measure == measure]
+        asked = [(index, part) for index, part in enumerate(quantiles) if part.measure == measure]
         items = ", ".join(f"{{0}}.w{index}" for index, _ in asked)
         parts.append((items, windows(analysis, keys, asked)))
     return _joined(keys, body, read, parts)
@@ -228,7 +230,7 @@ def _values(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> str:
     grouped = (
         f"SELECT {', '.join(['u', *pair])}, 1 AS n\n  FROM ({source})\n  GROUP BY {', '.join(['u', *pair])}"
     )
-    bound = replace(analysis.bound, limited=False)
+    bound = replace(analysis.bound, limits_groups=False)
     ctes = [f"{CONTRIBUTION} AS (\n  {grouped}\n)", *ranking(analysis, bound, pair)]
     return (
         f"WITH {', '.join(ctes)}\nSELECT {counted} FROM ({bounded(bound, ', '.join(pair))}) WHERE m > 0{by}"

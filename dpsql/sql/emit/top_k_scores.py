@@ -10,13 +10,13 @@ from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.relations import rows
 
 
-def scores_query(analysis: Analysis, best: TopKSelection) -> str:
+def scores_query(analysis: Analysis, top_k: TopKSelection) -> str:
     """The query for the group keys and the score of each group that has rows."""
     (item,) = analysis.release.aggregations
     (moment,) = AGGREGATES[item.function].moments
     keys = [key.name for key in analysis.release.keys]
     by = ", ".join(keys)
-    share = f"LEAST(GREATEST({_share(analysis, moment)}, {best.low}), {best.high})"
+    share = f"LEAST(GREATEST({_share(analysis, moment)}, {top_k.low}), {top_k.high})"
     if analysis.bound.per_unit:
         source = f"SELECT {by}, {share} AS s\n  FROM ({rows(analysis)})\n  GROUP BY u, {by}"
         body = f"SELECT {by}, SUM(s) AS score\nFROM ({source})\nGROUP BY {by}"

@@ -345,7 +345,12 @@ class _Releasing(Grouping):
                 "convert with CAST(… AS DOUBLE)",
             )
         for known in self.aggregations:
-            if (known.function, known.argument, known.rank, known.end) == (function, argument, rank, 0):
+            if (known.function, known.argument, known.rank, known.interval_end) == (
+                function,
+                argument,
+                rank,
+                0,
+            ):
                 return Released(known.name, known.type)
         name = f"a{len(self.aggregations)}"
         self.aggregations.append(Aggregation(name, function, argument, result, rank))
