@@ -28,12 +28,12 @@ from dpsql.sql.emit.statement import Statement
 
 Keys = tuple[Value, ...]
 Components = tuple[tuple[int, ...], ...]
-"""Noisy cells of one group, block by block; then each value that was chosen, as a lattice point."""
+"""Noisy components of one group, vector by vector; then each value that was chosen, as a lattice point."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReleasedTable:
-    """The released table: one row a group, keys before aggregates, and the noisy cells behind it.
+    """The released table: one row a group, keys before aggregates, and the noisy components behind it.
 
     `plan` is what was measured, with the clamps that were chosen and the noise that follows from them.
     """
@@ -50,7 +50,7 @@ def release(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: 
     Or it chooses the best groups.
 
     Claim: the released table is as private as the plan's event says.
-    Why: clamps are chosen first, and the noise is for what they let count; each cell of each group gets its
+    Why: clamps are chosen first, and the noise is for what they let count; each component of each group gets its
     own draw, and each value its own choice; the groups are those of public domains, each of them, or have
     passed the selection; their order is that of the keys, or that in which they were chosen.
     Source: Dwork, Roth 2014, Theorems 3.6 and 3.16, Proposition 2.1 (post-processing).
@@ -64,29 +64,31 @@ def release(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: 
         plan, groups = _with_clamps(plan, groups, entropy)
     noisy = _noisy_components(plan, [group.moments for group in groups], entropy)
     shown = [
-        (group, cells)
-        for group, cells in zip(groups, noisy, strict=True)
+        (group, components)
+        for group, components in zip(groups, noisy, strict=True)
         if plan.selection is None
-        or _is_selected(plan.selection, plan.analysis, group.moments, cells, entropy)
+        or _is_selected(plan.selection, plan.analysis, group.moments, components, entropy)
     ]
     chosen = [
         (
-            *cells,
+            *components,
             *(
                 (part.choose(window, entropy),)
                 for part, window in zip(plan.quantiles, group.windows, strict=True)
             ),
         )
-        for group, cells in shown
+        for group, components in shown
     ]
     return table_of(plan, [group.keys for group, _ in shown], chosen)
 
 
 class RefinementLaw(Protocol):
-    """How cells that were released are refined, block by block."""
+    """How components that were released are refined, vector by vector."""
 
-    def cells(self, block: int, exact: Sequence[int], before: Sequence[int], entropy: Entropy) -> list[int]:
-        """The refined cells of a block in all groups, from the exact ones and those that were released."""
+    def components(
+        self, vector: int, exact: Sequence[int], before: Sequence[int], entropy: Entropy
+    ) -> list[int]:
+        """The refined components of a vector in all groups, from the exact ones and those that were released."""
         ...
 
 
@@ -100,7 +102,7 @@ def refine(
     """The released table of the same groups with less noise; `measured` are a statement and what it gave.
 
     Claim: both tables together are as private as the law says.
-    Why: the exact cells are those of the first release, and each is refined for itself.
+    Why: the exact components are those of the first release, and each is refined for itself.
     """
     statement, exact = measured
     groups = _groups(plan, statement, exact.reveal())
@@ -109,20 +111,20 @@ def refine(
         raise InternalError("a release is refined for the groups that it has", code="release")
     columns: list[list[tuple[int, ...]]] = []
     for place, part in enumerate(plan.vectors):
-        cells = part.vector.components
-        true = [cell.exact(group.moments) for group in groups for cell in cells]
-        old = [cell for row in before.components for cell in row[place]]
-        drawn = iter(law.cells(place, true, old, entropy))
-        columns.append([tuple(next(drawn) for _ in cells) for _ in groups])
+        components = part.vector.components
+        true = [component.exact(group.moments) for group in groups for component in components]
+        old = [component for row in before.components for component in row[place]]
+        drawn = iter(law.components(place, true, old, entropy))
+        columns.append([tuple(next(drawn) for _ in components) for _ in groups])
     return table_of(plan, keys, [tuple(column[index] for column in columns) for index in range(len(groups))])
 
 
-def table_of(plan: MeasurementPlan, keys: Sequence[Keys], cells: Sequence[Components]) -> ReleasedTable:
-    """The released table that follows from what was released: its keys and its noisy cells, row by row."""
+def table_of(plan: MeasurementPlan, keys: Sequence[Keys], components: Sequence[Components]) -> ReleasedTable:
+    """The released table that follows from what was released: its keys and its noisy components, row by row."""
     columns = tuple((column.name, column.type.value) for column in released_columns(plan.analysis.release))
-    values = [() if plan.top_k is not None else _values(plan, found) for found in cells]
+    values = [() if plan.top_k is not None else _values(plan, found) for found in components]
     rows = tuple((*key, *value) for key, value in zip(keys, values, strict=True))
-    return ReleasedTable(columns, rows, tuple(cells), plan)
+    return ReleasedTable(columns, rows, tuple(components), plan)
 
 
 def _scores(analysis: Analysis, rows: Sequence[tuple[Any, ...]]) -> tuple[tuple[Keys, ...], list[int]]:
@@ -191,13 +193,15 @@ def _noisy_components(
 ) -> list[Components]:
     columns: list[list[tuple[int, ...]]] = []
     for measured in plan.vectors:
-        cells, draws = measured.vector.components, iter(noise(measured, len(groups), entropy))
-        columns.append([tuple(cell.exact(moments) + next(draws) for cell in cells) for moments in groups])
+        components, draws = measured.vector.components, iter(noise(measured, len(groups), entropy))
+        columns.append(
+            [tuple(component.exact(moments) + next(draws) for component in components) for moments in groups]
+        )
     return [tuple(column[index] for column in columns) for index in range(len(groups))]
 
 
 def noise(measured: VectorMeasurement, groups: int, entropy: Entropy) -> list[int]:
-    """The noise of a block in so many groups, cell by cell."""
+    """The noise of a vector in so many groups, component by component."""
     return measured.mechanism.draw(groups * len(measured.vector.components), entropy)
 
 
@@ -205,37 +209,38 @@ def _is_selected(
     chosen: Threshold | OptimalPartitionSelection,
     analysis: Analysis,
     moments: Mapping[Statistic, int],
-    cells: Components,
+    components: Components,
     entropy: Entropy,
 ) -> bool:
     units = moments[UNITS if analysis.bound.per_unit else ROWS]
     if isinstance(chosen, OptimalPartitionSelection):
         return chosen.selects(units, entropy)
-    found = sum(cells[chosen.vector][at] for at in chosen.components)
+    found = sum(components[chosen.vector][at] for at in chosen.components)
     return units >= chosen.min_frequency and found >= chosen.threshold
 
 
-def _values(plan: MeasurementPlan, cells: Components) -> tuple[Value, ...]:
-    return tuple(_value(plan, item, cells) for item in plan.analysis.release.aggregations)
+def _values(plan: MeasurementPlan, components: Components) -> tuple[Value, ...]:
+    return tuple(_value(plan, item, components) for item in plan.analysis.release.aggregations)
 
 
-def _value(plan: MeasurementPlan, item: Aggregation, cells: Components) -> Value:
+def _value(plan: MeasurementPlan, item: Aggregation, components: Components) -> Value:
     entry = AGGREGATES[item.function]
     index = plan.analysis.measure(item)
     interval = None if index is None else plan.analysis.measures[index].interval
-    estimates = {moment: estimate(plan, item, moment, cells) for moment in entry.moments}
+    estimates = {moment: estimate(plan, item, moment, components) for moment in entry.moments}
     return entry.value(estimates, interval, item.type)
 
 
-def estimate(plan: MeasurementPlan, item: Aggregation, moment: Moment, cells: Components) -> Fraction:
-    """The estimate of an aggregate's moment from a group's noisy cells, TOTAL and RANKED in value units."""
+def estimate(plan: MeasurementPlan, item: Aggregation, moment: Moment, components: Components) -> Fraction:
+    """The estimate of an aggregate's moment from a group's noisy components, TOTAL and RANKED in value units."""
     place = plan.quantile_index(item)
     if place is not None:
-        (point,) = cells[len(plan.vectors) + place]
+        (point,) = components[len(plan.vectors) + place]
         return point * plan.quantiles[place].lattice.step
-    block, weights = plan.source(statistic_of(plan.analysis, item, moment))
+    vector, weights = plan.source(statistic_of(plan.analysis, item, moment))
     steps = sum(
-        (weight * cell for weight, cell in zip(weights, cells[block], strict=True)), start=Fraction(0)
+        (weight * component for weight, component in zip(weights, components[vector], strict=True)),
+        start=Fraction(0),
     )
     index = plan.analysis.measure(item)
     lattice = None if index is None else plan.analysis.measures[index].lattice

@@ -65,26 +65,26 @@ def choose(analysis: Analysis, loss: LossShare, facts: PublicFacts, *, learn: bo
     candidates = []
     asked = _requested_quantiles(analysis)
     wanted = needed_statistics(analysis)
-    for blocks in layouts(analysis, wanted) if wanted else [()] * bool(asked):
+    for vectors in layouts(analysis, wanted) if wanted else [()] * bool(asked):
         costly = sum((rank, end) not in PUBLIC for _, rank, end in asked)
-        share = Fraction(1, max(1, len(blocks) + costly))
-        ranked = tuple(_quantile_selection(analysis, *each, loss.range(share)) for each in asked)
-        choices = [BoundedRange(loss.range(share)) for _ in range(costly or not blocks)]
+        share = Fraction(1, max(1, len(vectors) + costly))
+        quantiles = tuple(_quantile_selection(analysis, *each, loss.range(share)) for each in asked)
+        choices = [BoundedRange(loss.range(share)) for _ in range(costly or not vectors)]
         for name, measured, noise, clamps in (
-            *((*fixed, ()) for fixed in _without_clamps(analysis, blocks, loss, share)),
+            *((*fixed, ()) for fixed in _without_clamps(analysis, vectors, loss, share)),
             *(
                 found
                 for whole in _clamp_scopes(analysis, loss)
                 if learn
-                for found in _with_clamps(analysis, blocks, loss, share, across_groups=whole)
+                for found in _with_clamps(analysis, vectors, loss, share, across_groups=whole)
             ),
         ):
             events = (*noise, *choices)
             event = Composed(events) if len(events) > 1 else events[0]
-            plan = MeasurementPlan(analysis, measured, None, event, quantiles=ranked, clamps=clamps)
+            plan = MeasurementPlan(analysis, measured, None, event, quantiles=quantiles, clamps=clamps)
             score = mean_error(plan)
             parts = ", ".join(
-                block.vector.name + " clamped" * (block.clamp is not None) for block in measured
+                vector.vector.name + " clamped" * (vector.clamp is not None) for vector in measured
             )
             candidates.append(Candidate(f"{name}: {parts}", score))
             if least is None or score < min(known.score for known in candidates[:-1]):
@@ -104,15 +104,15 @@ def _keys_only(analysis: Analysis, loss: LossShare) -> MeasurementPlan:
     """
     tosses, event = optimal_partition_selection(analysis, loss.epsilon, loss.delta)
     plans = [(PartitionSelection.name, tosses.median_units, MeasurementPlan(analysis, (), tosses, event))]
-    for blocks in layouts(analysis, needed_statistics(analysis)):
-        for name, measured, (noise,) in _without_clamps(analysis, blocks, loss, Fraction(1, len(blocks))):
+    for vectors in layouts(analysis, needed_statistics(analysis)):
+        for name, measured, (noise,) in _without_clamps(analysis, vectors, loss, Fraction(1, len(vectors))):
             plan = _with_threshold(
                 MeasurementPlan(analysis, measured, None, noise), loss.epsilon, loss.delta, ()
             )
             if plan.selection is not None:
                 plans.append(
                     (
-                        f"{name}: {', '.join(block.name for block in blocks)}",
+                        f"{name}: {', '.join(vector.name for vector in vectors)}",
                         plan.selection.median_units,
                         plan,
                     )
@@ -171,37 +171,37 @@ def _selection_statistic(analysis: Analysis) -> Statistic:
 
 
 def _without_clamps(
-    analysis: Analysis, blocks: tuple[StatisticVector, ...], loss: LossShare, share: Fraction
+    analysis: Analysis, vectors: tuple[StatisticVector, ...], loss: LossShare, share: Fraction
 ) -> Iterator[tuple[str, tuple[VectorMeasurement, ...], tuple[Event, ...]]]:
-    """The blocks with each kind of noise that the price allows, each with the same share of the loss.
+    """The vectors with each kind of noise that the price allows, each with the same share of the loss.
 
-    Claim: with l1 sensitivity Δ_b and scale Δ_b k/ε for each of k blocks the release is ε-DP; with l2
-    sensitivity Δ_b and σ_b² = Δ_b² k/2ρ it is ρ-zCDP. A joint block takes a cube in place of l1 noise,
-    for its l∞ sensitivity; one of a single cell may take a staircase, as `staircases` says, unless the release
+    Claim: with l1 sensitivity Δ_b and scale Δ_b k/ε for each of k vectors the release is ε-DP; with l2
+    sensitivity Δ_b and σ_b² = Δ_b² k/2ρ it is ρ-zCDP. A joint vector takes a cube in place of l1 noise,
+    for its l∞ sensitivity; one of a single component may take a staircase, as `staircases` says, unless the release
     may be refined, which is for geometric noise.
-    Why: losses of blocks add up, by sequential composition.
+    Why: losses of vectors add up, by sequential composition.
     Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3.
     """
-    sensitivities = clamping.sensitivities(analysis, blocks, (), (None,) * len(blocks))
-    if not blocks:
+    sensitivities = clamping.sensitivities(analysis, vectors, (), (None,) * len(vectors))
+    if not vectors:
         yield Exponential.name, (), ()
         return
-    part = share * len(blocks)
-    pure = [_pure_noise(*pair, loss.epsilon * share) for pair in zip(blocks, sensitivities, strict=True)]
+    part = share * len(vectors)
+    pure = [_pure_noise(*pair, loss.epsilon * share) for pair in zip(vectors, sensitivities, strict=True)]
     name = next((noise.name for noise in pure if isinstance(noise, Cube)), Geometric.name)
-    yield name, _zip(blocks, sensitivities, pure), (Pure(loss.epsilon * part),)
+    yield name, _zip(vectors, sensitivities, pure), (Pure(loss.epsilon * part),)
     if not loss.refinable or analysis.selects or _requested_quantiles(analysis):
-        stepped = staircases(analysis, pure, [(block, None, loss.epsilon * share) for block in blocks])
+        stepped = staircases(analysis, pure, [(vector, None, loss.epsilon * share) for vector in vectors])
         if stepped is not None:
-            yield Staircase.name, _zip(blocks, sensitivities, stepped), (Pure(loss.epsilon * part),)
+            yield Staircase.name, _zip(vectors, sensitivities, stepped), (Pure(loss.epsilon * part),)
     if loss.rho is not None:
         gaussian = [DiscreteGaussian.calibrate(each.l2_squared, loss.rho * share) for each in sensitivities]
-        yield DiscreteGaussian.name, _zip(blocks, sensitivities, gaussian), (Gaussian(loss.rho * part),)
+        yield DiscreteGaussian.name, _zip(vectors, sensitivities, gaussian), (Gaussian(loss.rho * part),)
 
 
-def _pure_noise(block: StatisticVector, sensitivity: Sensitivity, epsilon: Fraction) -> Geometric | Cube:
-    if block.joint and len(block.components) > 1:
-        return Cube.calibrate(sensitivity.linf, epsilon, len(block.components))
+def _pure_noise(vector: StatisticVector, sensitivity: Sensitivity, epsilon: Fraction) -> Geometric | Cube:
+    if vector.joint and len(vector.components) > 1:
+        return Cube.calibrate(sensitivity.linf, epsilon, len(vector.components))
     return Geometric.calibrate(sensitivity.l1, epsilon)
 
 
@@ -217,16 +217,16 @@ def _clamp_scopes(analysis: Analysis, loss: LossShare) -> tuple[bool, ...]:
 
 def _with_clamps(
     analysis: Analysis,
-    blocks: tuple[StatisticVector, ...],
+    vectors: tuple[StatisticVector, ...],
     loss: LossShare,
     share: Fraction,
     *,
     across_groups: bool,
 ) -> Iterator[tuple[str, tuple[VectorMeasurement, ...], tuple[Event, ...], tuple[Clamp, ...]]]:
-    """As `_without_clamps`, with clamps learnt for the blocks that can have one.
+    """As `_without_clamps`, with clamps learnt for the vectors that can have one.
 
     Claim: the choices and the noise together cost what `_without_clamps` costs.
-    Why: a block that takes a clamp leaves a part of its share for the choice, whose range costs no more, and
+    Why: a vector that takes a clamp leaves a part of its share for the choice, whose range costs no more, and
     the noise costs the rest whatever the choice is, by adaptive composition.
     Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3 (both adaptive).
     """
@@ -234,36 +234,36 @@ def _with_clamps(
     spent = share * (clamping.PURE_SHARE if pure else clamping.SHARE)
     exponent = clamping.PURE_EXPONENT if pure else clamping.EXPONENT
     clamps, taken = clamping.clamps_for(
-        analysis, blocks, loss.range, spent, exponent, across_groups=across_groups
+        analysis, vectors, loss.range, spent, exponent, across_groups=across_groups
     )
     if not clamps:
         return
-    blocks = tuple(
-        block if place is None else block.subdivided(clamps[place].subdivisions)
-        for block, place in zip(blocks, taken, strict=True)
+    vectors = tuple(
+        vector if place is None else vector.subdivided(clamps[place].subdivisions)
+        for vector, place in zip(vectors, taken, strict=True)
     )
     parts = [share if place is None else share - spent for place in taken]
     choices = tuple(BoundedRange(clamp.range(analysis)) for clamp in clamps)
-    known = clamping.sensitivities(analysis, blocks, clamps, taken)
+    known = clamping.sensitivities(analysis, vectors, clamps, taken)
     each = list(zip(known, parts, strict=True))
     geometric = [Geometric.calibrate(found.l1, loss.epsilon * part) for found, part in each]
     points = [None if place is None else clamps[place] for place in taken]
     losses = [loss.epsilon * part for part in parts]
-    stepped = staircases(analysis, geometric, list(zip(blocks, points, losses, strict=True)))
+    stepped = staircases(analysis, geometric, list(zip(vectors, points, losses, strict=True)))
     for name, noises in ((Geometric.name, geometric), (Staircase.name, stepped)):
         if noises is not None:
-            noised = tuple(map(VectorMeasurement, blocks, known, noises, taken))
+            noised = tuple(map(VectorMeasurement, vectors, known, noises, taken))
             yield name, noised, (Pure(loss.epsilon * sum(parts)), *choices), clamps
     if loss.rho is not None:
         gaussian = [DiscreteGaussian.calibrate(found.l2_squared, loss.rho * part) for found, part in each]
-        noised = tuple(map(VectorMeasurement, blocks, known, gaussian, taken))
+        noised = tuple(map(VectorMeasurement, vectors, known, gaussian, taken))
         yield DiscreteGaussian.name, noised, (Gaussian(loss.rho * sum(parts)), *choices), clamps
 
 
 def _zip(
-    blocks: tuple[StatisticVector, ...], sensitivities: list[Sensitivity], mechanisms: Sequence[Mechanism]
+    vectors: tuple[StatisticVector, ...], sensitivities: list[Sensitivity], mechanisms: Sequence[Mechanism]
 ) -> tuple[VectorMeasurement, ...]:
-    return tuple(map(VectorMeasurement, blocks, sensitivities, mechanisms))
+    return tuple(map(VectorMeasurement, vectors, sensitivities, mechanisms))
 
 
 def mean_error(plan: MeasurementPlan) -> float:
@@ -312,7 +312,7 @@ def _with_threshold(
     P ≤ e^ε Q + δ. Where a unit takes another's place, each side has such groups of its own, and both events
     have probability 1-δ or more. Where the groups of a unit are clamped, G is what was chosen: in a group beyond
     those it is no unit at all.
-    The δ is at most a quarter of the loss of a block besides, in the currency of its noise: no more for the keys
+    The δ is at most a quarter of the loss of a vector besides, in the currency of its noise: no more for the keys
     than for the counts. Nothing above rests on it.
     Source: Korolova, Kenthapadi, Mishra, Ntoulas 2009, section 4; Desfontaines et al. 2022, section 5; Bun, Steinke
     2016, section 8 (approximate zCDP).
@@ -324,9 +324,9 @@ def _with_threshold(
     if not analysis.selects or plan.event is None:
         return replace(plan, candidates=candidates)
     index, weights = plan.source(_selection_statistic(analysis))
-    cells = tuple(at for at, weight in enumerate(weights) if weight)
-    scale = int(1 / weights[cells[0]])
-    chosen = Threshold(index, cells, scale, 0, delta, analysis.bound.min_frequency)
+    components = tuple(at for at, weight in enumerate(weights) if weight)
+    scale = int(1 / weights[components[0]])
+    chosen = Threshold(index, components, scale, 0, delta, analysis.bound.min_frequency)
     chosen = chosen.calibrated(plan.vectors[index].mechanism, plan.groups(index))
     noise = plan.event.events if isinstance(plan.event, Composed) else (plan.event,)
     event = Composed((*noise, Selection(delta)))
@@ -334,13 +334,13 @@ def _with_threshold(
 
 
 def _least_loss(plan: MeasurementPlan, epsilon: Fraction) -> Fraction:
-    """The least loss of a block in the currency of its noise: ρ of Gaussian noise, `epsilon` of any other.
+    """The least loss of a vector in the currency of its noise: ρ of Gaussian noise, `epsilon` of any other.
 
     A choice of one of its clamps spends a part of both, which is not told apart here.
     """
     gaussian = (
-        block.mechanism.rho(block.sensitivity.l2_squared)
-        for block in plan.vectors
-        if isinstance(block.mechanism, DiscreteGaussian)
+        vector.mechanism.rho(vector.sensitivity.l2_squared)
+        for vector in plan.vectors
+        if isinstance(vector.mechanism, DiscreteGaussian)
     )
     return min([epsilon, *gaussian])

@@ -74,7 +74,7 @@ def choose_clamps(
     read = clamp_targets(clamps)
     found = []
     for place, clamp in enumerate(clamps):
-        sides = [index for index, ladder in enumerate(read) if ladder.clamp == place][: len(clamp.sides)]
+        sides = [index for index, target in enumerate(read) if target.clamp == place][: len(clamp.sides)]
         above = [penalties(clamp, [group[side] for group in groups]) for side in sides]
         found.append(clamp.choose(above, entropy))
     return tuple(found)
@@ -111,9 +111,9 @@ def clamped_moments(clamps: Sequence[Clamp], rungs: Sequence[ClampHistogram]) ->
     Of more rows than count, those that count have the unit's mean value.
     """
     found: dict[Statistic, int] = {}
-    for ladder, part in zip(clamp_targets(clamps), rungs, strict=True):
-        clamp = clamps[ladder.clamp]
-        side = clamp.sides.index(ladder.side)
+    for target, part in zip(clamp_targets(clamps), rungs, strict=True):
+        clamp = clamps[target.clamp]
+        side = clamp.sides.index(target.side)
         index, point = clamp.chosen[side], clamp.points[side]
         if clamp.amount is Amount.GROUPS:
             found[UNITS] = part.total_up_to(index, 1)
@@ -121,11 +121,11 @@ def clamped_moments(clamps: Sequence[Clamp], rungs: Sequence[ClampHistogram]) ->
         amount = clamp.subdivisions * part.total_up_to(index, 2) + point * part.total_beyond(index, 1)
         if clamp.total is not None:
             statistic = (Moment.TOTAL, clamp.total)
-            found[statistic] = found.get(statistic, 0) + ladder.side * amount
-        elif ladder.measure is None:
+            found[statistic] = found.get(statistic, 0) + target.side * amount
+        elif target.measure is None:
             found[ROWS] = amount
         else:
-            found[Moment.COUNT, ladder.measure] = amount
+            found[Moment.COUNT, target.measure] = amount
             values = clamp.subdivisions * part.total_up_to(index, 3) + point * part.total_beyond(index, 4)
-            found[Moment.TOTAL, ladder.measure] = values
+            found[Moment.TOTAL, target.measure] = values
     return found

@@ -168,13 +168,13 @@ def grid(most: int) -> tuple[int, ...]:
     return tuple(sorted(points))
 
 
-def clamped_sensitivity(block: StatisticVector, clamp: Clamp, analysis: Analysis) -> Sensitivity:
-    """The sensitivity of a block of which no unit has more than the clamp's points, in a group or in all of its groups.
+def clamped_sensitivity(vector: StatisticVector, clamp: Clamp, analysis: Analysis) -> Sensitivity:
+    """The sensitivity of a vector of which no unit has more than the clamp's points, in a group or in all of its groups.
 
     Claim: with τ the larger point, times the block's contribution where it is of rows, S the most that a
-    unit has in all groups and G its most groups, the vector of all cells of all groups moves by at most
+    unit has in all groups and G its most groups, the vector of all components of all groups moves by at most
     l1 = min(Gτ, S) in l1 norm, and by at most the root of τ·l1 in l2 norm; where all groups are clamped as one, by
-    the sum of the points of all sides in both. For `replace` as in `sensitivity`: an ungrouped single cell moves by
+    the sum of the points of all sides in both. For `replace` as in `sensitivity`: an ungrouped single component moves by
     no more than the distance of the points.
     Why: in each group the norm of what a unit has is at most τ, and these add up to S at most; a sum of
     squares of numbers up to τ is at most τ times their sum. Parts of a point, rounded down, add up to the point at
@@ -183,58 +183,60 @@ def clamped_sensitivity(block: StatisticVector, clamp: Clamp, analysis: Analysis
     """
     if clamp.amount is Amount.GROUPS:
         return sensitivity(
-            block, clamped_bound(analysis, clamp), grouped=analysis.grouped, replace=analysis.replace
+            vector, clamped_bound(analysis, clamp), grouped=analysis.grouped, replace=analysis.replace
         )
     rows = clamp.amount is Amount.ROWS
-    unit = block.contribution if rows else clamp.subdivisions
+    unit = vector.contribution if rows else clamp.subdivisions
     top = max(clamp.points) * unit
     l1 = min(analysis.bound.groups * top, clamp.most * unit)
     if clamp.across_groups:
         top = l1 = min(sum(clamp.points), clamp.most) * unit
     if not analysis.replace:
         return Sensitivity(Fraction(l1), Fraction(top * l1))
-    if not analysis.grouped and block.range is not None:
-        span = clamp.points[0] * block.range if rows else sum(clamp.points)
+    if not analysis.grouped and vector.range is not None:
+        span = clamp.points[0] * vector.range if rows else sum(clamp.points)
         return Sensitivity(Fraction(span), Fraction(span * span))
-    one_sign = block.nonnegative or (not rows and len(clamp.sides) == 1)
+    one_sign = vector.nonnegative or (not rows and len(clamp.sides) == 1)
     return Sensitivity(Fraction(2 * l1), Fraction((2 if one_sign else 4) * top * l1))
 
 
-def clamped_unit_change(block: StatisticVector, clamp: Clamp | None, analysis: Analysis) -> UnitChange | None:
-    """What a unit changes in a block of one cell, with a clamp where no unit has more in a group than its points.
+def clamped_unit_change(
+    vector: StatisticVector, clamp: Clamp | None, analysis: Analysis
+) -> UnitChange | None:
+    """What a unit changes in a vector of one component, with a clamp where no unit has more in a group than its points.
 
     What a unit has in a group is at most the larger point, on that point's side, and is at most both points
     away from what another may have; of rows it is at most as many times what one puts in.
     """
     grouped, replaced = analysis.grouped, analysis.replace
     if clamp is not None and clamp.amount is Amount.GROUPS:
-        return unit_change(block, clamped_bound(analysis, clamp), grouped=grouped, replace=replaced)
-    moved = unit_change(block, analysis.bound, grouped=grouped, replace=replaced)
+        return unit_change(vector, clamped_bound(analysis, clamp), grouped=grouped, replace=replaced)
+    moved = unit_change(vector, analysis.bound, grouped=grouped, replace=replaced)
     if clamp is None or moved is None:
         return moved
     share, span = max(clamp.points), sum(clamp.points)
     if clamp.amount is Amount.ROWS:
-        share, span = share * block.contribution, clamp.points[0] * (block.range or 2 * block.contribution)
+        share, span = share * vector.contribution, clamp.points[0] * (vector.range or 2 * vector.contribution)
     return UnitChange.of(share, span, analysis.bound, grouped=grouped, replace=replaced)
 
 
 def sensitivities(
     analysis: Analysis,
-    blocks: Sequence[StatisticVector],
+    vectors: Sequence[StatisticVector],
     clamps: Sequence[Clamp],
     taken: Sequence[int | None],
 ) -> list[Sensitivity]:
-    """The sensitivity of each block, of those that have taken a clamp at its points."""
+    """The sensitivity of each vector, of those that have taken a clamp at its points."""
     return [
-        sensitivity(block, analysis.bound, grouped=analysis.grouped, replace=analysis.replace)
+        sensitivity(vector, analysis.bound, grouped=analysis.grouped, replace=analysis.replace)
         if place is None
-        else clamped_sensitivity(block, clamps[place], analysis)
-        for block, place in zip(blocks, taken, strict=True)
+        else clamped_sensitivity(vector, clamps[place], analysis)
+        for vector, place in zip(vectors, taken, strict=True)
     ]
 
 
 def rescaled(mechanism: Mechanism, old: Sensitivity, new: Sensitivity, moved: UnitChange | None) -> Mechanism:
-    """The mechanism that has the same loss for another sensitivity, and other moves of as many cells."""
+    """The mechanism that has the same loss for another sensitivity, and other moves of as many components."""
     match mechanism:
         case Geometric(scale=scale):
             return Geometric(scale * new.l1 / old.l1)
@@ -255,15 +257,15 @@ def clamps_for(
     *,
     across_groups: bool,
 ) -> tuple[tuple[Clamp, ...], tuple[int | None, ...]]:
-    """The clamps that can be learnt for a layout, and which of them each block takes, None for none.
+    """The clamps that can be learnt for a layout, and which of them each vector takes, None for none.
 
     A total that is measured alone has its own; all other statistics of rows share one on the rows of a unit, and
     counts of units one on its groups. Nothing is learnt of all rows of a unit where they are as many as is declared.
     Rows and totals are those of a group, or of the `across_groups` of a unit's groups. Choices spend that `part` of the price
-    for each block; `range_of` is what a part buys.
+    for each vector; `range_of` is what a part buys.
     """
     # What is proved of several arguments, or of rows and units, together is proved of rows that there are.
-    able = analysis.bound.per_unit and not any(block.joint or block.padded for block in vectors)
+    able = analysis.bound.per_unit and not any(vector.joint or vector.padded for vector in vectors)
     rows = analysis.bound.rows if able else 1
 
     def made(
@@ -291,9 +293,9 @@ def clamps_for(
     found: list[Clamp] = []
     stated = as_declared(analysis.release, rows)
     learns = not stated or (analysis.bound.groups > 1 and not across_groups)
-    sharing = [place for place, block in enumerate(vectors) if learns and _counts_rows(block)]
-    for place, block in enumerate(vectors):
-        measure = _single_total(block)
+    sharing = [place for place, vector in enumerate(vectors) if learns and _counts_rows(vector)]
+    for place, vector in enumerate(vectors):
+        measure = _single_total(vector)
         if measure is not None and rows >= LEAST_ADDED:
             taken[place] = len(found)
             signs, most = _total_sides(analysis, measure)
@@ -305,7 +307,7 @@ def clamps_for(
         # Those of one measure are told by themselves, others by rows of any kind.
         measures = tuple(read) if len(read) == 1 else (None, *(index for index in read if index is not None))
         found.append(made(Amount.ROWS, measures, (1,), rows, len(sharing)))
-    people = [place for place, block in enumerate(vectors) if block.by_unit]
+    people = [place for place, vector in enumerate(vectors) if vector.by_unit]
     groups = analysis.bound.groups if able and analysis.grouped else 1
     if people and groups >= LEAST_GROUPS:
         for place in people:
@@ -355,19 +357,19 @@ def _total_sides(analysis: Analysis, measure: int) -> tuple[tuple[int, ...], int
     return tuple(sign for sign, end in ends.items() if end), analysis.bound.rows * max(ends.values())
 
 
-def _single_total(block: StatisticVector) -> int | None:
-    """The measure of which a block is the total, and nothing else."""
-    match block.estimates:
+def _single_total(vector: StatisticVector) -> int | None:
+    """The measure of which a vector is the total, and nothing else."""
+    match vector.estimates:
         case (((Moment.TOTAL, measure), _),):
             return measure
         case _:
             return None
 
 
-def _counts_rows(block: StatisticVector) -> bool:
-    moments = {moment for moment, _ in _statistics_read(block)}
-    return _single_total(block) is None and moments <= {Moment.ROWS, Moment.COUNT, Moment.TOTAL}
+def _counts_rows(vector: StatisticVector) -> bool:
+    moments = {moment for moment, _ in _statistics_read(vector)}
+    return _single_total(vector) is None and moments <= {Moment.ROWS, Moment.COUNT, Moment.TOTAL}
 
 
-def _statistics_read(block: StatisticVector) -> Iterator[Statistic]:
-    return (statistic for cell in block.components for statistic, _ in cell.combination)
+def _statistics_read(vector: StatisticVector) -> Iterator[Statistic]:
+    return (statistic for component in vector.components for statistic, _ in component.combination)

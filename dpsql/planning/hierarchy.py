@@ -1,14 +1,14 @@
-"""Which noisy cells of a statement's releases are totals and parts of each other, and how they are made to agree.
+"""Which noisy components of a statement's releases are totals and parts of each other, and how they are made to agree.
 
-Several releases of the same rows by different public keys measure one table: of each cell, say a count, they give its
+Several releases of the same rows by different public keys measure one table: of each component, say a count, they give its
 sums over the keys that they leave out. Least squares makes one table of what all of them say of it.
 
-Claim: among all linear estimates without bias, the adjusted cells have the least variance, no greater than before, and
+Claim: among all linear estimates without bias, the adjusted components have the least variance, no greater than before, and
 a total is the sum of its parts. It costs nothing.
-Why: let y_S be the noisy cells by the keys S, of variance v_S, and T any keys. What y_S says of the effect of T alone is
+Why: let y_S be the noisy components by the keys S, of variance v_S, and T any keys. What y_S says of the effect of T alone is
 its sum over S less T with the means over each key of T taken off; of each S that holds T this is the same effect with noise
 of one covariance times v_S n(S less T), n being the number of groups. Effects of different keys are orthogonal, so that the
-generalised least squares estimate of each is the mean over these S by inverse variance, and the adjusted cells by S are
+generalised least squares estimate of each is the mean over these S by inverse variance, and the adjusted components by S are
 the sum over T within S of the estimated effects, each spread evenly over S less T. Whatever the weights of a mean are, as
 long as they add up to one, these tables agree; weights are rounded to a 65,536th part.
 All is computed of what was released, of public keys and of the laws of the noise.
@@ -48,7 +48,7 @@ _ADDED = frozenset({Moment.ROWS, Moment.COUNT, Moment.TOTAL})
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A block of the release at `place` in the statement, whose keys are these `axes`, in order, with its noise."""
+    """A vector of the release at `place` in the statement, whose keys are these `axes`, in order, with its noise."""
 
     place: int
     vector: int
@@ -63,7 +63,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Blocks with the same cells over the same rows, whose keys have so many values each."""
+    """Blocks with the same components over the same rows, whose keys have so many values each."""
 
     members: tuple[Member, ...]
     sizes: tuple[int, ...]
@@ -99,7 +99,7 @@ class Hierarchy:
         return found
 
     def steps(self, member: Member) -> int:
-        """Into how many a step is divided, so that each adjusted cell of a member is a whole number."""
+        """Into how many a step is divided, so that each adjusted component of a member is a whole number."""
         return WEIGHTS * self.groups(member.keys) * self.common
 
     @cached_property
@@ -108,7 +108,7 @@ class Hierarchy:
         return math.lcm(*(steps_of(member.noise) for member in self.members))
 
     def law(self, member: Member) -> Projected:
-        """The noise of each of a member's adjusted cells: that of one is that of all, since all keys are alike."""
+        """The noise of each of a member's adjusted components: that of one is that of all, since all keys are alike."""
         parts: dict[tuple[int, Mechanism], int] = {}
         for number, other in enumerate(self.members):
             shared = member.keys & other.keys
@@ -123,7 +123,7 @@ class Hierarchy:
         )
 
     def _weight(self, member: Member, number: int, equal: Axes) -> int:
-        """What a cell of the member with that number counts in one of another, in steps, where `equal` keys are.
+        """What a component of the member with that number counts in one of another, in steps, where `equal` keys are.
 
         The centred indicator of each key is 1 - 1/n where it is equal and -1/n elsewhere.
         """
@@ -162,9 +162,9 @@ class Hierarchy:
 
 
 def hierarchies(plans: Sequence[MeasurementPlan]) -> tuple[Hierarchy, ...]:
-    """The blocks of these plans, of one statement, that are made to agree.
+    """The vectors of these plans, of one statement, that are made to agree.
 
-    Their keys are public, so that all parts of a total are there; their cells are sums over rows, or units that are in
+    Their keys are public, so that all parts of a total are there; their components are sums over rows, or units that are in
     one group alone; rows, measures and what of a unit counts are the same, which no clamp that was learnt is.
     """
     alike: dict[object, list[tuple[int, int]]] = {}
@@ -178,16 +178,16 @@ def hierarchies(plans: Sequence[MeasurementPlan]) -> tuple[Hierarchy, ...]:
 
 
 def adjusted_plans(plans: Sequence[MeasurementPlan], found: Sequence[Hierarchy]) -> list[MeasurementPlan]:
-    """The plans with the blocks, and the noise, that adjusted cells have."""
+    """The plans with the vectors, and the noise, that adjusted components have."""
     after = list(plans)
     for agreement in found:
         for member in agreement.members:
             plan, law = after[member.place], agreement.law(member)
-            block = plan.vectors[member.vector].on_finer_lattice(
+            vector = plan.vectors[member.vector].on_finer_lattice(
                 law, agreement.steps(member) // steps_of(member.noise)
             )
-            blocks = (*plan.vectors[: member.vector], block, *plan.vectors[member.vector + 1 :])
-            after[member.place] = replace(plan, vectors=blocks)
+            vectors = (*plan.vectors[: member.vector], vector, *plan.vectors[member.vector + 1 :])
+            after[member.place] = replace(plan, vectors=vectors)
     return after
 
 
@@ -197,15 +197,15 @@ def subsets(keys: Axes) -> Iterator[Axes]:
         yield from map(frozenset, itertools.combinations(sorted(keys), size))
 
 
-def _adds(analysis: Analysis, block: StatisticVector) -> bool:
-    """Whether the cells of a total are the sums of those of its parts, for data that keep to what is declared.
+def _adds(analysis: Analysis, vector: StatisticVector) -> bool:
+    """Whether the components of a total are the sums of those of its parts, for data that keep to what is declared.
 
     Units add up where each counts in one group. Rows do where none is left out for the sake of a group, or all of a
     unit's rows are in one by what is declared.
     """
-    moments = {moment for cell in block.components for (moment, _), _ in cell.combination}
+    moments = {moment for component in vector.components for (moment, _), _ in component.combination}
     if not moments:
-        return False  # what was kept for more than is read now does not say what its cells are
+        return False  # what was kept for more than is read now does not say what its components are
     bound = analysis.bound
     if Moment.UNITS in moments and bound.groups > 1:
         return False
@@ -213,14 +213,14 @@ def _adds(analysis: Analysis, block: StatisticVector) -> bool:
 
 
 def _measured_statistic(plan: MeasurementPlan, index: int) -> object:
-    """What a block measures, of which rows, whatever the keys and the noise."""
+    """What a vector measures, of which rows, whatever the keys and the noise."""
     measured, analysis = plan.vectors[index], plan.analysis
     by = steps_of(measured.mechanism)
-    cells = tuple(
-        tuple((statistic, Fraction(weight, by)) for statistic, weight in cell.combination)
-        for cell in measured.vector.components
+    components = tuple(
+        tuple((statistic, Fraction(weight, by)) for statistic, weight in component.combination)
+        for component in measured.vector.components
     )
-    return analysis.release.input, analysis.measures, analysis.replace, cells
+    return analysis.release.input, analysis.measures, analysis.replace, components
 
 
 def _hierarchy(plans: Sequence[MeasurementPlan], members: Sequence[tuple[int, int]]) -> Hierarchy | None:

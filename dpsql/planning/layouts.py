@@ -25,7 +25,7 @@ from dpsql.planning.statistics import (
 
 
 def layouts(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[tuple[StatisticVector, ...]]:
-    """Every way to serve the needed statistics: block by block, or joint.
+    """Every way to serve the needed statistics: vector by vector, or joint.
 
     COUNT(*) is measured alone, or carried by one of the measures. Where one row of a unit counts, units
     are rows; otherwise they are measured alone, or fill up what counts the rows.
@@ -37,37 +37,39 @@ def layouts(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[tu
     ]
     units = [units_vector()] if UNITS in wanted and analysis.bound.rows > 1 else []
     fewest = len(analysis.measures) + 1
-    for blocks in _separate(analysis, wanted):
-        fewest = min(fewest, len(blocks))
-        yield tuple(_with_units(analysis, (*blocks, *distinct, *units)))
+    for vectors in _separate(analysis, wanted):
+        fewest = min(fewest, len(vectors))
+        yield tuple(_with_units(analysis, (*vectors, *distinct, *units)))
     of_rows = {Moment.ROWS, Moment.COUNT, Moment.TOTAL}.intersection(moment for moment, _ in wanted)
-    for blocks in _separate(analysis, {**wanted, ROWS: None}) if units and of_rows else ():
+    for vectors in _separate(analysis, {**wanted, ROWS: None}) if units and of_rows else ():
         most = analysis.bound.rows
-        filled = (block if block.weights(ROWS) is None else padded_vector(block, most) for block in blocks)
+        filled = (
+            vector if vector.weights(ROWS) is None else padded_vector(vector, most) for vector in vectors
+        )
         yield (*filled, *distinct)
-    for block in joint_vectors(analysis, wanted):
-        if fewest + bool(block.unit_extent) > 1:
-            yield (block, *distinct, *([] if block.unit_extent else units))
+    for vector in joint_vectors(analysis, wanted):
+        if fewest + bool(vector.unit_extent) > 1:
+            yield (vector, *distinct, *([] if vector.unit_extent else units))
 
 
 def _separate(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[list[StatisticVector]]:
-    """A block for each measure, and one for COUNT(*) or a measure that carries it."""
+    """A vector for each measure, and one for COUNT(*) or a measure that carries it."""
     carriers: list[int | None] = [None]
     if ROWS in wanted:
         carriers += [index for index in range(len(analysis.measures)) if _can_carry_rows(analysis, index)]
     for carrier in carriers:
-        blocks = [
+        vectors = [
             _measure_vector(analysis, index, wanted, with_rows=index == carrier)
             for index, measure in enumerate(analysis.measures)
             if measure.counts_rows
         ]
-        yield blocks + [rows_vector()] * (ROWS in wanted and carrier is None)
+        yield vectors + [rows_vector()] * (ROWS in wanted and carrier is None)
 
 
-def _with_units(analysis: Analysis, blocks: Sequence[StatisticVector]) -> Iterator[StatisticVector]:
-    """The blocks, with what they say besides: where one row of a unit counts, as many units as rows do."""
-    for block in blocks:
-        yield block.also_serving(UNITS, ROWS) if analysis.bound.rows == 1 else block
+def _with_units(analysis: Analysis, vectors: Sequence[StatisticVector]) -> Iterator[StatisticVector]:
+    """The vectors, with what they say besides: where one row of a unit counts, as many units as rows do."""
+    for vector in vectors:
+        yield vector.also_serving(UNITS, ROWS) if analysis.bound.rows == 1 else vector
 
 
 def _can_carry_rows(analysis: Analysis, index: int) -> bool:

@@ -1,4 +1,4 @@
-"""The measured plan: blocks with their noise, the clamps and the selection, and what all of them cost."""
+"""The measured plan: vectors with their noise, the clamps and the selection, and what all of them cost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dpsql.planning.top_k import TopKSelection
 
 @dataclass(frozen=True, slots=True)
 class VectorMeasurement:
-    """A block with its sensitivity and the mechanism that noises each of its cells.
+    """A vector with its sensitivity and the mechanism that noises each of its components.
 
     Where it takes one of the plan's clamps these are as for that clamp's points.
     """
@@ -34,17 +34,17 @@ class VectorMeasurement:
     clamp: int | None = None
 
     def std(self, weights: tuple[Fraction, ...]) -> float:
-        """The standard deviation of a weighted sum of noisy cells, in steps."""
+        """The standard deviation of a weighted sum of noisy components, in steps."""
         return self.mechanism.std * math.sqrt(sum(float(weight) ** 2 for weight in weights))
 
     def on_finer_lattice(self, law: Mechanism, by: int) -> VectorMeasurement:
-        """The block on a lattice with so many times as many steps, for what was computed of released cells."""
+        """The vector on a lattice with so many times as many steps, for what was computed of released components."""
         old = self.sensitivity
         sensitivity = Sensitivity(old.l1 * by, old.l2_squared * by * by, old.linf * by)
         return VectorMeasurement(self.vector.scaled(by), sensitivity, law, self.clamp)
 
     def with_clamp(self, clamp: Clamp, analysis: Analysis) -> VectorMeasurement:
-        """The block with the same loss, where its clamp has other points."""
+        """The vector with the same loss, where its clamp has other points."""
         found = clamping.clamped_sensitivity(self.vector, clamp, analysis)
         moved = clamping.clamped_unit_change(self.vector, clamp, analysis)
         noise = clamping.rescaled(self.mechanism, self.sensitivity, found, moved)
@@ -74,21 +74,21 @@ class MeasurementPlan:
 
     def with_clamps(self, clamps: tuple[Clamp, ...]) -> MeasurementPlan:
         """The plan with other points of its clamps: what they cost, and all losses, stay as they are."""
-        blocks = tuple(
+        vectors = tuple(
             measured if measured.clamp is None else measured.with_clamp(clamps[measured.clamp], self.analysis)
             for measured in self.vectors
         )
-        held = replace(self, vectors=blocks, clamps=clamps)
+        held = replace(self, vectors=vectors, clamps=clamps)
         chosen = self.threshold
         if chosen is None or self.vectors[chosen.vector].clamp is None:
             return held
         return replace(
-            held, selection=chosen.calibrated(blocks[chosen.vector].mechanism, held.groups(chosen.vector))
+            held, selection=chosen.calibrated(vectors[chosen.vector].mechanism, held.groups(chosen.vector))
         )
 
-    def groups(self, block: int) -> int:
-        """The most groups that one unit counts in, in the statistics of a block."""
-        place = self.vectors[block].clamp
+    def groups(self, vector: int) -> int:
+        """The most groups that one unit counts in, in the statistics of a vector."""
+        place = self.vectors[vector].clamp
         return self.analysis.bound.groups if place is None else self.clamps[place].groups(self.analysis)
 
     @property
@@ -107,16 +107,16 @@ class MeasurementPlan:
         return next(found, None)
 
     def source(self, statistic: Statistic) -> tuple[int, tuple[Fraction, ...]]:
-        """The block that serves a statistic, and the weights of its cells."""
+        """The vector that serves a statistic, and the weights of its components."""
         for index, measured in enumerate(self.vectors):
             weights = measured.vector.weights(statistic)
             if weights is not None:
                 return index, weights
-        raise LookupError(f"no block serves {statistic}")
+        raise LookupError(f"no vector serves {statistic}")
 
-    def decides(self, block: int, weights: tuple[Fraction, ...]) -> bool:
-        """Whether a weighted sum of a block's cells is what was compared before a group was shown."""
+    def decides(self, vector: int, weights: tuple[Fraction, ...]) -> bool:
+        """Whether a weighted sum of a block's components is what was compared before a group was shown."""
         chosen = self.threshold
-        if chosen is None or chosen.vector != block:
+        if chosen is None or chosen.vector != vector:
             return False
         return weights == tuple(Fraction(at in chosen.components, chosen.scale) for at in range(len(weights)))

@@ -14,7 +14,7 @@ from dpsql.mechanisms import Entropy, Mechanism, PartitionSelection
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Which groups are shown: those where these noisy cells of a block add up to `threshold` or more.
+    """Which groups are shown: those where these noisy components of a vector add up to `threshold` or more.
 
     A unit of the count is `scale` steps; a group of fewer than `min_frequency` units is never shown.
     """
@@ -39,7 +39,7 @@ class Threshold:
         return max(self.min_frequency, math.ceil(self.count))
 
     def calibrated(self, mechanism: Mechanism, groups: int) -> Threshold:
-        """The threshold for cells with that noise, of units that are in so many groups."""
+        """The threshold for components with that noise, of units that are in so many groups."""
         surplus = mechanism.sum_threshold(len(self.components), self.delta / groups)
         return replace(self, threshold=self.scale * self.min_frequency + surplus)
 

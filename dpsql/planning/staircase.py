@@ -1,4 +1,4 @@
-"""Which blocks have staircase noise in place of geometric: those of one cell, where it is worth it."""
+"""Which vectors have staircase noise in place of geometric: those of one component, where it is worth it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def staircases(
     noises: Sequence[Mechanism],
     shares: Sequence[tuple[StatisticVector, Clamp | None, Fraction]],
 ) -> list[Mechanism] | None:
-    """The noise of each block, a staircase where that strays less; None where it does nowhere.
+    """The noise of each vector, a staircase where that strays less; None where it does nowhere.
 
-    `noises` are what there is else, `shares` the losses that blocks have, with their clamps.
+    `noises` are what there is else, `shares` the losses that vectors have, with their clamps.
 
-    Claim: a block loses at most its share by a staircase, as by what there is else.
-    Why: what a unit changes is a number of moves of one cell, none longer than a stair, and each costs its part
+    Claim: a vector loses at most its share by a staircase, as by what there is else.
+    Why: what a unit changes is a number of moves of one component, none longer than a stair, and each costs its part
     of the share. Cells that share what a row moves them by have none: there the l1 norm bounds what moves, but
     each cell's part of it might cost a whole stair.
     Units of several groups have none either: there the l1 norm of all groups together is bounded, which helps
@@ -42,9 +42,9 @@ def staircases(
 
 
 def _staircase_if_better(
-    analysis: Analysis, noise: Mechanism, block: StatisticVector, clamp: Clamp | None, epsilon: Fraction
+    analysis: Analysis, noise: Mechanism, vector: StatisticVector, clamp: Clamp | None, epsilon: Fraction
 ) -> Mechanism:
-    moved = clamped_unit_change(block, clamp, analysis)
+    moved = clamped_unit_change(vector, clamp, analysis)
     if moved is None or analysis.bound.groups > 1:
         return noise
     found = Staircase.calibrate(moved.size, moved.count, min(epsilon, Fraction(_MOST * moved.count)))

@@ -1,6 +1,6 @@
 """The statistics that can be measured: vectors of integers, each a sum over the rows of a group.
 
-A *cell* is an integer combination of a group's exact moments. A *block* is the cells that are noised
+A *component* is an integer combination of a group's exact moments. A *vector* is the components that are noised
 together, with the moments that can be estimated from them and a bound on what one row, or one unit in
 a group, puts into them.
 """
@@ -42,13 +42,13 @@ class Component:
 class StatisticVector:
     """Cells that are noised together.
 
-    `estimates` gives, for each statistic that the block serves, its weights over the cells, in lattice
-    steps for totals. `contribution` is the largest l1 norm of what one row puts into the cells (one
-    unit in a group for the block of UNITS), `range` the distance between the extremes of a single
-    cell's share (None for more cells), and `nonnegative` whether shares never have a minus sign. Of
-    a joint block, `extents` are what one row moves each of the cells by that rows move, `unit_extent`
-    what a unit moves the last cell by in each of its groups, where that counts units. Where cells of rows are `filled`
-    up for units, that is what a unit puts into the cells of each of its groups, in l1 norm.
+    `estimates` gives, for each statistic that the vector serves, its weights over the components, in lattice
+    steps for totals. `contribution` is the largest l1 norm of what one row puts into the components (one
+    unit in a group for the vector of UNITS), `range` the distance between the extremes of a single
+    cell's share (None for more components), and `nonnegative` whether shares never have a minus sign. Of
+    a joint vector, `extents` are what one row moves each of the components by that rows move, `unit_extent`
+    what a unit moves the last component by in each of its groups, where that counts units. Where components of rows are `filled`
+    up for units, that is what a unit puts into the components of each of its groups, in l1 norm.
     """
 
     tag: ClassVar[str] = "Block"
@@ -65,37 +65,40 @@ class StatisticVector:
 
     @property
     def joint(self) -> bool:
-        """Whether its cells are of several arguments, noised together."""
+        """Whether its components are of several arguments, noised together."""
         return bool(self.extents)
 
     @property
     def by_unit(self) -> bool:
         """Whether it counts units rather than rows."""
         return not (self.joint or self.padded) and any(
-            statistic == UNITS for cell in self.components for statistic, _ in cell.combination
+            statistic == UNITS for component in self.components for statistic, _ in component.combination
         )
 
     @property
     def by_value(self) -> bool:
         """Whether it counts distinct values: a unit's may lie in more groups than those that its rows count in."""
         return any(
-            moment is Moment.DISTINCT for cell in self.components for (moment, _), _ in cell.combination
+            moment is Moment.DISTINCT
+            for component in self.components
+            for (moment, _), _ in component.combination
         )
 
     def also_serving(self, statistic: Statistic, like: Statistic) -> StatisticVector:
-        """The same block, which serves a statistic by what it serves another with."""
+        """The same vector, which serves a statistic by what it serves another with."""
         weights = self.weights(like)
         if weights is None or self.weights(statistic) is not None:
             return self
         return replace(self, estimates=(*self.estimates, (statistic, weights)))
 
     def scaled(self, by: int) -> StatisticVector:
-        """The same block on a lattice with so many times as many steps."""
-        cells = tuple(
+        """The same vector on a lattice with so many times as many steps."""
+        components = tuple(
             replace(
-                cell, combination=tuple((statistic, weight * by) for statistic, weight in cell.combination)
+                component,
+                combination=tuple((statistic, weight * by) for statistic, weight in component.combination),
             )
-            for cell in self.components
+            for component in self.components
         )
         estimates = tuple(
             (statistic, tuple(weight * Fraction(1, by) for weight in weights))
@@ -103,7 +106,7 @@ class StatisticVector:
         )
         return replace(
             self,
-            components=cells,
+            components=components,
             estimates=estimates,
             contribution=self.contribution * by,
             range=None if self.range is None else self.range * by,
@@ -113,12 +116,12 @@ class StatisticVector:
         )
 
     def subdivided(self, parts: int) -> StatisticVector:
-        """The same block, of moments that are told in so many parts of a row or of a lattice step."""
+        """The same vector, of moments that are told in so many parts of a row or of a lattice step."""
         scaled = self.scaled(parts)
         return replace(scaled, components=self.components)
 
     def weights(self, statistic: Statistic) -> tuple[Fraction, ...] | None:
-        """How a statistic is estimated from the cells, or None if it cannot be."""
+        """How a statistic is estimated from the components, or None if it cannot be."""
         return dict(self.estimates).get(statistic)
 
 
@@ -159,28 +162,28 @@ def count_vector(measure: int, lattice: Lattice) -> StatisticVector:
     Why: it is counted once or not at all.
     Source: Dwork, McSherry, Nissim, Smith 2006, Example 1.
     """
-    block = _single(f"count of x{measure}", (Moment.COUNT, measure), 1, 1)
+    vector = _single(f"count of x{measure}", (Moment.COUNT, measure), 1, 1)
     if lattice.width:
-        return block
+        return vector
     total = ((Moment.TOTAL, measure), (Fraction(lattice.low),))
-    return StatisticVector(block.name, block.components, (*block.estimates, total), 1, 1, nonnegative=True)
+    return StatisticVector(vector.name, vector.components, (*vector.estimates, total), 1, 1, nonnegative=True)
 
 
 def presence_vector(measure: int) -> StatisticVector:
-    """Counts the rows whose argument is not NULL and, in a second cell, those whose argument is.
+    """Counts the rows whose argument is not NULL and, in a second component, those whose argument is.
 
     Claim: one row contributes at most 1 in l1 norm.
-    Why: it is counted in one of the two cells.
+    Why: it is counted in one of the two components.
     Source: Dwork, McSherry, Nissim, Smith 2006, section 3.2 (histograms).
     """
     count = (Moment.COUNT, measure)
-    cells = (
+    components = (
         Component(f"x{measure} is there", ((count, 1),)),
         Component(f"x{measure} is NULL", ((ROWS, 1), (count, -1))),
     )
     one, none = Fraction(1), Fraction(0)
     estimates = ((count, (one, none)), (ROWS, (one, one)))
-    return StatisticVector(f"presence of x{measure}", cells, estimates, 1, None, nonnegative=True)
+    return StatisticVector(f"presence of x{measure}", components, estimates, 1, None, nonnegative=True)
 
 
 def total_vector(measure: int, lattice: Lattice) -> StatisticVector:
@@ -199,12 +202,12 @@ def complementary_vector(measure: int, lattice: Lattice, *, with_rows: bool) -> 
     """The partition of unity: Σ(x−L) and Σ(U−x), and with rows also (U−L) for each NULL.
 
     Claim: one row contributes exactly U−L steps in l1 norm, whatever its value.
-    Why: x−L and U−x are not negative and add up to U−L; a NULL contributes U−L to the third cell alone.
+    Why: x−L and U−x are not negative and add up to U−L; a NULL contributes U−L to the third component alone.
     Source: Kulesza, Suresh, Wang 2024, "Mean estimation in the add-remove model of differential privacy".
     """
     count, total = (Moment.COUNT, measure), (Moment.TOTAL, measure)
     width, low, high = lattice.width, lattice.low, lattice.high
-    cells = [
+    components = [
         Component(f"x{measure} above low", ((total, 1), (count, -low))),
         Component(f"x{measure} below high", ((count, high), (total, -1))),
     ]
@@ -214,40 +217,42 @@ def complementary_vector(measure: int, lattice: Lattice, *, with_rows: bool) -> 
         (total, (high * one, low * one)),
     ]
     if with_rows:
-        cells.append(Component(f"x{measure} is NULL", ((ROWS, width), (count, -width))))
+        components.append(Component(f"x{measure} is NULL", ((ROWS, width), (count, -width))))
         weights = [(statistic, (*known, Fraction(0))) for statistic, known in weights]
         weights.append((ROWS, (one, one, one)))
     return StatisticVector(
-        f"partition of x{measure}", tuple(cells), tuple(weights), width, None, nonnegative=True
+        f"partition of x{measure}", tuple(components), tuple(weights), width, None, nonnegative=True
     )
 
 
-def padded_vector(block: StatisticVector, rows: int) -> StatisticVector:
-    """The cells of a block that counts rows, and one for the rows that each unit has less than `rows` in a group.
+def padded_vector(vector: StatisticVector, rows: int) -> StatisticVector:
+    """The components of a vector that counts rows, and one for the rows that each unit has less than `rows` in a group.
 
     Claim: a unit contributes exactly R times the block's contribution, in l1 norm, to each group it counts in, R being
-    the most rows of a unit; no cell is below zero.
+    the most rows of a unit; no component is below zero.
     Why: each of its rows in the group contributes the block's contribution, as the number of rows is the sum of all
-    cells by that; each row that it has less than R contributes as much to the cell of these.
+    components by that; each row that it has less than R contributes as much to the component of these.
     Source: Kulesza, Suresh, Wang 2024, section 3, of rows that there are and values up to the bound.
     """
-    known = block.weights(ROWS)
-    if known is None or not block.nonnegative or any(weight * block.contribution != 1 for weight in known):
+    known = vector.weights(ROWS)
+    if known is None or not vector.nonnegative or any(weight * vector.contribution != 1 for weight in known):
         raise LookupError("what is filled up counts rows by all of its cells")
-    most, none = rows * block.contribution, Fraction(0)
-    lacking = Component("rows that units have less", ((UNITS, most), (ROWS, -block.contribution)))
+    most, none = rows * vector.contribution, Fraction(0)
+    lacking = Component("rows that units have less", ((UNITS, most), (ROWS, -vector.contribution)))
     estimates = (
-        *((statistic, (*weights, none)) for statistic, weights in block.estimates),
+        *((statistic, (*weights, none)) for statistic, weights in vector.estimates),
         (UNITS, (Fraction(1, most),) * (len(known) + 1)),
     )
-    cells = (*block.components, lacking)
+    components = (*vector.components, lacking)
     return StatisticVector(
-        f"{block.name}, and units", cells, estimates, most, None, nonnegative=True, padded=most
+        f"{vector.name}, and units", components, estimates, most, None, nonnegative=True, padded=most
     )
 
 
 def _single(
     name: str, statistic: Statistic, contribution: int, span: int, *, nonnegative: bool = True
 ) -> StatisticVector:
-    cell = Component(name, ((statistic, 1),))
-    return StatisticVector(name, (cell,), ((statistic, (Fraction(1),)),), contribution, span, nonnegative)
+    component = Component(name, ((statistic, 1),))
+    return StatisticVector(
+        name, (component,), ((statistic, (Fraction(1),)),), contribution, span, nonnegative
+    )

@@ -1,10 +1,10 @@
 """The loss, derived again by a way that shares nothing with the planner's formulae.
 
-The planner bounds sensitivities in closed form. Here every extreme row is written down and its cells
+The planner bounds sensitivities in closed form. Here every extreme row is written down and its components
 are computed, and the loss follows from the noise itself, not from what it was calibrated for.
 
 Claim: if `verify` returns, the measured plan is as private as its event says.
-Why: cells are linear in a row's moments, so norms are largest at the extreme rows; a unit's rows in all
+Why: components are linear in a row's moments, so norms are largest at the extreme rows; a unit's rows in all
 groups together are at most R of them.
 Source: Dwork, McSherry, Nissim, Smith 2006, Theorem 1; Bun, Steinke 2016, Proposition 1.6.
 """
@@ -59,7 +59,7 @@ def _loss_by_kind(plan: MeasurementPlan) -> dict[str, Fraction]:
     spent = {"pure": Fraction(0), "gaussian": Fraction(0)}
     for measured in plan.vectors:
         kind, loss = max(
-            _loss(block, clamp, plan.analysis) for block, clamp in _with_each_point(plan, measured)
+            _loss(vector, clamp, plan.analysis) for vector, clamp in _with_each_point(plan, measured)
         )
         spent[kind] += loss
     if isinstance(plan.selection, OptimalPartitionSelection):
@@ -83,7 +83,7 @@ def _verify_top_k(plan: MeasurementPlan, top_k: TopKSelection) -> None:
 def _with_each_point(
     plan: MeasurementPlan, measured: VectorMeasurement
 ) -> Iterator[tuple[VectorMeasurement, Clamp | None]]:
-    """A block as it is, or as it will be with each of the points that its clamp may have."""
+    """A vector as it is, or as it will be with each of the points that its clamp may have."""
     if measured.clamp is None:
         yield measured, None
         return
@@ -110,7 +110,7 @@ def _points(clamp: Clamp) -> Iterator[Clamp]:
 
 
 def _loss(measured: VectorMeasurement, clamp: Clamp | None, analysis: Analysis) -> tuple[str, Fraction]:
-    """What the noise of a block loses, in the accountant's kind."""
+    """What the noise of a vector loses, in the accountant's kind."""
     l1, l2_squared, linf = norms(measured.vector, analysis, clamp)
     known = measured.sensitivity
     if l1 > known.l1 or l2_squared > known.l2_squared or linf > known.linf:
@@ -157,34 +157,34 @@ def _quantile_range(part: QuantileSelection, analysis: Analysis) -> Fraction:
 
 
 def norms(
-    block: StatisticVector, analysis: Analysis, clamp: Clamp | None = None
+    vector: StatisticVector, analysis: Analysis, clamp: Clamp | None = None
 ) -> tuple[Fraction, Fraction, Fraction]:
     """The largest change's l1 norm, squared l2 norm and sum over groups of l∞ norms, by trying all extreme rows.
 
     All of a unit's rows in one group are the worst; with a clamp, one group after another filled up to it, or each
     side of it in a group of its own.
     """
-    if block.joint:
-        return _joint_norms(block, analysis)
-    l1, l2_squared = _norms(block, analysis, clamp)
+    if vector.joint:
+        return _joint_norms(vector, analysis)
+    l1, l2_squared = _norms(vector, analysis, clamp)
     return l1, l2_squared, l1
 
 
-def _norms(block: StatisticVector, analysis: Analysis, clamp: Clamp | None) -> tuple[Fraction, Fraction]:
-    read = {statistic for cell in block.components for statistic, _ in cell.combination}
+def _norms(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None) -> tuple[Fraction, Fraction]:
+    read = {statistic for component in vector.components for statistic, _ in component.combination}
     if UNITS in read and len(read) > 1:
-        return _padded_norms(block, analysis)
-    if block.by_unit:
+        return _padded_norms(vector, analysis)
+    if vector.by_unit:
         return _unit_norms(analysis.bound.groups if clamp is None else clamp.points[0], analysis)
     if clamp is not None and clamp.across_groups:
-        shares, times = _contributions_across_groups(block, analysis, clamp), [Fraction(clamp.subdivisions)]
+        shares, times = _contributions_across_groups(vector, analysis, clamp), [Fraction(clamp.subdivisions)]
     elif clamp is not None and clamp.total is not None:
         top = max(clamp.points)
         shares = [(0,)]
         shares += [(sign * point,) for sign, point in zip(clamp.sides, clamp.points, strict=True)]
         times = _group_fractions(clamp.most, top, analysis)
     else:
-        shares = _contributions(block.components, analysis)
+        shares = _contributions(vector.components, analysis)
         rows = analysis.bound.rows
         top = rows if clamp is None else clamp.points[0]
         fine = 1 if clamp is None else clamp.subdivisions
@@ -204,13 +204,13 @@ def _largest_norms(shares: Sequence[Vector], analysis: Analysis) -> tuple[Fracti
     return Fraction(l1), Fraction(max(sum(x * x for x in change) for change in changes))
 
 
-def _padded_norms(block: StatisticVector, analysis: Analysis) -> tuple[Fraction, Fraction]:
+def _padded_norms(vector: StatisticVector, analysis: Analysis) -> tuple[Fraction, Fraction]:
     """A unit of one row, or of as many as count, in each of its groups: between these a norm is no larger."""
-    rows = _extreme_rows(block.components, analysis)
+    rows = _extreme_rows(vector.components, analysis)
     shares = [
         tuple(
-            cell.exact({name: n if name == UNITS else n * times for name, n in row.items()})
-            for cell in block.components
+            component.exact({name: n if name == UNITS else n * times for name, n in row.items()})
+            for component in vector.components
         )
         for row in rows
         for times in (1, analysis.bound.rows)
@@ -220,11 +220,11 @@ def _padded_norms(block: StatisticVector, analysis: Analysis) -> tuple[Fraction,
     return l1 * groups, l2_squared * groups
 
 
-def _contributions_across_groups(block: StatisticVector, analysis: Analysis, clamp: Clamp) -> list[Vector]:
-    """What a unit may put into cells: all that it has in one group, or each side of a total in one of two groups."""
+def _contributions_across_groups(vector: StatisticVector, analysis: Analysis, clamp: Clamp) -> list[Vector]:
+    """What a unit may put into components: all that it has in one group, or each side of a total in one of two groups."""
     if clamp.total is None:
         rows = clamp.points[0]
-        return [tuple(rows * x for x in share) for share in _contributions(block.components, analysis)]
+        return [tuple(rows * x for x in share) for share in _contributions(vector.components, analysis)]
     if len(clamp.sides) == 1:
         return [(0,), (clamp.sides[0] * clamp.points[0],)]
     above, below = clamp.points
@@ -232,15 +232,15 @@ def _contributions_across_groups(block: StatisticVector, analysis: Analysis, cla
     return [(0, 0), *ends, *(end[::-1] for end in ends)]
 
 
-def _most_steps(block: StatisticVector, analysis: Analysis, clamp: Clamp | None, width: int) -> int:
-    """How many stairs a unit moves cells by, at most, each cell by whole stairs: not less where several share a move.
+def _most_steps(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None, width: int) -> int:
+    """How many stairs a unit moves components by, at most, each component by whole stairs: not less where several share a move.
 
-    Each of the unit's groups may have the most that a cell can: that is more than all together may have, so it is
+    Each of the unit's groups may have the most that a component can: that is more than all together may have, so it is
     only tight for few groups. A replaced unit has its own groups and those of the one that comes.
     """
-    if block.joint or len(block.components) != 1:
-        raise VerificationError(f"{block.name} has several cells, which no staircase is for")
-    if block.by_unit:
+    if vector.joint or len(vector.components) != 1:
+        raise VerificationError(f"{vector.name} has several components, which no staircase is for")
+    if vector.by_unit:
         shares: list[Vector] = [(0,), (1,)]
         times = 1
     elif clamp is not None and clamp.total is not None:
@@ -248,7 +248,7 @@ def _most_steps(block: StatisticVector, analysis: Analysis, clamp: Clamp | None,
         shares += [(sign * point,) for sign, point in zip(clamp.sides, clamp.points, strict=True)]
         times = 1
     else:
-        shares = _contributions(block.components, analysis)
+        shares = _contributions(vector.components, analysis)
         times = analysis.bound.rows if clamp is None else clamp.points[0] * clamp.subdivisions
 
     def stairs(moves: Iterator[int]) -> int:
@@ -257,10 +257,10 @@ def _most_steps(block: StatisticVector, analysis: Analysis, clamp: Clamp | None,
     if analysis.replace and not analysis.grouped:
         return stairs(a - b for (a,), (b,) in itertools.product(shares, repeat=2))
     people = 2 if analysis.replace else 1
-    if block.by_value and analysis.grouped:
+    if vector.by_value and analysis.grouped:
         # Each of a unit's values may be in a group of its own.
-        return people * analysis.bound.rows * -(-block.contribution // width)
-    groups = clamp.points[0] if clamp is not None and block.by_unit else analysis.bound.groups
+        return people * analysis.bound.rows * -(-vector.contribution // width)
+    groups = clamp.points[0] if clamp is not None and vector.by_unit else analysis.bound.groups
     return people * groups * stairs(share for (share,) in shares)
 
 
@@ -279,21 +279,21 @@ def _unit_norms(groups: int, analysis: Analysis) -> tuple[Fraction, Fraction]:
     return Fraction(total), Fraction(total)
 
 
-def _joint_norms(block: StatisticVector, analysis: Analysis) -> tuple[Fraction, Fraction, Fraction]:
-    """As `norms`, where cells are of several arguments: each argument may be at any of its ends.
+def _joint_norms(vector: StatisticVector, analysis: Analysis) -> tuple[Fraction, Fraction, Fraction]:
+    """As `norms`, where components are of several arguments: each argument may be at any of its ends.
 
     A unit's rows are put into as many groups as it may have, one row into each but one; of a replaced
     unit, what is removed and what is added may fall into different groups, or into one.
     """
-    units = [cell for cell in block.components if cell.combination[0][0] == UNITS]
+    units = [component for component in vector.components if component.combination[0][0] == UNITS]
     parts: dict[int | None, list[Component]] = {}
-    for cell in block.components:
-        of = {index for (_, index), _ in cell.combination if index is not None}
-        if len(of) > 1 or (cell in units and len(cell.combination) > 1):
-            raise VerificationError(f"{cell.name} mixes what is counted apart")
-        if cell not in units:
-            parts.setdefault(next(iter(of), None), []).append(cell)
-    shares = [_contributions(cells, analysis) for cells in parts.values()]
+    for component in vector.components:
+        of = {index for (_, index), _ in component.combination if index is not None}
+        if len(of) > 1 or (component in units and len(component.combination) > 1):
+            raise VerificationError(f"{component.name} mixes what is counted apart")
+        if component not in units:
+            parts.setdefault(next(iter(of), None), []).append(component)
+    shares = [_contributions(components, analysis) for components in parts.values()]
     times = 2 if analysis.replace and analysis.grouped else 1
     if analysis.replace and not analysis.grouped:
         shares = [[_minus(a, b) for a, b in itertools.product(part, repeat=2)] for part in shares]
@@ -302,7 +302,7 @@ def _joint_norms(block: StatisticVector, analysis: Analysis) -> tuple[Fraction, 
         sum(max(sum(x * x for x in share) for share in part) for part in shares),
         max(max(map(abs, share)) for part in shares for share in part),
     )
-    unit = sum(abs(weight) for cell in units for _, weight in cell.combination)
+    unit = sum(abs(weight) for component in units for _, weight in component.combination)
     rows, groups = analysis.bound.rows, analysis.bound.groups if analysis.grouped else 1
     worst = [Fraction(0)] * 3
     for used in {*range(1, min(groups, _TRIED) + 1), groups}:
@@ -317,13 +317,15 @@ def _joint_norms(block: StatisticVector, analysis: Analysis) -> tuple[Fraction, 
     return worst[0] * times, worst[1] * times**2, worst[2] * times
 
 
-def _contributions(cells: Sequence[Component], analysis: Analysis) -> list[Vector]:
-    return [tuple(cell.exact(row) for cell in cells) for row in _extreme_rows(cells, analysis)]
+def _contributions(components: Sequence[Component], analysis: Analysis) -> list[Vector]:
+    return [
+        tuple(component.exact(row) for component in components) for row in _extreme_rows(components, analysis)
+    ]
 
 
-def _extreme_rows(cells: Sequence[Component], analysis: Analysis) -> Iterator[dict[Statistic, int]]:
+def _extreme_rows(components: Sequence[Component], analysis: Analysis) -> Iterator[dict[Statistic, int]]:
     """The moments of no row, and of each row whose argument is NULL or at an end of its lattice."""
-    statistics = {statistic for cell in cells for statistic, _ in cell.combination}
+    statistics = {statistic for component in components for statistic, _ in component.combination}
     yield dict.fromkeys(statistics, 0)
     measures = {index for _, index in statistics if index is not None}
     if not measures:
@@ -368,7 +370,7 @@ def _verify_selection(plan: MeasurementPlan, delta: Fraction) -> None:
         _verify_tosses(plan.analysis, chosen, delta)
         return
     measured, bound = plan.vectors[chosen.vector], plan.analysis.bound
-    # The cells must count units, or rows where a unit has one; then one more unit adds one `scale`.
+    # The components must count units, or rows where a unit has one; then one more unit adds one `scale`.
     weights = measured.vector.weights(UNITS if bound.per_unit and bound.rows > 1 else ROWS)
     scaled = tuple(
         Fraction(at in chosen.components, chosen.scale) for at in range(len(measured.vector.components))

@@ -1,4 +1,4 @@
-"""Released totals and parts, made to agree: adjusted cells, and whole numbers that add up."""
+"""Released totals and parts, made to agree: adjusted components, and whole numbers that add up."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ def consistent(tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
     Why: it is a function of what was released.
     Source: as `analysis.agreement`; Dwork, Roth 2014, Proposition 2.1 (post-processing).
 
-    Where released cells contradict each other by more than their noise explains, they stay as they are: totals and
+    Where released components contradict each other by more than their noise explains, they stay as they are: totals and
     parts then leave out different rows, as those of units with more rows than the owner declared.
     """
     found = []
-    cells: dict[tuple[int, int], Whole] = {}
+    components: dict[tuple[int, int], Whole] = {}
     for agreement in hierarchies([table.plan for table in tables]):
         columns = [_columns(tables[member.place], member, agreement) for member in agreement.members]
         adjusted = adjust(agreement, columns)
         if not _contradict(agreement, columns, adjusted):
             found.append(agreement)
-            cells |= {
+            components |= {
                 (member.place, member.vector): column
                 for member, column in zip(agreement.members, adjusted, strict=True)
             }
     plans = adjusted_plans([table.plan for table in tables], found)
     after = [
-        table if plan is table.plan else _table(table, plan, place, cells)
+        table if plan is table.plan else _table(table, plan, place, components)
         for place, (table, plan) in enumerate(zip(tables, plans, strict=True))
     ]
     for agreement in found:
@@ -57,9 +57,9 @@ def consistent(tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
 
 
 def adjust(agreement: Hierarchy, columns: Sequence[Whole]) -> list[Whole]:
-    """The adjusted cells of each member; `columns` are the released ones, in common steps.
+    """The adjusted components of each member; `columns` are the released ones, in common steps.
 
-    The last axis of a column are cells of a group, the others the member's keys, in order.
+    The last axis of a column are components of a group, the others the member's keys, in order.
     """
     spread = _effects(agreement, columns)
     after = []
@@ -103,15 +103,15 @@ def _placed(effect: Whole, keys: Sequence[int], axes: Sequence[int]) -> Whole:
 
 
 def _columns(table: ReleasedTable, member: Member, agreement: Hierarchy) -> Whole:
-    """The released cells of a block, in common steps."""
+    """The released components of a vector, in common steps."""
     finer = agreement.common // steps_of(member.noise)
-    rows = [[finer * cell for cell in cells[member.vector]] for cells in table.components]
+    rows = [[finer * component for component in components[member.vector]] for components in table.components]
     made = np.array(rows, dtype=object)
     return made.reshape([*(agreement.sizes[axis] for axis in member.axes), -1])
 
 
 def _contradict(agreement: Hierarchy, before: Sequence[Whole], after: Sequence[Whole]) -> bool:
-    """Whether what was released differs from the adjusted cells by more than the noise explains, in some cell.
+    """Whether what was released differs from the adjusted components by more than the noise explains, in some component.
 
     The squares of the residuals, over their variances, add up to as many as there are groups beyond free ones, on
     average; a chance of about 1 in 300 is left that noise alone strays so far where there is one such group of Laplace
@@ -135,12 +135,12 @@ def _contradict(agreement: Hierarchy, before: Sequence[Whole], after: Sequence[W
 def _table(
     table: ReleasedTable, plan: MeasurementPlan, place: int, adjusted: dict[tuple[int, int], Whole]
 ) -> ReleasedTable:
-    """The table with adjusted cells in the place of the released ones, and what is computed of them."""
+    """The table with adjusted components in the place of the released ones, and what is computed of them."""
     columns = [list(column) for column in zip(*table.components, strict=True)]
-    for block in range(len(plan.vectors)):
-        if (place, block) in adjusted:
-            cells = adjusted[place, block]
-            columns[block] = [tuple(map(int, row)) for row in cells.reshape(-1, cells.shape[-1])]
+    for vector in range(len(plan.vectors)):
+        if (place, vector) in adjusted:
+            components = adjusted[place, vector]
+            columns[vector] = [tuple(map(int, row)) for row in components.reshape(-1, components.shape[-1])]
     cells_: list[Components] = list(zip(*columns, strict=True))
     keys = [row[: len(plan.analysis.release.keys)] for row in table.rows]
     return table_of(plan, keys, cells_)
@@ -173,7 +173,7 @@ def _rounded(tables: Sequence[ReleasedTable], agreement: Hierarchy) -> list[Rele
 
 
 def _whole_items(plan: MeasurementPlan, member: Member) -> Iterator[tuple[int, Statistic]]:
-    """The columns that hold whole numbers which are sums of a member's cells, and which sums these are."""
+    """The columns that hold whole numbers which are sums of a member's components, and which sums these are."""
     release = plan.analysis.release
     for place, item in enumerate(release.aggregations, len(release.keys)):
         moment, *more = AGGREGATES[item.function].moments
@@ -195,8 +195,8 @@ def _estimates(
     divisor = math.lcm(*(weight.denominator for weight in scaled))
     factors = [int(weight * divisor) for weight in scaled]
     sums = [
-        sum(factor * cell for factor, cell in zip(factors, cells[member.vector], strict=True))
-        for cells in table.components
+        sum(factor * component for factor, component in zip(factors, components[member.vector], strict=True))
+        for components in table.components
     ]
     made = np.array(sums, dtype=object).reshape([agreement.sizes[axis] for axis in member.axes])
     return np.transpose(made, np.argsort(member.axes)) if member.axes else made, divisor

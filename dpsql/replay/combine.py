@@ -1,4 +1,4 @@
-"""Several releases of one statistic, put together: each cell is their mean, weighted by inverse variance.
+"""Several releases of one statistic, put together: each component is their mean, weighted by inverse variance.
 
 Claim: it costs nothing, and its noise is no more than that of the best of them.
 Why: it is a function of what was released and of the public laws of its noise. Of independent noises the mean with
@@ -26,7 +26,7 @@ _FINEST = 2**400
 
 
 def combinable(plan: MeasurementPlan) -> bool:
-    """Whether releases of a plan have the same groups and cells, each with noise of its own."""
+    """Whether releases of a plan have the same groups and components, each with noise of its own."""
     alone = plan.selection is None and not plan.quantiles and plan.top_k is None and not plan.clamps
     return alone and not any(isinstance(measured.mechanism, Cube) for measured in plan.vectors)
 
@@ -43,8 +43,8 @@ def combined(tables: Sequence[ReleasedTable]) -> ReleasedTable:
         columns.append(
             [
                 tuple(
-                    sum(weight * cell for weight, cell in zip(weights, cells, strict=True))
-                    for cells in zip(*(row[place] for row in group), strict=True)
+                    sum(weight * component for weight, component in zip(weights, components, strict=True))
+                    for components in zip(*(row[place] for row in group), strict=True)
                 )
                 for group in rows
             ]
@@ -55,7 +55,7 @@ def combined(tables: Sequence[ReleasedTable]) -> ReleasedTable:
 
 def combined_plan(plans: Sequence[MeasurementPlan]) -> MeasurementPlan:
     """What is measured by several independent releases that are put together: the first plan, with the noise of the means."""
-    first, blocks = plans[0], []
+    first, vectors = plans[0], []
     for place, measured in enumerate(first.vectors):
         noises = [plan.vectors[place].mechanism for plan in plans]
         law = Merged(
@@ -65,8 +65,8 @@ def combined_plan(plans: Sequence[MeasurementPlan]) -> MeasurementPlan:
                 for each, part in parts_of(noise)
             )
         )
-        blocks.append(measured.on_finer_lattice(law, law.whole // steps_of(measured.mechanism)))
-    return replace(first, vectors=tuple(blocks))
+        vectors.append(measured.on_finer_lattice(law, law.whole // steps_of(measured.mechanism)))
+    return replace(first, vectors=tuple(vectors))
 
 
 def variance_of(noise: Mechanism) -> float:
@@ -99,7 +99,7 @@ def parts_of(noise: Mechanism) -> tuple[tuple[int, Mechanism], ...]:
 
 
 def _weights(noises: Sequence[Mechanism]) -> list[int]:
-    """For the cells of each, which may lie on lattices of their own, what they count in the mean."""
+    """For the components of each, which may lie on lattices of their own, what they count in the mean."""
     common = math.lcm(*map(steps_of, noises))
     precisions = [1 / variance_of(noise) for noise in noises]
     top = max(precisions)

@@ -1,4 +1,4 @@
-"""What the cells of a kept release say of its statistics, so that it answers for fewer of them than it was asked for.
+"""What the components of a kept release say of its statistics, so that it answers for fewer of them than it was asked for.
 
 Claim: a release that measures all that a plan reads, of the same rows by the same keys, answers it, free.
 Why: it is a function of what was released. Rows, keys, bounds and neighbours are equal by digest, and each statistic is
@@ -26,12 +26,12 @@ from dpsql.replay.fingerprint import digest
 from dpsql.replay.stored_release import corrupt
 
 _ANY = Geometric(Fraction(1))
-"""Stands for the noise of a block until that of a release is known."""
+"""Stands for the noise of a vector until that of a release is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The blocks of all releases of a `statistic`; they serve statistics that are named by their digests."""
+    """The vectors of all releases of a `statistic`; they serve statistics that are named by their digests."""
 
     statistic: str
     vectors: tuple[VectorMeasurement, ...]
@@ -39,7 +39,7 @@ class Coverage:
 
     @classmethod
     def of(cls, statistic: str, plan: MeasurementPlan, values: Known) -> Coverage | None:
-        """That of a plan; None where its groups or cells were chosen, or held by clamps that were."""
+        """That of a plan; None where its groups or components were chosen, or held by clamps that were."""
         if plan.selection is not None or plan.top_k is not None or plan.quantiles or plan.clamps:
             return None
         analysis = substitute(plan.analysis, values)
@@ -50,14 +50,14 @@ class Coverage:
         return cls(statistic, plan.vectors, served)
 
     def reading(self, plan: MeasurementPlan, values: Known) -> MeasurementPlan | None:
-        """A plan that reads these blocks in the place of its own; None where they do not serve all that it reads."""
+        """A plan that reads these vectors in the place of its own; None where they do not serve all that it reads."""
         analysis = substitute(plan.analysis, values)
         names = {_name(analysis, statistic): statistic for statistic in needed_statistics(analysis)}
-        blocks = []
+        vectors = []
         for measured, served in zip(self.vectors, self.served, strict=True):
             estimates = tuple((names[name], weights) for name, weights in served.items() if name in names)
-            blocks.append(replace(measured, vector=replace(measured.vector, estimates=estimates)))
-        found = replace(plan, vectors=tuple(blocks), clamps=())
+            vectors.append(replace(measured, vector=replace(measured.vector, estimates=estimates)))
+        found = replace(plan, vectors=tuple(vectors), clamps=())
         return (
             found
             if plan.selection is None and not plan.quantiles and plan.top_k is None and _serves(found)
@@ -77,10 +77,10 @@ class Coverage:
         """What `text` wrote; IntegrityError (`ledger_corrupt`) for any other text."""
         try:
             told = json.loads(text)
-            pairs = [_block(block) for block in told["blocks"]]
+            pairs = [_block(vector) for vector in told["blocks"]]
             return cls(
                 str(told["statistic"]),
-                tuple(block for block, _ in pairs),
+                tuple(vector for vector, _ in pairs),
                 tuple(served for _, served in pairs),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ZeroDivisionError):
@@ -99,7 +99,7 @@ def _name(analysis: Analysis, statistic: Statistic) -> str:
 
 
 def _serves(plan: MeasurementPlan) -> bool:
-    """Whether all that is read has a block, and a mean one for both of its parts, whose cells are of one noise."""
+    """Whether all that is read has a vector, and a mean one for both of its parts, whose components are of one noise."""
     try:
         for item in plan.analysis.release.aggregations:
             entry = AGGREGATES[item.function]
@@ -112,22 +112,22 @@ def _serves(plan: MeasurementPlan) -> bool:
 
 
 def _told(measured: VectorMeasurement, served: Mapping[str, tuple[Fraction, ...]]) -> dict[str, Any]:
-    block, sensitivity = measured.vector, measured.sensitivity
+    vector, sensitivity = measured.vector, measured.sensitivity
     return {
-        "name": block.name,
-        "cells": [cell.name for cell in block.components],
-        "extents": block.extents,
+        "name": vector.name,
+        "cells": [component.name for component in vector.components],
+        "extents": vector.extents,
         "norms": [str(norm) for norm in (sensitivity.l1, sensitivity.l2_squared, sensitivity.linf)],
         "serves": {name: [str(weight) for weight in weights] for name, weights in served.items()},
     }
 
 
 def _block(told: dict[str, Any]) -> tuple[VectorMeasurement, dict[str, tuple[Fraction, ...]]]:
-    """A block of which nothing exact is computed any more, and what it serves."""
-    cells = tuple(Component(str(name), ()) for name in told["cells"])
+    """A vector of which nothing exact is computed any more, and what it serves."""
+    components = tuple(Component(str(name), ()) for name in told["cells"])
     extents = tuple(int(extent) for extent in told["extents"])
-    block = StatisticVector(str(told["name"]), cells, (), 0, None, nonnegative=False, extents=extents)
+    vector = StatisticVector(str(told["name"]), components, (), 0, None, nonnegative=False, extents=extents)
     served = {str(name): tuple(map(Fraction, weights)) for name, weights in told["serves"].items()}
-    if any(len(weights) != len(cells) for weights in served.values()):
+    if any(len(weights) != len(components) for weights in served.values()):
         raise ValueError(told)
-    return VectorMeasurement(block, Sensitivity(*map(Fraction, told["norms"])), _ANY), served
+    return VectorMeasurement(vector, Sensitivity(*map(Fraction, told["norms"])), _ANY), served

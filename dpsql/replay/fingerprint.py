@@ -12,7 +12,7 @@ from dpsql.planning.measurement import MeasurementPlan
 from dpsql.policy import Policy
 
 _FORM = "2"
-"""Changed where cells that are kept no longer mean what they did."""
+"""Changed where components that are kept no longer mean what they did."""
 _NOT_MEASURED = frozenset({"budget", "max_epsilon", "min_epsilon", "max_failures", "per_analyst", "analysts"})
 """Keys of a policy, and of its tables, that say what may be spent, and nothing of what is measured."""
 
@@ -53,8 +53,8 @@ class FingerprintRules:
         """The digests of a release; `values` are those of earlier answers that stand in it."""
         analysis = substitute(plan.analysis, values)
         chosen = (plan.quantiles, plan.top_k, plan.clamps)
-        blocks = tuple(measured.vector for measured in plan.vectors)
-        statistic = equal_text((analysis, blocks, chosen, plan.selection is None))
+        vectors = tuple(measured.vector for measured in plan.vectors)
+        statistic = equal_text((analysis, vectors, chosen, plan.selection is None))
         noised = equal_text((analysis, plan.vectors, chosen, plan.selection, plan.event))
         return Fingerprint(*(digest(f"{_FORM} {self.digest} {text}") for text in (statistic, noised)))
 

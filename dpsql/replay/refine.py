@@ -10,7 +10,7 @@ difference is charged.
 Claim: under `pure` and `basic`, charging ε2 - ε1 for a refinement to ε2 of a release that was charged ε1 keeps the
 budget, however queries and refinements depend on earlier answers, if each release is refined once at most, and the
 data are those of its first release.
-Why: the density of all answers is a product, of each answer's given those before it. Let X be the exact cells, p1 and
+Why: the density of all answers is a product, of each answer's given those before it. Let X be the exact components, p1 and
 p2 the laws of both noises and r that of their difference. The first answer y1 contributes p1(y1 - X), and its
 refinement y2 given y1 contributes p2(y2 - X)·r(y1 - y2) / p1(y1 - X), for the same X: together p2(y2 - X)·r(y1 - y2),
 whatever was asked between them, and r does not depend on the data. On a neighbour their product changes by a factor
@@ -42,15 +42,17 @@ _AS_ACCURATE = 0.999
 
 @dataclass(frozen=True, slots=True)
 class CoupledRefinement:
-    """Noise of each block that is drawn given what was released before; `event` is the difference, charged now."""
+    """Noise of each vector that is drawn given what was released before; `event` is the difference, charged now."""
 
     event: Pure
     laws: tuple[Coupling, ...]
 
-    def cells(self, block: int, exact: Sequence[int], before: Sequence[int], entropy: Entropy) -> list[int]:
-        """The refined cells of a block, from the exact ones and those that were released."""
+    def components(
+        self, vector: int, exact: Sequence[int], before: Sequence[int], entropy: Entropy
+    ) -> list[int]:
+        """The refined components of a vector, from the exact ones and those that were released."""
         noise = [old - true for old, true in zip(before, exact, strict=True)]
-        drawn = self.laws[block].refine(noise, entropy)
+        drawn = self.laws[vector].refine(noise, entropy)
         return [true + new for true, new in zip(exact, drawn, strict=True)]
 
 
@@ -67,7 +69,7 @@ def independent_top_up(
 ) -> IndependentTopUp | None:
     """The second release that is charged the difference to each table; None where that would not be as accurate.
 
-    `costs` are those of the tables that are read. Its keys are public, and each cell has noise of its own.
+    `costs` are those of the tables that are read. Its keys are public, and each component has noise of its own.
     """
     if not combinable(plan) or not plan.vectors or plan.event is None:
         return None
@@ -80,7 +82,7 @@ def independent_top_up(
     rho = min(largest_epsilon(cost, units, Gaussian) for cost, units in left)
     if not rho:
         return None
-    share, blocks = rho / len(plan.vectors), []
+    share, vectors = rho / len(plan.vectors), []
     for measured, old in zip(plan.vectors, before.noise, strict=True):
         noise = DiscreteGaussian.calibrate(measured.sensitivity.l2_squared, share)
         if not fine_enough([old, noise]):
@@ -88,14 +90,14 @@ def independent_top_up(
         precision = 1 / variance_of(old) + 1 / variance_of(noise)
         if precision * measured.mechanism.variance_float() < _AS_ACCURATE:
             return None
-        blocks.append(replace(measured, mechanism=noise))
-    return IndependentTopUp(Gaussian(rho), replace(plan, vectors=tuple(blocks), event=Gaussian(rho)))
+        vectors.append(replace(measured, mechanism=noise))
+    return IndependentTopUp(Gaussian(rho), replace(plan, vectors=tuple(vectors), event=Gaussian(rho)))
 
 
 def coupled_refinement(plan: MeasurementPlan, before: StoredRelease) -> CoupledRefinement | None:
     """How a plan refines what was released of the same statistic; None where it does not.
 
-    Its keys are public, and the noise of all its blocks is geometric, as it was, of a smaller scale.
+    Its keys are public, and the noise of all its vectors is geometric, as it was, of a smaller scale.
     """
     if (
         plan.selection is not None

@@ -1,4 +1,4 @@
-"""A released table as text, and back: its keys, its noisy cells, the clamps that were chosen, its noise.
+"""A released table as text, and back: its keys, its noisy components, the clamps that were chosen, its noise.
 
 All of it was released. What is computed from it, values and their intervals, is computed again when it is read.
 """
@@ -56,13 +56,13 @@ class StoredRelease:
             replace(clamp, chosen=points) for clamp, points in zip(plan.clamps, self.chosen, strict=True)
         )
         made = plan.with_clamps(clamps)
-        blocks = tuple(
+        vectors = tuple(
             measured.on_finer_lattice(noise, noise.whole)
             if isinstance(noise, Merged)
             else replace(measured, mechanism=noise)
             for measured, noise in zip(made.vectors, self.noise, strict=True)
         )
-        return table_of(replace(made, vectors=blocks, event=self.event), self.keys, self.components)
+        return table_of(replace(made, vectors=vectors, event=self.event), self.keys, self.components)
 
     def text(self) -> str:
         """As JSON, the same for equal releases."""
@@ -86,7 +86,7 @@ class StoredRelease:
                 raise IntegrityError("the release was kept by a newer dpsql", code="ledger_version")
             return cls(
                 tuple(tuple(map(_read, keys)) for keys in told["keys"]),
-                tuple(tuple(tuple(map(_whole, part)) for part in cells) for cells in told["cells"]),
+                tuple(tuple(tuple(map(_whole, part)) for part in components) for components in told["cells"]),
                 tuple(tuple(map(_whole, points)) for points in told["chosen"]),
                 tuple(map(_mechanism, told["noise"])),
                 from_json(told["event"]),

@@ -63,14 +63,14 @@ def mean_interval(
     """
     explained = _two_sided(mechanism, confidence)
 
-    def kept(theta: float) -> bool:
+    def plausible(theta: float) -> bool:
         return explained(abs((1 - theta) * above - theta * below), 1 - theta, theta)
 
     total = above + below
     centre = min(1.0, max(0.0, above / total)) if total > 0 else 0.5
-    if not kept(centre):
+    if not plausible(centre):
         return Fraction(0), Fraction(1)
-    return Fraction(_edge(kept, centre, 0.0)), Fraction(_edge(kept, centre, 1.0))
+    return Fraction(_edge(plausible, centre, 0.0)), Fraction(_edge(plausible, centre, 1.0))
 
 
 def ratio_interval(
@@ -94,14 +94,14 @@ def ratio_interval(
     )
     bound, spread = float(half), _spread(mechanism, confidence)
 
-    def kept(theta: float) -> bool:
+    def plausible(theta: float) -> bool:
         weights = [abs(first - theta * second) for first, second in zip(total, count, strict=True)]
         return abs(above - theta * beside) <= spread(weights)
 
     centre = min(bound, max(-bound, above / beside)) if beside > 0 else 0.0
-    if not kept(centre):
+    if not plausible(centre):
         return -half, half
-    return Fraction(_edge(kept, centre, -bound)), Fraction(_edge(kept, centre, bound))
+    return Fraction(_edge(plausible, centre, -bound)), Fraction(_edge(plausible, centre, bound))
 
 
 def _spread(mechanism: Mechanism, confidence: float) -> Callable[[Sequence[float]], float]:
@@ -178,12 +178,12 @@ def _cube_quantile(dimensions: int, shape: tuple[int, ...], confidence: float) -
         return float(high)
 
 
-def _edge(kept: Callable[[float], bool], inside: float, outside: float) -> float:
-    if kept(outside):
+def _edge(plausible: Callable[[float], bool], inside: float, outside: float) -> float:
+    if plausible(outside):
         return outside
     for _ in range(60):
         middle = (inside + outside) / 2
-        inside, outside = (middle, outside) if kept(middle) else (inside, middle)
+        inside, outside = (middle, outside) if plausible(middle) else (inside, middle)
     return outside
 
 

@@ -60,8 +60,8 @@ FAULTS = (
     Fault(
         "other-rows-agree",
         "dpsql.planning.hierarchy:_measured_statistic",
-        "(analysis.release.input, analysis.measures, analysis.replace, cells)",
-        "(analysis.measures, analysis.replace, cells)",
+        "(analysis.release.input, analysis.measures, analysis.replace, components)",
+        "(analysis.measures, analysis.replace, components)",
         "totals of some rows are pulled to those of others",
         f"{_LEFT}[other rows]",
     ),

@@ -147,7 +147,7 @@ FAULTS = (
     Fault(
         "opposite-shares-forgotten",
         "dpsql.planning.sensitivity:sensitivity",
-        "2 if block.nonnegative else 4",
+        "2 if vector.nonnegative else 4",
         "2",
         "a replaced unit's share of the other sign does not count fully",
         f"{_AGREE}[SELECT SUM(x - 1.5) FROM t GROUP BY k [neighbors=replace]]",
@@ -155,8 +155,8 @@ FAULTS = (
     Fault(
         "units-move-one-group",
         "dpsql.planning.sensitivity:sensitivity",
-        "l1, l2_squared, span = bound.groups * each, bound.groups * each**2, block.range",
-        "l1, l2_squared, span = each, each**2, block.range",
+        "l1, l2_squared, span = bound.groups * each, bound.groups * each**2, vector.range",
+        "l1, l2_squared, span = each, each**2, vector.range",
         "a unit that counts in many groups moves one",
         f"{_AGREE}[SELECT k, COUNT(DISTINCT u) FROM t GROUP BY k []]",
     ),
@@ -171,11 +171,11 @@ FAULTS = (
     Fault(
         "partition-moves-half",
         "dpsql.planning.statistics:complementary_vector",
-        'StatisticVector(f"partition of x{measure}", tuple(cells), tuple(weights), width, None, nonnegative=True)',
+        'StatisticVector(f"partition of x{measure}", tuple(components), tuple(weights), width, None, nonnegative=True)',
         """
         StatisticVector(
             f"partition of x{measure}",
-            tuple(cells),
+            tuple(components),
             tuple(weights),
             max(1, width // 2),
             None,
@@ -312,8 +312,8 @@ FAULTS = (
     Fault(
         "every-cell-of-a-joint-block-selects",
         "dpsql.release:_is_selected",
-        "sum(cells[chosen.vector][at] for at in chosen.components)",
-        "sum(cells[chosen.vector])",
+        "sum(components[chosen.vector][at] for at in chosen.components)",
+        "sum(components[chosen.vector])",
         "rows and totals count as units where a key is selected",
         "tests/test_release.py::test_only_the_count_of_units_selects_keys",
     ),
@@ -337,20 +337,20 @@ FAULTS = (
         "verification-forgets-a-joint-cell",
         "dpsql.planning.verify:_joint_norms",
         """
-        for cell in block.components:
-            of = {index for (_, index), _ in cell.combination if index is not None}
-            if len(of) > 1 or (cell in units and len(cell.combination) > 1):
-                raise VerificationError(f"{cell.name} mixes what is counted apart")
-            if cell not in units:
-                parts.setdefault(next(iter(of), None), []).append(cell)
+        for component in vector.components:
+            of = {index for (_, index), _ in component.combination if index is not None}
+            if len(of) > 1 or (component in units and len(component.combination) > 1):
+                raise VerificationError(f"{component.name} mixes what is counted apart")
+            if component not in units:
+                parts.setdefault(next(iter(of), None), []).append(component)
         """,
         """
-        for cell in block.components[1:]:
-            of = {index for (_, index), _ in cell.combination if index is not None}
-            if len(of) > 1 or (cell in units and len(cell.combination) > 1):
-                raise VerificationError(f"{cell.name} mixes what is counted apart")
-            if cell not in units:
-                parts.setdefault(next(iter(of), None), []).append(cell)
+        for component in vector.components[1:]:
+            of = {index for (_, index), _ in component.combination if index is not None}
+            if len(of) > 1 or (component in units and len(component.combination) > 1):
+                raise VerificationError(f"{component.name} mixes what is counted apart")
+            if component not in units:
+                parts.setdefault(next(iter(of), None), []).append(component)
         """,
         "a cell that is larger than its extent passes",
         "tests/planning/test_verify.py::test_a_cell_that_no_extent_tells_of_is_found",
@@ -390,16 +390,16 @@ FAULTS = (
     Fault(
         "filled-rows-of-one-row",
         "dpsql.planning.statistics:padded_vector",
-        'StatisticVector(f"{block.name}, and units", cells, estimates, most, None, nonnegative=True, padded=most)',
+        'StatisticVector(f"{vector.name}, and units", components, estimates, most, None, nonnegative=True, padded=most)',
         """
         StatisticVector(
-            f"{block.name}, and units",
-            cells,
+            f"{vector.name}, and units",
+            components,
             estimates,
             most,
             None,
             nonnegative=True,
-            padded=block.contribution,
+            padded=vector.contribution,
         )
         """,
         "a unit moves the cells by as much as a row is said to",
@@ -408,8 +408,8 @@ FAULTS = (
     Fault(
         "filled-to-less-than-the-rows-that-count",
         "dpsql.planning.statistics:padded_vector",
-        "most, none = rows * block.contribution, Fraction(0)",
-        "most, none = (rows - 1) * block.contribution, Fraction(0)",
+        "most, none = rows * vector.contribution, Fraction(0)",
+        "most, none = (rows - 1) * vector.contribution, Fraction(0)",
         "a unit of as many rows as count moves the cells by more than is said",
         f"{_FILLED}[SELECT k, COUNT(*), SUM(x) FROM t GROUP BY k [rows=3 groups=1 domain=False accountant=pure]]",
     ),

@@ -162,7 +162,7 @@ FAULTS = (
     Fault(
         "threshold-of-the-groups-that-were-expected",
         "dpsql.planning.measurement:MeasurementPlan.with_clamps",
-        "chosen.calibrated(blocks[chosen.vector].mechanism, held.groups(chosen.vector))",
+        "chosen.calibrated(vectors[chosen.vector].mechanism, held.groups(chosen.vector))",
         "chosen",
         "where units count in more groups than was expected, the key of one is shown more often than delta allows",
         "tests/planning/test_clamping.py::test_the_threshold_follows_the_groups_that_are_chosen",
@@ -194,8 +194,8 @@ FAULTS = (
     Fault(
         "pairs-told-for-units",
         "dpsql.sql.emit.clamp_histograms:_compared_and_summed",
-        '(_total_name(ladder.clamp, ladder.side), _indicator("g", (1,)))',
-        '(_total_name(ladder.clamp, ladder.side), "1")',
+        '(_total_name(target.clamp, target.side), _indicator("g", (1,)))',
+        '(_total_name(target.clamp, target.side), "1")',
         "a unit moves the penalties once for each of its groups",
         "tests/properties/test_clamps.py::test_no_neighbour_moves_penalties_apart_by_more_than_its_groups",
     ),
@@ -218,8 +218,8 @@ FAULTS = (
     Fault(
         "parts-not-told-apart",
         "dpsql.planning.choose:_with_clamps",
-        "block if place is None else block.subdivided(clamps[place].subdivisions)",
-        "block",
+        "vector if place is None else vector.subdivided(clamps[place].subdivisions)",
+        "vector",
         "estimates are as many times too large as there are parts",
         "tests/planning/test_clamping.py::test_noise_follows_the_choice",
     ),

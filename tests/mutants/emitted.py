@@ -45,13 +45,13 @@ FAULTS = (
         "dpsql.sql.emit.quantile_windows:_window",
         """
         f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
-        f"WHERE upto * {ranked.steps_per_row}::HUGEINT >= {offset} - {ranked.cutoff}::HUGEINT "
-        f"AND (upto - n) * {ranked.steps_per_row}::HUGEINT <= {offset} + {ranked.cutoff}::HUGEINT"
+        f"WHERE upto * {quantile.steps_per_row}::HUGEINT >= {offset} - {quantile.cutoff}::HUGEINT "
+        f"AND (upto - n) * {quantile.steps_per_row}::HUGEINT <= {offset} + {quantile.cutoff}::HUGEINT"
         """,
         """
         f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
-        f"WHERE upto * {ranked.steps_per_row}::HUGEINT >= {offset} - {ranked.cutoff}::HUGEINT "
-        f"AND (upto - n) * {ranked.steps_per_row}::HUGEINT <= {offset}"
+        f"WHERE upto * {quantile.steps_per_row}::HUGEINT >= {offset} - {quantile.cutoff}::HUGEINT "
+        f"AND (upto - n) * {quantile.steps_per_row}::HUGEINT <= {offset}"
         """,
         "values just above a rank are taken to be as far as all others",
         "tests/properties/test_ranked.py::test_windows_have_all_that_is_near",

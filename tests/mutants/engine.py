@@ -182,8 +182,8 @@ FAULTS = (
     Fault(
         "one-draw-for-all-cells-of-a-group",
         "dpsql.release:_noisy_components",
-        "[tuple(cell.exact(moments) + next(draws) for cell in cells) for moments in groups]",
-        "[tuple(cell.exact(moments) + noise for cell in cells) for moments, noise in zip(groups, draws)]",
+        "[tuple(component.exact(moments) + next(draws) for component in components) for moments in groups]",
+        "[tuple(component.exact(moments) + noise for component in components) for moments, noise in zip(groups, draws)]",
         "differences of cells are exact",
         _CELLS,
     ),
@@ -230,11 +230,11 @@ FAULTS = (
     Fault(
         "threshold-not-applied",
         "dpsql.release:release",
-        "plan.selection is None or _is_selected(plan.selection, plan.analysis, group.moments, cells, entropy)",
+        "plan.selection is None or _is_selected(plan.selection, plan.analysis, group.moments, components, entropy)",
         """
         plan.selection is None
-        or cells
-        or _is_selected(plan.selection, plan.analysis, group.moments, cells, entropy)
+        or components
+        or _is_selected(plan.selection, plan.analysis, group.moments, components, entropy)
         """,
         "every key is shown",
         "tests/attacks/test_a11_secret_keys.py::test_many_rows_of_one_unit_are_still_one_unit",

@@ -275,7 +275,7 @@ FAULTS = (
     Fault(
         "inherited-parts-are-the-table-s-own",
         "dpsql.analysis.partitions.dimension:Dimension.named",
-        'return self.name if roll is None else f"{self.name} of {json.dumps(fold(roll.table))}"',
+        'return self.name if source is None else f"{self.name} of {json.dumps(fold(source.table))}"',
         "return self.name",
         "somebody who lies elsewhere by another table has a second budget there",
         f"{_JOINED}::test_a_column_of_another_table_is_another_dimension",

@@ -72,7 +72,7 @@ FAULTS = (
     Fault(
         "windows-of-ranks-that-are-not-moved",
         "dpsql.sql.emit.quantile_windows:_offset",
-        "not ranked.shift",
+        "not quantile.shift",
         "True",
         "values near the point that is asked for are taken for far ones",
         "tests/properties/test_ranked.py::test_windows_have_all_that_is_near",
@@ -80,7 +80,7 @@ FAULTS = (
     Fault(
         "windows-of-the-value-for-its-ends",
         "dpsql.sql.emit.quantile_windows:_offset",
-        "bool(ranked.interval_end)",
+        "bool(quantile.interval_end)",
         "False",
         "values near an end are taken for far ones",
         "tests/properties/test_ranked.py::test_windows_have_all_that_is_near",

@@ -301,7 +301,7 @@ FAULTS = (
     ),
     Fault(
         "fresh-noise-for-the-difference",
-        "dpsql.replay.refine:CoupledRefinement.cells",
+        "dpsql.replay.refine:CoupledRefinement.components",
         "noise = [old - true for old, true in zip(before, exact, strict=True)]",
         "noise = [0 for old, true in zip(before, exact, strict=True)]",
         "the second answer does not know the first, and both cost more than the second",

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from analysis.test_clamps import planned
+from planning.test_clamping import planned
 from properties.worlds import DEFAULT, Row, World, policy, stairs
 
 from dpsql.accounting.events import Composed, Event, Pure
@@ -190,7 +190,7 @@ def test_verification_refuses_stairs_for_cells_that_share_a_move() -> None:
     found = plan("SELECT AVG(x) FROM t", unit="row")
     (block,) = found.vectors
     wide = Staircase.calibrate(int(block.sensitivity.l1), 1, Fraction(3))
-    with pytest.raises(VerificationError, match="several cells"):
+    with pytest.raises(VerificationError, match="several components"):
         verify(dataclasses.replace(found, vectors=(dataclasses.replace(block, mechanism=wide),)))
 
 

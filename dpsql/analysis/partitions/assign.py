@@ -1,6 +1,6 @@
 """Which parts of its tables a release reads, by the conditions that its rows must meet.
 
-Claim: a scan that is confined here loses no row that counts, and all that the release reads of its table lies
+Claim: a scan that is filtered here loses no row that counts, and all that the release reads of its table lies
 in the box that is charged.
 Why: a condition that every row above a scan must meet is met by no row of the scan outside of the ranges that
 are found for a column, NULL among them; where units of a joined table lie, all of their rows do (`inherit`).
@@ -43,14 +43,14 @@ Conditions = tuple[Expr, ...]
 
 
 def with_partition_filters(release: Release) -> Release:
-    """The release with each scan confined to the parts of its table that can count."""
+    """The release with each scan filtered to the parts of its table that can count."""
     return replace(release, input=propagated(_relation(release.input, ())))
 
 
 def boxes(release: Release) -> dict[str, Box]:
     """What the release reads of each private table: all scans of one together, owners of links as a whole.
 
-    So are rolls that a scan looks at, where it is confined itself.
+    So are rolls that a scan looks at, where it is filtered itself.
     """
     relation = release.input
     read: dict[str, list[Box]] = {table: [] for table in private_tables(relation)}
@@ -146,7 +146,7 @@ def _split(predicate: Expr) -> Iterator[Expr]:
 
 
 def _scan(scan: Scan, said: Conditions) -> Scan:
-    """The scan, confined where the engine can see to it that the rows of a unit lie in one part."""
+    """The scan, filtered where the engine can see to it that the rows of a unit lie in one part."""
     if scan.contribution is None or not (scan.unit.kind is UnitKind.ROW or scan.unit.known):
         return scan
     read = {
@@ -160,8 +160,8 @@ def _scan(scan: Scan, said: Conditions) -> Scan:
 
 
 def _partition_filter(column: Column, said: Conditions) -> PartitionFilter | None:
-    line = Dimension.of(column)
-    places = None if line is None else possible_positions(said, line)
-    if line is None or places is None or places == ((line.low, line.high),):
+    dimension = Dimension.of(column)
+    places = None if dimension is None else possible_positions(said, dimension)
+    if dimension is None or places is None or places == ((dimension.low, dimension.high),):
         return None
-    return partition_filter(line, places)
+    return partition_filter(dimension, places)

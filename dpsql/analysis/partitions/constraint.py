@@ -13,15 +13,17 @@ MOST_RANGES = 16
 """Most ranges of a column; what has more is charged and read from the first to the last."""
 
 
-def partition_filter(line: Dimension, places: Ranges, roll: PartitionSource | None = None) -> PartitionFilter:
+def partition_filter(
+    dimension: Dimension, places: Ranges, source: PartitionSource | None = None
+) -> PartitionFilter:
     """What confines to these places, or to few ranges around them.
 
     Where there are none, one place is read: that some box is charged keeps the rest simple.
     """
-    places = places or ((line.low, line.low),)
+    places = places or ((dimension.low, dimension.low),)
     if len(places) > MOST_RANGES:
         places = ((places[0][0], places[-1][1]),)
-    return _of(line, places, roll)
+    return _of(dimension, places, source)
 
 
 def at_positions(side: PartitionFilter, places: Ranges) -> PartitionFilter:
@@ -29,9 +31,9 @@ def at_positions(side: PartitionFilter, places: Ranges) -> PartitionFilter:
     return _of(_dimension(side.column), places, side.source)
 
 
-def renamed(side: PartitionFilter, source: str, roll: PartitionSource | None) -> PartitionFilter:
-    """The same places as the account of another table calls them, by a roll, or as that of the column's own does."""
-    return _of(_dimension(replace(side.column, source=source)), side.positions, roll)
+def renamed(side: PartitionFilter, alias: str, source: PartitionSource | None) -> PartitionFilter:
+    """The same places as the account of another table calls them, by a source, or as that of the column's own does."""
+    return _of(_dimension(replace(side.column, source=alias)), side.positions, source)
 
 
 def intersected(side: PartitionFilter, other: PartitionFilter) -> PartitionFilter:
@@ -47,13 +49,14 @@ def united(side: PartitionFilter, other: PartitionFilter) -> PartitionFilter:
 
 
 def _dimension(column: Column) -> Dimension:
-    line = Dimension.of(column)
-    if line is None:
+    dimension = Dimension.of(column)
+    if dimension is None:
         raise TypeError("a column without places confines nothing")
-    return line
+    return dimension
 
 
-def _of(line: Dimension, places: Ranges, roll: PartitionSource | None) -> PartitionFilter:
-    # All places of a column lie on its line, which has two ends.
-    ranges = tuple((line.value(low), line.value(high)) for low, high in places if None not in (low, high))  # type: ignore[arg-type]
-    return PartitionFilter(line.column, ranges, line.named(roll), places, roll)
+def _of(dimension: Dimension, places: Ranges, source: PartitionSource | None) -> PartitionFilter:
+    # Both ends of each range lie within the dimension, which is bounded.
+    bounded = ((low, high) for low, high in places if low is not None and high is not None)
+    ranges = tuple((dimension.value(low), dimension.value(high)) for low, high in bounded)
+    return PartitionFilter(dimension.column, ranges, dimension.named(source), places, source)

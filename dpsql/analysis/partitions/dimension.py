@@ -1,4 +1,4 @@
-"""A partition column as a line of whole numbers: its places, what they stand for, and the line's name."""
+"""A partition column as a dimension of whole numbers: its places, what they stand for, and the line's name."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _NAME = re.compile(
 class Dimension:
     """The places 0, 1, … of the `values` of a column's public domain, or else those from `low` to `high`.
 
-    Its `name` says how the column is declared: declared anew, it is another line. The same line in the account of
-    another table, whose units lie where `roll` says, has a name that ends in that table's.
+    Its `name` says how the column is declared: declared anew, it is another dimension. The same dimension in the account of
+    another table, whose units lie where `source` says, has a name that ends in that table's.
     """
 
     column: Column
@@ -38,17 +38,17 @@ class Dimension:
     high: int
     values: tuple[Value, ...] | None
 
-    def named(self, roll: PartitionSource | None) -> str:
+    def named(self, source: PartitionSource | None) -> str:
         """The name in an account: that of its own table, or that of another, where the column is a roll's.
 
         No two lines share one: the first ends in a digit or letter, the second in a quoted text, which holds no quote
         without a backslash before it.
         """
-        return self.name if roll is None else f"{self.name} of {json.dumps(fold(roll.table))}"
+        return self.name if source is None else f"{self.name} of {json.dumps(fold(source.table))}"
 
     @classmethod
     def of(cls, column: Column) -> Dimension | None:
-        """The line of a column; None where neither values nor whole bounds are declared."""
+        """The dimension of a column; None where neither values nor whole bounds are declared."""
         facts, kind = column.facts, column.type
         values = (False, True) if kind is Type.BOOLEAN and facts.domain is None else facts.domain
         if values is not None:
@@ -70,14 +70,14 @@ class Dimension:
         return timestamp_at(Fraction(place)) if self.column.type is Type.TIMESTAMP else place
 
     def position(self, place: int) -> Fraction | None:
-        """Where the value of a place lies on the line of intervals; None for text."""
+        """Where the value of a place lies on the dimension of intervals; None for text."""
         return Fraction(place) if self.values is None else position(self.values[place])
 
 
 def described(name: str, ranges: Ranges) -> str:
     """Ranges of a dimension for people, as far as its name alone tells, without the policy.
 
-    Values that the policy lists are told by their places among the sorted ones, from 1.
+    Values that the policy lists are known by their places among the sorted ones, from 1.
 
     >>> described("day DATE bounds 738886 739251", ((738886, 738916),))
     'day 2024-01-01 to 2024-01-31'
@@ -87,8 +87,8 @@ def described(name: str, ranges: Ranges) -> str:
     'patients.ward (listed value) 1'
     """
     named = _NAME.fullmatch(name)
-    column, kind, what, roll = named.groups() if named else (name, "", "", None)
-    column = column if roll is None else f"{json.loads(roll)}.{column}"
+    column, kind, what, source = named.groups() if named else (name, "", "", None)
+    column = column if source is None else f"{json.loads(source)}.{column}"
     listed = what.startswith("values")
 
     def value(place: int | None) -> str:
@@ -105,6 +105,6 @@ def described(name: str, ranges: Ranges) -> str:
 
 
 def _called(column: Column) -> str:
-    # Ledgers keep the name of a line, so it has words of its own for types.
+    # Ledgers keep the name of a dimension, so it has words of its own for types.
     kind = "BIGINT" if column.type is Type.INTEGER else column.type.tag
     return f"{fold(column.name)} {kind}"

@@ -1,8 +1,8 @@
 """Where units lie by one table confines the scans of others that are joined to it.
 
-Claim: a scan that is confined here loses no row that counts.
+Claim: a scan that is filtered here loses no row that counts.
 Why: below the boundary the rows of a unit depend on rows of that unit alone (`sql.rows`): private tables are joined,
-matched and put together within a unit. A confined scan has rows of no unit that lies elsewhere, so neither has what
+matched and put together within a unit. A filtered scan has rows of no unit that lies elsewhere, so neither has what
 needs a row of that scan for each of its own: an inner join, INTERSECT, what has a match by EXISTS or IN, and of a LEFT
 JOIN, NOT EXISTS and EXCEPT what needs one of their left side's. Hence no row counts that is made of such a unit, and
 whatever is read of it besides, more or less, makes no other. For the left side of a LEFT JOIN, NOT EXISTS and EXCEPT
@@ -52,13 +52,13 @@ class _Rows(Enum):
 
 
 def propagated(relation: Relation) -> Relation:
-    """The relation with each scan confined to where units lie that have rows in all that they need."""
-    confined = any(scan.partition_filters for scan in private_scans(relation))
-    return _confined(relation, {}) if confined else relation
+    """The relation with each scan filtered to where units lie that have rows in all that they need."""
+    filtered = any(scan.partition_filters for scan in private_scans(relation))
+    return _confined(relation, {}) if filtered else relation
 
 
 def filters_on_source(table: str, scan: Scan) -> tuple[PartitionFilter, ...]:
-    """Where units lie whose rows a scan reads, as the account of a table calls it whose roll it looks at.
+    """Where units lie whose rows a scan reads, as the account of a table calls it whose source it looks at.
 
     The roll's other units decide nothing: whatever it says of them, the scan does not read them.
     """
@@ -74,7 +74,7 @@ def _by_rolls(scan: Scan) -> Filters:
 
 
 def _of_table(side: PartitionFilter, table: str, source: str) -> PartitionFilter:
-    """What a roll says, as the account of a table calls it, which may be the roll's own."""
+    """What a source says, as the account of a table calls it, which may be the roll's own."""
     own = side.source is not None and side.source.table == table
     return renamed(side, source, None) if own else side
 
@@ -106,52 +106,52 @@ def _located(relation: Relation) -> Filters:
             return {}
 
 
-def _confined(relation: Relation, lying: Filters) -> Relation:
+def _confined(relation: Relation, located: Filters) -> Relation:
     """The relation, of which no units count but those that lie there."""
     match relation:
         case Filter():
-            return replace(relation, input=_confined(relation.input, lying))
+            return replace(relation, input=_confined(relation.input, located))
         case SemiJoin():
-            of_left, of_right = _beside(relation, lying)
+            of_left, of_right = _beside(relation, located)
             left, right = _confined(relation.input, of_left), _source(relation.right, of_right)
             return replace(relation, input=left, right=right)
         case Join():
-            of_left, of_right = _beside(relation, lying)
+            of_left, of_right = _beside(relation, located)
             left, right = _confined(relation.left, of_left), _source(relation.right, of_right)
             return replace(relation, left=left, right=right)
         case _:
-            return _source(relation, lying)
+            return _source(relation, located)
 
 
-def _source(source: Source, lying: Filters) -> Source:
+def _source(source: Source, located: Filters) -> Source:
     match source:
         case Scan():
-            return _scan(source, lying)
+            return _scan(source, located)
         case Project() | PerUnitGroupBy():
-            return replace(source, input=_confined(source.input, lying))
+            return replace(source, input=_confined(source.input, located))
         case SetOperation():
-            of_left, of_right = _beside(source, lying)
+            of_left, of_right = _beside(source, located)
             return replace(source, left=_source(source.left, of_left), right=_source(source.right, of_right))
         case _:
             return source
 
 
-def _beside(relation: Join | SemiJoin | SetOperation, lying: Filters) -> tuple[Filters, Filters]:
+def _beside(relation: Join | SemiJoin | SetOperation, located: Filters) -> tuple[Filters, Filters]:
     """Where units of each side lie of which rows count, given where those of the whole do."""
     left, right = map(_located, inputs(relation))
     needed = _needed(relation)
     return (
-        _met(lying, right) if needed is _Rows.BOTH else lying,
-        lying if needed is _Rows.EITHER else _met(lying, left),
+        _met(located, right) if needed is _Rows.BOTH else located,
+        located if needed is _Rows.EITHER else _met(located, left),
     )
 
 
-def _scan(scan: Scan, lying: Filters) -> Scan:
-    """The scan, confined where it knows whom its rows belong to, and ids are those of the roll."""
+def _scan(scan: Scan, located: Filters) -> Scan:
+    """The scan, filtered where it knows whom its rows belong to, and ids are those of the source."""
     if scan.unit.kind is not UnitKind.COLUMN or not scan.unit.known:
         return scan
     found: Filters = {side.dimension: side for side in scan.partition_filters}
-    for side in lying.values():
+    for side in located.values():
         if side.source is None or side.source.unit.type is not unit_type(scan):
             continue  # ids would have to be converted, which might fail
         # What a table says of its own units confines each of its scans as its own conditions do.

@@ -47,13 +47,13 @@ def counted_pairs(
 
 
 def clamp_histogram(
-    analysis: Analysis, keys: Sequence[str], clamp: Clamp, ladder: ClampTarget, name: str
+    analysis: Analysis, keys: Sequence[str], clamp: Clamp, target: ClampTarget, name: str
 ) -> str:
-    """The query for a ladder: the group keys, then the list of its rungs under `name`.
+    """The query for a target: the group keys, then the list of its rungs under `name`.
 
     A rung is the index of its point, how many pairs or parts there are, and the totals that `Rungs` tells of.
     """
-    told, summed = _compared_and_summed(analysis, clamp, ladder)
+    told, summed = _compared_and_summed(analysis, clamp, target)
     sums = ", ".join(f"SUM({text}) AS s{index}" for index, text in enumerate(summed))
     found = ", ".join(f"s{index}::HUGEINT" for index in range(len(summed)))
     by = ", ".join(keys)
@@ -64,7 +64,7 @@ def clamp_histogram(
 
 
 def _compared_and_summed(
-    analysis: Analysis, clamp: Clamp, ladder: ClampTarget
+    analysis: Analysis, clamp: Clamp, target: ClampTarget
 ) -> tuple[str, tuple[str, ...]]:
     """What is compared with the grid, and what is added up, as whole numbers.
 
@@ -72,14 +72,14 @@ def _compared_and_summed(
     Why: its parts are rounded down, and what they are parts of is what it has in all groups; of rows with a value
     there are no more than rows.
     """
-    amount = _amount(clamp, ladder.measure, ladder.side)
+    amount = _amount(clamp, target.measure, target.side)
     if clamp.amount is Amount.GROUPS:
         return "g", ("1", _indicator("g", (point + 1 for point in (0, *clamp.grid[:-1]))))
     told, times, units = amount, str(clamp.subdivisions), "1"
     if clamp.across_groups:
-        told, units = _total_name(ladder.clamp, ladder.side), _indicator("g", (1,))
+        told, units = _total_name(target.clamp, target.side), _indicator("g", (1,))
         times = f"{amount}::HUGEINT * {clamp.subdivisions} // GREATEST({told}, 1)"
-    values = () if ladder.measure is None else _values(analysis, ladder.measure, times)
+    values = () if target.measure is None else _values(analysis, target.measure, times)
     return told, (times, amount, *(values if clamp.total is None else ()), units)
 
 

@@ -46,11 +46,11 @@ def windows(analysis: Analysis, keys: Sequence[str], asked: Sequence[tuple[int, 
         f"    FROM {_POINTS} GROUP BY {', '.join([*keys, 'b'])}))"
     )
     items, joined = [f"t.{key}" for key in keys], []
-    for index, ranked in asked:
+    for index, quantile in asked:
         name = f"r{index}"
         items.append(f"{name}.w AS w{index}")
         on = " AND ".join(f"t.{key} IS NOT DISTINCT FROM {name}.{key}" for key in keys)
-        joined.append(f"JOIN ({_window(ranked, keys, width)}) AS {name} ON {on or 'TRUE'}")
+        joined.append(f"JOIN ({_window(quantile, keys, width)}) AS {name} ON {on or 'TRUE'}")
     groups = f"SELECT DISTINCT {by} FROM {_BINS}" if keys else "SELECT 1"
     return "\n".join([f"WITH {', '.join(ctes)}", f"SELECT {', '.join(items)} FROM ({groups}) AS t", *joined])
 
@@ -60,12 +60,12 @@ def _bin(at: str, width: int) -> str:
     return f"({at} >> {width})"
 
 
-def _window(ranked: QuantileSelection, keys: Sequence[str], width: int) -> str:
-    offset = _offset(ranked)
+def _window(quantile: QuantileSelection, keys: Sequence[str], width: int) -> str:
+    offset = _offset(quantile)
     near = (
         f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
-        f"WHERE upto * {ranked.steps_per_row}::HUGEINT >= {offset} - {ranked.cutoff}::HUGEINT "
-        f"AND (upto - n) * {ranked.steps_per_row}::HUGEINT <= {offset} + {ranked.cutoff}::HUGEINT"
+        f"WHERE upto * {quantile.steps_per_row}::HUGEINT >= {offset} - {quantile.cutoff}::HUGEINT "
+        f"AND (upto - n) * {quantile.steps_per_row}::HUGEINT <= {offset} + {quantile.cutoff}::HUGEINT"
     )
     on = [f"p.{key} IS NOT DISTINCT FROM b.{key}" for key in keys]
     on.append(f"{_bin('p.p', width)} = b.b")
@@ -80,16 +80,18 @@ def _window(ranked: QuantileSelection, keys: Sequence[str], width: int) -> str:
     return f"SELECT {', '.join([*keys, packed])} FROM (\n    {run}){by} HAVING COUNT(*) > 0"
 
 
-def _offset(ranked: QuantileSelection) -> str:
+def _offset(quantile: QuantileSelection) -> str:
     """`QuantileSelection.offset` of so many values as `total`."""
-    if not ranked.shift:
-        direction = "-" if ranked.interval_end < 0 else "+"
-        return f"total * {ranked.steps_below}::HUGEINT" + f" {direction} {ranked.reach}::HUGEINT" * bool(
-            ranked.interval_end
+    if not quantile.shift:
+        direction = "-" if quantile.interval_end < 0 else "+"
+        return f"total * {quantile.steps_below}::HUGEINT" + f" {direction} {quantile.reach}::HUGEINT" * bool(
+            quantile.interval_end
         )
-    moved = f"LEAST(total * {ranked.steps_per_row // 2}::HUGEINT, {ranked.shift}::HUGEINT + total * {ranked.least_growth}::HUGEINT)"
-    inside = f"GREATEST(total * {ranked.steps_to_end}::HUGEINT, {moved})"
-    return inside if ranked.rank < Fraction(1, 2) else f"total * {ranked.steps_per_row}::HUGEINT - {inside}"
+    moved = f"LEAST(total * {quantile.steps_per_row // 2}::HUGEINT, {quantile.shift}::HUGEINT + total * {quantile.least_growth}::HUGEINT)"
+    inside = f"GREATEST(total * {quantile.steps_to_end}::HUGEINT, {moved})"
+    return (
+        inside if quantile.rank < Fraction(1, 2) else f"total * {quantile.steps_per_row}::HUGEINT - {inside}"
+    )
 
 
 def _points(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> list[str]:

@@ -166,8 +166,8 @@ def _with_clamp_histograms(analysis: Analysis, keys: Sequence[str], clamps: Sequ
     totals = ["COUNT(*) AS units", "SUM(m) AS n", *(f"SUM({name}) AS {name}" for name in names)]
     body = "\n".join([f"SELECT {', '.join([*keys, *totals])}", f"FROM {COUNTED}", *_grouping(keys, 1)])
     parts = [
-        (f"{{0}}.s{index}", clamp_histogram(analysis, keys, clamps[ladder.clamp], ladder, f"s{index}"))
-        for index, ladder in enumerate(clamp_targets(clamps))
+        (f"{{0}}.s{index}", clamp_histogram(analysis, keys, clamps[target.clamp], target, f"s{index}"))
+        for index, target in enumerate(clamp_targets(clamps))
     ]
     return _joined(keys, body, ["units", "n", *names], parts)
 
