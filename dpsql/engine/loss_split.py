@@ -19,7 +19,7 @@ from dpsql.analysis.analyse import Analysis
 from dpsql.errors import QueryRejected
 from dpsql.ledger.protocol import Account
 from dpsql.plan.nodes import Release, private_tables
-from dpsql.planning.loss_share import LossShare
+from dpsql.planning.choose import LossShare
 
 
 def loss_shares(

@@ -38,8 +38,7 @@ from dpsql.plan.dependencies import Known, final_releases, releases, steps, subs
 from dpsql.plan.expr import Expr, Scalar
 from dpsql.plan.nodes import OuterQuery, PublicSubquery, Release, Values, private_tables
 from dpsql.plan.provenance import provenance
-from dpsql.planning.choose import choose
-from dpsql.planning.loss_share import LossShare
+from dpsql.planning.choose import LossShare, choose
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.verify import verify
 from dpsql.policy import Policy

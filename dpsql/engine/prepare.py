@@ -15,9 +15,9 @@ from dpsql.ledger.protocol import Bill
 from dpsql.plan.dependencies import Known, final_releases, substitute
 from dpsql.plan.nodes import OuterQuery, Release, released_columns
 from dpsql.plan.types import Value
+from dpsql.planning.choose import LossShare
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.hierarchy import adjusted_plans, hierarchies
-from dpsql.planning.loss_share import LossShare
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.release import ReleasedTable

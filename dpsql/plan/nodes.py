@@ -15,7 +15,6 @@ from typing import ClassVar
 from dpsql.plan.expr import Column, Expr, Order, Released, windowed
 from dpsql.plan.tables import Link, Scan, Unit
 from dpsql.plan.tags import TaggedEnum
-from dpsql.plan.top_k import TopK
 from dpsql.plan.types import Type, Value
 
 
@@ -253,6 +252,19 @@ class Aggregation:
     type: Type
     rank: Fraction | None = None
     interval_end: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopK:
+    """ORDER BY an aggregate LIMIT k: the keys of the `count` groups with the greatest, or least, aggregate, in that order.
+
+    The aggregate itself is not released.
+    """
+
+    tag: ClassVar[str] = "Top"
+
+    count: int
+    descending: bool
 
 
 @dataclass(frozen=True, slots=True)

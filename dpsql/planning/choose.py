@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
@@ -26,7 +26,6 @@ from dpsql.plan.nodes import Aggregation
 from dpsql.planning import clamping
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.layouts import layouts
-from dpsql.planning.loss_share import LossShare
 from dpsql.planning.measurement import Candidate, MeasurementPlan, VectorMeasurement
 from dpsql.planning.partition_selection import Threshold, optimal_partition_selection
 from dpsql.planning.quantiles import PUBLIC, QuantileSelection
@@ -36,6 +35,27 @@ from dpsql.planning.top_k import top_k_selection
 
 _NO_NOISE = 1e-300
 """Stands for a noise of zero where logarithms are taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossShare:
+    """What a statement may spend: an ε-DP release, or by noise of Gaussian kind one of `rho`-zCDP.
+
+    Both cost the ledger the same; `rho` is None where the ledger cannot charge Gaussian noise.
+    `delta` is for key selection. `choice` gives the range of a choice that costs a share of it, the share
+    of `epsilon` unless it is said. `refined` says that less noise may be drawn later given what is released
+    now, which a coupling is known for in geometric noise alone.
+    """
+
+    epsilon: Fraction
+    rho: Fraction | None
+    delta: Fraction
+    range_of: Callable[[Fraction], Fraction] | None = field(default=None, compare=False)
+    refinable: bool = False
+
+    def range(self, share: Fraction) -> Fraction:
+        """The range of a choice that costs this share."""
+        return self.epsilon * share if self.range_of is None else self.range_of(share)
 
 
 def choose(analysis: Analysis, loss: LossShare, facts: PublicFacts, *, learn: bool = True) -> MeasurementPlan:

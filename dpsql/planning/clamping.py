@@ -171,7 +171,7 @@ def grid(most: int) -> tuple[int, ...]:
 def clamped_sensitivity(vector: StatisticVector, clamp: Clamp, analysis: Analysis) -> Sensitivity:
     """The sensitivity of a vector of which no unit has more than the clamp's points, in a group or in all of its groups.
 
-    Claim: with τ the larger point, times the block's contribution where it is of rows, S the most that a
+    Claim: with τ the larger point, times the vector's contribution where it is of rows, S the most that a
     unit has in all groups and G its most groups, the vector of all components of all groups moves by at most
     l1 = min(Gτ, S) in l1 norm, and by at most the root of τ·l1 in l2 norm; where all groups are clamped as one, by
     the sum of the points of all sides in both. For `replace` as in `sensitivity`: an ungrouped single component moves by

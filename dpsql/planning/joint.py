@@ -64,7 +64,7 @@ def always_there(analysis: Analysis, measure: int) -> bool:
 class _JointBuilder:
     """A joint vector as it is put together: components with how far a row moves them, and what they serve.
 
-    An estimate is a list of a cell's number and the factor of its exact value.
+    An estimate is a list of a component's number and the factor of its exact value.
     """
 
     names: list[str] = field(default_factory=list)
@@ -130,7 +130,7 @@ def _joint(
 ) -> StatisticVector:
     """All that is wanted in one vector.
 
-    Claim: one row moves no component by more than its extent, each of which is at most the block's largest.
+    Claim: one row moves no component by more than its extent, each of which is at most the vector's largest.
     Why: a row adds x to a total, or nothing; about the middle of [L, U], 2x - (L+U) lies within U-L of
     zero, and where a NULL counts as zero the ends are those of the hull of [L, U] and zero. A count
     moves by one. A multiple of a component moves by as many times its extent.

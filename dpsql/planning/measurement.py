@@ -115,7 +115,7 @@ class MeasurementPlan:
         raise LookupError(f"no vector serves {statistic}")
 
     def decides(self, vector: int, weights: tuple[Fraction, ...]) -> bool:
-        """Whether a weighted sum of a block's components is what was compared before a group was shown."""
+        """Whether a weighted sum of a vector's components is what was compared before a group was shown."""
         chosen = self.threshold
         if chosen is None or chosen.vector != vector:
             return False

@@ -44,7 +44,7 @@ def sensitivity(
     """The sensitivities of a vector over all groups together, that of l2 squared.
 
     Claim: adding or removing one unit moves the vector of all components of all groups by at most
-    R·c in l1 and in l2 norm, where R is the most rows of a unit that count and c the block's
+    R·c in l1 and in l2 norm, where R is the most rows of a unit that count and c the vector's
     contribution; the count of units by G in l1 and √G in l2, where G is the most groups of a unit, and rows that
     are filled up for units by as many times what that comes to.
     For `replace` the l1 norm doubles, and the squared l2 norm doubles where no share is negative and
@@ -98,7 +98,7 @@ def unit_change(
 ) -> UnitChange | None:
     """What a unit changes in a vector of one component; None for others, among whose components what it moves is shared.
 
-    A unit's at most R rows put at most R times the block's contribution into a component; it is counted once. Nor are
+    A unit's at most R rows put at most R times the vector's contribution into a component; it is counted once. Nor are
     there moves known of distinct values in groups, of which a unit's R may each lie in a group of its own.
     """
     if vector.joint or len(vector.components) != 1 or (vector.by_value and grouped):

@@ -28,7 +28,7 @@ def staircases(
     Claim: a vector loses at most its share by a staircase, as by what there is else.
     Why: what a unit changes is a number of moves of one component, none longer than a stair, and each costs its part
     of the share. Cells that share what a row moves them by have none: there the l1 norm bounds what moves, but
-    each cell's part of it might cost a whole stair.
+    each component's part of it might cost a whole stair.
     Units of several groups have none either: there the l1 norm of all groups together is bounded, which helps
     geometric noise alone; a share for each group's longest move would be worth it for losses above 12 only. (The
     count that decides which groups are shown moves by one step, where a staircase is geometric noise; so the

@@ -34,7 +34,7 @@ class Component:
     combination: Combination
 
     def exact(self, moments: Mapping[Statistic, int]) -> int:
-        """The cell's value, from a group's moments in lattice steps."""
+        """The component's value, from a group's moments in lattice steps."""
         return sum(weight * moments[statistic] for statistic, weight in self.combination)
 
 
@@ -45,7 +45,7 @@ class StatisticVector:
     `estimates` gives, for each statistic that the vector serves, its weights over the components, in lattice
     steps for totals. `contribution` is the largest l1 norm of what one row puts into the components (one
     unit in a group for the vector of UNITS), `range` the distance between the extremes of a single
-    cell's share (None for more components), and `nonnegative` whether shares never have a minus sign. Of
+    component's share (None for more components), and `nonnegative` whether shares never have a minus sign. Of
     a joint vector, `extents` are what one row moves each of the components by that rows move, `unit_extent`
     what a unit moves the last component by in each of its groups, where that counts units. Where components of rows are `filled`
     up for units, that is what a unit puts into the components of each of its groups, in l1 norm.
@@ -228,9 +228,9 @@ def complementary_vector(measure: int, lattice: Lattice, *, with_rows: bool) -> 
 def padded_vector(vector: StatisticVector, rows: int) -> StatisticVector:
     """The components of a vector that counts rows, and one for the rows that each unit has less than `rows` in a group.
 
-    Claim: a unit contributes exactly R times the block's contribution, in l1 norm, to each group it counts in, R being
+    Claim: a unit contributes exactly R times the vector's contribution, in l1 norm, to each group it counts in, R being
     the most rows of a unit; no component is below zero.
-    Why: each of its rows in the group contributes the block's contribution, as the number of rows is the sum of all
+    Why: each of its rows in the group contributes the vector's contribution, as the number of rows is the sum of all
     components by that; each row that it has less than R contributes as much to the component of these.
     Source: Kulesza, Suresh, Wang 2024, section 3, of rows that there are and values up to the bound.
     """

@@ -13,8 +13,7 @@ from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.stability import PublicFacts, most_rows
 from dpsql.mechanisms import Entropy, Exponential, PermuteAndFlip
 from dpsql.plan.expr import Column
-from dpsql.plan.nodes import Filter, Join, Relation, SemiJoin, is_private
-from dpsql.plan.top_k import TopK
+from dpsql.plan.nodes import Filter, Join, Relation, SemiJoin, TopK, is_private
 
 SCORES = frozenset({Moment.ROWS, Moment.UNITS, Moment.COUNT, Moment.TOTAL})
 """What groups are compared by: sums over units."""

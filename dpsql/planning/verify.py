@@ -92,7 +92,7 @@ def _with_each_point(
 
 
 def _plans_with_each_point(plan: MeasurementPlan, measured: VectorMeasurement) -> Iterator[MeasurementPlan]:
-    """The plan as it is, or as it will be with each of the points that a block's clamp may have."""
+    """The plan as it is, or as it will be with each of the points that a vector's clamp may have."""
     if measured.clamp is None:
         yield plan
         return

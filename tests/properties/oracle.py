@@ -37,8 +37,7 @@ from dpsql.plan.dependencies import steps, substitute
 from dpsql.plan.expr import Expr, Literal, Scalar
 from dpsql.plan.nodes import Join, OuterQuery, PublicSubquery, Release, Values, private_tables
 from dpsql.plan.types import Type, Value
-from dpsql.planning.choose import choose
-from dpsql.planning.loss_share import LossShare
+from dpsql.planning.choose import LossShare, choose
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import OptimalPartitionSelection, Threshold
 from dpsql.planning.verify import verify

@@ -12,9 +12,8 @@ from dpsql.analysis.analyse import analyse
 from dpsql.analysis.stability import PublicFacts
 from dpsql.functions import call
 from dpsql.plan.expr import Column, Expr, Order, Released, Scalar, substituted, walk
-from dpsql.plan.nodes import OuterQuery, Output, PerUnitAggregate, PerUnitGroupBy, Relation, Release
+from dpsql.plan.nodes import OuterQuery, Output, PerUnitAggregate, PerUnitGroupBy, Relation, Release, TopK
 from dpsql.plan.provenance import provenance, unfiltered
-from dpsql.plan.top_k import TopK
 from dpsql.planning.top_k import SCORES
 from dpsql.sql.lower.joins import filtered
 
