@@ -17,7 +17,7 @@ class Linear:
 
 
 def linear(expr: Expr) -> Linear | None:
-    """An expression as a linear one of a single released column, where it is that."""
+    """The expression as a linear function of one released column; None if it is not."""
     if isinstance(expr, Released):
         return Linear(expr)
     if not isinstance(expr, Call):
