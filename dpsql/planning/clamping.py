@@ -1,9 +1,8 @@
-"""How much of a unit counts in a group, learnt from the data where it is only derived from other bounds.
+"""Clamping thresholds for the contributions of units, chosen privately from the data.
 
-A *clamp* is a point of a public grid. What a unit has in a group, or in all of its groups together, in rows or
-in lattice steps, counts up to that point, or it counts in so many groups; noise is then as for units that have no
-more. The point is chosen by the exponential mechanism, and is released: the noise is that of a function of what has
-been released before.
+A *clamp* is a threshold on a public grid. It limits the rows of a unit, its total in lattice steps, or its groups; rows
+and totals are limited in each group, or across all groups of the unit. The noise is calibrated to the threshold. The
+exponential mechanism chooses the threshold and releases it, so the scale of the noise is a function of released values.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ from dpsql.planning.sensitivity import UnitChange, sensitivity, unit_change
 from dpsql.planning.statistics import Statistic, StatisticVector
 
 SHARE, PURE_SHARE = Fraction(1, 10), Fraction(1, 5)
-"""The part of a statistic's loss that the choice of its clamp spends: a choice costs less than as much noise
-where the accountant charges for its bounded range."""
+"""The part of a statistic's loss that the choice of its clamp spends, without and with pure accounting: a choice costs
+less if the accountant charges for its bounded range."""
 EXPONENT, PURE_EXPONENT = 3, 2
-"""Points weigh by their inverse to this power: to a lower one where the same loss buys a blunter choice."""
+"""The prior weight of a point is its inverse to this power; lower if the same loss buys a less accurate choice."""
 OCTAVES = 14
-"""The least point is the most that a unit can have, halved so many times."""
+"""The least point is the greatest contribution, halved this many times."""
 _EXPECTED_PART = 4
-"""The part of a bound that units are expected to use, where kinds of noise are compared before any is drawn."""
+"""One part in four of a bound is the expected contribution, by which candidate plans are compared before noise is drawn."""
 LEAST_ROWS, LEAST_ADDED, LEAST_GROUPS = 8, 5, 8
-"""Units with fewer rows, or groups, than so many have nothing to learn: of counts, of sums, and of counts of units."""
+"""With lower bounds than these, no clamp is chosen: on rows for counts, on rows for sums, and on groups for counts of units."""
 SUBDIVISIONS = 2**16
-"""What a unit with more than a point has in each of its groups, and its mean, are told in so many parts of a row or of a
-lattice step: of all groups as one, in as many times more as it takes for each group to have so many."""
+"""The subdivisions of a row or lattice step in which clamped contributions and means are counted. A clamp across groups
+has more subdivisions, so that each group has as many."""
 
 
 class Amount(TaggedEnum):
-    """What of a unit is clamped: its rows, its total of a measure, or its groups."""
+    """The contribution of a unit that is clamped: its rows, its total of a measure, or its groups."""
 
     ROWS = "rows", "ROWS"
     TOTAL = "total", "TOTAL"
@@ -56,21 +55,20 @@ class Amount(TaggedEnum):
 
 @dataclass(frozen=True, slots=True)
 class Clamp:
-    """A clamp on the rows of a unit in a group, on each side of its total of one measure, or on its groups.
+    """A clamp on the rows of a unit, on each side of its total of one measure, or on its groups.
 
-    `measures` is that of a total; for rows those which share the clamp, None among them for rows of any kind;
-    None alone for groups. `signs` are the sides that there are of a total. `whole` says that rows, or a total, are
-    those of all of a unit's groups together: a unit with more has that much less in each. `fine` are the parts of a
-    row, or of a lattice step, in which it is told what counts. `grid` ends with the most that a unit can have in all
-    its groups. `chosen` are the indices of the points, side by side, empty before the
-    release; `expected` is the one that noise is for until then.
+    `measures` are the measure of a total; for rows, the measures that share the clamp (None: rows of any kind); for
+    groups, None. `sides` are the signs that a total can have. `across_groups` says that the clamp limits the unit's
+    contribution to all its groups together; contributions above it are scaled down in each group. `subdivisions` are
+    those of a row or lattice step in which clamped contributions are counted. `grid` ends with the greatest contribution
+    of a unit. `chosen` has the index of the chosen point of each side, and is empty before the release; `expected` is
+    the index that the noise is calibrated to until then.
 
-    Claim: the choices of both sides together have a range of `mechanism.rate` times the most groups of a
-    unit, or of it alone for a clamp on groups, or once for each side for one on all groups together; and twice
-    that for `replace`.
-    Why: the penalty of a point is the number of pairs of a unit and a group that have more, or of units that
-    are in more groups, or that have more in all of them. One more unit raises those of all points by no more than
-    its groups, or by one; none lowers any; and what it has in a group is on one side.
+    Claim: the choices of both sides together have a range of `mechanism.rate` times n, where n is the most groups of a
+    unit; 1 for a clamp on groups; the number of sides for a clamp across groups; and twice as much under `replace`.
+    Why: the penalty of a point is the number of unit-group pairs that contribute more, of units in more groups, or of
+    units whose contribution to all groups is more. Adding a unit raises the penalty of any point by at most the number
+    of its groups, or by one, and lowers none. The contribution of a unit to a group has one sign.
     Source: McSherry, Talwar 2007, Theorem 6; Dong, Durfee, Rogers 2020, section 3 (range); Durfee 2023,
     "Unbounded differentially private quantile and maximum estimation", section 5 (clamps for sums).
     """
@@ -90,17 +88,17 @@ class Clamp:
 
     @property
     def total(self) -> int | None:
-        """The measure of a total, None for what is no total."""
+        """The measure of a clamped total; None for rows and groups."""
         return self.measures[0] if self.amount is Amount.TOTAL else None
 
     @property
     def most(self) -> int:
-        """The most that a unit can have, in rows or in lattice steps, as was derived."""
+        """The greatest contribution of a unit, in rows, lattice steps or groups, as was derived."""
         return self.grid[-1]
 
     @property
     def statistic(self) -> str:
-        """What is clamped, in words."""
+        """The clamped contribution, for EXPLAIN and receipts."""
         measure = "" if self.total is None else f" of x{self.total}"
         where = (
             ""
@@ -113,12 +111,12 @@ class Clamp:
 
     @property
     def points(self) -> tuple[int, ...]:
-        """What a unit has at most on each side, in a group or in all: as was chosen, or as is expected beforehand."""
+        """The threshold of each side: the chosen one, or before the release the expected one."""
         return tuple(self.grid[index] for index in self.chosen or (self.expected,) * len(self.sides))
 
     @property
     def weights(self) -> tuple[int, ...]:
-        """The weight of each point before any data is seen, above zero: by its inverse to a power."""
+        """The prior weight of each point, above zero: its inverse to a power."""
         return tuple(self.most**self.exponent // point**self.exponent for point in self.grid)
 
     def range(self, analysis: Analysis) -> Fraction:
@@ -128,19 +126,19 @@ class Clamp:
         )
 
     def groups(self, analysis: Analysis) -> int:
-        """The most groups that a unit counts in."""
+        """The bound on the groups of a unit."""
         return self.points[0] if self.amount is Amount.GROUPS else analysis.bound.groups
 
     def choose(self, above: Sequence[Sequence[int]], entropy: Entropy) -> Clamp:
-        """The clamp with a point for each side; `above` has for each point how many have more."""
+        """The clamp with a chosen point for each side; `above` has the penalties of the points of each side."""
         chosen = tuple(self.mechanism.choose(self.weights, side, entropy) for side in above)
         return replace(self, chosen=chosen)
 
 
 def step_range(analysis: Analysis, amount: Amount, sides: int) -> int:
-    """How far a unit moves the penalties of two points apart at most, of all sides together.
+    """The most by which one unit changes the difference of the penalties of two points, summed over the sides.
 
-    `sides` are those on which all its groups are told as one, 0 where each is told by itself.
+    `sides` is the number of sides of a clamp across groups, and 0 for a clamp per group.
     """
     people = 2 if analysis.replace else 1
     if amount is Amount.GROUPS:
@@ -149,12 +147,12 @@ def step_range(analysis: Analysis, amount: Amount, sides: int) -> int:
 
 
 def clamped_bound(analysis: Analysis, clamp: Clamp) -> ContributionBound:
-    """The bound of a unit that is in no more groups than a clamp on these says."""
+    """The contribution bound with the groups of a unit limited by a clamp."""
     return replace(analysis.bound, groups=clamp.groups(analysis))
 
 
 def grid(most: int) -> tuple[int, ...]:
-    """Points up to `most`, four to each doubling, without floats.
+    """Grid points up to `most`, four to each power of two, computed without floats.
 
     >>> grid(10)
     (1, 2, 3, 4, 5, 6, 8, 9, 10)
@@ -169,16 +167,16 @@ def grid(most: int) -> tuple[int, ...]:
 
 
 def clamped_sensitivity(vector: StatisticVector, clamp: Clamp, analysis: Analysis) -> Sensitivity:
-    """The sensitivity of a vector of which no unit has more than the clamp's points, in a group or in all of its groups.
+    """The sensitivity of a vector whose contributions are clamped.
 
-    Claim: with τ the larger point, times the vector's contribution where it is of rows, S the most that a
-    unit has in all groups and G its most groups, the vector of all components of all groups moves by at most
-    l1 = min(Gτ, S) in l1 norm, and by at most the root of τ·l1 in l2 norm; where all groups are clamped as one, by
-    the sum of the points of all sides in both. For `replace` as in `sensitivity`: an ungrouped single component moves by
-    no more than the distance of the points.
-    Why: in each group the norm of what a unit has is at most τ, and these add up to S at most; a sum of
-    squares of numbers up to τ is at most τ times their sum. Parts of a point, rounded down, add up to the point at
-    most; and the l2 norm is never above the l1 norm. A unit of fewer groups is one of a smaller bound.
+    Claim: let τ be the larger point, times the vector's contribution per row for a clamp on rows; S the greatest
+    contribution of a unit to all groups; G its most groups. Adding or removing a unit moves all components of all
+    groups by at most l1 = min(Gτ, S) in l1 norm, and by at most √(τ·l1) in l2 norm. For a clamp across groups both norms
+    are at most the sum of the points of all sides. `replace` is as in `sensitivity`: an ungrouped single component
+    moves by at most the distance of the points.
+    Why: the contribution to one group has norm at most τ, and these norms sum to at most S; a sum of squares of numbers
+    up to τ is at most τ times their sum. Subdivisions are rounded down, so they sum to at most the point. The l2 norm is
+    at most the l1 norm. A clamp on groups is a smaller contribution bound.
     Source: Dwork, McSherry, Nissim, Smith 2006, section 3.
     """
     if clamp.amount is Amount.GROUPS:
@@ -203,10 +201,10 @@ def clamped_sensitivity(vector: StatisticVector, clamp: Clamp, analysis: Analysi
 def clamped_unit_change(
     vector: StatisticVector, clamp: Clamp | None, analysis: Analysis
 ) -> UnitChange | None:
-    """What a unit changes in a vector of one component, with a clamp where no unit has more in a group than its points.
+    """The changes of single components that one unit causes, with a clamp; None if there is no such bound.
 
-    What a unit has in a group is at most the larger point, on that point's side, and is at most both points
-    away from what another may have; of rows it is at most as many times what one puts in.
+    A unit's contribution to a group is at most the larger point, and differs from that of another unit by at most the sum
+    of both points; for rows, times the contribution of a row.
     """
     grouped, replaced = analysis.grouped, analysis.replace
     if clamp is not None and clamp.amount is Amount.GROUPS:
@@ -236,7 +234,7 @@ def sensitivities(
 
 
 def rescaled(mechanism: Mechanism, old: Sensitivity, new: Sensitivity, moved: UnitChange | None) -> Mechanism:
-    """The mechanism that has the same loss for another sensitivity, and other moves of as many components."""
+    """The mechanism with the same loss for another sensitivity, and for another unit change of as many components."""
     match mechanism:
         case Geometric(scale=scale):
             return Geometric(scale * new.l1 / old.l1)
@@ -257,14 +255,14 @@ def clamps_for(
     *,
     across_groups: bool,
 ) -> tuple[tuple[Clamp, ...], tuple[int | None, ...]]:
-    """The clamps that can be learnt for a layout, and which of them each vector takes, None for none.
+    """The clamps for a layout, and the index of the clamp of each vector, or None.
 
-    A total that is measured alone has its own; all other statistics of rows share one on the rows of a unit, and
-    counts of units one on its groups. Nothing is learnt of all rows of a unit where they are as many as is declared.
-    Rows and totals are those of a group, or of the `across_groups` of a unit's groups. Choices spend that `part` of the price
-    for each vector; `range_of` is what a part buys.
+    A total that is measured alone has a clamp of its own. All other statistics of rows share one clamp on the rows of a
+    unit, and counts of units share one on its groups. Rows have no clamp `across_groups` if their bound is the declared
+    one. The choice of a clamp spends the `part` of the loss of each of its vectors; `range_of` gives the range of a
+    choice that spends a part.
     """
-    # What is proved of several arguments, or of rows and units, together is proved of rows that there are.
+    # The sensitivity of joint and of padded vectors is proved for unclamped rows only.
     able = analysis.bound.per_unit and not any(vector.joint or vector.padded for vector in vectors)
     rows = analysis.bound.rows if able else 1
 
@@ -304,7 +302,7 @@ def clamps_for(
         for place in sharing:
             taken[place] = len(found)
         read = dict.fromkeys(index for place in sharing for _, index in _statistics_read(vectors[place]))
-        # Those of one measure are told by themselves, others by rows of any kind.
+        # If the vectors read rows of one measure, those are counted; else rows of any kind.
         measures = tuple(read) if len(read) == 1 else (None, *(index for index in read if index is not None))
         found.append(made(Amount.ROWS, measures, (1,), rows, len(sharing)))
     people = [place for place, vector in enumerate(vectors) if vector.by_unit]
@@ -319,13 +317,13 @@ def clamps_for(
 def _subdivisions(
     analysis: Analysis, amount: Amount, measures: Sequence[int | None], *, across_groups: bool
 ) -> int:
-    """The parts of a row, or of a lattice step, in which it is told what counts, 1 for whole ones.
+    """The subdivisions of a row or lattice step in which clamped contributions are counted; 1 if none are needed.
 
-    Parts of groups are needed where all are clamped as one, and parts of a mean where rows have values.
+    A clamp across groups divides its point among the groups. A clamp on rows with values divides the values' mean.
 
-    Claim: the engine has room for them: no product is above 2^107, and no sum over units above 2^77 times as many.
-    Why: a lattice has at most 2^30 steps to a side, a unit at most 2^30 rows, in as many groups at most, so that there
-    are at most 2^46 parts; and of all its rows the parts of a unit are no more than these.
+    Claim: the integers fit: no product is above 2^107, and no sum over n units above n·2^77.
+    Why: a lattice has at most 2^30 steps to a side, and a unit at most 2^30 rows in at most as many groups, so there are
+    at most 2^46 subdivisions; and the subdivisions of all rows of a unit sum to at most this.
     Source: Mironov 2012, "On significance of the least significant bits for differential privacy".
     """
     if across_groups:
@@ -337,9 +335,9 @@ def _subdivisions(
 def _expected_amount(
     analysis: Analysis, amount: Amount, most: int, *, stated: bool, across_groups: bool
 ) -> Fraction:
-    """What a unit is expected to have: a quarter of its groups, and of its rows, with values of a quarter of their bounds.
+    """The expected contribution of a unit: a quarter of its groups and rows, with values a quarter of their bounds.
 
-    Rows of which it is `stated` how many a unit has are expected all.
+    If the number of rows of a unit is `stated` by the owner, all of them are expected.
     """
     part = 1 if stated and amount is not Amount.GROUPS else _EXPECTED_PART
     part *= _EXPECTED_PART if amount is Amount.TOTAL else 1
@@ -349,7 +347,7 @@ def _expected_amount(
 
 
 def _total_sides(analysis: Analysis, measure: int) -> tuple[tuple[int, ...], int]:
-    """The signs that a unit's total can have, and the most that it can be."""
+    """The signs that a unit's total can have, and its greatest magnitude."""
     lattice = analysis.measures[measure].lattice
     if lattice is None:
         raise LookupError("totals have a lattice")
@@ -358,7 +356,7 @@ def _total_sides(analysis: Analysis, measure: int) -> tuple[tuple[int, ...], int
 
 
 def _single_total(vector: StatisticVector) -> int | None:
-    """The measure of which a vector is the total, and nothing else."""
+    """The measure whose total is all that a vector measures; None for other vectors."""
     match vector.estimates:
         case (((Moment.TOTAL, measure), _),):
             return measure

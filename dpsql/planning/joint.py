@@ -1,8 +1,8 @@
-"""Statistics of several arguments measured together, so that they share the count and the whole loss.
+"""Joint vectors: statistics of several arguments noised together, which share the row count and the whole loss.
 
-A component of the joint vector is a count, or a sum about the middle of what a row may add, so that a row moves
-it half as far as the sum itself. Each component is multiplied by a whole number such that a row moves all of
-them as far, as nearly as whole numbers allow: then one noise serves them all.
+A component is a count, or a centred sum: one of values less the middle of their interval, whose sensitivity is half that
+of the sum. Each component is multiplied by an integer, so that all have nearly the same sensitivity, and one
+mechanism for the l∞ norm adds noise to all of them.
 """
 
 from __future__ import annotations

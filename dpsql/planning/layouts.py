@@ -1,4 +1,4 @@
-"""Which statistics are noised together: every way to serve those that are needed."""
+"""Layouts: all considered ways to estimate the needed statistics by statistic vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The measured plan: vectors with their noise, the clamps and the selection, and what all of them cost."""
+"""The measurement plan: which statistics are noised by which mechanisms, clamps, partition selection, and the charged event."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from dpsql.planning.top_k import TopKSelection
 
 @dataclass(frozen=True, slots=True)
 class VectorMeasurement:
-    """A vector with its sensitivity and the mechanism that noises each of its components.
+    """A statistic vector with its sensitivity and the mechanism that adds noise to each component.
 
-    Where it takes one of the plan's clamps these are as for that clamp's points.
+    `clamp` is the index of the plan's clamp that limits its contributions; sensitivity and mechanism are for its points.
     """
 
     tag: ClassVar[str] = "MeasuredBlock"
@@ -38,13 +38,13 @@ class VectorMeasurement:
         return self.mechanism.std * math.sqrt(sum(float(weight) ** 2 for weight in weights))
 
     def on_finer_lattice(self, law: Mechanism, by: int) -> VectorMeasurement:
-        """The vector on a lattice with so many times as many steps, for what was computed of released components."""
+        """The measurement with each lattice step divided in `by`, for values that are computed from released components."""
         old = self.sensitivity
         sensitivity = Sensitivity(old.l1 * by, old.l2_squared * by * by, old.linf * by)
         return VectorMeasurement(self.vector.scaled(by), sensitivity, law, self.clamp)
 
     def with_clamp(self, clamp: Clamp, analysis: Analysis) -> VectorMeasurement:
-        """The vector with the same loss, where its clamp has other points."""
+        """The measurement with the same loss under other points of its clamp."""
         found = clamping.clamped_sensitivity(self.vector, clamp, analysis)
         moved = clamping.clamped_unit_change(self.vector, clamp, analysis)
         noise = clamping.rescaled(self.mechanism, self.sensitivity, found, moved)
@@ -53,7 +53,7 @@ class VectorMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A way to answer that costs the same: `score` is the mean log of the predicted errors."""
+    """A plan of the same loss that was considered; `score` is the mean log of its predicted errors."""
 
     name: str
     score: float
@@ -61,7 +61,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementPlan:
-    """The measured plan: what will be noised, how, and what it costs."""
+    """All random choices of one release, and the event that is charged for them."""
 
     analysis: Analysis
     vectors: tuple[VectorMeasurement, ...]
@@ -73,7 +73,7 @@ class MeasurementPlan:
     clamps: tuple[Clamp, ...] = ()
 
     def with_clamps(self, clamps: tuple[Clamp, ...]) -> MeasurementPlan:
-        """The plan with other points of its clamps: what they cost, and all losses, stay as they are."""
+        """The plan with other points of its clamps, and the same losses."""
         vectors = tuple(
             measured if measured.clamp is None else measured.with_clamp(clamps[measured.clamp], self.analysis)
             for measured in self.vectors
@@ -87,17 +87,17 @@ class MeasurementPlan:
         )
 
     def groups(self, vector: int) -> int:
-        """The most groups that one unit counts in, in the statistics of a vector."""
+        """The bound on the groups of a unit in the statistics of a vector."""
         place = self.vectors[vector].clamp
         return self.analysis.bound.groups if place is None else self.clamps[place].groups(self.analysis)
 
     @property
     def threshold(self) -> Threshold | None:
-        """What a noisy count must reach for a group to be shown, where that decides."""
+        """The threshold of partition selection, if a noisy count decides; else None."""
         return self.selection if isinstance(self.selection, Threshold) else None
 
     def quantile_index(self, item: Aggregation) -> int | None:
-        """Which of `ranked` an aggregate is, None for one that is no value in order of size."""
+        """The index of an aggregate in `quantiles`; None if it is not a quantile."""
         asked = (self.analysis.measure(item), item.rank, item.interval_end)
         found = (
             at
@@ -107,7 +107,7 @@ class MeasurementPlan:
         return next(found, None)
 
     def source(self, statistic: Statistic) -> tuple[int, tuple[Fraction, ...]]:
-        """The vector that serves a statistic, and the weights of its components."""
+        """The index of the vector that estimates a statistic, and the weights of its components."""
         for index, measured in enumerate(self.vectors):
             weights = measured.vector.weights(statistic)
             if weights is not None:
@@ -115,7 +115,7 @@ class MeasurementPlan:
         raise LookupError(f"no vector serves {statistic}")
 
     def decides(self, vector: int, weights: tuple[Fraction, ...]) -> bool:
-        """Whether a weighted sum of a vector's components is what was compared before a group was shown."""
+        """Whether a weighted sum of a vector's components is the count that the threshold was compared with."""
         chosen = self.threshold
         if chosen is None or chosen.vector != vector:
             return False

@@ -1,4 +1,4 @@
-"""How much one privacy unit can change a vector of statistics, with the norm in the name."""
+"""The sensitivity of a statistic vector to one privacy unit, by norm."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dpsql.planning.statistics import StatisticVector
 
 @dataclass(frozen=True, slots=True)
 class UnitChange:
-    """What one privacy unit changes, where that is one component of a group after another.
+    """The effect of one privacy unit, as changes of single components.
 
-    The change of all components of all groups is a sum of at most `components` moves, each of one component by at most `component`
-    lattice steps.
+    The difference of two neighbours is a sum of at most `count` changes, each of one component of one group by at most
+    `size` lattice steps.
     """
 
     size: int
@@ -25,12 +25,12 @@ class UnitChange:
     def of(
         cls, share: int, span: int | None, bound: ContributionBound, *, grouped: bool, replace: bool
     ) -> UnitChange:
-        """The moves where a unit puts at most `share` into a component, and what it may put in spans `span`.
+        """The changes if the contribution of a unit to a component is at most `share`, and its extremes differ by `span`.
 
-        Claim: adding or removing one unit is G moves of one component by at most `share`, where G is the most groups
-        of a unit; for `replace` there are twice as many, or without groups one by at most `span`.
-        Why: a unit is in at most G groups, each of which has one such component. Who is replaced is removed and then
-        added, and without groups both are moves of the same component.
+        Claim: adding or removing one unit is at most G changes of one component by at most `share`, where G is the most
+        groups of a unit; under `replace` there are twice as many, or without groups one by at most `span`.
+        Why: a unit is in at most G groups, each of which has one such component. A replaced unit is removed and then
+        added; without groups both change the same component.
         Source: Dwork, McSherry, Nissim, Smith 2006, section 3; Dwork, Roth 2014, Theorem 2.2 (moves in a row).
         """
         if replace and not grouped and span is not None:
@@ -44,13 +44,13 @@ def sensitivity(
     """The sensitivities of a vector over all groups together, that of l2 squared.
 
     Claim: adding or removing one unit moves the vector of all components of all groups by at most
-    R·c in l1 and in l2 norm, where R is the most rows of a unit that count and c the vector's
-    contribution; the count of units by G in l1 and √G in l2, where G is the most groups of a unit, and rows that
-    are filled up for units by as many times what that comes to.
-    For `replace` the l1 norm doubles, and the squared l2 norm doubles where no share is negative and
-    quadruples else. An ungrouped single component moves by no more than the range of a unit's share. Of a
-    joint vector see `_joint`.
-    Why: shares of at most R rows add up by the triangle inequality; two vectors a, b without negative
+    R·c in l1 and in l2 norm, where R is the bound on rows of a unit and c the vector's contribution; the count
+    of units by G in l1 and √G in l2 norm, where G is the most groups of a unit; a padded vector by its contribution per
+    group times as much.
+    Under `replace` the l1 norm doubles; the squared l2 norm doubles if no contribution is negative, and quadruples
+    otherwise. An ungrouped single component changes by at most the range of a unit's contribution. For a joint vector
+    see `_joint`.
+    Why: the contributions of at most R rows add up by the triangle inequality; two vectors a, b without negative
     entries have |a-b|² ≤ |a|² + |b|².
     Source: Dwork, McSherry, Nissim, Smith 2006, section 3; Dwork, Roth 2014, Definitions 3.1 and 3.8.
     """
@@ -96,10 +96,10 @@ def _joint(vector: StatisticVector, bound: ContributionBound, *, replace: bool) 
 def unit_change(
     vector: StatisticVector, bound: ContributionBound, *, grouped: bool, replace: bool
 ) -> UnitChange | None:
-    """What a unit changes in a vector of one component; None for others, among whose components what it moves is shared.
+    """The changes that one unit causes in a vector of one component; None for other vectors.
 
-    A unit's at most R rows put at most R times the vector's contribution into a component; it is counted once. Nor are
-    there moves known of distinct values in groups, of which a unit's R may each lie in a group of its own.
+    The R rows of a unit contribute at most R times the vector's contribution; a unit is counted once. Distinct values
+    in groups have no such bound here: each of a unit's R values may be in a different group.
     """
     if vector.joint or len(vector.components) != 1 or (vector.by_value and grouped):
         return None

@@ -1,8 +1,8 @@
-"""The statistics that can be measured: vectors of integers, each a sum over the rows of a group.
+"""The statistics that can be measured: integer vectors, each a sum over the rows of a group.
 
-A *component* is an integer combination of a group's exact moments. A *vector* is the components that are noised
-together, with the moments that can be estimated from them and a bound on what one row, or one unit in
-a group, puts into them.
+A *component* is an integer combination of the exact moments of a group. A *vector* has the components that are noised
+together, the moments that can be estimated from them, and a bound on the contribution of one row, or of one unit in a
+group.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dpsql.aggregates import Moment
 from dpsql.analysis.lattice import Lattice
 
 Statistic = tuple[Moment, int | None]
-"""A moment and, where it is of an argument, the index of the measure."""
+"""A moment and the index of its measure; None for counts of rows and units."""
 
 ROWS: Statistic = (Moment.ROWS, None)
 UNITS: Statistic = (Moment.UNITS, None)
@@ -26,7 +26,7 @@ Combination = tuple[tuple[Statistic, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """An integer combination of exact moments; what is noised."""
+    """An integer combination of exact moments, to which noise is added."""
 
     tag: ClassVar[str] = "Cell"
 
@@ -34,21 +34,21 @@ class Component:
     combination: Combination
 
     def exact(self, moments: Mapping[Statistic, int]) -> int:
-        """The component's value, from a group's moments in lattice steps."""
+        """The exact value of the component, from the moments of a group in lattice steps."""
         return sum(weight * moments[statistic] for statistic, weight in self.combination)
 
 
 @dataclass(frozen=True, slots=True)
 class StatisticVector:
-    """Cells that are noised together.
+    """Components that are noised together.
 
-    `estimates` gives, for each statistic that the vector serves, its weights over the components, in lattice
-    steps for totals. `contribution` is the largest l1 norm of what one row puts into the components (one
-    unit in a group for the vector of UNITS), `range` the distance between the extremes of a single
-    component's share (None for more components), and `nonnegative` whether shares never have a minus sign. Of
-    a joint vector, `extents` are what one row moves each of the components by that rows move, `unit_extent`
-    what a unit moves the last component by in each of its groups, where that counts units. Where components of rows are `filled`
-    up for units, that is what a unit puts into the components of each of its groups, in l1 norm.
+    `estimates` has, for each statistic that the vector estimates, its weights over the components, in lattice steps for
+    totals. `contribution` is the greatest l1 norm of the contribution of one row (for the vector of UNITS, of one unit
+    in a group). `range` is the difference of the extreme contributions to a single component (None for several
+    components). `nonnegative` says that no contribution is negative. Of a joint vector, `extents` bound the contribution
+    of one row to each component of rows, and `unit_extent` that of a unit to the last component in each of its groups,
+    if it counts units. `padded` is, for rows padded to a constant number per unit, the l1 norm of the contribution of a
+    unit to each of its groups.
     """
 
     tag: ClassVar[str] = "Block"
@@ -65,7 +65,7 @@ class StatisticVector:
 
     @property
     def joint(self) -> bool:
-        """Whether its components are of several arguments, noised together."""
+        """Whether its components are of several arguments."""
         return bool(self.extents)
 
     @property
@@ -77,7 +77,7 @@ class StatisticVector:
 
     @property
     def by_value(self) -> bool:
-        """Whether it counts distinct values: a unit's may lie in more groups than those that its rows count in."""
+        """Whether it counts distinct values, which may be in more groups than the counted rows of a unit."""
         return any(
             moment is Moment.DISTINCT
             for component in self.components
@@ -85,14 +85,14 @@ class StatisticVector:
         )
 
     def also_serving(self, statistic: Statistic, like: Statistic) -> StatisticVector:
-        """The same vector, which serves a statistic by what it serves another with."""
+        """The same vector, which also estimates `statistic`, by the weights of `like`."""
         weights = self.weights(like)
         if weights is None or self.weights(statistic) is not None:
             return self
         return replace(self, estimates=(*self.estimates, (statistic, weights)))
 
     def scaled(self, by: int) -> StatisticVector:
-        """The same vector on a lattice with so many times as many steps."""
+        """The same vector with each lattice step divided in `by`."""
         components = tuple(
             replace(
                 component,
@@ -116,12 +116,12 @@ class StatisticVector:
         )
 
     def subdivided(self, parts: int) -> StatisticVector:
-        """The same vector, of moments that are told in so many parts of a row or of a lattice step."""
+        """The same vector, of moments that are counted in subdivisions of a row or lattice step."""
         scaled = self.scaled(parts)
         return replace(scaled, components=self.components)
 
     def weights(self, statistic: Statistic) -> tuple[Fraction, ...] | None:
-        """How a statistic is estimated from the components, or None if it cannot be."""
+        """The weights that estimate a statistic from the components; None if it has none."""
         return dict(self.estimates).get(statistic)
 
 
@@ -226,17 +226,17 @@ def complementary_vector(measure: int, lattice: Lattice, *, with_rows: bool) -> 
 
 
 def padded_vector(vector: StatisticVector, rows: int) -> StatisticVector:
-    """The components of a vector that counts rows, and one for the rows that each unit has less than `rows` in a group.
+    """A vector that counts rows, padded: with a component for the rows by which each unit of a group has less than `rows`.
 
-    Claim: a unit contributes exactly R times the vector's contribution, in l1 norm, to each group it counts in, R being
-    the most rows of a unit; no component is below zero.
-    Why: each of its rows in the group contributes the vector's contribution, as the number of rows is the sum of all
-    components by that; each row that it has less than R contributes as much to the component of these.
-    Source: Kulesza, Suresh, Wang 2024, section 3, of rows that there are and values up to the bound.
+    Claim: the contribution of a unit to each of its groups has an l1 norm of exactly R·c, where R is the bound on rows of
+    a unit and c the vector's contribution; no component is negative.
+    Why: each row contributes exactly c, since all weights of the row count are 1/c; each row less than R contributes c to
+    the further component.
+    Source: Kulesza, Suresh, Wang 2024, section 3, with rows in place of values.
     """
     known = vector.weights(ROWS)
     if known is None or not vector.nonnegative or any(weight * vector.contribution != 1 for weight in known):
-        raise LookupError("what is filled up counts rows by all of its cells")
+        raise LookupError("only a vector that counts rows by all of its components is padded")
     most, none = rows * vector.contribution, Fraction(0)
     lacking = Component("rows that units have less", ((UNITS, most), (ROWS, -vector.contribution)))
     estimates = (

@@ -104,7 +104,7 @@ FAULTS = (
     Fault(
         "stairs-below-the-lattice",
         "dpsql.planning.staircase:_staircase_if_better",
-        "min(epsilon, Fraction(_MOST * moved.count))",
+        "min(epsilon, Fraction(_MOST * change.count))",
         "epsilon",
         "at a large loss an interval is narrower than what values are rounded by",
         "tests/planning/test_staircase.py::test_no_loss_leaves_less_noise_than_the_lattice_rounds",
