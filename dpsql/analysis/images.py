@@ -1,9 +1,9 @@
-"""The values that an expression takes of the values of the columns that it reads, as the engine computes them.
+"""Images: the values of an expression for all values of its columns, computed by the engine.
 
-Claim: the image of an expression holds its value on every row whose columns lie in their domains, and nothing depends on
-private data.
-Why: it is computed for each combination of these values, by the SQL that the rows are read with, on an engine of the
-same kind that holds no data; the values follow from the policy and the plan.
+Claim: the image of an expression contains its value in every row whose columns are in their domains, and does not depend
+on private data.
+Why: it is computed for each combination of these values, by the SQL that reads the rows, on an engine of the same kind
+without data; the values follow from the policy and the plan.
 Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
 """
 

@@ -1,8 +1,8 @@
-"""Whether a value is there in every row of a relation: what three-valued logic makes of NULL may hang on it.
+"""Nullability: whether an expression is NULL in no row of a relation.
 
-Claim: where `never_null` holds, the expression is not NULL in any row that belongs to a privacy unit.
-Why: rows without the id that leads to their unit belong to nobody and are left out; conditions and joins keep only
-rows for which they are true, and are not true of NULL.
+Claim: if `never_null` holds, the expression is not NULL in any row that belongs to a privacy unit.
+Why: rows without the identifier of their unit are not read; conditions and joins keep only rows for which they are true,
+and they are not true of NULL.
 Source: ISO/IEC 9075-2, <comparison predicate> and <null predicate>.
 
 No guarantee rests on this: the owner's `nullable: false` is believed.

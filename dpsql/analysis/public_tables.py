@@ -1,11 +1,10 @@
-"""What public tables tell of a release: the values of its keys, and bounds of what it adds up.
+"""Look-ups in public tables: the values of group keys, and the intervals of summed expressions.
 
-Claim: a key over public columns takes the values that are looked up and no others, and each of them for some row that
-the policy allows, as far as is known; a value over public columns lies within the bounds that are looked up. Both are the
-same on neighbouring databases.
-Why: a joined row holds a row of the public table, for which the conditions between public tables and
-on them hold too, and whatever conditions with private columns say of the public side alone: that it is not NULL, and
-within what the private side can be. Nothing private is read, and public tables are the same on both.
+Claim: a key over public columns has no other values than those that are looked up; an expression over public columns is
+within the interval that is looked up. Both are the same on neighbouring databases.
+Why: a joined row contains a row of the public table, which satisfies all conditions on public tables, and what conditions
+with private columns imply for the public side: that it is not NULL, and within the interval of the private side. Nothing
+private is read, and public tables are the same on both neighbours.
 Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
 """
 

@@ -1,8 +1,8 @@
-"""Which expressions say whose a row is.
+"""Expressions that identify the privacy unit of a row.
 
-Claim: rows of a relation in which an expression of an identity is equal belong to one privacy unit.
-Why: so do those with equal values of a column that has it; COALESCE is one of these values; and NULL, which is many
-units', is excluded.
+Claim: rows of a relation with equal values of an identifying expression belong to one privacy unit.
+Why: rows with equal values of an identifying column do; COALESCE of such columns is one of their values; NULL, which rows
+of many units may have, is excluded.
 Source: McSherry 2009, "Privacy integrated queries", section 3.2, on grouping within a partition.
 """
 
@@ -24,11 +24,11 @@ from dpsql.plan.tables import Scan
 _ONE_TO_ONE = frozenset(
     {"add", "subtract", "negate", "concat", "||", "cast_varchar", "cast_bigint", "cast_double"}
 )
-"""Functions that give different values for different ones, if all arguments but one are constants."""
+"""Functions that are injective in one argument if the others are constants."""
 
 
 def identity(expr: Expr, relation: Relation) -> str | None:
-    """What the values of an expression identify, in each row; None if it may be NULL or identifies nothing."""
+    """What the values of an expression identify; None if it may be NULL or identifies nothing."""
     named = identity_where_present(expr, relation)
     return named if named is not None and never_null(expr, relation) else None
 
@@ -48,7 +48,7 @@ def compared_identity(expr: Expr, relation: Relation) -> str | None:
 
 
 def identity_where_present(expr: Expr, relation: Relation) -> str | None:
-    """What the values of an expression identify in those rows in which it is not NULL."""
+    """What the values of an expression identify in rows where it is not NULL."""
     match expr:
         case Column():
             return expr.facts.identity or _within(expr, relation)
@@ -62,7 +62,7 @@ def identity_where_present(expr: Expr, relation: Relation) -> str | None:
 
 
 def separated_identity(expr: Expr, relation: Relation) -> str | None:
-    """The identity of whose different values an expression has different ones, where it is not NULL."""
+    """The identity that an expression is an injective function of, where it is not NULL."""
     if isinstance(expr, Call) and expr.function.name in _ONE_TO_ONE:
         read = [part for part in expr.arguments if any(columns(part))]
         return separated_identity(read[0], relation) if len(read) == 1 else None
@@ -70,7 +70,7 @@ def separated_identity(expr: Expr, relation: Relation) -> str | None:
 
 
 def _within(column: Column, relation: Relation) -> str | None:
-    """What a column of a derived table identifies where it is not NULL."""
+    """What a column of a derived table identifies in rows where it is not NULL."""
     source = next((source for source in sources(relation) if source.alias == column.source), None)
     match source:
         case Project() | PerUnitGroupBy():

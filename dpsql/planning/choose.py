@@ -1,4 +1,4 @@
-"""Picks what to measure and with which noise: the least predicted error at equal price."""
+"""The planner: chooses the statistics and mechanisms of a release, by the least predicted error at an equal loss."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from dpsql.planning.statistics import ROWS, UNITS, Statistic, StatisticVector
 from dpsql.planning.top_k import top_k_selection
 
 _NO_NOISE = 1e-300
-"""Stands for a noise of zero where logarithms are taken."""
+"""Replaces a standard deviation of zero before the logarithm."""
 
 
 @dataclass(frozen=True, slots=True)
 class LossShare:
-    """What a statement may spend: an ε-DP release, or by noise of Gaussian kind one of `rho`-zCDP.
+    """The privacy loss that one release may spend: `epsilon`-DP, or with Gaussian noise `rho`-zCDP.
 
-    Both cost the ledger the same; `rho` is None where the ledger cannot charge Gaussian noise.
-    `delta` is for key selection. `choice` gives the range of a choice that costs a share of it, the share
-    of `epsilon` unless it is said. `refined` says that less noise may be drawn later given what is released
-    now, which a coupling is known for in geometric noise alone.
+    Both are charged the same; `rho` is None if the accountant does not support Gaussian noise. `delta` is for partition
+    selection. `range_of` gives the range of an exponential mechanism that spends a share of the loss; without it, the
+    range is that share of `epsilon`. `refinable` says that the release may later be refined by coupled noise, which is
+    known for geometric noise only.
     """
 
     epsilon: Fraction
@@ -54,17 +54,17 @@ class LossShare:
     refinable: bool = False
 
     def range(self, share: Fraction) -> Fraction:
-        """The range of a choice that costs this share."""
+        """The range of an exponential mechanism that spends this share."""
         return self.epsilon * share if self.range_of is None else self.range_of(share)
 
 
 def choose(analysis: Analysis, loss: LossShare, facts: PublicFacts, *, learn: bool = True) -> MeasurementPlan:
-    """The measured plan with the least predicted error.
+    """The measurement plan with the least predicted error among all that cost `loss`.
 
-    The score of a plan is the mean, over its aggregates, of the log of the predicted standard
-    deviation, so that no aggregate counts for more because its numbers are larger. Raises
-    QueryRejected with code "delta_required" where keys are not public and no delta is left to select
-    them with. Errors of clamps, if it may `learn` any, are as is expected.
+    The score of a plan is the mean, over its aggregates, of the log of the predicted standard deviation, so that the
+    scale of an aggregate does not matter. With `learn`, plans with clamps are considered; their errors are predicted at
+    the expected thresholds. Raises QueryRejected with code "delta_required" if keys are not public and no delta is left
+    for partition selection.
     """
     if analysis.selects and loss.delta <= 0:
         raise QueryRejected(
@@ -118,9 +118,9 @@ def choose(analysis: Analysis, loss: LossShare, facts: PublicFacts, *, learn: bo
 
 
 def _keys_only(analysis: Analysis, loss: LossShare) -> MeasurementPlan:
-    """The keys by tosses, or by noisy counts that are not released, whichever shows the smaller groups.
+    """The plan that releases keys only: the optimal mechanism, or thresholding of noisy counts that are not released.
 
-    The score is the log of how many units a group has that is shown half of the time.
+    The score is the log of the number of units at which a group is selected with probability 1/2.
     """
     tosses, event = optimal_partition_selection(analysis, loss.epsilon, loss.delta)
     plans = [(PartitionSelection.name, tosses.median_units, MeasurementPlan(analysis, (), tosses, event))]
@@ -143,7 +143,7 @@ def _keys_only(analysis: Analysis, loss: LossShare) -> MeasurementPlan:
 
 
 def needed_statistics(analysis: Analysis) -> dict[Statistic, None]:
-    """The statistics that the aggregates and the selection of keys read, in order."""
+    """The statistics that the aggregates and partition selection need, in order."""
     statistics: dict[Statistic, None] = {}
     for item in analysis.release.aggregations:
         for moment in AGGREGATES[item.function].moments:
@@ -155,12 +155,12 @@ def needed_statistics(analysis: Analysis) -> dict[Statistic, None]:
 
 
 def statistic_of(analysis: Analysis, item: Aggregation, moment: Moment) -> Statistic:
-    """The statistic that an aggregate's moment is."""
+    """The statistic of a moment of an aggregate."""
     return (moment, analysis.measure(item) if moment.of_argument else None)
 
 
 def _requested_quantiles(analysis: Analysis) -> dict[tuple[int, Fraction, int], None]:
-    """The values in order of size that are asked for, each once: the measure, the rank, and which end of an interval."""
+    """The quantiles of the query, each once: measure, rank, and interval end."""
     asked: dict[tuple[int, Fraction, int], None] = {}
     for item in analysis.release.aggregations:
         measure = analysis.measure(item)
@@ -172,16 +172,16 @@ def _requested_quantiles(analysis: Analysis) -> dict[tuple[int, Fraction, int], 
 def _quantile_selection(
     analysis: Analysis, measure: int, rank: Fraction, end: int, epsilon: Fraction
 ) -> QuantileSelection:
-    """How a value at a rank is chosen in each group.
+    """The private choice of a quantile in each group.
 
-    Claim: the choices in all groups together have ranges that add up to at most `epsilon`.
-    Why: a unit has at most R rows that count, each in one group, where it moves penalties apart by one
-    step range; what is replaced is removed and added.
+    Claim: the ranges of the choices in all groups add up to at most `epsilon`.
+    Why: a unit has at most R rows, each in one group, where it changes the difference of two penalties by at most one
+    step range; a replaced row is removed and added.
     Source: McSherry, Talwar 2007, Theorem 6; Dwork, Roth 2014, Theorem 3.16.
     """
     lattice = analysis.measures[measure].quantile_lattice
     if lattice is None:
-        raise LookupError("values are put in order on a lattice")
+        raise LookupError("a quantile is chosen on a lattice")
     steps = QuantileSelection.step_range(rank) * analysis.bound.rows * (2 if analysis.replace else 1)
     return QuantileSelection(measure, rank, lattice, Exponential.calibrate(steps, epsilon), end)
 
@@ -193,13 +193,13 @@ def _selection_statistic(analysis: Analysis) -> Statistic:
 def _without_clamps(
     analysis: Analysis, vectors: tuple[StatisticVector, ...], loss: LossShare, share: Fraction
 ) -> Iterator[tuple[str, tuple[VectorMeasurement, ...], tuple[Event, ...]]]:
-    """The vectors with each kind of noise that the price allows, each with the same share of the loss.
+    """The vectors with each kind of noise that the loss allows, each vector with the same share of the loss.
 
     Claim: with l1 sensitivity Δ_b and scale Δ_b k/ε for each of k vectors the release is ε-DP; with l2
-    sensitivity Δ_b and σ_b² = Δ_b² k/2ρ it is ρ-zCDP. A joint vector takes a cube in place of l1 noise,
-    for its l∞ sensitivity; one of a single component may take a staircase, as `staircases` says, unless the release
-    may be refined, which is for geometric noise.
-    Why: losses of vectors add up, by sequential composition.
+    sensitivity Δ_b and σ_b² = Δ_b² k/2ρ it is ρ-zCDP. A joint vector has cube noise for its l∞
+    sensitivity in place of l1 noise. A vector of one component may have staircase noise (see `staircases`), unless the
+    release may be refined, which needs geometric noise.
+    Why: the losses of the vectors add up, by sequential composition.
     Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3.
     """
     sensitivities = clamping.sensitivities(analysis, vectors, (), (None,) * len(vectors))
@@ -226,9 +226,9 @@ def _pure_noise(vector: StatisticVector, sensitivity: Sensitivity, epsilon: Frac
 
 
 def _clamp_scopes(analysis: Analysis, loss: LossShare) -> tuple[bool, ...]:
-    """Whether clamps are on what a unit has in all its groups: where it has several, and noise is for the l1 norm.
+    """The scopes of clamps to consider: per group (False) or across all groups of a unit (True).
 
-    There its groups together never have more than as many times the most of one; in the l2 norm they may.
+    For a unit of several groups and the l1 norm, a clamp across groups is never worse; for the l2 norm it may be.
     """
     if not analysis.grouped or analysis.bound.groups == 1:
         return (False,)
@@ -243,11 +243,11 @@ def _with_clamps(
     *,
     across_groups: bool,
 ) -> Iterator[tuple[str, tuple[VectorMeasurement, ...], tuple[Event, ...], tuple[Clamp, ...]]]:
-    """As `_without_clamps`, with clamps learnt for the vectors that can have one.
+    """As `_without_clamps`, with clamps for the vectors that can have one.
 
-    Claim: the choices and the noise together cost what `_without_clamps` costs.
-    Why: a vector that takes a clamp leaves a part of its share for the choice, whose range costs no more, and
-    the noise costs the rest whatever the choice is, by adaptive composition.
+    Claim: the choices and the noise together have the loss of `_without_clamps`.
+    Why: a vector with a clamp leaves a part of its share for the choice, whose range costs no more. The noise costs the
+    rest whatever the choice is, by adaptive composition.
     Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3 (both adaptive).
     """
     pure = loss.rho is None
@@ -287,13 +287,13 @@ def _zip(
 
 
 def mean_error(plan: MeasurementPlan) -> float:
-    """The mean log of the predicted errors of what a plan releases."""
-    # A value at a rank is chosen alike whatever noise the others have.
+    """The mean log of the predicted errors of the released aggregates."""
+    # The choice of a quantile is the same in all candidate plans.
     errors = [predicted_std(plan, item) for item in plan.analysis.release.aggregations if item.rank is None]
     if plan.analysis.selects:
         index, weights = plan.source(_selection_statistic(plan.analysis))
         errors.append(plan.vectors[index].std(weights))
-    # A loss so large that the noise vanishes is better than any that leaves some.
+    # A plan whose noise vanishes is better than any other.
     return math.fsum(math.log(max(error, _NO_NOISE)) for error in errors) / max(1, len(errors))
 
 
@@ -319,21 +319,19 @@ def predicted_std(plan: MeasurementPlan, item: Aggregation) -> float:
 def _with_threshold(
     plan: MeasurementPlan, epsilon: Fraction, delta: Fraction, candidates: tuple[Candidate, ...]
 ) -> MeasurementPlan:
-    """Adds the threshold that keeps keys of a lone unit back.
+    """Adds the threshold of partition selection, which hides the keys of groups of a single unit.
 
-    Claim: what is released is as private as the noise and the choices alone, but for δ: of two neighbours,
-    each shows what it does, except with probability δ at most, by laws as close as those of the noise.
-    Why: take the groups that a unit brings to just `min_frequency` units. Without it they have fewer and are never
-    shown; with it, each is shown with probability δ/G at most, since its noise must make up the rest of the
-    threshold, and there are at most G of them. Given that none of them is shown, which has probability 1-δ or
-    more, nothing of them is released on either side; noise is drawn for each group apart, so that of the others is as
-    it was, and what they show follows from it. That is approximate concentrated (or pure, or Gaussian)
-    privacy with this δ, exactly and for any δ and any loss; and where P ≤ e^ε Q/(1-δ), as it is then one way, also
-    P ≤ e^ε Q + δ. Where a unit takes another's place, each side has such groups of its own, and both events
-    have probability 1-δ or more. Where the groups of a unit are clamped, G is what was chosen: in a group beyond
-    those it is no unit at all.
-    The δ is at most a quarter of the loss of a vector besides, in the currency of its noise: no more for the keys
-    than for the counts. Nothing above rests on it.
+    Claim: the release has the privacy of its noise and choices, except for an event of probability at most δ.
+    Why: consider the groups that a unit brings to exactly `min_frequency` units. Without the unit they have fewer units
+    and are never selected. With it, each is selected with probability at most δ/G, since the noise must reach the
+    threshold, and there are at most G of them. Given that none of them is selected, which has probability at least 1-δ,
+    nothing of them is released on either side. Noise is drawn independently for each group, so the law of the other
+    groups is that of the noise alone. This is approximate concentrated (or pure, or Gaussian) privacy with this δ,
+    for any δ and any loss; and P ≤ e^ε Q/(1-δ), which then holds one way, implies P ≤ e^ε Q + δ. If a unit replaces
+    another, each side has such groups of its own, and both events have probability at least 1-δ. If the groups of a unit
+    are clamped, G is the chosen threshold: a unit does not count in groups beyond it.
+    Also, δ is at most a quarter of the least loss of a vector, in the measure of its noise, so that keys do not cost more
+    than counts. The claim does not rest on this.
     Source: Korolova, Kenthapadi, Mishra, Ntoulas 2009, section 4; Desfontaines et al. 2022, section 5; Bun, Steinke
     2016, section 8 (approximate zCDP).
     """
@@ -354,9 +352,9 @@ def _with_threshold(
 
 
 def _least_loss(plan: MeasurementPlan, epsilon: Fraction) -> Fraction:
-    """The least loss of a vector in the currency of its noise: ρ of Gaussian noise, `epsilon` of any other.
+    """The least loss of a vector in the measure of its noise: ρ for Gaussian noise, `epsilon` for any other.
 
-    A choice of one of its clamps spends a part of both, which is not told apart here.
+    It includes the loss of choosing a clamp.
     """
     gaussian = (
         vector.mechanism.rho(vector.sensitivity.l2_squared)

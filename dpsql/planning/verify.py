@@ -1,9 +1,9 @@
-"""The loss, derived again by a way that shares nothing with the planner's formulae.
+"""Independent verification of a measurement plan: derives its loss again, without the planner's formulae.
 
-The planner bounds sensitivities in closed form. Here every extreme row is written down and its components
-are computed, and the loss follows from the noise itself, not from what it was calibrated for.
+The planner bounds sensitivities in closed form. Here the components of every extreme row are computed, and the loss
+follows from the parameters of the mechanisms, not from the loss that they were calibrated to.
 
-Claim: if `verify` returns, the measured plan is as private as its event says.
+Claim: if `verify` returns, the loss of the plan is at most that of its event.
 Why: components are linear in a row's moments, so norms are largest at the extreme rows; a unit's rows in all
 groups together are at most R of them.
 Source: Dwork, McSherry, Nissim, Smith 2006, Theorem 1; Bun, Steinke 2016, Proposition 1.6.
@@ -31,10 +31,10 @@ from dpsql.planning.top_k import TopKSelection
 
 Vector = tuple[int, ...]
 _TRIED = 100
-"""Numbers of groups that are tried one by one, beside the largest."""
+"""Numbers of groups up to this one are tried, and the largest."""
 
 _PLACES = 40
-"""Decimal places to which laws without an exact number are compared."""
+"""Decimal places to which irrational probabilities are compared."""
 
 
 def verify(plan: MeasurementPlan) -> None:
@@ -47,15 +47,17 @@ def verify(plan: MeasurementPlan) -> None:
     chosen += sum((_clamp_range(clamp, plan.analysis) for clamp in plan.clamps), start=Fraction(0))
     charged = _charged(plan.event)
     if chosen > charged["range"]:
-        raise VerificationError("values in order of size, or clamps, are chosen more sharply than is charged")
+        raise VerificationError(
+            "the range of the exponential mechanism for quantiles or clamps exceeds the charged loss"
+        )
     if spent["pure"] > charged["pure"] or spent["gaussian"] > charged["gaussian"]:
-        raise VerificationError("the noise is not enough for the loss that is charged")
+        raise VerificationError("the loss of the noise exceeds the charged loss")
     if plan.analysis.selects:
         _verify_selection(plan, charged["delta"])
 
 
 def _loss_by_kind(plan: MeasurementPlan) -> dict[str, Fraction]:
-    """What noise and tosses lose, by their kinds."""
+    """The loss of the noise and of partition selection, by kind."""
     spent = {"pure": Fraction(0), "gaussian": Fraction(0)}
     for measured in plan.vectors:
         kind, loss = max(
@@ -68,22 +70,22 @@ def _loss_by_kind(plan: MeasurementPlan) -> dict[str, Fraction]:
 
 
 def _verify_top_k(plan: MeasurementPlan, top_k: TopKSelection) -> None:
-    """Of a unit with the lowest and the highest score of all, and of two that are exchanged."""
+    """Tries a unit with the lowest and the highest contribution to all scores, and the replacement of one by the other."""
     if plan.analysis.selects or plan.analysis.domains is None:
-        raise VerificationError("groups are chosen among keys that are not public")
+        raise VerificationError("top-k selection is among keys that are not public")
     shares = (0, top_k.low, top_k.high)
     moves = {a - b if plan.analysis.replace else a for a, b in itertools.product(shares, repeat=2)}
     loss = top_k.mechanism.range(max(moves) - min(moves)) * top_k.top.count
     charged = _charged(plan.event)
     kind = "range" if isinstance(top_k.mechanism, Exponential) else "pure"
     if loss > charged[kind]:
-        raise VerificationError("the best groups are chosen more sharply than is charged")
+        raise VerificationError("the loss of top-k selection exceeds the charged loss")
 
 
 def _with_each_point(
     plan: MeasurementPlan, measured: VectorMeasurement
 ) -> Iterator[tuple[VectorMeasurement, Clamp | None]]:
-    """A vector as it is, or as it will be with each of the points that its clamp may have."""
+    """The measurement; if it has a clamp, with each point that may be chosen."""
     if measured.clamp is None:
         yield measured, None
         return
@@ -92,7 +94,7 @@ def _with_each_point(
 
 
 def _plans_with_each_point(plan: MeasurementPlan, measured: VectorMeasurement) -> Iterator[MeasurementPlan]:
-    """The plan as it is, or as it will be with each of the points that a vector's clamp may have."""
+    """The plan; if the vector has a clamp, with each point that may be chosen."""
     if measured.clamp is None:
         yield plan
         return
@@ -110,7 +112,7 @@ def _points(clamp: Clamp) -> Iterator[Clamp]:
 
 
 def _loss(measured: VectorMeasurement, clamp: Clamp | None, analysis: Analysis) -> tuple[str, Fraction]:
-    """What the noise of a vector loses, in the accountant's kind."""
+    """The kind and the loss of the noise of a vector."""
     l1, l2_squared, linf = norms(measured.vector, analysis, clamp)
     known = measured.sensitivity
     if l1 > known.l1 or l2_squared > known.l2_squared or linf > known.linf:
@@ -129,9 +131,9 @@ def _loss(measured: VectorMeasurement, clamp: Clamp | None, analysis: Analysis) 
 
 
 def _clamp_range(clamp: Clamp, analysis: Analysis) -> Fraction:
-    """The range of the choice of a clamp: a unit is in each of its groups above all points, or above none.
+    """The range of the choice of a clamp: the contribution to each group is above all points, or above none.
 
-    Of a clamp on groups, the unit itself is; of one on all its groups together, it is on each side.
+    A clamp on groups counts the unit once, and a clamp across groups once per side.
     """
     if clamp.amount is Amount.GROUPS:
         came = went = 1
@@ -142,9 +144,9 @@ def _clamp_range(clamp: Clamp, analysis: Analysis) -> Fraction:
 
 
 def _quantile_range(part: QuantileSelection, analysis: Analysis) -> Fraction:
-    """The range of a choice, from what a row below a point and one above it do to its penalty.
+    """The range of the choice of a quantile, from the effect of one row below or above a point on its penalty.
 
-    Tried with numbers of values of each size: where a rank is moved inside, its growth changes at two of them.
+    Numbers of values of each magnitude are tried: for a rank that is moved inward, the growth changes at two of them.
     """
     if part.public:
         return Fraction(0)
@@ -159,10 +161,10 @@ def _quantile_range(part: QuantileSelection, analysis: Analysis) -> Fraction:
 def norms(
     vector: StatisticVector, analysis: Analysis, clamp: Clamp | None = None
 ) -> tuple[Fraction, Fraction, Fraction]:
-    """The largest change's l1 norm, squared l2 norm and sum over groups of l∞ norms, by trying all extreme rows.
+    """The l1 norm, squared l2 norm, and sum over groups of l∞ norms of the largest change, by trying all extreme rows.
 
-    All of a unit's rows in one group are the worst; with a clamp, one group after another filled up to it, or each
-    side of it in a group of its own.
+    The worst case has all rows of a unit in one group; with a clamp, groups filled to its point one after another, or
+    each side in a group of its own.
     """
     if vector.joint:
         return _joint_norms(vector, analysis)
@@ -194,18 +196,18 @@ def _norms(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None) -> 
 
 
 def _largest_norms(shares: Sequence[Vector], analysis: Analysis) -> tuple[Fraction, Fraction]:
-    """The largest l1 norm and squared l2 norm of one share, or where units are replaced of what two differ by."""
+    """The largest l1 norm and squared l2 norm of a contribution; under `replace`, of the difference of two."""
     changes = list(shares)
     if analysis.replace:
         changes = [_minus(a, b) for a, b in itertools.product(shares, repeat=2)]
-        if analysis.grouped:  # what is removed and what is added may fall into different groups
+        if analysis.grouped:  # the removed and the added unit may be in different groups
             changes += [(*a, *b) for a, b in itertools.product(shares, repeat=2)]
     l1 = max(sum(map(abs, change)) for change in changes)
     return Fraction(l1), Fraction(max(sum(x * x for x in change) for change in changes))
 
 
 def _padded_norms(vector: StatisticVector, analysis: Analysis) -> tuple[Fraction, Fraction]:
-    """A unit of one row, or of as many as count, in each of its groups: between these a norm is no larger."""
+    """Tries units of one row, and of the most rows, in each group; norms are convex in between."""
     rows = _extreme_rows(vector.components, analysis)
     shares = [
         tuple(
@@ -221,7 +223,7 @@ def _padded_norms(vector: StatisticVector, analysis: Analysis) -> tuple[Fraction
 
 
 def _contributions_across_groups(vector: StatisticVector, analysis: Analysis, clamp: Clamp) -> list[Vector]:
-    """What a unit may put into components: all that it has in one group, or each side of a total in one of two groups."""
+    """The extreme contributions under a clamp across groups: all in one group, or each side of a total in its own group."""
     if clamp.total is None:
         rows = clamp.points[0]
         return [tuple(rows * x for x in share) for share in _contributions(vector.components, analysis)]
@@ -233,13 +235,13 @@ def _contributions_across_groups(vector: StatisticVector, analysis: Analysis, cl
 
 
 def _most_steps(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None, width: int) -> int:
-    """How many stairs a unit moves components by, at most, each component by whole stairs: not less where several share a move.
+    """The most steps of the staircase, each of `width`, by which a unit changes all components, rounded up per component.
 
-    Each of the unit's groups may have the most that a component can: that is more than all together may have, so it is
-    only tight for few groups. A replaced unit has its own groups and those of the one that comes.
+    Each group is taken to have the largest change, which is tight for few groups only. A replaced unit changes its own
+    groups and those of the other unit.
     """
     if vector.joint or len(vector.components) != 1:
-        raise VerificationError(f"{vector.name} has several components, which no staircase is for")
+        raise VerificationError(f"{vector.name} has several components, so it cannot have staircase noise")
     if vector.by_unit:
         shares: list[Vector] = [(0,), (1,)]
         times = 1
@@ -265,14 +267,14 @@ def _most_steps(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None
 
 
 def _group_fractions(most: int, top: int, analysis: Analysis) -> list[Fraction]:
-    """How far groups are filled, of which each holds `top` and all of them `most`."""
+    """The fraction of `top` that each group has, if all of them together have `most`."""
     full = min(analysis.bound.groups, most // top)
     rest = [Fraction(most - full * top, top)] if full < analysis.bound.groups else []
     return [Fraction(1)] * full + rest
 
 
 def _unit_norms(groups: int, analysis: Analysis) -> tuple[Fraction, Fraction]:
-    """A unit is counted once in each of its groups; a replaced one may have left other groups."""
+    """A unit is counted once in each of its groups; under `replace`, the two units may have different groups."""
     if not analysis.grouped:
         return Fraction(1), Fraction(1)
     total = groups * (2 if analysis.replace else 1)
@@ -280,17 +282,17 @@ def _unit_norms(groups: int, analysis: Analysis) -> tuple[Fraction, Fraction]:
 
 
 def _joint_norms(vector: StatisticVector, analysis: Analysis) -> tuple[Fraction, Fraction, Fraction]:
-    """As `norms`, where components are of several arguments: each argument may be at any of its ends.
+    """As `norms`, for components of several arguments: each argument may be at either end of its interval.
 
-    A unit's rows are put into as many groups as it may have, one row into each but one; of a replaced
-    unit, what is removed and what is added may fall into different groups, or into one.
+    The rows of a unit are in up to its most groups, with one row in each but one. Under `replace`, the removed and the
+    added unit may be in different groups, or in the same.
     """
     units = [component for component in vector.components if component.combination[0][0] == UNITS]
     parts: dict[int | None, list[Component]] = {}
     for component in vector.components:
         of = {index for (_, index), _ in component.combination if index is not None}
         if len(of) > 1 or (component in units and len(component.combination) > 1):
-            raise VerificationError(f"{component.name} mixes what is counted apart")
+            raise VerificationError(f"{component.name} mixes statistics that must be in separate components")
         if component not in units:
             parts.setdefault(next(iter(of), None), []).append(component)
     shares = [_contributions(components, analysis) for components in parts.values()]
@@ -407,4 +409,6 @@ def _verify_tosses(analysis: Analysis, chosen: OptimalPartitionSelection, delta:
     for units in tried:
         (_, less), (more, _) = rule.bounds(units, _PLACES), rule.bounds(units + 1, _PLACES)
         if (more - rule.delta) * shrunk > less or (1 - less - rule.delta) * shrunk > 1 - more:
-            raise VerificationError("the tosses show a group more often than their loss allows")
+            raise VerificationError(
+                "partition selection selects a group with a higher probability than its loss allows"
+            )

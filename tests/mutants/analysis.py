@@ -340,7 +340,7 @@ FAULTS = (
         for component in vector.components:
             of = {index for (_, index), _ in component.combination if index is not None}
             if len(of) > 1 or (component in units and len(component.combination) > 1):
-                raise VerificationError(f"{component.name} mixes what is counted apart")
+                raise VerificationError(f"{component.name} mixes statistics that must be in separate components")
             if component not in units:
                 parts.setdefault(next(iter(of), None), []).append(component)
         """,
@@ -348,7 +348,7 @@ FAULTS = (
         for component in vector.components[1:]:
             of = {index for (_, index), _ in component.combination if index is not None}
             if len(of) > 1 or (component in units and len(component.combination) > 1):
-                raise VerificationError(f"{component.name} mixes what is counted apart")
+                raise VerificationError(f"{component.name} mixes statistics that must be in separate components")
             if component not in units:
                 parts.setdefault(next(iter(of), None), []).append(component)
         """,
