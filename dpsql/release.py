@@ -1,6 +1,6 @@
-"""Exact to noisy: the one place that opens `Exact`, and what comes out of it.
+"""The release: adds noise to exact statistics. The only module that reads the values of `Exact`.
 
-Everything after `release` is post-processing of public values.
+Everything after `release` is post-processing of released values.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from dpsql.sql.emit.statement import Statement
 
 Keys = tuple[Value, ...]
 Components = tuple[tuple[int, ...], ...]
-"""Noisy components of one group, vector by vector; then each value that was chosen, as a lattice point."""
+"""The noisy components of one group, vector by vector; then each chosen quantile, as a lattice point."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReleasedTable:
-    """The released table: one row a group, keys before aggregates, and the noisy components behind it.
+    """The released table: one row per group with keys and aggregates, and the noisy components they are computed from.
 
-    `plan` is what was measured, with the clamps that were chosen and the noise that follows from them.
+    `plan` is the measurement plan with the chosen clamps and the noise that follows from them.
     """
 
     columns: tuple[tuple[str, str], ...]
@@ -45,14 +45,12 @@ class ReleasedTable:
 
 
 def release(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: Entropy) -> ReleasedTable:
-    """Chooses clamps, adds the noise, chooses values in order of size, and selects and orders the groups.
+    """Chooses the clamps, adds the noise, selects the groups, and chooses the quantiles; or makes a top-k selection.
 
-    Or it chooses the best groups.
-
-    Claim: the released table is as private as the plan's event says.
-    Why: clamps are chosen first, and the noise is for what they let count; each component of each group gets its
-    own draw, and each value its own choice; the groups are those of public domains, each of them, or have
-    passed the selection; their order is that of the keys, or that in which they were chosen.
+    Claim: the loss of the released table is at most that of the plan's event.
+    Why: clamps are chosen first, and the noise is calibrated to them. Each component of each group has its own noise, and
+    each quantile its own choice. The groups are all groups of public domains, or those that partition selection returns;
+    they are in the order of their keys, or of their choice.
     Source: Dwork, Roth 2014, Theorems 3.6 and 3.16, Proposition 2.1 (post-processing).
     """
     if plan.top_k is not None:
@@ -83,12 +81,12 @@ def release(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: 
 
 
 class RefinementLaw(Protocol):
-    """How components that were released are refined, vector by vector."""
+    """How released components are refined, vector by vector."""
 
     def components(
         self, vector: int, exact: Sequence[int], before: Sequence[int], entropy: Entropy
     ) -> list[int]:
-        """The refined components of a vector in all groups, from the exact ones and those that were released."""
+        """The refined components of a vector in all groups, from the exact and the released ones."""
         ...
 
 
@@ -99,16 +97,16 @@ def refine(
     law: RefinementLaw,
     entropy: Entropy,
 ) -> ReleasedTable:
-    """The released table of the same groups with less noise; `measured` are a statement and what it gave.
+    """The released table of the same groups with less noise; `measured` are the statement and its exact result.
 
-    Claim: both tables together are as private as the law says.
-    Why: the exact components are those of the first release, and each is refined for itself.
+    Claim: the loss of both tables together is that of the refinement law.
+    Why: the exact components are those of the first release, and each is refined independently.
     """
     statement, exact = measured
     groups = _groups(plan, statement, exact.reveal())
     keys = [group.keys for group in groups]
     if keys != [row[: statement.keys] for row in before.rows]:
-        raise InternalError("a release is refined for the groups that it has", code="release")
+        raise InternalError("a refined release has the groups of the first release", code="release")
     columns: list[list[tuple[int, ...]]] = []
     for place, part in enumerate(plan.vectors):
         components = part.vector.components
@@ -120,7 +118,7 @@ def refine(
 
 
 def table_of(plan: MeasurementPlan, keys: Sequence[Keys], components: Sequence[Components]) -> ReleasedTable:
-    """The released table that follows from what was released: its keys and its noisy components, row by row."""
+    """The released table with these keys and noisy components, row by row."""
     columns = tuple((column.name, column.type.value) for column in released_columns(plan.analysis.release))
     values = [() if plan.top_k is not None else _values(plan, found) for found in components]
     rows = tuple((*key, *value) for key, value in zip(keys, values, strict=True))
@@ -128,9 +126,9 @@ def table_of(plan: MeasurementPlan, keys: Sequence[Keys], components: Sequence[C
 
 
 def _scores(analysis: Analysis, rows: Sequence[tuple[Any, ...]]) -> tuple[tuple[Keys, ...], list[int]]:
-    """All groups of the public keys, in order, and their scores; those without rows have none."""
+    """All groups of the public keys, in order, and their exact scores; 0 for a group without rows."""
     if analysis.domains is None:
-        raise TypeError("the best are chosen among groups that are known")
+        raise TypeError("top-k selection is among public keys")
     found = {tuple(keys): _whole(score) for *keys, score in rows}
     known = tuple(product(analysis.domains))
     return known, [found.get(keys, 0) for keys in known]
@@ -138,7 +136,7 @@ def _scores(analysis: Analysis, rows: Sequence[tuple[Any, ...]]) -> tuple[tuple[
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """A group with its exact moments, what its units have, and its values near the ranks that are asked for."""
+    """A group with its exact moments, its clamp histograms, and its values near the ranks of the quantiles."""
 
     keys: Keys
     moments: Mapping[Statistic, int]
@@ -146,11 +144,11 @@ class _Group:
     windows: tuple[Window, ...]
 
     def __repr__(self) -> str:
-        return "_Group(…)"  # what is exact shows nowhere
+        return "_Group(…)"  # exact values are never displayed
 
 
 def _groups(plan: MeasurementPlan, statement: Statement, rows: Sequence[tuple[Any, ...]]) -> list[_Group]:
-    """The groups in public order; the moments of empty ones of a domain are zeros."""
+    """The groups in the order of the domains; empty groups of a domain have zero moments."""
     analysis, first = plan.analysis, statement.keys + len(statement.statistics)
     present: dict[Keys, _Group] = {}
     for row in rows:
@@ -174,7 +172,7 @@ def _groups(plan: MeasurementPlan, statement: Statement, rows: Sequence[tuple[An
 def _with_clamps(
     plan: MeasurementPlan, groups: Sequence[_Group], entropy: Entropy
 ) -> tuple[MeasurementPlan, list[_Group]]:
-    """The plan with its clamps chosen, and the groups in which units count up to them."""
+    """The plan with its clamps chosen, and the groups with clamped moments."""
     clamps = choose_clamps(plan.clamps, [group.clamp_histograms for group in groups], entropy)
     kept = [
         replace(group, moments={**group.moments, **clamped_moments(clamps, group.clamp_histograms)})
@@ -184,7 +182,7 @@ def _with_clamps(
 
 
 def _whole(value: Any) -> int:
-    """A moment from the engine; a sum over no rows is NULL there and zero here."""
+    """A moment from the engine; NULL, the sum over no rows, is zero."""
     return 0 if value is None else int(value)
 
 
@@ -201,7 +199,7 @@ def _noisy_components(
 
 
 def noise(measured: VectorMeasurement, groups: int, entropy: Entropy) -> list[int]:
-    """The noise of a vector in so many groups, component by component."""
+    """The noise of a vector in this many groups, component by component."""
     return measured.mechanism.draw(groups * len(measured.vector.components), entropy)
 
 
@@ -232,7 +230,7 @@ def _value(plan: MeasurementPlan, item: Aggregation, components: Components) -> 
 
 
 def estimate(plan: MeasurementPlan, item: Aggregation, moment: Moment, components: Components) -> Fraction:
-    """The estimate of an aggregate's moment from a group's noisy components, TOTAL and RANKED in value units."""
+    """The estimate of a moment of an aggregate from a group's noisy components; TOTAL and RANKED in the value's units."""
     place = plan.quantile_index(item)
     if place is not None:
         (point,) = components[len(plan.vectors) + place]

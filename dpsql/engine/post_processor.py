@@ -1,4 +1,4 @@
-"""What is done above the release boundary: a scratch engine that holds a statement's released tables."""
+"""Post-processing: runs the outer query of a statement on a scratch engine that holds its released tables."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from dpsql.uncertainty.cells import ends_of
 
 @dataclass(frozen=True, slots=True)
 class PostProcessor:
-    """A scratch engine with the tables that `copies` names: released ones, and public ones read beside them."""
+    """A scratch engine with the tables that `copies` names: released tables, and copies of public tables."""
 
     scratch: Scratch
     copies: Copies
     backend: Backend
 
     def create(self, parts: Sequence[PreparedRelease]) -> None:
-        """Makes the empty released tables, and copies of the public tables."""
+        """Creates the released tables, empty, and copies of the public tables."""
         for part in parts:
             ends = [(end.name, end.type.value) for end in self.copies.ends.get(part.release, ())]
             kept = [(OCCUPIED, "BOOLEAN")] * (part.release in self.copies.occupied)
@@ -47,7 +47,7 @@ class PostProcessor:
             self.scratch.fill(table, _series(rows, len(columns)) if columns else [[1] * len(rows)])
 
     def load(self, release: Release, table: ReleasedTable) -> None:
-        """Puts a released table in its place."""
+        """Loads a released table."""
         ends = [ends_of(table.plan, table, end) for end in self.copies.ends.get(release, ())]
         series = _series(table.rows, len(table.columns))
         kept = [occupied(table.plan, table)] if release in self.copies.occupied else []
@@ -57,7 +57,7 @@ class PostProcessor:
     def load_consistent(
         self, prepared: PreparedQuery, tables: Sequence[ReleasedTable]
     ) -> list[ReleasedTable]:
-        """Puts the tables that the statement alone reads in their places, totals agreeing with their parts; all tables."""
+        """Makes the final releases consistent and loads them; returns the tables of all releases."""
         last = final_releases(prepared.post)
         shown = dict(zip((part.release for part in prepared.releases), tables, strict=True))
         shown |= zip(last, consistent([shown[release] for release in last]), strict=True)
@@ -66,25 +66,25 @@ class PostProcessor:
         return list(shown.values())
 
     def evaluate(self, step: Scalar | PublicSubquery, values: Known) -> Literal | Values:
-        """What a query over the tables gives, as constants."""
+        """Evaluates a subquery over the tables; its rows as constants."""
         query = substitute(step.post, values, within_releases=False)
         rows, _ = self.scratch.query(emit_post(query, self.copies))
         return as_constants(step, rows)
 
     def rows(self, post: OuterQuery, values: Known) -> tuple[list[tuple[Any, ...]], list[str]]:
-        """The rows of the statement, with their origins, and the engine types."""
+        """The rows of the statement with their provenance, and the engine types."""
         query = substitute(post, values, within_releases=False)
         return self.scratch.query(emit_post(query, self.copies, traced=True))
 
 
 def as_constants(step: Scalar | PublicSubquery, rows: Sequence[tuple[Any, ...]]) -> Literal | Values:
-    """What a query has given, as constants: of a scalar query its value, NULL where it has no row; of a map the pairs.
+    """The rows of an evaluated subquery as constants; a scalar subquery without rows is NULL.
 
-    Claim: each number with noise in it lies in the interval that the plan has for it, from which all bounds above it
-    were derived; and no two values of a column that differ become equal, so that a private row which is joined to one
-    row of an answer before is joined to one row after.
-    Why: noise has no bound, so what is computed of it may lie anywhere; here alone it enters among private rows. Keys
-    have no noise, and enter as they are. What would be moved to where another value is becomes NULL, which equals none.
+    Claim: each noisy number is within the interval that the plan derives for it. No two different values of a column
+    become equal, so a private row that matches one row of the subquery still matches at most one.
+    Why: noise is unbounded, so a value computed from it may be anywhere; here it is clamped, the only place where released
+    values enter private computations. Keys have no noise and are not clamped. A value that clamping would make equal to
+    another becomes NULL, which equals nothing.
     """
     columns: Sequence[Expr] = step.columns if isinstance(step, PublicSubquery) else (step,)
     ranges = [
@@ -107,7 +107,7 @@ def _series(rows: Sequence[tuple[Any, ...]], width: int) -> list[Sequence[Any]]:
 
 
 def _clamped_column(values: Sequence[Any], around: Interval) -> list[Any]:
-    """The values of a column within an interval; NULL for those that would only be made equal to others."""
+    """The values of a column clamped to an interval; NULL for those that clamping makes equal to others."""
     moved = [_clamped(value, around) for value in values]
     pairs = [(value, at) for value, at in zip(values, moved, strict=True) if isinstance(at, (int, float))]
     met: dict[Any, set[Any]] = {}
@@ -121,7 +121,7 @@ def _clamped_column(values: Sequence[Any], around: Interval) -> list[Any]:
 
 
 def _clamped(value: Any, around: Interval) -> Any:
-    """A released value as a constant among private rows: no infinity, and within its interval."""
+    """A released value as a constant: finite, and clamped to its interval."""
     if isinstance(value, dict):
         return tuple(value.items())
     if isinstance(value, bool) or not isinstance(value, (int, float)):

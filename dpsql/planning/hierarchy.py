@@ -1,10 +1,9 @@
-"""Which noisy components of a statement's releases are totals and parts of each other, and how they are made to agree.
+"""Hierarchies of releases: noisy totals and parts, and the least-squares weights that make them consistent.
 
-Several releases of the same rows by different public keys measure one table: of each component, say a count, they give its
-sums over the keys that they leave out. Least squares makes one table of what all of them say of it.
+Several releases of the same rows by different public keys measure marginals of one table. Least squares combines them.
 
-Claim: among all linear estimates without bias, the adjusted components have the least variance, no greater than before, and
-a total is the sum of its parts. It costs nothing.
+Claim: the adjusted components are the linear unbiased estimates of least variance, no greater than before, and each total
+is the sum of its parts. It costs no privacy loss.
 Why: let y_S be the noisy components by the keys S, of variance v_S, and T any keys. What y_S says of the effect of T alone is
 its sum over S less T with the means over each key of T taken off; of each S that holds T this is the same effect with noise
 of one covariance times v_S n(S less T), n being the number of groups. Effects of different keys are orthogonal, so that the
@@ -37,18 +36,18 @@ from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import StatisticVector
 
 Axes = frozenset[int]
-"""Keys, by their numbers among all that the releases have."""
+"""A set of keys, by their numbers among all keys of the releases."""
 
 WEIGHTS = 2**16
 MOST_GROUPS = 100_000
-"""Of more groups in all, nothing is adjusted: it would take longer than the release."""
+"""With more groups in all, nothing is adjusted: it would take longer than the release."""
 _LEAST = 1e-300
 _ADDED = frozenset({Moment.ROWS, Moment.COUNT, Moment.TOTAL})
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A vector of the release at `place` in the statement, whose keys are these `axes`, in order, with its noise."""
+    """A vector of the release at `place` in the statement; its keys are `axes`, in order, and its mechanism `noise`."""
 
     place: int
     vector: int
@@ -57,7 +56,7 @@ class Member:
 
     @property
     def keys(self) -> Axes:
-        """The keys, in no order."""
+        """The keys as a set."""
         return frozenset(self.axes)
 
 
@@ -78,13 +77,13 @@ class Hierarchy:
 
     @cached_property
     def effects(self) -> tuple[Axes, ...]:
-        """The keys whose effects some member tells of."""
+        """The key sets whose effects some member measures."""
         found = {keys: None for member in self.members for keys in subsets(member.keys)}
         return tuple(found)
 
     @cached_property
     def weights(self) -> dict[Axes, tuple[int, ...]]:
-        """For each effect what each member counts in its mean, in 65,536th parts; they add up to the whole."""
+        """For each effect the weight of each member, in 65,536ths; the weights add up to one."""
         found = {}
         for effect in self.effects:
             precise = [
@@ -178,7 +177,7 @@ def hierarchies(plans: Sequence[MeasurementPlan]) -> tuple[Hierarchy, ...]:
 
 
 def adjusted_plans(plans: Sequence[MeasurementPlan], found: Sequence[Hierarchy]) -> list[MeasurementPlan]:
-    """The plans with the vectors, and the noise, that adjusted components have."""
+    """The plans with the vectors and the noise of the adjusted components."""
     after = list(plans)
     for agreement in found:
         for member in agreement.members:

@@ -1,4 +1,4 @@
-"""Released totals and parts, made to agree: adjusted components, and whole numbers that add up."""
+"""Consistency of released totals and parts, by least squares and controlled rounding (Hay et al. 2010)."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from dpsql.postprocess.controlled_rounding import Whole, rounded
 from dpsql.release import Components, ReleasedTable, table_of
 
 _STRAYS, _KURTOSIS = 6.0, 5.0
-"""How many standard deviations residuals may stray; the variance of the square of a Laplace variable of variance 1."""
+"""The most standard deviations of residuals; the variance of the square of a Laplace variable of variance 1."""
 
 
 def consistent(tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
-    """Tables of one statement with totals that are the sums of their parts, by least squares.
+    """The tables of one statement with consistent totals: each total is the sum of its parts.
 
-    Claim: it costs nothing, and tables that are no totals or parts of others stay as they are.
-    Why: it is a function of what was released.
-    Source: as `analysis.agreement`; Dwork, Roth 2014, Proposition 2.1 (post-processing).
+    Claim: it costs no privacy loss, and tables that are not in a hierarchy are unchanged.
+    Why: it is a function of released values.
+    Source: as `planning.hierarchy`; Dwork, Roth 2014, Proposition 2.1 (post-processing).
 
-    Where released components contradict each other by more than their noise explains, they stay as they are: totals and
-    parts then leave out different rows, as those of units with more rows than the owner declared.
+    If released components differ by more than their noise explains, they are unchanged: contribution bounds then removed
+    different rows of totals and of parts, as for units with more rows than the owner declared.
     """
     found = []
     components: dict[tuple[int, int], Whole] = {}
@@ -111,11 +111,10 @@ def _columns(table: ReleasedTable, member: Member, agreement: Hierarchy) -> Whol
 
 
 def _contradict(agreement: Hierarchy, before: Sequence[Whole], after: Sequence[Whole]) -> bool:
-    """Whether what was released differs from the adjusted components by more than the noise explains, in some component.
+    """Whether some released component differs from the adjusted one by more than the noise explains.
 
-    The squares of the residuals, over their variances, add up to as many as there are groups beyond free ones, on
-    average; a chance of about 1 in 300 is left that noise alone strays so far where there is one such group of Laplace
-    noise, and much less where there are several.
+    The squared residuals over their variances sum on average to the residual degrees of freedom. The test rejects
+    consistent data with probability about 1/300 for one degree of freedom of Laplace noise, and less for more.
     """
     groups = sum(agreement.groups(member.keys) for member in agreement.members)
     free = sum(math.prod(agreement.sizes[key] - 1 for key in effect) for effect in agreement.effects)
@@ -135,7 +134,7 @@ def _contradict(agreement: Hierarchy, before: Sequence[Whole], after: Sequence[W
 def _table(
     table: ReleasedTable, plan: MeasurementPlan, place: int, adjusted: dict[tuple[int, int], Whole]
 ) -> ReleasedTable:
-    """The table with adjusted components in the place of the released ones, and what is computed of them."""
+    """The table with adjusted components, and the aggregates that follow from them."""
     columns = [list(column) for column in zip(*table.components, strict=True)]
     for vector in range(len(plan.vectors)):
         if (place, vector) in adjusted:
@@ -147,7 +146,7 @@ def _table(
 
 
 def _rounded(tables: Sequence[ReleasedTable], agreement: Hierarchy) -> list[ReleasedTable]:
-    """The tables with whole numbers that add up in the place of those that were rounded one by one."""
+    """The tables with consistently rounded integers in place of independently rounded ones."""
     after = list(tables)
     statistics = {
         found: None
@@ -173,7 +172,7 @@ def _rounded(tables: Sequence[ReleasedTable], agreement: Hierarchy) -> list[Rele
 
 
 def _whole_items(plan: MeasurementPlan, member: Member) -> Iterator[tuple[int, Statistic]]:
-    """The columns that hold whole numbers which are sums of a member's components, and which sums these are."""
+    """The integer columns that are sums of a member's components, and their statistics."""
     release = plan.analysis.release
     for place, item in enumerate(release.aggregations, len(release.keys)):
         moment, *more = AGGREGATES[item.function].moments

@@ -1,9 +1,9 @@
-"""Several releases of one statistic, put together: each component is their mean, weighted by inverse variance.
+"""Combines independent releases of one statistic: each component is their mean, weighted by inverse variance.
 
-Claim: it costs nothing, and its noise is no more than that of the best of them.
-Why: it is a function of what was released and of the public laws of its noise. Of independent noises the mean with
-weights in proportion to 1/variance has the least variance; weights are rounded to a 65,536th part, which adds less
-than a thousandth. Of a chain of refinements the end alone is taken: what came before is that with more noise.
+Claim: it costs no privacy loss, and its variance is at most that of the most accurate release, up to a thousandth.
+Why: it is a function of released values and of the public laws of their noise. The mean of independent values with
+weights proportional to 1/variance has the least variance; weights are rounded to multiples of 1/65,536, which adds less
+than a thousandth. Of a chain of refinements only the last is used: earlier ones are the same values with more noise.
 Source: Dwork, Roth 2014, Proposition 2.1 (post-processing); Cochran 1937, "Problems arising in the analysis of a series
 of similar experiments" (weights).
 """
@@ -22,17 +22,17 @@ from dpsql.release import ReleasedTable, table_of
 _WEIGHTS = 2**16
 _LEAST = 1e-300
 _FINEST = 2**400
-"""A step is divided into fewer parts: the squares of more would pass the largest float."""
+"""A step has fewer subdivisions than this: the square of more would overflow a float."""
 
 
 def combinable(plan: MeasurementPlan) -> bool:
-    """Whether releases of a plan have the same groups and components, each with noise of its own."""
+    """Whether releases of a plan have the same groups and components, with independent noise."""
     alone = plan.selection is None and not plan.quantiles and plan.top_k is None and not plan.clamps
     return alone and not any(isinstance(measured.mechanism, Cube) for measured in plan.vectors)
 
 
 def combined(tables: Sequence[ReleasedTable]) -> ReleasedTable:
-    """The table of the means; `tables` are independent, mergeable releases of one statistic."""
+    """The table of the weighted means of `tables`, which are independent, combinable releases of one statistic."""
     first, *more = tables
     if not more:
         return first
@@ -54,7 +54,7 @@ def combined(tables: Sequence[ReleasedTable]) -> ReleasedTable:
 
 
 def combined_plan(plans: Sequence[MeasurementPlan]) -> MeasurementPlan:
-    """What is measured by several independent releases that are put together: the first plan, with the noise of the means."""
+    """The plan of combined releases: the first plan, with the noise of the weighted means."""
     first, vectors = plans[0], []
     for place, measured in enumerate(first.vectors):
         noises = [plan.vectors[place].mechanism for plan in plans]
@@ -72,18 +72,18 @@ def combined_plan(plans: Sequence[MeasurementPlan]) -> MeasurementPlan:
 def variance_of(noise: Mechanism) -> float:
     """The variance of a noisy value, in squared steps of the lattice that it was released on; above zero.
 
-    Of noise that is too small for a float, as at a very large loss, it is the least that is told apart.
+    If it is too small for a float, as for a very large loss, a least positive number.
     """
     return max(noise.variance_float() / float(steps_of(noise)) ** 2, _LEAST)
 
 
 def fine_enough(noises: Sequence[Mechanism]) -> bool:
-    """Whether values with these noises can be put together: their mean lies on a lattice that is not too fine."""
+    """Whether values with these noises can be combined: the lattice of their mean is not too fine."""
     return math.lcm(*map(steps_of, noises)) * len(noises) * _WEIGHTS < _FINEST
 
 
 def compatible(plans: Sequence[MeasurementPlan]) -> list[int]:
-    """Which of the plans can be put together: all, or those with the least noise that fit with one another."""
+    """The indices of the plans that can be combined: all, or compatible ones with the least noise."""
     noises = [[measured.mechanism for measured in plan.vectors] for plan in plans]
     chosen: list[int] = []
     for at in sorted(range(len(plans)), key=lambda at: math.fsum(map(variance_of, noises[at]))):
@@ -94,12 +94,12 @@ def compatible(plans: Sequence[MeasurementPlan]) -> list[int]:
 
 
 def parts_of(noise: Mechanism) -> tuple[tuple[int, Mechanism], ...]:
-    """What a noise is put together from, with weights; a noise that is not merged is its own part."""
+    """The summands of a noise with their weights; a noise that is not a sum is its own summand."""
     return noise.parts if isinstance(noise, Merged) else ((1, noise),)
 
 
 def _weights(noises: Sequence[Mechanism]) -> list[int]:
-    """For the components of each, which may lie on lattices of their own, what they count in the mean."""
+    """The integer weights of the releases in the mean; their lattices may differ."""
     common = math.lcm(*map(steps_of, noises))
     precisions = [1 / variance_of(noise) for noise in noises]
     top = max(precisions)

@@ -1,8 +1,8 @@
-"""What the components of a kept release say of its statistics, so that it answers for fewer of them than it was asked for.
+"""Coverage: answers a plan from a stored release that measured the same statistics and more.
 
-Claim: a release that measures all that a plan reads, of the same rows by the same keys, answers it, free.
-Why: it is a function of what was released. Rows, keys, bounds and neighbours are equal by digest, and each statistic is
-found by one of its own: its moment, its expression over these rows, and for a total the lattice that it is counted on.
+Claim: a stored release that measured all statistics of a plan, over the same rows and keys, answers the plan for free.
+Why: the answer is a function of released values. The rows, keys, bounds and neighbouring relation have equal digests, and
+so has each statistic: its moment, its expression over these rows, and the lattice of a total.
 Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
 """
 
@@ -26,12 +26,12 @@ from dpsql.replay.fingerprint import digest
 from dpsql.replay.stored_release import corrupt
 
 _ANY = Geometric(Fraction(1))
-"""Stands for the noise of a vector until that of a release is known."""
+"""A placeholder for the noise of a vector, until a stored release gives it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The vectors of all releases of a `statistic`; they serve statistics that are named by their digests."""
+    """The vectors that all releases with the digest `statistic` measure; `served` are the statistics they estimate, by digest."""
 
     statistic: str
     vectors: tuple[VectorMeasurement, ...]
@@ -39,7 +39,7 @@ class Coverage:
 
     @classmethod
     def of(cls, statistic: str, plan: MeasurementPlan, values: Known) -> Coverage | None:
-        """That of a plan; None where its groups or components were chosen, or held by clamps that were."""
+        """The coverage of a plan; None if its groups, components or clamps were chosen privately."""
         if plan.selection is not None or plan.top_k is not None or plan.quantiles or plan.clamps:
             return None
         analysis = substitute(plan.analysis, values)
@@ -50,7 +50,7 @@ class Coverage:
         return cls(statistic, plan.vectors, served)
 
     def reading(self, plan: MeasurementPlan, values: Known) -> MeasurementPlan | None:
-        """A plan that reads these vectors in the place of its own; None where they do not serve all that it reads."""
+        """The plan with these vectors in place of its own; None if they do not estimate all its statistics."""
         analysis = substitute(plan.analysis, values)
         names = {_name(analysis, statistic): statistic for statistic in needed_statistics(analysis)}
         vectors = []
@@ -65,7 +65,7 @@ class Coverage:
         )
 
     def text(self) -> str:
-        """As JSON, the same for equal layouts."""
+        """The coverage as canonical JSON."""
         told = {
             "statistic": self.statistic,
             "blocks": [_told(*pair) for pair in zip(self.vectors, self.served, strict=True)],
@@ -74,7 +74,7 @@ class Coverage:
 
     @classmethod
     def parse(cls, text: str) -> Coverage:
-        """What `text` wrote; IntegrityError (`ledger_corrupt`) for any other text."""
+        """Parses the result of `text`. Raises IntegrityError (`ledger_corrupt`) for any other text."""
         try:
             told = json.loads(text)
             pairs = [_block(vector) for vector in told["blocks"]]
@@ -88,7 +88,7 @@ class Coverage:
 
 
 def _name(analysis: Analysis, statistic: Statistic) -> str:
-    """The digest of a statistic, whatever else is measured of the same rows."""
+    """The digest of a statistic, whatever else is measured."""
     moment, index = statistic
     word = moment.tag.lower()
     if index is None:
@@ -99,7 +99,7 @@ def _name(analysis: Analysis, statistic: Statistic) -> str:
 
 
 def _serves(plan: MeasurementPlan) -> bool:
-    """Whether all that is read has a vector, and a mean one for both of its parts, whose components are of one noise."""
+    """Whether each aggregate has a vector, and a mean has one vector for both of its moments, so that their noise is known."""
     try:
         for item in plan.analysis.release.aggregations:
             entry = AGGREGATES[item.function]
@@ -123,7 +123,7 @@ def _told(measured: VectorMeasurement, served: Mapping[str, tuple[Fraction, ...]
 
 
 def _block(told: dict[str, Any]) -> tuple[VectorMeasurement, dict[str, tuple[Fraction, ...]]]:
-    """A vector of which nothing exact is computed any more, and what it serves."""
+    """A vector without exact combinations, which is only read, and the statistics that it estimates."""
     components = tuple(Component(str(name), ()) for name in told["cells"])
     extents = tuple(int(extent) for extent in told["extents"])
     vector = StatisticVector(str(told["name"]), components, (), 0, None, nonnegative=False, extents=extents)

@@ -1,6 +1,6 @@
-"""A released table as text, and back: its keys, its noisy components, the clamps that were chosen, its noise.
+"""The serialized form of a released table: its keys, noisy components, chosen clamps, and noise.
 
-All of it was released. What is computed from it, values and their intervals, is computed again when it is read.
+All of it was released. Values and their intervals are computed again when it is read.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class StoredRelease:
-    """What is kept of a release: the table, the event that its noise was charged as, and how it was measured.
+    """A release as it is stored: its keys, components, clamps and noise, and the event that was charged.
 
-    `source` is a digest of the statement that read the data and of the engine that ran it.
+    `source` is the digest of the statement that read the data and of the engine that ran it.
     """
 
     keys: tuple[Keys, ...]
@@ -38,7 +38,7 @@ class StoredRelease:
 
     @classmethod
     def of(cls, table: ReleasedTable, event: Event, source: str) -> StoredRelease:
-        """A table as it was released."""
+        """The stored form of a released table."""
         plan = table.plan
         width = len(plan.analysis.release.keys)
         return cls(
@@ -51,7 +51,7 @@ class StoredRelease:
         )
 
     def table(self, plan: MeasurementPlan) -> ReleasedTable:
-        """The released table of a plan that measures the same, with the noise that it was made with."""
+        """The released table, for a plan of the same statistic, with the stored noise."""
         clamps = tuple(
             replace(clamp, chosen=points) for clamp, points in zip(plan.clamps, self.chosen, strict=True)
         )
@@ -65,7 +65,7 @@ class StoredRelease:
         return table_of(replace(made, vectors=vectors, event=self.event), self.keys, self.components)
 
     def text(self) -> str:
-        """As JSON, the same for equal releases."""
+        """The release as canonical JSON."""
         told = {
             "v": _VERSION,
             "keys": [[_value(value) for value in keys] for keys in self.keys],
@@ -79,7 +79,7 @@ class StoredRelease:
 
     @classmethod
     def parse(cls, text: str) -> StoredRelease:
-        """What `text` wrote; IntegrityError (`ledger_corrupt`) for any other text."""
+        """Parses the result of `text`. Raises IntegrityError (`ledger_corrupt`) for any other text."""
         try:
             told = json.loads(text)
             if told.pop("v") != _VERSION:
@@ -97,14 +97,14 @@ class StoredRelease:
 
 
 def corrupt() -> IntegrityError:
-    """The error for what is kept as a release and is none."""
+    """The error for a stored release that cannot be parsed."""
     return IntegrityError(
         "the ledger holds something as release that dpsql did not write", code="ledger_corrupt"
     )
 
 
 def _value(value: Value) -> Any:
-    """A key's value; what JSON has no type for is told by a name."""
+    """The JSON form of a key's value; a type that JSON lacks is given by name."""
     match value:
         case float():
             return {"double": value.hex()}
@@ -137,7 +137,7 @@ def _whole(told: Any) -> int:
 
 
 def _noise(noise: Mechanism) -> list[Any]:
-    """A law by a word that ledgers keep, whatever it is called elsewhere."""
+    """The JSON form of a mechanism, by a name that ledgers keep."""
     match noise:
         case Geometric(scale=scale):
             return ["geometric", str(scale)]
@@ -150,7 +150,7 @@ def _noise(noise: Mechanism) -> list[Any]:
         case Merged(parts=parts):
             return ["merged", [[weight, _noise(part)] for weight, part in parts]]
         case _:
-            raise TypeError(f"no form for the noise {type(noise).__name__}")
+            raise TypeError(f"no serialized form for the noise {type(noise).__name__}")
 
 
 def _mechanism(told: Sequence[Any]) -> Mechanism:

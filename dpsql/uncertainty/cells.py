@@ -1,4 +1,4 @@
-"""The noise behind each cell of a result."""
+"""The uncertainty of each cell of a result: standard deviations of the noise, and confidence intervals."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from dpsql.uncertainty.post_selection import PostSelection
 from dpsql.uncertainty.simulation import simulable, simulated_intervals
 
 CONFIDENCE = 0.95
-"""That of DP_INTERVAL_LOW and DP_INTERVAL_HIGH."""
+"""The confidence of DP_INTERVAL_LOW and DP_INTERVAL_HIGH."""
 
 _COUNTS = frozenset({Moment.ROWS, Moment.UNITS, Moment.COUNT, Moment.DISTINCT})
 
 
 @dataclass(frozen=True, slots=True)
 class Uncertainty:
-    """Answers for the cells of rows of one branch; `origin` is the released row of each of them."""
+    """The uncertainty of the result rows of one branch; `origin` has the released row of each."""
 
     plan: MeasurementPlan
     provenance: Provenance
@@ -73,7 +73,7 @@ class Uncertainty:
         return min(low, high), max(low, high)
 
     def bounded(self, column: int) -> bool:
-        """Whether a column has intervals, as its expression says."""
+        """Whether a column has confidence intervals."""
         found = linear(self.provenance.outputs[column])
         item = _aggregation(self.provenance.release, None if found is None else found.column)
         if item is None:
@@ -81,7 +81,7 @@ class Uncertainty:
         return item.rank is None or _interval_aggregations(self.plan, item) is not None
 
     def counts(self, column: int) -> bool:
-        """Whether a column is a noisy count as it is."""
+        """Whether a column is a noisy count."""
         expr = self.provenance.outputs[column]
         item = _aggregation(self.provenance.release, expr)
         return item is not None and AGGREGATES[item.function].moments[0] in _COUNTS
@@ -105,8 +105,8 @@ def intervals_of(
 ) -> list[Ends]:
     """The confidence interval of a released aggregate in each of these rows of the released table.
 
-    Where a group is shown for the sake of a count, what shares its cells is simulated: its noise is no longer
-    symmetric. A number that was chosen by its rank has the ends that were released beside it, and None without them.
+    If partition selection compared a count with a threshold, aggregates that share its components are simulated, since
+    their noise given selection is not symmetric. A quantile has the interval ends that were released with it, else None.
     """
     if item.rank is not None:
         return _selected_interval(plan, table, item, rows, confidence)
@@ -120,9 +120,9 @@ def intervals_of(
 def _selected_interval(
     plan: MeasurementPlan, table: ReleasedTable, item: Aggregation, rows: Sequence[int], confidence: float
 ) -> list[Ends]:
-    """From end to end, where both were chosen beside a value; with the value itself, which may lie outside.
+    """The intervals between the released ends of a quantile, extended to the quantile itself.
 
-    None for a confidence above that of the ends: for a lower one they hold all the more.
+    None for a confidence above that of the ends; for a lower confidence the intervals are conservative.
     """
     ends = _interval_aggregations(plan, item)
     if ends is None or confidence > CONFIDENCE:
@@ -137,7 +137,7 @@ def _selected_interval(
 def _interval_aggregations(
     plan: MeasurementPlan, item: Aggregation
 ) -> tuple[Aggregation, Aggregation] | None:
-    """The ends that are released of a number in order of size, None if either is not."""
+    """The released interval ends of a quantile; None if either is missing."""
     known = {replace(each, name=""): each for each in plan.analysis.release.aggregations}
     low, high = (known.get(replace(item, name="", interval_end=end)) for end in (-1, 1))
     return (low, high) if low and high and not item.interval_end and item.type.numeric else None
@@ -146,7 +146,7 @@ def _interval_aggregations(
 def _interval(
     plan: MeasurementPlan, item: Aggregation, cells: Components, confidence: float
 ) -> tuple[float, float]:
-    """The confidence interval of an aggregate by the law of its noise."""
+    """The confidence interval of an aggregate from the law of its noise."""
     entry = AGGREGATES[item.function]
     block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
     mechanism = plan.vectors[block].mechanism
@@ -164,16 +164,16 @@ def _interval(
 
 
 def ends_of(plan: MeasurementPlan, table: ReleasedTable, column: Released) -> list[float | None]:
-    """The end of a 95% confidence interval that a column of the released table holds, row by row.
+    """The end of a 95% confidence interval as a column of the released table, row by row.
 
-    NULL where there is none: where nothing in it is noisy, or there is no law.
+    NULL if nothing in the expression is noisy, or the law of its noise is unknown.
 
-    Claim: it costs nothing.
-    Why: it is a function of the noisy cells and of the public law of their noise.
+    Claim: it costs no privacy loss.
+    Why: it is a function of the noisy components and of the public law of their noise.
     Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
     """
     if column.end_of is None:
-        raise ValueError("only an end of an interval is made after the release")
+        raise ValueError("the column is not an interval end")
     of, which = column.end_of
     rows = range(len(table.rows))
     item = _aggregation(plan.analysis.release, of)
@@ -185,7 +185,7 @@ def ends_of(plan: MeasurementPlan, table: ReleasedTable, column: Released) -> li
 
 
 def _aggregation(release: Release, expr: Expr | None) -> Aggregation | None:
-    """The aggregate that an expression is, alone."""
+    """The aggregate whose released column an expression is; None for other expressions."""
     name = expr.name if isinstance(expr, Released) else None
     return next((item for item in release.aggregations if item.name == name), None)
 
@@ -198,7 +198,7 @@ def _step(entry: Aggregate, measure: Measurand | None) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RowProvenance:
-    """Answers for the cells of a result: each row comes from a row of one of the `parts`."""
+    """The uncertainty of a result with provenance: each row comes from a row of one of the `parts`, the branches."""
 
     parts: tuple[Uncertainty, ...]
     places: tuple[tuple[int, int], ...]
@@ -209,7 +209,7 @@ class RowProvenance:
         parts: Iterable[tuple[MeasurementPlan, Provenance, ReleasedTable]],
         rows: Sequence[tuple[int, int]],
     ) -> RowProvenance:
-        """From what each branch measures and releases, and each row's ordinal there and its branch."""
+        """From the plan, provenance and released table of each branch, and the ordinal and branch of each row."""
         found: list[Uncertainty] = []
         places: dict[tuple[int, int], int] = {}
         for number, (plan, trace, table) in enumerate(parts):
@@ -231,12 +231,12 @@ class RowProvenance:
 
     @property
     def counts(self) -> tuple[bool, ...]:
-        """Which columns are noisy counts as they are, in every branch."""
+        """Which columns are noisy counts in every branch."""
         width = len(self.parts[0].provenance.outputs) if self.parts else 0
         return tuple(all(part.counts(column) for part in self.parts) for column in range(width))
 
     def interval(self, row: int, column: int, confidence: float) -> Ends:
-        """The confidence interval of a cell; None where nothing in it is noisy, or there is no law."""
+        """The confidence interval of a cell; None if nothing in it is noisy, or the law of its noise is unknown."""
         part, place = self.places[row]
         return self.parts[part].interval(place, column, confidence)
 
@@ -256,7 +256,7 @@ def _mean(
 def _joint_mean(
     plan: MeasurementPlan, item: Aggregation, measure: Measurand, cells: Components, confidence: float
 ) -> tuple[float, float]:
-    """As `_mean`, where a total about the middle and a count are cells of a joint block."""
+    """As `_mean`, for a mean from a centred total and a count, which are components of a joint vector."""
     low, high = measure.interval.ends
     lattice = measure.lattice
     if lattice is None or lattice.width == 0:

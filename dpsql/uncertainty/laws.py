@@ -1,7 +1,7 @@
-"""Confidence intervals: where the value without noise lies, from the known law of the noise.
+"""Confidence intervals from the known law of the noise.
 
-They are post-processing, so they cost nothing. They cover the noise about the clamped statistic, not
-what clamping and contribution bounds took away.
+They are post-processing, so they cost no privacy loss. They cover the value without noise, after clamping and contribution
+bounds; they do not cover the bias of these.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dpsql.uncertainty.projected import spread_of
 _APART = Decimal("1e-9")
 _NOTHING = 1e-100
 _RATIOS = 256
-"""Ratios of weights are rounded up to multiples of its inverse, so that few quantiles are needed."""
+"""Ratios of weights are rounded up to multiples of its inverse, so that few distinct quantiles are computed."""
 
 
 def half_width(mechanism: Mechanism, weights: Sequence[Fraction], confidence: float) -> float:

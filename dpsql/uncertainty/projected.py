@@ -1,6 +1,6 @@
-"""How far the noise of adjusted values strays: by its characteristic function, a product of those of its parts.
+"""Bounds on the noise of consistency-adjusted values, from the characteristic function of a sum of independent noises.
 
-Claim: the bounds are those of the law in which geometric noise is Laplace's, but for a 1,000th part.
+Claim: the bounds are those of the law with Laplace noise in place of geometric noise, to within a 1,000th.
 Why: a sum of independent noises has the product of their characteristic functions, and all of these are real, since the
 laws are symmetric. A vector of a cube is its radius, a gamma variable, times uniform variables, so that the function of
 a weighted sum of coordinates is the mean over the radius of a product of sin(x)/x; the mean is taken over even shares of

@@ -1,16 +1,16 @@
-"""Confidence intervals of what is computed of several released columns, by simulating the noise.
+"""Confidence intervals of expressions over several released columns, by simulating the noise.
 
-Claim: in at least the share `confidence` of all releases the interval holds the value without noise: exactly
-so for an expression that is linear in the noisy cells or monotone in one of them, and as measured for others.
-Why: noisy cells are z = c + N for exact cells c and noise N of a known symmetric law, so that c = z - N: where
-a linear expression lies for z less draws of the noise, its exact value lies. Some ways in which an expression
-is far from linear are seen to. Where the noise may have changed the sign of a divisor, anything may be the
-exact value, as in Fieller's set. And where it turns, as a square does, the exact value may lie beyond all but
-few draws: the values along the line through z on which it changes most are held too. Where it chooses among
-noisy values, as GREATEST does, noise lifts what is chosen: all values for a region that holds c are held. In a
-group that was shown because a noisy count was high, draws of that noise are moved to its law among shown groups.
-It costs nothing, being a function of noisy cells and of the public law of their noise. The draws protect
-nothing either, so their words are a fixed, public stream, and an interval is the same whenever it is asked for.
+Claim: the interval covers the value without noise with probability at least `confidence`. This is exact for expressions
+that are linear in the noisy components or monotone in one of them, and was measured for others.
+Why: noisy components are z = c + N, c being the exact ones and N noise of a known symmetric law, so c = z - N: the values
+of a linear expression at z minus draws of the noise have the law of its exact value. Three nonlinear cases are handled.
+If the noise may have changed the sign of a divisor, the exact value may be anything, as in Fieller's set. If the
+expression has a turning point, as a square has, the exact value may be beyond all but few draws, so the interval also
+contains the values along the line through z on which the expression changes most. If the expression chooses among noisy
+values, as GREATEST does, the choice is biased, so the interval contains all values for a region that contains c. In a
+group that passed a threshold, draws are mapped to the law of the noise given selection.
+It costs no privacy loss: it is a function of noisy components and of the public law of their noise. The draws need not
+be secret: they are a fixed public stream, so that an interval is the same at every call.
 Source: Dwork, Roth 2014, Proposition 2.1 (post-processing); Fieller 1954, section 4; Efron, Tibshirani 1993,
 "An Introduction to the Bootstrap", section 13.3 (percentiles).
 """
@@ -44,19 +44,19 @@ from dpsql.sql.emit.simulated import DRAWN, KEYS, PLACE, ROW, emit_simulated
 from dpsql.uncertainty.post_selection import PostSelection
 
 PAIRS = 5000
-"""Each draw is taken with both signs."""
+"""Each draw is used with both signs."""
 _MOST = 0.998
-"""A confidence beyond which the draws are too few."""
+"""The greatest confidence for which there are enough draws."""
 _AT_ONCE = 2_000_000
 _SOME = 5
-"""Of so many draws one serves to find a direction."""
+"""One draw in this many is used to find a direction."""
 _STEPS = np.linspace(-1, 1, 65)
 _WHOLE = 2.0**62
 _ENDLESS = 2.0**53
 _DIVIDES = frozenset({"divide", "quotient", "remainder"})
 _CHOOSES = frozenset({"greatest", "least"})
 _CHOICES = 4
-"""Of more noisy values than these, the least and the greatest simulated ones no longer hold the exact one."""
+"""For a choice among more noisy values, the simulated extremes no longer cover the exact value."""
 
 Floats = NDArray[np.float64]
 
@@ -66,8 +66,8 @@ def simulated_intervals(
 ) -> list[Ends]:
     """The interval of an expression in each of these rows of a released table.
 
-    None where the value is NULL or no number, where nothing in it is noisy, where something in it is not a
-    column of the release, where it chooses among more than four noisy values, and for a confidence above 0.998.
+    None if the value is NULL or not a number, if nothing in it is noisy, if it reads anything but columns of the release,
+    if it chooses among more than four noisy values, and for a confidence above 0.998.
     """
     nothing: list[Ends] = [None] * len(rows)
     read = _read(plan, expr)
@@ -84,7 +84,7 @@ def simulated_intervals(
 
 
 def simulable(plan: MeasurementPlan, expr: Expr) -> bool:
-    """Whether an expression has intervals, but for NULL."""
+    """Whether an expression has intervals where it is not NULL."""
     return _read(plan, expr) is not None
 
 
