@@ -58,9 +58,9 @@ class Uncertainty:
         return tuple(std / max(1.0, nearest(count)) for count in counts)
 
     def interval(self, row: int, column: int, confidence: float) -> Ends:
-        """The confidence interval of a cell, simulated where it is no linear function of one aggregate.
+        """The confidence interval of a cell, simulated if it is not a linear function of one aggregate.
 
-        None where nothing in it is noisy, or there is no law.
+        None if nothing in it is noisy, or the law of its noise is unknown.
         """
         found = linear(self.provenance.outputs[column])
         item = _aggregation(self.provenance.release, None if found is None else found.column)

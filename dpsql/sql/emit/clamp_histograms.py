@@ -1,9 +1,8 @@
-"""What the units of each group have, by the grid of a clamp, in engine SQL.
+"""Emits the histograms of contributions from which clamps are chosen.
 
-Claim: each pair of a unit and a group in which rows of it count is on one rung, that of the least point
-which is no less than what it has there, or in all its groups; of all such pairs none is left out.
-Why: the rung is found by comparing whole numbers with the grid, by halves; pairs are those whose rows count,
-whatever becomes of their group.
+Claim: each unit-group pair with counted rows is in exactly one interval: that of the least grid point that is at least
+its contribution, to this group or to all groups. No such pair is missing.
+Why: the interval is found by binary search among integers; pairs are included whether or not their group is selected.
 Source: Knuth 1998, "The art of computer programming", volume 3, section 6.2.1 (binary search).
 """
 
@@ -17,21 +16,21 @@ from dpsql.planning.clamping import Amount, Clamp
 from dpsql.sql.emit.bounding import group_order
 
 COUNTED = '"#counted"'
-"""The common table expression with one row for each pair: the keys, its rows `m`, and `c0`, `t0` and so on.
+"""The common table expression with one row per unit-group pair: the keys, its rows `m`, and `c0`, `t0` and so on.
 
-Where a clamp is of groups, or of all groups together, also `g`, the place of the group among those of the unit; for
-the latter also what the unit has in all of them."""
+For a clamp on groups or across groups it also has `g`, the rank of the group among those of the unit; across groups, also
+the unit's contribution to all of them."""
 
 
 def orders_groups(clamps: Sequence[Clamp]) -> bool:
-    """Whether a unit's groups are told apart by their places, so that pairs must hold the unit."""
+    """Whether the groups of a unit are ranked, so that pairs need the unit's identifier."""
     return any(clamp.across_groups or clamp.amount is Amount.GROUPS for clamp in clamps)
 
 
 def counted_pairs(
     analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp], source: str, held: Sequence[str]
 ) -> str:
-    """The common table expression, of the pairs that `source` has, with what is `held` of each."""
+    """The common table expression of the pairs of `source`, with the columns `held`."""
     listed = [*(["u"] if orders_groups(clamps) else []), *keys, "m", *held]
     pairs = f"SELECT {', '.join(listed)}\n  FROM ({source})\n  WHERE m > 0"
     windows = [
@@ -96,14 +95,14 @@ def _values(analysis: Analysis, measure: int, times: str) -> tuple[str, str]:
 
 
 def _amount(clamp: Clamp, measure: int | None, sign: int) -> str:
-    """What a unit has in a group of what is clamped."""
+    """The contribution of a unit to a group that is clamped."""
     if clamp.total is not None:
         return f"GREATEST({'-' * (sign < 0)}COALESCE(t{measure}, 0), 0)"
     return "m" if measure is None else f"c{measure}"
 
 
 def _total_name(place: int, sign: int) -> str:
-    """The name of what a unit has in all its groups, of a clamp, on a side."""
+    """The column with the contribution of a unit to all its groups, of a clamp, on a side."""
     return f"{'below' if sign < 0 else 'above'}{place}"
 
 
@@ -112,7 +111,7 @@ def _indicator(name: str, values: Iterable[int]) -> str:
 
 
 def _interval_index(amount: str, grid: Sequence[int], first: int = 0) -> str:
-    """The index of the first point that is no less than an amount; the last one's where all are less."""
+    """The index of the first point that is at least the amount; of the last point if there is none."""
     if len(grid) == 1:
         return str(first)
     half = (len(grid) - 1) // 2

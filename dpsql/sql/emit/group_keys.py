@@ -1,9 +1,8 @@
-"""Group keys as the engine groups by them: a value of a declared domain by its place there.
+"""Emits group keys. A value of a declared domain is grouped by its index in the domain.
 
-Claim: rows have one place if and only if they have one key, and place 0 is the key NULL.
-Why: the values of a domain differ; whatever is none of them, NULL included, has place 0. Small numbers
-are grouped faster than texts, and the engine looks up each entry of a column's dictionary once rather
-than each row, as long as nothing in the look-up can fail: hence TRY_CAST.
+Claim: rows have equal indices if and only if they have equal keys; index 0 is the key NULL.
+Why: the values of a domain differ; any other value, and NULL, has index 0. Small integers are grouped faster than texts,
+and the engine looks up each entry of a column's dictionary once, not each row, if the look-up cannot fail: hence TRY_CAST.
 Source: DuckDB's documentation, "List functions" (list_position: from 1, and 0 where there is none).
 """
 

@@ -1,12 +1,11 @@
-"""The parts of its table that a scan is confined to, in engine SQL.
+"""Emits partition filters: the conditions that limit a scan to the partitions that are charged.
 
-Claim: a scan with these conditions reads no row outside of its ranges, and no row of a unit whose rows in the
-table do not all have one and the same value in each column that confines it. So a unit lies at one place, or
-is not read. The same holds of a column of another table: of a unit that has no rows there, or not one and the
-same value in all of them, no row is read.
-Why: the ranges are compared with the value as it is read everywhere, clamped or NULL; a unit's values are
-counted over all of its rows in the column's table, before any condition of the query, so that which rows it
-asks for does not decide. Both depend on rows of the unit alone, whose ids are the same in all tables.
+Claim: a scan with these conditions reads no row outside its ranges, and no row of a unit whose rows in the table differ in
+a partition column. So each unit is in one partition, or is not read. The same holds for a partition column of another
+table: a unit without rows there, or with several values, is not read.
+Why: the ranges are compared with the sanitized value that all expressions read. The values of a unit are counted over all
+its rows in the column's table, before any condition of the query. Both depend on rows of the unit only, whose identifiers
+are the same in all tables.
 Source: McSherry 2009, "Privacy integrated queries", Theorem 4 (parts are disjoint sets of units).
 """
 
@@ -33,7 +32,7 @@ def partition_conditions(scan: Scan, unit: str, source: str) -> Iterator[str]:
 
 
 def _units(unit: str, source: str, lying: Iterable[str]) -> str:
-    """The units of which all of this is true."""
+    """The units for which all conditions are true."""
     return f"SELECT {unit} FROM {source} GROUP BY {unit} HAVING {' AND '.join(lying)}"
 
 

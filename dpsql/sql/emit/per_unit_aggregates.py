@@ -1,4 +1,4 @@
-"""Exact aggregates of one unit's rows as engine SQL, clamped to their interval."""
+"""Emits exact per-unit aggregates, clamped to their intervals."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""The values of each group that lie near a rank, in engine SQL.
+"""Emits the windows of values around the ranks of quantiles.
 
-Claim: a window has every value whose penalty is less than `far`, with the number of all values and of
-those before it.
-Why: values are counted by bins of neighbouring points, and a bin is left out only if all its values lie
-further from the rank.
+Claim: a window has every value whose penalty is below the cutoff, the number of all values, and the number before it.
+Why: values are counted in bins of neighbouring points; a bin is dropped only if the penalty of all its values is at least
+the cutoff.
 Source: Blum, Floyd, Pratt, Rivest, Tarjan 1973, "Time bounds for selection" (partition before looking).
 """
 
@@ -95,7 +94,7 @@ def _offset(quantile: QuantileSelection) -> str:
 
 
 def _points(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> list[str]:
-    """The common table expressions that end with one row for each value that counts: the keys and `p`."""
+    """The common table expressions that end with one row per counted value: the keys and `p`."""
     source = f"SELECT {', '.join([*(['u'] * analysis.bound.per_unit), *keys, f'{_point(measure)} AS p'])}"
     source += f"\n  FROM ({rows(analysis, ordered=measure)})"
     if not analysis.bound.per_unit:
@@ -112,7 +111,7 @@ def _points(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> list
         counted = bounded(bound, kept)
     else:
         counted = f"SELECT {kept}, LEAST(n, {bound.rows}) AS m FROM {CONTRIBUTION}"
-    # Of more values than count, those evenly spread over the unit's own, in order of size.
+    # If a unit has more values than count, evenly spaced ones of its sorted values.
     place = "TRY_CAST((2 * i + 1)::HUGEINT * LEN(s) // (2 * GREATEST(m, 1)::HUGEINT) + 1 AS BIGINT)"
     spread = f"LIST_TRANSFORM(RANGE(TRY_CAST(m AS BIGINT)), LAMBDA i: s[{place}])"
     some = f"UNNEST(CASE WHEN LEN(s) <= m THEN s ELSE {spread} END)"
@@ -126,7 +125,7 @@ def _point(measure: Measurand) -> str:
     """The point of a value, NULL where there is none."""
     lattice = measure.quantile_lattice
     if lattice is None:
-        raise TypeError("only values with a lattice are put in order")
+        raise TypeError("only measures with a lattice have quantiles")
     match measure.expr.type:
         case Type.DATE:
             return _clamped("(x - DATE '0001-01-01' + 1)", lattice, date_at)

@@ -1,9 +1,8 @@
-"""Relations as engine SQL: sources with their columns and units, joins, conditions.
+"""Emits relations: sources with their columns and unit identifiers, joins, and conditions.
 
-Claim: every row that is written belongs to the unit in its column `#unit`, and depends on rows of that
-unit and on public rows alone.
-Why: tables give a row its unit; private sources are joined, matched and put together within a unit,
-and groups and distinct rows are those of a unit.
+Claim: every row belongs to the unit in its column `#unit`, and depends on rows of that unit and on public rows only.
+Why: tables give a row its unit; joins, semi-joins and set operations of private sources are on equal units, and groups
+and distinct rows are per unit.
 Source: McSherry 2009, "Privacy integrated queries", section 3.2; Wilson et al. 2020, "Differentially
 private SQL with bounded user contribution", section 3.
 """

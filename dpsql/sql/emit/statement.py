@@ -1,7 +1,6 @@
-"""Plans to engine SQL: one statement that bounds contributions and adds up exact integers.
+"""Emits the engine SQL of a release: one statement that bounds contributions and sums exact integers.
 
-The statement depends on the plan, the policy and public metadata alone, so it is the same on all
-neighbouring databases.
+The statement depends on the plan, the policy and public metadata only, so it is the same on all neighbouring databases.
 """
 
 from __future__ import annotations
@@ -29,11 +28,10 @@ _NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Engine SQL whose result has the group keys first, then the `statistics`, in lattice steps.
+    """Engine SQL. Its result has the group keys, then the `statistics` in lattice steps.
 
-    After these come as many `clamp_targets` of clamps as there are, as `analysis.rungs` reads them, and windows
-    of values in order of size, as `analysis.ranks` reads them, one for each that is asked for; or the score
-    of each group, of which the best are chosen.
+    After these come as many clamp histograms as `clamp_targets` says (`planning.clamp_histogram`), then a window of values
+    for each quantile (`planning.quantiles`). For a top-k selection, the result has the keys and the score of each group.
     """
 
     sql: str
@@ -48,10 +46,9 @@ def emit(
     top_k: TopKSelection | None = None,
     clamps: Sequence[Clamp] = (),
 ) -> Statement:
-    """The one statement that reads private rows for a release.
+    """The only statement that reads private rows for a release.
 
-    Of each `quantiles` it has the values near it, and of each of the `clamps` what units have; where the `top_k`
-    groups are chosen, it has their scores alone.
+    Its result has a window for each of the `quantiles`, and histograms for the `clamps`; with `top_k`, only scores.
     """
     if top_k is not None:
         return Statement(scores_query(analysis, top_k), len(analysis.release.keys), ())
@@ -68,13 +65,13 @@ def emit(
     read = [*counts, *_sum_names(analysis), *steps]
     if values:
         body = _with_values(analysis, keys, body, read)
-        # What is told of clamps stands after all statistics.
+        # The histograms of clamps come after all statistics.
         read = [name for name in (*read, *(f"d{index}" for _, index in values)) if name not in steps]
         read += steps
     if quantiles:
         body = _with_windows(analysis, keys, body, read, quantiles)
         read += [f"w{index}" for index in range(len(quantiles))]
-        # Measure by measure they came, and one measure may be asked for again after another.
+        # Windows are joined measure by measure, which may not be the order of the quantiles.
         body = f"SELECT {', '.join([*keys, *read])}\nFROM ({body})"
     texts = key_values(analysis)
     if texts or (values and steps):
@@ -93,7 +90,7 @@ def _sums(analysis: Analysis) -> Iterable[Statistic]:
 
 
 def _summed(analysis: Analysis) -> Iterable[tuple[int, Measurand]]:
-    """The measures whose rows are counted, with their numbers."""
+    """The measures whose non-NULL rows are counted, with their indices."""
     return ((index, measure) for index, measure in enumerate(analysis.measures) if measure.counts_rows)
 
 
@@ -102,7 +99,7 @@ def _sum_names(analysis: Analysis) -> list[str]:
 
 
 def _per_row(analysis: Analysis, keys: list[str]) -> str:
-    """Each row is a unit: aggregated as it comes."""
+    """Each row is a unit: rows are aggregated directly."""
     lines = [
         f"SELECT {', '.join([*keys, 'COUNT(*) AS n', *_row_aggregates(analysis)])}",
         f"FROM ({rows(analysis)})",
@@ -125,7 +122,7 @@ def _grouping(keys: Sequence[str], min_frequency: int) -> Iterable[str]:
 
 
 def _per_unit(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> str:
-    """Rows are first aggregated by unit and group, then bounded, then added up over units."""
+    """Rows are aggregated by unit and group, then bounded, then summed over units."""
     bound = analysis.bound
     contribution = (
         f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', *_row_aggregates(analysis)])}\n"
@@ -158,9 +155,9 @@ def _per_unit(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> s
 
 
 def _with_clamp_histograms(analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp]) -> str:
-    """The groups, small ones too, each with what its units have by the grids of clamps.
+    """The groups with their clamp histograms, including groups below the minimum frequency.
 
-    Were a group left out here, one unit more or less in it could move all that its other units have.
+    If such a group were left out, one unit could change the histograms by the contributions of all its units.
     """
     names = _sum_names(analysis)
     totals = ["COUNT(*) AS units", "SUM(m) AS n", *(f"SUM({name}) AS {name}" for name in names)]
@@ -173,8 +170,8 @@ def _with_clamp_histograms(analysis: Analysis, keys: Sequence[str], clamps: Sequ
 
 
 def _with_values(analysis: Analysis, keys: Sequence[str], body: str, read: Sequence[str]) -> str:
-    """The groups, each with the numbers of values that are counted beside its rows."""
-    # A group of the other rows may have no value at all.
+    """The groups, joined with their numbers of distinct values."""
+    # A group of the rows may have no value.
     parts = [
         (f"COALESCE({{0}}.d, 0) AS d{index}", _values(analysis, measure, keys))
         for index, measure in enumerate(analysis.measures)
@@ -190,7 +187,7 @@ def _with_windows(
     read: Sequence[str],
     quantiles: Sequence[QuantileSelection],
 ) -> str:
-    """The groups, each with the values of measures that lie near the ranks that are asked for."""
+    """The groups, joined with the windows of values near the ranks of the quantiles."""
     measures = dict.fromkeys(part.measure for part in quantiles)
     parts = []
     for measure in measures:
@@ -201,9 +198,9 @@ def _with_windows(
 
 
 def _joined(keys: Sequence[str], body: str, read: Sequence[str], parts: Sequence[tuple[str, str]]) -> str:
-    """The groups of `body`, each with items of its row in further queries, and the groups of these alone.
+    """A full join of the groups of `body` with the groups of further queries.
 
-    Whether rows of a group count that others have brought decides over no value that a unit brings to it.
+    So the counted rows of a group do not decide whether its values are released, which would raise the sensitivity.
     """
     texts = {key: f"g.{key}" for key in keys}
     items, lines = [f"g.{name}" for name in read], [f"FROM ({body}) AS g"]
@@ -220,7 +217,7 @@ def _joined(keys: Sequence[str], body: str, read: Sequence[str], parts: Sequence
 
 
 def _values(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> str:
-    """How many values each group has, of each unit as many pairs of a group and a value as its rows that count."""
+    """The numbers of distinct values of each group; each unit contributes at most as many pairs of group and value as rows."""
     by = f" GROUP BY {', '.join(keys)}" * bool(keys)
     counted = ", ".join([*keys, f"COUNT(DISTINCT {VALUE}) AS d"])
     source = f"SELECT * FROM ({rows(analysis, measure)}) WHERE {VALUE} IS NOT NULL"
@@ -238,7 +235,7 @@ def _values(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> str:
 
 
 def _unit_aggregates(analysis: Analysis) -> Iterator[tuple[str, str]]:
-    """What a unit has in a group, by name: rows with a value, and their total, kept to the rows that count."""
+    """The contribution of a unit to a group, by name: non-NULL rows and their total, limited to the counted rows."""
     for index, measure in _summed(analysis):
         count = f"LEAST(c{index}, m)"
         yield f"c{index}", count
@@ -252,5 +249,5 @@ def _unit_aggregates(analysis: Analysis) -> Iterator[tuple[str, str]]:
 
 def _point(measure: Measurand, name: str) -> str:
     if measure.lattice is None:
-        raise TypeError("only measures with a lattice are added up")
+        raise TypeError("only measures with a lattice are summed")
     return point(measure.expr, measure.lattice, name, measure.interval)

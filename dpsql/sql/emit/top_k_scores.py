@@ -1,4 +1,4 @@
-"""The scores of groups, in engine SQL: each unit adds to each group no more than is derived."""
+"""Emits the scores of groups for top-k selection, with the contribution of each unit clamped."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ def _share(analysis: Analysis, moment: Moment) -> str:
         case _:
             measure = analysis.measures[0]
             if measure.lattice is None:
-                raise TypeError("only measures with a lattice are added up")
+                raise TypeError("only measures with a lattice are summed")
             return f"COALESCE(SUM({point(measure.expr, measure.lattice, 'x0', measure.interval)}), 0)"
