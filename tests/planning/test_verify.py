@@ -119,7 +119,7 @@ def test_values_in_order_are_charged() -> None:
     assert len(noise) == len(measured.event.events) - 2
     first, *rest = measured.quantiles
     sharper = dataclasses.replace(first, mechanism=Exponential(first.mechanism.rate * Fraction(101, 100)))
-    for wrong in ({"event": Composed(tuple(noise))}, {"ranked": (sharper, *rest)}):
+    for wrong in ({"event": Composed(tuple(noise))}, {"quantiles": (sharper, *rest)}):
         with pytest.raises(VerificationError):
             verify(dataclasses.replace(measured, **wrong))  # type: ignore[arg-type]
 
@@ -137,7 +137,7 @@ def test_the_best_groups_are_charged(accountant: str, neighbors: str) -> None:
     sharper = dataclasses.replace(
         best, mechanism=type(best.mechanism)(best.mechanism.rate * Fraction(101, 100))
     )
-    for wrong in ({"event": event.events[0]}, {"best": sharper}):
+    for wrong in ({"event": event.events[0]}, {"top_k": sharper}):
         with pytest.raises(VerificationError):
             verify(dataclasses.replace(measured, **wrong))  # type: ignore[arg-type]
 
