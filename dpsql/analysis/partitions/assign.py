@@ -1,11 +1,10 @@
-"""Which parts of its tables a release reads, by the conditions that its rows must meet.
+"""Assigns partition filters to the scans of a release, from the conditions that its rows must satisfy.
 
-Claim: a scan that is filtered here loses no row that counts, and all that the release reads of its table lies
-in the box that is charged.
-Why: a condition that every row above a scan must meet is met by no row of the scan outside of the ranges that
-are found for a column, NULL among them; where units of a joined table lie, all of their rows do (`inherit`).
-Only the answer rests on that: the scan itself leaves out what lies outside of its ranges, and rows of units
-that do not lie in one part (`sql.rows`), so that what is charged is what is read, whatever the conditions mean.
+Claim: a partition filter removes no row that counts, and the release reads only partitions in the charged box.
+Why: outside the ranges that are found for a column, and for NULL, some condition is not true; and all rows of a unit are
+in the partition that a joined table gives for it (`propagate`). Only the answer rests on this. The privacy guarantee rests
+on the emitted scan, which drops rows outside its ranges and rows of units with several values
+(`sql.emit.partition_filters`), so that what is read is what is charged, whatever the conditions mean.
 Source: McSherry 2009, "Privacy integrated queries", Theorem 4 (parallel composition).
 """
 
@@ -39,18 +38,19 @@ from dpsql.plan.tables import PartitionFilter, Scan, UnitKind
 from dpsql.policy import fold
 
 Conditions = tuple[Expr, ...]
-"""Conditions that each row must meet to count."""
+"""Conditions that each counted row satisfies."""
 
 
 def with_partition_filters(release: Release) -> Release:
-    """The release with each scan filtered to the parts of its table that can count."""
+    """The release with partition filters on its scans."""
     return replace(release, input=propagated(_relation(release.input, ())))
 
 
 def boxes(release: Release) -> dict[str, Box]:
-    """What the release reads of each private table: all scans of one together, owners of links as a whole.
+    """The box of partitions that the release reads of each private table.
 
-    So are rolls that a scan looks at, where it is filtered itself.
+    It is the hull of the boxes of all scans of the table, and the whole table for the owner of a link. The table of a
+    partition source is read where the scan that it filters is.
     """
     relation = release.input
     read: dict[str, list[Box]] = {table: [] for table in private_tables(relation)}
@@ -70,9 +70,9 @@ def _box(sides: Iterable[PartitionFilter]) -> Box:
 
 
 def described(box: Box, read: Iterable[Release]) -> str:
-    """A box of what these releases read, in words; "" for a whole table.
+    """A box as text, from the filters of these releases; "" for a whole table.
 
-    Ranges are of values as the policy declares them, which are public.
+    Its ranges are of values that the policy declares, which are public.
     """
     lines = {
         side.dimension: side
@@ -94,7 +94,7 @@ def _relation(relation: Relation, said: Conditions) -> Relation:
             return replace(relation, input=_relation(relation.input, left), right=right)
         case Join():
             also = () if relation.also is None else tuple(_split(relation.also))
-            # A row that a LEFT JOIN finds no partner for stays, and meets no condition on its partner.
+            # A LEFT JOIN keeps an unmatched row, for which conditions on the right side need not be true.
             left = (*said, *also) if relation.kind is JoinKind.INNER else said
             right = _source(relation.right, (*said, *also))
             return replace(relation, left=_relation(relation.left, left), right=right)
@@ -121,7 +121,7 @@ def _source(source: Source, said: Conditions) -> Source:
 
 
 def _through(said: Conditions, items: Mapping[Column, Expr]) -> Conditions:
-    """The conditions in terms of what the columns of a derived table stand for, as far as they are on these."""
+    """The conditions on the columns of a derived table, as conditions on its input."""
     return tuple(
         substituted(condition, items)
         for condition in said
@@ -146,7 +146,7 @@ def _split(predicate: Expr) -> Iterator[Expr]:
 
 
 def _scan(scan: Scan, said: Conditions) -> Scan:
-    """The scan, filtered where the engine can see to it that the rows of a unit lie in one part."""
+    """The scan with partition filters, if the emitted SQL can ensure that each unit is in one partition."""
     if scan.contribution is None or not (scan.unit.kind is UnitKind.ROW or scan.unit.known):
         return scan
     read = {

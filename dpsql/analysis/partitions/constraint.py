@@ -1,4 +1,4 @@
-"""What confines a scan in one column: its places as ranges of values, and under which name they are charged."""
+"""Partition filters: their ranges of values, and the dimension that they are charged under."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dpsql.plan.expr import Column
 from dpsql.plan.tables import PartitionFilter, PartitionSource
 
 MOST_RANGES = 16
-"""Most ranges of a column; what has more is charged and read from the first to the last."""
+"""The most ranges of a filter; with more, it is one range from the first to the last."""
 
 
 def partition_filter(
     dimension: Dimension, places: Ranges, source: PartitionSource | None = None
 ) -> PartitionFilter:
-    """What confines to these places, or to few ranges around them.
+    """The filter to these positions, or to one range around them if there are many.
 
-    Where there are none, one place is read: that some box is charged keeps the rest simple.
+    Without positions, one is read: a charge has at least one box.
     """
     places = places or ((dimension.low, dimension.low),)
     if len(places) > MOST_RANGES:
@@ -27,31 +27,31 @@ def partition_filter(
 
 
 def at_positions(side: PartitionFilter, places: Ranges) -> PartitionFilter:
-    """The same column, of the same table, at other places."""
+    """The same filter at other positions."""
     return _of(_dimension(side.column), places, side.source)
 
 
 def renamed(side: PartitionFilter, alias: str, source: PartitionSource | None) -> PartitionFilter:
-    """The same places as the account of another table calls them, by a source, or as that of the column's own does."""
+    """The same filter under the dimension of another table's account, or with no source, of the column's own table."""
     return _of(_dimension(replace(side.column, source=alias)), side.positions, source)
 
 
 def intersected(side: PartitionFilter, other: PartitionFilter) -> PartitionFilter:
-    """Where both confine, which are of one dimension."""
+    """The intersection of two filters of one dimension."""
     return partition_filter(
         _dimension(side.column), intersection(side.positions, other.positions), side.source
     )
 
 
 def united(side: PartitionFilter, other: PartitionFilter) -> PartitionFilter:
-    """Where either confines, which are of one dimension."""
+    """The union of two filters of one dimension."""
     return partition_filter(_dimension(side.column), union((*side.positions, *other.positions)), side.source)
 
 
 def _dimension(column: Column) -> Dimension:
     dimension = Dimension.of(column)
     if dimension is None:
-        raise TypeError("a column without places confines nothing")
+        raise TypeError("the column is not a partition column")
     return dimension
 
 

@@ -1,9 +1,9 @@
-"""The places of a partition column at which conditions can be true.
+"""Partition predicates: the positions of a partition column at which conditions can be true.
 
-Claim: at every other place, and for NULL, some condition is not true, whatever the other columns hold.
-Why: a comparison with NULL is not true; elsewhere the values of both sides lie in their intervals, and those
-of `_RISING` functions of a column rise with it, so the places at which a comparison can be true are found by
-halving. What is not understood is taken to be true anywhere.
+Claim: at every other position, and for NULL, some condition is not true, whatever the values of other columns.
+Why: a comparison with NULL is not true. Otherwise the values of both sides are in their intervals, and `_RISING` functions
+are monotone, so the positions at which a comparison can be true are found by binary search. An unknown condition is taken
+to be true anywhere.
 Source: Moore 1966, "Interval Analysis" (enclosures of images); for months the calendar itself.
 """
 
@@ -31,7 +31,7 @@ _RISING = frozenset(
     | {"cast_date", "cast_timestamp"}
     | {f"date_trunc_{unit}" for unit in UNITS}
 )
-"""Functions of one moment that never fall as it rises."""
+"""Non-decreasing functions of a date or timestamp."""
 _MONTHS = {"month": 1, "quarter": 3}
 MOST_MONTHS = 6_000
 _DAY, _DAY_OF_1970 = 86_400_000_000, 719_163
@@ -50,12 +50,12 @@ _COMPARED: dict[str, Callable[..., bool]] = {
 
 
 def possible_positions(said: Iterable[Expr], dimension: Dimension) -> Positions | None:
-    """The places at which all conditions can be true; None where they say nothing of the column."""
+    """The positions at which all conditions can be true; None if they do not restrict the column."""
     return _all([_true(condition, dimension) for condition in said])
 
 
 def _true(condition: Expr, dimension: Dimension) -> Positions | None:
-    """Where a condition can be true; None for anywhere, NULL too."""
+    """The positions at which a condition can be true; None for all positions and NULL."""
     if condition == dimension.column and dimension.column.type is Type.BOOLEAN:
         return _compared("eq", condition, Literal(value=True, type=Type.BOOLEAN), dimension)
     if not isinstance(condition, Call):
@@ -79,7 +79,7 @@ def _true(condition: Expr, dimension: Dimension) -> Positions | None:
 
 
 def _untrue(condition: Expr, dimension: Dimension) -> Positions | None:
-    """Where a condition can be false, which it is not for NULL."""
+    """The positions at which a condition can be false (not NULL); None for all."""
     if condition == dimension.column and dimension.column.type is Type.BOOLEAN:
         return _compared("eq", condition, Literal(value=False, type=Type.BOOLEAN), dimension)
     if not isinstance(condition, Call):
@@ -100,7 +100,7 @@ def _untrue(condition: Expr, dimension: Dimension) -> Positions | None:
 
 
 def _compared(name: str, left: Expr, right: Expr, dimension: Dimension) -> Positions | None:
-    """Where a comparison of the column, or of what rises with it, with a constant can be true."""
+    """The positions at which a comparison of a monotone function of the column with a constant can be true."""
     if _constant(left) and not _constant(right):
         name, left, right = _FLIPPED.get(name, name), right, left
     if not _constant(right):
@@ -169,7 +169,7 @@ def _place(dimension: Dimension, start: dt.datetime) -> int:
 def _halved(
     name: str, image: Callable[[int], Interval], constant: Interval, dimension: Dimension, *, exact: bool
 ) -> Positions | None:
-    """The places whose image can be so compared with a constant, where images rise."""
+    """The positions at which a comparison of a monotone image with a constant can be true, by binary search."""
     if name == "ne":
         low, high = constant.ends
         outside = [(dimension.low, int(low) - 1), (int(low) + 1, dimension.high)]
