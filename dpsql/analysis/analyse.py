@@ -140,7 +140,9 @@ def _measure(
         raise QueryRejected(
             f"{phrase(expr)} has no bounds ({around}), "
             + (
-                "so one unit could change its sum without limit" if added else "among which to choose a value"
+                "so one unit could change its sum without limit"
+                if added
+                else "so its quantile has no finite set of candidates"
             ),
             code="unbounded",
             hint="clamp it, as in SUM(LEAST(GREATEST(x, 0), 100)), or declare bounds in the policy",

@@ -68,7 +68,7 @@ def choose(analysis: Analysis, loss: LossShare, facts: PublicFacts, *, learn: bo
     """
     if analysis.selects and loss.delta <= 0:
         raise QueryRejected(
-            "the group keys are not known from the policy, and choosing them takes a delta above 0",
+            "the group keys are not declared in the policy, and partition selection needs a delta above 0",
             code="delta_required",
             hint="declare the column's values in the policy, or give the budget a delta",
         )
