@@ -1,9 +1,9 @@
-"""DP_INTERVAL_LOW(x) and DP_INTERVAL_HIGH(x): the ends of the 95% confidence interval of a released x.
+"""Lowers DP_INTERVAL_LOW(x) and DP_INTERVAL_HIGH(x): the ends of the 95% confidence interval of a released x.
 
-It is an aggregate, or what is computed of aggregates and keys of one row, such as SUM(cost) / COUNT(*).
+Here x is an aggregate, or an expression over the aggregates and keys of one row, such as SUM(cost) / COUNT(*).
 
-They are columns that stand beside x wherever x can be named: in the SELECT that releases it, and above it. Those of a
-value in order of size, as MEDIAN(x), are values of their own, which the SELECT that releases it chooses too.
+The ends are further columns of each source that has x: the SELECT that releases it, and queries above. The ends of a
+quantile, as MEDIAN(x), are chosen privately, by the SELECT that releases it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The privacy unit in a query: one that it names for itself, which is never trusted, and groups by its id."""
+"""A privacy unit that the query names itself, which is not trusted: rows are grouped by its identifier."""
 
 from __future__ import annotations
 
