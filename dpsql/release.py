@@ -156,9 +156,9 @@ def _groups(plan: MeasurementPlan, statement: Statement, rows: Sequence[tuple[An
         if not analysis.bound.per_unit:
             moments[UNITS] = moments[ROWS]
         keys = tuple(row[: statement.keys])
-        rungs = tuple(map(ClampHistogram.of, row[first : first + statement.clamp_targets]))
+        histograms = tuple(map(ClampHistogram.of, row[first : first + statement.clamp_targets]))
         windows = tuple(map(Window.of, row[first + statement.clamp_targets :]))
-        present[keys] = _Group(keys, moments, rungs, windows)
+        present[keys] = _Group(keys, moments, histograms, windows)
     if analysis.domains is None:
         return list(present.values())
     nothing = dict.fromkeys((*statement.statistics, UNITS), 0)

@@ -122,8 +122,10 @@ def _keys_only(analysis: Analysis, loss: LossShare) -> MeasurementPlan:
 
     The score is the log of the number of units at which a group is selected with probability 1/2.
     """
-    tosses, event = optimal_partition_selection(analysis, loss.epsilon, loss.delta)
-    plans = [(PartitionSelection.name, tosses.median_units, MeasurementPlan(analysis, (), tosses, event))]
+    selection, event = optimal_partition_selection(analysis, loss.epsilon, loss.delta)
+    plans = [
+        (PartitionSelection.name, selection.median_units, MeasurementPlan(analysis, (), selection, event))
+    ]
     for vectors in layouts(analysis, needed_statistics(analysis)):
         for name, measured, (noise,) in _without_clamps(analysis, vectors, loss, Fraction(1, len(vectors))):
             plan = _with_threshold(

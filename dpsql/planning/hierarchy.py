@@ -164,7 +164,7 @@ def hierarchies(plans: Sequence[MeasurementPlan]) -> tuple[Hierarchy, ...]:
     """The vectors of these plans, of one statement, that are made to agree.
 
     Their keys are public, so that all parts of a total are there; their components are sums over rows, or units that are in
-    one group alone; rows, measures and what of a unit counts are the same, which no clamp that was learnt is.
+    one group alone; rows, measures and contribution bounds are the same, so they have no clamps.
     """
     alike: dict[object, list[tuple[int, int]]] = {}
     for place, plan in enumerate(plans):

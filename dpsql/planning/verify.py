@@ -253,17 +253,17 @@ def _most_steps(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None
         shares = _contributions(vector.components, analysis)
         times = analysis.bound.rows if clamp is None else clamp.points[0] * clamp.subdivisions
 
-    def stairs(moves: Iterator[int]) -> int:
+    def steps(moves: Iterator[int]) -> int:
         return max(-(-times * abs(move) // width) for move in moves)
 
     if analysis.replace and not analysis.grouped:
-        return stairs(a - b for (a,), (b,) in itertools.product(shares, repeat=2))
+        return steps(a - b for (a,), (b,) in itertools.product(shares, repeat=2))
     people = 2 if analysis.replace else 1
     if vector.by_value and analysis.grouped:
         # Each of a unit's values may be in a group of its own.
         return people * analysis.bound.rows * -(-vector.contribution // width)
     groups = clamp.points[0] if clamp is not None and vector.by_unit else analysis.bound.groups
-    return people * groups * stairs(share for (share,) in shares)
+    return people * groups * steps(share for (share,) in shares)
 
 
 def _group_fractions(most: int, top: int, analysis: Analysis) -> list[Fraction]:
@@ -397,7 +397,7 @@ def _changed(analysis: Analysis) -> int:
 
 
 def _verify_tosses(analysis: Analysis, chosen: OptimalPartitionSelection, delta: Fraction) -> None:
-    """Holds the law of the tosses to both inequalities of (ε, δ), from no unit to where the chance nears 1."""
+    """Checks both inequalities of (ε, δ) for partition selection, from no unit up to a probability near 1."""
     rule = chosen.mechanism
     if not analysis.bound.per_unit and analysis.bound.rows != 1:
         raise VerificationError("the selection does not count privacy units")

@@ -202,8 +202,8 @@ FAULTS = (
     Fault(
         "parts-rounded-up",
         "dpsql.sql.emit.clamp_histograms:_compared_and_summed",
-        'f"{amount}::HUGEINT * {clamp.subdivisions} // GREATEST({told}, 1)"',
-        'f"{amount}::HUGEINT * {clamp.subdivisions} // GREATEST({told}, 1) + 1"',
+        'f"{amount}::HUGEINT * {clamp.subdivisions} // GREATEST({compared}, 1)"',
+        'f"{amount}::HUGEINT * {clamp.subdivisions} // GREATEST({compared}, 1) + 1"',
         "what a unit has in all its groups is more than the point",
         f"{_LAW}[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k []]",
     ),

@@ -127,7 +127,7 @@ FAULTS = (
     ),
     Fault(
         "stairs-verified-by-half",
-        "dpsql.planning.verify:_most_steps.stairs",
+        "dpsql.planning.verify:_most_steps.steps",
         "return max(-(-times * abs(move) // width) for move in moves)",
         "return max(times * abs(move) // width for move in moves)",
         "a move a step longer than a stair passes",

@@ -48,15 +48,15 @@ def counted_pairs(
 def clamp_histogram(
     analysis: Analysis, keys: Sequence[str], clamp: Clamp, target: ClampTarget, name: str
 ) -> str:
-    """The query for a target: the group keys, then the list of its rungs under `name`.
+    """The query for a clamp histogram: the group keys, then the list of its intervals under `name`.
 
-    A rung is the index of its point, how many pairs or parts there are, and the totals that `Rungs` tells of.
+    An interval is the index of its point and the totals that `ClampHistogram` documents.
     """
-    told, summed = _compared_and_summed(analysis, clamp, target)
+    compared, summed = _compared_and_summed(analysis, clamp, target)
     sums = ", ".join(f"SUM({text}) AS s{index}" for index, text in enumerate(summed))
     found = ", ".join(f"s{index}::HUGEINT" for index in range(len(summed)))
     by = ", ".join(keys)
-    place = f"{_interval_index(told, clamp.grid)} AS b"
+    place = f"{_interval_index(compared, clamp.grid)} AS b"
     grouped = f"SELECT {', '.join([*keys, place, sums])} FROM {COUNTED}\n  GROUP BY {', '.join([*keys, 'b'])}"
     listed = f"LIST([b::HUGEINT, {found}] ORDER BY b) AS {name}"
     return f"SELECT {', '.join([*keys, listed])} FROM (\n  {grouped})" + f" GROUP BY {by}" * bool(keys)
@@ -65,21 +65,21 @@ def clamp_histogram(
 def _compared_and_summed(
     analysis: Analysis, clamp: Clamp, target: ClampTarget
 ) -> tuple[str, tuple[str, ...]]:
-    """What is compared with the grid, and what is added up, as whole numbers.
+    """The integer that is compared with the grid, and the integers that are summed.
 
-    Claim: what a unit has in all its groups by its parts of a point is no more than the point.
-    Why: its parts are rounded down, and what they are parts of is what it has in all groups; of rows with a value
-    there are no more than rows.
+    Claim: the subdivisions of a unit in all its groups sum to at most a point.
+    Why: they are rounded down, and are in proportion to its contributions to the groups; the rows with a value are at most
+    its rows.
     """
     amount = _amount(clamp, target.measure, target.side)
     if clamp.amount is Amount.GROUPS:
         return "g", ("1", _indicator("g", (point + 1 for point in (0, *clamp.grid[:-1]))))
-    told, times, units = amount, str(clamp.subdivisions), "1"
+    compared, times, units = amount, str(clamp.subdivisions), "1"
     if clamp.across_groups:
-        told, units = _total_name(target.clamp, target.side), _indicator("g", (1,))
-        times = f"{amount}::HUGEINT * {clamp.subdivisions} // GREATEST({told}, 1)"
+        compared, units = _total_name(target.clamp, target.side), _indicator("g", (1,))
+        times = f"{amount}::HUGEINT * {clamp.subdivisions} // GREATEST({compared}, 1)"
     values = () if target.measure is None else _values(analysis, target.measure, times)
-    return told, (times, amount, *(values if clamp.total is None else ()), units)
+    return compared, (times, amount, *(values if clamp.total is None else ()), units)
 
 
 def _values(analysis: Analysis, measure: int, times: str) -> tuple[str, str]:

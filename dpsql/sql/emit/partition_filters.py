@@ -20,29 +20,31 @@ from dpsql.sql.emit.scalars import constant, identifier
 
 def partition_conditions(scan: Scan, unit: str, source: str) -> Iterator[str]:
     """The conditions on the rows of a scan, whose ids are in `unit` of the FROM text `source`."""
-    own = [side for side in scan.partition_filters if side.source is None]
-    for side in own:
-        yield _inside(side)
+    own = [item for item in scan.partition_filters if item.source is None]
+    for item in own:
+        yield _inside(item)
     if own and scan.unit.kind is UnitKind.COLUMN:
         yield f"{unit} IN ({_units(unit, source, map(_constant, own))})"
-    for roll in dict.fromkeys(side.source for side in scan.partition_filters if side.source is not None):
-        sides = [side for side in scan.partition_filters if side.source == roll]
-        lying = (text for side in sides for text in (_constant(side), f"BOOL_AND({_inside(side)})"))
-        yield f"{unit} IN ({_units(unit_id(roll.unit), identifier(roll.table), lying)})"
+    for partition_source in dict.fromkeys(
+        item.source for item in scan.partition_filters if item.source is not None
+    ):
+        filters = [item for item in scan.partition_filters if item.source == partition_source]
+        conditions = (text for item in filters for text in (_constant(item), f"BOOL_AND({_inside(item)})"))
+        yield f"{unit} IN ({_units(unit_id(partition_source.unit), identifier(partition_source.table), conditions)})"
 
 
-def _units(unit: str, source: str, lying: Iterable[str]) -> str:
+def _units(unit: str, source: str, conditions: Iterable[str]) -> str:
     """The units for which all conditions are true."""
-    return f"SELECT {unit} FROM {source} GROUP BY {unit} HAVING {' AND '.join(lying)}"
+    return f"SELECT {unit} FROM {source} GROUP BY {unit} HAVING {' AND '.join(conditions)}"
 
 
-def _inside(side: PartitionFilter) -> str:
-    read = clean(side.column)
-    ranges = " OR ".join(f"{read} BETWEEN {constant(low)} AND {constant(high)}" for low, high in side.ranges)
+def _inside(item: PartitionFilter) -> str:
+    read = clean(item.column)
+    ranges = " OR ".join(f"{read} BETWEEN {constant(low)} AND {constant(high)}" for low, high in item.ranges)
     return f"({ranges})"
 
 
-def _constant(side: PartitionFilter) -> str:
+def _constant(item: PartitionFilter) -> str:
     """All rows of a unit have one value, which is not NULL."""
-    read = clean(side.column)
+    read = clean(item.column)
     return f"COUNT(DISTINCT {read}) = 1 AND COUNT({read}) = COUNT(*)"
