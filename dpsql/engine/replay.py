@@ -1,4 +1,4 @@
-"""What of a statement was released before, so that it is answered again and not charged."""
+"""Replay: answers the releases of a statement from stored releases, exactly, by refinement, or by combination."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from dpsql.replay.stored_release import StoredRelease, corrupt
 from dpsql.sql.emit.outer_query import Copies
 
 Find = Callable[[PreparedRelease, Known], PreparedRelease]
-"""How a release of a statement is found, given the values that stand in it."""
+"""How a stored release is found for a release of a statement, given the values of its subqueries."""
 
 
 @dataclass(frozen=True)
 class Replay:
-    """Finds and keeps the releases of one policy and database in a ledger.
+    """Finds and stores the releases of one policy and database in a ledger.
 
-    Claim: to answer from it costs nothing, and tells nothing but what was released.
-    Why: it reads what was released and public metadata; whether a release is there follows from what was asked
-    before, and what is computed from it anew is post-processing.
+    Claim: an answer from stored releases costs no privacy loss.
+    Why: it is a function of released values and public metadata. Whether a stored release exists follows from earlier
+    queries.
     Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
     """
 
@@ -54,17 +54,17 @@ class Replay:
 
     @cached_property
     def rules(self) -> FingerprintRules:
-        """What besides its plan decides what a release is."""
+        """The part of fingerprints that does not depend on the plan."""
         return FingerprintRules.of(self.policy, self.analyst, mark(self.policy, self.backend))
 
     def replay(self, prepared: PreparedQuery) -> PreparedQuery:
-        """The statement with those of its releases that were made before, and the values that follow from them."""
+        """The statement with its stored releases, and the values of subqueries that follow from them."""
         return self._each(prepared, partial(self._exact_or_refined, promised=prepared.terms.promised))
 
     def combine(self, prepared: PreparedQuery) -> PreparedQuery:
-        """The statement with all that was released of its statistics, put together, whatever the noise.
+        """The statement with all stored releases of its statistics combined, whatever their noise.
 
-        Raises QueryRejected with code "nothing_released" where there is nothing of one of them.
+        Raises QueryRejected with code "nothing_released" if some statistic has no stored release.
         """
         found = self._each(prepared, self._combined)
         for part in found.releases:
@@ -91,7 +91,7 @@ class Replay:
     def _in_order(
         self, prepared: PreparedQuery, above: PostProcessor, read: set[Scalar | PublicSubquery], find: Find
     ) -> PreparedQuery:
-        """As `_each`, where values of some releases stand in others."""
+        """As `_each`, for releases that use values of other releases."""
         parts = {part.release: part for part in prepared.releases}
         values: dict[Scalar | PublicSubquery, Expr | Values] = {}
         for step in steps(prepared.post):
@@ -105,7 +105,7 @@ class Replay:
         return replace(prepared, releases=_each_once(parts.values()), known=values)
 
     def _exact_or_refined(self, part: PreparedRelease, values: Known, *, promised: bool) -> PreparedRelease:
-        """The release as it was made before, or how it is made from one that has more noise."""
+        """The stored release of the same measurement; else the cheapest refinement of one with more noise."""
         if part.plan.event is None:
             return part
         names = self.rules.fingerprint(part.plan, values)
@@ -121,7 +121,7 @@ class Replay:
         return replace(part, refinement=least)
 
     def _combined(self, part: PreparedRelease, values: Known) -> PreparedRelease:
-        """All that was released of a statistic, or of more, put together; of several, that with the least error."""
+        """The combined releases that cover a plan's statistics; of several coverages, that with the least error."""
         if part.plan.event is None:
             return part
         own = self.rules.fingerprint(part.plan, values).statistic
@@ -137,7 +137,7 @@ class Replay:
         return min(filter(_is_there, found), key=lambda each: mean_error(each.plan), default=part)
 
     def _combined_statistic(self, part: PreparedRelease, statistic: str) -> PreparedRelease:
-        """All that was released of a statistic, put together where each has noise of its own; else the first."""
+        """All stored releases of a statistic combined, if their noise is independent; else the first."""
         kept = self.ledger.kept(statistic)
         refined = {release.released.refines for release in kept}
         ends = [release for release in kept if release.number not in refined]
@@ -154,12 +154,12 @@ class Replay:
     def _refined(
         self, part: PreparedRelease, values: Known, kept: ReleaseRecord, *, promised: bool
     ) -> Refinement | None:
-        """How a release is made from another; None where it is made for itself.
+        """The refinement of a stored release to this one; None if there is none.
 
-        Where an accuracy is `promised`, the law must be that of one release.
+        If an accuracy is `promised`, the noise must have the law of a single release.
 
-        The noise of the other is known by the exact cells, which must be those that it was added to: the owner has to
-        have said which data these are, and engine and statement must be the same.
+        The noise of the stored release is computed from the exact components, which must be those that it was added to:
+        the policy must declare a data version, and engine and statement must be the same.
         """
         written = _written(kept)
         if not self._refinable(part.tables) or written.source != self._source(part, values):
@@ -177,18 +177,15 @@ class Replay:
         return Refinement(kept.number, kept.entry, _table(written, part), law, written.event)
 
     def couples(self, tables: Sequence[str]) -> bool:
-        """Whether a release that reads these tables may be refined by less noise, drawn given what it had."""
+        """Whether a release that reads these tables may be refined by coupled noise."""
         return self._refinable(tables) and all(self.account_of(table).accountant.by_path for table in tables)
 
     def _refinable(self, tables: Sequence[str]) -> bool:
-        """Whether what is released of these tables may be refined at all: the owner has said which data they are."""
+        """Whether releases of these tables may be refined: the policy declares a data version, and no budget renews."""
         return "data_version" in self.policy.model_fields_set and not any(map(self._renews, tables))
 
     def _renews(self, table: str) -> bool:
-        """Whether a budget begins anew by itself: the guarantee is then one for each period.
-
-        In that the first release may not have been paid for.
-        """
+        """Whether a budget of a table renews: the guarantee is then per period, and the first release may be of another."""
         own = self.policy.budget_of_analyst(table, self.analyst)
         return self.policy.budget_of(table).renew is not None or (own is not None and own.renew is not None)
 
@@ -199,10 +196,10 @@ class Replay:
         values: Known,
         entry: Entry,
     ) -> None:
-        """Keeps those that were made now, all or none; `entry` is the first of what was charged for them."""
+        """Stores the new releases, all or none; `entry` is the first entry that was charged for them."""
         new = []
         for part, table in zip(parts, tables, strict=True):
-            # What is kept of a refined release is what both have cost.
+            # A refined release is stored with the total loss of both releases.
             if part.event is not None and part.plan.event is not None:
                 names = self.rules.fingerprint(part.plan, values)
                 base, paid = None, part.plan.event
@@ -223,7 +220,7 @@ class Replay:
 
 
 def _each_once(parts: Iterable[PreparedRelease]) -> tuple[PreparedRelease, ...]:
-    """The releases, of which one alone may refine the same: others are made for themselves."""
+    """The releases, of which only one refines each stored release; others are charged in full."""
     found, refined = [], set[int]()
     for part in parts:
         base = None if part.refinement is None else part.refinement.number
@@ -241,7 +238,7 @@ def _written(kept: ReleaseRecord) -> StoredRelease:
 
 
 def _table(written: StoredRelease, part: PreparedRelease) -> ReleasedTable:
-    """The table of a release that measures what `part` does."""
+    """The released table of a stored release of the same measurement as `part`."""
     try:
         return written.table(part.plan)
     except (ValueError, TypeError, LookupError, ArithmeticError):
