@@ -248,7 +248,9 @@ def test_few_losses_are_tried(con: dpsql.Connection, name: str, monkeypatch: pyt
     sql, error = REACHABLE[name]
     tried = []
     monkeypatch.setattr(
-        accuracy, "prices", lambda *given, _prices=accuracy.loss_shares: tried.append(1) or _prices(*given)
+        accuracy,
+        "loss_shares",
+        lambda *given, _shares=accuracy.loss_shares: tried.append(1) or _shares(*given),
     )
     con.explain(sql, target_error=error)
     assert len(tried) <= 20
