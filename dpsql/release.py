@@ -1,6 +1,6 @@
-"""Exact to noisy: the one place that opens `Exact`, and what comes out of it.
+"""The release: adds noise to exact statistics. The only module that reads the values of `Exact`.
 
-Everything after `release` is post-processing of public values.
+Everything after `release` is post-processing of released values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dpsql.mechanisms import Entropy
 from dpsql.plan.nodes import Aggregation, released_columns
 from dpsql.plan.types import Value
 from dpsql.planning.choose import statistic_of
-from dpsql.planning.clamp_histogram import ClampHistogram, clamped, learnt
+from dpsql.planning.clamp_histogram import ClampHistogram, choose_clamps, clamped_moments
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.planning.partition_selection import OptimalPartitionSelection, Threshold
 from dpsql.planning.quantiles import Window
@@ -27,107 +27,108 @@ from dpsql.planning.statistics import ROWS, UNITS, Statistic
 from dpsql.sql.emit.statement import Statement
 
 Keys = tuple[Value, ...]
-Cells = tuple[tuple[int, ...], ...]
-"""Noisy cells of one group, block by block; then each value that was chosen, as a lattice point."""
+Components = tuple[tuple[int, ...], ...]
+"""The noisy components of one group, vector by vector; then each chosen quantile, as a lattice point."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReleasedTable:
-    """The released table: one row a group, keys before aggregates, and the noisy cells behind it.
+    """The released table: one row per group with keys and aggregates, and the noisy components they are computed from.
 
-    `plan` is what was measured, with the clamps that were chosen and the noise that follows from them.
+    `plan` is the measurement plan with the chosen clamps and the noise that follows from them.
     """
 
     columns: tuple[tuple[str, str], ...]
     rows: tuple[tuple[Value, ...], ...]
-    cells: tuple[Cells, ...]
+    components: tuple[Components, ...]
     plan: MeasurementPlan = field(compare=False)
 
 
 def release(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: Entropy) -> ReleasedTable:
-    """Chooses clamps, adds the noise, chooses values in order of size, and selects and orders the groups.
+    """Chooses the clamps, adds the noise, selects the groups, and chooses the quantiles; or makes a top-k selection.
 
-    Or it chooses the best groups.
-
-    Claim: the released table is as private as the plan's event says.
-    Why: clamps are chosen first, and the noise is for what they let count; each cell of each group gets its
-    own draw, and each value its own choice; the groups are those of public domains, each of them, or have
-    passed the selection; their order is that of the keys, or that in which they were chosen.
+    Claim: the loss of the released table is at most that of the plan's event.
+    Why: clamps are chosen first, and the noise is calibrated to them. Each component of each group has its own noise, and
+    each quantile its own choice. The groups are all groups of public domains, or those that partition selection returns;
+    they are in the order of their keys, or of their choice.
     Source: Dwork, Roth 2014, Theorems 3.6 and 3.16, Proposition 2.1 (post-processing).
     """
-    if plan.best is not None:
+    if plan.top_k is not None:
         keys, scores = _scores(plan.analysis, exact.reveal())
-        best = [keys[index] for index in plan.best.choose(scores, entropy)]
+        best = [keys[index] for index in plan.top_k.choose(scores, entropy)]
         return table_of(plan, best, ((),) * len(best))
     groups = _groups(plan, statement, exact.reveal())
     if plan.clamps:
         plan, groups = _with_clamps(plan, groups, entropy)
-    noisy = _noised(plan, [group.moments for group in groups], entropy)
+    noisy = _noisy_components(plan, [group.moments for group in groups], entropy)
     shown = [
-        (group, cells)
-        for group, cells in zip(groups, noisy, strict=True)
-        if plan.selection is None or _passes(plan.selection, plan.analysis, group.moments, cells, entropy)
+        (group, components)
+        for group, components in zip(groups, noisy, strict=True)
+        if plan.selection is None
+        or _is_selected(plan.selection, plan.analysis, group.moments, components, entropy)
     ]
     chosen = [
         (
-            *cells,
+            *components,
             *(
                 (part.choose(window, entropy),)
-                for part, window in zip(plan.ranked, group.windows, strict=True)
+                for part, window in zip(plan.quantiles, group.windows, strict=True)
             ),
         )
-        for group, cells in shown
+        for group, components in shown
     ]
     return table_of(plan, [group.keys for group, _ in shown], chosen)
 
 
-class Refining(Protocol):
-    """How cells that were released are refined, block by block."""
+class RefinementLaw(Protocol):
+    """How released components are refined, vector by vector."""
 
-    def cells(self, block: int, exact: Sequence[int], before: Sequence[int], entropy: Entropy) -> list[int]:
-        """The refined cells of a block in all groups, from the exact ones and those that were released."""
+    def components(
+        self, vector: int, exact: Sequence[int], before: Sequence[int], entropy: Entropy
+    ) -> list[int]:
+        """The refined components of a vector in all groups, from the exact and the released ones."""
         ...
 
 
-def refined(
+def refine(
     plan: MeasurementPlan,
     measured: tuple[Statement, Exact],
     before: ReleasedTable,
-    law: Refining,
+    law: RefinementLaw,
     entropy: Entropy,
 ) -> ReleasedTable:
-    """The released table of the same groups with less noise; `measured` are a statement and what it gave.
+    """The released table of the same groups with less noise; `measured` are the statement and its exact result.
 
-    Claim: both tables together are as private as the law says.
-    Why: the exact cells are those of the first release, and each is refined for itself.
+    Claim: the loss of both tables together is that of the refinement law.
+    Why: the exact components are those of the first release, and each is refined independently.
     """
     statement, exact = measured
     groups = _groups(plan, statement, exact.reveal())
     keys = [group.keys for group in groups]
     if keys != [row[: statement.keys] for row in before.rows]:
-        raise InternalError("a release is refined for the groups that it has", code="release")
+        raise InternalError("a refined release has the groups of the first release", code="release")
     columns: list[list[tuple[int, ...]]] = []
-    for place, part in enumerate(plan.blocks):
-        cells = part.block.cells
-        true = [cell.exact(group.moments) for group in groups for cell in cells]
-        old = [cell for row in before.cells for cell in row[place]]
-        drawn = iter(law.cells(place, true, old, entropy))
-        columns.append([tuple(next(drawn) for _ in cells) for _ in groups])
+    for place, part in enumerate(plan.vectors):
+        components = part.vector.components
+        true = [component.exact(group.moments) for group in groups for component in components]
+        old = [component for row in before.components for component in row[place]]
+        drawn = iter(law.components(place, true, old, entropy))
+        columns.append([tuple(next(drawn) for _ in components) for _ in groups])
     return table_of(plan, keys, [tuple(column[index] for column in columns) for index in range(len(groups))])
 
 
-def table_of(plan: MeasurementPlan, keys: Sequence[Keys], cells: Sequence[Cells]) -> ReleasedTable:
-    """The released table that follows from what was released: its keys and its noisy cells, row by row."""
+def table_of(plan: MeasurementPlan, keys: Sequence[Keys], components: Sequence[Components]) -> ReleasedTable:
+    """The released table with these keys and noisy components, row by row."""
     columns = tuple((column.name, column.type.value) for column in released_columns(plan.analysis.release))
-    values = [() if plan.best is not None else _values(plan, found) for found in cells]
+    values = [() if plan.top_k is not None else _values(plan, found) for found in components]
     rows = tuple((*key, *value) for key, value in zip(keys, values, strict=True))
-    return ReleasedTable(columns, rows, tuple(cells), plan)
+    return ReleasedTable(columns, rows, tuple(components), plan)
 
 
 def _scores(analysis: Analysis, rows: Sequence[tuple[Any, ...]]) -> tuple[tuple[Keys, ...], list[int]]:
-    """All groups of the public keys, in order, and their scores; those without rows have none."""
+    """All groups of the public keys, in order, and their exact scores; 0 for a group without rows."""
     if analysis.domains is None:
-        raise TypeError("the best are chosen among groups that are known")
+        raise TypeError("top-k selection is among public keys")
     found = {tuple(keys): _whole(score) for *keys, score in rows}
     known = tuple(product(analysis.domains))
     return known, [found.get(keys, 0) for keys in known]
@@ -135,19 +136,19 @@ def _scores(analysis: Analysis, rows: Sequence[tuple[Any, ...]]) -> tuple[tuple[
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """A group with its exact moments, what its units have, and its values near the ranks that are asked for."""
+    """A group with its exact moments, its clamp histograms, and its values near the ranks of the quantiles."""
 
     keys: Keys
     moments: Mapping[Statistic, int]
-    rungs: tuple[ClampHistogram, ...]
+    clamp_histograms: tuple[ClampHistogram, ...]
     windows: tuple[Window, ...]
 
     def __repr__(self) -> str:
-        return "_Group(…)"  # what is exact shows nowhere
+        return "_Group(…)"  # exact values are never displayed
 
 
 def _groups(plan: MeasurementPlan, statement: Statement, rows: Sequence[tuple[Any, ...]]) -> list[_Group]:
-    """The groups in public order; the moments of empty ones of a domain are zeros."""
+    """The groups in the order of the domains; empty groups of a domain have zero moments."""
     analysis, first = plan.analysis, statement.keys + len(statement.statistics)
     present: dict[Keys, _Group] = {}
     for row in rows:
@@ -155,13 +156,13 @@ def _groups(plan: MeasurementPlan, statement: Statement, rows: Sequence[tuple[An
         if not analysis.bound.per_unit:
             moments[UNITS] = moments[ROWS]
         keys = tuple(row[: statement.keys])
-        rungs = tuple(map(ClampHistogram.of, row[first : first + statement.ladders]))
-        windows = tuple(map(Window.of, row[first + statement.ladders :]))
-        present[keys] = _Group(keys, moments, rungs, windows)
+        histograms = tuple(map(ClampHistogram.of, row[first : first + statement.clamp_targets]))
+        windows = tuple(map(Window.of, row[first + statement.clamp_targets :]))
+        present[keys] = _Group(keys, moments, histograms, windows)
     if analysis.domains is None:
         return list(present.values())
     nothing = dict.fromkeys((*statement.statistics, UNITS), 0)
-    nobody, nowhere = (ClampHistogram(),) * statement.ladders, (Window(),) * len(plan.ranked)
+    nobody, nowhere = (ClampHistogram(),) * statement.clamp_targets, (Window(),) * len(plan.quantiles)
     known = product(analysis.domains)
     if analysis.selects:
         known = tuple(keys for keys in known if keys in present)
@@ -171,67 +172,73 @@ def _groups(plan: MeasurementPlan, statement: Statement, rows: Sequence[tuple[An
 def _with_clamps(
     plan: MeasurementPlan, groups: Sequence[_Group], entropy: Entropy
 ) -> tuple[MeasurementPlan, list[_Group]]:
-    """The plan with its clamps chosen, and the groups in which units count up to them."""
-    clamps = learnt(plan.clamps, [group.rungs for group in groups], entropy)
-    kept = [replace(group, moments={**group.moments, **clamped(clamps, group.rungs)}) for group in groups]
-    return plan.at(clamps), kept
+    """The plan with its clamps chosen, and the groups with clamped moments."""
+    clamps = choose_clamps(plan.clamps, [group.clamp_histograms for group in groups], entropy)
+    kept = [
+        replace(group, moments={**group.moments, **clamped_moments(clamps, group.clamp_histograms)})
+        for group in groups
+    ]
+    return plan.with_clamps(clamps), kept
 
 
 def _whole(value: Any) -> int:
-    """A moment from the engine; a sum over no rows is NULL there and zero here."""
+    """A moment from the engine; NULL, the sum over no rows, is zero."""
     return 0 if value is None else int(value)
 
 
-def _noised(
+def _noisy_components(
     plan: MeasurementPlan, groups: Sequence[Mapping[Statistic, int]], entropy: Entropy
-) -> list[Cells]:
+) -> list[Components]:
     columns: list[list[tuple[int, ...]]] = []
-    for measured in plan.blocks:
-        cells, draws = measured.block.cells, iter(noise(measured, len(groups), entropy))
-        columns.append([tuple(cell.exact(moments) + next(draws) for cell in cells) for moments in groups])
+    for measured in plan.vectors:
+        components, draws = measured.vector.components, iter(noise(measured, len(groups), entropy))
+        columns.append(
+            [tuple(component.exact(moments) + next(draws) for component in components) for moments in groups]
+        )
     return [tuple(column[index] for column in columns) for index in range(len(groups))]
 
 
 def noise(measured: VectorMeasurement, groups: int, entropy: Entropy) -> list[int]:
-    """The noise of a block in so many groups, cell by cell."""
-    return measured.mechanism.draw(groups * len(measured.block.cells), entropy)
+    """The noise of a vector in this many groups, component by component."""
+    return measured.mechanism.draw(groups * len(measured.vector.components), entropy)
 
 
-def _passes(
+def _is_selected(
     chosen: Threshold | OptimalPartitionSelection,
     analysis: Analysis,
     moments: Mapping[Statistic, int],
-    cells: Cells,
+    components: Components,
     entropy: Entropy,
 ) -> bool:
     units = moments[UNITS if analysis.bound.per_unit else ROWS]
     if isinstance(chosen, OptimalPartitionSelection):
-        return chosen.shows(units, entropy)
-    found = sum(cells[chosen.block][at] for at in chosen.cells)
+        return chosen.selects(units, entropy)
+    found = sum(components[chosen.vector][at] for at in chosen.components)
     return units >= chosen.min_frequency and found >= chosen.threshold
 
 
-def _values(plan: MeasurementPlan, cells: Cells) -> tuple[Value, ...]:
-    return tuple(_value(plan, item, cells) for item in plan.analysis.release.aggregations)
+def _values(plan: MeasurementPlan, components: Components) -> tuple[Value, ...]:
+    return tuple(_value(plan, item, components) for item in plan.analysis.release.aggregations)
 
 
-def _value(plan: MeasurementPlan, item: Aggregation, cells: Cells) -> Value:
+def _value(plan: MeasurementPlan, item: Aggregation, components: Components) -> Value:
     entry = AGGREGATES[item.function]
     index = plan.analysis.measure(item)
     interval = None if index is None else plan.analysis.measures[index].interval
-    estimates = {moment: estimate(plan, item, moment, cells) for moment in entry.moments}
+    estimates = {moment: estimate(plan, item, moment, components) for moment in entry.moments}
     return entry.value(estimates, interval, item.type)
 
 
-def estimate(plan: MeasurementPlan, item: Aggregation, moment: Moment, cells: Cells) -> Fraction:
-    """The estimate of an aggregate's moment from a group's noisy cells, TOTAL and RANKED in value units."""
-    place = plan.place(item)
+def estimate(plan: MeasurementPlan, item: Aggregation, moment: Moment, components: Components) -> Fraction:
+    """The estimate of a moment of an aggregate from a group's noisy components; TOTAL and RANKED in the value's units."""
+    place = plan.quantile_index(item)
     if place is not None:
-        (point,) = cells[len(plan.blocks) + place]
-        return point * plan.ranked[place].lattice.step
-    block, weights = plan.source(statistic_of(plan.analysis, item, moment))
+        (point,) = components[len(plan.vectors) + place]
+        return point * plan.quantiles[place].lattice.step
+    vector, weights = plan.source(statistic_of(plan.analysis, item, moment))
     steps = sum(
-        (weight * cell for weight, cell in zip(weights, cells[block], strict=True)), start=Fraction(0)
+        (weight * component for weight, component in zip(weights, components[vector], strict=True)),
+        start=Fraction(0),
     )
     index = plan.analysis.measure(item)
     lattice = None if index is None else plan.analysis.measures[index].lattice

@@ -61,9 +61,9 @@ def _worlds_end() -> Iterator[None]:
 
 def noised(plan: MeasurementPlan, *firsts: int, step: int = 1) -> MeasurementPlan:
     """The plan with known noise: block b draws from the b-th of `firsts` on."""
-    blocks = zip(plan.blocks, firsts, strict=True)
+    blocks = zip(plan.vectors, firsts, strict=True)
     return replace(
-        plan, blocks=tuple(replace(block, mechanism=Numbered(first, step)) for block, first in blocks)
+        plan, vectors=tuple(replace(block, mechanism=Numbered(first, step)) for block, first in blocks)
     )
 
 
@@ -80,10 +80,10 @@ def test_every_cell_has_a_draw_of_its_own(keys: str, unit: str) -> None:
     group = f" GROUP BY {keys.rstrip(', ')}" if keys else ""
     query = prepared(connection, f"SELECT {keys}{AGGREGATES} FROM people{group}")
     exact = cells(connection, query)
-    firsts = [10**15 * (1 + index) for index in range(len(query.plan.blocks))]
+    firsts = [10**15 * (1 + index) for index in range(len(query.plan.vectors))]
     table = released(query, noised(query.plan, *firsts), connection.engine.backend.run(query.statement.sql))
     width = query.statement.keys
-    noisy = {row[:width]: found for row, found in zip(table.rows, table.cells, strict=True)}
+    noisy = {row[:width]: found for row, found in zip(table.rows, table.components, strict=True)}
     assert noisy.keys() == exact.keys()
     assert len(firsts) > 1
     for index, first in enumerate(firsts):
@@ -98,7 +98,7 @@ def test_noise_decides_which_keys_are_shown(noise: int, shown: list[str], unit: 
     """A crowd is kept back if its noise is low enough, three people are shown if theirs is high enough."""
     connection = world(*CROWDS, unit=unit)
     query = prepared(connection, "SELECT word, COUNT(*) FROM people GROUP BY word")
-    plan = noised(query.plan, *[noise for _ in query.plan.blocks], step=0)
+    plan = noised(query.plan, *[noise for _ in query.plan.vectors], step=0)
     table = released(query, plan, connection.engine.backend.run(query.statement.sql))
     assert [row[0] for row in table.rows] == shown
 
@@ -107,14 +107,15 @@ def test_only_the_count_of_units_selects_keys() -> None:
     """Where units are counted in a block with other cells, no other cell's noise shows a key or hides one."""
     connection = world(*CROWDS, budget={"epsilon": 50, "delta": 1e-6, "accountant": "pure"})
     query = prepared(connection, "SELECT word, COUNT(*), AVG(cost) FROM people GROUP BY word")
-    (block,), chosen = query.plan.blocks, query.plan.selection
-    assert block.block.joint
+    (block,), chosen = query.plan.vectors, query.plan.selection
+    assert block.vector.joint
     assert chosen is not None
-    (units,) = chosen.cells
+    (units,) = chosen.components
     rows = connection.engine.backend.run(query.statement.sql)
     for noise in (10**18, -(10**18)):
         plan = replace(
-            query.plan, blocks=(replace(block, mechanism=Elsewhere(units, len(block.block.cells), noise)),)
+            query.plan,
+            vectors=(replace(block, mechanism=Elsewhere(units, len(block.vector.components), noise)),),
         )
         assert [row[0] for row in released(query, plan, rows).rows] == ["crowd"]
 
@@ -130,5 +131,5 @@ def test_too_few_units_are_not_released_whatever_the_engine_sends(
     connection = world(unit=unit, table={"min_frequency": 5})
     query = prepared(connection, "SELECT word, COUNT(*) FROM people GROUP BY word")
     rows: list[tuple[Any, ...]] = [(key, *moments) for key, moments in counts.items()]
-    plan = noised(query.plan, *[10**18 for _ in query.plan.blocks])
+    plan = noised(query.plan, *[10**18 for _ in query.plan.vectors])
     assert [row[0] for row in released(query, plan, Exact(rows)).rows] == ["crowd"]

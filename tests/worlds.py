@@ -171,18 +171,18 @@ def assert_within(plan: PreparedQuery, old: Statistics, new: Statistics) -> int:
             appear = [key for key in ours.keys() - theirs.keys() if _anybody(measured, ours[key])]
             assert len(appear) <= measured.analysis.bound.groups
         old, new = ({key: found[key] for key in both} for found in (old, new))
-    changes = [change(old, new, block) for block in range(len(measured.blocks))]
-    for block, (l1, l2_squared, linf) in zip(measured.blocks, changes, strict=True):
-        assert l1 <= block.sensitivity.l1, f"{block.block.name} moves by {l1}"
-        assert linf <= block.sensitivity.linf, f"{block.block.name} moves by {linf} in l∞ norm"
-        assert l2_squared <= block.sensitivity.l2_squared, f"{block.block.name} moves too far in l2 norm"
+    changes = [change(old, new, block) for block in range(len(measured.vectors))]
+    for block, (l1, l2_squared, linf) in zip(measured.vectors, changes, strict=True):
+        assert l1 <= block.sensitivity.l1, f"{block.vector.name} moves by {l1}"
+        assert linf <= block.sensitivity.linf, f"{block.vector.name} moves by {linf} in l∞ norm"
+        assert l2_squared <= block.sensitivity.l2_squared, f"{block.vector.name} moves too far in l2 norm"
     return max(l1 for l1, *_ in changes)
 
 
 def _anybody(measured: MeasurementPlan, found: tuple[Any, ...]) -> bool:
     """Whether somebody counts in a group, by whom a selection goes; values may be counted besides."""
     chosen = measured.threshold
-    return chosen is None or any(found[chosen.block][at] for at in chosen.cells)
+    return chosen is None or any(found[chosen.vector][at] for at in chosen.components)
 
 
 def assert_neighbours_within(before: Connection, after: Connection, sql: str) -> int:

@@ -1,6 +1,5 @@
-"""What can be proved of a plan before any data is read.
+"""Static analysis: facts about a plan that hold before any private data is read.
 
-`bounds` derives intervals, `domains` the possible group keys, `stability` how much one privacy unit can
-change the rows, `blocks` and `sensitivity` how much it can change the measured statistics, `choose`
-picks what to measure with which noise, and `verify` derives the loss again by another way.
+`intervals` and `nullability` derive facts of expressions, `domains`, `images` and `public_tables` the possible group keys,
+`stability` the contribution bound of a privacy unit, and `partitions` which partitions of a table are read.
 """

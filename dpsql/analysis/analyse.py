@@ -1,4 +1,4 @@
-"""The facts of a plan: contribution bounds, what is measured of which expressions, and group keys."""
+"""The analysis of a release: its contribution bound, its aggregated expressions with their intervals, and its group keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpsql.analysis.images import Images
 from dpsql.analysis.intervals import Known, conditions, interval
 from dpsql.analysis.lattice import BITS, Lattice
 from dpsql.analysis.public_tables import looked_up_interval, looked_up_values, tied
-from dpsql.analysis.stability import Bound, PublicFacts, bound
+from dpsql.analysis.stability import ContributionBound, PublicFacts, contribution_bound
 from dpsql.errors import QueryRejected
 from dpsql.plan.expr import Call, Expr
 from dpsql.plan.interval import Interval, position
@@ -23,11 +23,11 @@ from dpsql.plan.render import phrase
 from dpsql.plan.types import Type
 
 MAX_MAGNITUDE = 10**150
-"""Beyond this a bound is as good as none, and squares of it would leave the range of DOUBLE."""
+"""A bound above this is treated as none; its square would overflow DOUBLE."""
 
 
 def limits(kind: Type) -> Interval:
-    """What values of a type may be at most, to be added up or put in order: what a result can hold."""
+    """The interval of values of a type that can be summed or chosen as a quantile: those that a result can hold."""
     moments = {Type.DATE: (dt.date.min, dt.date.max), Type.TIMESTAMP: (dt.datetime.min, dt.datetime.max)}  # noqa: DTZ901  (SQL timestamps have no zone)
     if kind in moments:
         return Interval(*map(position, moments[kind]))
@@ -36,11 +36,10 @@ def limits(kind: Type) -> Interval:
 
 @dataclass(frozen=True, slots=True)
 class Measurand:
-    """An aggregated expression with its interval, and what is asked of it.
+    """An aggregated expression with its interval, and the statistics that are needed of it.
 
-    `lattice` is None where it is not added up, and `ordered` where none of its values are asked for in
-    order of size; `distinct` says that its values are counted, and `rows` that the rows are in which it
-    has one.
+    `lattice` is None if it is not summed, and `quantile_lattice` is None if no quantile is needed. `counts_distinct` says
+    that its distinct values are counted, and `counts_rows` that its non-NULL rows are.
     """
 
     tag: ClassVar[str] = "Measure"
@@ -48,23 +47,23 @@ class Measurand:
     expr: Expr
     interval: Interval
     lattice: Lattice | None
-    distinct: bool
-    rows: bool
-    ordered: Lattice | None = None
+    counts_distinct: bool
+    counts_rows: bool
+    quantile_lattice: Lattice | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What is known of a release before any private row is read.
+    """The facts about a release that are known before any private row is read.
 
-    `domains` holds each key's values, or is None where some key's are not public; `replace` is the
-    neighbouring relation.
+    `domains` has the public values of each key, or is None if some key has none. `replace` says that neighbours differ
+    by replacing a unit, not by adding or removing one.
     """
 
     tag: ClassVar[str] = "Analysis"
 
     release: Release
-    bound: Bound
+    bound: ContributionBound
     measures: tuple[Measurand, ...]
     domains: tuple[Domain, ...] | None
     replace: bool
@@ -76,16 +75,16 @@ class Analysis:
 
     @property
     def selects(self) -> bool:
-        """Whether keys must pass a charged selection before they are shown."""
+        """Whether keys are released by partition selection, which is charged."""
         return self.grouped and (self.domains is None or self.bound.min_frequency > 1)
 
     @property
     def free(self) -> bool:
-        """Whether nothing is measured: the keys alone are asked for, and all of them are public."""
+        """Whether nothing is measured: only keys are released, and all of them are public."""
         return not self.selects and not self.release.aggregations and self.release.top is None
 
     def measure(self, aggregation: Aggregation) -> int | None:
-        """The index of the measure that an aggregation is of."""
+        """The index of the measure of an aggregation; None for counts of rows and units."""
         for index, measure in enumerate(self.measures):
             if measure.expr == aggregation.argument:
                 return index
@@ -93,7 +92,7 @@ class Analysis:
 
 
 def analyse(release: Release, facts: PublicFacts, *, replace: bool) -> Analysis:
-    """Derives the analysis. Raises QueryRejected where something aggregated has no bounds."""
+    """Derives the analysis. Raises QueryRejected if an aggregated expression has no bounds."""
     known = conditions(release.input)
     each, every = _domains(release, known, facts)
     sizes = [None if values is None else len(values) for values in each]
@@ -102,14 +101,14 @@ def analyse(release: Release, facts: PublicFacts, *, replace: bool) -> Analysis:
         if item.argument is not None:
             wanted.setdefault(item.argument, set()).update(AGGREGATES[item.function].moments)
     measures = tuple(_measure(expr, release.input, known, facts, moments) for expr, moments in wanted.items())
-    contribution = bound(release, sizes, facts, public=every is not None)
+    contribution = contribution_bound(release, sizes, facts, public=every is not None)
     return Analysis(release, contribution, measures, every, replace)
 
 
 def _domains(
     release: Release, known: Known, facts: PublicFacts
 ) -> tuple[list[Domain | None], tuple[Domain, ...] | None]:
-    """The values of each key, None where they are not known; and all of them, if every combination can be released."""
+    """The public values of each key, or None; and the domains of all keys, if every combination of values is released."""
     listed, most = domains.listed(release.input), domains.MAX_GROUPS
     images = Images(facts, release.input)
     found: list[Domain | None] = []
@@ -141,7 +140,9 @@ def _measure(
         raise QueryRejected(
             f"{phrase(expr)} has no bounds ({around}), "
             + (
-                "so one unit could change its sum without limit" if added else "among which to choose a value"
+                "so one unit could change its sum without limit"
+                if added
+                else "so its quantile has no finite set of candidates"
             ),
             code="unbounded",
             hint="clamp it, as in SUM(LEAST(GREATEST(x, 0), 100)), or declare bounds in the policy",

@@ -1,9 +1,8 @@
-"""The values that a group key can take, where these are public knowledge.
+"""Public domains of group keys.
 
-Claim: a key's domain, if there is one, holds every value that the expression can take, and does not
-depend on private data.
-Why: it is built from declared values and bounds, constants and the plan alone; a row whose key is none of the
-values that a condition lists has been left out.
+Claim: the domain of a key, if it has one, contains every value of the expression, and does not depend on private data.
+Why: it is derived from declared values and bounds, constants and the plan only; rows whose key is not in the list of a
+condition are filtered out.
 Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
 """
 

@@ -1,9 +1,9 @@
-"""The values that an expression takes of the values of the columns that it reads, as the engine computes them.
+"""Images: the values of an expression for all values of its columns, computed by the engine.
 
-Claim: the image of an expression holds its value on every row whose columns lie in their domains, and nothing depends on
-private data.
-Why: it is computed for each combination of these values, by the SQL that the rows are read with, on an engine of the
-same kind that holds no data; the values follow from the policy and the plan.
+Claim: the image of an expression contains its value in every row whose columns are in their domains, and does not depend
+on private data.
+Why: it is computed for each combination of these values, by the SQL that reads the rows, on an engine of the same kind
+without data; the values follow from the policy and the plan.
 Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
 """
 
@@ -15,10 +15,19 @@ from dataclasses import dataclass, replace
 
 from dpsql.analysis.domains import MAX_DERIVED, Domain, domain, listed, narrowed
 from dpsql.analysis.intervals import Known, conditions, interval
-from dpsql.analysis.public_tables import grouped
+from dpsql.analysis.public_tables import group_key
 from dpsql.analysis.stability import PublicFacts
 from dpsql.plan.expr import Call, Column, Expr, Released, Scalar, columns, substituted, walk
-from dpsql.plan.nodes import OuterQuery, Output, PerUnitGroupBy, Project, Relation, Values, optional, sources
+from dpsql.plan.nodes import (
+    OuterQuery,
+    Output,
+    PerUnitGroupBy,
+    Project,
+    Relation,
+    Values,
+    optional_sources,
+    sources,
+)
 from dpsql.plan.types import Type, Value
 
 MAX_COMBINATIONS = 10_000
@@ -79,7 +88,7 @@ class Images:
         # The constants are not narrowed by all that rows are, so they may be further apart than the interval says.
         if computed.type.temporal and any(isinstance(value, str) for value in found):
             return None
-        values = {grouped(value) for value in found}
+        values = {group_key(value) for value in found}
         there = sorted(value for value in values if value is not None)
         return (*there, None) if None in values else tuple(there)
 
@@ -97,7 +106,7 @@ class Images:
         inner = source.input
         values = domain(item, conditions(inner), listed(inner), Images(self.facts, inner))
         # Where a LEFT JOIN finds no row there is NULL.
-        outer = column.source in optional(self.relation)
+        outer = column.source in optional_sources(self.relation)
         return values if values is None or not outer or None in values else (*values, None)
 
 

@@ -123,7 +123,7 @@ def narrow(predicate: Expr, known: Known | None = None) -> Known:
     narrowed = dict(known or {})
     for condition in conjuncts(predicate):
         for expr, range_ in _says(condition):
-            if not isinstance(expr, Literal):  # nothing is to be learnt of a constant, least of all of NULL
+            if not isinstance(expr, Literal):  # a condition says nothing about a constant, such as NULL
                 narrowed[expr] = narrowed[expr].meet(range_) if expr in narrowed else range_
     return narrowed
 

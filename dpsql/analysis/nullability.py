@@ -1,8 +1,8 @@
-"""Whether a value is there in every row of a relation: what three-valued logic makes of NULL may hang on it.
+"""Nullability: whether an expression is NULL in no row of a relation.
 
-Claim: where `never_null` holds, the expression is not NULL in any row that belongs to a privacy unit.
-Why: rows without the id that leads to their unit belong to nobody and are left out; conditions and joins keep only
-rows for which they are true, and are not true of NULL.
+Claim: if `never_null` holds, the expression is not NULL in any row that belongs to a privacy unit.
+Why: rows without the identifier of their unit are not read; conditions and joins keep only rows for which they are true,
+and they are not true of NULL.
 Source: ISO/IEC 9075-2, <comparison predicate> and <null predicate>.
 
 No guarantee rests on this: the owner's `nullable: false` is believed.
@@ -27,7 +27,7 @@ from dpsql.plan.nodes import (
     SetKind,
     SetOperation,
     Values,
-    optional,
+    optional_sources,
     sources,
 )
 from dpsql.plan.tables import Scan
@@ -59,7 +59,7 @@ def _in_each_part(expr: Expr, relation: Relation) -> bool:
     """Whether an expression over one derived table is never NULL in any part that this is put together of."""
     names = {column.source for column in columns(expr)}
     source = next((source for source in sources(relation) if {source.alias} == names), None)
-    if source is None or source.alias in optional(relation):
+    if source is None or source.alias in optional_sources(relation):
         return False
     match source:
         case Project():

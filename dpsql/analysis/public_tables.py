@@ -1,11 +1,10 @@
-"""What public tables tell of a release: the values of its keys, and bounds of what it adds up.
+"""Look-ups in public tables: the values of group keys, and the intervals of summed expressions.
 
-Claim: a key over public columns takes the values that are looked up and no others, and each of them for some row that
-the policy allows, as far as is known; a value over public columns lies within the bounds that are looked up. Both are the
-same on neighbouring databases.
-Why: a joined row holds a row of the public table, for which the conditions between public tables and
-on them hold too, and whatever conditions with private columns say of the public side alone: that it is not NULL, and
-within what the private side can be. Nothing private is read, and public tables are the same on both.
+Claim: a key over public columns has no other values than those that are looked up; an expression over public columns is
+within the interval that is looked up. Both are the same on neighbouring databases.
+Why: a joined row contains a row of the public table, which satisfies all conditions on public tables, and what conditions
+with private columns imply for the public side: that it is not NULL, and within the interval of the private side. Nothing
+private is read, and public tables are the same on both neighbours.
 Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
 """
 
@@ -36,13 +35,13 @@ from dpsql.plan.nodes import (
     SemiJoin,
     Source,
     is_private,
-    optional,
+    optional_sources,
     sources,
 )
 from dpsql.plan.types import Type
 
 _LISTED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DOUBLE})
-"""Types whose values the engine and Python show in one way, but for what `grouped` says."""
+"""Types whose values the engine and Python show in one way, but for what `group_key` says."""
 
 _COMPARED = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "in"})
 """Conditions that are true of no NULL on either side."""
@@ -72,12 +71,12 @@ def looked_up_values(
     found = [value for (value,) in facts.rows(query)]
     if len(found) > MAX_DERIVED:
         return None
-    values = {grouped(value) for value in found}
+    values = {group_key(value) for value in found}
     known = sorted(value for value in values if value is not None)
     return (*known, None) if None in values else tuple(known)
 
 
-def grouped(value: Any) -> Any:
+def group_key(value: Any) -> Any:
     """A value as the key of its group: -0.0 is 0.0, and NaN NULL."""
     if not isinstance(value, float):
         return value
@@ -175,7 +174,7 @@ def _input(source: Source) -> Relation:
 
 def _public_part(relation: Relation, wanted: set[str]) -> Relation | None:
     """The join of public sources that says which rows of the `wanted` ones there can be; None if it has none."""
-    outer = optional(relation)
+    outer = optional_sources(relation)
     public = {
         source.alias: source
         for source in sources(relation)

@@ -1,7 +1,7 @@
-"""How much one privacy unit can change the rows below the release boundary.
+"""Stability of relational operators: how many rows one privacy unit has below the release boundary.
 
-Each rule has the form: if the input's rows of one unit are at most r, then the output's rows of that
-unit are at most c·r, and no other unit's rows change.
+Each rule has the form: if a unit has at most r rows in the input, it has at most c·r rows in the output, and the rows of
+other units do not change.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 from dpsql.analysis.domains import domain
 from dpsql.analysis.intervals import conditions
 from dpsql.analysis.nullability import never_null
-from dpsql.analysis.unit_identity import where_there
+from dpsql.analysis.unit_identity import identity_where_present
 from dpsql.errors import QueryRejected
 from dpsql.plan.dependencies import needs
 from dpsql.plan.expr import UNIT_IDENTITY, Column, Expr, columns
@@ -42,14 +42,14 @@ from dpsql.plan.types import Value
 from dpsql.policy import fold
 
 MAX_ROWS = 2**30
-"""Most rows of a unit that may count: keeps every per-unit sum within 64 bits."""
+"""The greatest bound on the rows of a unit: keeps every per-unit sum within 64 bits."""
 
 
 class PublicFacts(Protocol):
-    """What may be looked up in public tables, whose values are no secret."""
+    """Look-ups in public tables, before any charge."""
 
     def multiplicity(self, join: Join) -> int:
-        """The most rows of the right side of `join` that one row can be equal to; 0 for an empty table."""
+        """The most rows of the right side of `join` that match one row; 0 for an empty table."""
         ...
 
     def rows(self, query: OuterQuery) -> Sequence[tuple[Value, ...]]:
@@ -58,44 +58,43 @@ class PublicFacts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """What one privacy unit can contribute to a release, as the engine enforces it.
+class ContributionBound:
+    """The contribution bound of a release: one privacy unit has at most `rows` rows, in at most `groups` groups.
 
-    At most `rows` rows in all, in at most `groups` groups. `limited` says that the number of groups
-    has to be enforced for itself, because neither the rows nor the keys bound it as tightly;
-    `whole`, that this leaves out no group of a unit that keeps to what the owner has declared.
-    `per_unit` is false where each row is a unit of its own, so that nothing needs to be enforced.
+    The emitted SQL enforces it. `limits_groups` says that the bound on groups needs enforcement of its own, since neither
+    rows nor keys imply it. `covers_groups` says that it removes no group of a unit that keeps to the declared bounds.
+    `per_unit` is false if each row is a privacy unit, so that nothing needs enforcement. Groups of fewer than
+    `min_frequency` units are not released.
     """
 
     tag: ClassVar[str] = "Bound"
 
     rows: int
     groups: int
-    limited: bool
-    whole: bool
+    limits_groups: bool
+    covers_groups: bool
     per_unit: bool
     min_frequency: int
 
 
 def most_rows(relation: Relation, facts: PublicFacts) -> int:
-    """How many rows of one privacy unit there can be, if its tables keep to their bounds.
+    """The most rows of one privacy unit in a relation, if its tables keep to their declared bounds.
 
-    Claim: filters and matching add no rows; a join multiplies them by at most the largest number of
-    rows of the other side that one row can be equal to; groups and distinct rows are no more than their values; the rows of
-    a set operation are those of both sides.
-    Why: a row joins only rows whose key equals its own, and a LEFT JOIN keeps an unmatched row once.
+    Claim: filters and semi-joins add no rows; a join multiplies rows by at most the number of matches of one row;
+    groups and distinct rows are at most the combinations of their values; a set operation has the rows of both sides.
+    Why: a row joins only rows with an equal key, and a LEFT JOIN keeps an unmatched row once.
     Source: McSherry 2009, "Privacy integrated queries", section 3.2 (stability of transformations).
 
-    Where units have ids no guarantee rests on this: as many rows as this says count, and the engine
-    leaves out the others. Where each row is a unit, nothing but filters and joins with public tables
-    is accepted, and these are looked up; what a query within them computes is not relied on.
+    If units have identifiers, the guarantee does not rest on this number: the emitted SQL counts at most this many rows of
+    each unit. If each row is a unit, only filters and joins with public tables are accepted, whose multiplicity is looked
+    up; values that a subquery computes are not relied on.
     """
     return _Rows(facts).most(relation)
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Counts the rows that one unit can have, of each relation once."""
+    """Bounds the rows of one unit in each relation, memoized."""
 
     facts: PublicFacts
     _counted: dict[int, int] = field(default_factory=dict)
@@ -127,26 +126,26 @@ class _Rows:
                 raise TypeError("public rows belong to nobody")
 
     def _joined(self, join: Join) -> int:
-        """The most rows of a join: by how many rows each row of either side is joined to."""
+        """The most rows of a join, from the matches of one row on either side."""
         left, forwards = self.most(join.left), self._partners(join)
         if not is_private(join.right):
             return left * max(1, forwards)
         right = self.most(join.right)
-        # Of a row that has no partner a LEFT JOIN keeps one row; if there is a row on the right, k have one.
+        # A LEFT JOIN keeps an unmatched row once; if the right side has a row, `back` rows on the left match it.
         back = min(left, self._partners_back(join))
         backwards = right * back + (0 if join.kind is JoinKind.INNER else left - back)
         return min(left * max(1, forwards), backwards)
 
     def _partners(self, join: Join) -> int:
-        """The most rows of the right side that one row of the left is joined to."""
+        """The most rows of the right side that one row of the left matches."""
         if not is_private(join.right):
-            # By its group keys, which lowering sees to, or as was looked up.
+            # Lowering joins a public subquery on its group keys; other public tables are looked up.
             return 1 if is_answered(join.right) else self.facts.multiplicity(join)
         theirs = [column for _, column in join.on]
         return 1 if _distinguish(theirs, join.right) else min(self.alike(c, join.right) for c in theirs)
 
     def _partners_back(self, join: Join) -> int:
-        """The most rows of the left side that one row of the right is joined to."""
+        """The most rows of the left side that one row of the right matches."""
         return min(self.alike(ours, join.left) for ours, _ in join.on)
 
     def alike(self, expr: Expr, relation: Relation) -> int:
@@ -182,11 +181,11 @@ class _Rows:
 
 
 def _most_values(exprs: Sequence[Expr], relation: Relation) -> int:
-    """How many combinations of values there can be among the rows of one unit, whose id is one value."""
+    """The most combinations of values among the rows of one unit; its identifier is one value."""
     known = conditions(relation)
     most = 1
     for expr in exprs:
-        if where_there(expr, relation) == UNIT_IDENTITY:
+        if identity_where_present(expr, relation) == UNIT_IDENTITY:
             size: int | None = 1 if never_null(expr, relation) else 2  # an outer join adds NULL
         else:
             values = domain(expr, known)
@@ -196,7 +195,7 @@ def _most_values(exprs: Sequence[Expr], relation: Relation) -> int:
 
 
 def _distinguish(columns: Sequence[Column], relation: Relation) -> bool:
-    """Whether no two rows of a unit agree in these columns: groups have keys of their own, distinct rows all."""
+    """Whether these columns are a unique key among the rows of a unit, by GROUP BY or DISTINCT."""
     match relation:
         case Filter() | SemiJoin():
             return _distinguish(columns, relation.input)
@@ -221,16 +220,17 @@ def _item(column: Column, project: Project) -> Expr:
     return project.items[[known.name for known in project.columns].index(column.name)]
 
 
-def bound(release: Release, sizes: Sequence[int | None], facts: PublicFacts, *, public: bool) -> Bound:
-    """The contribution bound of a release, with as many values of each key, None where that is not known.
+def contribution_bound(
+    release: Release, sizes: Sequence[int | None], facts: PublicFacts, *, public: bool
+) -> ContributionBound:
+    """The contribution bound of a release, given the number of values of each key, None if unknown.
 
-    Where they are `public`, no other group is released.
+    If keys are `public`, no other group is released.
 
-    Claim: after the engine has enforced it, one unit has at most `rows` rows that count, in at most
-    `groups` groups.
-    Why: a unit's groups are ranked by its own rows alone, and the rows and groups beyond the bounds are
-    left out in the same statement that aggregates. `groups` never needs to pass the number of rows or of keys,
-    nor that of the keys which may differ among the rows of a unit.
+    Claim: in the emitted SQL, one unit has at most `rows` counted rows, in at most `groups` groups.
+    Why: the groups of a unit are ranked by its own rows only, and the statement that aggregates drops rows and groups
+    beyond the bounds. `groups` is at most the number of rows, of keys, and of keys that can differ among the rows of a
+    unit.
     Source: Wilson et al. 2020, "Differentially private SQL with bounded user contribution", section 3.
     """
     tables = private_scans(release.input)
@@ -247,11 +247,11 @@ def bound(release: Release, sizes: Sequence[int | None], facts: PublicFacts, *, 
     declared = [scan.contribution for scan in tables if scan.contribution is not None]
     groups = [known.groups for known in declared]
     stated = min(filter(None, (*groups, release.max_groups, natural)))
-    return Bound(
+    return ContributionBound(
         rows=rows,
         groups=min(proven, stated),
-        limited=stated < proven,
-        whole=stated == natural,
+        limits_groups=stated < proven,
+        covers_groups=stated == natural,
         per_unit=rows > 1
         or _computed(release.input)
         or any(scan.unit.kind is UnitKind.COLUMN for scan in tables),
@@ -260,13 +260,13 @@ def bound(release: Release, sizes: Sequence[int | None], facts: PublicFacts, *, 
 
 
 def _times(sizes: Sequence[int | None]) -> int | None:
-    """How many combinations there are, None if that is not known."""
+    """The number of combinations; None if some number is unknown."""
     known = [size for size in sizes if size is not None]
     return prod(known) if len(known) == len(sizes) else None
 
 
 def _computed(relation: Relation) -> bool:
-    """Whether rows are joined to public ones that depend on the value of a query, which is computed anew."""
+    """Whether rows are joined to public rows that depend on the value of a subquery, which may change."""
     match relation:
         case Join(right=right) if not is_private(right) and not is_answered(right) and needs(right):
             return True
@@ -275,18 +275,18 @@ def _computed(relation: Relation) -> bool:
 
 
 def constant_keys(release: Release, facts: PublicFacts) -> list[bool]:
-    """Of each key whether it is the same for all rows of a unit, by what the owner has declared.
+    """For each key, whether it has one value per unit by the owner's declarations.
 
-    The declaration is not trusted: the engine lets no more groups of each unit count.
+    Declarations are not trusted: the emitted SQL enforces the bound on groups that follows.
     """
     return [_constant(key.expr, release.input, facts) for key in release.keys]
 
 
 def _constant(expr: Expr, relation: Relation, facts: PublicFacts) -> bool:
-    """Whether an expression has one value in all rows of a unit, if its tables keep to their bounds.
+    """Whether an expression has one value per unit, if its tables keep to their declared bounds.
 
-    So have columns of what has one row of a unit, those that the owner says it of, and those of public rows that are
-    found by such columns alone, if at most one is.
+    That is so for columns of tables with one row per unit, for columns declared constant, and for columns of a public
+    table that is joined on such columns, if at most one row matches.
     """
     return all(_one_value(column, relation, facts) for column in columns(expr))
 
@@ -322,7 +322,7 @@ def _one_value(column: Column, relation: Relation, facts: PublicFacts) -> bool:
 
 
 def as_declared(release: Release, rows: int) -> bool:
-    """Whether so many rows of a unit are what the owner says of a table, of which all are read."""
+    """Whether `rows` is the declared bound of a table all of whose rows are read."""
     declared = [
         scan.contribution.rows for scan in private_scans(release.input) if scan.contribution is not None
     ]
@@ -340,7 +340,7 @@ def _whole(relation: Relation) -> bool:
 
 
 def describe(relation: Relation, facts: PublicFacts) -> str:
-    """The stability of one node, in words for EXPLAIN."""
+    """The stability of one node, for EXPLAIN."""
     if not is_private(relation):
         return "public"
     match relation:

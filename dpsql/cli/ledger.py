@@ -156,7 +156,7 @@ def _kept(anchor: Path | None, head: str | None) -> Head | None:
 def _table(entries: list[Entry], budgets: dict[AccountKey, Budget]) -> Table:
     from dpsql.accounting import accountant_named
     from dpsql.accounting.partitions.boxes import Box
-    from dpsql.analysis.partitions.dimension import told
+    from dpsql.analysis.partitions.dimension import described
     from dpsql.ledger.protocol import AccountKey
     from dpsql.request.loss import rounded
     from dpsql.shell.view import table
@@ -191,7 +191,11 @@ def _table(entries: list[Entry], budgets: dict[AccountKey, Budget]) -> Table:
                 entry.table,
                 entry.account_analyst or "the table's",
                 *(("all",) if parts and entry.box is None else ()),
-                *(" and ".join(told(*side) for side in Box.parse(box).sides) for box in [entry.box] if box),
+                *(
+                    " and ".join(described(*side) for side in Box.parse(box).sides)
+                    for box in [entry.box]
+                    if box
+                ),
                 entry.kind if entry.slice is None else f"{entry.kind} {entry.slice}",
                 loss,
                 symbol,

@@ -38,10 +38,10 @@ def predicted_half_width(plan: MeasurementPlan, item: Aggregation, confidence: f
     None where the data decides it, as the number of rows does for a mean, and how near values lie for a median.
     """
     moment, *more = AGGREGATES[item.function].moments
-    if more or plan.place(item) is not None:
+    if more or plan.quantile_index(item) is not None:
         return None
     block, weights = plan.source(statistic_of(plan.analysis, item, moment))
-    half = laws.half_width(plan.blocks[block].mechanism, weights, confidence)
+    half = laws.half_width(plan.vectors[block].mechanism, weights, confidence)
     index = plan.analysis.measure(item)
     lattice = None if index is None else plan.analysis.measures[index].lattice
     return half if lattice is None or moment is not Moment.TOTAL else half * float(lattice.step)
@@ -225,12 +225,12 @@ def _noisy(expr: Expr, items: Mapping[str, Aggregation]) -> bool:
 
 def _value(name: str, place: Place, release: Release, expr: Expr, items: Mapping[str, Aggregation]) -> _Value:
     found = linear(expr)
-    if found is None or found.of.name not in items:
+    if found is None or found.column.name not in items:
         raise _refused(
             f"the error of {name}, which is computed from noisy values, is not known beforehand",
             "ask for the aggregates themselves, or with an epsilon",
         )
-    return _Value(name, place, release, items[found.of.name], abs(found.factor))
+    return _Value(name, place, release, items[found.column.name], abs(found.factor))
 
 
 def _refused(message: str, hint: str) -> QueryRejected:

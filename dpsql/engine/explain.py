@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.per_unit import WITHIN
-from dpsql.analysis.partitions.assign import worded
+from dpsql.analysis.partitions.assign import described
 from dpsql.analysis.stability import describe
 from dpsql.engine.accuracy import predicted_half_width
 from dpsql.engine.pipeline import Engine
@@ -113,7 +113,9 @@ def _post(engine: Engine, prepared: PreparedQuery, post: OuterQuery, indent: str
 def _call(item: Aggregation) -> str:
     entry = AGGREGATES[item.function]
     return (
-        entry.signature if item.argument is None else entry.call(phrase(item.argument), item.rank, item.end)
+        entry.signature
+        if item.argument is None
+        else entry.call(phrase(item.argument), item.rank, item.interval_end)
     )
 
 
@@ -129,10 +131,10 @@ def _release(engine: Engine, prepared: PreparedQuery, released: Release, indent:
     )
     if bound.per_unit and keys:
         enforced += f" in at most {_many(bound.groups, 'group')}"
-        enforced += ", enforced" if bound.limited else ""
+        enforced += ", enforced" if bound.limits_groups else ""
     yield f"{indent}   │  contribution: {enforced}; neighbours: {engine.policy.neighbors}"
     for scan in private_scans(analysis.release.input):
-        if scan.confined:
+        if scan.partition_filters:
             yield f"{indent}   │  part: {_confined(scan, engine.policy.privacy_unit)}"
     for index, key in enumerate(released.keys):
         yield f"{indent}   │  key {phrase(key.expr)}: {_domain(part, index)}"
@@ -147,23 +149,23 @@ def _release(engine: Engine, prepared: PreparedQuery, released: Release, indent:
 
 def _confined(scan: Scan, unit: str) -> str:
     """What is read of a table, and whose rows do not count for it."""
-    read = f"of {scan.table} {' and '.join(map(str, scan.confined))} alone is read"
+    read = f"of {scan.table} {' and '.join(map(str, scan.partition_filters))} alone is read"
     if scan.unit.kind is not UnitKind.COLUMN:
         return read
-    names = " and of ".join(side.name for side in scan.confined)
+    names = " and of ".join(side.name for side in scan.partition_filters)
     return f"{read}; a {unit} with several values of {names}, or none, does not count"
 
 
 def _domain(part: PreparedRelease, index: int) -> str:
     domains, chosen = part.plan.analysis.domains, part.plan.selection
     known = "not public" if domains is None else f"{len(domains[index])} public values"
-    if part.plan.best is not None:
+    if part.plan.top_k is not None:
         return f"{known}, of which the best groups are chosen"
     if chosen is None:
         return f"{known}, all released"
     if isinstance(chosen, OptimalPartitionSelection):
-        return f"{known}; a group of {_many(chosen.half, 'unit')} is shown half of the time, a smaller one less often"
-    learnt = " where the clamp is as expected" * (part.plan.blocks[chosen.block].clamp is not None)
+        return f"{known}; a group of {_many(chosen.median_units, 'unit')} is shown half of the time, a smaller one less often"
+    learnt = " where the clamp is as expected" * (part.plan.vectors[chosen.vector].clamp is not None)
     return f"{known}; a group is shown if its noisy count is at least {math.ceil(chosen.count)}{learnt}"
 
 
@@ -221,20 +223,20 @@ def _confidence(prepared: PreparedQuery) -> float:
 
 def _measurements(part: PreparedRelease, shown: MeasurementPlan, confidence: float) -> Iterator[str]:
     plan = part.plan
-    if plan.best is not None:
-        chosen, (item,) = plan.best, part.release.aggregations
+    if plan.top_k is not None:
+        chosen, (item,) = plan.top_k, part.release.aggregations
         which = "greatest" if chosen.top.descending else "least"
         yield f"  the {_many(chosen.top.count, 'group')} of {which} {_call(item)}: {chosen.mechanism.describe()}"
         yield f"  a unit adds {chosen.low:,} to {chosen.high:,} (in steps) to any score, which is not released"
         return
     if isinstance(plan.selection, OptimalPartitionSelection):
         yield f"  which groups are shown: {plan.selection.mechanism.describe()}"
-    elif not plan.blocks and not plan.ranked:
+    elif not plan.vectors and not plan.quantiles:
         yield "  nothing: the group keys are public"
     yield from _blocks(plan, shown)
     for clamp in plan.clamps:
         yield f"  {_clamp(plan, clamp)}"
-    for ranked in plan.ranked:
+    for ranked in plan.quantiles:
         law = ranked.describe() if ranked.public else f"{ranked.mechanism.describe()} (in steps of rank)"
         yield f"  {ranked.statistic}: {law}"
     for item in part.release.aggregations:
@@ -251,53 +253,53 @@ def _measurements(part: PreparedRelease, shown: MeasurementPlan, confidence: flo
 
 def _blocks(plan: MeasurementPlan, shown: MeasurementPlan) -> Iterator[str]:
     """What is noised together, and whether it is made to agree with other releases after that."""
-    for measured, after in zip(plan.blocks, shown.blocks, strict=True):
+    for measured, after in zip(plan.vectors, shown.vectors, strict=True):
         noise = f"{_norms(measured)}, {measured.mechanism.describe()} (in steps)"
         if measured.clamp is not None:
             noise = f"clamp learnt; where it is what is expected, {noise}"
         agrees = "; then totals are made to agree with their parts by least squares, free" * (
             measured != after
         )
-        yield f"  {measured.block.name}: {noise}{agrees}"
+        yield f"  {measured.vector.name}: {noise}{agrees}"
 
 
 def _clamp(plan: MeasurementPlan, clamp: Clamp) -> str:
     if clamp.total is None:
         return (
-            f"{clamp.of}: at most {clamp.most:,}, declared or derived; "
+            f"{clamp.statistic}: at most {clamp.most:,}, declared or derived; "
             f"learnt, {clamp.mechanism.describe()}, over {len(clamp.grid)} points; expected {clamp.points[0]:,}"
         )
     lattice = plan.analysis.measures[clamp.total].lattice
     step = Fraction(1) if lattice is None else lattice.step
-    ends = " and ".join(_number(sign * clamp.most * step) for sign in clamp.signs)
+    ends = " and ".join(_number(sign * clamp.most * step) for sign in clamp.sides)
     usual = " and ".join(
-        _number(sign * point * step) for sign, point in zip(clamp.signs, clamp.points, strict=True)
+        _number(sign * point * step) for sign, point in zip(clamp.sides, clamp.points, strict=True)
     )
     return (
-        f"{clamp.of}: at most {ends}, derived from rows and bounds; "
+        f"{clamp.statistic}: at most {ends}, derived from rows and bounds; "
         f"learnt, {clamp.mechanism.describe()}, over {len(clamp.grid)} points; expected {usual}"
     )
 
 
 def _norms(measured: VectorMeasurement) -> str:
     l1, l2 = measured.sensitivity.l1, math.sqrt(measured.sensitivity.l2_squared)
-    linf = f", l∞ sensitivity {_number(measured.sensitivity.linf)}" * measured.block.joint
+    linf = f", l∞ sensitivity {_number(measured.sensitivity.linf)}" * measured.vector.joint
     return f"l1 sensitivity {_number(l1)}, l2 sensitivity {l2:,.6g}{linf}"
 
 
 def _expected(plan: MeasurementPlan, item: Aggregation, confidence: float) -> str:
     """The half-width that so many of all answers will keep to, as far as it can be known beforehand."""
-    place = plan.place(item)
+    place = plan.quantile_index(item)
     if place is not None:
-        if plan.ranked[place].public:
+        if plan.quantiles[place].public:
             return "free"
-        rows = plan.ranked[place].rows(confidence)
+        rows = plan.quantiles[place].rows(confidence)
         return f"expected to be at most {rows:,.4g} rows from its rank, {100 * confidence:.12g} times of 100"
     half = predicted_half_width(plan, item, confidence)
     if half is None:
         return f"expected 95% half-width about {1.96 * predicted_std(plan, item):,.4g} / number of rows"
     block, _ = plan.source(statistic_of(plan.analysis, item, AGGREGATES[item.function].moments[0]))
-    learnt = " where the clamp is as expected" * (plan.blocks[block].clamp is not None)
+    learnt = " where the clamp is as expected" * (plan.vectors[block].clamp is not None)
     return f"expected {100 * confidence:.12g}% half-width {half:,.4g}{learnt}"
 
 
@@ -346,7 +348,7 @@ def _asked(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
 def _part(prepared: PreparedQuery, quote: Quote) -> str:
     """The account that is charged, and the part of its table in words."""
     name = f"{quote.table} for {quote.analyst}" if quote.analyst else quote.table
-    part = worded(quote.box, [part.plan.analysis.release for part in prepared.releases])
+    part = described(quote.box, [part.plan.analysis.release for part in prepared.releases])
     return f"{name}, {part} alone" if part else name
 
 

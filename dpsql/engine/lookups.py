@@ -1,4 +1,4 @@
-"""What may be looked up in public tables before a charge, each thing once."""
+"""Memoized look-ups in public tables, which need no charge."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpsql.backends import Backend, trial
-from dpsql.engine.post_processor import known
+from dpsql.engine.post_processor import as_constants
 from dpsql.plan.dependencies import Known, needs, substitute
 from dpsql.plan.expr import Expr, Scalar
 from dpsql.plan.nodes import Join, OuterQuery, PublicSubquery, Relation, Release, Values
@@ -17,14 +17,14 @@ from dpsql.sql.emit.relations import emit_multiplicity
 
 @dataclass(frozen=True, slots=True)
 class PublicTables:
-    """Look-ups in public tables, whose values are no secret."""
+    """Memoized look-ups in public tables."""
 
     backend: Backend
     _known: dict[str, int] = field(default_factory=dict)
     _rows: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
 
     def multiplicity(self, join: Join) -> int:
-        """The most rows of the right side of `join` that one row can be equal to."""
+        """The most rows of the right side of `join` that match one row."""
         right = substitute(join.right, self._values(join.right))
         sql = emit_multiplicity(replace(join, right=right))
         if sql not in self._known:
@@ -32,7 +32,7 @@ class PublicTables:
         return self._known[sql]
 
     def rows(self, query: OuterQuery) -> Sequence[tuple[Any, ...]]:
-        """The rows of a query on public tables; of constants alone, no database is asked."""
+        """The rows of a query on public tables; a query on constants does not use the database."""
         sql = emit_post(query, Originals())
         if sql not in self._rows:
             constants = isinstance(query.source, Values)
@@ -40,11 +40,11 @@ class PublicTables:
         return self._rows[sql]
 
     def _values(self, source: Relation) -> Known:
-        """The values of the queries of public tables that a public source reads."""
+        """The values of the subqueries that a public source depends on."""
         values: dict[Scalar | PublicSubquery, Expr | Values] = {}
         for step in needs(source):
             if isinstance(step, Release):
-                raise TypeError("what depends on a release is looked up by nobody before it")
+                raise TypeError("a source that depends on a release cannot be looked up before the release")
             found, _ = self.backend.public_rows(emit_post(substitute(step.post, values), Originals()))
-            values[step] = known(step, found)
+            values[step] = as_constants(step, found)
         return values

@@ -1,8 +1,8 @@
-"""What each release of a statement may spend, so that all together cost each table what was asked for.
+"""Splits the requested privacy loss among the releases of a statement.
 
-Claim: the spends of the releases that read a table add up to at most the spend of one release at the
-loss that was asked for.
-Why: each gets a share of that spend, in the accountant's own measure, rounded down.
+Claim: for each table, the spends of the releases that read it add up to at most the spend of one release at the
+requested loss.
+Why: each release has a share of that spend, in the accountant's own measure, rounded down.
 Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3 (composition adds spends up).
 """
 
@@ -19,7 +19,7 @@ from dpsql.analysis.analyse import Analysis
 from dpsql.errors import QueryRejected
 from dpsql.ledger.protocol import Account
 from dpsql.plan.nodes import Release, private_tables
-from dpsql.planning.loss_share import LossShare
+from dpsql.planning.choose import LossShare
 
 
 def loss_shares(
@@ -29,13 +29,12 @@ def loss_shares(
     delta: Fraction | None,
     refined: Callable[[Sequence[str]], bool],
 ) -> list[LossShare]:
-    """The price of each release, in the order of their analyses; `delta` is what was asked for, None for a share like the loss's.
+    """The loss share of each release, in the order of `analyses`; `delta` None takes the share of the budget's delta.
 
-    `refined` says of the tables that a release reads whether it may be refined given its noise.
+    `refined` says, for the tables that a release reads, whether it may be refined by coupled noise.
 
-    A release has a share for each of its aggregates: at equal scores of all aggregates, the least
-    mean of the logs of their errors. What is free takes no share. Raises QueryRejected with code
-    "epsilon_small" where a share is too small to be accounted for.
+    A release has a weight of one for each aggregate, which minimizes the mean of the logs of all errors. Free releases
+    have none. Raises QueryRejected with code "epsilon_small" if a share is too small to be charged.
     """
     tables = [private_tables(release.input) for release in analyses]
     weights = [
@@ -48,19 +47,19 @@ def loss_shares(
     accounts = {table: account_of(table) for table in totals}
     return [
         replace(
-            _price([(accounts[table], _share(weight, totals[table])) for table in read], epsilon, delta),
-            refined=refined(read),
+            _loss_share([(accounts[table], _share(weight, totals[table])) for table in read], epsilon, delta),
+            refinable=refined(read),
         )
         for weight, read in zip(weights, tables, strict=True)
     ]
 
 
 def _share(weight: int, total: int) -> Fraction:
-    """The part of a weight in a total; of what is free the whole, of which nothing is spent."""
+    """The part of a weight in a total; for a free release the whole, of which it spends nothing."""
     return Fraction(weight, total) if weight else Fraction(1)
 
 
-def _price(
+def _loss_share(
     shares: Sequence[tuple[Account, Fraction]], epsilon: Fraction, delta: Fraction | None
 ) -> LossShare:
     part = min(_epsilon(account, epsilon, share) for account, share in shares)
@@ -73,7 +72,7 @@ def _price(
 
     @cache
     def choice(of: Fraction) -> Fraction:
-        """The range of a choice that spends that share of each table's part."""
+        """The range of an exponential mechanism that spends this share of the release's part of each table."""
         found = min(
             largest_epsilon(account.accountant.cost, int(left * of), BoundedRange) for account, left in units
         )
@@ -83,32 +82,34 @@ def _price(
             )
         return found
 
-    return LossShare(part, min(known) if len(known) == len(rhos) else None, _short(min(deltas)), choice)
+    return LossShare(
+        part, min(known) if len(known) == len(rhos) else None, _rounded_down(min(deltas)), choice
+    )
 
 
 def _epsilon(account: Account, epsilon: Fraction, share: Fraction) -> Fraction:
-    """The loss at which a release spends at most that share."""
+    """The loss at which a release spends at most this share."""
     if share == 1:
         return epsilon
     return largest_epsilon(account.accountant.cost, _units(account, epsilon, share))
 
 
 def _units(account: Account, epsilon: Fraction, share: Fraction) -> int:
-    """That share of what a release at the loss spends, in units."""
+    """This share of the spend of a release at the loss, in units."""
     return int(account.accountant.cost(Pure(epsilon)).loss * share)
 
 
 def proportional_delta(account: Account, epsilon: Fraction) -> Fraction:
-    """The δ that a query on that account's table spends with that loss where it asks for none."""
-    return _short(_delta(account, epsilon))
+    """The δ of a query on the account's table with this loss, if the query gives none."""
+    return _rounded_down(_delta(account, epsilon))
 
 
 def _delta(account: Account, epsilon: Fraction) -> Fraction:
-    """The delta of an account that goes with a loss, so that neither is used up before the other."""
+    """The part of an account's delta that equals the loss's part of its epsilon, so that both are used up together."""
     loss = account.accountant.cost(Pure(epsilon)).loss_fraction
     return account.limit.delta_fraction * min(loss / account.limit.loss_fraction, Fraction(1))
 
 
-def _short(delta: Fraction) -> Fraction:
-    """The delta as a short fraction: rounding it down is safe, and long ones only slow the arithmetic."""
+def _rounded_down(delta: Fraction) -> Fraction:
+    """The delta rounded down to a short fraction: this is safe, and keeps the arithmetic fast."""
     return Fraction(int(delta * 10**30), 10**30)

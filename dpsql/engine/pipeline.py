@@ -17,7 +17,7 @@ from typing import Any
 from dpsql.accounting.events import to_json
 from dpsql.accounting.spend import NOTHING
 from dpsql.analysis.analyse import Analysis, analyse
-from dpsql.analysis.partitions.assign import confined
+from dpsql.analysis.partitions.assign import with_partition_filters
 from dpsql.backends import Backend, Exact, catalog
 from dpsql.backends.scratch import Scratch
 from dpsql.engine.accuracy import Search
@@ -25,7 +25,7 @@ from dpsql.engine.budgets import budget, cap, require_above, require_below
 from dpsql.engine.charge_details import charge_details
 from dpsql.engine.lookups import PublicTables
 from dpsql.engine.loss_split import loss_shares
-from dpsql.engine.post_processor import PostProcessor, known
+from dpsql.engine.post_processor import PostProcessor, as_constants
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease, Query, ResolvedQuery, mechanisms_of, resolve
 from dpsql.engine.replay import Replay
 from dpsql.errors import BackendError, BudgetExhausted, InternalError, OperationalError, QueryRejected
@@ -38,13 +38,12 @@ from dpsql.plan.dependencies import Known, final_releases, releases, steps, subs
 from dpsql.plan.expr import Expr, Scalar
 from dpsql.plan.nodes import OuterQuery, PublicSubquery, Release, Values, private_tables
 from dpsql.plan.provenance import provenance
-from dpsql.planning.choose import choose
-from dpsql.planning.loss_share import LossShare
+from dpsql.planning.choose import LossShare, choose
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.verify import verify
 from dpsql.policy import Policy
-from dpsql.postprocess.occupied_groups import doubtful
-from dpsql.release import ReleasedTable, refined, release
+from dpsql.postprocess.occupied_groups import may_be_empty
+from dpsql.release import ReleasedTable, refine, release
 from dpsql.replay.combine import combined
 from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
 from dpsql.request.target import Target
@@ -106,25 +105,27 @@ class Engine:
         replaced = self.policy.neighbors == "replace"
         analyses = {
             # One who is replaced may leave one part and come to another: no part is charged for itself.
-            release: analyse(release if replaced else confined(release), public, replace=replaced)
+            release: analyse(
+                release if replaced else with_partition_filters(release), public, replace=replaced
+            )
             for release in releases(post)
         }
         require_below(cap(self.policy, analyses), wanted.loss)
         agreed = wanted.at(self._epsilon(wanted, post, analyses) if at is None else at)
-        parts = loss_shares(analyses, self.account, agreed.epsilon, agreed.delta, self._recall.draws_on)
+        parts = loss_shares(analyses, self.account, agreed.epsilon, agreed.delta, self._recall.couples)
         prepared = tuple(
             _measured(release, analysis, part, public, learn=not isinstance(wanted.loss, Target))
             for (release, analysis), part in zip(analyses.items(), parts, strict=True)
         )
         named = {release: f"#released{index}" for index, release in enumerate(analyses)}
-        empty = doubtful({part.release: part.plan for part in prepared})
+        empty = may_be_empty({part.release: part.plan for part in prepared})
         above = Copies(named, empty) if named else Originals()
         sql = emit_post(post, above, traced=True)
         for step in steps(post):
             if not isinstance(step, Release):
                 emit_post(step.post, above)  # for the copies that it reads
         found = PreparedQuery(asked, agreed, parsed.explain, post, prepared, above, sql)
-        return self._recall.recalled(found) if asked.replay else found
+        return self._recall.replay(found) if asked.replay else found
 
     def best(self, asked: Query) -> Result:
         """The best answer that follows from what was released before: free, and nothing private is read.
@@ -137,7 +138,7 @@ class Engine:
 
     def answer_best(self, prepared: PreparedQuery) -> Result:
         """As `best`, of what was prepared."""
-        return self.answer(self._recall.best(prepared))
+        return self.answer(self._recall.combine(prepared))
 
     def _epsilon(
         self, wanted: ResolvedQuery, post: OuterQuery, analyses: Mapping[Release, Analysis]
@@ -152,7 +153,7 @@ class Engine:
         self, post: OuterQuery, analyses: Mapping[Release, Analysis], delta: Fraction | None, target: Target
     ) -> Search:
         most = cap(self.policy, analyses)
-        return Search(post, analyses, self.public, self.account, delta, target, most, self._recall.draws_on)
+        return Search(post, analyses, self.public, self.account, delta, target, most, self._recall.couples)
 
     def search(self, prepared: PreparedQuery, target: Target) -> Search:
         """The search for the loss at which what was prepared meets a target."""
@@ -185,13 +186,13 @@ class Engine:
             return self._unchanged(prepared, places)
         with Scratch() as scratch:
             above = PostProcessor(scratch, prepared.above, self.backend)
-            above.furnish(prepared.releases)
+            above.create(prepared.releases)
             # A query whose post-processing cannot even be bound fails here, before it is charged.
             scratch.query(prepared.post_sql)
             entries = self._charge(prepared)
             tables, values = self._released(above, prepared, entries)
             self._keep(prepared, tables, values, entries)
-            shown = above.agreed(prepared, tables)
+            shown = above.load_consistent(prepared, tables)
             rows, types = above.rows(prepared.post, values)
         receipt = self.receipt(prepared, entries, [table.plan for table in tables])
         return self._result(prepared, shown, rows, types, receipt)
@@ -211,7 +212,7 @@ class Engine:
         for step in steps(prepared.post):
             if not isinstance(step, Release):
                 found, _ = self.backend.public_rows(emit_post(substitute(step.post, values), prepared.above))
-                values[step] = known(step, found)
+                values[step] = as_constants(step, found)
         rows, types = self.backend.public_rows(emit_post(substitute(prepared.post, values), prepared.above))
         return self._result(prepared, [], rows, types, self.receipt(prepared, (), []))
 
@@ -229,9 +230,9 @@ class Engine:
             if isinstance(step, Release):
                 tables.append(self._release(parts[step], values, prepared, entries))
                 if step not in last:
-                    above.hold(step, tables[-1])
+                    above.load(step, tables[-1])
             elif step not in values:
-                values[step] = above.found(step, values)
+                values[step] = above.evaluate(step, values)
         return tables, values
 
     def _keep(
@@ -243,7 +244,7 @@ class Engine:
     ) -> None:
         """Keeps what was charged for, before anybody sees it."""
         if entries:
-            self._recall.keep(prepared.releases, tables, values, entries[0])
+            self._recall.store(prepared.releases, tables, values, entries[0])
 
     def _charge(self, prepared: PreparedQuery) -> tuple[Entry, ...]:
         if not prepared.bills:
@@ -303,7 +304,7 @@ class Engine:
         try:
             match None if refinement is None else refinement.law:
                 case CoupledRefinement() as law if refinement is not None:
-                    return refined(plan, (statement, exact), refinement.table, law, self.entropy)
+                    return refine(plan, (statement, exact), refinement.table, law, self.entropy)
                 case IndependentTopUp(plan=beside) if refinement is not None:
                     return combined([refinement.table, release(beside, statement, exact, self.entropy)])
             return release(plan, statement, exact, self.entropy)
@@ -392,7 +393,7 @@ def _measured(
 ) -> PreparedRelease:
     plan = choose(analysis, price, public, learn=learn)
     verify(plan)
-    statement = emit(analysis, plan.ranked, plan.best, plan.clamps)
+    statement = emit(analysis, plan.quantiles, plan.top_k, plan.clamps)
     return PreparedRelease(release, private_tables(release.input), plan, statement, price)
 
 

@@ -1,4 +1,4 @@
-"""What is done above the release boundary: a scratch engine that holds a statement's released tables."""
+"""Post-processing: runs the outer query of a statement on a scratch engine that holds its released tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpsql.plan.expr import Expr, Literal, Scalar
 from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.nodes import OuterQuery, PublicSubquery, Release, Values
 from dpsql.plan.noiseless import noiseless
-from dpsql.postprocess.consistency import agreeing
+from dpsql.postprocess.consistency import consistent
 from dpsql.postprocess.occupied_groups import occupied
 from dpsql.release import ReleasedTable
 from dpsql.sql.emit.outer_query import OCCUPIED, Copies, emit_copy, emit_post
@@ -26,14 +26,14 @@ from dpsql.uncertainty.cells import ends_of
 
 @dataclass(frozen=True, slots=True)
 class PostProcessor:
-    """A scratch engine with the tables that `copies` names: released ones, and public ones read beside them."""
+    """A scratch engine with the tables that `copies` names: released tables, and copies of public tables."""
 
     scratch: Scratch
     copies: Copies
     backend: Backend
 
-    def furnish(self, parts: Sequence[PreparedRelease]) -> None:
-        """Makes the empty released tables, and copies of the public tables."""
+    def create(self, parts: Sequence[PreparedRelease]) -> None:
+        """Creates the released tables, empty, and copies of the public tables."""
         for part in parts:
             ends = [(end.name, end.type.value) for end in self.copies.ends.get(part.release, ())]
             kept = [(OCCUPIED, "BOOLEAN")] * (part.release in self.copies.occupied)
@@ -46,43 +46,45 @@ class PostProcessor:
             )
             self.scratch.fill(table, _series(rows, len(columns)) if columns else [[1] * len(rows)])
 
-    def hold(self, release: Release, table: ReleasedTable) -> None:
-        """Puts a released table in its place."""
+    def load(self, release: Release, table: ReleasedTable) -> None:
+        """Loads a released table."""
         ends = [ends_of(table.plan, table, end) for end in self.copies.ends.get(release, ())]
         series = _series(table.rows, len(table.columns))
         kept = [occupied(table.plan, table)] if release in self.copies.occupied else []
         columns = [*series, list(range(len(table.rows))), *ends, *kept]
         self.scratch.fill(self.copies.released[release], columns)
 
-    def agreed(self, prepared: PreparedQuery, tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
-        """Puts the tables that the statement alone reads in their places, totals agreeing with their parts; all tables."""
+    def load_consistent(
+        self, prepared: PreparedQuery, tables: Sequence[ReleasedTable]
+    ) -> list[ReleasedTable]:
+        """Makes the final releases consistent and loads them; returns the tables of all releases."""
         last = final_releases(prepared.post)
         shown = dict(zip((part.release for part in prepared.releases), tables, strict=True))
-        shown |= zip(last, agreeing([shown[release] for release in last]), strict=True)
+        shown |= zip(last, consistent([shown[release] for release in last]), strict=True)
         for release in last:
-            self.hold(release, shown[release])
+            self.load(release, shown[release])
         return list(shown.values())
 
-    def found(self, step: Scalar | PublicSubquery, values: Known) -> Literal | Values:
-        """What a query over the tables gives, as constants."""
+    def evaluate(self, step: Scalar | PublicSubquery, values: Known) -> Literal | Values:
+        """Evaluates a subquery over the tables; its rows as constants."""
         query = substitute(step.post, values, within_releases=False)
         rows, _ = self.scratch.query(emit_post(query, self.copies))
-        return known(step, rows)
+        return as_constants(step, rows)
 
     def rows(self, post: OuterQuery, values: Known) -> tuple[list[tuple[Any, ...]], list[str]]:
-        """The rows of the statement, with their origins, and the engine types."""
+        """The rows of the statement with their provenance, and the engine types."""
         query = substitute(post, values, within_releases=False)
         return self.scratch.query(emit_post(query, self.copies, traced=True))
 
 
-def known(step: Scalar | PublicSubquery, rows: Sequence[tuple[Any, ...]]) -> Literal | Values:
-    """What a query has given, as constants: of a scalar query its value, NULL where it has no row; of a map the pairs.
+def as_constants(step: Scalar | PublicSubquery, rows: Sequence[tuple[Any, ...]]) -> Literal | Values:
+    """The rows of an evaluated subquery as constants; a scalar subquery without rows is NULL.
 
-    Claim: each number with noise in it lies in the interval that the plan has for it, from which all bounds above it
-    were derived; and no two values of a column that differ become equal, so that a private row which is joined to one
-    row of an answer before is joined to one row after.
-    Why: noise has no bound, so what is computed of it may lie anywhere; here alone it enters among private rows. Keys
-    have no noise, and enter as they are. What would be moved to where another value is becomes NULL, which equals none.
+    Claim: each noisy number is within the interval that the plan derives for it. No two different values of a column
+    become equal, so a private row that matches one row of the subquery still matches at most one.
+    Why: noise is unbounded, so a value computed from it may be anywhere; here it is clamped, the only place where released
+    values enter private computations. Keys have no noise and are not clamped. A value that clamping would make equal to
+    another becomes NULL, which equals nothing.
     """
     columns: Sequence[Expr] = step.columns if isinstance(step, PublicSubquery) else (step,)
     ranges = [
@@ -90,7 +92,8 @@ def known(step: Scalar | PublicSubquery, rows: Sequence[tuple[Any, ...]]) -> Lit
         for column, exact in zip(columns, noiseless(step.post), strict=True)
     ]
     series = [
-        _entering(values, around) for values, around in zip(zip(*rows, strict=True), ranges, strict=False)
+        _clamped_column(values, around)
+        for values, around in zip(zip(*rows, strict=True), ranges, strict=False)
     ]
     cleaned = tuple(zip(*series, strict=True)) if rows else ()
     if isinstance(step, PublicSubquery):
@@ -103,8 +106,8 @@ def _series(rows: Sequence[tuple[Any, ...]], width: int) -> list[Sequence[Any]]:
     return list(zip(*rows, strict=True)) if rows else [()] * width
 
 
-def _entering(values: Sequence[Any], around: Interval) -> list[Any]:
-    """The values of a column within an interval; NULL for those that would only be made equal to others."""
+def _clamped_column(values: Sequence[Any], around: Interval) -> list[Any]:
+    """The values of a column clamped to an interval; NULL for those that clamping makes equal to others."""
     moved = [_clamped(value, around) for value in values]
     pairs = [(value, at) for value, at in zip(values, moved, strict=True) if isinstance(at, (int, float))]
     met: dict[Any, set[Any]] = {}
@@ -118,7 +121,7 @@ def _entering(values: Sequence[Any], around: Interval) -> list[Any]:
 
 
 def _clamped(value: Any, around: Interval) -> Any:
-    """A released value as a constant among private rows: no infinity, and within its interval."""
+    """A released value as a constant: finite, and clamped to its interval."""
     if isinstance(value, dict):
         return tuple(value.items())
     if isinstance(value, bool) or not isinstance(value, (int, float)):

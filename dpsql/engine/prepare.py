@@ -15,9 +15,9 @@ from dpsql.ledger.protocol import Bill
 from dpsql.plan.dependencies import Known, final_releases, substitute
 from dpsql.plan.nodes import OuterQuery, Release, released_columns
 from dpsql.plan.types import Value
+from dpsql.planning.choose import LossShare
 from dpsql.planning.clamping import Clamp
-from dpsql.planning.hierarchy import agreed, agreements
-from dpsql.planning.loss_share import LossShare
+from dpsql.planning.hierarchy import adjusted_plans, hierarchies
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.release import ReleasedTable
@@ -254,7 +254,7 @@ class PreparedRelease:
         if not values:
             return self.statement
         plan = self.plan
-        return emit(substitute(plan.analysis, values), plan.ranked, plan.best, plan.clamps)
+        return emit(substitute(plan.analysis, values), plan.quantiles, plan.top_k, plan.clamps)
 
     @property
     def columns(self) -> list[tuple[str, str]]:
@@ -279,20 +279,20 @@ def mechanisms_of(plan: MeasurementPlan) -> list[dict[str, Any]]:
     """What is noised, chosen or tossed for, and how: for receipts and the ledger."""
     noised: list[dict[str, Any]] = [
         {
-            "statistic": measured.block.name,
+            "statistic": measured.vector.name,
             "noise": measured.mechanism.describe(),
             "l1_sensitivity": str(measured.sensitivity.l1),
             "l2_sensitivity_squared": str(measured.sensitivity.l2_squared),
             "linf_sensitivity": str(measured.sensitivity.linf),
-            "cells": len(measured.block.cells),
+            "cells": len(measured.vector.components),
             **({} if measured.clamp is None else {"clamp": _clamp(plan.clamps[measured.clamp])}),
         }
-        for measured in plan.blocks
+        for measured in plan.vectors
     ]
-    if plan.best is not None:
-        best = plan.best
+    if plan.top_k is not None:
+        best = plan.top_k
         noised.append({"statistic": f"the {best.top.count} best groups", "noise": best.mechanism.describe()})
-    noised += [{"statistic": ranked.statistic, "noise": ranked.describe()} for ranked in plan.ranked]
+    noised += [{"statistic": ranked.statistic, "noise": ranked.describe()} for ranked in plan.quantiles]
     if isinstance(plan.selection, OptimalPartitionSelection):
         noised.append({"statistic": "keys", "noise": plan.selection.mechanism.describe()})
     return noised
@@ -302,10 +302,10 @@ def _clamp(clamp: Clamp) -> dict[str, Any]:
     """What of a unit counts, as it was chosen; before that noise is as is expected of it."""
     return {
         "choice": clamp.mechanism.describe(),
-        "of": clamp.of,
+        "of": clamp.statistic,
         "points": len(clamp.grid),
         "most": str(clamp.most),
-        "chosen": [str(sign * point) for sign, point in zip(clamp.signs, clamp.points, strict=True)]
+        "chosen": [str(sign * point) for sign, point in zip(clamp.sides, clamp.points, strict=True)]
         if clamp.chosen
         else "learnt",
     }
@@ -372,7 +372,7 @@ class PreparedQuery:
         last = final_releases(self.post)
         plans = {part.release: part.plan for part in self.releases}
         read = [plans[release] for release in last]
-        return list((plans | dict(zip(last, agreed(read, agreements(read)), strict=True))).values())
+        return list((plans | dict(zip(last, adjusted_plans(read, hierarchies(read)), strict=True))).values())
 
     @property
     def replayed(self) -> tuple[int, ...]:

@@ -32,7 +32,7 @@ from dpsql.engine.prepare import PreparedQuery
 from dpsql.errors import BudgetExhausted, Error, QueryRejected
 from dpsql.ledger import Quote
 from dpsql.ledger.protocol import AccountKey
-from dpsql.replay.combine import mergeable
+from dpsql.replay.combine import combinable
 from dpsql.request.target import Target
 from dpsql.result import Result
 
@@ -189,7 +189,7 @@ class _Steps:
     def _before(self) -> Result | None:
         """The best of what was released until now, where it can be put together; None without."""
         parts = [part.plan for part in self.first.releases if part.plan.event is not None]
-        if not self.first.asked.replay or not all(map(mergeable, parts)):
+        if not self.first.asked.replay or not all(map(combinable, parts)):
             return None
         try:
             return self.engine.answer_best(self.first)

@@ -1,4 +1,4 @@
-"""What of a statement was released before, so that it is answered again and not charged."""
+"""Replay: answers the releases of a statement from stored releases, exactly, by refinement, or by combination."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from dpsql.planning.choose import mean_error
 from dpsql.planning.verify import verify
 from dpsql.policy import Policy
 from dpsql.release import ReleasedTable
-from dpsql.replay.combine import combined, fitting, mergeable
-from dpsql.replay.coverage import Layout
+from dpsql.replay.combine import combinable, combined, compatible
+from dpsql.replay.coverage import Coverage
 from dpsql.replay.fingerprint import FingerprintRules
-from dpsql.replay.refine import CoupledRefinement, IndependentTopUp, beside, coupled
+from dpsql.replay.refine import CoupledRefinement, IndependentTopUp, coupled_refinement, independent_top_up
 from dpsql.replay.stored_release import StoredRelease, corrupt
 from dpsql.sql.emit.outer_query import Copies
 
 Find = Callable[[PreparedRelease, Known], PreparedRelease]
-"""How a release of a statement is found, given the values that stand in it."""
+"""How a stored release is found for a release of a statement, given the values of its subqueries."""
 
 
 @dataclass(frozen=True)
 class Replay:
-    """Finds and keeps the releases of one policy and database in a ledger.
+    """Finds and stores the releases of one policy and database in a ledger.
 
-    Claim: to answer from it costs nothing, and tells nothing but what was released.
-    Why: it reads what was released and public metadata; whether a release is there follows from what was asked
-    before, and what is computed from it anew is post-processing.
+    Claim: an answer from stored releases costs no privacy loss.
+    Why: it is a function of released values and public metadata. Whether a stored release exists follows from earlier
+    queries.
     Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
     """
 
@@ -54,19 +54,19 @@ class Replay:
 
     @cached_property
     def rules(self) -> FingerprintRules:
-        """What besides its plan decides what a release is."""
+        """The part of fingerprints that does not depend on the plan."""
         return FingerprintRules.of(self.policy, self.analyst, mark(self.policy, self.backend))
 
-    def recalled(self, prepared: PreparedQuery) -> PreparedQuery:
-        """The statement with those of its releases that were made before, and the values that follow from them."""
-        return self._each(prepared, partial(self._again, promised=prepared.terms.promised))
+    def replay(self, prepared: PreparedQuery) -> PreparedQuery:
+        """The statement with its stored releases, and the values of subqueries that follow from them."""
+        return self._each(prepared, partial(self._exact_or_refined, promised=prepared.terms.promised))
 
-    def best(self, prepared: PreparedQuery) -> PreparedQuery:
-        """The statement with all that was released of its statistics, put together, whatever the noise.
+    def combine(self, prepared: PreparedQuery) -> PreparedQuery:
+        """The statement with all stored releases of its statistics combined, whatever their noise.
 
-        Raises QueryRejected with code "nothing_released" where there is nothing of one of them.
+        Raises QueryRejected with code "nothing_released" if some statistic has no stored release.
         """
-        found = self._each(prepared, self._best)
+        found = self._each(prepared, self._combined)
         for part in found.releases:
             if part.event is not None:
                 raise QueryRejected(
@@ -85,13 +85,13 @@ class Replay:
             return replace(prepared, releases=_each_once(found))
         with Scratch() as scratch:
             above = PostProcessor(scratch, prepared.above, self.backend)
-            above.furnish(prepared.releases)
+            above.create(prepared.releases)
             return self._in_order(prepared, above, read, find)
 
     def _in_order(
         self, prepared: PreparedQuery, above: PostProcessor, read: set[Scalar | PublicSubquery], find: Find
     ) -> PreparedQuery:
-        """As `_each`, where values of some releases stand in others."""
+        """As `_each`, for releases that use values of other releases."""
         parts = {part.release: part for part in prepared.releases}
         values: dict[Scalar | PublicSubquery, Expr | Values] = {}
         for step in steps(prepared.post):
@@ -99,16 +99,16 @@ class Replay:
                 if all(inner in values for inner in needed(step)):
                     parts[step] = found = find(parts[step], values)
                     if found.recalled is not None:
-                        above.hold(step, found.recalled.table)
+                        above.load(step, found.recalled.table)
             elif step in read and all(_is_there(parts[inner]) for inner in releases(step.post)):
-                values[step] = above.found(step, values)
+                values[step] = above.evaluate(step, values)
         return replace(prepared, releases=_each_once(parts.values()), known=values)
 
-    def _again(self, part: PreparedRelease, values: Known, *, promised: bool) -> PreparedRelease:
-        """The release as it was made before, or how it is made from one that has more noise."""
+    def _exact_or_refined(self, part: PreparedRelease, values: Known, *, promised: bool) -> PreparedRelease:
+        """The stored release of the same measurement; else the cheapest refinement of one with more noise."""
         if part.plan.event is None:
             return part
-        names = self.rules.names(part.plan, values)
+        names = self.rules.fingerprint(part.plan, values)
         kept = self.ledger.stored_releases(names.statistic)
         for release in kept:
             if release.released.measurement == names.measurement:
@@ -120,23 +120,23 @@ class Replay:
         least = min(filter(None, found), key=_difference, default=None)
         return replace(part, refinement=least)
 
-    def _best(self, part: PreparedRelease, values: Known) -> PreparedRelease:
-        """All that was released of a statistic, or of more, put together; of several, that with the least error."""
+    def _combined(self, part: PreparedRelease, values: Known) -> PreparedRelease:
+        """The combined releases that cover a plan's statistics; of several coverages, that with the least error."""
         if part.plan.event is None:
             return part
-        own = self.rules.names(part.plan, values).statistic
+        own = self.rules.fingerprint(part.plan, values).statistic
         plans = {own: part.plan}
-        for kept in self.ledger.stored_releases(self.rules.rows(part.plan, values)):
-            layout = Layout.parse(kept.released.body)
-            plan = layout.measured(part.plan, values)
+        for kept in self.ledger.stored_releases(self.rules.rows_digest(part.plan, values)):
+            layout = Coverage.parse(kept.released.body)
+            plan = layout.reading(part.plan, values)
             if plan is not None:
                 plans.setdefault(layout.statistic, plan)
-        found = [self._merged(replace(part, plan=plan), name) for name, plan in plans.items()]
+        found = [self._combined_statistic(replace(part, plan=plan), name) for name, plan in plans.items()]
         if len(found) == 1:
             return found[0]
         return min(filter(_is_there, found), key=lambda each: mean_error(each.plan), default=part)
 
-    def _merged(self, part: PreparedRelease, statistic: str) -> PreparedRelease:
+    def _combined_statistic(self, part: PreparedRelease, statistic: str) -> PreparedRelease:
         """All that was released of a statistic, put together where each has noise of its own; else the first."""
         kept = self.ledger.stored_releases(statistic)
         refined = {release.released.refines for release in kept}
@@ -144,8 +144,8 @@ class Replay:
         tables = [(_table(_written(release), part), release.entry) for release in ends]
         if not tables:
             return part
-        able = [pair for pair in tables if mergeable(pair[0].plan)] or tables[:1]
-        able = [able[place] for place in fitting([each.plan for each, _ in able])]
+        able = [pair for pair in tables if combinable(pair[0].plan)] or tables[:1]
+        able = [able[place] for place in compatible([each.plan for each, _ in able])]
         table = combined([each for each, _ in able])
         return replace(
             part, plan=table.plan, recalled=ReplayedRelease(table, tuple(entry for _, entry in able))
@@ -154,65 +154,64 @@ class Replay:
     def _refined(
         self, part: PreparedRelease, values: Known, kept: ReleaseRecord, *, promised: bool
     ) -> Refinement | None:
-        """How a release is made from another; None where it is made for itself.
+        """The refinement of a stored release to this one; None if there is none.
 
-        Where an accuracy is `promised`, the law must be that of one release.
+        If an accuracy is `promised`, the noise must have the law of a single release.
 
-        The noise of the other is known by the exact cells, which must be those that it was added to: the owner has to
-        have said which data these are, and engine and statement must be the same.
+        The noise of the stored release is computed from the exact components, which must be those that it was added to:
+        the policy must declare a data version, and engine and statement must be the same.
         """
         written = _written(kept)
-        if not self._lasts(part.tables) or written.source != self._source(part, values):
+        if not self._refinable(part.tables) or written.source != self._source(part, values):
             return None
         accountants = [self.account_of(table).accountant for table in part.tables]
         law: CoupledRefinement | IndependentTopUp | None = None
-        if self.draws_on(part.tables):
-            law = coupled(part.plan, written)
+        if self.couples(part.tables):
+            law = coupled_refinement(part.plan, written)
         elif not promised and not any(accountant.by_path for accountant in accountants):
-            law = beside(part.plan, written, [accountant.cost for accountant in accountants])
+            law = independent_top_up(part.plan, written, [accountant.cost for accountant in accountants])
             if law is not None:
                 verify(law.plan)
         if law is None:
             return None
         return Refinement(kept.number, kept.entry, _table(written, part), law, written.event)
 
-    def draws_on(self, tables: Sequence[str]) -> bool:
-        """Whether a release that reads these tables may be refined by less noise, drawn given what it had."""
-        return self._lasts(tables) and all(self.account_of(table).accountant.by_path for table in tables)
+    def couples(self, tables: Sequence[str]) -> bool:
+        """Whether a release that reads these tables may be refined by coupled noise."""
+        return self._refinable(tables) and all(self.account_of(table).accountant.by_path for table in tables)
 
-    def _lasts(self, tables: Sequence[str]) -> bool:
-        """Whether what is released of these tables may be refined at all: the owner has said which data they are."""
+    def _refinable(self, tables: Sequence[str]) -> bool:
+        """Whether releases of these tables may be refined: the policy declares a data version, and no budget renews."""
         return "data_version" in self.policy.model_fields_set and not any(map(self._renews, tables))
 
     def _renews(self, table: str) -> bool:
-        """Whether a budget begins anew by itself: the guarantee is then one for each period.
-
-        In that the first release may not have been paid for.
-        """
+        """Whether a budget of a table renews: the guarantee is then per period, and the first release may be of another."""
         own = self.policy.budget_of_analyst(table, self.analyst)
         return self.policy.budget_of(table).renew is not None or (own is not None and own.renew is not None)
 
-    def keep(
+    def store(
         self,
         parts: Sequence[PreparedRelease],
         tables: Sequence[ReleasedTable],
         values: Known,
         entry: Entry,
     ) -> None:
-        """Keeps those that were made now, all or none; `entry` is the first of what was charged for them."""
+        """Stores the new releases, all or none; `entry` is the first entry that was charged for them."""
         new = []
         for part, table in zip(parts, tables, strict=True):
-            # What is kept of a refined release is what both have cost.
+            # A refined release is stored with the total loss of both releases.
             if part.event is not None and part.plan.event is not None:
-                names = self.rules.names(part.plan, values)
+                names = self.rules.fingerprint(part.plan, values)
                 base, paid = None, part.plan.event
                 if part.refinement is not None:
                     base, paid = part.refinement.number, part.refinement.whole(paid)
                 body = StoredRelease.of(table, paid, self._source(part, values)).text()
                 new.append(NewRelease(names.statistic, names.measurement, body, base))
-                layout = Layout.of(names.statistic, part.plan, values)
+                layout = Coverage.of(names.statistic, part.plan, values)
                 if layout is not None and not self.ledger.stored_releases(names.statistic):
-                    new.append(NewRelease(self.rules.rows(part.plan, values), names.statistic, layout.text()))
+                    new.append(
+                        NewRelease(self.rules.rows_digest(part.plan, values), names.statistic, layout.text())
+                    )
         self.ledger.store_releases(new, entry)
 
     def _source(self, part: PreparedRelease, values: Known) -> str:
@@ -221,7 +220,7 @@ class Replay:
 
 
 def _each_once(parts: Iterable[PreparedRelease]) -> tuple[PreparedRelease, ...]:
-    """The releases, of which one alone may refine the same: others are made for themselves."""
+    """The releases, of which only one refines each stored release; others are charged in full."""
     found, refined = [], set[int]()
     for part in parts:
         base = None if part.refinement is None else part.refinement.number
@@ -239,7 +238,7 @@ def _written(kept: ReleaseRecord) -> StoredRelease:
 
 
 def _table(written: StoredRelease, part: PreparedRelease) -> ReleasedTable:
-    """The table of a release that measures what `part` does."""
+    """The released table of a stored release of the same measurement as `part`."""
     try:
         return written.table(part.plan)
     except (ValueError, TypeError, LookupError, ArithmeticError):

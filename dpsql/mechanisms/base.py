@@ -92,17 +92,17 @@ class MechanismRecord(BaseModel):
         return list(fields(self).values())
 
 
-class CellMoves(Protocol):
-    """A change of a vector as a sum of `cells` moves, each of one cell by at most `cell` lattice steps."""
+class ComponentChanges(Protocol):
+    """A change of a vector as a sum of `count` changes, each of one component by at most `size` lattice steps."""
 
     @property
-    def cell(self) -> int:
-        """The longest move, in lattice steps."""
+    def size(self) -> int:
+        """The largest change, in lattice steps."""
         ...
 
     @property
-    def cells(self) -> int:
-        """The number of moves."""
+    def count(self) -> int:
+        """The number of changes."""
         ...
 
 
@@ -159,16 +159,16 @@ class Mechanism(Protocol):
         """Equal mechanisms hash alike; a dataclass puts the hash of its parameters in place of this."""
         return hash(self.name)
 
-    def privacy_loss(self, sensitivity: Sensitivity, moves: CellMoves | None) -> Pure | Gaussian:
+    def privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Pure | Gaussian:
         """The privacy loss of noise with this law, for a vector of this sensitivity.
 
-        `moves` are those of its cells where it is known to move one cell at a time. InternalError where the law has no
+        `changes` are those of its cells where it is known to move one cell at a time. InternalError where the law has no
         loss for such a change.
         """
         raise InternalError(f"{self.name} noise is computed from releases, and has no loss")
 
-    def rescaled(self, old: Sensitivity, new: Sensitivity, moves: CellMoves | None) -> Mechanism:
-        """The mechanism with the same loss for the sensitivity `new`, and for as many `moves`, as this has for `old`."""
+    def rescaled(self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None) -> Mechanism:
+        """The mechanism with the same loss for the sensitivity `new`, and for as many `changes`, as this has for `old`."""
         raise InternalError(f"{self.name} noise is computed from releases, and is not rescaled")
 
     def record(self) -> MechanismRecord:

@@ -19,7 +19,7 @@ from pydantic import StrictInt
 from dpsql.accounting.events import Pure
 from dpsql.errors import InternalError
 from dpsql.mechanisms.base import (
-    CellMoves,
+    ComponentChanges,
     ExactText,
     Floats,
     Mechanism,
@@ -99,11 +99,11 @@ class Cube(Mechanism):
         """The loss of a release with this sensitivity, exactly."""
         return linf_sensitivity / self.scale
 
-    def privacy_loss(self, sensitivity: Sensitivity, moves: CellMoves | None) -> Pure:
+    def privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Pure:
         """The privacy loss of noise with this law, for a vector of this sensitivity."""
         return Pure(self.epsilon(sensitivity.linf))
 
-    def rescaled(self, old: Sensitivity, new: Sensitivity, moves: CellMoves | None) -> Cube:
+    def rescaled(self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None) -> Cube:
         """The mechanism with the same loss for the sensitivity `new` as this has for `old`."""
         return Cube(self.scale * new.linf / old.linf, self.dimensions)
 

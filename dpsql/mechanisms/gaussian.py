@@ -12,7 +12,7 @@ import numpy as np
 
 from dpsql.accounting.events import Gaussian
 from dpsql.mechanisms.base import (
-    CellMoves,
+    ComponentChanges,
     ExactText,
     Floats,
     Mechanism,
@@ -81,11 +81,13 @@ class DiscreteGaussian(Mechanism):
         """The zCDP loss of a release whose l2 sensitivity has this square, exactly."""
         return l2_squared / (2 * self.variance)
 
-    def privacy_loss(self, sensitivity: Sensitivity, moves: CellMoves | None) -> Gaussian:
+    def privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Gaussian:
         """The privacy loss of noise with this law, for a vector of this sensitivity."""
         return Gaussian(self.rho(sensitivity.l2_squared))
 
-    def rescaled(self, old: Sensitivity, new: Sensitivity, moves: CellMoves | None) -> DiscreteGaussian:
+    def rescaled(
+        self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None
+    ) -> DiscreteGaussian:
         """The mechanism with the same loss for the sensitivity `new` as this has for `old`."""
         return DiscreteGaussian(self.variance * new.l2_squared / old.l2_squared)
 

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from dpsql.accounting.events import Pure
 from dpsql.mechanisms.base import (
-    CellMoves,
+    ComponentChanges,
     ExactText,
     Mechanism,
     MechanismRecord,
@@ -77,11 +77,11 @@ class Geometric(Mechanism):
         """The loss of a release with this sensitivity, exactly."""
         return l1_sensitivity / self.scale
 
-    def privacy_loss(self, sensitivity: Sensitivity, moves: CellMoves | None) -> Pure:
+    def privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Pure:
         """The privacy loss of noise with this law, for a vector of this sensitivity."""
         return Pure(self.epsilon(sensitivity.l1))
 
-    def rescaled(self, old: Sensitivity, new: Sensitivity, moves: CellMoves | None) -> Geometric:
+    def rescaled(self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None) -> Geometric:
         """The mechanism with the same loss for the sensitivity `new` as this has for `old`."""
         return Geometric(self.scale * new.l1 / old.l1)
 

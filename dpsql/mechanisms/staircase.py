@@ -14,7 +14,7 @@ from pydantic import StrictInt
 from dpsql.accounting.events import Pure
 from dpsql.errors import InternalError
 from dpsql.mechanisms.base import (
-    CellMoves,
+    ComponentChanges,
     ExactText,
     Mechanism,
     MechanismRecord,
@@ -101,17 +101,17 @@ class Staircase(Mechanism):
         """The loss of a release whose change is `cells` moves of one cell by at most `cell`, exactly."""
         return cells * -(-cell // self.width) * self.loss
 
-    def privacy_loss(self, sensitivity: Sensitivity, moves: CellMoves | None) -> Pure:
+    def privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Pure:
         """The privacy loss of noise with this law, for these moves of single cells."""
-        if moves is None:
+        if changes is None:
             raise InternalError("staircase noise is for cells that move one at a time")
-        return Pure(self.epsilon(moves.cell, moves.cells))
+        return Pure(self.epsilon(changes.size, changes.count))
 
-    def rescaled(self, old: Sensitivity, new: Sensitivity, moves: CellMoves | None) -> Staircase:
+    def rescaled(self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None) -> Staircase:
         """The mechanism with the same loss for as many `moves`."""
-        if moves is None:
+        if changes is None:
             raise InternalError("staircase noise is for cells that move one at a time")
-        return Staircase.calibrate(moves.cell, moves.cells, moves.cells * self.loss)
+        return Staircase.calibrate(changes.size, changes.count, changes.count * self.loss)
 
     def record(self) -> MechanismRecord:
         """The mechanism as stored releases hold it."""

@@ -1,4 +1,4 @@
-"""What is known of how many rows a public source has, whatever is released."""
+"""Bounds on the rows of a public source that hold whatever is released: unique columns, and at most one row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dpsql.plan.nodes import Filter, PerUnitGroupBy, Project, PublicSubquery, Re
 
 
 def is_unique(answer: Source, columns: Iterable[Column]) -> bool:
-    """Whether no two rows of a source agree in all of these columns, whatever is released."""
+    """Whether these columns are a unique key of a source, whatever is released."""
     if not isinstance(answer, PublicSubquery) or not isinstance(answer.post.source, Release):
         return False
     named = {column.name for column in columns}

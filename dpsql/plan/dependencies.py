@@ -1,4 +1,4 @@
-"""What has to be done before a statement can be answered, in order, and how one result enters the next."""
+"""The steps of a statement in order of dependency (releases, scalar subqueries, public subqueries), and substitution."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from dpsql.plan.expr import Column, Expr, Function, Literal, Released, Scalar
-from dpsql.plan.fields import MADE_OF
+from dpsql.plan.fields import INIT_FIELDS
 from dpsql.plan.nodes import OuterQuery, PublicSubquery, Relation, Release, Values
 
 Part = TypeVar("Part")
 Step = Release | Scalar | PublicSubquery
 _LEAVES = (Function, Column, Literal, Released)
 Known = Mapping[Scalar | PublicSubquery, Expr | Values]
-"""The values of scalar queries, and the rows of answers that are read with private rows."""
+"""The values of scalar subqueries, and the rows of public subqueries that private rows are joined to."""
 
 
 def steps(post: OuterQuery) -> tuple[Step, ...]:
-    """What is answered before a statement, each once and after what it needs.
+    """The steps that precede a statement, each once, in order of dependency.
 
-    These are its releases, the scalar queries over them, and the answers that are read with private rows.
+    A step is a release, a scalar subquery, or a public subquery that private rows are joined to.
     """
     found: dict[Step, None] = {}
     _find(post, found, below=False)
@@ -28,26 +28,26 @@ def steps(post: OuterQuery) -> tuple[Step, ...]:
 
 
 def needs(relation: Relation) -> tuple[Step, ...]:
-    """What is answered before the rows of a relation can be read, each once and after what it needs."""
+    """The steps that precede reading a relation, each once, in order of dependency."""
     found: dict[Step, None] = {}
     _find(relation, found, below=True)
     return tuple(found)
 
 
 def releases(post: OuterQuery) -> tuple[Release, ...]:
-    """The releases of a statement, each once: what is asked twice is answered and charged once."""
+    """The releases of a statement, each once: a release that occurs twice is charged once."""
     return tuple(step for step in steps(post) if isinstance(step, Release))
 
 
 def final_releases(post: OuterQuery) -> tuple[Release, ...]:
-    """The releases that only the statement itself reads: no query whose value stands in it comes after them."""
+    """The releases that only the statement reads, and no scalar or public subquery that another step needs."""
     found = steps(post)
     last = max((place for place, step in enumerate(found) if not isinstance(step, Release)), default=-1)
     return tuple(step for step in found[last + 1 :] if isinstance(step, Release))
 
 
 def needed(release: Release) -> tuple[Scalar | PublicSubquery, ...]:
-    """The queries whose values stand in a release, each once and after what it needs."""
+    """The subqueries whose values a release uses, each once, in order of dependency."""
     found: dict[Step, None] = {}
     for part in _children(release):
         _find(part, found, below=True)
@@ -55,7 +55,7 @@ def needed(release: Release) -> tuple[Scalar | PublicSubquery, ...]:
 
 
 def _find(part: object, found: dict[Step, None], *, below: bool) -> None:
-    """`below` says that the part lies below the release boundary."""
+    """Adds the steps of a part; `below` says that the part is below the release boundary."""
     step = (
         part if isinstance(part, (Release, Scalar)) or (below and isinstance(part, PublicSubquery)) else None
     )
@@ -69,18 +69,18 @@ def _find(part: object, found: dict[Step, None], *, below: bool) -> None:
 
 
 def _children(part: object) -> Sequence[object]:
-    """What a part is made of, less what no step is in."""
+    """The children of a part that may hold a step."""
     if isinstance(part, tuple):
         return part
     return [
         child
-        for child in [getattr(part, name) for name in MADE_OF[type(part)]]
-        if type(child) is tuple or (MADE_OF[type(child)] and not isinstance(child, _LEAVES))
+        for child in [getattr(part, name) for name in INIT_FIELDS[type(part)]]
+        if type(child) is tuple or (INIT_FIELDS[type(child)] and not isinstance(child, _LEAVES))
     ]
 
 
 def substitute(part: Part, values: Known, *, within_releases: bool = True) -> Part:
-    """The plan with what is known in its places."""
+    """The plan with known subqueries replaced by their values."""
     if not values:
         return part
     done: Part = _Resolution(values, within_releases=within_releases).of(part)
@@ -100,7 +100,7 @@ class _Resolution:
             return part
         if isinstance(part, tuple):
             return tuple(map(self.of, part))
-        if isinstance(part, Function) or not MADE_OF[type(part)]:
+        if isinstance(part, Function) or not INIT_FIELDS[type(part)]:
             return part
         known = self.done.get(id(part))
         if known is None:
@@ -109,7 +109,7 @@ class _Resolution:
         return known[1]
 
     def _rebuilt(self, part: Any) -> Any:
-        before = {name: getattr(part, name) for name in MADE_OF[type(part)]}
+        before = {name: getattr(part, name) for name in INIT_FIELDS[type(part)]}
         after = {name: self.of(value) for name, value in before.items()}
         changed = {
             name: value

@@ -1,10 +1,9 @@
-"""Which plans ask for the same: a text that equal ones share, whatever their sources are called.
+"""Plan equality up to renaming of sources and the order of commutative operators, as a canonical text.
 
 Claim: plans with one text have, on every database, the same exact answer.
-Why: the text is `show.canonical`, from which the plan can be read back, but for two things. Sources are numbered
-in the order in which the plan names them, which is a renaming of all of them at once that maps no two to one. And
-the sides of AND, OR, = and <> stand in an order of their own: each of these functions gives the same for its
-arguments in any order and, as all expressions are total, fails on none.
+Why: the text is `fingerprint.canonical`, which determines the plan, with two changes. Sources are numbered in the order
+in which the plan names them, an injective renaming. The arguments of AND, OR, = and <> are sorted: these functions are
+commutative, and total, so that none fails in another order.
 Source: Chandra, Merlin 1977, "Optimal implementation of conjunctive queries" (queries up to renaming).
 """
 
@@ -14,7 +13,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from dpsql.plan.expr import Call, Column, Expr, Facts
-from dpsql.plan.fields import COMPARED
+from dpsql.plan.fields import COMPARED_FIELDS
 from dpsql.plan.fingerprint import canonical
 from dpsql.plan.nodes import PerUnitGroupBy, Project, PublicSubquery, SetOperation, Values
 from dpsql.plan.tables import Scan
@@ -26,18 +25,15 @@ _SYMMETRIC = frozenset({"eq", "ne"})
 
 
 def equal_text(part: object) -> str:
-    """A text that is the same for plans that ask for the same, in this process and every other.
-
-    That it differs says nothing: other words may ask for the same in another way.
-    """
+    """A text that equal plans share, in every process. Plans with different texts may still be equivalent."""
     names: dict[str, str] = {}
     _name(part, names, set())
     return _Text(names).of(part)
 
 
 def _name(part: object, names: dict[str, str], seen: set[int]) -> None:
-    """Numbers the sources, in an order that does not depend on that of conditions."""
-    if id(part) in seen or not (isinstance(part, tuple) or COMPARED[type(part)]):
+    """Numbers the sources, in an order that does not depend on the order of conditions."""
+    if id(part) in seen or not (isinstance(part, tuple) or COMPARED_FIELDS[type(part)]):
         return
     seen.add(id(part))
     if isinstance(part, _NAMED):
@@ -48,14 +44,14 @@ def _name(part: object, names: dict[str, str], seen: set[int]) -> None:
 
 
 def _fields(part: object) -> Iterator[object]:
-    return (getattr(part, name) for name in COMPARED[type(part)])
+    return (getattr(part, name) for name in COMPARED_FIELDS[type(part)])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Text:
     names: dict[str, str]
     facts: dict[int, str] = dataclasses.field(default_factory=dict)
-    """What is said of a column, by its identity: many mentions share it, and the plan keeps it."""
+    """The text of a column's facts, by identity: many mentions share one object, which the plan keeps alive."""
 
     def of(self, part: object) -> str:
         if isinstance(part, Column):
@@ -92,7 +88,7 @@ class _Text:
 
 
 def _spread(call: Call, name: str) -> Iterator[Expr]:
-    """What a chain of ANDs, or of ORs, puts together."""
+    """The operands of a chain of ANDs, or of ORs."""
     for argument in call.arguments:
         if isinstance(argument, Call) and argument.function.name == name:
             yield from _spread(argument, name)

@@ -1,4 +1,4 @@
-"""What a part of a plan is made of: the names of its fields, looked up once for each kind of part."""
+"""The names of the fields of each class of plan, looked up once for each class."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class _Names(dict[type, tuple[str, ...]]):
-    """The names of some fields of each kind; none where it is no dataclass."""
+    """The names of the wanted fields of each class; none if it is not a dataclass."""
 
     def __init__(self, wanted: Callable[[dataclasses.Field[object]], bool]) -> None:
         self._wanted = wanted
@@ -18,7 +18,7 @@ class _Names(dict[type, tuple[str, ...]]):
         return self[kind]
 
 
-MADE_OF = _Names(lambda item: item.init)
-"""The fields that a part of a kind is made with."""
-COMPARED = _Names(lambda item: item.compare)
-"""The fields that equal parts of a kind share."""
+INIT_FIELDS = _Names(lambda item: item.init)
+"""The fields that the constructor of a class takes."""
+COMPARED_FIELDS = _Names(lambda item: item.compare)
+"""The fields that equality of a class compares."""

@@ -11,13 +11,13 @@ from dpsql.plan.expr import Call, Expr, Literal, Released
 class Linear:
     """A released column times a factor, plus a shift."""
 
-    of: Released
+    column: Released
     factor: float = 1.0
     shift: float = 0.0
 
 
 def linear(expr: Expr) -> Linear | None:
-    """An expression as a linear one of a single released column, where it is that."""
+    """The expression as a linear function of one released column; None if it is not."""
     if isinstance(expr, Released):
         return Linear(expr)
     if not isinstance(expr, Call):
@@ -31,17 +31,17 @@ def linear(expr: Expr) -> Linear | None:
     first = expr.arguments[0] is parts[0]
     match name, numbers:
         case "negate", []:
-            return Linear(inner.of, -inner.factor, -inner.shift)
+            return Linear(inner.column, -inner.factor, -inner.shift)
         case "cast_double", []:
             return inner
         case "multiply", [by]:
-            return Linear(inner.of, inner.factor * by, inner.shift * by)
+            return Linear(inner.column, inner.factor * by, inner.shift * by)
         case "divide", [by] if first and by != 0:
-            return Linear(inner.of, inner.factor / by, inner.shift / by)
+            return Linear(inner.column, inner.factor / by, inner.shift / by)
         case "add", [by]:
-            return Linear(inner.of, inner.factor, inner.shift + by)
+            return Linear(inner.column, inner.factor, inner.shift + by)
         case "subtract", [by]:
             sign = 1.0 if first else -1.0
-            return Linear(inner.of, inner.factor * sign, (inner.shift - by) * sign)
+            return Linear(inner.column, inner.factor * sign, (inner.shift - by) * sign)
         case _:
             return None

@@ -1,8 +1,8 @@
-"""The relational plan, validated when built.
+"""The relational operators of a plan, as frozen classes that validate themselves when they are built.
 
-Relations stand below the release boundary: each of their rows belongs to one privacy unit and depends
-on rows of that unit and on public rows alone, or belongs to nobody. `Release` is the boundary. `OuterQuery`
-stands above it and sees released values alone.
+Relations are below the release boundary. A private row belongs to one privacy unit, and depends on rows of that unit and
+on public rows only. `Release` is the boundary: it aggregates across units and adds noise. `OuterQuery` is above the
+boundary and reads released values only, so it costs no privacy loss.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from typing import ClassVar
 from dpsql.plan.expr import Column, Expr, Order, Released, windowed
 from dpsql.plan.tables import Link, Scan, Unit
 from dpsql.plan.tags import TaggedEnum
-from dpsql.plan.top_k import TopK
 from dpsql.plan.types import Type, Value
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """One row for each row of `input`, or for each distinct one of a unit: `items`, known as `columns`."""
+    """SELECT below the boundary: the `items` of each row of `input`, named `columns`; with `distinct`, once per unit."""
 
     tag: ClassVar[str] = "Project"
 
@@ -39,26 +38,26 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class PerUnitAggregate:
-    """An exact aggregate over the rows of one group of one unit, by its name in the registry.
+    """An exact aggregate over the rows of one unit in one group, by its name in the registry.
 
-    `by` is what a row is chosen by, where it is the argument of one row.
+    `order_by` is the sort expression of an aggregate that takes the argument of one row, as ARG_MAX does.
     """
 
     tag: ClassVar[str] = "Within"
 
     function: str
     argument: Expr | None
-    by: Expr | None = None
+    order_by: Expr | None = None
 
     @property
     def arguments(self) -> tuple[Expr, ...]:
-        """All that it reads."""
-        return tuple(expr for expr in (self.argument, self.by) if expr is not None)
+        """The expressions that it reads."""
+        return tuple(expr for expr in (self.argument, self.order_by) if expr is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class PerUnitGroupBy:
-    """One row for each group of each unit: `keys` and `aggregates`, known as `columns`."""
+    """GROUP BY below the boundary: one row per unit and group, with `keys` and `aggregates` named `columns`."""
 
     tag: ClassVar[str] = "Grouped"
 
@@ -75,7 +74,7 @@ class PerUnitGroupBy:
 
 
 class SetKind(TaggedEnum):
-    """The set operations, which match columns by position, and rows of a unit with its own alone."""
+    """The set operations. Columns match by position; a private row matches rows of its own unit only."""
 
     UNION_ALL = "UNION ALL", "UNION_ALL"
     UNION = "UNION", "UNION"
@@ -85,7 +84,7 @@ class SetKind(TaggedEnum):
 
 @dataclass(frozen=True, slots=True)
 class SetOperation:
-    """The rows of `left` and `right`, put together by position."""
+    """A set operation of `left` and `right`, whose columns match by position."""
 
     tag: ClassVar[str] = "SetOperation"
 
@@ -107,7 +106,7 @@ class SetOperation:
 
 @dataclass(frozen=True, slots=True)
 class PublicSubquery:
-    """The rows that a query over released or public values gives, known as `columns`: public themselves."""
+    """A subquery over released or public values, whose rows are public; its columns are named `columns`."""
 
     tag: ClassVar[str] = "Answer"
 
@@ -121,7 +120,7 @@ class PublicSubquery:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Rows that the query itself, or an earlier answer, gives: public."""
+    """Public constant rows: a VALUES list of the query, or the answer of an earlier step."""
 
     tag: ClassVar[str] = "Values"
 
@@ -144,7 +143,7 @@ def _check_columns(alias: str, columns: tuple[Column, ...], wanted: int) -> None
 
 
 def _check_rows(exprs: Iterable[Expr]) -> None:
-    """Below the boundary, and before windows are laid, an expression looks at one row."""
+    """Raises ValueError for a window function: below the boundary an expression reads one row."""
     if any(map(windowed, exprs)):
         raise ValueError("a window stands among the outputs of released or public rows, and nowhere else")
 
@@ -155,7 +154,7 @@ def _check_names(columns: tuple[Column, ...]) -> None:
 
 
 class JoinKind(TaggedEnum):
-    """The joins that keep every row of the left side with its unit."""
+    """The kinds of join. Each keeps the unit of the row on the left."""
 
     INNER = "INNER", "INNER"
     LEFT = "LEFT", "LEFT"
@@ -163,10 +162,10 @@ class JoinKind(TaggedEnum):
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Joins the rows of `right` to `left` where every pair of `on` is equal and `also` is true.
+    """A join of `left` and `right` on equal pairs `on` and a further condition `also`.
 
-    Where both sides have units, only rows of one unit are joined: the engine sees to it, unless
-    `proven` says that a pair of `on` is equal for no others.
+    If both sides are private, only rows of the same unit are joined. The emitted SQL enforces this, unless `proven` says
+    that a pair of `on` identifies the unit.
     """
 
     tag: ClassVar[str] = "Join"
@@ -190,7 +189,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Keeps the rows for which `predicate` is true."""
+    """WHERE: the rows of `input` for which `predicate` is true."""
 
     tag: ClassVar[str] = "Filter"
 
@@ -205,9 +204,9 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class SemiJoin:
-    """Keeps the rows for which `right` has a row, of the same unit if it has units, that makes `on` true.
+    """EXISTS and IN: the rows of `input` for which some row of `right` makes `on` true.
 
-    `anti` keeps the others instead.
+    If `right` is private, only its rows of the same unit count. With `anti`, the other rows: NOT EXISTS and NOT IN.
     """
 
     tag: ClassVar[str] = "Matching"
@@ -224,7 +223,7 @@ class SemiJoin:
 
 
 Relation = Source | Join | Filter | SemiJoin
-"""A relation whose rows each belong to one privacy unit, or to nobody."""
+"""A relation below the boundary: each row belongs to one privacy unit, or is public."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,10 +238,10 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """An aggregate of the registry, by its name there, released as the column `name`.
+    """An aggregate across units, by its name in the registry, released as the column `name`.
 
-    `rank` is the share of values below the one that is asked for, where it is one in order of size. With an `end` of
-    -1 or 1 it is the lower or the upper end of an interval that holds this value.
+    `rank` is the level of a quantile, from 0 to 1. `interval_end` is -1 or 1 for the lower or upper end of the quantile's
+    confidence interval, and 0 for the quantile itself.
     """
 
     tag: ClassVar[str] = "Aggregation"
@@ -252,16 +251,28 @@ class Aggregation:
     argument: Expr | None
     type: Type
     rank: Fraction | None = None
-    end: int = 0
+    interval_end: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopK:
+    """ORDER BY an aggregate LIMIT k: the keys of the `count` groups with the greatest, or least, aggregate, in that order.
+
+    The aggregate itself is not released.
+    """
+
+    tag: ClassVar[str] = "Top"
+
+    count: int
+    descending: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The release boundary: groups `input` by `keys` and aggregates across privacy units.
+    """The release boundary: groups `input` by `keys` and aggregates across privacy units, with noise.
 
-    `max_groups` is the query's own, smaller contribution bound; `top` says that the keys of the best
-    groups are released, and nothing else. With `all_public_rows` public rows have their groups also where no private
-    row can be joined to them.
+    `max_groups` is the query's own bound on the groups of a unit. With `top`, only the keys of the top k groups are
+    released. With `all_public_rows`, a public row has a group even if no private row can be joined to it.
     """
 
     tag: ClassVar[str] = "Release"
@@ -290,10 +301,10 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class OuterQuery:
-    """What a query does with a release, or with a relation of public rows: free of charge.
+    """The query above the boundary: SELECT, HAVING, QUALIFY, ORDER BY and LIMIT over released or public rows. It is free.
 
-    Over a release expressions read its `Released` columns, over a relation the columns of its sources.
-    `qualify` chooses among the rows that `having` keeps, by what windows say of them.
+    Over a `Release` its expressions read `Released` columns; over a public relation, the columns of its sources.
+    `qualify` filters by window functions over the rows that `having` keeps.
     """
 
     tag: ClassVar[str] = "Post"
@@ -314,14 +325,14 @@ class OuterQuery:
 
     @property
     def release(self) -> Release:
-        """The release, where the query reads one alone."""
+        """The release that the query reads; TypeError if it reads a relation."""
         if not isinstance(self.source, Release):
             raise TypeError("the query does not read a release alone")
         return self.source
 
 
 def inputs(relation: Relation) -> tuple[Relation, ...]:
-    """The relations that a relation is made of, in the order in which the query names them."""
+    """The direct inputs of a relation, in the order of the query."""
     match relation:
         case Scan() | PublicSubquery() | Values():
             return ()
@@ -334,14 +345,14 @@ def inputs(relation: Relation) -> tuple[Relation, ...]:
 
 
 def scans(relation: Relation) -> tuple[Scan, ...]:
-    """The scans of a relation, those in derived tables among them, in the order in which it names them."""
+    """The scans of a relation, including those in derived tables, in the order of the query."""
     if isinstance(relation, Scan):
         return (relation,)
     return tuple(scan for part in inputs(relation) for scan in scans(part))
 
 
 def is_answered(relation: Relation) -> bool:
-    """Whether rows come from a query that is answered before."""
+    """Whether some rows come from a subquery that is answered before the relation is read."""
     return isinstance(relation, PublicSubquery) or any(map(is_answered, inputs(relation)))
 
 
@@ -351,7 +362,7 @@ def is_private(relation: Relation) -> bool:
 
 
 def sources(relation: Relation) -> Iterator[Source]:
-    """The sources whose columns the rows of a relation have."""
+    """The sources whose columns are visible in the rows of a relation."""
     match relation:
         case Filter() | SemiJoin():
             yield from sources(relation.input)
@@ -363,28 +374,28 @@ def sources(relation: Relation) -> Iterator[Source]:
 
 
 def unit_source(relation: Relation) -> Source:
-    """The source that says whom the rows of a private relation belong to."""
+    """The source whose privacy unit the rows of a private relation have."""
     for source in sources(relation):
         if is_private(source) and not (isinstance(source, Scan) and not source.unit.known):
             return source
-    raise ValueError("nothing says whom the rows belong to")
+    raise ValueError("no source gives the privacy unit of the rows")
 
 
-def optional(relation: Relation) -> frozenset[str]:
-    """The aliases of the sources that a LEFT JOIN may find no row of."""
+def optional_sources(relation: Relation) -> frozenset[str]:
+    """The aliases of the sources on the nullable side of a LEFT JOIN."""
     match relation:
         case Filter() | SemiJoin():
-            return optional(relation.input)
+            return optional_sources(relation.input)
         case Join(left=left, right=right, kind=JoinKind.LEFT):
-            return optional(left) | {right.alias}
+            return optional_sources(left) | {right.alias}
         case Join(left=left):
-            return optional(left)
+            return optional_sources(left)
         case _:
             return frozenset()
 
 
 def unit_type(relation: Relation) -> Type:
-    """The type of the ids of a private relation's units."""
+    """The type of the unit identifiers of a private relation."""
     match unit_source(relation):
         case Scan(unit=Unit(link=Link(owner=owner))):
             return unit_type(owner)
@@ -402,7 +413,7 @@ def private_scans(relation: Relation) -> tuple[Scan, ...]:
 
 
 def private_tables(relation: Relation) -> tuple[str, ...]:
-    """The private tables whose rows decide what a relation holds, owners of links among them."""
+    """The private tables that a relation depends on, including the owners of links."""
     tables: dict[str, None] = {}
     for scan in private_scans(relation):
         reader: Scan | None = scan

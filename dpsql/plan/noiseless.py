@@ -1,9 +1,9 @@
-"""Which outputs of a query over released values have no noise in them: group keys, and public values.
+"""Outputs of a query over released values that have no noise: group keys and public values.
 
-Claim: whatever noise is drawn, such a value is computed of group keys, constants and public values alone; noise may
-decide whether there is a row, and which of such values it has.
-Why: each part of the expression is followed to the release, table or constant that it comes from; aggregates of
-private rows, windows and what else is not known here count as noisy.
+Claim: such a value is a function of group keys, constants and public values only. Noise may decide whether a row exists,
+and which of these values it has.
+Why: each part of the expression is traced to the release, table or constant that it comes from; aggregates of private
+rows, window functions and all unknown cases count as noisy.
 """
 
 from __future__ import annotations

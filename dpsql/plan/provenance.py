@@ -1,9 +1,9 @@
-"""Which released column a column of an answer is, through the subqueries and unions above the release.
+"""Provenance of results: which released columns each output is computed from, through subqueries and UNION ALL.
 
-Claim: a cell whose expression is traced to a released column holds that column's value, in the released row
-whose ordinal and branch the emitted query gives beside it.
-Why: what is traced through, outputs, conditions, orders, limits and UNION ALL, keeps rows as they are or
-leaves them out; what puts rows together, as joins, groups and DISTINCT do, has no trace.
+Claim: a result cell whose expression is traced to a released column holds that column's value in the released row
+whose ordinal and branch the emitted query returns.
+Why: provenance passes through outputs, conditions, orders, limits and UNION ALL, which keep a row unchanged or drop it.
+Operators that combine rows (joins, groups, DISTINCT) have no provenance.
 Source: Green, Karvounarakis, Tannen 2007, "Provenance semirings", section 2.
 """
 
@@ -28,14 +28,14 @@ from dpsql.plan.nodes import (
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """A branch of a UNION ALL, or the whole: the outputs in terms of the columns of one release."""
+    """One branch of a UNION ALL, or the whole query: its outputs as expressions over the columns of one release."""
 
     release: Release
     outputs: tuple[Expr, ...]
 
 
 def provenance(post: OuterQuery) -> tuple[Provenance, ...] | None:
-    """The branches that each row of an answer comes from one of; None where rows have no single origin."""
+    """The branches of a query, each row of which comes from one branch; None if rows have no single origin."""
     if post.distinct:
         return None
     exprs = tuple(output.expr for output in post.outputs)
@@ -50,18 +50,18 @@ def provenance(post: OuterQuery) -> tuple[Provenance, ...] | None:
 
 
 def traced(expr: Expr, relation: Relation) -> tuple[tuple[Release, Expr], ...] | None:
-    """What an expression over a relation is in terms of each release that its rows come from; None as for `provenance`."""
+    """An expression over a relation, for each release that the rows come from; None as for `provenance`."""
     below = _below(relation)
     return None if below is None else tuple((release, _substituted(expr, known)) for release, known in below)
 
 
 def branches(relation: Relation) -> int:
-    """How many branches the rows of a traced relation come from."""
+    """The number of branches of a relation with provenance."""
     return len(_below(relation) or ())
 
 
 def unfiltered(post: OuterQuery) -> bool:
-    """Whether each row of the releases is in an answer that has traces."""
+    """Whether a query with provenance returns every row of its releases."""
     hides = post.having is not None or post.qualify is not None or post.limit is not None or post.offset
     return not hides and (isinstance(post.source, Release) or _unfiltered(post.source))
 
@@ -80,7 +80,7 @@ _Branches = tuple[tuple[Release, Mapping[Expr, Expr]], ...]
 
 
 def _below(relation: Relation) -> _Branches | None:
-    """The releases that the rows of a relation come from, with what its columns are there."""
+    """The releases that the rows of a relation come from, each with the relation's columns as expressions over it."""
     match relation:
         case Filter():
             return _below(relation.input)

@@ -1,4 +1,4 @@
-"""Expressions in the words of SQL, for people; the engine's SQL is written in `dpsql.sql`."""
+"""Expressions as SQL for people. `dpsql.sql.emit` writes the SQL that the engine runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables that a query reads, and whom their rows belong to."""
+"""Scans of tables: the privacy unit of their rows, contribution bounds, and partition filters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpsql.plan.types import Value
 
 
 class UnitKind(TaggedEnum):
-    """Whom a row of a table belongs to."""
+    """Whether the rows of a table are public, are privacy units themselves, or belong to a unit with an identifier."""
 
     PUBLIC = "public", "PUBLIC"
     ROW = "row", "ROW"
@@ -20,7 +20,7 @@ class UnitKind(TaggedEnum):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A row belongs to the unit of each row of `owner` whose `key` is equal to its `column`."""
+    """A foreign key: a row belongs to the unit of the row of `owner` whose `key` equals its `column`."""
 
     tag: ClassVar[str] = "Link"
 
@@ -31,10 +31,10 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The privacy unit of a table's rows: nobody, each row for itself, or one that has an id.
+    """The privacy unit of a table's rows.
 
-    The id is in `column`, or is found through `link`. Neither is given where the scan is joined to the
-    owner of its link, whose unit the joined rows have.
+    The unit's identifier is in `column`, or is found through `link`. A scan that is joined to the owner of its link has
+    neither: the joined rows have the owner's unit.
     """
 
     tag: ClassVar[str] = "Unit"
@@ -45,23 +45,22 @@ class Unit:
 
     @property
     def private(self) -> bool:
-        """Whether anybody is to be protected."""
+        """Whether the rows are protected."""
         return self.kind is not UnitKind.PUBLIC
 
     @property
     def known(self) -> bool:
-        """Whether the scan itself says whom its rows belong to."""
+        """Whether the scan itself gives the unit of its rows."""
         return self.private and (self.kind is UnitKind.ROW or (self.column or self.link) is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """The owner's contribution bounds of a private table, enforced by the engine, never trusted.
+    """The declared contribution bounds of a private table. The emitted SQL enforces them.
 
-    `rows` is the most rows of a unit that count, `groups` the most groups (None: as many as rows),
-    `constant` the columns that hold one value for a unit, `min_frequency` the fewest distinct units
-    behind a released group, `keys` the columns that other tables link to, so that no two rows share a
-    value.
+    `rows` bounds the rows of a unit, `groups` its groups (None: as many as rows). `constant` are the columns with one
+    value per unit. `min_frequency` is the least number of units of a released group. `keys` are the unique columns that
+    other tables link to.
     """
 
     tag: ClassVar[str] = "Contribution"
@@ -75,7 +74,7 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSource:
-    """A private table that says of its units, whose ids are in `unit`, where they lie."""
+    """A private table whose columns give the partition of each unit; `unit` holds the unit's identifier."""
 
     tag: ClassVar[str] = "Roll"
 
@@ -85,10 +84,10 @@ class PartitionSource:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFilter:
-    """Of a scan, the rows whose `column` lies in one of the closed `ranges` of values, never NULL.
+    """A filter on a scan: the partition column `column` is in one of the closed `ranges`, and not NULL.
 
-    `places` are the same ranges as numbers in the `dimension`, which is named by how the column is declared.
-    Where `column` is one of a `roll`, another table than the scan's, rows of units that lie there by that table.
+    `positions` are the same ranges as positions in the partition `dimension`. With a `source`, `column` is a column of
+    that table, and the filter keeps the rows of units whose rows there are in the ranges.
     """
 
     tag: ClassVar[str] = "Confined"
@@ -96,13 +95,13 @@ class PartitionFilter:
     column: Column
     ranges: tuple[tuple[Value, Value], ...]
     dimension: str
-    places: tuple[tuple[int | None, int | None], ...]
-    roll: PartitionSource | None = None
+    positions: tuple[tuple[int | None, int | None], ...]
+    source: PartitionSource | None = None
 
     @property
     def name(self) -> str:
-        """The column in words, with its table where that is not the scan's."""
-        return self.column.name if self.roll is None else f"{self.roll.table}.{self.column.name}"
+        """The column for people; qualified if it is a column of another table."""
+        return self.column.name if self.source is None else f"{self.source.table}.{self.column.name}"
 
     def __str__(self) -> str:
         texts = (f"{low}" if low == high else f"{low} to {high}" for low, high in self.ranges)
@@ -111,7 +110,7 @@ class PartitionFilter:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Reads the table `table`, known in the query as `alias`, where it is `confined`, of units that lie in one part."""
+    """Reads `table` under the name `alias`; with `partition_filters`, only the units in these partitions."""
 
     tag: ClassVar[str] = "Scan"
 
@@ -119,7 +118,7 @@ class Scan:
     alias: str
     unit: Unit
     contribution: Contribution | None = None
-    confined: tuple[PartitionFilter, ...] = ()
+    partition_filters: tuple[PartitionFilter, ...] = ()
 
     def __post_init__(self) -> None:
         if self.unit.private != (self.contribution is not None):

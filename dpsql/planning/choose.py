@@ -1,10 +1,10 @@
-"""Picks what to measure and with which noise: the least predicted error at equal price."""
+"""The planner: chooses the statistics and mechanisms of a release, by the least predicted error at an equal loss."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
@@ -26,66 +26,86 @@ from dpsql.plan.nodes import Aggregation
 from dpsql.planning import clamping
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.layouts import layouts
-from dpsql.planning.loss_share import LossShare
 from dpsql.planning.measurement import Candidate, MeasurementPlan, VectorMeasurement
-from dpsql.planning.partition_selection import Threshold, key_tosses
+from dpsql.planning.partition_selection import Threshold, optimal_partition_selection
 from dpsql.planning.quantiles import PUBLIC, QuantileSelection
-from dpsql.planning.staircase import stairs
+from dpsql.planning.staircase import staircases
 from dpsql.planning.statistics import ROWS, UNITS, Statistic, StatisticVector
-from dpsql.planning.top_k import best
+from dpsql.planning.top_k import top_k_selection
 
 _NO_NOISE = 1e-300
-"""Stands for a noise of zero where logarithms are taken."""
+"""Replaces a standard deviation of zero before the logarithm."""
 
 
-def choose(
-    analysis: Analysis, price: LossShare, facts: PublicFacts, *, learn: bool = True
-) -> MeasurementPlan:
-    """The measured plan with the least predicted error.
+@dataclass(frozen=True, slots=True)
+class LossShare:
+    """The privacy loss that one release may spend: `epsilon`-DP, or with Gaussian noise `rho`-zCDP.
 
-    The score of a plan is the mean, over its aggregates, of the log of the predicted standard
-    deviation, so that no aggregate counts for more because its numbers are larger. Raises
-    QueryRejected with code "delta_required" where keys are not public and no delta is left to select
-    them with. Errors of clamps, if it may `learn` any, are as is expected.
+    Both are charged the same; `rho` is None if the accountant does not support Gaussian noise. `delta` is for partition
+    selection. `range_of` gives the range of an exponential mechanism that spends a share of the loss; without it, the
+    range is that share of `epsilon`. `refinable` says that the release may later be refined by coupled noise, which is
+    known for geometric noise only.
     """
-    if analysis.selects and price.delta <= 0:
+
+    epsilon: Fraction
+    rho: Fraction | None
+    delta: Fraction
+    range_of: Callable[[Fraction], Fraction] | None = field(default=None, compare=False)
+    refinable: bool = False
+
+    def range(self, share: Fraction) -> Fraction:
+        """The range of an exponential mechanism that spends this share."""
+        return self.epsilon * share if self.range_of is None else self.range_of(share)
+
+
+def choose(analysis: Analysis, loss: LossShare, facts: PublicFacts, *, learn: bool = True) -> MeasurementPlan:
+    """The measurement plan with the least predicted error among all that cost `loss`.
+
+    The score of a plan is the mean, over its aggregates, of the log of the predicted standard deviation, so that the
+    scale of an aggregate does not matter. With `learn`, plans with clamps are considered; their errors are predicted at
+    the expected thresholds. Raises QueryRejected with code "delta_required" if keys are not public and no delta is left
+    for partition selection.
+    """
+    if analysis.selects and loss.delta <= 0:
         raise QueryRejected(
-            "the group keys are not known from the policy, and choosing them takes a delta above 0",
+            "the group keys are not declared in the policy, and partition selection needs a delta above 0",
             code="delta_required",
             hint="declare the column's values in the policy, or give the budget a delta",
         )
     top = analysis.release.top
     if top is not None:
         share = Fraction(1, top.count)
-        groups = best(
-            analysis, facts, top, min(price.epsilon * share, price.range(share)), price.range(share)
+        groups = top_k_selection(
+            analysis, facts, top, min(loss.epsilon * share, loss.range(share)), loss.range(share)
         )
-        return MeasurementPlan(analysis, (), None, groups.event, best=groups)
+        return MeasurementPlan(analysis, (), None, groups.event, top_k=groups)
     if analysis.selects and not analysis.release.aggregations:
-        return _keys_alone(analysis, price)
+        return _keys_only(analysis, loss)
     least: MeasurementPlan | None = None
     candidates = []
-    asked = _asked_ranks(analysis)
-    wanted = needed(analysis)
-    for blocks in layouts(analysis, wanted) if wanted else [()] * bool(asked):
+    asked = _requested_quantiles(analysis)
+    wanted = needed_statistics(analysis)
+    for vectors in layouts(analysis, wanted) if wanted else [()] * bool(asked):
         costly = sum((rank, end) not in PUBLIC for _, rank, end in asked)
-        share = Fraction(1, max(1, len(blocks) + costly))
-        ranked = tuple(_ranked(analysis, *each, price.range(share)) for each in asked)
-        choices = [BoundedRange(price.range(share)) for _ in range(costly or not blocks)]
+        share = Fraction(1, max(1, len(vectors) + costly))
+        quantiles = tuple(_quantile_selection(analysis, *each, loss.range(share)) for each in asked)
+        choices = [BoundedRange(loss.range(share)) for _ in range(costly or not vectors)]
         for name, measured, noise, clamps in (
-            *((*fixed, ()) for fixed in _noised(analysis, blocks, price, share)),
+            *((*fixed, ()) for fixed in _without_clamps(analysis, vectors, loss, share)),
             *(
                 found
-                for whole in _ways(analysis, price)
+                for whole in _clamp_scopes(analysis, loss)
                 if learn
-                for found in _learnt(analysis, blocks, price, share, whole=whole)
+                for found in _with_clamps(analysis, vectors, loss, share, across_groups=whole)
             ),
         ):
             events = (*noise, *choices)
             event = Composed(events) if len(events) > 1 else events[0]
-            plan = MeasurementPlan(analysis, measured, None, event, ranked=ranked, clamps=clamps)
+            plan = MeasurementPlan(analysis, measured, None, event, quantiles=quantiles, clamps=clamps)
             score = mean_error(plan)
-            parts = ", ".join(block.block.name + " clamped" * (block.clamp is not None) for block in measured)
+            parts = ", ".join(
+                vector.vector.name + " clamped" * (vector.clamp is not None) for vector in measured
+            )
             candidates.append(Candidate(f"{name}: {parts}", score))
             if least is None or score < min(known.score for known in candidates[:-1]):
                 least = plan
@@ -94,175 +114,188 @@ def choose(
     named: dict[str, Candidate] = {}
     for candidate in sorted(candidates, key=lambda candidate: candidate.score):
         named.setdefault(candidate.name, candidate)
-    return _with_selection(least, price.epsilon, price.delta, tuple(named.values()))
+    return _with_threshold(least, loss.epsilon, loss.delta, tuple(named.values()))
 
 
-def _keys_alone(analysis: Analysis, price: LossShare) -> MeasurementPlan:
-    """The keys by tosses, or by noisy counts that are not released, whichever shows the smaller groups.
+def _keys_only(analysis: Analysis, loss: LossShare) -> MeasurementPlan:
+    """The plan that releases keys only: the optimal mechanism, or thresholding of noisy counts that are not released.
 
-    The score is the log of how many units a group has that is shown half of the time.
+    The score is the log of the number of units at which a group is selected with probability 1/2.
     """
-    tosses, event = key_tosses(analysis, price.epsilon, price.delta)
-    plans = [(PartitionSelection.name, tosses.half, MeasurementPlan(analysis, (), tosses, event))]
-    for blocks in layouts(analysis, needed(analysis)):
-        for name, measured, (noise,) in _noised(analysis, blocks, price, Fraction(1, len(blocks))):
-            plan = _with_selection(
-                MeasurementPlan(analysis, measured, None, noise), price.epsilon, price.delta, ()
+    selection, event = optimal_partition_selection(analysis, loss.epsilon, loss.delta)
+    plans = [
+        (PartitionSelection.name, selection.median_units, MeasurementPlan(analysis, (), selection, event))
+    ]
+    for vectors in layouts(analysis, needed_statistics(analysis)):
+        for name, measured, (noise,) in _without_clamps(analysis, vectors, loss, Fraction(1, len(vectors))):
+            plan = _with_threshold(
+                MeasurementPlan(analysis, measured, None, noise), loss.epsilon, loss.delta, ()
             )
             if plan.selection is not None:
                 plans.append(
-                    (f"{name}: {', '.join(block.name for block in blocks)}", plan.selection.half, plan)
+                    (
+                        f"{name}: {', '.join(vector.name for vector in vectors)}",
+                        plan.selection.median_units,
+                        plan,
+                    )
                 )
     plans.sort(key=lambda each: each[1])
     (_, _, chosen), *_ = plans
     return replace(chosen, candidates=tuple(Candidate(name, math.log(half)) for name, half, _ in plans))
 
 
-def needed(analysis: Analysis) -> dict[Statistic, None]:
-    """The statistics that the aggregates and the selection of keys read, in order."""
+def needed_statistics(analysis: Analysis) -> dict[Statistic, None]:
+    """The statistics that the aggregates and partition selection need, in order."""
     statistics: dict[Statistic, None] = {}
     for item in analysis.release.aggregations:
         for moment in AGGREGATES[item.function].moments:
             if moment is not Moment.RANKED:
                 statistics[statistic_of(analysis, item, moment)] = None
     if analysis.selects:
-        statistics[_selecting(analysis)] = None
+        statistics[_selection_statistic(analysis)] = None
     return statistics
 
 
 def statistic_of(analysis: Analysis, item: Aggregation, moment: Moment) -> Statistic:
-    """The statistic that an aggregate's moment is."""
+    """The statistic of a moment of an aggregate."""
     return (moment, analysis.measure(item) if moment.of_argument else None)
 
 
-def _asked_ranks(analysis: Analysis) -> dict[tuple[int, Fraction, int], None]:
-    """The values in order of size that are asked for, each once: the measure, the rank, and which end of an interval."""
+def _requested_quantiles(analysis: Analysis) -> dict[tuple[int, Fraction, int], None]:
+    """The quantiles of the query, each once: measure, rank, and interval end."""
     asked: dict[tuple[int, Fraction, int], None] = {}
     for item in analysis.release.aggregations:
         measure = analysis.measure(item)
         if item.rank is not None and measure is not None:
-            asked[measure, item.rank, item.end] = None
+            asked[measure, item.rank, item.interval_end] = None
     return asked
 
 
-def _ranked(
+def _quantile_selection(
     analysis: Analysis, measure: int, rank: Fraction, end: int, epsilon: Fraction
 ) -> QuantileSelection:
-    """How a value at a rank is chosen in each group.
+    """The private choice of a quantile in each group.
 
-    Claim: the choices in all groups together have ranges that add up to at most `epsilon`.
-    Why: a unit has at most R rows that count, each in one group, where it moves penalties apart by one
-    step range; what is replaced is removed and added.
+    Claim: the ranges of the choices in all groups add up to at most `epsilon`.
+    Why: a unit has at most R rows, each in one group, where it changes the difference of two penalties by at most one
+    step range; a replaced row is removed and added.
     Source: McSherry, Talwar 2007, Theorem 6; Dwork, Roth 2014, Theorem 3.16.
     """
-    lattice = analysis.measures[measure].ordered
+    lattice = analysis.measures[measure].quantile_lattice
     if lattice is None:
-        raise LookupError("values are put in order on a lattice")
+        raise LookupError("a quantile is chosen on a lattice")
     steps = QuantileSelection.step_range(rank) * analysis.bound.rows * (2 if analysis.replace else 1)
     return QuantileSelection(measure, rank, lattice, Exponential.calibrate(steps, epsilon), end)
 
 
-def _selecting(analysis: Analysis) -> Statistic:
+def _selection_statistic(analysis: Analysis) -> Statistic:
     return UNITS if analysis.bound.per_unit else ROWS
 
 
-def _noised(
-    analysis: Analysis, blocks: tuple[StatisticVector, ...], price: LossShare, share: Fraction
+def _without_clamps(
+    analysis: Analysis, vectors: tuple[StatisticVector, ...], loss: LossShare, share: Fraction
 ) -> Iterator[tuple[str, tuple[VectorMeasurement, ...], tuple[Event, ...]]]:
-    """The blocks with each kind of noise that the price allows, each with the same share of the loss.
+    """The vectors with each kind of noise that the loss allows, each vector with the same share of the loss.
 
-    Claim: with l1 sensitivity Δ_b and scale Δ_b k/ε for each of k blocks the release is ε-DP; with l2
-    sensitivity Δ_b and σ_b² = Δ_b² k/2ρ it is ρ-zCDP. A joint block takes a cube in place of l1 noise,
-    for its l∞ sensitivity; one of a single cell may take a staircase, as `stairs` says, unless the release
-    may be refined, which is for geometric noise.
-    Why: losses of blocks add up, by sequential composition.
+    Claim: with l1 sensitivity Δ_b and scale Δ_b k/ε for each of k vectors the release is ε-DP; with l2
+    sensitivity Δ_b and σ_b² = Δ_b² k/2ρ it is ρ-zCDP. A joint vector has cube noise for its l∞
+    sensitivity in place of l1 noise. A vector of one component may have staircase noise (see `staircases`), unless the
+    release may be refined, which needs geometric noise.
+    Why: the losses of the vectors add up, by sequential composition.
     Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3.
     """
-    sensitivities = clamping.sensitivities(analysis, blocks, (), (None,) * len(blocks))
-    if not blocks:
+    sensitivities = clamping.sensitivities(analysis, vectors, (), (None,) * len(vectors))
+    if not vectors:
         yield Exponential.name, (), ()
         return
-    part = share * len(blocks)
-    pure = [_pure(*pair, price.epsilon * share) for pair in zip(blocks, sensitivities, strict=True)]
+    part = share * len(vectors)
+    pure = [_pure_noise(*pair, loss.epsilon * share) for pair in zip(vectors, sensitivities, strict=True)]
     name = next((noise.name for noise in pure if isinstance(noise, Cube)), Geometric.name)
-    yield name, _zip(blocks, sensitivities, pure), (Pure(price.epsilon * part),)
-    if not price.refined or analysis.selects or _asked_ranks(analysis):
-        stepped = stairs(analysis, pure, [(block, None, price.epsilon * share) for block in blocks])
+    yield name, _zip(vectors, sensitivities, pure), (Pure(loss.epsilon * part),)
+    if not loss.refinable or analysis.selects or _requested_quantiles(analysis):
+        stepped = staircases(analysis, pure, [(vector, None, loss.epsilon * share) for vector in vectors])
         if stepped is not None:
-            yield Staircase.name, _zip(blocks, sensitivities, stepped), (Pure(price.epsilon * part),)
-    if price.rho is not None:
-        gaussian = [DiscreteGaussian.calibrate(each.l2_squared, price.rho * share) for each in sensitivities]
-        yield DiscreteGaussian.name, _zip(blocks, sensitivities, gaussian), (Gaussian(price.rho * part),)
+            yield Staircase.name, _zip(vectors, sensitivities, stepped), (Pure(loss.epsilon * part),)
+    if loss.rho is not None:
+        gaussian = [DiscreteGaussian.calibrate(each.l2_squared, loss.rho * share) for each in sensitivities]
+        yield DiscreteGaussian.name, _zip(vectors, sensitivities, gaussian), (Gaussian(loss.rho * part),)
 
 
-def _pure(block: StatisticVector, sensitivity: Sensitivity, epsilon: Fraction) -> Geometric | Cube:
-    if block.joint and len(block.cells) > 1:
-        return Cube.calibrate(sensitivity.linf, epsilon, len(block.cells))
+def _pure_noise(vector: StatisticVector, sensitivity: Sensitivity, epsilon: Fraction) -> Geometric | Cube:
+    if vector.joint and len(vector.components) > 1:
+        return Cube.calibrate(sensitivity.linf, epsilon, len(vector.components))
     return Geometric.calibrate(sensitivity.l1, epsilon)
 
 
-def _ways(analysis: Analysis, price: LossShare) -> tuple[bool, ...]:
-    """Whether clamps are on what a unit has in all its groups: where it has several, and noise is for the l1 norm.
+def _clamp_scopes(analysis: Analysis, loss: LossShare) -> tuple[bool, ...]:
+    """The scopes of clamps to consider: per group (False) or across all groups of a unit (True).
 
-    There its groups together never have more than as many times the most of one; in the l2 norm they may.
+    For a unit of several groups and the l1 norm, a clamp across groups is never worse; for the l2 norm it may be.
     """
     if not analysis.grouped or analysis.bound.groups == 1:
         return (False,)
-    return (True,) if price.rho is None else (True, False)
+    return (True,) if loss.rho is None else (True, False)
 
 
-def _learnt(
-    analysis: Analysis, blocks: tuple[StatisticVector, ...], price: LossShare, share: Fraction, *, whole: bool
+def _with_clamps(
+    analysis: Analysis,
+    vectors: tuple[StatisticVector, ...],
+    loss: LossShare,
+    share: Fraction,
+    *,
+    across_groups: bool,
 ) -> Iterator[tuple[str, tuple[VectorMeasurement, ...], tuple[Event, ...], tuple[Clamp, ...]]]:
-    """As `_noised`, with clamps learnt for the blocks that can have one.
+    """As `_without_clamps`, with clamps for the vectors that can have one.
 
-    Claim: the choices and the noise together cost what `_noised` costs.
-    Why: a block that takes a clamp leaves a part of its share for the choice, whose range costs no more, and
-    the noise costs the rest whatever the choice is, by adaptive composition.
+    Claim: the choices and the noise together have the loss of `_without_clamps`.
+    Why: a vector with a clamp leaves a part of its share for the choice, whose range costs no more. The noise costs the
+    rest whatever the choice is, by adaptive composition.
     Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3 (both adaptive).
     """
-    pure = price.rho is None
+    pure = loss.rho is None
     spent = share * (clamping.PURE_SHARE if pure else clamping.SHARE)
     exponent = clamping.PURE_EXPONENT if pure else clamping.EXPONENT
-    clamps, taken = clamping.clamps_for(analysis, blocks, price.range, spent, exponent, whole=whole)
+    clamps, taken = clamping.clamps_for(
+        analysis, vectors, loss.range, spent, exponent, across_groups=across_groups
+    )
     if not clamps:
         return
-    blocks = tuple(
-        block if place is None else block.told_in(clamps[place].fine)
-        for block, place in zip(blocks, taken, strict=True)
+    vectors = tuple(
+        vector if place is None else vector.subdivided(clamps[place].subdivisions)
+        for vector, place in zip(vectors, taken, strict=True)
     )
     parts = [share if place is None else share - spent for place in taken]
     choices = tuple(BoundedRange(clamp.range(analysis)) for clamp in clamps)
-    known = clamping.sensitivities(analysis, blocks, clamps, taken)
+    known = clamping.sensitivities(analysis, vectors, clamps, taken)
     each = list(zip(known, parts, strict=True))
-    geometric = [Geometric.calibrate(found.l1, price.epsilon * part) for found, part in each]
+    geometric = [Geometric.calibrate(found.l1, loss.epsilon * part) for found, part in each]
     points = [None if place is None else clamps[place] for place in taken]
-    losses = [price.epsilon * part for part in parts]
-    stepped = stairs(analysis, geometric, list(zip(blocks, points, losses, strict=True)))
+    losses = [loss.epsilon * part for part in parts]
+    stepped = staircases(analysis, geometric, list(zip(vectors, points, losses, strict=True)))
     for name, noises in ((Geometric.name, geometric), (Staircase.name, stepped)):
         if noises is not None:
-            noised = tuple(map(VectorMeasurement, blocks, known, noises, taken))
-            yield name, noised, (Pure(price.epsilon * sum(parts)), *choices), clamps
-    if price.rho is not None:
-        gaussian = [DiscreteGaussian.calibrate(found.l2_squared, price.rho * part) for found, part in each]
-        noised = tuple(map(VectorMeasurement, blocks, known, gaussian, taken))
-        yield DiscreteGaussian.name, noised, (Gaussian(price.rho * sum(parts)), *choices), clamps
+            noised = tuple(map(VectorMeasurement, vectors, known, noises, taken))
+            yield name, noised, (Pure(loss.epsilon * sum(parts)), *choices), clamps
+    if loss.rho is not None:
+        gaussian = [DiscreteGaussian.calibrate(found.l2_squared, loss.rho * part) for found, part in each]
+        noised = tuple(map(VectorMeasurement, vectors, known, gaussian, taken))
+        yield DiscreteGaussian.name, noised, (Gaussian(loss.rho * sum(parts)), *choices), clamps
 
 
 def _zip(
-    blocks: tuple[StatisticVector, ...], sensitivities: list[Sensitivity], mechanisms: Sequence[Mechanism]
+    vectors: tuple[StatisticVector, ...], sensitivities: list[Sensitivity], mechanisms: Sequence[Mechanism]
 ) -> tuple[VectorMeasurement, ...]:
-    return tuple(map(VectorMeasurement, blocks, sensitivities, mechanisms))
+    return tuple(map(VectorMeasurement, vectors, sensitivities, mechanisms))
 
 
 def mean_error(plan: MeasurementPlan) -> float:
-    """The mean log of the predicted errors of what a plan releases."""
-    # A value at a rank is chosen alike whatever noise the others have.
+    """The mean log of the predicted errors of the released aggregates."""
+    # The choice of a quantile is the same in all candidate plans.
     errors = [predicted_std(plan, item) for item in plan.analysis.release.aggregations if item.rank is None]
     if plan.analysis.selects:
-        index, weights = plan.source(_selecting(plan.analysis))
-        errors.append(plan.blocks[index].std(weights))
-    # A loss so large that the noise vanishes is better than any that leaves some.
+        index, weights = plan.source(_selection_statistic(plan.analysis))
+        errors.append(plan.vectors[index].std(weights))
+    # A plan whose noise vanishes is better than any other.
     return math.fsum(math.log(max(error, _NO_NOISE)) for error in errors) / max(1, len(errors))
 
 
@@ -277,59 +310,57 @@ def predicted_std(plan: MeasurementPlan, item: Aggregation) -> float:
     measure = analysis.measure(item)
     lattice = None if measure is None else analysis.measures[measure].lattice
     if lattice is None or entry.moments[0] is not Moment.TOTAL:
-        return plan.blocks[index].std(weights)
+        return plan.vectors[index].std(weights)
     if entry.ratio:
         _, counted = plan.source(statistic_of(analysis, item, Moment.COUNT))
         middle = Fraction(lattice.low + lattice.high, 2)
         weights = tuple(total - middle * count for total, count in zip(weights, counted, strict=True))
-    return plan.blocks[index].std(weights) * float(lattice.step)
+    return plan.vectors[index].std(weights) * float(lattice.step)
 
 
-def _with_selection(
+def _with_threshold(
     plan: MeasurementPlan, epsilon: Fraction, delta: Fraction, candidates: tuple[Candidate, ...]
 ) -> MeasurementPlan:
-    """Adds the threshold that keeps keys of a lone unit back.
+    """Adds the threshold of partition selection, which hides the keys of groups of a single unit.
 
-    Claim: what is released is as private as the noise and the choices alone, but for δ: of two neighbours,
-    each shows what it does, except with probability δ at most, by laws as close as those of the noise.
-    Why: take the groups that a unit brings to just `min_frequency` units. Without it they have fewer and are never
-    shown; with it, each is shown with probability δ/G at most, since its noise must make up the rest of the
-    threshold, and there are at most G of them. Given that none of them is shown, which has probability 1-δ or
-    more, nothing of them is released on either side; noise is drawn for each group apart, so that of the others is as
-    it was, and what they show follows from it. That is approximate concentrated (or pure, or Gaussian)
-    privacy with this δ, exactly and for any δ and any loss; and where P ≤ e^ε Q/(1-δ), as it is then one way, also
-    P ≤ e^ε Q + δ. Where a unit takes another's place, each side has such groups of its own, and both events
-    have probability 1-δ or more. Where the groups of a unit are clamped, G is what was chosen: in a group beyond
-    those it is no unit at all.
-    The δ is at most a quarter of the loss of a block besides, in the currency of its noise: no more for the keys
-    than for the counts. Nothing above rests on it.
+    Claim: the release has the privacy of its noise and choices, except for an event of probability at most δ.
+    Why: consider the groups that a unit brings to exactly `min_frequency` units. Without the unit they have fewer units
+    and are never selected. With it, each is selected with probability at most δ/G, since the noise must reach the
+    threshold, and there are at most G of them. Given that none of them is selected, which has probability at least 1-δ,
+    nothing of them is released on either side. Noise is drawn independently for each group, so the law of the other
+    groups is that of the noise alone. This is approximate concentrated (or pure, or Gaussian) privacy with this δ,
+    for any δ and any loss; and P ≤ e^ε Q/(1-δ), which then holds one way, implies P ≤ e^ε Q + δ. If a unit replaces
+    another, each side has such groups of its own, and both events have probability at least 1-δ. If the groups of a unit
+    are clamped, G is the chosen threshold: a unit does not count in groups beyond it.
+    Also, δ is at most a quarter of the least loss of a vector, in the measure of its noise, so that keys do not cost more
+    than counts. The claim does not rest on this.
     Source: Korolova, Kenthapadi, Mishra, Ntoulas 2009, section 4; Desfontaines et al. 2022, section 5; Bun, Steinke
     2016, section 8 (approximate zCDP).
     """
     analysis = plan.analysis
-    parts = len(plan.blocks) + len(plan.ranked)
+    parts = len(plan.vectors) + len(plan.quantiles)
     if parts:
-        delta = min(delta, _counts_loss(plan, epsilon / parts) / 4, Fraction(1, 4))
+        delta = min(delta, _least_loss(plan, epsilon / parts) / 4, Fraction(1, 4))
     if not analysis.selects or plan.event is None:
         return replace(plan, candidates=candidates)
-    index, weights = plan.source(_selecting(analysis))
-    cells = tuple(at for at, weight in enumerate(weights) if weight)
-    scale = int(1 / weights[cells[0]])
-    chosen = Threshold(index, cells, scale, 0, delta, analysis.bound.min_frequency)
-    chosen = chosen.at(plan.blocks[index].mechanism, plan.groups(index))
+    index, weights = plan.source(_selection_statistic(analysis))
+    components = tuple(at for at, weight in enumerate(weights) if weight)
+    scale = int(1 / weights[components[0]])
+    chosen = Threshold(index, components, scale, 0, delta, analysis.bound.min_frequency)
+    chosen = chosen.calibrated(plan.vectors[index].mechanism, plan.groups(index))
     noise = plan.event.events if isinstance(plan.event, Composed) else (plan.event,)
     event = Composed((*noise, Selection(delta)))
     return replace(plan, selection=chosen, event=event, candidates=candidates)
 
 
-def _counts_loss(plan: MeasurementPlan, epsilon: Fraction) -> Fraction:
-    """The least loss of a block in the currency of its noise: ρ of Gaussian noise, `epsilon` of any other.
+def _least_loss(plan: MeasurementPlan, epsilon: Fraction) -> Fraction:
+    """The least loss of a vector in the measure of its noise: ρ for Gaussian noise, `epsilon` for any other.
 
-    A choice of one of its clamps spends a part of both, which is not told apart here.
+    It includes the loss of choosing a clamp.
     """
     gaussian = (
-        block.mechanism.rho(block.sensitivity.l2_squared)
-        for block in plan.blocks
-        if isinstance(block.mechanism, DiscreteGaussian)
+        vector.mechanism.rho(vector.sensitivity.l2_squared)
+        for vector in plan.vectors
+        if isinstance(vector.mechanism, DiscreteGaussian)
     )
     return min([epsilon, *gaussian])

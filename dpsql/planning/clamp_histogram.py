@@ -1,4 +1,7 @@
-"""What units have by the grids of clamps, group by group: read from a statement, and what is chosen and counted by it."""
+"""Histograms of the contributions of units, from which clamps are chosen and clamped totals are computed.
+
+The statement returns one histogram for each group and clamp target: contributions binned by the grid of the clamp.
+"""
 
 from __future__ import annotations
 
@@ -14,118 +17,119 @@ from dpsql.planning.statistics import ROWS, UNITS, Statistic
 
 @dataclass(frozen=True, slots=True)
 class ClampTarget:
-    """What a group's units have, by the grid of a clamp: the rows of a measure, a side of its total, or their groups."""
+    """The contribution that a histogram is of: the rows of a measure, one side of its total, or the groups of a unit."""
 
     clamp: int
     measure: int | None
-    sign: int
+    side: int
 
 
-def ladders(clamps: Sequence[Clamp]) -> tuple[ClampTarget, ...]:
-    """All ladders, in order. The penalties of a clamp are read from its first, or of a total from each side."""
+def clamp_targets(clamps: Sequence[Clamp]) -> tuple[ClampTarget, ...]:
+    """The targets of all clamps, in order. The first of a clamp, or for a total one per side, give its penalties."""
     return tuple(
         ClampTarget(place, measure, sign)
         for place, clamp in enumerate(clamps)
         for measure in clamp.measures
-        for sign in clamp.signs
+        for sign in clamp.sides
     )
 
 
 @dataclass(frozen=True, slots=True)
 class ClampHistogram:
-    """Of a group, for each interval of a grid: how many units have an amount there, and totals over these.
+    """The histogram of the contributions of a group's units: for each grid interval, its index and totals over its units.
 
-    An interval is told by its upper point. The totals are of the parts that a unit has in this group of what the
-    clamp looks at, all where that is what it has here; of the amount; of rows that belong to a measure also of its
-    values, and of as many parts of the unit's mean value; and the last is the number of units. Where a unit's groups are
-    told as one, the interval is that of all its groups together, and units are those whose first group this is. Of
-    groups, the amount is the place that a unit's group has among its groups, and the last is of places that begin an
-    interval.
+    The totals are, in order: the subdivisions of a point that a unit has in this group (1 if the clamp is per group); the
+    contribution; for rows of a measure, the sum of its values, and the unit's mean value times the subdivisions; last,
+    the number of units. If the clamp is across groups, the interval is that of the unit's contribution to all its groups,
+    and a unit is counted in its first group only. For a clamp on groups, the contribution is the rank of this group
+    among the unit's groups, and the last total counts ranks that start an interval.
     """
 
-    counted: tuple[tuple[int, ...], ...] = ()
+    intervals: tuple[tuple[int, ...], ...] = ()
 
     def __repr__(self) -> str:
-        return "Rungs(…)"  # what is exact shows nowhere
+        return "ClampHistogram(…)"  # exact values are never displayed
 
     @classmethod
     def of(cls, packed: Iterable[Iterable[int | None]] | None) -> ClampHistogram:
-        """From the list that the statement gives."""
+        """From the list that the statement returns."""
         return cls(
-            tuple(tuple(0 if value is None else int(value) for value in rung) for rung in packed or ())
+            tuple(
+                tuple(0 if value is None else int(value) for value in interval) for interval in packed or ()
+            )
         )
 
-    def upto(self, chosen: int, which: int) -> int:
-        """A total over units that have no more than a point."""
-        return sum(rung[which] for rung in self.counted if rung[0] <= chosen)
+    def total_up_to(self, chosen: int, which: int) -> int:
+        """A total over units that contribute no more than the chosen point."""
+        return sum(interval[which] for interval in self.intervals if interval[0] <= chosen)
 
-    def beyond(self, chosen: int, which: int) -> int:
-        """A total over units that have more; their parts are the first."""
-        return sum(rung[which] for rung in self.counted if rung[0] > chosen)
+    def total_beyond(self, chosen: int, which: int) -> int:
+        """A total over units that contribute more; the first total is their subdivisions."""
+        return sum(interval[which] for interval in self.intervals if interval[0] > chosen)
 
 
-def learnt(
+def choose_clamps(
     clamps: Sequence[Clamp], groups: Sequence[Sequence[ClampHistogram]], entropy: Entropy
 ) -> tuple[Clamp, ...]:
-    """Chooses the points of all clamps, from the rungs of all groups that there are.
+    """Chooses the points of all clamps privately, from the histograms of all groups.
 
-    Groups that will not be shown take part: which these are may hang on a single unit.
+    Groups that will not be selected take part: a single unit may decide which groups these are.
     """
-    read = ladders(clamps)
+    targets = clamp_targets(clamps)
     found = []
     for place, clamp in enumerate(clamps):
-        sides = [index for index, ladder in enumerate(read) if ladder.clamp == place][: len(clamp.signs)]
-        above = [penalties(clamp, [group[side] for group in groups]) for side in sides]
-        found.append(clamp.choose(above, entropy))
+        sides = [index for index, target in enumerate(targets) if target.clamp == place][: len(clamp.sides)]
+        exceeding = [penalties(clamp, [group[side] for group in groups]) for side in sides]
+        found.append(clamp.choose(exceeding, entropy))
     return tuple(found)
 
 
 def penalties(clamp: Clamp, parts: Iterable[ClampHistogram]) -> list[int]:
-    """For each point of a side of a clamp, how many have more: pairs of a unit and a group, or units."""
+    """For each point of a side of a clamp, the number of unit-group pairs, or of units, that contribute more."""
     if clamp.amount is Amount.GROUPS:
-        return _passing(len(clamp.grid), parts)
-    return _above(len(clamp.grid), parts)
+        return _exceeding_units(len(clamp.grid), parts)
+    return _exceeding_pairs(len(clamp.grid), parts)
 
 
-def _above(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
-    """For each of that many points, how many have more."""
+def _exceeding_pairs(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
+    """For each point, the number of unit-group pairs that contribute more."""
     at = [0] * (size + 1)
     for part in parts:
-        for place, *_, units in part.counted:
+        for place, *_, units in part.intervals:
             at[place] += units
     return list(accumulate(reversed(at[1:])))[::-1]
 
 
-def _passing(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
-    """For each of that many points, how many units have more groups: each has one group in the place after it."""
+def _exceeding_units(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
+    """For each point, the number of units in more groups: each has exactly one group of the next rank."""
     at = [0] * (size + 1)
     for part in parts:
-        for place, _, first in part.counted:
+        for place, _, first in part.intervals:
             at[place] += first
     return at[1:]
 
 
-def clamped(clamps: Sequence[Clamp], rungs: Sequence[ClampHistogram]) -> dict[Statistic, int]:
-    """The moments of a group in which each unit counts up to the chosen points, in the parts of their clamps.
+def clamped_moments(clamps: Sequence[Clamp], histograms: Sequence[ClampHistogram]) -> dict[Statistic, int]:
+    """The moments of a group with the contribution of each unit clamped, in subdivisions of the clamps.
 
-    Of more rows than count, those that count have the unit's mean value.
+    If a unit has more rows than the clamp allows, each counted row has the unit's mean value.
     """
     found: dict[Statistic, int] = {}
-    for ladder, part in zip(ladders(clamps), rungs, strict=True):
-        clamp = clamps[ladder.clamp]
-        side = clamp.signs.index(ladder.sign)
+    for target, part in zip(clamp_targets(clamps), histograms, strict=True):
+        clamp = clamps[target.clamp]
+        side = clamp.sides.index(target.side)
         index, point = clamp.chosen[side], clamp.points[side]
         if clamp.amount is Amount.GROUPS:
-            found[UNITS] = part.upto(index, 1)
+            found[UNITS] = part.total_up_to(index, 1)
             continue
-        amount = clamp.fine * part.upto(index, 2) + point * part.beyond(index, 1)
+        amount = clamp.subdivisions * part.total_up_to(index, 2) + point * part.total_beyond(index, 1)
         if clamp.total is not None:
             statistic = (Moment.TOTAL, clamp.total)
-            found[statistic] = found.get(statistic, 0) + ladder.sign * amount
-        elif ladder.measure is None:
+            found[statistic] = found.get(statistic, 0) + target.side * amount
+        elif target.measure is None:
             found[ROWS] = amount
         else:
-            found[Moment.COUNT, ladder.measure] = amount
-            values = clamp.fine * part.upto(index, 3) + point * part.beyond(index, 4)
-            found[Moment.TOTAL, ladder.measure] = values
+            found[Moment.COUNT, target.measure] = amount
+            values = clamp.subdivisions * part.total_up_to(index, 3) + point * part.total_beyond(index, 4)
+            found[Moment.TOTAL, target.measure] = values
     return found

@@ -1,9 +1,8 @@
-"""How much of a unit counts in a group, learnt from the data where it is only derived from other bounds.
+"""Clamping thresholds for the contributions of units, chosen privately from the data.
 
-A *clamp* is a point of a public grid. What a unit has in a group, or in all of its groups together, in rows or
-in lattice steps, counts up to that point, or it counts in so many groups; noise is then as for units that have no
-more. The point is chosen by the exponential mechanism, and is released: the noise is that of a function of what has
-been released before.
+A *clamp* is a threshold on a public grid. It limits the rows of a unit, its total in lattice steps, or its groups; rows
+and totals are limited in each group, or across all groups of the unit. The noise is calibrated to the threshold. The
+exponential mechanism chooses the threshold and releases it, so the scale of the noise is a function of released values.
 """
 
 from __future__ import annotations
@@ -16,34 +15,34 @@ from typing import ClassVar
 
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
-from dpsql.analysis.stability import Bound, as_declared
+from dpsql.analysis.stability import ContributionBound, as_declared
 from dpsql.mechanisms import (
     Entropy,
     Exponential,
     Sensitivity,
 )
 from dpsql.plan.tags import TaggedEnum
-from dpsql.planning.sensitivity import Moves, moves, sensitivity
+from dpsql.planning.sensitivity import UnitChange, sensitivity, unit_change
 from dpsql.planning.statistics import Statistic, StatisticVector
 
 SHARE, PURE_SHARE = Fraction(1, 10), Fraction(1, 5)
-"""The part of a statistic's loss that the choice of its clamp spends: a choice costs less than as much noise
-where the accountant charges for its bounded range."""
+"""The part of a statistic's loss that the choice of its clamp spends, without and with pure accounting: a choice costs
+less if the accountant charges for its bounded range."""
 EXPONENT, PURE_EXPONENT = 3, 2
-"""Points weigh by their inverse to this power: to a lower one where the same loss buys a blunter choice."""
+"""The prior weight of a point is its inverse to this power; lower if the same loss buys a less accurate choice."""
 OCTAVES = 14
-"""The least point is the most that a unit can have, halved so many times."""
-_EXPECTED = 4
-"""The part of a bound that units are expected to use, where kinds of noise are compared before any is drawn."""
+"""The least point is the greatest contribution, halved this many times."""
+_EXPECTED_PART = 4
+"""One part in four of a bound is the expected contribution, by which candidate plans are compared before noise is drawn."""
 LEAST_ROWS, LEAST_ADDED, LEAST_GROUPS = 8, 5, 8
-"""Units with fewer rows, or groups, than so many have nothing to learn: of counts, of sums, and of counts of units."""
-PARTS = 2**16
-"""What a unit with more than a point has in each of its groups, and its mean, are told in so many parts of a row or of a
-lattice step: of all groups as one, in as many times more as it takes for each group to have so many."""
+"""With lower bounds than these, no clamp is chosen: on rows for counts, on rows for sums, and on groups for counts of units."""
+SUBDIVISIONS = 2**16
+"""The subdivisions of a row or lattice step in which clamped contributions and means are counted. A clamp across groups
+has more subdivisions, so that each group has as many."""
 
 
 class Amount(TaggedEnum):
-    """What of a unit is clamped: its rows, its total of a measure, or its groups."""
+    """The contribution of a unit that is clamped: its rows, its total of a measure, or its groups."""
 
     ROWS = "rows", "ROWS"
     TOTAL = "total", "TOTAL"
@@ -52,21 +51,20 @@ class Amount(TaggedEnum):
 
 @dataclass(frozen=True, slots=True)
 class Clamp:
-    """A clamp on the rows of a unit in a group, on each side of its total of one measure, or on its groups.
+    """A clamp on the rows of a unit, on each side of its total of one measure, or on its groups.
 
-    `measures` is that of a total; for rows those which share the clamp, None among them for rows of any kind;
-    None alone for groups. `signs` are the sides that there are of a total. `whole` says that rows, or a total, are
-    those of all of a unit's groups together: a unit with more has that much less in each. `fine` are the parts of a
-    row, or of a lattice step, in which it is told what counts. `grid` ends with the most that a unit can have in all
-    its groups. `chosen` are the indices of the points, side by side, empty before the
-    release; `expected` is the one that noise is for until then.
+    `measures` are the measure of a total; for rows, the measures that share the clamp (None: rows of any kind); for
+    groups, None. `sides` are the signs that a total can have. `across_groups` says that the clamp limits the unit's
+    contribution to all its groups together; contributions above it are scaled down in each group. `subdivisions` are
+    those of a row or lattice step in which clamped contributions are counted. `grid` ends with the greatest contribution
+    of a unit. `chosen` has the index of the chosen point of each side, and is empty before the release; `expected` is
+    the index that the noise is calibrated to until then.
 
-    Claim: the choices of both sides together have a range of `mechanism.rate` times the most groups of a
-    unit, or of it alone for a clamp on groups, or once for each side for one on all groups together; and twice
-    that for `replace`.
-    Why: the penalty of a point is the number of pairs of a unit and a group that have more, or of units that
-    are in more groups, or that have more in all of them. One more unit raises those of all points by no more than
-    its groups, or by one; none lowers any; and what it has in a group is on one side.
+    Claim: the choices of both sides together have a range of `mechanism.rate` times n, where n is the most groups of a
+    unit; 1 for a clamp on groups; the number of sides for a clamp across groups; and twice as much under `replace`.
+    Why: the penalty of a point is the number of unit-group pairs that contribute more, of units in more groups, or of
+    units whose contribution to all groups is more. Adding a unit raises the penalty of any point by at most the number
+    of its groups, or by one, and lowers none. The contribution of a unit to a group has one sign.
     Source: McSherry, Talwar 2007, Theorem 6; Dong, Durfee, Rogers 2020, section 3 (range); Durfee 2023,
     "Unbounded differentially private quantile and maximum estimation", section 5 (clamps for sums).
     """
@@ -75,60 +73,68 @@ class Clamp:
 
     amount: Amount
     measures: tuple[int | None, ...]
-    signs: tuple[int, ...]
+    sides: tuple[int, ...]
     grid: tuple[int, ...]
     mechanism: Exponential
     exponent: int = EXPONENT
     expected: int = 0
     chosen: tuple[int, ...] = ()
-    whole: bool = False
-    fine: int = 1
+    across_groups: bool = False
+    subdivisions: int = 1
 
     @property
     def total(self) -> int | None:
-        """The measure of a total, None for what is no total."""
+        """The measure of a clamped total; None for rows and groups."""
         return self.measures[0] if self.amount is Amount.TOTAL else None
 
     @property
     def most(self) -> int:
-        """The most that a unit can have, in rows or in lattice steps, as was derived."""
+        """The greatest contribution of a unit, in rows, lattice steps or groups, as was derived."""
         return self.grid[-1]
 
     @property
-    def of(self) -> str:
-        """What is clamped, in words."""
+    def statistic(self) -> str:
+        """The clamped contribution, for EXPLAIN and receipts."""
         measure = "" if self.total is None else f" of x{self.total}"
-        where = "" if self.amount is Amount.GROUPS else " in all its groups" if self.whole else " in a group"
+        where = (
+            ""
+            if self.amount is Amount.GROUPS
+            else " in all its groups"
+            if self.across_groups
+            else " in a group"
+        )
         return f"{self.amount.value}{measure} of a unit{where}"
 
     @property
     def points(self) -> tuple[int, ...]:
-        """What a unit has at most on each side, in a group or in all: as was chosen, or as is expected beforehand."""
-        return tuple(self.grid[index] for index in self.chosen or (self.expected,) * len(self.signs))
+        """The threshold of each side: the chosen one, or before the release the expected one."""
+        return tuple(self.grid[index] for index in self.chosen or (self.expected,) * len(self.sides))
 
     @property
     def weights(self) -> tuple[int, ...]:
-        """The weight of each point before any data is seen, above zero: by its inverse to a power."""
+        """The prior weight of each point, above zero: its inverse to a power."""
         return tuple(self.most**self.exponent // point**self.exponent for point in self.grid)
 
     def range(self, analysis: Analysis) -> Fraction:
         """The range of the choices of both sides together."""
-        return self.mechanism.range(step_range(analysis, self.amount, len(self.signs) if self.whole else 0))
+        return self.mechanism.range(
+            step_range(analysis, self.amount, len(self.sides) if self.across_groups else 0)
+        )
 
     def groups(self, analysis: Analysis) -> int:
-        """The most groups that a unit counts in."""
+        """The bound on the groups of a unit."""
         return self.points[0] if self.amount is Amount.GROUPS else analysis.bound.groups
 
     def choose(self, above: Sequence[Sequence[int]], entropy: Entropy) -> Clamp:
-        """The clamp with a point for each side; `above` has for each point how many have more."""
+        """The clamp with a chosen point for each side; `above` has the penalties of the points of each side."""
         chosen = tuple(self.mechanism.choose(self.weights, side, entropy) for side in above)
         return replace(self, chosen=chosen)
 
 
 def step_range(analysis: Analysis, amount: Amount, sides: int) -> int:
-    """How far a unit moves the penalties of two points apart at most, of all sides together.
+    """The most by which one unit changes the difference of the penalties of two points, summed over the sides.
 
-    `sides` are those on which all its groups are told as one, 0 where each is told by itself.
+    `sides` is the number of sides of a clamp across groups, and 0 for a clamp per group.
     """
     people = 2 if analysis.replace else 1
     if amount is Amount.GROUPS:
@@ -136,13 +142,13 @@ def step_range(analysis: Analysis, amount: Amount, sides: int) -> int:
     return people * (sides or analysis.bound.groups)
 
 
-def held(analysis: Analysis, clamp: Clamp) -> Bound:
-    """The bound of a unit that is in no more groups than a clamp on these says."""
+def clamped_bound(analysis: Analysis, clamp: Clamp) -> ContributionBound:
+    """The contribution bound with the groups of a unit limited by a clamp."""
     return replace(analysis.bound, groups=clamp.groups(analysis))
 
 
 def grid(most: int) -> tuple[int, ...]:
-    """Points up to `most`, four to each doubling, without floats.
+    """Grid points up to `most`, four to each power of two, computed without floats.
 
     >>> grid(10)
     (1, 2, 3, 4, 5, 6, 8, 9, 10)
@@ -156,121 +162,133 @@ def grid(most: int) -> tuple[int, ...]:
     return tuple(sorted(points))
 
 
-def clamped_sensitivity(block: StatisticVector, clamp: Clamp, analysis: Analysis) -> Sensitivity:
-    """The sensitivity of a block of which no unit has more than the clamp's points, in a group or in all of its groups.
+def clamped_sensitivity(vector: StatisticVector, clamp: Clamp, analysis: Analysis) -> Sensitivity:
+    """The sensitivity of a vector whose contributions are clamped.
 
-    Claim: with τ the larger point, times the block's contribution where it is of rows, S the most that a
-    unit has in all groups and G its most groups, the vector of all cells of all groups moves by at most
-    l1 = min(Gτ, S) in l1 norm, and by at most the root of τ·l1 in l2 norm; where all groups are clamped as one, by
-    the sum of the points of all sides in both. For `replace` as in `sensitivity`: an ungrouped single cell moves by
-    no more than the distance of the points.
-    Why: in each group the norm of what a unit has is at most τ, and these add up to S at most; a sum of
-    squares of numbers up to τ is at most τ times their sum. Parts of a point, rounded down, add up to the point at
-    most; and the l2 norm is never above the l1 norm. A unit of fewer groups is one of a smaller bound.
+    Claim: let τ be the larger point, times the vector's contribution per row for a clamp on rows; S the greatest
+    contribution of a unit to all groups; G its most groups. Adding or removing a unit moves all components of all
+    groups by at most l1 = min(Gτ, S) in l1 norm, and by at most √(τ·l1) in l2 norm. For a clamp across groups both norms
+    are at most the sum of the points of all sides. `replace` is as in `sensitivity`: an ungrouped single component
+    moves by at most the distance of the points.
+    Why: the contribution to one group has norm at most τ, and these norms sum to at most S; a sum of squares of numbers
+    up to τ is at most τ times their sum. Subdivisions are rounded down, so they sum to at most the point. The l2 norm is
+    at most the l1 norm. A clamp on groups is a smaller contribution bound.
     Source: Dwork, McSherry, Nissim, Smith 2006, section 3.
     """
     if clamp.amount is Amount.GROUPS:
-        return sensitivity(block, held(analysis, clamp), grouped=analysis.grouped, replace=analysis.replace)
+        return sensitivity(
+            vector, clamped_bound(analysis, clamp), grouped=analysis.grouped, replace=analysis.replace
+        )
     rows = clamp.amount is Amount.ROWS
-    unit = block.contribution if rows else clamp.fine
+    unit = vector.contribution if rows else clamp.subdivisions
     top = max(clamp.points) * unit
     l1 = min(analysis.bound.groups * top, clamp.most * unit)
-    if clamp.whole:
+    if clamp.across_groups:
         top = l1 = min(sum(clamp.points), clamp.most) * unit
     if not analysis.replace:
         return Sensitivity(Fraction(l1), Fraction(top * l1))
-    if not analysis.grouped and block.range is not None:
-        span = clamp.points[0] * block.range if rows else sum(clamp.points)
+    if not analysis.grouped and vector.range is not None:
+        span = clamp.points[0] * vector.range if rows else sum(clamp.points)
         return Sensitivity(Fraction(span), Fraction(span * span))
-    one_sign = block.nonnegative or (not rows and len(clamp.signs) == 1)
+    one_sign = vector.nonnegative or (not rows and len(clamp.sides) == 1)
     return Sensitivity(Fraction(2 * l1), Fraction((2 if one_sign else 4) * top * l1))
 
 
-def moves_of(block: StatisticVector, clamp: Clamp | None, analysis: Analysis) -> Moves | None:
-    """What a unit changes in a block of one cell, with a clamp where no unit has more in a group than its points.
+def clamped_unit_change(
+    vector: StatisticVector, clamp: Clamp | None, analysis: Analysis
+) -> UnitChange | None:
+    """The changes of single components that one unit causes, with a clamp; None if there is no such bound.
 
-    What a unit has in a group is at most the larger point, on that point's side, and is at most both points
-    away from what another may have; of rows it is at most as many times what one puts in.
+    A unit's contribution to a group is at most the larger point, and differs from that of another unit by at most the sum
+    of both points; for rows, times the contribution of a row.
     """
     grouped, replaced = analysis.grouped, analysis.replace
     if clamp is not None and clamp.amount is Amount.GROUPS:
-        return moves(block, held(analysis, clamp), grouped=grouped, replace=replaced)
-    moved = moves(block, analysis.bound, grouped=grouped, replace=replaced)
+        return unit_change(vector, clamped_bound(analysis, clamp), grouped=grouped, replace=replaced)
+    moved = unit_change(vector, analysis.bound, grouped=grouped, replace=replaced)
     if clamp is None or moved is None:
         return moved
     share, span = max(clamp.points), sum(clamp.points)
     if clamp.amount is Amount.ROWS:
-        share, span = share * block.contribution, clamp.points[0] * (block.range or 2 * block.contribution)
-    return Moves.of(share, span, analysis.bound, grouped=grouped, replace=replaced)
+        share, span = share * vector.contribution, clamp.points[0] * (vector.range or 2 * vector.contribution)
+    return UnitChange.of(share, span, analysis.bound, grouped=grouped, replace=replaced)
 
 
 def sensitivities(
     analysis: Analysis,
-    blocks: Sequence[StatisticVector],
+    vectors: Sequence[StatisticVector],
     clamps: Sequence[Clamp],
     taken: Sequence[int | None],
 ) -> list[Sensitivity]:
-    """The sensitivity of each block, of those that have taken a clamp at its points."""
+    """The sensitivity of each vector, of those that have taken a clamp at its points."""
     return [
-        sensitivity(block, analysis.bound, grouped=analysis.grouped, replace=analysis.replace)
+        sensitivity(vector, analysis.bound, grouped=analysis.grouped, replace=analysis.replace)
         if place is None
-        else clamped_sensitivity(block, clamps[place], analysis)
-        for block, place in zip(blocks, taken, strict=True)
+        else clamped_sensitivity(vector, clamps[place], analysis)
+        for vector, place in zip(vectors, taken, strict=True)
     ]
 
 
 def clamps_for(
     analysis: Analysis,
-    blocks: Sequence[StatisticVector],
+    vectors: Sequence[StatisticVector],
     range_of: Callable[[Fraction], Fraction],
     part: Fraction,
     exponent: int,
     *,
-    whole: bool,
+    across_groups: bool,
 ) -> tuple[tuple[Clamp, ...], tuple[int | None, ...]]:
-    """The clamps that can be learnt for a layout, and which of them each block takes, None for none.
+    """The clamps for a layout, and the index of the clamp of each vector, or None.
 
-    A total that is measured alone has its own; all other statistics of rows share one on the rows of a unit, and
-    counts of units one on its groups. Nothing is learnt of all rows of a unit where they are as many as is declared.
-    Rows and totals are those of a group, or of the `whole` of a unit's groups. Choices spend that `part` of the price
-    for each block; `range_of` is what a part buys.
+    A total that is measured alone has a clamp of its own. All other statistics of rows share one clamp on the rows of a
+    unit, and counts of units share one on its groups. Rows have no clamp `across_groups` if their bound is the declared
+    one. The choice of a clamp spends the `part` of the loss of each of its vectors; `range_of` gives the range of a
+    choice that spends a part.
     """
-    # What is proved of several arguments, or of rows and units, together is proved of rows that there are.
-    able = analysis.bound.per_unit and not any(block.joint or block.filled for block in blocks)
+    # The sensitivity of joint and of padded vectors is proved for unclamped rows only.
+    able = analysis.bound.per_unit and not any(vector.joint or vector.padded for vector in vectors)
     rows = analysis.bound.rows if able else 1
 
     def made(
-        amount: Amount, measures: tuple[int | None, ...], signs: tuple[int, ...], most: int, blocks: int
+        amount: Amount, measures: tuple[int | None, ...], signs: tuple[int, ...], most: int, vectors: int
     ) -> Clamp:
-        together = whole and amount is not Amount.GROUPS
-        fine = _parts(analysis, amount, measures, whole=together)
+        together = across_groups and amount is not Amount.GROUPS
+        fine = _subdivisions(analysis, amount, measures, across_groups=together)
         steps = step_range(analysis, amount, len(signs) if together else 0)
-        mechanism, points = Exponential.calibrate(steps, range_of(part * blocks)), grid(most)
-        usual = _usual(analysis, amount, most, stated=stated, whole=together)
+        mechanism, points = Exponential.calibrate(steps, range_of(part * vectors)), grid(most)
+        usual = _expected_amount(analysis, amount, most, stated=stated, across_groups=together)
         expected = next(at for at, point in enumerate(points) if point >= usual)
         return Clamp(
-            amount, measures, signs, points, mechanism, exponent, expected, whole=together, fine=fine
+            amount,
+            measures,
+            signs,
+            points,
+            mechanism,
+            exponent,
+            expected,
+            across_groups=together,
+            subdivisions=fine,
         )
 
-    taken: list[int | None] = [None] * len(blocks)
+    taken: list[int | None] = [None] * len(vectors)
     found: list[Clamp] = []
     stated = as_declared(analysis.release, rows)
-    learns = not stated or (analysis.bound.groups > 1 and not whole)
-    sharing = [place for place, block in enumerate(blocks) if learns and _counts_rows(block)]
-    for place, block in enumerate(blocks):
-        measure = _alone(block)
+    learns = not stated or (analysis.bound.groups > 1 and not across_groups)
+    sharing = [place for place, vector in enumerate(vectors) if learns and _counts_rows(vector)]
+    for place, vector in enumerate(vectors):
+        measure = _single_total(vector)
         if measure is not None and rows >= LEAST_ADDED:
             taken[place] = len(found)
-            signs, most = _sides(analysis, measure)
+            signs, most = _total_sides(analysis, measure)
             found.append(made(Amount.TOTAL, (measure,), signs, most, 1))
     if sharing and rows >= LEAST_ROWS:
         for place in sharing:
             taken[place] = len(found)
-        read = dict.fromkeys(index for place in sharing for _, index in _read(blocks[place]))
-        # Those of one measure are told by themselves, others by rows of any kind.
+        read = dict.fromkeys(index for place in sharing for _, index in _statistics_read(vectors[place]))
+        # If the vectors read rows of one measure, those are counted; else rows of any kind.
         measures = tuple(read) if len(read) == 1 else (None, *(index for index in read if index is not None))
         found.append(made(Amount.ROWS, measures, (1,), rows, len(sharing)))
-    people = [place for place, block in enumerate(blocks) if block.by_unit]
+    people = [place for place, vector in enumerate(vectors) if vector.by_unit]
     groups = analysis.bound.groups if able and analysis.grouped else 1
     if people and groups >= LEAST_GROUPS:
         for place in people:
@@ -279,36 +297,40 @@ def clamps_for(
     return tuple(found), tuple(taken)
 
 
-def _parts(analysis: Analysis, amount: Amount, measures: Sequence[int | None], *, whole: bool) -> int:
-    """The parts of a row, or of a lattice step, in which it is told what counts, 1 for whole ones.
+def _subdivisions(
+    analysis: Analysis, amount: Amount, measures: Sequence[int | None], *, across_groups: bool
+) -> int:
+    """The subdivisions of a row or lattice step in which clamped contributions are counted; 1 if none are needed.
 
-    Parts of groups are needed where all are clamped as one, and parts of a mean where rows have values.
+    A clamp across groups divides its point among the groups. A clamp on rows with values divides the values' mean.
 
-    Claim: the engine has room for them: no product is above 2^107, and no sum over units above 2^77 times as many.
-    Why: a lattice has at most 2^30 steps to a side, a unit at most 2^30 rows, in as many groups at most, so that there
-    are at most 2^46 parts; and of all its rows the parts of a unit are no more than these.
+    Claim: the integers fit: no product is above 2^107, and no sum over n units above n·2^77.
+    Why: a lattice has at most 2^30 steps to a side, and a unit at most 2^30 rows in at most as many groups, so there are
+    at most 2^46 subdivisions; and the subdivisions of all rows of a unit sum to at most this.
     Source: Mironov 2012, "On significance of the least significant bits for differential privacy".
     """
-    if whole:
-        return PARTS << (analysis.bound.groups - 1).bit_length()
+    if across_groups:
+        return SUBDIVISIONS << (analysis.bound.groups - 1).bit_length()
     valued = any(index is not None and analysis.measures[index].lattice is not None for index in measures)
-    return PARTS if amount is Amount.ROWS and valued else 1
+    return SUBDIVISIONS if amount is Amount.ROWS and valued else 1
 
 
-def _usual(analysis: Analysis, amount: Amount, most: int, *, stated: bool, whole: bool) -> Fraction:
-    """What a unit is expected to have: a quarter of its groups, and of its rows, with values of a quarter of their bounds.
+def _expected_amount(
+    analysis: Analysis, amount: Amount, most: int, *, stated: bool, across_groups: bool
+) -> Fraction:
+    """The expected contribution of a unit: a quarter of its groups and rows, with values a quarter of their bounds.
 
-    Rows of which it is `stated` how many a unit has are expected all.
+    If the number of rows of a unit is `stated` by the owner, all of them are expected.
     """
-    part = 1 if stated and amount is not Amount.GROUPS else _EXPECTED
-    part *= _EXPECTED if amount is Amount.TOTAL else 1
-    by_group = not whole and amount is not Amount.GROUPS
-    among = Fraction(analysis.bound.groups, _EXPECTED) if by_group else Fraction(1)
+    part = 1 if stated and amount is not Amount.GROUPS else _EXPECTED_PART
+    part *= _EXPECTED_PART if amount is Amount.TOTAL else 1
+    by_group = not across_groups and amount is not Amount.GROUPS
+    among = Fraction(analysis.bound.groups, _EXPECTED_PART) if by_group else Fraction(1)
     return most / (part * max(among, Fraction(1)))
 
 
-def _sides(analysis: Analysis, measure: int) -> tuple[tuple[int, ...], int]:
-    """The signs that a unit's total can have, and the most that it can be."""
+def _total_sides(analysis: Analysis, measure: int) -> tuple[tuple[int, ...], int]:
+    """The signs that a unit's total can have, and its greatest magnitude."""
     lattice = analysis.measures[measure].lattice
     if lattice is None:
         raise LookupError("totals have a lattice")
@@ -316,19 +338,19 @@ def _sides(analysis: Analysis, measure: int) -> tuple[tuple[int, ...], int]:
     return tuple(sign for sign, end in ends.items() if end), analysis.bound.rows * max(ends.values())
 
 
-def _alone(block: StatisticVector) -> int | None:
-    """The measure of which a block is the total, and nothing else."""
-    match block.estimates:
+def _single_total(vector: StatisticVector) -> int | None:
+    """The measure whose total is all that a vector measures; None for other vectors."""
+    match vector.estimates:
         case (((Moment.TOTAL, measure), _),):
             return measure
         case _:
             return None
 
 
-def _counts_rows(block: StatisticVector) -> bool:
-    moments = {moment for moment, _ in _read(block)}
-    return _alone(block) is None and moments <= {Moment.ROWS, Moment.COUNT, Moment.TOTAL}
+def _counts_rows(vector: StatisticVector) -> bool:
+    moments = {moment for moment, _ in _statistics_read(vector)}
+    return _single_total(vector) is None and moments <= {Moment.ROWS, Moment.COUNT, Moment.TOTAL}
 
 
-def _read(block: StatisticVector) -> Iterator[Statistic]:
-    return (statistic for cell in block.cells for statistic, _ in cell.combination)
+def _statistics_read(vector: StatisticVector) -> Iterator[Statistic]:
+    return (statistic for component in vector.components for statistic, _ in component.combination)

@@ -1,14 +1,13 @@
-"""Which noisy cells of a statement's releases are totals and parts of each other, and how they are made to agree.
+"""Hierarchies of releases: noisy totals and parts, and the least-squares weights that make them consistent.
 
-Several releases of the same rows by different public keys measure one table: of each cell, say a count, they give its
-sums over the keys that they leave out. Least squares makes one table of what all of them say of it.
+Several releases of the same rows by different public keys measure marginals of one table. Least squares combines them.
 
-Claim: among all linear estimates without bias, the adjusted cells have the least variance, no greater than before, and
-a total is the sum of its parts. It costs nothing.
-Why: let y_S be the noisy cells by the keys S, of variance v_S, and T any keys. What y_S says of the effect of T alone is
+Claim: the adjusted components are the linear unbiased estimates of least variance, no greater than before, and each total
+is the sum of its parts. It costs no privacy loss.
+Why: let y_S be the noisy components by the keys S, of variance v_S, and T any keys. What y_S says of the effect of T alone is
 its sum over S less T with the means over each key of T taken off; of each S that holds T this is the same effect with noise
 of one covariance times v_S n(S less T), n being the number of groups. Effects of different keys are orthogonal, so that the
-generalised least squares estimate of each is the mean over these S by inverse variance, and the adjusted cells by S are
+generalised least squares estimate of each is the mean over these S by inverse variance, and the adjusted components by S are
 the sum over T within S of the estimated effects, each spread evenly over S less T. Whatever the weights of a mean are, as
 long as they add up to one, these tables agree; weights are rounded to a 65,536th part.
 All is computed of what was released, of public keys and of the laws of the noise.
@@ -36,33 +35,33 @@ from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import StatisticVector
 
 Axes = frozenset[int]
-"""Keys, by their numbers among all that the releases have."""
+"""A set of keys, by their numbers among all keys of the releases."""
 
 WEIGHTS = 2**16
 MOST_GROUPS = 100_000
-"""Of more groups in all, nothing is adjusted: it would take longer than the release."""
+"""With more groups in all, nothing is adjusted: it would take longer than the release."""
 _LEAST = 1e-300
 _ADDED = frozenset({Moment.ROWS, Moment.COUNT, Moment.TOTAL})
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A block of the release at `place` in the statement, whose keys are these `axes`, in order, with its noise."""
+    """A vector of the release at `place` in the statement; its keys are `axes`, in order, and its mechanism `noise`."""
 
     place: int
-    block: int
+    vector: int
     axes: tuple[int, ...]
     noise: Mechanism
 
     @property
     def keys(self) -> Axes:
-        """The keys, in no order."""
+        """The keys as a set."""
         return frozenset(self.axes)
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """Blocks with the same cells over the same rows, whose keys have so many values each."""
+class Hierarchy:
+    """Blocks with the same components over the same rows, whose keys have so many values each."""
 
     members: tuple[Member, ...]
     sizes: tuple[int, ...]
@@ -77,13 +76,13 @@ class Agreement:
 
     @cached_property
     def effects(self) -> tuple[Axes, ...]:
-        """The keys whose effects some member tells of."""
+        """The key sets whose effects some member measures."""
         found = {keys: None for member in self.members for keys in subsets(member.keys)}
         return tuple(found)
 
     @cached_property
     def weights(self) -> dict[Axes, tuple[int, ...]]:
-        """For each effect what each member counts in its mean, in 65,536th parts; they add up to the whole."""
+        """For each effect the weight of each member, in 65,536ths; the weights add up to one."""
         found = {}
         for effect in self.effects:
             precise = [
@@ -98,7 +97,7 @@ class Agreement:
         return found
 
     def steps(self, member: Member) -> int:
-        """Into how many a step is divided, so that each adjusted cell of a member is a whole number."""
+        """Into how many a step is divided, so that each adjusted component of a member is a whole number."""
         return WEIGHTS * self.groups(member.keys) * self.common
 
     @cached_property
@@ -107,7 +106,7 @@ class Agreement:
         return math.lcm(*(member.noise.subdivisions for member in self.members))
 
     def law(self, member: Member) -> ConsistencyNoise:
-        """The noise of each of a member's adjusted cells: that of one is that of all, since all keys are alike."""
+        """The noise of each of a member's adjusted components: that of one is that of all, since all keys are alike."""
         parts: dict[tuple[int, Mechanism], int] = {}
         for number, other in enumerate(self.members):
             shared = member.keys & other.keys
@@ -122,7 +121,7 @@ class Agreement:
         )
 
     def _weight(self, member: Member, number: int, equal: Axes) -> int:
-        """What a cell of the member with that number counts in one of another, in steps, where `equal` keys are.
+        """What a component of the member with that number counts in one of another, in steps, where `equal` keys are.
 
         The centred indicator of each key is 1 - 1/n where it is equal and -1/n elsewhere.
         """
@@ -160,31 +159,33 @@ class Agreement:
         return most if all(each <= most for each in others) and first <= most else None
 
 
-def agreements(plans: Sequence[MeasurementPlan]) -> tuple[Agreement, ...]:
-    """The blocks of these plans, of one statement, that are made to agree.
+def hierarchies(plans: Sequence[MeasurementPlan]) -> tuple[Hierarchy, ...]:
+    """The vectors of these plans, of one statement, that are made to agree.
 
-    Their keys are public, so that all parts of a total are there; their cells are sums over rows, or units that are in
-    one group alone; rows, measures and what of a unit counts are the same, which no clamp that was learnt is.
+    Their keys are public, so that all parts of a total are there; their components are sums over rows, or units that are in
+    one group alone; rows, measures and contribution bounds are the same, so they have no clamps.
     """
     alike: dict[object, list[tuple[int, int]]] = {}
     for place, plan in enumerate(plans):
-        if plan.selection is None and plan.best is None and plan.analysis.domains is not None:
-            for index, measured in enumerate(plan.blocks):
-                if measured.clamp is None and _adds(plan.analysis, measured.block):
-                    alike.setdefault(_what(plan, index), []).append((place, index))
-    found = (_agreement(plans, members) for members in alike.values() if len(members) > 1)
+        if plan.selection is None and plan.top_k is None and plan.analysis.domains is not None:
+            for index, measured in enumerate(plan.vectors):
+                if measured.clamp is None and _adds(plan.analysis, measured.vector):
+                    alike.setdefault(_measured_statistic(plan, index), []).append((place, index))
+    found = (_hierarchy(plans, members) for members in alike.values() if len(members) > 1)
     return tuple(agreement for agreement in found if agreement is not None and agreement.rounds)
 
 
-def agreed(plans: Sequence[MeasurementPlan], found: Sequence[Agreement]) -> list[MeasurementPlan]:
-    """The plans with the blocks, and the noise, that adjusted cells have."""
+def adjusted_plans(plans: Sequence[MeasurementPlan], found: Sequence[Hierarchy]) -> list[MeasurementPlan]:
+    """The plans with the vectors and the noise of the adjusted components."""
     after = list(plans)
     for agreement in found:
         for member in agreement.members:
             plan, law = after[member.place], agreement.law(member)
-            block = plan.blocks[member.block].finer(law, agreement.steps(member) // member.noise.subdivisions)
-            blocks = (*plan.blocks[: member.block], block, *plan.blocks[member.block + 1 :])
-            after[member.place] = replace(plan, blocks=blocks)
+            vector = plan.vectors[member.vector].on_finer_lattice(
+                law, agreement.steps(member) // member.noise.subdivisions
+            )
+            vectors = (*plan.vectors[: member.vector], vector, *plan.vectors[member.vector + 1 :])
+            after[member.place] = replace(plan, vectors=vectors)
     return after
 
 
@@ -194,33 +195,33 @@ def subsets(keys: Axes) -> Iterator[Axes]:
         yield from map(frozenset, itertools.combinations(sorted(keys), size))
 
 
-def _adds(analysis: Analysis, block: StatisticVector) -> bool:
-    """Whether the cells of a total are the sums of those of its parts, for data that keep to what is declared.
+def _adds(analysis: Analysis, vector: StatisticVector) -> bool:
+    """Whether the components of a total are the sums of those of its parts, for data that keep to what is declared.
 
     Units add up where each counts in one group. Rows do where none is left out for the sake of a group, or all of a
     unit's rows are in one by what is declared.
     """
-    moments = {moment for cell in block.cells for (moment, _), _ in cell.combination}
+    moments = {moment for component in vector.components for (moment, _), _ in component.combination}
     if not moments:
-        return False  # what was kept for more than is read now does not say what its cells are
+        return False  # what was kept for more than is read now does not say what its components are
     bound = analysis.bound
     if Moment.UNITS in moments and bound.groups > 1:
         return False
-    return moments <= _ADDED | {Moment.UNITS} and (bound.whole or moments == {Moment.UNITS})
+    return moments <= _ADDED | {Moment.UNITS} and (bound.covers_groups or moments == {Moment.UNITS})
 
 
-def _what(plan: MeasurementPlan, index: int) -> object:
-    """What a block measures, of which rows, whatever the keys and the noise."""
-    measured, analysis = plan.blocks[index], plan.analysis
+def _measured_statistic(plan: MeasurementPlan, index: int) -> object:
+    """What a vector measures, of which rows, whatever the keys and the noise."""
+    measured, analysis = plan.vectors[index], plan.analysis
     by = measured.mechanism.subdivisions
-    cells = tuple(
-        tuple((statistic, Fraction(weight, by)) for statistic, weight in cell.combination)
-        for cell in measured.block.cells
+    components = tuple(
+        tuple((statistic, Fraction(weight, by)) for statistic, weight in component.combination)
+        for component in measured.vector.components
     )
-    return analysis.release.input, analysis.measures, analysis.replace, cells
+    return analysis.release.input, analysis.measures, analysis.replace, components
 
 
-def _agreement(plans: Sequence[MeasurementPlan], members: Sequence[tuple[int, int]]) -> Agreement | None:
+def _hierarchy(plans: Sequence[MeasurementPlan], members: Sequence[tuple[int, int]]) -> Hierarchy | None:
     numbers: dict[Expr, int] = {}
     domains: dict[int, Domain] = {}
     found = []
@@ -232,7 +233,7 @@ def _agreement(plans: Sequence[MeasurementPlan], members: Sequence[tuple[int, in
             if domains.setdefault(number, values) != values:
                 return None
             axes.append(number)
-        found.append(Member(place, index, tuple(axes), plans[place].blocks[index].mechanism))
-    agreement = Agreement(tuple(found), tuple(map(len, domains.values())))
+        found.append(Member(place, index, tuple(axes), plans[place].vectors[index].mechanism))
+    agreement = Hierarchy(tuple(found), tuple(map(len, domains.values())))
     small = sum(agreement.groups(member.keys) for member in found) <= MOST_GROUPS
     return agreement if small and all(agreement.sizes) else None

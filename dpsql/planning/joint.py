@@ -1,8 +1,8 @@
-"""Statistics of several arguments measured together, so that they share the count and the whole loss.
+"""Joint vectors: statistics of several arguments noised together, which share the row count and the whole loss.
 
-A cell of the joint block is a count, or a sum about the middle of what a row may add, so that a row moves
-it half as far as the sum itself. Each cell is multiplied by a whole number such that a row moves all of
-them as far, as nearly as whole numbers allow: then one noise serves them all.
+A component is a count, or a centred sum: one of values less the middle of their interval, whose sensitivity is half that
+of the sum. Each component is multiplied by an integer, so that all have nearly the same sensitivity, and one
+mechanism for the l∞ norm adds noise to all of them.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from dpsql.plan.expr import Call, Expr, Literal
 from dpsql.planning.statistics import ROWS, UNITS, Combination, Component, Statistic, StatisticVector
 
 _FINE = 2**20
-"""Steps that a row moves a cell by, at least: noise on them is as good as continuous."""
+"""Steps that a row moves a component by, at least: noise on them is as good as continuous."""
 _RATIO = 2**10
 """The largest of what a row adds times this is the common length, which so many multiples of any other
 fill up but for a thousandth."""
 
 
-def joint_blocks(analysis: Analysis, wanted: Container[Statistic]) -> Iterator[StatisticVector]:
-    """Ways to measure all that is wanted, but for values that are counted, in one block.
+def joint_vectors(analysis: Analysis, wanted: Container[Statistic]) -> Iterator[StatisticVector]:
+    """Ways to measure all that is wanted, but for values that are counted, in one vector.
 
     Sums are taken about the middle of what a row may add, which takes a count of the rows, or as they
-    are; units are counted within the block, or else not at all.
+    are; units are counted within the vector, or else not at all.
     """
     units = [False, True] if UNITS in wanted and analysis.bound.rows > 1 else [False]
     found = [_joint(analysis, wanted, centred=c, units=u) for c in (True, False) for u in units]
-    yield from dict.fromkeys(block for block in found if 1 <= len(block.cells) <= MOST_DIMENSIONS)
+    yield from dict.fromkeys(vector for vector in found if 1 <= len(vector.components) <= MOST_DIMENSIONS)
 
 
 def absences(expr: Expr) -> frozenset[Expr]:
@@ -61,10 +61,10 @@ def always_there(analysis: Analysis, measure: int) -> bool:
 
 
 @dataclass(slots=True)
-class _Joint:
-    """A joint block as it is put together: cells with how far a row moves them, and what they serve.
+class _JointBuilder:
+    """A joint vector as it is put together: components with how far a row moves them, and what they serve.
 
-    An estimate is a list of a cell's number and the factor of its exact value.
+    An estimate is a list of a component's number and the factor of its exact value.
     """
 
     names: list[str] = field(default_factory=list)
@@ -73,21 +73,21 @@ class _Joint:
     estimates: dict[Statistic, tuple[tuple[int, Fraction], ...]] = field(default_factory=dict)
     counts: dict[frozenset[Expr] | Statistic, int] = field(default_factory=dict)
 
-    def cell(self, name: str, combination: Combination, extent: int) -> int:
-        """Adds a cell; its number."""
+    def component(self, name: str, combination: Combination, extent: int) -> int:
+        """Adds a component; its number."""
         self.names.append(name)
         self.combinations.append(tuple((statistic, weight) for statistic, weight in combination if weight))
         self.extents.append(extent)
         return len(self.names) - 1
 
     def rows(self) -> int:
-        """The cell that counts the rows."""
+        """The component that counts the rows."""
         return self.count(frozenset(), "rows", ROWS)
 
     def count(self, absent: frozenset[Expr], name: str, statistic: Statistic) -> int:
-        """The cell that counts the rows in which none of these is NULL: one for all measures that share them."""
+        """The component that counts the rows in which none of these is NULL: one for all measures that share them."""
         if absent not in self.counts:
-            self.counts[absent] = self.cell(name, ((statistic, 1),), 1)
+            self.counts[absent] = self.component(name, ((statistic, 1),), 1)
         return self.counts[absent]
 
     def add(self, analysis: Analysis, index: int, wanted: Container[Statistic], *, centred: bool) -> None:
@@ -104,11 +104,13 @@ class _Joint:
             low, high = min(0, lattice.low), max(0, lattice.high)
             if centred and low + high:
                 rows = self.rows()
-                cell = self.cell(f"x{index} beside rows", ((total, 2), (ROWS, -low - high)), high - low)
-                self.estimates[total] = ((cell, Fraction(1, 2)), (rows, Fraction(low + high, 2)))
+                component = self.component(
+                    f"x{index} beside rows", ((total, 2), (ROWS, -low - high)), high - low
+                )
+                self.estimates[total] = ((component, Fraction(1, 2)), (rows, Fraction(low + high, 2)))
             else:
-                cell = self.cell(f"total of x{index}", ((total, 1),), max(-low, high))
-                self.estimates[total] = ((cell, Fraction(1)),)
+                component = self.component(f"total of x{index}", ((total, 1),), max(-low, high))
+                self.estimates[total] = ((component, Fraction(1)),)
 
     def _about_the_middle(self, index: int, lattice: Lattice, present: int) -> None:
         """A total about the middle of its lattice, twice over so that it is a whole number."""
@@ -116,28 +118,30 @@ class _Joint:
         ends = lattice.low + lattice.high
         estimate: tuple[tuple[int, Fraction], ...] = ((present, Fraction(ends, 2)),)
         if lattice.width:
-            cell = self.cell(f"x{index} about its middle", ((total, 2), (count, -ends)), lattice.width)
-            estimate = ((cell, Fraction(1, 2)), *estimate)
+            component = self.component(
+                f"x{index} about its middle", ((total, 2), (count, -ends)), lattice.width
+            )
+            estimate = ((component, Fraction(1, 2)), *estimate)
         self.estimates[total] = estimate
 
 
 def _joint(
     analysis: Analysis, wanted: Container[Statistic], *, centred: bool, units: bool
 ) -> StatisticVector:
-    """All that is wanted in one block.
+    """All that is wanted in one vector.
 
-    Claim: one row moves no cell by more than its extent, each of which is at most the block's largest.
+    Claim: one row moves no component by more than its extent, each of which is at most the vector's largest.
     Why: a row adds x to a total, or nothing; about the middle of [L, U], 2x - (L+U) lies within U-L of
     zero, and where a NULL counts as zero the ends are those of the hull of [L, U] and zero. A count
-    moves by one. A multiple of a cell moves by as many times its extent.
+    moves by one. A multiple of a component moves by as many times its extent.
     Source: Kulesza, Suresh, Wang 2024, "Mean estimation in the add-remove model of differential privacy",
     section 3, for sums about the middle; Hardt, Talwar 2010, section 4, for the norm.
     """
-    made = _Joint()
+    made = _JointBuilder()
     if ROWS in wanted or (UNITS in wanted and analysis.bound.rows == 1):
         made.rows()
     for index, measure in enumerate(analysis.measures):
-        if measure.rows:
+        if measure.counts_rows:
             made.add(analysis, index, wanted, centred=centred)
     if frozenset() in made.counts:
         made.estimates[ROWS] = ((made.rows(), Fraction(1)),)
@@ -149,29 +153,29 @@ def _joint(
     times = [length // extent for extent in made.extents]
     unit_extent = 0
     if units:
-        made.estimates[UNITS] = ((made.cell("units", ((UNITS, 1),), 1), Fraction(1)),)
-        # In one group alone it takes a unit's rows together to move another cell as far as it may move.
+        made.estimates[UNITS] = ((made.component("units", ((UNITS, 1),), 1), Fraction(1)),)
+        # In one group alone it takes a unit's rows together to move another component as far as it may move.
         unit_extent = length * (analysis.bound.rows if analysis.bound.groups == 1 else 1)
         times.append(unit_extent)
-    return _block(made, times, unit_extent)
+    return _vector(made, times, unit_extent)
 
 
-def _block(made: _Joint, times: list[int], unit_extent: int) -> StatisticVector:
+def _vector(made: _JointBuilder, times: list[int], unit_extent: int) -> StatisticVector:
     extents = tuple(m * extent for m, extent in zip(times, made.extents, strict=True))
-    cells = tuple(
+    components = tuple(
         Component(name, tuple((statistic, weight * m) for statistic, weight in combination))
         for name, combination, m in zip(made.names, made.combinations, times, strict=True)
     )
     estimates = []
     for statistic, parts in made.estimates.items():
-        weights = [Fraction(0)] * len(cells)
+        weights = [Fraction(0)] * len(components)
         for at, factor in parts:
             weights[at] += factor / times[at]
         estimates.append((statistic, tuple(weights)))
     by_row = extents[:-1] if unit_extent else extents
     return StatisticVector(
         f"joint: {', '.join(made.names)}",
-        cells,
+        components,
         tuple(estimates),
         contribution=sum(by_row),
         range=None,

@@ -1,4 +1,4 @@
-"""Which statistics are noised together: every way to serve those that are needed."""
+"""Layouts: all considered ways to estimate the needed statistics by statistic vectors."""
 
 from __future__ import annotations
 
@@ -7,83 +7,89 @@ from collections.abc import Iterator, Mapping, Sequence
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.lattice import Lattice
-from dpsql.planning.joint import always_there, joint_blocks
+from dpsql.planning.joint import always_there, joint_vectors
 from dpsql.planning.statistics import (
     ROWS,
     UNITS,
     Statistic,
     StatisticVector,
-    count_block,
-    distinct_block,
-    filled_block,
-    partition_block,
-    presence_block,
-    rows_block,
-    total_block,
-    units_block,
+    complementary_vector,
+    count_vector,
+    distinct_vector,
+    padded_vector,
+    presence_vector,
+    rows_vector,
+    total_vector,
+    units_vector,
 )
 
 
 def layouts(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[tuple[StatisticVector, ...]]:
-    """Every way to serve the needed statistics: block by block, or joint.
+    """Every way to serve the needed statistics: vector by vector, or joint.
 
     COUNT(*) is measured alone, or carried by one of the measures. Where one row of a unit counts, units
     are rows; otherwise they are measured alone, or fill up what counts the rows.
     """
     if UNITS in wanted and analysis.bound.rows == 1:
         wanted = {**wanted, ROWS: None}
-    distinct = [distinct_block(index) for index, measure in enumerate(analysis.measures) if measure.distinct]
-    units = [units_block()] if UNITS in wanted and analysis.bound.rows > 1 else []
+    distinct = [
+        distinct_vector(index) for index, measure in enumerate(analysis.measures) if measure.counts_distinct
+    ]
+    units = [units_vector()] if UNITS in wanted and analysis.bound.rows > 1 else []
     fewest = len(analysis.measures) + 1
-    for blocks in _apart(analysis, wanted):
-        fewest = min(fewest, len(blocks))
-        yield tuple(_implying(analysis, (*blocks, *distinct, *units)))
+    for vectors in _separate(analysis, wanted):
+        fewest = min(fewest, len(vectors))
+        yield tuple(_with_units(analysis, (*vectors, *distinct, *units)))
     of_rows = {Moment.ROWS, Moment.COUNT, Moment.TOTAL}.intersection(moment for moment, _ in wanted)
-    for blocks in _apart(analysis, {**wanted, ROWS: None}) if units and of_rows else ():
+    for vectors in _separate(analysis, {**wanted, ROWS: None}) if units and of_rows else ():
         most = analysis.bound.rows
-        filled = (block if block.weights(ROWS) is None else filled_block(block, most) for block in blocks)
+        filled = (
+            vector if vector.weights(ROWS) is None else padded_vector(vector, most) for vector in vectors
+        )
         yield (*filled, *distinct)
-    for block in joint_blocks(analysis, wanted):
-        if fewest + bool(block.unit_extent) > 1:
-            yield (block, *distinct, *([] if block.unit_extent else units))
+    for vector in joint_vectors(analysis, wanted):
+        if fewest + bool(vector.unit_extent) > 1:
+            yield (vector, *distinct, *([] if vector.unit_extent else units))
 
 
-def _apart(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[list[StatisticVector]]:
-    """A block for each measure, and one for COUNT(*) or a measure that carries it."""
+def _separate(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[list[StatisticVector]]:
+    """A vector for each measure, and one for COUNT(*) or a measure that carries it."""
     carriers: list[int | None] = [None]
     if ROWS in wanted:
-        carriers += [index for index in range(len(analysis.measures)) if _carries(analysis, index)]
+        carriers += [index for index in range(len(analysis.measures)) if _can_carry_rows(analysis, index)]
     for carrier in carriers:
-        blocks = [
-            _measure_block(analysis, index, wanted, with_rows=index == carrier)
+        vectors = [
+            _measure_vector(analysis, index, wanted, with_rows=index == carrier)
             for index, measure in enumerate(analysis.measures)
-            if measure.rows
+            if measure.counts_rows
         ]
-        yield blocks + [rows_block()] * (ROWS in wanted and carrier is None)
+        yield vectors + [rows_vector()] * (ROWS in wanted and carrier is None)
 
 
-def _implying(analysis: Analysis, blocks: Sequence[StatisticVector]) -> Iterator[StatisticVector]:
-    """The blocks, with what they say besides: where one row of a unit counts, as many units as rows do."""
-    for block in blocks:
-        yield block.serving(UNITS, ROWS) if analysis.bound.rows == 1 else block
+def _with_units(analysis: Analysis, vectors: Sequence[StatisticVector]) -> Iterator[StatisticVector]:
+    """The vectors, with what they say besides: where one row of a unit counts, as many units as rows do."""
+    for vector in vectors:
+        yield vector.also_serving(UNITS, ROWS) if analysis.bound.rows == 1 else vector
 
 
-def _carries(analysis: Analysis, index: int) -> bool:
+def _can_carry_rows(analysis: Analysis, index: int) -> bool:
     measure = analysis.measures[index]
     there = always_there(analysis, index)
-    return measure.rows and (measure.lattice is None or measure.lattice.width > 0 or there)
+    return measure.counts_rows and (measure.lattice is None or measure.lattice.width > 0 or there)
 
 
-def _measure_block(
+def _measure_vector(
     analysis: Analysis, index: int, wanted: Mapping[Statistic, None], *, with_rows: bool
 ) -> StatisticVector:
     lattice, count = analysis.measures[index].lattice, (Moment.COUNT, index)
     if with_rows and always_there(analysis, index):
-        return _measure_block(analysis, index, {**wanted, count: None}, with_rows=False).serving(ROWS, count)
+        return _measure_vector(analysis, index, {**wanted, count: None}, with_rows=False).also_serving(
+            ROWS, count
+        )
     if lattice is None:
-        return presence_block(index) if with_rows else count_block(index, Lattice(0, 0, 1))
+        return presence_vector(index) if with_rows else count_vector(index, Lattice(0, 0, 1))
     if lattice.width == 0:
-        return count_block(index, lattice)
+        return count_vector(index, lattice)
     if with_rows or count in wanted:
-        return partition_block(index, lattice, with_rows=with_rows)
-    return total_block(index, lattice)
+        return complementary_vector(index, lattice, with_rows=with_rows)
+    return total_vector(index, lattice)

@@ -1,4 +1,4 @@
-"""The measured plan: blocks with their noise, the clamps and the selection, and what all of them cost."""
+"""The measurement plan: which statistics are noised by which mechanisms, clamps, partition selection, and the charged event."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ from dpsql.planning.top_k import TopKSelection
 
 @dataclass(frozen=True, slots=True)
 class VectorMeasurement:
-    """A block with its sensitivity and the mechanism that noises each of its cells.
+    """A statistic vector with its sensitivity and the mechanism that adds noise to each component.
 
-    Where it takes one of the plan's clamps these are as for that clamp's points.
+    `clamp` is the index of the plan's clamp that limits its contributions; sensitivity and mechanism are for its points.
     """
 
     tag: ClassVar[str] = "MeasuredBlock"
 
-    block: StatisticVector
+    vector: StatisticVector
     sensitivity: Sensitivity
     mechanism: Mechanism
     clamp: int | None = None
 
     def std(self, weights: tuple[Fraction, ...]) -> float:
-        """The standard deviation of a weighted sum of noisy cells, in steps."""
+        """The standard deviation of a weighted sum of noisy components, in steps."""
         return self.mechanism.std * math.sqrt(sum(float(weight) ** 2 for weight in weights))
 
-    def finer(self, law: Mechanism, by: int) -> VectorMeasurement:
-        """The block on a lattice with so many times as many steps, for what was computed of released cells."""
+    def on_finer_lattice(self, law: Mechanism, by: int) -> VectorMeasurement:
+        """The measurement with each lattice step divided in `by`, for values that are computed from released components."""
         old = self.sensitivity
         sensitivity = Sensitivity(old.l1 * by, old.l2_squared * by * by, old.linf * by)
-        return VectorMeasurement(self.block.scaled(by), sensitivity, law, self.clamp)
+        return VectorMeasurement(self.vector.scaled(by), sensitivity, law, self.clamp)
 
-    def at(self, clamp: Clamp, analysis: Analysis) -> VectorMeasurement:
-        """The block with the same loss, where its clamp has other points."""
-        found = clamping.clamped_sensitivity(self.block, clamp, analysis)
-        moved = clamping.moves_of(self.block, clamp, analysis)
+    def with_clamp(self, clamp: Clamp, analysis: Analysis) -> VectorMeasurement:
+        """The vector with the same loss, where its clamp has other points."""
+        found = clamping.clamped_sensitivity(self.vector, clamp, analysis)
+        moved = clamping.clamped_unit_change(self.vector, clamp, analysis)
         noise = self.mechanism.rescaled(self.sensitivity, found, moved)
         return replace(self, sensitivity=found, mechanism=noise)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A way to answer that costs the same: `score` is the mean log of the predicted errors."""
+    """A plan of the same loss that was considered; `score` is the mean log of its predicted errors."""
 
     name: str
     score: float
@@ -61,56 +61,62 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementPlan:
-    """The measured plan: what will be noised, how, and what it costs."""
+    """All random choices of one release, and the event that is charged for them."""
 
     analysis: Analysis
-    blocks: tuple[VectorMeasurement, ...]
+    vectors: tuple[VectorMeasurement, ...]
     selection: Threshold | OptimalPartitionSelection | None
     event: Event | None
     candidates: tuple[Candidate, ...] = ()
-    ranked: tuple[QuantileSelection, ...] = ()
-    best: TopKSelection | None = None
+    quantiles: tuple[QuantileSelection, ...] = ()
+    top_k: TopKSelection | None = None
     clamps: tuple[Clamp, ...] = ()
 
-    def at(self, clamps: tuple[Clamp, ...]) -> MeasurementPlan:
-        """The plan with other points of its clamps: what they cost, and all losses, stay as they are."""
-        blocks = tuple(
-            measured if measured.clamp is None else measured.at(clamps[measured.clamp], self.analysis)
-            for measured in self.blocks
+    def with_clamps(self, clamps: tuple[Clamp, ...]) -> MeasurementPlan:
+        """The plan with other points of its clamps, and the same losses."""
+        vectors = tuple(
+            measured if measured.clamp is None else measured.with_clamp(clamps[measured.clamp], self.analysis)
+            for measured in self.vectors
         )
-        held = replace(self, blocks=blocks, clamps=clamps)
+        held = replace(self, vectors=vectors, clamps=clamps)
         chosen = self.threshold
-        if chosen is None or self.blocks[chosen.block].clamp is None:
+        if chosen is None or self.vectors[chosen.vector].clamp is None:
             return held
-        return replace(held, selection=chosen.at(blocks[chosen.block].mechanism, held.groups(chosen.block)))
+        return replace(
+            held, selection=chosen.calibrated(vectors[chosen.vector].mechanism, held.groups(chosen.vector))
+        )
 
-    def groups(self, block: int) -> int:
-        """The most groups that one unit counts in, in the statistics of a block."""
-        place = self.blocks[block].clamp
+    def groups(self, vector: int) -> int:
+        """The bound on the groups of a unit in the statistics of a vector."""
+        place = self.vectors[vector].clamp
         return self.analysis.bound.groups if place is None else self.clamps[place].groups(self.analysis)
 
     @property
     def threshold(self) -> Threshold | None:
-        """What a noisy count must reach for a group to be shown, where that decides."""
+        """The threshold of partition selection, if a noisy count decides; else None."""
         return self.selection if isinstance(self.selection, Threshold) else None
 
-    def place(self, item: Aggregation) -> int | None:
-        """Which of `ranked` an aggregate is, None for one that is no value in order of size."""
-        asked = (self.analysis.measure(item), item.rank, item.end)
-        found = (at for at, part in enumerate(self.ranked) if (part.measure, part.rank, part.end) == asked)
+    def quantile_index(self, item: Aggregation) -> int | None:
+        """The index of an aggregate in `quantiles`; None if it is not a quantile."""
+        asked = (self.analysis.measure(item), item.rank, item.interval_end)
+        found = (
+            at
+            for at, part in enumerate(self.quantiles)
+            if (part.measure, part.rank, part.interval_end) == asked
+        )
         return next(found, None)
 
     def source(self, statistic: Statistic) -> tuple[int, tuple[Fraction, ...]]:
-        """The block that serves a statistic, and the weights of its cells."""
-        for index, measured in enumerate(self.blocks):
-            weights = measured.block.weights(statistic)
+        """The index of the vector that estimates a statistic, and the weights of its components."""
+        for index, measured in enumerate(self.vectors):
+            weights = measured.vector.weights(statistic)
             if weights is not None:
                 return index, weights
-        raise LookupError(f"no block serves {statistic}")
+        raise LookupError(f"no vector serves {statistic}")
 
-    def decides(self, block: int, weights: tuple[Fraction, ...]) -> bool:
-        """Whether a weighted sum of a block's cells is what was compared before a group was shown."""
+    def decides(self, vector: int, weights: tuple[Fraction, ...]) -> bool:
+        """Whether a weighted sum of a vector's components is the count that the threshold was compared with."""
         chosen = self.threshold
-        if chosen is None or chosen.block != block:
+        if chosen is None or chosen.vector != vector:
             return False
-        return weights == tuple(Fraction(at in chosen.cells, chosen.scale) for at in range(len(weights)))
+        return weights == tuple(Fraction(at in chosen.components, chosen.scale) for at in range(len(weights)))

@@ -1,4 +1,4 @@
-"""Which groups are shown where keys are not public: by their noisy counts, or each by a toss of its own."""
+"""Partition selection: which groups are released if group keys are not public. By thresholding, or by the optimal mechanism."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from dpsql.mechanisms import Entropy, Mechanism, PartitionSelection
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Which groups are shown: those where these noisy cells of a block add up to `threshold` or more.
+    """Thresholding: a group is selected if the sum of these noisy `components` of a vector is at least `threshold`.
 
-    A unit of the count is `scale` steps; a group of fewer than `min_frequency` units is never shown.
+    One unit of the count is `scale` steps. A group of fewer than `min_frequency` units is never selected.
     """
 
     tag: ClassVar[str] = "KeySelection"
 
-    block: int
-    cells: tuple[int, ...]
+    vector: int
+    components: tuple[int, ...]
     scale: int
     threshold: int
     delta: Fraction
@@ -34,21 +34,22 @@ class Threshold:
         return Fraction(self.threshold, self.scale)
 
     @property
-    def half(self) -> int:
-        """The fewest units of a group that is shown half of the time or more."""
+    def median_units(self) -> int:
+        """The least number of units of a group that is selected with probability 1/2 or more."""
         return max(self.min_frequency, math.ceil(self.count))
 
-    def at(self, mechanism: Mechanism, groups: int) -> Threshold:
-        """The threshold for cells with that noise, of units that are in so many groups."""
-        surplus = mechanism.sum_threshold(len(self.cells), self.delta / groups)
+    def calibrated(self, mechanism: Mechanism, groups: int) -> Threshold:
+        """The threshold for this noise, and for units in at most this many groups."""
+        surplus = mechanism.sum_threshold(len(self.components), self.delta / groups)
         return replace(self, threshold=self.scale * self.min_frequency + surplus)
 
 
 @dataclass(frozen=True, slots=True)
 class OptimalPartitionSelection:
-    """A group of as many units as `min_frequency` or more is shown by a toss, as if it had one where it has the fewest.
+    """Optimal partition selection: each group is selected with a probability that depends on its number of units.
 
-    `groups` are those that one unit changes at most, `delta` is that of all of them.
+    A group of `min_frequency` units is treated as one of a single unit, and smaller groups are never selected. `groups`
+    is the most groups that one unit changes; `delta` is the total for all of them.
     """
 
     tag: ClassVar[str] = "KeyTosses"
@@ -59,24 +60,23 @@ class OptimalPartitionSelection:
     min_frequency: int
 
     @property
-    def half(self) -> int:
-        """The fewest units of a group that is shown half of the time or more."""
+    def median_units(self) -> int:
+        """The least number of units of a group that is selected with probability 1/2 or more."""
         return self.mechanism.half() + self.min_frequency - 1
 
-    def shows(self, units: int, entropy: Entropy) -> bool:
-        """Whether a group of so many units is shown."""
+    def selects(self, units: int, entropy: Entropy) -> bool:
+        """Whether a group of this many units is selected; random."""
         return self.mechanism.shows(units - self.min_frequency + 1, entropy)
 
 
-def key_tosses(
+def optimal_partition_selection(
     analysis: Analysis, epsilon: Fraction, delta: Fraction
 ) -> tuple[OptimalPartitionSelection, Event]:
-    """The tosses that cost this loss and at most this delta, and what they are charged as.
+    """The optimal partition selection for this loss and at most this delta, and the event that is charged.
 
-    Claim: but for an event of probability δ at most, the groups that are shown are ε-DP.
-    Why: a unit enters or leaves at most G groups, and one that is replaced leaves as many as it enters; each of them
-    has a share of ε and of δ. That a group has fewer units than the least by which one is shown takes the same
-    number off both of the neighbours.
+    Claim: the selected groups are (ε, δ)-DP.
+    Why: a unit enters or leaves at most G groups, and a replaced unit leaves and enters at most G; each of these groups
+    has an equal share of ε and of δ. `min_frequency` subtracts the same number from the counts of both neighbours.
     Source: Desfontaines, Voss, Gipson, Mandayam 2022, sections 3 and 5.
     """
     groups = analysis.bound.groups * (2 if analysis.replace else 1)

@@ -1,4 +1,4 @@
-"""Values in order of size, chosen among the points of their interval by how far each is from a rank."""
+"""Private quantiles: the exponential mechanism over the points of a lattice, with penalties in ranks."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from dpsql.mechanisms import Entropy, Exponential
 from dpsql.mechanisms.selection import uniform
 
 _BITS = 40
-"""Far points, all together, are chosen with probability 2^-40 at most: so much is lost by not telling them apart."""
+"""Penalties are cut off where all points beyond are chosen with probability at most 2^-40 together."""
 _FAR = 10**30
 """No table has so many rows."""
 _ENDS = 8
-"""The least and the greatest value are told from those inside by eighths of a row."""
+"""Penalty steps per row for the minimum and the maximum: they differ from inner values by eighths of a row."""
 _TAIL = Fraction(1, 10)
-"""Ranks as near as that to 0 or 1 are moved inside where few rows lie beyond them; it costs 6% of the noise at most."""
+"""Ranks this close to 0 or 1 are moved inward if few rows are beyond them; this adds at most 6% of noise."""
 _OUTSIDE = 6
-"""A point outside all values is chosen with probability e^-6 at most, but for few rows: by what `shift` is."""
+"""`shift` is such that a point outside all values is chosen with probability at most e^-6, unless there are few rows."""
 _MISSED = 4
-"""An end of an interval is on the wrong side of its value with probability e^-4 at most, which is below 2.5%."""
+"""An interval end is on the wrong side of its quantile with probability at most e^-4, which is below 2.5%."""
 
 PUBLIC = ((Fraction(0), -1), (Fraction(1), 1))
-"""Ranks with their ends that nothing but the lattice says: what lies below the least value, and above the greatest."""
+"""The ranks and interval ends that the lattice alone gives: below the minimum and above the maximum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What is known of a group's values: how many there are, how many lie before the first of `runs`, and these.
+    """The exact values of a group near a rank: `count` of all values, the number `before` the first run, and the runs.
 
-    A run is a lattice point with the number of values there, in order of size; all within reach of the rank.
+    A run is a lattice point and the number of values there. Runs are sorted, and cover all points with penalties below
+    the cutoff.
     """
 
     count: int = 0
@@ -41,11 +42,11 @@ class Window:
     runs: tuple[tuple[int, int], ...] = ()
 
     def __repr__(self) -> str:
-        return "Window(…)"  # what is exact shows nowhere
+        return "Window(…)"  # exact values are never displayed
 
     @classmethod
     def of(cls, packed: Sequence[int] | None) -> Window:
-        """From the numbers that the statement gives: count, before, then points and their counts in turn."""
+        """From the list that the statement returns: count, before, then points and counts in turn."""
         if packed is None:
             return cls()
         count, before, *rest = map(int, packed)
@@ -54,20 +55,20 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class QuantileSelection:
-    """The point of a measure's lattice that a share `rank` of its values lie below, and how it is chosen.
+    """The private choice of a quantile: a lattice point below which a share `rank` of the values lie.
 
-    Of n values, with b below a point and h at it, the penalty of the point is how far offset(n) is from the
-    interval [whole·b, whole·(b+h)], or `far` where that is less. For a rank p/m, whole is m and offset(n) is
-    p·n. That of a rank near 0 or 1, least and greatest value among them, is further inside, as `shift` says: all points
-    outside the values have none beyond them, and would be as good as the value itself, or hardly worse.
+    Let w be `steps_per_row`. Of n values, with b below a point and h at it, the penalty of the point is the distance of
+    offset(n) from the interval [w·b, w·(b+h)], at most `cutoff`. For a rank p/m, w is m and offset(n) is p·n. For a rank
+    near 0 or 1 the offset is moved inward by `shift`: no value is beyond the points outside all values, so their penalty
+    would be as low as that of the quantile, or hardly higher.
 
-    An `end`, -1 or 1, of an interval for that point is asked for by an offset that is `reach` steps lower or higher;
-    the least, or the greatest, point of the lattice counts as if any number of values lay beyond it there.
+    An `interval_end` of -1 or 1 moves the offset `reach` steps down or up. There the least or greatest point of the
+    lattice is treated as if any number of values were beyond it.
 
-    Claim: one more row moves the penalties of any two points apart by at most `step_range`.
-    Why: offset(n) moves by `least_growth` to whole less that, an end of the interval by whole or not at all; so the
-    distances to both ends move by at most whole less that, up or down, and with them what is the largest of the two
-    and zero. Taking the lesser with `far`, or one of the two distances for zero at a point, moves nothing further apart.
+    Claim: one more row changes the difference of the penalties of two points by at most `step_range`.
+    Why: offset(n) grows by g to w - g, g being `least_growth`; an end of the interval grows by w or not at all. So the
+    distances to both ends change by at most w - g in either direction, and so does the maximum of the two and zero. The
+    minimum with `cutoff`, or dropping one of the distances at a point, enlarges no difference.
     Source: Smith 2011, "Privacy-preserving statistical estimation with optimal convergence rates",
     Algorithm 2; Dong, Durfee, Rogers 2020, "Optimal differential privacy composition for exponential
     mechanisms", section 3 (range).
@@ -82,78 +83,81 @@ class QuantileSelection:
     rank: Fraction
     lattice: Lattice
     mechanism: Exponential
-    end: int = 0
+    interval_end: int = 0
 
     @staticmethod
     def step_range(rank: Fraction) -> int:
-        """How far one row moves the penalties of two points apart at most."""
-        return 2 * (_whole(rank) - _least_growth(rank))
+        """The most by which one row changes the difference of the penalties of two points."""
+        return 2 * (_steps_per_row(rank) - _least_growth(rank))
 
     @property
     def public(self) -> bool:
-        """Whether nothing but the lattice says what it is."""
-        return (self.rank, self.end) in PUBLIC
+        """Whether the choice is an end of the lattice, which is public."""
+        return (self.rank, self.interval_end) in PUBLIC
 
     @property
-    def whole(self) -> int:
-        """The steps of penalty to a row."""
-        return _whole(self.rank)
+    def steps_per_row(self) -> int:
+        """Penalty steps per row."""
+        return _steps_per_row(self.rank)
 
     @property
-    def share(self) -> int:
-        """The part of them that lies below the rank."""
-        return int(self.rank * self.whole)
+    def steps_below(self) -> int:
+        """Penalty steps per row below the rank."""
+        return int(self.rank * self.steps_per_row)
 
     @property
-    def near(self) -> int:
-        """The steps of penalty to a row that lie between the rank and the end of the values that is nearer."""
-        return min(self.share, self.whole - self.share)
+    def steps_to_end(self) -> int:
+        """Penalty steps per row between the rank and the nearer end of the values."""
+        return min(self.steps_below, self.steps_per_row - self.steps_below)
 
     @property
     def least_growth(self) -> int:
-        """The steps by which one more row moves the best point, from either end of the values, at least."""
+        """The least number of steps by which one more row moves the offset, from either end of the values."""
         return _least_growth(self.rank)
 
     @property
     def shift(self) -> int:
-        """How far inside the nearer end of the values the best point lies, where that has few values beyond, in steps of penalty.
+        """The least distance of the offset from the nearer end of the values, in penalty steps; 0 if not moved inward.
 
-        Claim: of enough values, a point beyond that end of all of them is chosen with probability e^-6 at most.
-        Why: some value's point has no penalty, as the offset is among the values, and each of the w points beyond has a
-        penalty of `shift` or more: for a rate r, w e^(-r shift) is at most e^-6. The width of the lattice and the
-        rate are public. Of so few values that half of them are less than the shift, the best point is their middle, which
-        is farthest from both ends.
+        Claim: with enough values, a point beyond that end is chosen with probability at most e^-6.
+        Why: the point of some value has no penalty, since the offset is among the values, and each of the w points
+        beyond has a penalty of at least `shift`: for a rate r, w e^(-r shift) is at most e^-6. The width of the lattice
+        and the rate are public. If half of the values are fewer than the shift, the offset is their middle, which is
+        farthest from both ends.
         Source: McSherry, Talwar 2007, Theorem 7.
         """
-        return self._steps(_OUTSIDE) if _tail(self.rank) and not self.end else 0
+        return self._steps(_OUTSIDE) if _tail(self.rank) and not self.interval_end else 0
 
     @property
     def reach(self) -> int:
-        """How far beyond the value that it is an end for the best point of an end lies, in steps of penalty.
+        """The distance of the offset of an interval end from that of the quantile, in penalty steps.
 
-        Claim: the chosen point lies above the value, for a lower end, with probability 2.5% at most.
-        Why: there is always a point without penalty, and each point above the value has a penalty of reach or more: for
-        w points at rate r, w e^(-r reach) is at most e^-4.
+        Claim: the chosen lower end is above the quantile with probability at most 2.5%, and the upper end below it.
+        Why: some point has no penalty, and each point above the quantile has a penalty of at least `reach`: for w points
+        at rate r, w e^(-r reach) is at most e^-4.
         Source: McSherry, Talwar 2007, Theorem 7.
         """
-        return self._steps(_MISSED) if self.end else 0
+        return self._steps(_MISSED) if self.interval_end else 0
 
     def _steps(self, nats: int) -> int:
-        """The penalty at which all points of the lattice together weigh e^-`nats` at most of one without penalty."""
+        """The penalty at which all points together weigh at most e^-`nats` times a point without penalty."""
         # ln 2 is below 0.7.
         tenths = (7 * _log2(self.lattice) + 10 * nats) * self.mechanism.rate.denominator
         return min(_FAR, -(-tenths // (10 * self.mechanism.rate.numerator)))
 
     def offset(self, count: int) -> int:
-        """Where among the values, in steps of penalty from the least up, the best point lies."""
+        """The target rank among `count` values, in penalty steps from the least value up."""
         if not self.shift:
-            return self.share * count + self.end * self.reach
-        inside = max(self.near * count, min(self.whole // 2 * count, self.shift + self.least_growth * count))
-        return inside if self.rank < Fraction(1, 2) else self.whole * count - inside
+            return self.steps_below * count + self.interval_end * self.reach
+        inside = max(
+            self.steps_to_end * count,
+            min(self.steps_per_row // 2 * count, self.shift + self.least_growth * count),
+        )
+        return inside if self.rank < Fraction(1, 2) else self.steps_per_row * count - inside
 
     @property
-    def far(self) -> int:
-        """The penalty beyond which points are not told apart: a constant, whatever the values are."""
+    def cutoff(self) -> int:
+        """The greatest penalty: a constant that does not depend on the data."""
         bits = _log2(self.lattice) + _BITS
         # ln 2 is below 0.7.
         return min(
@@ -161,9 +165,9 @@ class QuantileSelection:
         )
 
     def regions(self, window: Window) -> list[tuple[int, int, int]]:
-        """The points in order: the first of each region, how many they are, and their penalty.
+        """The lattice as regions of equal penalty, in order: first point, number of points, penalty.
 
-        Those of no value share their neighbours' region, and each value's point is a region of its own.
+        The point of a value is a region of its own; the points between two values form one region.
         """
         lattice, offset = self.lattice, self.offset(window.count)
         start, below = lattice.low, window.before
@@ -171,10 +175,10 @@ class QuantileSelection:
         edge, runs = self._edge(window)
 
         def add(size: int, here: int) -> None:
-            above, under = self.whole * below - offset, offset - self.whole * (below + here)
+            above, under = self.steps_per_row * below - offset, offset - self.steps_per_row * (below + here)
             if start == edge and size == 1:
-                above, under = (0, under) if self.end < 0 else (above, 0)
-            found.append((start, size, min(self.far, max(0, above, under))))
+                above, under = (0, under) if self.interval_end < 0 else (above, 0)
+            found.append((start, size, min(self.cutoff, max(0, above, under))))
 
         for point, here in runs:
             add(point - start, 0)
@@ -185,18 +189,18 @@ class QuantileSelection:
         return found
 
     def _edge(self, window: Window) -> tuple[int | None, tuple[tuple[int, int], ...]]:
-        """The point beyond which an end is never refused, None for what is no end; and the runs, with one for it."""
-        if not self.end:
+        """The lattice end that has no penalty for the interval end, or None; and the runs, with one for this point."""
+        if not self.interval_end:
             return None, window.runs
-        edge = self.lattice.low if self.end < 0 else self.lattice.high
+        edge = self.lattice.low if self.interval_end < 0 else self.lattice.high
         if any(point == edge for point, _ in window.runs):
             return edge, window.runs
-        return edge, ((edge, 0), *window.runs) if self.end < 0 else (*window.runs, (edge, 0))
+        return edge, ((edge, 0), *window.runs) if self.interval_end < 0 else (*window.runs, (edge, 0))
 
     def choose(self, window: Window, entropy: Entropy) -> int:
         """The chosen point, in lattice steps."""
         if self.public:
-            return self.lattice.low if self.end < 0 else self.lattice.high
+            return self.lattice.low if self.interval_end < 0 else self.lattice.high
         regions = self.regions(window)
         chosen = self.mechanism.choose(
             [size for _, size, _ in regions], [penalty for _, _, penalty in regions], entropy
@@ -205,44 +209,46 @@ class QuantileSelection:
         return start + uniform(size, entropy)
 
     def rows(self, confidence: float) -> float:
-        """How many rows beyond its rank a chosen point is at most, with that probability.
+        """The error of the chosen point in rows, at this confidence.
 
-        Source: McSherry, Talwar 2007, Theorem 7, where at least one point has no penalty to speak of.
+        Source: McSherry, Talwar 2007, Theorem 7, where at least one point has a negligible penalty.
         """
         points = math.log(self.lattice.width + 1) - math.log(1 - confidence)
-        return (points / float(self.mechanism.rate) + self.shift + self.reach) / self.whole
+        return (points / float(self.mechanism.rate) + self.shift + self.reach) / self.steps_per_row
 
     @property
     def statistic(self) -> str:
-        """What is chosen, in words."""
-        end = {-1: ", the lower end of its interval", 1: ", the upper end of its interval"}.get(self.end, "")
+        """The chosen statistic, for EXPLAIN and receipts."""
+        end = {-1: ", the lower end of its interval", 1: ", the upper end of its interval"}.get(
+            self.interval_end, ""
+        )
         return f"x{self.measure} at rank {float(self.rank):.12g}{end}"
 
     def describe(self) -> str:
-        """The law in words."""
+        """The mechanism, for EXPLAIN and receipts."""
         if self.public:
             return "the bound itself, which is public"
         return f"{self.mechanism.describe()}, over {self.lattice.width + 1:,} points"
 
 
 def _log2(lattice: Lattice) -> int:
-    """The logarithm of the number of points to the base 2, rounded up."""
+    """The base-2 logarithm of the number of points, rounded up."""
     return (lattice.width + 1).bit_length()
 
 
 def _tail(rank: Fraction) -> bool:
-    """Whether a rank is so near to 0 or 1 that few rows lie beyond it."""
+    """Whether a rank is so close to 0 or 1 that few rows may be beyond it."""
     return min(rank, 1 - rank) <= _TAIL
 
 
-def _whole(rank: Fraction) -> int:
-    """The steps of penalty to a row: twice as many as the rank needs, in a tail, where half of them may be its growth."""
+def _steps_per_row(rank: Fraction) -> int:
+    """Penalty steps per row: the rank's denominator, doubled for ranks near 0 or 1, so that half a step can be the growth."""
     if rank in (0, 1):
         return _ENDS
     return rank.denominator * (2 if _tail(rank) else 1)
 
 
 def _least_growth(rank: Fraction) -> int:
-    """Half of what lies beyond a rank of a tail, so that what it is moved inside is made up for by further rows."""
-    near = int(min(rank, 1 - rank) * _whole(rank))
+    """For ranks near 0 or 1, half of the steps beyond the rank: the inward shift then vanishes as rows are added."""
+    near = int(min(rank, 1 - rank) * _steps_per_row(rank))
     return near // 2 if _tail(rank) else near

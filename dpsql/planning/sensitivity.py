@@ -1,34 +1,36 @@
-"""How much one privacy unit can change a block of statistics, with the norm in the name."""
+"""The sensitivity of a statistic vector to one privacy unit, by norm."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.analysis.stability import Bound
+from dpsql.analysis.stability import ContributionBound
 from dpsql.mechanisms import Sensitivity
 from dpsql.planning.statistics import StatisticVector
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
-    """What one privacy unit changes, where that is one cell of a group after another.
+class UnitChange:
+    """The effect of one privacy unit, as changes of single components.
 
-    The change of all cells of all groups is a sum of at most `cells` moves, each of one cell by at most `cell`
-    lattice steps.
+    The difference of two neighbours is a sum of at most `count` changes, each of one component of one group by at most
+    `size` lattice steps.
     """
 
-    cell: int
-    cells: int
+    size: int
+    count: int
 
     @classmethod
-    def of(cls, share: int, span: int | None, bound: Bound, *, grouped: bool, replace: bool) -> Moves:
-        """The moves where a unit puts at most `share` into a cell, and what it may put in spans `span`.
+    def of(
+        cls, share: int, span: int | None, bound: ContributionBound, *, grouped: bool, replace: bool
+    ) -> UnitChange:
+        """The changes if the contribution of a unit to a component is at most `share`, and its extremes differ by `span`.
 
-        Claim: adding or removing one unit is G moves of one cell by at most `share`, where G is the most groups
-        of a unit; for `replace` there are twice as many, or without groups one by at most `span`.
-        Why: a unit is in at most G groups, each of which has one such cell. Who is replaced is removed and then
-        added, and without groups both are moves of the same cell.
+        Claim: adding or removing one unit is at most G changes of one component by at most `share`, where G is the most
+        groups of a unit; under `replace` there are twice as many, or without groups one by at most `span`.
+        Why: a unit is in at most G groups, each of which has one such component. A replaced unit is removed and then
+        added; without groups both change the same component.
         Source: Dwork, McSherry, Nissim, Smith 2006, section 3; Dwork, Roth 2014, Theorem 2.2 (moves in a row).
         """
         if replace and not grouped and span is not None:
@@ -36,67 +38,71 @@ class Moves:
         return cls(share, bound.groups * (2 if replace else 1))
 
 
-def sensitivity(block: StatisticVector, bound: Bound, *, grouped: bool, replace: bool) -> Sensitivity:
-    """The sensitivities of a block over all groups together, that of l2 squared.
+def sensitivity(
+    vector: StatisticVector, bound: ContributionBound, *, grouped: bool, replace: bool
+) -> Sensitivity:
+    """The sensitivities of a vector over all groups together, that of l2 squared.
 
-    Claim: adding or removing one unit moves the vector of all cells of all groups by at most
-    R·c in l1 and in l2 norm, where R is the most rows of a unit that count and c the block's
-    contribution; the count of units by G in l1 and √G in l2, where G is the most groups of a unit, and rows that
-    are filled up for units by as many times what that comes to.
-    For `replace` the l1 norm doubles, and the squared l2 norm doubles where no share is negative and
-    quadruples else. An ungrouped single cell moves by no more than the range of a unit's share. Of a
-    joint block see `_joint`.
-    Why: shares of at most R rows add up by the triangle inequality; two vectors a, b without negative
+    Claim: adding or removing one unit moves the vector of all components of all groups by at most
+    R·c in l1 and in l2 norm, where R is the bound on rows of a unit and c the vector's contribution; the count
+    of units by G in l1 and √G in l2 norm, where G is the most groups of a unit; a padded vector by its contribution per
+    group times as much.
+    Under `replace` the l1 norm doubles; the squared l2 norm doubles if no contribution is negative, and quadruples
+    otherwise. An ungrouped single component changes by at most the range of a unit's contribution. For a joint vector
+    see `_joint`.
+    Why: the contributions of at most R rows add up by the triangle inequality; two vectors a, b without negative
     entries have |a-b|² ≤ |a|² + |b|².
     Source: Dwork, McSherry, Nissim, Smith 2006, section 3; Dwork, Roth 2014, Definitions 3.1 and 3.8.
     """
-    if block.joint:
-        return _joint(block, bound, replace=replace)
-    if block.by_unit or block.filled:
-        each = block.filled or 1
-        l1, l2_squared, span = bound.groups * each, bound.groups * each**2, block.range
+    if vector.joint:
+        return _joint(vector, bound, replace=replace)
+    if vector.by_unit or vector.padded:
+        each = vector.padded or 1
+        l1, l2_squared, span = bound.groups * each, bound.groups * each**2, vector.range
     else:
-        l1 = bound.rows * block.contribution
+        l1 = bound.rows * vector.contribution
         l2_squared = l1 * l1
-        span = None if block.range is None else bound.rows * block.range
+        span = None if vector.range is None else bound.rows * vector.range
     if not replace:
         return Sensitivity(Fraction(l1), Fraction(l2_squared))
     if span is not None and not grouped:
         return Sensitivity(Fraction(span), Fraction(span * span))
-    return Sensitivity(Fraction(2 * l1), Fraction((2 if block.nonnegative else 4) * l2_squared))
+    return Sensitivity(Fraction(2 * l1), Fraction((2 if vector.nonnegative else 4) * l2_squared))
 
 
-def _joint(block: StatisticVector, bound: Bound, *, replace: bool) -> Sensitivity:
-    """The norms of a block that several arguments share, whose rows move cell i by at most e_i.
+def _joint(vector: StatisticVector, bound: ContributionBound, *, replace: bool) -> Sensitivity:
+    """The norms of a vector that several arguments share, whose rows move component i by at most e_i.
 
-    Claim: with D the largest e_i, a unit that counts in h groups moves the cells by at most R·Σe + h·u in l1
+    Claim: with D the largest e_i, a unit that counts in h groups moves the components by at most R·Σe + h·u in l1
     norm, u being what it moves the count of units by in a group; in squared l2 norm by at most
     ((R-h+1)² + h-1)·Σe² + h·u²; and the sum over groups of the largest change is at most
     (h-1)·max(u, D) + max(u, (R-h+1)·D). The largest of these is at h = 1 or h = G. For `replace` the norms
     double.
-    Why: in a group with r of its rows a unit moves cell i by at most r·e_i. Each of these norms is convex in
+    Why: in a group with r of its rows a unit moves component i by at most r·e_i. Each of these norms is convex in
     the numbers of rows r_1, …, r_h >= 1 that add up to R, so it is largest where all but one are 1; and
     there it is convex in h.
     Source: Dwork, Roth 2014, Definitions 3.1 and 3.8; Hardt, Talwar 2010, section 4.
     """
-    largest, squares, unit = max(block.extents), sum(e * e for e in block.extents), block.unit_extent
+    largest, squares, unit = max(vector.extents), sum(e * e for e in vector.extents), vector.unit_extent
     most = bound.rows
     by_groups = [(h, most - h + 1) for h in {1, bound.groups}]
-    l1 = most * block.contribution + bound.groups * unit
+    l1 = most * vector.contribution + bound.groups * unit
     l2_squared = max((r * r + h - 1) * squares + h * unit * unit for h, r in by_groups)
     linf = max((h - 1) * max(unit, largest) + max(unit, r * largest) for h, r in by_groups)
     times = 2 if replace else 1
     return Sensitivity(Fraction(times * l1), Fraction(times**2 * l2_squared), Fraction(times * linf))
 
 
-def moves(block: StatisticVector, bound: Bound, *, grouped: bool, replace: bool) -> Moves | None:
-    """What a unit changes in a block of one cell; None for others, among whose cells what it moves is shared.
+def unit_change(
+    vector: StatisticVector, bound: ContributionBound, *, grouped: bool, replace: bool
+) -> UnitChange | None:
+    """The changes that one unit causes in a vector of one component; None for other vectors.
 
-    A unit's at most R rows put at most R times the block's contribution into a cell; it is counted once. Nor are
-    there moves known of distinct values in groups, of which a unit's R may each lie in a group of its own.
+    The R rows of a unit contribute at most R times the vector's contribution; a unit is counted once. Distinct values
+    in groups have no such bound here: each of a unit's R values may be in a different group.
     """
-    if block.joint or len(block.cells) != 1 or (block.by_value and grouped):
+    if vector.joint or len(vector.components) != 1 or (vector.by_value and grouped):
         return None
-    times = 1 if block.by_unit else bound.rows
-    span = None if block.range is None else times * block.range
-    return Moves.of(times * block.contribution, span, bound, grouped=grouped, replace=replace)
+    times = 1 if vector.by_unit else bound.rows
+    span = None if vector.range is None else times * vector.range
+    return UnitChange.of(times * vector.contribution, span, bound, grouped=grouped, replace=replace)

@@ -1,4 +1,4 @@
-"""Which blocks have staircase noise in place of geometric: those of one cell, where it is worth it."""
+"""Staircase noise in place of geometric noise, for vectors of one component for which it has a smaller variance."""
 
 from __future__ import annotations
 
@@ -7,43 +7,44 @@ from fractions import Fraction
 
 from dpsql.analysis.analyse import Analysis
 from dpsql.mechanisms import Mechanism, Staircase
-from dpsql.planning.clamping import Clamp, moves_of
+from dpsql.planning.clamping import Clamp, clamped_unit_change
 from dpsql.planning.statistics import StatisticVector
 
 _WORTH = 0.99
-"""Noise that is no less than this part of the geometric is not worth its stairs."""
+"""The staircase is used if its standard deviation is less than this part of the geometric one."""
 _MOST = 12
-"""The loss of a stair from which on there is noise enough: less would vanish in the rounding to the lattice."""
+"""The greatest loss per step of the staircase: at more, the noise would vanish in the rounding to the lattice."""
 
 
-def stairs(
+def staircases(
     analysis: Analysis,
     noises: Sequence[Mechanism],
     shares: Sequence[tuple[StatisticVector, Clamp | None, Fraction]],
 ) -> list[Mechanism] | None:
-    """The noise of each block, a staircase where that strays less; None where it does nowhere.
+    """The noise of each vector, a staircase where its standard deviation is smaller; None if no vector has one.
 
-    `noises` are what there is else, `shares` the losses that blocks have, with their clamps.
+    `noises` are the alternatives; `shares` has each vector with its clamp and its loss.
 
-    Claim: a block loses at most its share by a staircase, as by what there is else.
-    Why: what a unit changes is a number of moves of one cell, none longer than a stair, and each costs its part
-    of the share. Cells that share what a row moves them by have none: there the l1 norm bounds what moves, but
-    each cell's part of it might cost a whole stair.
-    Units of several groups have none either: there the l1 norm of all groups together is bounded, which helps
-    geometric noise alone; a share for each group's longest move would be worth it for losses above 12 only. (The
-    count that decides which groups are shown moves by one step, where a staircase is geometric noise; so the
-    intervals of these have a law that is log-concave.)
+    Claim: the loss of a vector with a staircase is at most its share, as with the alternative.
+    Why: one unit causes a number of changes of single components, none larger than the width of a step of the staircase,
+    and each costs its part of the share. Vectors of several components have none: the l1 norm bounds their joint change,
+    but each component's part of it could cost a whole step.
+    Units of several groups have none either: their bound is on the l1 norm of all groups together, which helps geometric
+    noise only; a share for the largest change of each group would pay for losses above 12 only. (The count of partition
+    selection changes by one lattice step, for which a staircase is geometric noise, so its law is log-concave.)
     Source: Geng, Viswanath 2016, "The optimal noise-adding mechanism in differential privacy", section V.
     """
-    found = [_lesser(analysis, noise, *share) for noise, share in zip(noises, shares, strict=True)]
+    found = [
+        _staircase_if_better(analysis, noise, *share) for noise, share in zip(noises, shares, strict=True)
+    ]
     return found if any(isinstance(noise, Staircase) for noise in found) else None
 
 
-def _lesser(
-    analysis: Analysis, noise: Mechanism, block: StatisticVector, clamp: Clamp | None, epsilon: Fraction
+def _staircase_if_better(
+    analysis: Analysis, noise: Mechanism, vector: StatisticVector, clamp: Clamp | None, epsilon: Fraction
 ) -> Mechanism:
-    moved = moves_of(block, clamp, analysis)
-    if moved is None or analysis.bound.groups > 1:
+    change = clamped_unit_change(vector, clamp, analysis)
+    if change is None or analysis.bound.groups > 1:
         return noise
-    found = Staircase.calibrate(moved.cell, moved.cells, min(epsilon, Fraction(_MOST * moved.cells)))
+    found = Staircase.calibrate(change.size, change.count, min(epsilon, Fraction(_MOST * change.count)))
     return found if found.std < _WORTH * noise.std else noise

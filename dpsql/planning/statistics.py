@@ -1,8 +1,8 @@
-"""The statistics that can be measured: vectors of integers, each a sum over the rows of a group.
+"""The statistics that can be measured: integer vectors, each a sum over the rows of a group.
 
-A *cell* is an integer combination of a group's exact moments. A *block* is the cells that are noised
-together, with the moments that can be estimated from them and a bound on what one row, or one unit in
-a group, puts into them.
+A *component* is an integer combination of the exact moments of a group. A *vector* has the components that are noised
+together, the moments that can be estimated from them, and a bound on the contribution of one row, or of one unit in a
+group.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dpsql.aggregates import Moment
 from dpsql.analysis.lattice import Lattice
 
 Statistic = tuple[Moment, int | None]
-"""A moment and, where it is of an argument, the index of the measure."""
+"""A moment and the index of its measure; None for counts of rows and units."""
 
 ROWS: Statistic = (Moment.ROWS, None)
 UNITS: Statistic = (Moment.UNITS, None)
@@ -26,7 +26,7 @@ Combination = tuple[tuple[Statistic, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """An integer combination of exact moments; what is noised."""
+    """An integer combination of exact moments, to which noise is added."""
 
     tag: ClassVar[str] = "Cell"
 
@@ -34,66 +34,71 @@ class Component:
     combination: Combination
 
     def exact(self, moments: Mapping[Statistic, int]) -> int:
-        """The cell's value, from a group's moments in lattice steps."""
+        """The exact value of the component, from the moments of a group in lattice steps."""
         return sum(weight * moments[statistic] for statistic, weight in self.combination)
 
 
 @dataclass(frozen=True, slots=True)
 class StatisticVector:
-    """Cells that are noised together.
+    """Components that are noised together.
 
-    `estimates` gives, for each statistic that the block serves, its weights over the cells, in lattice
-    steps for totals. `contribution` is the largest l1 norm of what one row puts into the cells (one
-    unit in a group for the block of UNITS), `range` the distance between the extremes of a single
-    cell's share (None for more cells), and `nonnegative` whether shares never have a minus sign. Of
-    a joint block, `extents` are what one row moves each of the cells by that rows move, `unit_extent`
-    what a unit moves the last cell by in each of its groups, where that counts units. Where cells of rows are `filled`
-    up for units, that is what a unit puts into the cells of each of its groups, in l1 norm.
+    `estimates` has, for each statistic that the vector estimates, its weights over the components, in lattice steps for
+    totals. `contribution` is the greatest l1 norm of the contribution of one row (for the vector of UNITS, of one unit
+    in a group). `range` is the difference of the extreme contributions to a single component (None for several
+    components). `nonnegative` says that no contribution is negative. Of a joint vector, `extents` bound the contribution
+    of one row to each component of rows, and `unit_extent` that of a unit to the last component in each of its groups,
+    if it counts units. `padded` is, for rows padded to a constant number per unit, the l1 norm of the contribution of a
+    unit to each of its groups.
     """
 
     tag: ClassVar[str] = "Block"
 
     name: str
-    cells: tuple[Component, ...]
+    components: tuple[Component, ...]
     estimates: tuple[tuple[Statistic, tuple[Fraction, ...]], ...]
     contribution: int
     range: int | None
     nonnegative: bool
     extents: tuple[int, ...] = ()
     unit_extent: int = 0
-    filled: int = 0
+    padded: int = 0
 
     @property
     def joint(self) -> bool:
-        """Whether its cells are of several arguments, noised together."""
+        """Whether its components are of several arguments."""
         return bool(self.extents)
 
     @property
     def by_unit(self) -> bool:
         """Whether it counts units rather than rows."""
-        return not (self.joint or self.filled) and any(
-            statistic == UNITS for cell in self.cells for statistic, _ in cell.combination
+        return not (self.joint or self.padded) and any(
+            statistic == UNITS for component in self.components for statistic, _ in component.combination
         )
 
     @property
     def by_value(self) -> bool:
-        """Whether it counts distinct values: a unit's may lie in more groups than those that its rows count in."""
-        return any(moment is Moment.DISTINCT for cell in self.cells for (moment, _), _ in cell.combination)
+        """Whether it counts distinct values, which may be in more groups than the counted rows of a unit."""
+        return any(
+            moment is Moment.DISTINCT
+            for component in self.components
+            for (moment, _), _ in component.combination
+        )
 
-    def serving(self, statistic: Statistic, like: Statistic) -> StatisticVector:
-        """The same block, which serves a statistic by what it serves another with."""
+    def also_serving(self, statistic: Statistic, like: Statistic) -> StatisticVector:
+        """The same vector, which also estimates `statistic`, by the weights of `like`."""
         weights = self.weights(like)
         if weights is None or self.weights(statistic) is not None:
             return self
         return replace(self, estimates=(*self.estimates, (statistic, weights)))
 
     def scaled(self, by: int) -> StatisticVector:
-        """The same block on a lattice with so many times as many steps."""
-        cells = tuple(
+        """The same vector with each lattice step divided in `by`."""
+        components = tuple(
             replace(
-                cell, combination=tuple((statistic, weight * by) for statistic, weight in cell.combination)
+                component,
+                combination=tuple((statistic, weight * by) for statistic, weight in component.combination),
             )
-            for cell in self.cells
+            for component in self.components
         )
         estimates = tuple(
             (statistic, tuple(weight * Fraction(1, by) for weight in weights))
@@ -101,26 +106,26 @@ class StatisticVector:
         )
         return replace(
             self,
-            cells=cells,
+            components=components,
             estimates=estimates,
             contribution=self.contribution * by,
             range=None if self.range is None else self.range * by,
             extents=tuple(extent * by for extent in self.extents),
             unit_extent=self.unit_extent * by,
-            filled=self.filled * by,
+            padded=self.padded * by,
         )
 
-    def told_in(self, parts: int) -> StatisticVector:
-        """The same block, of moments that are told in so many parts of a row or of a lattice step."""
+    def subdivided(self, parts: int) -> StatisticVector:
+        """The same vector, of moments that are counted in subdivisions of a row or lattice step."""
         scaled = self.scaled(parts)
-        return replace(scaled, cells=self.cells)
+        return replace(scaled, components=self.components)
 
     def weights(self, statistic: Statistic) -> tuple[Fraction, ...] | None:
-        """How a statistic is estimated from the cells, or None if it cannot be."""
+        """The weights that estimate a statistic from the components; None if it has none."""
         return dict(self.estimates).get(statistic)
 
 
-def rows_block() -> StatisticVector:
+def rows_vector() -> StatisticVector:
     """Counts the rows.
 
     Claim: one row contributes at most 1 in l1 norm.
@@ -130,7 +135,7 @@ def rows_block() -> StatisticVector:
     return _single("rows", ROWS, 1, 1)
 
 
-def units_block() -> StatisticVector:
+def units_vector() -> StatisticVector:
     """Counts the distinct units of each group.
 
     Claim: one unit contributes at most 1 to each group it counts in.
@@ -140,7 +145,7 @@ def units_block() -> StatisticVector:
     return _single("units", UNITS, 1, 1)
 
 
-def distinct_block(measure: int) -> StatisticVector:
+def distinct_vector(measure: int) -> StatisticVector:
     """Counts the values of the argument.
 
     Claim: one row contributes at most 1 in l1 norm.
@@ -150,38 +155,38 @@ def distinct_block(measure: int) -> StatisticVector:
     return _single(f"values of x{measure}", (Moment.DISTINCT, measure), 1, 1)
 
 
-def count_block(measure: int, lattice: Lattice) -> StatisticVector:
+def count_vector(measure: int, lattice: Lattice) -> StatisticVector:
     """Counts the rows whose argument is not NULL; where all values are equal that gives the total too.
 
     Claim: one row contributes at most 1 in l1 norm.
     Why: it is counted once or not at all.
     Source: Dwork, McSherry, Nissim, Smith 2006, Example 1.
     """
-    block = _single(f"count of x{measure}", (Moment.COUNT, measure), 1, 1)
+    vector = _single(f"count of x{measure}", (Moment.COUNT, measure), 1, 1)
     if lattice.width:
-        return block
+        return vector
     total = ((Moment.TOTAL, measure), (Fraction(lattice.low),))
-    return StatisticVector(block.name, block.cells, (*block.estimates, total), 1, 1, nonnegative=True)
+    return StatisticVector(vector.name, vector.components, (*vector.estimates, total), 1, 1, nonnegative=True)
 
 
-def presence_block(measure: int) -> StatisticVector:
-    """Counts the rows whose argument is not NULL and, in a second cell, those whose argument is.
+def presence_vector(measure: int) -> StatisticVector:
+    """Counts the rows whose argument is not NULL and, in a second component, those whose argument is.
 
     Claim: one row contributes at most 1 in l1 norm.
-    Why: it is counted in one of the two cells.
+    Why: it is counted in one of the two components.
     Source: Dwork, McSherry, Nissim, Smith 2006, section 3.2 (histograms).
     """
     count = (Moment.COUNT, measure)
-    cells = (
+    components = (
         Component(f"x{measure} is there", ((count, 1),)),
         Component(f"x{measure} is NULL", ((ROWS, 1), (count, -1))),
     )
     one, none = Fraction(1), Fraction(0)
     estimates = ((count, (one, none)), (ROWS, (one, one)))
-    return StatisticVector(f"presence of x{measure}", cells, estimates, 1, None, nonnegative=True)
+    return StatisticVector(f"presence of x{measure}", components, estimates, 1, None, nonnegative=True)
 
 
-def total_block(measure: int, lattice: Lattice) -> StatisticVector:
+def total_vector(measure: int, lattice: Lattice) -> StatisticVector:
     """Adds the values up.
 
     Claim: one row contributes at most max(|L|, |U|) steps in l1 norm.
@@ -193,16 +198,16 @@ def total_block(measure: int, lattice: Lattice) -> StatisticVector:
     return _single(f"total of x{measure}", statistic, max(-low, high), high - low, nonnegative=low == 0)
 
 
-def partition_block(measure: int, lattice: Lattice, *, with_rows: bool) -> StatisticVector:
+def complementary_vector(measure: int, lattice: Lattice, *, with_rows: bool) -> StatisticVector:
     """The partition of unity: Σ(x−L) and Σ(U−x), and with rows also (U−L) for each NULL.
 
     Claim: one row contributes exactly U−L steps in l1 norm, whatever its value.
-    Why: x−L and U−x are not negative and add up to U−L; a NULL contributes U−L to the third cell alone.
+    Why: x−L and U−x are not negative and add up to U−L; a NULL contributes U−L to the third component alone.
     Source: Kulesza, Suresh, Wang 2024, "Mean estimation in the add-remove model of differential privacy".
     """
     count, total = (Moment.COUNT, measure), (Moment.TOTAL, measure)
     width, low, high = lattice.width, lattice.low, lattice.high
-    cells = [
+    components = [
         Component(f"x{measure} above low", ((total, 1), (count, -low))),
         Component(f"x{measure} below high", ((count, high), (total, -1))),
     ]
@@ -212,40 +217,42 @@ def partition_block(measure: int, lattice: Lattice, *, with_rows: bool) -> Stati
         (total, (high * one, low * one)),
     ]
     if with_rows:
-        cells.append(Component(f"x{measure} is NULL", ((ROWS, width), (count, -width))))
+        components.append(Component(f"x{measure} is NULL", ((ROWS, width), (count, -width))))
         weights = [(statistic, (*known, Fraction(0))) for statistic, known in weights]
         weights.append((ROWS, (one, one, one)))
     return StatisticVector(
-        f"partition of x{measure}", tuple(cells), tuple(weights), width, None, nonnegative=True
+        f"partition of x{measure}", tuple(components), tuple(weights), width, None, nonnegative=True
     )
 
 
-def filled_block(block: StatisticVector, rows: int) -> StatisticVector:
-    """The cells of a block that counts rows, and one for the rows that each unit has less than `rows` in a group.
+def padded_vector(vector: StatisticVector, rows: int) -> StatisticVector:
+    """A vector that counts rows, padded: with a component for the rows by which each unit of a group has less than `rows`.
 
-    Claim: a unit contributes exactly R times the block's contribution, in l1 norm, to each group it counts in, R being
-    the most rows of a unit; no cell is below zero.
-    Why: each of its rows in the group contributes the block's contribution, as the number of rows is the sum of all
-    cells by that; each row that it has less than R contributes as much to the cell of these.
-    Source: Kulesza, Suresh, Wang 2024, section 3, of rows that there are and values up to the bound.
+    Claim: the contribution of a unit to each of its groups has an l1 norm of exactly R·c, where R is the bound on rows of
+    a unit and c the vector's contribution; no component is negative.
+    Why: each row contributes exactly c, since all weights of the row count are 1/c; each row less than R contributes c to
+    the further component.
+    Source: Kulesza, Suresh, Wang 2024, section 3, with rows in place of values.
     """
-    known = block.weights(ROWS)
-    if known is None or not block.nonnegative or any(weight * block.contribution != 1 for weight in known):
-        raise LookupError("what is filled up counts rows by all of its cells")
-    most, none = rows * block.contribution, Fraction(0)
-    lacking = Component("rows that units have less", ((UNITS, most), (ROWS, -block.contribution)))
+    known = vector.weights(ROWS)
+    if known is None or not vector.nonnegative or any(weight * vector.contribution != 1 for weight in known):
+        raise LookupError("only a vector that counts rows by all of its components is padded")
+    most, none = rows * vector.contribution, Fraction(0)
+    lacking = Component("rows that units have less", ((UNITS, most), (ROWS, -vector.contribution)))
     estimates = (
-        *((statistic, (*weights, none)) for statistic, weights in block.estimates),
+        *((statistic, (*weights, none)) for statistic, weights in vector.estimates),
         (UNITS, (Fraction(1, most),) * (len(known) + 1)),
     )
-    cells = (*block.cells, lacking)
+    components = (*vector.components, lacking)
     return StatisticVector(
-        f"{block.name}, and units", cells, estimates, most, None, nonnegative=True, filled=most
+        f"{vector.name}, and units", components, estimates, most, None, nonnegative=True, padded=most
     )
 
 
 def _single(
     name: str, statistic: Statistic, contribution: int, span: int, *, nonnegative: bool = True
 ) -> StatisticVector:
-    cell = Component(name, ((statistic, 1),))
-    return StatisticVector(name, (cell,), ((statistic, (Fraction(1),)),), contribution, span, nonnegative)
+    component = Component(name, ((statistic, 1),))
+    return StatisticVector(
+        name, (component,), ((statistic, (Fraction(1),)),), contribution, span, nonnegative
+    )

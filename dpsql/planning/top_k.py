@@ -1,4 +1,4 @@
-"""Choosing the best groups: their scores decide which keys are released, and are not released themselves."""
+"""Private top-k selection of groups by an aggregate. The keys are released, the aggregates are not."""
 
 from __future__ import annotations
 
@@ -13,22 +13,20 @@ from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.stability import PublicFacts, most_rows
 from dpsql.mechanisms import Entropy, Exponential, PermuteAndFlip
 from dpsql.plan.expr import Column
-from dpsql.plan.nodes import Filter, Join, Relation, SemiJoin, is_private
-from dpsql.plan.top_k import TopK
+from dpsql.plan.nodes import Filter, Join, Relation, SemiJoin, TopK, is_private
 
 SCORES = frozenset({Moment.ROWS, Moment.UNITS, Moment.COUNT, Moment.TOTAL})
-"""What groups are compared by: sums over units."""
+"""The moments that groups can be ranked by: sums over units."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopKSelection:
-    """The best groups, chosen one after the other; a unit adds `low` to `high` steps to any score, enforced.
+    """The top k groups, chosen one after another. A unit's contribution to a score is clamped to [`low`, `high`] steps.
 
-    Claim: one unit moves the scores of any two groups apart by at most `steps`; a choice of several groups
-    costs what each costs, added up.
-    Why: a unit adds to each score what is clamped to these ends, and nothing to some; of as many groups
-    as it likes. Another unit in its place moves them twice as far. What is left over after a choice is
-    chosen among anew.
+    Claim: one unit changes the difference of the scores of two groups by at most `steps`; the loss of k choices is the
+    sum of their losses.
+    Why: the contribution of a unit to each score is 0 or within these bounds, in any number of groups. Replacing a unit
+    doubles the change. Each choice is among the groups that are left.
     Source: McSherry, Talwar 2007, "Mechanism design via differential privacy", section 3 (its auction);
     Durfee, Rogers 2019, "Practical differentially private top-k selection with pay-what-you-get
     composition", section 3 (peeling).
@@ -44,7 +42,7 @@ class TopKSelection:
     mechanism: Exponential | PermuteAndFlip
 
     def choose(self, scores: Sequence[int], entropy: Entropy) -> list[int]:
-        """The indices of the chosen groups, the best first."""
+        """The indices of the chosen groups, in rank order."""
         left = list(range(len(scores)))
         found = []
         for _ in range(min(self.top.count, len(scores))):
@@ -58,19 +56,19 @@ class TopKSelection:
 
     @property
     def event(self) -> Event:
-        """What the choices are charged as."""
+        """The event that is charged for all choices."""
         epsilon = self.mechanism.range(self.steps)
         each = BoundedRange(epsilon) if isinstance(self.mechanism, Exponential) else Pure(epsilon)
         return Composed((each,) * self.top.count) if self.top.count > 1 else each
 
 
-def best(
+def top_k_selection(
     analysis: Analysis, facts: PublicFacts, top: TopK, pure: Fraction, ranged: Fraction
 ) -> TopKSelection:
-    """How the best groups are chosen, where a choice may have a loss of `pure` or a range of `ranged`.
+    """The selection whose choices each have a loss of at most `pure`, or a range of at most `ranged`.
 
-    The exponential mechanism is taken where the ledger has it for less: at the same rate it errs at most
-    twice as far as the other.
+    The exponential mechanism is used if the range is more than 1.5 times the loss: at the same rate its error is at most
+    twice that of permute-and-flip.
     """
     (item,) = analysis.release.aggregations
     (moment,) = AGGREGATES[item.function].moments
@@ -91,10 +89,10 @@ def best(
 
 
 def _rows(analysis: Analysis, facts: PublicFacts) -> int:
-    """The rows of a unit that count in one group.
+    """The bound on the rows of a unit in one group.
 
-    A row that is joined to public ones is in a group as often as these have its keys. No guarantee rests
-    on it: as many count as this says.
+    A row that is joined to public rows is in a group once for each of them with the group's keys. The guarantee does not
+    rest on this number: the emitted SQL enforces it.
     """
     keys = {key.expr for key in analysis.release.keys if isinstance(key.expr, Column)}
     if not analysis.bound.per_unit:
@@ -103,7 +101,7 @@ def _rows(analysis: Analysis, facts: PublicFacts) -> int:
 
 
 def _keyed(relation: Relation, keys: set[Column]) -> Relation:
-    """The rows of one group: public sources are joined on their keys besides."""
+    """The rows of one group: the group keys of public sources are added to their join conditions."""
     match relation:
         case Filter() | SemiJoin():
             return replace(relation, input=_keyed(relation.input, keys))

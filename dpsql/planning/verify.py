@@ -1,10 +1,10 @@
-"""The loss, derived again by a way that shares nothing with the planner's formulae.
+"""Independent verification of a measurement plan: derives its loss again, without the planner's formulae.
 
-The planner bounds sensitivities in closed form. Here every extreme row is written down and its cells
-are computed, and the loss follows from the noise itself, not from what it was calibrated for.
+The planner bounds sensitivities in closed form. Here the components of every extreme row are computed, and the loss
+follows from the parameters of the mechanisms, not from the loss that they were calibrated to.
 
-Claim: if `verify` returns, the measured plan is as private as its event says.
-Why: cells are linear in a row's moments, so norms are largest at the extreme rows; a unit's rows in all
+Claim: if `verify` returns, the loss of the plan is at most that of its event.
+Why: components are linear in a row's moments, so norms are largest at the extreme rows; a unit's rows in all
 groups together are at most R of them.
 Source: Dwork, McSherry, Nissim, Smith 2006, Theorem 1; Bun, Steinke 2016, Proposition 1.6.
 """
@@ -32,97 +32,103 @@ from dpsql.planning.top_k import TopKSelection
 
 Vector = tuple[int, ...]
 _TRIED = 100
-"""Numbers of groups that are tried one by one, beside the largest."""
+"""Numbers of groups up to this one are tried, and the largest."""
 
 _PLACES = 40
-"""Decimal places to which laws without an exact number are compared."""
+"""Decimal places to which irrational probabilities are compared."""
 
 
 def verify(plan: MeasurementPlan) -> None:
     """Raises VerificationError unless the event charges for at least the loss of the noise."""
-    if plan.best is not None:
-        _verify_best(plan, plan.best)
+    if plan.top_k is not None:
+        _verify_top_k(plan, plan.top_k)
         return
-    spent = _spent(plan)
-    chosen = sum((_range(part, plan.analysis) for part in plan.ranked), start=Fraction(0))
-    chosen += sum((_sharpness(clamp, plan.analysis) for clamp in plan.clamps), start=Fraction(0))
+    spent = _loss_by_kind(plan)
+    chosen = sum((_quantile_range(part, plan.analysis) for part in plan.quantiles), start=Fraction(0))
+    chosen += sum((_clamp_range(clamp, plan.analysis) for clamp in plan.clamps), start=Fraction(0))
     charged = _charged(plan.event)
     if chosen > charged["range"]:
-        raise VerificationError("values in order of size, or clamps, are chosen more sharply than is charged")
+        raise VerificationError(
+            "the range of the exponential mechanism for quantiles or clamps exceeds the charged loss"
+        )
     if spent["pure"] > charged["pure"] or spent["gaussian"] > charged["gaussian"]:
-        raise VerificationError("the noise is not enough for the loss that is charged")
+        raise VerificationError("the loss of the noise exceeds the charged loss")
     if plan.analysis.selects:
         _verify_selection(plan, charged["delta"])
 
 
-def _spent(plan: MeasurementPlan) -> dict[str, Fraction]:
-    """What noise and tosses lose, by their kinds."""
+def _loss_by_kind(plan: MeasurementPlan) -> dict[str, Fraction]:
+    """The loss of the noise and of partition selection, by kind."""
     spent = {"pure": Fraction(0), "gaussian": Fraction(0)}
-    for measured in plan.blocks:
-        kind, loss = max(_loss(block, clamp, plan.analysis) for block, clamp in _held(plan, measured))
+    for measured in plan.vectors:
+        kind, loss = max(
+            _loss(vector, clamp, plan.analysis) for vector, clamp in _with_each_point(plan, measured)
+        )
         spent[kind] += loss
     if isinstance(plan.selection, OptimalPartitionSelection):
         spent["pure"] += plan.selection.mechanism.epsilon * _changed(plan.analysis)
     return spent
 
 
-def _verify_best(plan: MeasurementPlan, best: TopKSelection) -> None:
-    """Of a unit with the lowest and the highest score of all, and of two that are exchanged."""
+def _verify_top_k(plan: MeasurementPlan, top_k: TopKSelection) -> None:
+    """Tries a unit with the lowest and the highest contribution to all scores, and the replacement of one by the other."""
     if plan.analysis.selects or plan.analysis.domains is None:
-        raise VerificationError("groups are chosen among keys that are not public")
-    shares = (0, best.low, best.high)
+        raise VerificationError("top-k selection is among keys that are not public")
+    shares = (0, top_k.low, top_k.high)
     moves = {a - b if plan.analysis.replace else a for a, b in itertools.product(shares, repeat=2)}
-    loss = best.mechanism.range(max(moves) - min(moves)) * best.top.count
+    loss = top_k.mechanism.range(max(moves) - min(moves)) * top_k.top.count
     charged = _charged(plan.event)
-    kind = "range" if isinstance(best.mechanism, Exponential) else "pure"
+    kind = "range" if isinstance(top_k.mechanism, Exponential) else "pure"
     if loss > charged[kind]:
-        raise VerificationError("the best groups are chosen more sharply than is charged")
+        raise VerificationError("the loss of top-k selection exceeds the charged loss")
 
 
-def _held(
+def _with_each_point(
     plan: MeasurementPlan, measured: VectorMeasurement
 ) -> Iterator[tuple[VectorMeasurement, Clamp | None]]:
-    """A block as it is, or as it will be with each of the points that its clamp may have."""
+    """The measurement; if it has a clamp, with each point that may be chosen."""
     if measured.clamp is None:
         yield measured, None
         return
     for clamp in _points(plan.clamps[measured.clamp]):
-        yield measured.at(clamp, plan.analysis), clamp
+        yield measured.with_clamp(clamp, plan.analysis), clamp
 
 
-def _each(plan: MeasurementPlan, measured: VectorMeasurement) -> Iterator[MeasurementPlan]:
-    """The plan as it is, or as it will be with each of the points that a block's clamp may have."""
+def _plans_with_each_point(plan: MeasurementPlan, measured: VectorMeasurement) -> Iterator[MeasurementPlan]:
+    """The plan; if the vector has a clamp, with each point that may be chosen."""
     if measured.clamp is None:
         yield plan
         return
     for clamp in _points(plan.clamps[measured.clamp]):
-        yield plan.at(tuple(clamp if at == measured.clamp else one for at, one in enumerate(plan.clamps)))
+        yield plan.with_clamps(
+            tuple(clamp if at == measured.clamp else one for at, one in enumerate(plan.clamps))
+        )
 
 
 def _points(clamp: Clamp) -> Iterator[Clamp]:
-    sides = len(clamp.signs)
+    sides = len(clamp.sides)
     for index in range(len(clamp.grid)):
         for chosen in {(index, index)[:sides], (index, 0)[:sides], (0, index)[-sides:]}:
             yield replace(clamp, chosen=chosen)
 
 
 def _loss(measured: VectorMeasurement, clamp: Clamp | None, analysis: Analysis) -> tuple[str, Fraction]:
-    """What the noise of a block loses, in the accountant's kind."""
-    l1, l2_squared, linf = norms(measured.block, analysis, clamp)
+    """The kind and the loss of the noise of a vector."""
+    l1, l2_squared, linf = norms(measured.vector, analysis, clamp)
     known = measured.sensitivity
     if l1 > known.l1 or l2_squared > known.l2_squared or linf > known.linf:
-        raise VerificationError(f"the sensitivity of {measured.block.name} is above what was derived")
+        raise VerificationError(f"the sensitivity of {measured.vector.name} is above what was derived")
     rule = RULES.get(type(measured.mechanism))
     if rule is None:
         raise VerificationError(f"verification has no rule for {measured.mechanism.name} noise")
-    return rule(measured.mechanism, Change(measured.block, analysis, clamp, l1, l2_squared, linf))
+    return rule(measured.mechanism, Change(measured.vector, analysis, clamp, l1, l2_squared, linf))
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How far one unit moves a block, by this derivation: the l1 norm, the squared l2 norm, the sum of l∞ norms."""
+    """How far one unit moves a vector, by this derivation: the l1 norm, the squared l2 norm, the sum of l∞ norms."""
 
-    block: StatisticVector
+    vector: StatisticVector
     analysis: Analysis
     clamp: Clamp | None
     l1: Fraction
@@ -139,15 +145,15 @@ def _gaussian(noise: DiscreteGaussian, change: Change) -> tuple[str, Fraction]:
 
 
 def _cube(noise: Cube, change: Change) -> tuple[str, Fraction]:
-    if noise.dimensions != len(change.block.cells):
+    if noise.dimensions != len(change.vector.components):
         raise VerificationError(
-            f"{change.block.name} has {len(change.block.cells)} cells, not {noise.dimensions}"
+            f"{change.vector.name} has {len(change.vector.components)} components, not {noise.dimensions}"
         )
     return "pure", change.linf / noise.scale
 
 
 def _staircase(noise: Staircase, change: Change) -> tuple[str, Fraction]:
-    return "pure", _most_stairs(change.block, change.analysis, change.clamp, noise.width) * noise.loss
+    return "pure", _most_steps(change.vector, change.analysis, change.clamp, noise.width) * noise.loss
 
 
 RULES: dict[type[Mechanism], Callable[[Any, Change], tuple[str, Fraction]]] = {
@@ -159,172 +165,172 @@ RULES: dict[type[Mechanism], Callable[[Any, Change], tuple[str, Fraction]]] = {
 """The loss of each mechanism, "pure" or "gaussian", derived from its law and not by its `privacy_loss`."""
 
 
-def _sharpness(clamp: Clamp, analysis: Analysis) -> Fraction:
-    """The range of the choice of a clamp: a unit is in each of its groups above all points, or above none.
+def _clamp_range(clamp: Clamp, analysis: Analysis) -> Fraction:
+    """The range of the choice of a clamp: the contribution to each group is above all points, or above none.
 
-    Of a clamp on groups, the unit itself is; of one on all its groups together, it is on each side.
+    A clamp on groups counts the unit once, and a clamp across groups once per side.
     """
     if clamp.amount is Amount.GROUPS:
         came = went = 1
     else:
-        came = went = len(clamp.signs) if clamp.whole else analysis.bound.groups
+        came = went = len(clamp.sides) if clamp.across_groups else analysis.bound.groups
     steps = came + (went if analysis.replace else 0)
     return clamp.mechanism.rate * steps
 
 
-def _range(part: QuantileSelection, analysis: Analysis) -> Fraction:
-    """The range of a choice, from what a row below a point and one above it do to its penalty.
+def _quantile_range(part: QuantileSelection, analysis: Analysis) -> Fraction:
+    """The range of the choice of a quantile, from the effect of one row below or above a point on its penalty.
 
-    Tried with numbers of values of each size: where a rank is moved inside, its growth changes at two of them.
+    Numbers of values of each magnitude are tried: for a rank that is moved inward, the growth changes at two of them.
     """
     if part.public:
         return Fraction(0)
     moves = {0}
     for count in (0, *(2**power + odd for power in range(100) for odd in (0, 1))):
         grown = part.offset(count + 1) - part.offset(count)
-        moves |= {part.whole - grown, grown - part.whole, grown, -grown}
+        moves |= {part.steps_per_row - grown, grown - part.steps_per_row, grown, -grown}
     times = analysis.bound.rows * (2 if analysis.replace else 1)
     return part.mechanism.rate * (max(moves) - min(moves)) * times
 
 
 def norms(
-    block: StatisticVector, analysis: Analysis, clamp: Clamp | None = None
+    vector: StatisticVector, analysis: Analysis, clamp: Clamp | None = None
 ) -> tuple[Fraction, Fraction, Fraction]:
-    """The largest change's l1 norm, squared l2 norm and sum over groups of l∞ norms, by trying all extreme rows.
+    """The l1 norm, squared l2 norm, and sum over groups of l∞ norms of the largest change, by trying all extreme rows.
 
-    All of a unit's rows in one group are the worst; with a clamp, one group after another filled up to it, or each
-    side of it in a group of its own.
+    The worst case has all rows of a unit in one group; with a clamp, groups filled to its point one after another, or
+    each side in a group of its own.
     """
-    if block.joint:
-        return _joint_norms(block, analysis)
-    l1, l2_squared = _norms(block, analysis, clamp)
+    if vector.joint:
+        return _joint_norms(vector, analysis)
+    l1, l2_squared = _norms(vector, analysis, clamp)
     return l1, l2_squared, l1
 
 
-def _norms(block: StatisticVector, analysis: Analysis, clamp: Clamp | None) -> tuple[Fraction, Fraction]:
-    read = {statistic for cell in block.cells for statistic, _ in cell.combination}
+def _norms(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None) -> tuple[Fraction, Fraction]:
+    read = {statistic for component in vector.components for statistic, _ in component.combination}
     if UNITS in read and len(read) > 1:
-        return _filled_norms(block, analysis)
-    if block.by_unit:
+        return _padded_norms(vector, analysis)
+    if vector.by_unit:
         return _unit_norms(analysis.bound.groups if clamp is None else clamp.points[0], analysis)
-    if clamp is not None and clamp.whole:
-        shares, times = _whole_shares(block, analysis, clamp), [Fraction(clamp.fine)]
+    if clamp is not None and clamp.across_groups:
+        shares, times = _contributions_across_groups(vector, analysis, clamp), [Fraction(clamp.subdivisions)]
     elif clamp is not None and clamp.total is not None:
         top = max(clamp.points)
         shares = [(0,)]
-        shares += [(sign * point,) for sign, point in zip(clamp.signs, clamp.points, strict=True)]
-        times = _filled(clamp.most, top, analysis)
+        shares += [(sign * point,) for sign, point in zip(clamp.sides, clamp.points, strict=True)]
+        times = _group_fractions(clamp.most, top, analysis)
     else:
-        shares = _shares(block.cells, analysis)
+        shares = _contributions(vector.components, analysis)
         rows = analysis.bound.rows
         top = rows if clamp is None else clamp.points[0]
-        fine = 1 if clamp is None else clamp.fine
-        times = [fine * top * part for part in _filled(rows, top, analysis)]
-    l1, l2_squared = _farthest(shares, analysis)
+        fine = 1 if clamp is None else clamp.subdivisions
+        times = [fine * top * part for part in _group_fractions(rows, top, analysis)]
+    l1, l2_squared = _largest_norms(shares, analysis)
     return l1 * sum(times), l2_squared * sum(part**2 for part in times)
 
 
-def _farthest(shares: Sequence[Vector], analysis: Analysis) -> tuple[Fraction, Fraction]:
-    """The largest l1 norm and squared l2 norm of one share, or where units are replaced of what two differ by."""
+def _largest_norms(shares: Sequence[Vector], analysis: Analysis) -> tuple[Fraction, Fraction]:
+    """The largest l1 norm and squared l2 norm of a contribution; under `replace`, of the difference of two."""
     changes = list(shares)
     if analysis.replace:
         changes = [_minus(a, b) for a, b in itertools.product(shares, repeat=2)]
-        if analysis.grouped:  # what is removed and what is added may fall into different groups
+        if analysis.grouped:  # the removed and the added unit may be in different groups
             changes += [(*a, *b) for a, b in itertools.product(shares, repeat=2)]
     l1 = max(sum(map(abs, change)) for change in changes)
     return Fraction(l1), Fraction(max(sum(x * x for x in change) for change in changes))
 
 
-def _filled_norms(block: StatisticVector, analysis: Analysis) -> tuple[Fraction, Fraction]:
-    """A unit of one row, or of as many as count, in each of its groups: between these a norm is no larger."""
-    rows = _extreme_rows(block.cells, analysis)
+def _padded_norms(vector: StatisticVector, analysis: Analysis) -> tuple[Fraction, Fraction]:
+    """Tries units of one row, and of the most rows, in each group; norms are convex in between."""
+    rows = _extreme_rows(vector.components, analysis)
     shares = [
         tuple(
-            cell.exact({name: n if name == UNITS else n * times for name, n in row.items()})
-            for cell in block.cells
+            component.exact({name: n if name == UNITS else n * times for name, n in row.items()})
+            for component in vector.components
         )
         for row in rows
         for times in (1, analysis.bound.rows)
     ]
-    l1, l2_squared = _farthest(shares, analysis)
+    l1, l2_squared = _largest_norms(shares, analysis)
     groups = analysis.bound.groups if analysis.grouped else 1
     return l1 * groups, l2_squared * groups
 
 
-def _whole_shares(block: StatisticVector, analysis: Analysis, clamp: Clamp) -> list[Vector]:
-    """What a unit may put into cells: all that it has in one group, or each side of a total in one of two groups."""
+def _contributions_across_groups(vector: StatisticVector, analysis: Analysis, clamp: Clamp) -> list[Vector]:
+    """The extreme contributions under a clamp across groups: all in one group, or each side of a total in its own group."""
     if clamp.total is None:
         rows = clamp.points[0]
-        return [tuple(rows * x for x in share) for share in _shares(block.cells, analysis)]
-    if len(clamp.signs) == 1:
-        return [(0,), (clamp.signs[0] * clamp.points[0],)]
+        return [tuple(rows * x for x in share) for share in _contributions(vector.components, analysis)]
+    if len(clamp.sides) == 1:
+        return [(0,), (clamp.sides[0] * clamp.points[0],)]
     above, below = clamp.points
     ends = [(min(above, clamp.most - below), -below), (above, -min(below, clamp.most - above))]
     return [(0, 0), *ends, *(end[::-1] for end in ends)]
 
 
-def _most_stairs(block: StatisticVector, analysis: Analysis, clamp: Clamp | None, width: int) -> int:
-    """How many stairs a unit moves cells by, at most, each cell by whole stairs: not less where several share a move.
+def _most_steps(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None, width: int) -> int:
+    """The most steps of the staircase, each of `width`, by which a unit changes all components, rounded up per component.
 
-    Each of the unit's groups may have the most that a cell can: that is more than all together may have, so it is
-    only tight for few groups. A replaced unit has its own groups and those of the one that comes.
+    Each group is taken to have the largest change, which is tight for few groups only. A replaced unit changes its own
+    groups and those of the other unit.
     """
-    if block.joint or len(block.cells) != 1:
-        raise VerificationError(f"{block.name} has several cells, which no staircase is for")
-    if block.by_unit:
+    if vector.joint or len(vector.components) != 1:
+        raise VerificationError(f"{vector.name} has several components, so it cannot have staircase noise")
+    if vector.by_unit:
         shares: list[Vector] = [(0,), (1,)]
         times = 1
     elif clamp is not None and clamp.total is not None:
         shares = [(0,)]
-        shares += [(sign * point,) for sign, point in zip(clamp.signs, clamp.points, strict=True)]
+        shares += [(sign * point,) for sign, point in zip(clamp.sides, clamp.points, strict=True)]
         times = 1
     else:
-        shares = _shares(block.cells, analysis)
-        times = analysis.bound.rows if clamp is None else clamp.points[0] * clamp.fine
+        shares = _contributions(vector.components, analysis)
+        times = analysis.bound.rows if clamp is None else clamp.points[0] * clamp.subdivisions
 
-    def stairs(moves: Iterator[int]) -> int:
+    def steps(moves: Iterator[int]) -> int:
         return max(-(-times * abs(move) // width) for move in moves)
 
     if analysis.replace and not analysis.grouped:
-        return stairs(a - b for (a,), (b,) in itertools.product(shares, repeat=2))
+        return steps(a - b for (a,), (b,) in itertools.product(shares, repeat=2))
     people = 2 if analysis.replace else 1
-    if block.by_value and analysis.grouped:
+    if vector.by_value and analysis.grouped:
         # Each of a unit's values may be in a group of its own.
-        return people * analysis.bound.rows * -(-block.contribution // width)
-    groups = clamp.points[0] if clamp is not None and block.by_unit else analysis.bound.groups
-    return people * groups * stairs(share for (share,) in shares)
+        return people * analysis.bound.rows * -(-vector.contribution // width)
+    groups = clamp.points[0] if clamp is not None and vector.by_unit else analysis.bound.groups
+    return people * groups * steps(share for (share,) in shares)
 
 
-def _filled(most: int, top: int, analysis: Analysis) -> list[Fraction]:
-    """How far groups are filled, of which each holds `top` and all of them `most`."""
+def _group_fractions(most: int, top: int, analysis: Analysis) -> list[Fraction]:
+    """The fraction of `top` that each group has, if all of them together have `most`."""
     full = min(analysis.bound.groups, most // top)
     rest = [Fraction(most - full * top, top)] if full < analysis.bound.groups else []
     return [Fraction(1)] * full + rest
 
 
 def _unit_norms(groups: int, analysis: Analysis) -> tuple[Fraction, Fraction]:
-    """A unit is counted once in each of its groups; a replaced one may have left other groups."""
+    """A unit is counted once in each of its groups; under `replace`, the two units may have different groups."""
     if not analysis.grouped:
         return Fraction(1), Fraction(1)
     total = groups * (2 if analysis.replace else 1)
     return Fraction(total), Fraction(total)
 
 
-def _joint_norms(block: StatisticVector, analysis: Analysis) -> tuple[Fraction, Fraction, Fraction]:
-    """As `norms`, where cells are of several arguments: each argument may be at any of its ends.
+def _joint_norms(vector: StatisticVector, analysis: Analysis) -> tuple[Fraction, Fraction, Fraction]:
+    """As `norms`, for components of several arguments: each argument may be at either end of its interval.
 
-    A unit's rows are put into as many groups as it may have, one row into each but one; of a replaced
-    unit, what is removed and what is added may fall into different groups, or into one.
+    The rows of a unit are in up to its most groups, with one row in each but one. Under `replace`, the removed and the
+    added unit may be in different groups, or in the same.
     """
-    units = [cell for cell in block.cells if cell.combination[0][0] == UNITS]
+    units = [component for component in vector.components if component.combination[0][0] == UNITS]
     parts: dict[int | None, list[Component]] = {}
-    for cell in block.cells:
-        of = {index for (_, index), _ in cell.combination if index is not None}
-        if len(of) > 1 or (cell in units and len(cell.combination) > 1):
-            raise VerificationError(f"{cell.name} mixes what is counted apart")
-        if cell not in units:
-            parts.setdefault(next(iter(of), None), []).append(cell)
-    shares = [_shares(cells, analysis) for cells in parts.values()]
+    for component in vector.components:
+        of = {index for (_, index), _ in component.combination if index is not None}
+        if len(of) > 1 or (component in units and len(component.combination) > 1):
+            raise VerificationError(f"{component.name} mixes statistics that must be in separate components")
+        if component not in units:
+            parts.setdefault(next(iter(of), None), []).append(component)
+    shares = [_contributions(components, analysis) for components in parts.values()]
     times = 2 if analysis.replace and analysis.grouped else 1
     if analysis.replace and not analysis.grouped:
         shares = [[_minus(a, b) for a, b in itertools.product(part, repeat=2)] for part in shares]
@@ -333,7 +339,7 @@ def _joint_norms(block: StatisticVector, analysis: Analysis) -> tuple[Fraction, 
         sum(max(sum(x * x for x in share) for share in part) for part in shares),
         max(max(map(abs, share)) for part in shares for share in part),
     )
-    unit = sum(abs(weight) for cell in units for _, weight in cell.combination)
+    unit = sum(abs(weight) for component in units for _, weight in component.combination)
     rows, groups = analysis.bound.rows, analysis.bound.groups if analysis.grouped else 1
     worst = [Fraction(0)] * 3
     for used in {*range(1, min(groups, _TRIED) + 1), groups}:
@@ -348,13 +354,15 @@ def _joint_norms(block: StatisticVector, analysis: Analysis) -> tuple[Fraction, 
     return worst[0] * times, worst[1] * times**2, worst[2] * times
 
 
-def _shares(cells: Sequence[Component], analysis: Analysis) -> list[Vector]:
-    return [tuple(cell.exact(row) for cell in cells) for row in _extreme_rows(cells, analysis)]
+def _contributions(components: Sequence[Component], analysis: Analysis) -> list[Vector]:
+    return [
+        tuple(component.exact(row) for component in components) for row in _extreme_rows(components, analysis)
+    ]
 
 
-def _extreme_rows(cells: Sequence[Component], analysis: Analysis) -> Iterator[dict[Statistic, int]]:
+def _extreme_rows(components: Sequence[Component], analysis: Analysis) -> Iterator[dict[Statistic, int]]:
     """The moments of no row, and of each row whose argument is NULL or at an end of its lattice."""
-    statistics = {statistic for cell in cells for statistic, _ in cell.combination}
+    statistics = {statistic for component in components for statistic, _ in component.combination}
     yield dict.fromkeys(statistics, 0)
     measures = {index for _, index in statistics if index is not None}
     if not measures:
@@ -398,19 +406,21 @@ def _verify_selection(plan: MeasurementPlan, delta: Fraction) -> None:
     if isinstance(chosen, OptimalPartitionSelection):
         _verify_tosses(plan.analysis, chosen, delta)
         return
-    measured, bound = plan.blocks[chosen.block], plan.analysis.bound
-    # The cells must count units, or rows where a unit has one; then one more unit adds one `scale`.
-    weights = measured.block.weights(UNITS if bound.per_unit and bound.rows > 1 else ROWS)
-    scaled = tuple(Fraction(at in chosen.cells, chosen.scale) for at in range(len(measured.block.cells)))
+    measured, bound = plan.vectors[chosen.vector], plan.analysis.bound
+    # The components must count units, or rows where a unit has one; then one more unit adds one `scale`.
+    weights = measured.vector.weights(UNITS if bound.per_unit and bound.rows > 1 else ROWS)
+    scaled = tuple(
+        Fraction(at in chosen.components, chosen.scale) for at in range(len(measured.vector.components))
+    )
     if weights != scaled:
         raise VerificationError("the selection does not count privacy units")
     alone = chosen.scale * max(bound.min_frequency, 1)
-    for held in _each(plan, measured):
-        noise, threshold = held.blocks[chosen.block].mechanism, held.threshold
+    for held in _plans_with_each_point(plan, measured):
+        noise, threshold = held.vectors[chosen.vector].mechanism, held.threshold
         clamp = None if measured.clamp is None else held.clamps[measured.clamp]
         groups = bound.groups if clamp is None else clamp.points[0]
         above = 0 if threshold is None else threshold.threshold - alone
-        if Fraction(noise.sum_tail_up(len(chosen.cells), above)) * groups > delta:
+        if Fraction(noise.sum_tail_up(len(chosen.components), above)) * groups > delta:
             raise VerificationError("a lone unit's key is shown more often than delta allows")
     if chosen.min_frequency < bound.min_frequency:
         raise VerificationError("a key is shown of fewer units than the policy says")
@@ -422,7 +432,7 @@ def _changed(analysis: Analysis) -> int:
 
 
 def _verify_tosses(analysis: Analysis, chosen: OptimalPartitionSelection, delta: Fraction) -> None:
-    """Holds the law of the tosses to both inequalities of (ε, δ), from no unit to where the chance nears 1."""
+    """Checks both inequalities of (ε, δ) for partition selection, from no unit up to a probability near 1."""
     rule = chosen.mechanism
     if not analysis.bound.per_unit and analysis.bound.rows != 1:
         raise VerificationError("the selection does not count privacy units")
@@ -434,4 +444,6 @@ def _verify_tosses(analysis: Analysis, chosen: OptimalPartitionSelection, delta:
     for units in tried:
         (_, less), (more, _) = rule.bounds(units, _PLACES), rule.bounds(units + 1, _PLACES)
         if (more - rule.delta) * shrunk > less or (1 - less - rule.delta) * shrunk > 1 - more:
-            raise VerificationError("the tosses show a group more often than their loss allows")
+            raise VerificationError(
+                "partition selection selects a group with a higher probability than its loss allows"
+            )

@@ -1,4 +1,4 @@
-"""Released totals and parts, made to agree: adjusted cells, and whole numbers that add up."""
+"""Consistency of released totals and parts, by least squares and controlled rounding (Hay et al. 2010)."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.aggregates.base import number
 from dpsql.plan.types import Type
 from dpsql.planning.choose import statistic_of
-from dpsql.planning.hierarchy import Agreement, Axes, Member, agreed, agreements
+from dpsql.planning.hierarchy import Axes, Hierarchy, Member, adjusted_plans, hierarchies
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import Statistic
 from dpsql.postprocess.controlled_rounding import Whole, rounded
-from dpsql.release import Cells, ReleasedTable, table_of
+from dpsql.release import Components, ReleasedTable, table_of
 
 _STRAYS, _KURTOSIS = 6.0, 5.0
-"""How many standard deviations residuals may stray; the variance of the square of a Laplace variable of variance 1."""
+"""The most standard deviations of residuals; the variance of the square of a Laplace variable of variance 1."""
 
 
-def agreeing(tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
-    """Tables of one statement with totals that are the sums of their parts, by least squares.
+def consistent(tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
+    """The tables of one statement with consistent totals: each total is the sum of its parts.
 
-    Claim: it costs nothing, and tables that are no totals or parts of others stay as they are.
-    Why: it is a function of what was released.
-    Source: as `analysis.agreement`; Dwork, Roth 2014, Proposition 2.1 (post-processing).
+    Claim: it costs no privacy loss, and tables that are not in a hierarchy are unchanged.
+    Why: it is a function of released values.
+    Source: as `planning.hierarchy`; Dwork, Roth 2014, Proposition 2.1 (post-processing).
 
-    Where released cells contradict each other by more than their noise explains, they stay as they are: totals and
-    parts then leave out different rows, as those of units with more rows than the owner declared.
+    If released components differ by more than their noise explains, they are unchanged: contribution bounds then removed
+    different rows of totals and of parts, as for units with more rows than the owner declared.
     """
     found = []
-    cells: dict[tuple[int, int], Whole] = {}
-    for agreement in agreements([table.plan for table in tables]):
+    components: dict[tuple[int, int], Whole] = {}
+    for agreement in hierarchies([table.plan for table in tables]):
         columns = [_columns(tables[member.place], member, agreement) for member in agreement.members]
         adjusted = adjust(agreement, columns)
         if not _contradict(agreement, columns, adjusted):
             found.append(agreement)
-            cells |= {
-                (member.place, member.block): column
+            components |= {
+                (member.place, member.vector): column
                 for member, column in zip(agreement.members, adjusted, strict=True)
             }
-    plans = agreed([table.plan for table in tables], found)
+    plans = adjusted_plans([table.plan for table in tables], found)
     after = [
-        table if plan is table.plan else _table(table, plan, place, cells)
+        table if plan is table.plan else _table(table, plan, place, components)
         for place, (table, plan) in enumerate(zip(tables, plans, strict=True))
     ]
     for agreement in found:
@@ -55,10 +55,10 @@ def agreeing(tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
     return after
 
 
-def adjust(agreement: Agreement, columns: Sequence[Whole]) -> list[Whole]:
-    """The adjusted cells of each member; `columns` are the released ones, in common steps.
+def adjust(agreement: Hierarchy, columns: Sequence[Whole]) -> list[Whole]:
+    """The adjusted components of each member; `columns` are the released ones, in common steps.
 
-    The last axis of a column are cells of a group, the others the member's keys, in order.
+    The last axis of a column are components of a group, the others the member's keys, in order.
     """
     spread = _effects(agreement, columns)
     after = []
@@ -71,7 +71,7 @@ def adjust(agreement: Agreement, columns: Sequence[Whole]) -> list[Whole]:
     return after
 
 
-def _effects(agreement: Agreement, columns: Sequence[Whole]) -> dict[Axes, Whole]:
+def _effects(agreement: Hierarchy, columns: Sequence[Whole]) -> dict[Axes, Whole]:
     """The estimated effect of each set of keys, n times over and in 65,536th parts; its axes are in order."""
     found: dict[Axes, Whole] = {}
     for effect, weights in agreement.weights.items():
@@ -101,20 +101,19 @@ def _placed(effect: Whole, keys: Sequence[int], axes: Sequence[int]) -> Whole:
     return turned.reshape([next(shape) if key in keys else 1 for key in axes] + [turned.shape[-1]])
 
 
-def _columns(table: ReleasedTable, member: Member, agreement: Agreement) -> Whole:
-    """The released cells of a block, in common steps."""
+def _columns(table: ReleasedTable, member: Member, agreement: Hierarchy) -> Whole:
+    """The released components of a vector, in common steps."""
     finer = agreement.common // member.noise.subdivisions
-    rows = [[finer * cell for cell in cells[member.block]] for cells in table.cells]
+    rows = [[finer * component for component in components[member.vector]] for components in table.components]
     made = np.array(rows, dtype=object)
     return made.reshape([*(agreement.sizes[axis] for axis in member.axes), -1])
 
 
-def _contradict(agreement: Agreement, before: Sequence[Whole], after: Sequence[Whole]) -> bool:
-    """Whether what was released differs from the adjusted cells by more than the noise explains, in some cell.
+def _contradict(agreement: Hierarchy, before: Sequence[Whole], after: Sequence[Whole]) -> bool:
+    """Whether some released component differs from the adjusted one by more than the noise explains.
 
-    The squares of the residuals, over their variances, add up to as many as there are groups beyond free ones, on
-    average; a chance of about 1 in 300 is left that noise alone strays so far where there is one such group of Laplace
-    noise, and much less where there are several.
+    The squared residuals over their variances sum on average to the residual degrees of freedom. The test rejects
+    consistent data with probability about 1/300 for one degree of freedom of Laplace noise, and less for more.
     """
     groups = sum(agreement.groups(member.keys) for member in agreement.members)
     free = sum(math.prod(agreement.sizes[key] - 1 for key in effect) for effect in agreement.effects)
@@ -134,19 +133,19 @@ def _contradict(agreement: Agreement, before: Sequence[Whole], after: Sequence[W
 def _table(
     table: ReleasedTable, plan: MeasurementPlan, place: int, adjusted: dict[tuple[int, int], Whole]
 ) -> ReleasedTable:
-    """The table with adjusted cells in the place of the released ones, and what is computed of them."""
-    columns = [list(column) for column in zip(*table.cells, strict=True)]
-    for block in range(len(plan.blocks)):
-        if (place, block) in adjusted:
-            cells = adjusted[place, block]
-            columns[block] = [tuple(map(int, row)) for row in cells.reshape(-1, cells.shape[-1])]
-    cells_: list[Cells] = list(zip(*columns, strict=True))
+    """The table with adjusted components, and the aggregates that follow from them."""
+    columns = [list(column) for column in zip(*table.components, strict=True)]
+    for vector in range(len(plan.vectors)):
+        if (place, vector) in adjusted:
+            components = adjusted[place, vector]
+            columns[vector] = [tuple(map(int, row)) for row in components.reshape(-1, components.shape[-1])]
+    cells_: list[Components] = list(zip(*columns, strict=True))
     keys = [row[: len(plan.analysis.release.keys)] for row in table.rows]
     return table_of(plan, keys, cells_)
 
 
-def _rounded(tables: Sequence[ReleasedTable], agreement: Agreement) -> list[ReleasedTable]:
-    """The tables with whole numbers that add up in the place of those that were rounded one by one."""
+def _rounded(tables: Sequence[ReleasedTable], agreement: Hierarchy) -> list[ReleasedTable]:
+    """The tables with consistently rounded integers in place of independently rounded ones."""
     after = list(tables)
     statistics = {
         found: None
@@ -172,18 +171,18 @@ def _rounded(tables: Sequence[ReleasedTable], agreement: Agreement) -> list[Rele
 
 
 def _whole_items(plan: MeasurementPlan, member: Member) -> Iterator[tuple[int, Statistic]]:
-    """The columns that hold whole numbers which are sums of a member's cells, and which sums these are."""
+    """The integer columns that are sums of a member's components, and their statistics."""
     release = plan.analysis.release
     for place, item in enumerate(release.aggregations, len(release.keys)):
         moment, *more = AGGREGATES[item.function].moments
         if item.type is Type.INTEGER and not more and item.rank is None:
             statistic = statistic_of(plan.analysis, item, moment)
-            if plan.source(statistic)[0] == member.block:
+            if plan.source(statistic)[0] == member.vector:
                 yield place, statistic
 
 
 def _estimates(
-    table: ReleasedTable, member: Member, statistic: Statistic, agreement: Agreement
+    table: ReleasedTable, member: Member, statistic: Statistic, agreement: Hierarchy
 ) -> tuple[Whole, int]:
     """The estimates of a statistic by a member's keys, in their order: whole numbers over one divisor."""
     moment, measure = statistic
@@ -194,8 +193,8 @@ def _estimates(
     divisor = math.lcm(*(weight.denominator for weight in scaled))
     factors = [int(weight * divisor) for weight in scaled]
     sums = [
-        sum(factor * cell for factor, cell in zip(factors, cells[member.block], strict=True))
-        for cells in table.cells
+        sum(factor * component for factor, component in zip(factors, components[member.vector], strict=True))
+        for components in table.components
     ]
     made = np.array(sums, dtype=object).reshape([agreement.sizes[axis] for axis in member.axes])
     return np.transpose(made, np.argsort(member.axes)) if member.axes else made, divisor

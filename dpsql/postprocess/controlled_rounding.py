@@ -1,11 +1,12 @@
-"""Whole numbers for totals and parts that agree: near the estimates, and totals are still the sums of their parts.
+"""Controlled rounding: integers close to the estimates, such that each total is the sum of its parts.
 
-Claim: each whole number along a chain of nested keys, the smallest set first, lies less than one from its estimate, and
-every total is the sum of its parts. Totals by other keys, as those of a cube, are sums of the same parts, and lie within
-one or two.
-Why: the estimates add up, so that the whole number of a total, the floor or ceiling of its estimate, lies between the
-sums of the floors and of the ceilings of its parts: as many parts as that takes are rounded up. Those go first whose
-fraction is largest, after what earlier parts have left over for totals by other keys, which so does not pile up.
+Claim: each integer along a chain of nested key sets, from the smallest set on, differs from its estimate by less than one,
+and each total is the sum of its parts. Totals by other keys, as in a cube, are sums of the same parts, and differ by at
+most one or two.
+Why: the estimates add up, so the integer of a total, which is the floor or ceiling of its estimate, is between the sums
+of the floors and of the ceilings of its parts; as many parts as needed are rounded up. Parts with the largest fractions
+are rounded up first, corrected by the rounding errors of earlier parts in totals by other keys, so that these do not
+accumulate.
 Source: Cox 1987, "A constructive procedure for unbiased controlled rounding" (that such numbers exist).
 """
 
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planning.hierarchy import Agreement, Axes
+from dpsql.planning.hierarchy import Axes, Hierarchy
 
 Whole = NDArray[np.object_]
 """Whole numbers of any size, with an axis for each key in the order of their numbers."""
@@ -27,7 +28,7 @@ Estimates = dict[Axes, tuple[Whole, int]]
 """Estimates by each set of keys that is released: whole numbers, and what they are divided by."""
 
 
-def rounded(agreement: Agreement, estimates: Estimates) -> dict[Axes, Whole]:
+def rounded(agreement: Hierarchy, estimates: Estimates) -> dict[Axes, Whole]:
     """The whole numbers by each set of keys of an agreement; its `estimates` add up exactly."""
     found: dict[Axes, Whole] = {}
     for number, top in enumerate(agreement.largest()):

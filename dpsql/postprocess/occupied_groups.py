@@ -1,12 +1,12 @@
-"""Which groups with a key that is NULL are left out where an aggregate is taken over the groups of a release.
+"""Empty NULL groups: left out of aggregates over the groups of a release.
 
-Of public keys each group is released, that of NULL too where a column may be NULL, as its presence would tell of
-people. In SQL there is no group that nobody is in, and an average over groups would have one member too many.
+For public keys every group is released, also that of NULL if a column is nullable, since its presence is private. SQL has
+no empty groups, so an average over groups would have one group too many.
 
-Claim: it costs nothing, and the same released table gives the same answer. A group that nobody is in is left out with
-a probability of 95% or more, and one of twice as many people as its count may be off by is kept with as much.
-Why: a group is left out where the 95% interval of each noisy count of its rows or units reaches zero, which is a
-function of noisy cells and of the public law of their noise.
+Claim: it costs no privacy loss, and is deterministic given the released table. An empty group is left out with probability
+at least 95%; a group of twice the half-width of its count's interval is kept with at least this probability.
+Why: a group is left out if the 95% interval of each noisy count of its rows or units reaches zero, which is a function of
+noisy components and of the public law of their noise.
 Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
 """
 
@@ -23,24 +23,26 @@ from dpsql.release import ReleasedTable
 from dpsql.uncertainty.cells import CONFIDENCE, intervals_of
 
 _COUNTS = ("count_rows", "count_units")
-"""Those that are zero of nobody, and of nobody else."""
+"""The aggregates that are zero for empty groups only."""
 
 
-def doubtful(plans: Mapping[Release, MeasurementPlan]) -> frozenset[Release]:
-    """The releases that have a group whose key is NULL, whoever is in it, beside a count that says so."""
-    return frozenset(release for release, plan in plans.items() if _doubtful(plan))
+def may_be_empty(plans: Mapping[Release, MeasurementPlan]) -> frozenset[Release]:
+    """The releases with a group whose key is NULL, and a count of its rows or units."""
+    return frozenset(release for release, plan in plans.items() if _may_be_empty(plan))
 
 
-def _doubtful(plan: MeasurementPlan) -> bool:
+def _may_be_empty(plan: MeasurementPlan) -> bool:
     domains = plan.analysis.domains
     listed = domains is not None and any(None in domain for domain in domains)
     return listed and plan.selection is None and any(True for _ in _counts(plan))
 
 
 def occupied(plan: MeasurementPlan, table: ReleasedTable) -> list[bool]:
-    """For each row of a released table, whether it is kept: by its count, or since no key is NULL."""
+    """For each row of a released table, whether its group is kept: no key is NULL, or its counts are above zero."""
     keys = len(plan.analysis.release.keys)
-    rows = [place for place, row in enumerate(table.rows) if None in row[:keys]] if _doubtful(plan) else []
+    rows = (
+        [place for place, row in enumerate(table.rows) if None in row[:keys]] if _may_be_empty(plan) else []
+    )
     found = [intervals_of(plan, table, item, rows, CONFIDENCE) for item in _counts(plan)] if rows else []
     empty = {
         row
@@ -56,5 +58,5 @@ def _counts(plan: MeasurementPlan) -> Iterator[Aggregation]:
         item = Aggregation("", function, None, Type.INTEGER)
         (moment,) = AGGREGATES[function].moments
         statistic = statistic_of(plan.analysis, item, moment)
-        if any(part.block.weights(statistic) for part in plan.blocks):
+        if any(part.vector.weights(statistic) for part in plan.vectors):
             yield item

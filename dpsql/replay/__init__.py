@@ -1,3 +1,3 @@
-"""What was released before: how it is named, kept and read back, so that nothing is charged for twice."""
+"""Stored releases: fingerprints, serialization, coverage, combination and refinement, so that no release is charged twice."""
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Several releases of one statistic, put together: each cell is their mean, weighted by inverse variance.
+"""Combines independent releases of one statistic: each component is their mean, weighted by inverse variance.
 
-Claim: it costs nothing, and its noise is no more than that of the best of them.
-Why: it is a function of what was released and of the public laws of its noise. Of independent noises the mean with
-weights in proportion to 1/variance has the least variance; weights are rounded to a 65,536th part, which adds less
-than a thousandth. Of a chain of refinements the end alone is taken: what came before is that with more noise.
+Claim: it costs no privacy loss, and its variance is at most that of the most accurate release, up to a thousandth.
+Why: it is a function of released values and of the public laws of their noise. The mean of independent values with
+weights proportional to 1/variance has the least variance; weights are rounded to multiples of 1/65,536, which adds less
+than a thousandth. Of a chain of refinements only the last is used: earlier ones are the same values with more noise.
 Source: Dwork, Roth 2014, Proposition 2.1 (post-processing); Cochran 1937, "Problems arising in the analysis of a series
 of similar experiments" (weights).
 """
@@ -21,42 +21,42 @@ from dpsql.release import ReleasedTable, table_of
 _WEIGHTS = 2**16
 _LEAST = 1e-300
 _FINEST = 2**400
-"""A step is divided into fewer parts: the squares of more would pass the largest float."""
+"""A step has fewer subdivisions than this: the square of more would overflow a float."""
 
 
-def mergeable(plan: MeasurementPlan) -> bool:
-    """Whether releases of a plan have the same groups and cells, each with noise of its own."""
-    alone = plan.selection is None and not plan.ranked and plan.best is None and not plan.clamps
-    return alone and all(measured.mechanism.independent for measured in plan.blocks)
+def combinable(plan: MeasurementPlan) -> bool:
+    """Whether releases of a plan have the same groups and components, each with noise of its own."""
+    alone = plan.selection is None and not plan.quantiles and plan.top_k is None and not plan.clamps
+    return alone and all(measured.mechanism.independent for measured in plan.vectors)
 
 
 def combined(tables: Sequence[ReleasedTable]) -> ReleasedTable:
-    """The table of the means; `tables` are independent, mergeable releases of one statistic."""
+    """The table of the weighted means of `tables`, which are independent, combinable releases of one statistic."""
     first, *more = tables
     if not more:
         return first
     plan, columns = combined_plan([table.plan for table in tables]), []
-    for place in range(len(first.plan.blocks)):
-        weights = _weights([table.plan.blocks[place].mechanism for table in tables])
-        rows = zip(*(table.cells for table in tables), strict=True)
+    for place in range(len(first.plan.vectors)):
+        weights = _weights([table.plan.vectors[place].mechanism for table in tables])
+        rows = zip(*(table.components for table in tables), strict=True)
         columns.append(
             [
                 tuple(
-                    sum(weight * cell for weight, cell in zip(weights, cells, strict=True))
-                    for cells in zip(*(row[place] for row in group), strict=True)
+                    sum(weight * component for weight, component in zip(weights, components, strict=True))
+                    for components in zip(*(row[place] for row in group), strict=True)
                 )
                 for group in rows
             ]
         )
     keys = [row[: len(plan.analysis.release.keys)] for row in first.rows]
-    return table_of(plan, keys, list(zip(*columns, strict=True)) if columns else first.cells)
+    return table_of(plan, keys, list(zip(*columns, strict=True)) if columns else first.components)
 
 
 def combined_plan(plans: Sequence[MeasurementPlan]) -> MeasurementPlan:
     """What is measured by several independent releases that are put together: the first plan, with the noise of the means."""
-    first, blocks = plans[0], []
-    for place, measured in enumerate(first.blocks):
-        noises = [plan.blocks[place].mechanism for plan in plans]
+    first, vectors = plans[0], []
+    for place, measured in enumerate(first.vectors):
+        noises = [plan.vectors[place].mechanism for plan in plans]
         law = CombinedNoise(
             tuple(
                 (weight * each, part)
@@ -64,14 +64,14 @@ def combined_plan(plans: Sequence[MeasurementPlan]) -> MeasurementPlan:
                 for each, part in noise.summands
             )
         )
-        blocks.append(measured.finer(law, law.subdivisions // measured.mechanism.subdivisions))
-    return replace(first, blocks=tuple(blocks))
+        vectors.append(measured.on_finer_lattice(law, law.subdivisions // measured.mechanism.subdivisions))
+    return replace(first, vectors=tuple(vectors))
 
 
 def variance_of(noise: Mechanism) -> float:
     """The variance of a noisy value, in squared steps of the lattice that it was released on; above zero.
 
-    Of noise that is too small for a float, as at a very large loss, it is the least that is told apart.
+    If it is too small for a float, as for a very large loss, a least positive number.
     """
     return max(noise.variance_float() / float(noise.subdivisions) ** 2, _LEAST)
 
@@ -81,9 +81,9 @@ def fine_enough(noises: Sequence[Mechanism]) -> bool:
     return math.lcm(*(noise.subdivisions for noise in noises)) * len(noises) * _WEIGHTS < _FINEST
 
 
-def fitting(plans: Sequence[MeasurementPlan]) -> list[int]:
-    """Which of the plans can be put together: all, or those with the least noise that fit with one another."""
-    noises = [[measured.mechanism for measured in plan.blocks] for plan in plans]
+def compatible(plans: Sequence[MeasurementPlan]) -> list[int]:
+    """The indices of the plans that can be combined: all, or compatible ones with the least noise."""
+    noises = [[measured.mechanism for measured in plan.vectors] for plan in plans]
     chosen: list[int] = []
     for at in sorted(range(len(plans)), key=lambda at: math.fsum(map(variance_of, noises[at]))):
         together = [noises[each] for each in (*chosen, at)]
@@ -93,7 +93,7 @@ def fitting(plans: Sequence[MeasurementPlan]) -> list[int]:
 
 
 def _weights(noises: Sequence[Mechanism]) -> list[int]:
-    """For the cells of each, which may lie on lattices of their own, what they count in the mean."""
+    """For the components of each, which may lie on lattices of their own, what they count in the mean."""
     common = math.lcm(*(noise.subdivisions for noise in noises))
     precisions = [1 / variance_of(noise) for noise in noises]
     top = max(precisions)

@@ -1,8 +1,8 @@
-"""What the cells of a kept release say of its statistics, so that it answers for fewer of them than it was asked for.
+"""Coverage: answers a plan from a stored release that measured the same statistics and more.
 
-Claim: a release that measures all that a plan reads, of the same rows by the same keys, answers it, free.
-Why: it is a function of what was released. Rows, keys, bounds and neighbours are equal by digest, and each statistic is
-found by one of its own: its moment, its expression over these rows, and for a total the lattice that it is counted on.
+Claim: a stored release that measured all statistics of a plan, over the same rows and keys, answers the plan for free.
+Why: the answer is a function of released values. The rows, keys, bounds and neighbouring relation have equal digests, and
+so has each statistic: its moment, its expression over these rows, and the lattice of a total.
 Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
 """
 
@@ -19,68 +19,68 @@ from dpsql.analysis.analyse import Analysis
 from dpsql.mechanisms import Geometric, Sensitivity
 from dpsql.plan.dependencies import Known, substitute
 from dpsql.plan.equality import equal_text
-from dpsql.planning.choose import needed, statistic_of
+from dpsql.planning.choose import needed_statistics, statistic_of
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.planning.statistics import Component, Statistic, StatisticVector
 from dpsql.replay.fingerprint import digest
 from dpsql.replay.stored_release import corrupt
 
 _ANY = Geometric(Fraction(1))
-"""Stands for the noise of a block until that of a release is known."""
+"""A placeholder for the noise of a vector, until a stored release gives it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """The blocks of all releases of a `statistic`; they serve statistics that are named by their digests."""
+class Coverage:
+    """The vectors that all releases with the digest `statistic` measure; `served` are the statistics they estimate, by digest."""
 
     statistic: str
-    blocks: tuple[VectorMeasurement, ...]
+    vectors: tuple[VectorMeasurement, ...]
     served: tuple[Mapping[str, tuple[Fraction, ...]], ...]
 
     @classmethod
-    def of(cls, statistic: str, plan: MeasurementPlan, values: Known) -> Layout | None:
-        """That of a plan; None where its groups or cells were chosen, or held by clamps that were."""
-        if plan.selection is not None or plan.best is not None or plan.ranked or plan.clamps:
+    def of(cls, statistic: str, plan: MeasurementPlan, values: Known) -> Coverage | None:
+        """The coverage of a plan; None if its groups, components or clamps were chosen privately."""
+        if plan.selection is not None or plan.top_k is not None or plan.quantiles or plan.clamps:
             return None
         analysis = substitute(plan.analysis, values)
         served = tuple(
-            {_name(analysis, found): weights for found, weights in measured.block.estimates}
-            for measured in plan.blocks
+            {_name(analysis, found): weights for found, weights in measured.vector.estimates}
+            for measured in plan.vectors
         )
-        return cls(statistic, plan.blocks, served)
+        return cls(statistic, plan.vectors, served)
 
-    def measured(self, plan: MeasurementPlan, values: Known) -> MeasurementPlan | None:
-        """A plan that reads these blocks in the place of its own; None where they do not serve all that it reads."""
+    def reading(self, plan: MeasurementPlan, values: Known) -> MeasurementPlan | None:
+        """The plan with these vectors in place of its own; None if they do not estimate all its statistics."""
         analysis = substitute(plan.analysis, values)
-        names = {_name(analysis, statistic): statistic for statistic in needed(analysis)}
-        blocks = []
-        for measured, served in zip(self.blocks, self.served, strict=True):
+        names = {_name(analysis, statistic): statistic for statistic in needed_statistics(analysis)}
+        vectors = []
+        for measured, served in zip(self.vectors, self.served, strict=True):
             estimates = tuple((names[name], weights) for name, weights in served.items() if name in names)
-            blocks.append(replace(measured, block=replace(measured.block, estimates=estimates)))
-        found = replace(plan, blocks=tuple(blocks), clamps=())
+            vectors.append(replace(measured, vector=replace(measured.vector, estimates=estimates)))
+        found = replace(plan, vectors=tuple(vectors), clamps=())
         return (
             found
-            if plan.selection is None and not plan.ranked and plan.best is None and _serves(found)
+            if plan.selection is None and not plan.quantiles and plan.top_k is None and _serves(found)
             else None
         )
 
     def text(self) -> str:
-        """As JSON, the same for equal layouts."""
+        """The coverage as canonical JSON."""
         told = {
             "statistic": self.statistic,
-            "blocks": [_told(*pair) for pair in zip(self.blocks, self.served, strict=True)],
+            "blocks": [_told(*pair) for pair in zip(self.vectors, self.served, strict=True)],
         }
         return json.dumps(told, sort_keys=True, separators=(",", ":"))
 
     @classmethod
-    def parse(cls, text: str) -> Layout:
-        """What `text` wrote; IntegrityError (`ledger_corrupt`) for any other text."""
+    def parse(cls, text: str) -> Coverage:
+        """Parses the result of `text`. Raises IntegrityError (`ledger_corrupt`) for any other text."""
         try:
             told = json.loads(text)
-            pairs = [_block(block) for block in told["blocks"]]
+            pairs = [_block(vector) for vector in told["blocks"]]
             return cls(
                 str(told["statistic"]),
-                tuple(block for block, _ in pairs),
+                tuple(vector for vector, _ in pairs),
                 tuple(served for _, served in pairs),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ZeroDivisionError):
@@ -88,7 +88,7 @@ class Layout:
 
 
 def _name(analysis: Analysis, statistic: Statistic) -> str:
-    """The digest of a statistic, whatever else is measured of the same rows."""
+    """The digest of a statistic, whatever else is measured."""
     moment, index = statistic
     word = moment.tag.lower()
     if index is None:
@@ -99,7 +99,7 @@ def _name(analysis: Analysis, statistic: Statistic) -> str:
 
 
 def _serves(plan: MeasurementPlan) -> bool:
-    """Whether all that is read has a block, and a mean one for both of its parts, whose cells are of one noise."""
+    """Whether each aggregate has a vector, and a mean has one vector for both of its moments, so that their noise is known."""
     try:
         for item in plan.analysis.release.aggregations:
             entry = AGGREGATES[item.function]
@@ -112,22 +112,22 @@ def _serves(plan: MeasurementPlan) -> bool:
 
 
 def _told(measured: VectorMeasurement, served: Mapping[str, tuple[Fraction, ...]]) -> dict[str, Any]:
-    block, sensitivity = measured.block, measured.sensitivity
+    vector, sensitivity = measured.vector, measured.sensitivity
     return {
-        "name": block.name,
-        "cells": [cell.name for cell in block.cells],
-        "extents": block.extents,
+        "name": vector.name,
+        "cells": [component.name for component in vector.components],
+        "extents": vector.extents,
         "norms": [str(norm) for norm in (sensitivity.l1, sensitivity.l2_squared, sensitivity.linf)],
         "serves": {name: [str(weight) for weight in weights] for name, weights in served.items()},
     }
 
 
 def _block(told: dict[str, Any]) -> tuple[VectorMeasurement, dict[str, tuple[Fraction, ...]]]:
-    """A block of which nothing exact is computed any more, and what it serves."""
-    cells = tuple(Component(str(name), ()) for name in told["cells"])
+    """A vector without exact combinations, which is only read, and the statistics that it estimates."""
+    components = tuple(Component(str(name), ()) for name in told["cells"])
     extents = tuple(int(extent) for extent in told["extents"])
-    block = StatisticVector(str(told["name"]), cells, (), 0, None, nonnegative=False, extents=extents)
+    vector = StatisticVector(str(told["name"]), components, (), 0, None, nonnegative=False, extents=extents)
     served = {str(name): tuple(map(Fraction, weights)) for name, weights in told["serves"].items()}
-    if any(len(weights) != len(cells) for weights in served.values()):
+    if any(len(weights) != len(components) for weights in served.values()):
         raise ValueError(told)
-    return VectorMeasurement(block, Sensitivity(*map(Fraction, told["norms"])), _ANY), served
+    return VectorMeasurement(vector, Sensitivity(*map(Fraction, told["norms"])), _ANY), served

@@ -1,4 +1,4 @@
-"""What a release is called where it is kept: two digests that equal measurements share."""
+"""Fingerprints: the digests by which a stored release is found again for an equal measurement."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dpsql.planning.measurement import MeasurementPlan
 from dpsql.policy import Policy
 
 _FORM = "2"
-"""Changed where cells that are kept no longer mean what they did."""
+"""Changed when stored components change their meaning."""
 _NOT_MEASURED = frozenset({"budget", "max_epsilon", "min_epsilon", "max_failures", "per_analyst", "analysts"})
-"""Keys of a policy, and of its tables, that say what may be spent, and nothing of what is measured."""
+"""Keys of a policy and of its tables that concern budgets, and not what is measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """The digests of a release: of what is measured, whatever the noise, and of that with its noise."""
+    """The digests of a release: `statistic` of what is measured, `measurement` also of the noise."""
 
     statistic: str
     measurement: str
@@ -27,39 +27,39 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class FingerprintRules:
-    """What besides a plan decides what a release is: the policy, its data version and neighbours among it, the database.
+    """The part of a fingerprint that does not depend on the plan: policy, data version, neighbours, database, analyst.
 
-    Claim: a release is found again for the same measurement of the same data alone, as far as the owner says
-    which data it is.
-    Why: the digest is of all that the policy says but budgets, of which `data_version` is a part, and of the `mark`
-    that tells the database from others; nothing is inferred from the data.
+    Claim: a stored release is found only for the same measurement of the same data, as far as the owner identifies the
+    data.
+    Why: the digest covers the whole policy except budgets, including `data_version`, and the `mark` that identifies the
+    database; nothing is inferred from the data.
     """
 
     digest: str
 
     @classmethod
     def of(cls, policy: Policy, analyst: str, mark: str) -> FingerprintRules:
-        """The rules of a policy and a database for whoever asks.
+        """The rules of a policy and a database for an analyst.
 
-        Where analysts have budgets of their own, each sees the releases alone that were charged to it: else what one
-        has seen would be more than what that one was charged for.
+        If analysts have their own budgets, each sees only the releases that were charged to it: otherwise an analyst
+        would see more than it was charged for.
         """
         told = _measured(policy.model_dump(mode="json"))
         told["tables"] = {name: _measured(table) for name, table in told["tables"].items()}
         own = analyst if policy.analysts or policy.per_analyst is not None else None
         return cls(digest(equal_text((_frozen(told), own, mark))))
 
-    def names(self, plan: MeasurementPlan, values: Known) -> Fingerprint:
-        """The digests of a release; `values` are those of earlier answers that stand in it."""
+    def fingerprint(self, plan: MeasurementPlan, values: Known) -> Fingerprint:
+        """The fingerprint of a plan; `values` are those of the subqueries that it uses."""
         analysis = substitute(plan.analysis, values)
-        chosen = (plan.ranked, plan.best, plan.clamps)
-        blocks = tuple(measured.block for measured in plan.blocks)
-        statistic = equal_text((analysis, blocks, chosen, plan.selection is None))
-        noised = equal_text((analysis, plan.blocks, chosen, plan.selection, plan.event))
+        chosen = (plan.quantiles, plan.top_k, plan.clamps)
+        vectors = tuple(measured.vector for measured in plan.vectors)
+        statistic = equal_text((analysis, vectors, chosen, plan.selection is None))
+        noised = equal_text((analysis, plan.vectors, chosen, plan.selection, plan.event))
         return Fingerprint(*(digest(f"{_FORM} {self.digest} {text}") for text in (statistic, noised)))
 
-    def rows(self, plan: MeasurementPlan, values: Known) -> str:
-        """The digest of the rows of a release and of its groups, whatever is measured of them."""
+    def rows_digest(self, plan: MeasurementPlan, values: Known) -> str:
+        """The digest of the rows and groups of a release, whatever is measured of them."""
         analysis = substitute(plan.analysis, values)
         keys = tuple(key.expr for key in analysis.release.keys)
         told = equal_text((analysis.release.input, keys, analysis.bound, analysis.domains, analysis.replace))
@@ -72,7 +72,7 @@ def digest(text: str) -> str:
 
 
 def _measured(told: dict[str, Any]) -> dict[str, Any]:
-    """What one level says; further down such a word is the name of a table or a column."""
+    """One level of the policy without budgets; at deeper levels such a key is the name of a table or column."""
     return {name: value for name, value in told.items() if name not in _NOT_MEASURED}
 
 

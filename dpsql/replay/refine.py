@@ -1,16 +1,16 @@
-"""What was released with more noise, asked with less: at what price, and how it is drawn.
+"""Refinement: a stored release is requested again with less noise, and only the difference is charged.
 
-Where the accountant adds up something else than losses of outcomes, a second release with Gaussian noise of its own is
-charged the difference (`IndependentTopUp`), and both are put together: where the first was Gaussian, that is as accurate as one
-release at the whole price. It is the plain composition of two releases.
+If the accountant does not bound the loss of each outcome (as zCDP), a second release with independent Gaussian noise is charged the difference
+(`IndependentTopUp`), and both are combined. If the first noise was Gaussian, the result is as accurate as one release at
+the whole loss. This is plain composition.
 
-Where the accountant adds up the losses of outcomes, less noise is drawn given what was released (`Coupling`), and the
-difference is charged.
+If the accountant bounds the loss of each outcome (`pure`, `basic`), the smaller noise is drawn given the first release
+(`Coupling`), and the difference is charged (`CoupledRefinement`).
 
 Claim: under `pure` and `basic`, charging ε2 - ε1 for a refinement to ε2 of a release that was charged ε1 keeps the
-budget, however queries and refinements depend on earlier answers, if each release is refined once at most, and the
-data are those of its first release.
-Why: the density of all answers is a product, of each answer's given those before it. Let X be the exact cells, p1 and
+budget, for adaptive queries and refinements, if each release is refined at most once, and the data are those of its first
+release.
+Why: the density of all answers is a product, of each answer's given those before it. Let X be the exact components, p1 and
 p2 the laws of both noises and r that of their difference. The first answer y1 contributes p1(y1 - X), and its
 refinement y2 given y1 contributes p2(y2 - X)·r(y1 - y2) / p1(y1 - X), for the same X: together p2(y2 - X)·r(y1 - y2),
 whatever was asked between them, and r does not depend on the data. On a neighbour their product changes by a factor
@@ -31,47 +31,49 @@ from dpsql.accounting.events import Event, Gaussian, Pure
 from dpsql.accounting.spend import Spend
 from dpsql.mechanisms import DiscreteGaussian, Entropy, Refinement
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.replay.combine import fine_enough, mergeable, variance_of
+from dpsql.replay.combine import combinable, fine_enough, variance_of
 from dpsql.replay.stored_release import StoredRelease
 
 _MOST_PARTS = 32
 _AS_ACCURATE = 0.999
-"""The least precision of both releases together, over that of one at the whole price."""
+"""The least precision of both releases combined, relative to one release at the whole loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoupledRefinement:
-    """Noise of each block that is drawn given what was released before; `event` is the difference, charged now."""
+    """The smaller noise of each vector, drawn given the first release; `event` is the difference, which is charged."""
 
     event: Pure
     laws: tuple[Refinement, ...]
 
-    def cells(self, block: int, exact: Sequence[int], before: Sequence[int], entropy: Entropy) -> list[int]:
-        """The refined cells of a block, from the exact ones and those that were released."""
+    def components(
+        self, vector: int, exact: Sequence[int], before: Sequence[int], entropy: Entropy
+    ) -> list[int]:
+        """The refined components of a vector, from the exact and the released ones."""
         noise = [old - true for old, true in zip(before, exact, strict=True)]
-        drawn = self.laws[block].refine(noise, entropy)
+        drawn = self.laws[vector].refine(noise, entropy)
         return [true + new for true, new in zip(exact, drawn, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class IndependentTopUp:
-    """A second release with noise of its own, `plan`, to be put together with the first; its event is charged."""
+    """A second release, `plan`, with independent noise, to be combined with the first; its event is charged."""
 
     event: Gaussian
     plan: MeasurementPlan
 
 
-def beside(
+def independent_top_up(
     plan: MeasurementPlan, before: StoredRelease, costs: Sequence[Callable[[Event], Spend]]
 ) -> IndependentTopUp | None:
-    """The second release that is charged the difference to each table; None where that would not be as accurate.
+    """The second release, charged the difference for each table; None if the combination would be less accurate.
 
-    `costs` are those of the tables that are read. Its keys are public, and each cell has noise of its own.
+    `costs` are the cost functions of the tables that are read. Keys are public, and components have independent noise.
     """
-    if not mergeable(plan) or not plan.blocks or plan.event is None:
+    if not combinable(plan) or not plan.vectors or plan.event is None:
         return None
     parts = [part for noise in before.noise for _, part in noise.summands]
-    if not all(part.independent for part in parts) or len(parts) > _MOST_PARTS * len(plan.blocks):
+    if not all(part.independent for part in parts) or len(parts) > _MOST_PARTS * len(plan.vectors):
         return None
     left = [(cost, cost(plan.event).loss - cost(before.event).loss) for cost in costs]
     if min(units for _, units in left) <= 0:
@@ -79,29 +81,35 @@ def beside(
     rho = min(largest_epsilon(cost, units, Gaussian) for cost, units in left)
     if not rho:
         return None
-    share, blocks = rho / len(plan.blocks), []
-    for measured, old in zip(plan.blocks, before.noise, strict=True):
+    share, vectors = rho / len(plan.vectors), []
+    for measured, old in zip(plan.vectors, before.noise, strict=True):
         noise = DiscreteGaussian.calibrate(measured.sensitivity.l2_squared, share)
         if not fine_enough([old, noise]):
             return None
         precision = 1 / variance_of(old) + 1 / variance_of(noise)
         if precision * measured.mechanism.variance_float() < _AS_ACCURATE:
             return None
-        blocks.append(replace(measured, mechanism=noise))
-    return IndependentTopUp(Gaussian(rho), replace(plan, blocks=tuple(blocks), event=Gaussian(rho)))
+        vectors.append(replace(measured, mechanism=noise))
+    return IndependentTopUp(Gaussian(rho), replace(plan, vectors=tuple(vectors), event=Gaussian(rho)))
 
 
-def coupled(plan: MeasurementPlan, before: StoredRelease) -> CoupledRefinement | None:
-    """How a plan refines what was released of the same statistic; None where it does not.
+def coupled_refinement(plan: MeasurementPlan, before: StoredRelease) -> CoupledRefinement | None:
+    """The coupled refinement of a stored release of the same statistic to a plan; None if there is none.
 
     Its keys are public, and each mechanism states how its noise is drawn given the old one (`Mechanism.refinement`).
     """
-    if plan.selection is not None or plan.ranked or plan.best is not None or plan.clamps or not plan.blocks:
+    if (
+        plan.selection is not None
+        or plan.quantiles
+        or plan.top_k is not None
+        or plan.clamps
+        or not plan.vectors
+    ):
         return None
     if not isinstance(plan.event, Pure) or not isinstance(before.event, Pure):
         return None
     laws = []
-    for measured, old in zip(plan.blocks, before.noise, strict=True):
+    for measured, old in zip(plan.vectors, before.noise, strict=True):
         law = old.refinement(measured.mechanism)
         if law is None:
             return None

@@ -1,6 +1,6 @@
-"""A released table as text, and back: its keys, its noisy cells, the clamps that were chosen, its noise.
+"""The serialized form of a released table: its keys, noisy components, chosen clamps, and noise.
 
-All of it was released. What is computed from it, values and their intervals, is computed again when it is read.
+All of it was released. Values and their intervals are computed again when it is read.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from dpsql.mechanisms import CombinedNoise, Mechanism
 from dpsql.mechanisms.records import from_record, to_record
 from dpsql.plan.types import Value
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import Cells, Keys, ReleasedTable, table_of
+from dpsql.release import Components, Keys, ReleasedTable, table_of
 
 _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRelease:
-    """What is kept of a release: the table, the event that its noise was charged as, and how it was measured.
+    """A release as it is stored: its keys, components, clamps and noise, and the event that was charged.
 
-    `source` is a digest of the statement that read the data and of the engine that ran it.
+    `source` is the digest of the statement that read the data and of the engine that ran it.
     """
 
     keys: tuple[Keys, ...]
-    cells: tuple[Cells, ...]
+    components: tuple[Components, ...]
     chosen: tuple[tuple[int, ...], ...]
     noise: tuple[Mechanism, ...]
     event: Event
@@ -37,38 +37,38 @@ class StoredRelease:
 
     @classmethod
     def of(cls, table: ReleasedTable, event: Event, source: str) -> StoredRelease:
-        """A table as it was released."""
+        """The stored form of a released table."""
         plan = table.plan
         width = len(plan.analysis.release.keys)
         return cls(
             tuple(row[:width] for row in table.rows),
-            table.cells,
+            table.components,
             tuple(clamp.chosen for clamp in plan.clamps),
-            tuple(measured.mechanism for measured in plan.blocks),
+            tuple(measured.mechanism for measured in plan.vectors),
             event,
             source,
         )
 
     def table(self, plan: MeasurementPlan) -> ReleasedTable:
-        """The released table of a plan that measures the same, with the noise that it was made with."""
+        """The released table, for a plan of the same statistic, with the stored noise."""
         clamps = tuple(
             replace(clamp, chosen=points) for clamp, points in zip(plan.clamps, self.chosen, strict=True)
         )
-        made = plan.at(clamps)
-        blocks = tuple(
-            measured.finer(noise, noise.subdivisions)
+        made = plan.with_clamps(clamps)
+        vectors = tuple(
+            measured.on_finer_lattice(noise, noise.subdivisions)
             if isinstance(noise, CombinedNoise)
             else replace(measured, mechanism=noise)
-            for measured, noise in zip(made.blocks, self.noise, strict=True)
+            for measured, noise in zip(made.vectors, self.noise, strict=True)
         )
-        return table_of(replace(made, blocks=blocks, event=self.event), self.keys, self.cells)
+        return table_of(replace(made, vectors=vectors, event=self.event), self.keys, self.components)
 
     def text(self) -> str:
-        """As JSON, the same for equal releases."""
+        """The release as canonical JSON."""
         told = {
             "v": _VERSION,
             "keys": [[_value(value) for value in keys] for keys in self.keys],
-            "cells": self.cells,
+            "cells": self.components,
             "chosen": self.chosen,
             "noise": [to_record(noise) for noise in self.noise],
             "event": to_json(self.event),
@@ -78,14 +78,14 @@ class StoredRelease:
 
     @classmethod
     def parse(cls, text: str) -> StoredRelease:
-        """What `text` wrote; IntegrityError (`ledger_corrupt`) for any other text."""
+        """Parses the result of `text`. Raises IntegrityError (`ledger_corrupt`) for any other text."""
         try:
             told = json.loads(text)
             if told.pop("v") != _VERSION:
                 raise IntegrityError("the release was kept by a newer dpsql", code="ledger_version")
             return cls(
                 tuple(tuple(map(_read, keys)) for keys in told["keys"]),
-                tuple(tuple(tuple(map(_whole, part)) for part in cells) for cells in told["cells"]),
+                tuple(tuple(tuple(map(_whole, part)) for part in components) for components in told["cells"]),
                 tuple(tuple(map(_whole, points)) for points in told["chosen"]),
                 tuple(map(from_record, told["noise"])),
                 from_json(told["event"]),
@@ -96,14 +96,14 @@ class StoredRelease:
 
 
 def corrupt() -> IntegrityError:
-    """The error for what is kept as a release and is none."""
+    """The error for a stored release that cannot be parsed."""
     return IntegrityError(
         "the ledger holds something as release that dpsql did not write", code="ledger_corrupt"
     )
 
 
 def _value(value: Value) -> Any:
-    """A key's value; what JSON has no type for is told by a name."""
+    """The JSON form of a key's value; a type that JSON lacks is given by name."""
     match value:
         case float():
             return {"double": value.hex()}

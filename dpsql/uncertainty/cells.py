@@ -1,4 +1,4 @@
-"""The noise behind each cell of a result."""
+"""The uncertainty of each cell of a result: standard deviations of the noise, and confidence intervals."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from dpsql.plan.nodes import Aggregation, Release
 from dpsql.plan.provenance import Provenance
 from dpsql.planning.choose import predicted_std, statistic_of
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import Cells, ReleasedTable, estimate
+from dpsql.release import Components, ReleasedTable, estimate
 from dpsql.result import Ends
 from dpsql.uncertainty import laws
 from dpsql.uncertainty.post_selection import PostSelection
 from dpsql.uncertainty.simulation import simulable, simulated_intervals
 
 CONFIDENCE = 0.95
-"""That of DP_INTERVAL_LOW and DP_INTERVAL_HIGH."""
+"""The confidence of DP_INTERVAL_LOW and DP_INTERVAL_HIGH."""
 
 _COUNTS = frozenset({Moment.ROWS, Moment.UNITS, Moment.COUNT, Moment.DISTINCT})
 
 
 @dataclass(frozen=True, slots=True)
 class Uncertainty:
-    """Answers for the cells of rows of one branch; `origin` is the released row of each of them."""
+    """The uncertainty of the result rows of one branch; `origin` has the released row of each."""
 
     plan: MeasurementPlan
-    trace: Provenance
+    provenance: Provenance
     table: ReleasedTable
     origin: tuple[int, ...]
     _known: dict[tuple[Expr, float], list[Ends]] = field(
@@ -42,48 +42,48 @@ class Uncertainty:
 
     def scales(self) -> tuple[tuple[float | None, ...], ...]:
         """The standard deviation of each cell's noise, in the value's own units; None if it is derived."""
-        columns = [self._scales(column) for column in range(len(self.trace.outputs))]
+        columns = [self._scales(column) for column in range(len(self.provenance.outputs))]
         return tuple(zip(*columns, strict=True))
 
     def _scales(self, column: int) -> tuple[float | None, ...]:
-        found = linear(self.trace.outputs[column])
-        item = _aggregation(self.trace.release, None if found is None else found.of)
+        found = linear(self.provenance.outputs[column])
+        item = _aggregation(self.provenance.release, None if found is None else found.column)
         if found is None or item is None or item.rank is not None:
             return (None,) * len(self.origin)
         std = predicted_std(self.plan, item) * abs(found.factor)
         if not AGGREGATES[item.function].ratio:
             return (std,) * len(self.origin)
-        cells = (self.table.cells[row] for row in self.origin)
+        cells = (self.table.components[row] for row in self.origin)
         counts = (estimate(self.plan, item, Moment.COUNT, found) for found in cells)
         return tuple(std / max(1.0, nearest(count)) for count in counts)
 
     def interval(self, row: int, column: int, confidence: float) -> Ends:
-        """The confidence interval of a cell, simulated where it is no linear function of one aggregate.
+        """The confidence interval of a cell, simulated if it is not a linear function of one aggregate.
 
-        None where nothing in it is noisy, or there is no law.
+        None if nothing in it is noisy, or the law of its noise is unknown.
         """
-        found = linear(self.trace.outputs[column])
-        item = _aggregation(self.trace.release, None if found is None else found.of)
+        found = linear(self.provenance.outputs[column])
+        item = _aggregation(self.provenance.release, None if found is None else found.column)
         if found is None or item is None:
-            return self._simulations(self.trace.outputs[column], confidence)[row]
-        ends = self._of_aggregates(item, found.of, confidence)[row]
+            return self._simulations(self.provenance.outputs[column], confidence)[row]
+        ends = self._of_aggregates(item, found.column, confidence)[row]
         if ends is None:
             return None
         low, high = (found.shift + found.factor * end for end in ends)
         return min(low, high), max(low, high)
 
     def bounded(self, column: int) -> bool:
-        """Whether a column has intervals, as its expression says."""
-        found = linear(self.trace.outputs[column])
-        item = _aggregation(self.trace.release, None if found is None else found.of)
+        """Whether a column has confidence intervals."""
+        found = linear(self.provenance.outputs[column])
+        item = _aggregation(self.provenance.release, None if found is None else found.column)
         if item is None:
-            return simulable(self.plan, self.trace.outputs[column])
-        return item.rank is None or _ends_of_rank(self.plan, item) is not None
+            return simulable(self.plan, self.provenance.outputs[column])
+        return item.rank is None or _interval_aggregations(self.plan, item) is not None
 
     def counts(self, column: int) -> bool:
-        """Whether a column is a noisy count as it is."""
-        expr = self.trace.outputs[column]
-        item = _aggregation(self.trace.release, expr)
+        """Whether a column is a noisy count."""
+        expr = self.provenance.outputs[column]
+        item = _aggregation(self.provenance.release, expr)
         return item is not None and AGGREGATES[item.function].moments[0] in _COUNTS
 
     def _of_aggregates(self, item: Aggregation, column: Released, confidence: float) -> list[Ends]:
@@ -105,26 +105,26 @@ def intervals_of(
 ) -> list[Ends]:
     """The confidence interval of a released aggregate in each of these rows of the released table.
 
-    Where a group is shown for the sake of a count, what shares its cells is simulated: its noise is no longer
-    symmetric. A number that was chosen by its rank has the ends that were released beside it, and None without them.
+    If partition selection compared a count with a threshold, aggregates that share its components are simulated, since
+    their noise given selection is not symmetric. A quantile has the interval ends that were released with it, else None.
     """
     if item.rank is not None:
-        return _between(plan, table, item, rows, confidence)
+        return _selected_interval(plan, table, item, rows, confidence)
     entry = AGGREGATES[item.function]
     block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
-    if plan.threshold is not None and plan.threshold.block == block and not plan.decides(block, weights):
+    if plan.threshold is not None and plan.threshold.vector == block and not plan.decides(block, weights):
         return simulated_intervals(plan, table, Released(item.name, item.type), rows, confidence)
-    return [_interval(plan, item, table.cells[row], confidence) for row in rows]
+    return [_interval(plan, item, table.components[row], confidence) for row in rows]
 
 
-def _between(
+def _selected_interval(
     plan: MeasurementPlan, table: ReleasedTable, item: Aggregation, rows: Sequence[int], confidence: float
 ) -> list[Ends]:
-    """From end to end, where both were chosen beside a value; with the value itself, which may lie outside.
+    """The intervals between the released ends of a quantile, extended to the quantile itself.
 
-    None for a confidence above that of the ends: for a lower one they hold all the more.
+    None for a confidence above that of the ends; for a lower confidence the intervals are conservative.
     """
-    ends = _ends_of_rank(plan, item)
+    ends = _interval_aggregations(plan, item)
     if ends is None or confidence > CONFIDENCE:
         return [None] * len(rows)
     first, items = len(plan.analysis.release.keys), plan.analysis.release.aggregations
@@ -134,44 +134,46 @@ def _between(
     return [(min(found), max(found)) for found in numbers]
 
 
-def _ends_of_rank(plan: MeasurementPlan, item: Aggregation) -> tuple[Aggregation, Aggregation] | None:
-    """The ends that are released of a number in order of size, None if either is not."""
+def _interval_aggregations(
+    plan: MeasurementPlan, item: Aggregation
+) -> tuple[Aggregation, Aggregation] | None:
+    """The released interval ends of a quantile; None if either is missing."""
     known = {replace(each, name=""): each for each in plan.analysis.release.aggregations}
-    low, high = (known.get(replace(item, name="", end=end)) for end in (-1, 1))
-    return (low, high) if low and high and not item.end and item.type.numeric else None
+    low, high = (known.get(replace(item, name="", interval_end=end)) for end in (-1, 1))
+    return (low, high) if low and high and not item.interval_end and item.type.numeric else None
 
 
 def _interval(
-    plan: MeasurementPlan, item: Aggregation, cells: Cells, confidence: float
+    plan: MeasurementPlan, item: Aggregation, cells: Components, confidence: float
 ) -> tuple[float, float]:
-    """The confidence interval of an aggregate by the law of its noise."""
+    """The confidence interval of an aggregate from the law of its noise."""
     entry = AGGREGATES[item.function]
     block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
-    mechanism = plan.blocks[block].mechanism
+    mechanism = plan.vectors[block].mechanism
     index = plan.analysis.measure(item)
     measure = None if index is None else plan.analysis.measures[index]
     if entry.ratio and measure is not None:
-        if plan.blocks[block].block.joint:
+        if plan.vectors[block].vector.joint:
             return _joint_mean(plan, item, measure, cells, confidence)
         return _mean(measure, cells[block], mechanism, confidence)
     if plan.threshold is not None and plan.decides(block, weights):
-        return PostSelection.of(plan, plan.threshold, cells[block]).ends(confidence)
+        return PostSelection.of(plan, plan.threshold, cells[block]).interval(confidence)
     centre = nearest(estimate(plan, item, entry.moments[0], cells))
     half = laws.half_width(mechanism, weights, confidence) * _step(entry, measure)
     return centre - half, centre + half
 
 
 def ends_of(plan: MeasurementPlan, table: ReleasedTable, column: Released) -> list[float | None]:
-    """The end of a 95% confidence interval that a column of the released table holds, row by row.
+    """The end of a 95% confidence interval as a column of the released table, row by row.
 
-    NULL where there is none: where nothing in it is noisy, or there is no law.
+    NULL if nothing in the expression is noisy, or the law of its noise is unknown.
 
-    Claim: it costs nothing.
-    Why: it is a function of the noisy cells and of the public law of their noise.
+    Claim: it costs no privacy loss.
+    Why: it is a function of the noisy components and of the public law of their noise.
     Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
     """
     if column.end_of is None:
-        raise ValueError("only an end of an interval is made after the release")
+        raise ValueError("the column is not an interval end")
     of, which = column.end_of
     rows = range(len(table.rows))
     item = _aggregation(plan.analysis.release, of)
@@ -183,7 +185,7 @@ def ends_of(plan: MeasurementPlan, table: ReleasedTable, column: Released) -> li
 
 
 def _aggregation(release: Release, expr: Expr | None) -> Aggregation | None:
-    """The aggregate that an expression is, alone."""
+    """The aggregate whose released column an expression is; None for other expressions."""
     name = expr.name if isinstance(expr, Released) else None
     return next((item for item in release.aggregations if item.name == name), None)
 
@@ -196,7 +198,7 @@ def _step(entry: Aggregate, measure: Measurand | None) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RowProvenance:
-    """Answers for the cells of a result: each row comes from a row of one of the `parts`."""
+    """The uncertainty of a result with provenance: each row comes from a row of one of the `parts`, the branches."""
 
     parts: tuple[Uncertainty, ...]
     places: tuple[tuple[int, int], ...]
@@ -207,7 +209,7 @@ class RowProvenance:
         parts: Iterable[tuple[MeasurementPlan, Provenance, ReleasedTable]],
         rows: Sequence[tuple[int, int]],
     ) -> RowProvenance:
-        """From what each branch measures and releases, and each row's ordinal there and its branch."""
+        """From the plan, provenance and released table of each branch, and the ordinal and branch of each row."""
         found: list[Uncertainty] = []
         places: dict[tuple[int, int], int] = {}
         for number, (plan, trace, table) in enumerate(parts):
@@ -224,17 +226,17 @@ class RowProvenance:
     @property
     def bounded(self) -> tuple[bool, ...]:
         """Which columns have intervals in some branch."""
-        width = len(self.parts[0].trace.outputs) if self.parts else 0
+        width = len(self.parts[0].provenance.outputs) if self.parts else 0
         return tuple(any(part.bounded(column) for part in self.parts) for column in range(width))
 
     @property
     def counts(self) -> tuple[bool, ...]:
-        """Which columns are noisy counts as they are, in every branch."""
-        width = len(self.parts[0].trace.outputs) if self.parts else 0
+        """Which columns are noisy counts in every branch."""
+        width = len(self.parts[0].provenance.outputs) if self.parts else 0
         return tuple(all(part.counts(column) for part in self.parts) for column in range(width))
 
     def interval(self, row: int, column: int, confidence: float) -> Ends:
-        """The confidence interval of a cell; None where nothing in it is noisy, or there is no law."""
+        """The confidence interval of a cell; None if nothing in it is noisy, or the law of its noise is unknown."""
         part, place = self.places[row]
         return self.parts[part].interval(place, column, confidence)
 
@@ -252,9 +254,9 @@ def _mean(
 
 
 def _joint_mean(
-    plan: MeasurementPlan, item: Aggregation, measure: Measurand, cells: Cells, confidence: float
+    plan: MeasurementPlan, item: Aggregation, measure: Measurand, cells: Components, confidence: float
 ) -> tuple[float, float]:
-    """As `_mean`, where a total about the middle and a count are cells of a joint block."""
+    """As `_mean`, for a mean from a centred total and a count, which are components of a joint vector."""
     low, high = measure.interval.ends
     lattice = measure.lattice
     if lattice is None or lattice.width == 0:
@@ -263,7 +265,7 @@ def _joint_mean(
     _, count = plan.source(statistic_of(plan.analysis, item, Moment.COUNT))
     middle, half = Fraction(lattice.low + lattice.high, 2), Fraction(lattice.width, 2)
     about = tuple(whole - middle * each for whole, each in zip(total, count, strict=True))
-    noise = plan.blocks[block].mechanism
+    noise = plan.vectors[block].mechanism
     first, last = laws.ratio_interval(cells[block], (about, count), half, noise, confidence)
     ends = ((middle + end) * lattice.step for end in (first, last))
     least, most = ends

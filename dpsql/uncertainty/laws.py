@@ -1,7 +1,7 @@
-"""Confidence intervals: where the value without noise lies, from the known law of the noise.
+"""Confidence intervals from the known law of the noise.
 
-They are post-processing, so they cost nothing. They cover the noise about the clamped statistic, not
-what clamping and contribution bounds took away.
+They are post-processing, so they cost no privacy loss. They cover the value without noise, after clamping and contribution
+bounds; they do not cover the bias of these.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ def mean_interval(
     """
     explained = _two_sided(mechanism, confidence)
 
-    def kept(theta: float) -> bool:
+    def plausible(theta: float) -> bool:
         return explained(abs((1 - theta) * above - theta * below), 1 - theta, theta)
 
     total = above + below
     centre = min(1.0, max(0.0, above / total)) if total > 0 else 0.5
-    if not kept(centre):
+    if not plausible(centre):
         return Fraction(0), Fraction(1)
-    return Fraction(_edge(kept, centre, 0.0)), Fraction(_edge(kept, centre, 1.0))
+    return Fraction(_edge(plausible, centre, 0.0)), Fraction(_edge(plausible, centre, 1.0))
 
 
 def ratio_interval(
@@ -87,14 +87,14 @@ def ratio_interval(
     )
     bound, spread = float(half), _spread(mechanism, confidence)
 
-    def kept(theta: float) -> bool:
+    def plausible(theta: float) -> bool:
         weights = [abs(first - theta * second) for first, second in zip(total, count, strict=True)]
         return abs(above - theta * beside) <= spread(weights)
 
     centre = min(bound, max(-bound, above / beside)) if beside > 0 else 0.0
-    if not kept(centre):
+    if not plausible(centre):
         return -half, half
-    return Fraction(_edge(kept, centre, -bound)), Fraction(_edge(kept, centre, bound))
+    return Fraction(_edge(plausible, centre, -bound)), Fraction(_edge(plausible, centre, bound))
 
 
 def _spread(mechanism: Mechanism, confidence: float) -> Callable[[Sequence[float]], float]:
@@ -108,12 +108,12 @@ def _spread(mechanism: Mechanism, confidence: float) -> Callable[[Sequence[float
     return lambda weights: z * math.hypot(*weights) + sum(weights) / 2
 
 
-def _edge(kept: Callable[[float], bool], inside: float, outside: float) -> float:
-    if kept(outside):
+def _edge(plausible: Callable[[float], bool], inside: float, outside: float) -> float:
+    if plausible(outside):
         return outside
     for _ in range(60):
         middle = (inside + outside) / 2
-        inside, outside = (middle, outside) if kept(middle) else (inside, middle)
+        inside, outside = (middle, outside) if plausible(middle) else (inside, middle)
     return outside
 
 

@@ -1,7 +1,7 @@
-"""What is known of a count that was compared with a threshold, in a group that was shown because it passed.
+"""Post-selection inference: confidence intervals of counts in groups that passed the threshold of partition selection.
 
-Whoever looks at shown groups alone sees counts that noise has lifted: near the threshold the interval about the
-noisy count would hold the exact one too seldom.
+Given selection, the noise of a count is biased upward: near the threshold, the usual interval about the noisy count would
+cover the exact count too rarely.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _NEARLY, _WIDE, _GRID = 0.999, 0.9999, 100
 
 @dataclass(frozen=True, slots=True)
 class PostSelection:
-    """The law of a noisy count, the sum of `terms` cells in steps, given that it is `threshold` or more.
+    """The law of a noisy count, the sum of `terms` components in steps, given that it is at least `threshold`.
 
-    A unit of the count is `scale` steps; there are `least` units or more, or the group would not be there.
+    A unit of the count is `scale` steps. A selected group has at least `least` units.
 
-    Claim: over all releases in which the group is shown, `ends` hold the exact count with probability
-    `confidence` or more.
-    Why: for n units the share of the shown noisy counts that are at least as large as this one is
-    P(S >= noisy - n) / P(S >= threshold - n), S the noise, and grows with n, as its law is log-concave; the n
-    that neither this share nor its counterpart refutes are an interval. It is stretched to the noisy count.
+    Claim: over all releases in which the group is selected, `interval` covers the exact count with probability at least
+    `confidence`.
+    Why: for n units, the probability that a selected noisy count is at least this one is
+    P(S >= noisy - n) / P(S >= threshold - n), S being the noise. It grows with n, since the law is log-concave, so the n
+    that neither it nor its counterpart rejects form an interval. The interval is extended to the noisy count.
     Source: Lee, Sun, Sun, Taylor 2016, "Exact post-selection inference, with application to the lasso",
     section 5 (the truncated pivot).
     """
@@ -45,36 +45,35 @@ class PostSelection:
 
     @classmethod
     def of(cls, plan: MeasurementPlan, chosen: Threshold, cells: tuple[int, ...]) -> PostSelection:
-        """The law for the cells of the block that decided."""
-        mechanism, deciding = plan.blocks[chosen.block].mechanism, [cells[at] for at in chosen.cells]
+        """The law for the components of the vector that the threshold was compared with."""
+        mechanism, deciding = plan.vectors[chosen.vector].mechanism, [cells[at] for at in chosen.components]
         return cls(
             mechanism, len(deciding), chosen.scale, chosen.threshold, chosen.min_frequency, sum(deciding)
         )
 
     def at_least(self, units: int) -> float:
-        """The probability of a noisy count as large as this one, or larger."""
-        return self._tail(self.noisy - self.scale * units) / self._shown(units)
+        """The probability, given selection, of a noisy count at least as large as this one."""
+        return self._tail(self.noisy - self.scale * units) / self._selected_probability(units)
 
     def at_most(self, units: int) -> float:
-        """The probability of a noisy count as small as this one, or smaller."""
-        return 1 - self._tail(self.noisy + 1 - self.scale * units) / self._shown(units)
+        """The probability, given selection, of a noisy count at most as large as this one."""
+        return 1 - self._tail(self.noisy + 1 - self.scale * units) / self._selected_probability(units)
 
-    def ends(self, confidence: float) -> tuple[float, float]:
-        """The interval of the number of units."""
+    def interval(self, confidence: float) -> tuple[float, float]:
+        """The confidence interval of the number of units."""
         return _ends(self, confidence)
 
     def quantiles(self, places: NDArray[np.float64], reach: float) -> NDArray[np.float64] | None:
-        """Where shares of what `at_least` says of the number of units lie, between whole units.
+        """The quantiles, at `places`, of the distribution `at_least` of the number of units, interpolated.
 
-        None where noise that is not larger than `reach`, in steps, changes whether the group is shown once in a
-        thousand times at most.
+        None if noise of at most `reach` steps changes selection with probability at most 1/1000.
         """
         if self._tail(math.ceil(self.threshold - self.noisy + reach)) >= _NEARLY:
             return None
         units, shares = _shares(self)
         return np.interp(places, shares, units)
 
-    def _shown(self, units: int) -> float:
+    def _selected_probability(self, units: int) -> float:
         return self._tail(self.threshold - self.scale * units)
 
     def _tail(self, threshold: int) -> float:
@@ -86,14 +85,14 @@ class PostSelection:
 
 @lru_cache(maxsize=65536)
 def _tail_up(mechanism: Mechanism, terms: int, threshold: int) -> float:
-    """Of many shown counts, whose noise is compared with the same numbers again and again."""
+    """The upper tail of the noise, cached: many counts compare it with the same numbers."""
     return mechanism.sum_tail_up(terms, threshold)
 
 
 @lru_cache(maxsize=4096)
 def _shares(shown: PostSelection) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Numbers of units, and what `at_least` says of them, which grows."""
-    _, high = shown.ends(_WIDE)
+    """A grid of numbers of units, and `at_least` of each, which is non-decreasing."""
+    _, high = shown.interval(_WIDE)
     units = np.unique(np.linspace(shown.least, math.ceil(high), _GRID).astype(np.int64))
     shares = np.array([shown.at_least(int(count)) for count in units])
     return units, np.maximum.accumulate(shares)
@@ -101,7 +100,7 @@ def _shares(shown: PostSelection) -> tuple[NDArray[np.int64], NDArray[np.float64
 
 @lru_cache(maxsize=4096)
 def _ends(shown: PostSelection, confidence: float) -> tuple[float, float]:
-    """The interval; small counts are seen again and again."""
+    """The confidence interval, cached: small counts recur."""
     outside = (1 - confidence) / 2
     low = _first(lambda units: shown.at_least(units) >= outside, shown.least)
     high = max(shown.least, _first(lambda units: shown.at_most(units) < outside, shown.least) - 1)

@@ -1,16 +1,16 @@
-"""Confidence intervals of what is computed of several released columns, by simulating the noise.
+"""Confidence intervals of expressions over several released columns, by simulating the noise.
 
-Claim: in at least the share `confidence` of all releases the interval holds the value without noise: exactly
-so for an expression that is linear in the noisy cells or monotone in one of them, and as measured for others.
-Why: noisy cells are z = c + N for exact cells c and noise N of a known symmetric law, so that c = z - N: where
-a linear expression lies for z less draws of the noise, its exact value lies. Some ways in which an expression
-is far from linear are seen to. Where the noise may have changed the sign of a divisor, anything may be the
-exact value, as in Fieller's set. And where it turns, as a square does, the exact value may lie beyond all but
-few draws: the values along the line through z on which it changes most are held too. Where it chooses among
-noisy values, as GREATEST does, noise lifts what is chosen: all values for a region that holds c are held. In a
-group that was shown because a noisy count was high, draws of that noise are moved to its law among shown groups.
-It costs nothing, being a function of noisy cells and of the public law of their noise. The draws protect
-nothing either, so their words are a fixed, public stream, and an interval is the same whenever it is asked for.
+Claim: the interval covers the value without noise with probability at least `confidence`. This is exact for expressions
+that are linear in the noisy components or monotone in one of them, and was measured for others.
+Why: noisy components are z = c + N, c being the exact ones and N noise of a known symmetric law, so c = z - N: the values
+of a linear expression at z minus draws of the noise have the law of its exact value. Three nonlinear cases are handled.
+If the noise may have changed the sign of a divisor, the exact value may be anything, as in Fieller's set. If the
+expression has a turning point, as a square has, the exact value may be beyond all but few draws, so the interval also
+contains the values along the line through z on which the expression changes most. If the expression chooses among noisy
+values, as GREATEST does, the choice is biased, so the interval contains all values for a region that contains c. In a
+group that passed a threshold, draws are mapped to the law of the noise given selection.
+It costs no privacy loss: it is a function of noisy components and of the public law of their noise. The draws need not
+be secret: they are a fixed public stream, so that an interval is the same at every call.
 Source: Dwork, Roth 2014, Proposition 2.1 (post-processing); Fieller 1954, section 4; Efron, Tibshirani 1993,
 "An Introduction to the Bootstrap", section 13.3 (percentiles).
 """
@@ -37,25 +37,25 @@ from dpsql.plan.nodes import Aggregation, released_columns
 from dpsql.plan.types import Type
 from dpsql.planning.choose import statistic_of
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
-from dpsql.release import Cells, ReleasedTable, noise
+from dpsql.release import Components, ReleasedTable, noise
 from dpsql.result import Ends
 from dpsql.sql.emit.simulated import DRAWN, KEYS, PLACE, ROW, emit_simulated
 from dpsql.uncertainty.post_selection import PostSelection
 
 PAIRS = 5000
-"""Each draw is taken with both signs."""
+"""Each draw is used with both signs."""
 _MOST = 0.998
-"""A confidence beyond which the draws are too few."""
+"""The greatest confidence for which there are enough draws."""
 _AT_ONCE = 2_000_000
 _SOME = 5
-"""Of so many draws one serves to find a direction."""
+"""One draw in this many is used to find a direction."""
 _STEPS = np.linspace(-1, 1, 65)
 _WHOLE = 2.0**62
 _ENDLESS = 2.0**53
 _DIVIDES = frozenset({"divide", "quotient", "remainder"})
 _CHOOSES = frozenset({"greatest", "least"})
 _CHOICES = 4
-"""Of more noisy values than these, the least and the greatest simulated ones no longer hold the exact one."""
+"""For a choice among more noisy values, the simulated extremes no longer cover the exact value."""
 
 Floats = NDArray[np.float64]
 
@@ -65,8 +65,8 @@ def simulated_intervals(
 ) -> list[Ends]:
     """The interval of an expression in each of these rows of a released table.
 
-    None where the value is NULL or no number, where nothing in it is noisy, where something in it is not a
-    column of the release, where it chooses among more than four noisy values, and for a confidence above 0.998.
+    None if the value is NULL or not a number, if nothing in it is noisy, if it reads anything but columns of the release,
+    if it chooses among more than four noisy values, and for a confidence above 0.998.
     """
     nothing: list[Ends] = [None] * len(rows)
     read = _read(plan, expr)
@@ -83,11 +83,11 @@ def simulated_intervals(
 
 
 def simulable(plan: MeasurementPlan, expr: Expr) -> bool:
-    """Whether an expression has intervals, but for NULL."""
+    """Whether an expression has intervals where it is not NULL."""
     return _read(plan, expr) is not None
 
 
-def simulated(
+def simulated_values(
     plan: MeasurementPlan, item: Aggregation, released: Floats, moved: Floats, lowered: Floats | None = None
 ) -> Floats:
     """The values of an aggregate where noisy cells are less by `moved`, as `release` computes them.
@@ -127,7 +127,7 @@ class _Rows:
     rows: tuple[int, ...]
 
     def intervals(self, confidence: float) -> list[Ends]:
-        draws = _draws(self.plan.blocks)
+        draws = _draws(self.plan.vectors)
         values = self._values(draws, self._lowered(draws))
         lines = [np.outer(_STEPS, _line(of[1:], draws, confidence)) for of in values]
         beside = self._values(np.array(lines))
@@ -186,7 +186,7 @@ class _Rows:
         places = (np.argsort(np.argsort(sums)) + 0.5) / len(sums)
         found = np.zeros((len(self.rows), 1 + len(sums)))
         for place, row in enumerate(self.rows):
-            shown = PostSelection.of(self.plan, chosen, self.table.cells[row][chosen.block])
+            shown = PostSelection.of(self.plan, chosen, self.table.components[row][chosen.vector])
             counts = shown.quantiles(1 - places, float(np.abs(sums).max()))
             if counts is not None:
                 found[place, 1:] = shown.noisy - shown.scale * counts - sums
@@ -198,12 +198,13 @@ class _Rows:
         NaN is where anything may be the value.
         """
         moved = np.concatenate([np.zeros_like(moved[..., :1, :]), moved], axis=-2)
-        blocks = len(self.plan.blocks)
-        centres = np.array([_flat(self.table.cells[row][:blocks]) for row in self.rows])
+        blocks = len(self.plan.vectors)
+        centres = np.array([_flat(self.table.components[row][:blocks]) for row in self.rows])
         count, draws = len(self.rows), moved.shape[-2]
         places = np.arange(count * draws)
         columns = {
-            item.name: simulated(self.plan, item, centres, moved, lowered).ravel() for item in self.aggregates
+            item.name: simulated_values(self.plan, item, centres, moved, lowered).ravel()
+            for item in self.aggregates
         }
         divisors = tuple(dict.fromkeys(_divisors(self.expr)))
         released = [Released(item.name, item.type) for item in self.aggregates]
@@ -243,11 +244,11 @@ def _read(plan: MeasurementPlan, expr: Expr) -> tuple[tuple[Aggregation, ...], t
 def _measured(plan: MeasurementPlan, item: Aggregation) -> bool:
     """Whether an aggregate is computed of noisy cells in a way that is known here."""
     entry, chosen = AGGREGATES[item.function], plan.threshold
-    if chosen is not None and not plan.blocks[chosen.block].mechanism.independent:
+    if chosen is not None and not plan.vectors[chosen.vector].mechanism.independent:
         # One radius for all: what lifts the count moves the other cells, too.
         return False
     served = (
-        any(block.block.weights(statistic_of(plan.analysis, item, moment)) for block in plan.blocks)
+        any(block.vector.weights(statistic_of(plan.analysis, item, moment)) for block in plan.vectors)
         for moment in entry.moments
     )
     return len(entry.moments) == (2 if entry.ratio else 1) and all(served)
@@ -259,7 +260,7 @@ def _weights(plan: MeasurementPlan, item: Aggregation, moment: Moment) -> Floats
     measure = plan.analysis.measure(item)
     lattice = None if measure is None else plan.analysis.measures[measure].lattice
     step = float(lattice.step) if lattice is not None and moment is Moment.TOTAL else 1.0
-    sizes = [len(measured.block.cells) for measured in plan.blocks]
+    sizes = [len(measured.vector.components) for measured in plan.vectors]
     found = np.zeros(sum(sizes))
     found[sum(sizes[:index]) :][: sizes[index]] = [float(weight) * step for weight in weights]
     return found
@@ -269,9 +270,9 @@ def _deciding(plan: MeasurementPlan) -> list[int]:
     """Where the cells are whose sum decides whether a group is shown; nowhere where each is."""
     if plan.threshold is None:
         return []
-    sizes = [len(measured.block.cells) for measured in plan.blocks]
-    start = sum(sizes[: plan.threshold.block])
-    return [start + at for at in plan.threshold.cells]
+    sizes = [len(measured.vector.components) for measured in plan.vectors]
+    start = sum(sizes[: plan.threshold.vector])
+    return [start + at for at in plan.threshold.components]
 
 
 def _shares(plan: MeasurementPlan) -> Floats:
@@ -286,8 +287,8 @@ def _shares(plan: MeasurementPlan) -> Floats:
     chosen = plan.threshold
     if chosen is None:
         return np.zeros((1 + 2 * PAIRS, 0))
-    measured = plan.blocks[chosen.block]
-    shape = (1 + 2 * PAIRS, len(chosen.cells))
+    measured = plan.vectors[chosen.vector]
+    shape = (1 + 2 * PAIRS, len(chosen.components))
     if measured.mechanism.is_gaussian:
         return np.full(shape, 1 / shape[1])
     words = _PublicWords().words(math.prod(shape))
@@ -366,7 +367,7 @@ def _least(line: Floats) -> float:
     return float(least)
 
 
-def _flat(cells: Cells) -> list[float]:
+def _flat(cells: Components) -> list[float]:
     return [float(cell) for block in cells for cell in block]
 
 
@@ -375,7 +376,9 @@ def _draws(blocks: tuple[VectorMeasurement, ...]) -> Floats:
     """Noise of all cells of a group, shape (2 * PAIRS, cells), both signs of each draw."""
     words = _PublicWords()
     parts = [
-        np.array(noise(measured, PAIRS, words), dtype=np.float64).reshape(PAIRS, len(measured.block.cells))
+        np.array(noise(measured, PAIRS, words), dtype=np.float64).reshape(
+            PAIRS, len(measured.vector.components)
+        )
         for measured in blocks
     ]
     drawn = np.hstack(parts)

@@ -119,7 +119,7 @@ def test_a_condition_confines_and_loses_no_row(
     """The scan reads these parts and no others, and the exact count is that of a table without parts."""
     free, parted = (_prepared(connection, condition) for connection in both)
     (scan,) = private_scans(parted.only.plan.analysis.release.input)
-    assert "; ".join(map(str, scan.confined)) == words
+    assert "; ".join(map(str, scan.partition_filters)) == words
     assert (boxes(parted.only.plan.analysis.release)["v"] == WHOLE) == (not words)
     runs = [
         connection.engine.backend.run(found.only.statement.sql).reveal()

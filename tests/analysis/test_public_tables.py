@@ -198,6 +198,6 @@ def test_the_best_group_is_one_that_a_row_can_be_in() -> None:
                 con.query(sql.format(ours), epsilon=1, replay=False).rows[0][0] for _ in range(8)
             } <= reached
             (release,) = prepare(con, sql.format(ours)).releases
-            assert release.plan.best is not None
+            assert release.plan.top_k is not None
             assert release.plan.analysis.domains is not None
             assert set(*release.plan.analysis.domains) == reached

@@ -9,13 +9,13 @@ import pytest
 from properties.worlds import World, policy
 
 import dpsql
-from dpsql.analysis.stability import Bound
+from dpsql.analysis.stability import ContributionBound
 
 _COUNTED = "t JOIN (SELECT u, COUNT(*) AS n FROM t GROUP BY u) AS c ON t.u = c.u"
 _NAMES = "(VALUES (1, 'one'), (2, 'two')) AS l(m, name)"
 
 
-def bound(sql: str, max_groups: int | None = None, **rules: Any) -> Bound:
+def bound(sql: str, max_groups: int | None = None, **rules: Any) -> ContributionBound:
     """The contribution bound of a query over the tiny schema."""
     return World(policy(**rules)).prepare(sql, max_groups).plan.analysis.bound
 
@@ -125,7 +125,7 @@ def bound(sql: str, max_groups: int | None = None, **rules: Any) -> Bound:
 def test_bounds(sql: str, rules: dict[str, Any], rows: int, groups: int, limited: bool) -> None:
     """Rows are multiplied by joins; groups never pass rows, keys or what is stated."""
     found = bound(sql, **rules)
-    assert (found.rows, found.groups, found.limited) == (rows, groups, limited)
+    assert (found.rows, found.groups, found.limits_groups) == (rows, groups, limited)
 
 
 def test_a_query_may_only_lower_the_bound() -> None:

@@ -16,7 +16,7 @@ import dpsql
 from dpsql.connection import Connection
 from dpsql.errors import QueryRejected
 from dpsql.mechanisms import CombinedNoise, DiscreteGaussian
-from dpsql.replay.combine import fine_enough, fitting, variance_of
+from dpsql.replay.combine import compatible, fine_enough, variance_of
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
 LARGE = (
@@ -77,7 +77,7 @@ def test_noise_is_put_together_on_lattices_that_a_float_holds() -> None:
     assert variance_of(DiscreteGaussian(Fraction(1, 2**40))) > 0
     with opened("zcdp") as connection:
         plan = connection.engine.prepare(connection._asked(COUNT, (), epsilon=1)).plan
-    assert fitting([plan, plan, plan]) == [0, 1, 2]
+    assert compatible([plan, plan, plan]) == [0, 1, 2]
 
 
 def test_a_long_chain_of_refinements_is_answered() -> None:

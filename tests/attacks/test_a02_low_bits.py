@@ -30,7 +30,7 @@ def noisy(connection: Connection, sql: str) -> Statistics:
     plan = prepared(connection, sql)
     table = connection.engine._drawn(plan.only, {})
     width = plan.statement.keys
-    return dict(zip((row[:width] for row in table.rows), table.cells, strict=True))
+    return dict(zip((row[:width] for row in table.rows), table.components, strict=True))
 
 
 def minus(ours: Statistics, theirs: Statistics) -> dict[Any, list[int]]:

@@ -100,7 +100,7 @@ def test_an_alias_that_is_another_table_s_name_changes_nothing(town: Connection)
     sql = "SELECT people.rank, COUNT(*) FROM people AS regions JOIN regions AS people ON regions.city = people.name GROUP BY 1"
     plan = prepared(town, sql)
     assert plan.tables == ("people",)
-    assert {len(cell) for cell in cells(town, plan).values()} == {len(plan.plan.blocks)}
+    assert {len(cell) for cell in cells(town, plan).values()} == {len(plan.plan.vectors)}
 
 
 def test_an_undeclared_table_and_one_that_is_not_there_cannot_be_told_apart() -> None:

@@ -55,7 +55,7 @@ def test_a_join_that_repeats_a_row_is_bounded_after_the_join(join: str, unit: st
     most = MILLION * (1 if unit == "row" else 2)
     assert plan.plan.analysis.bound.rows == most
     assert plan.plan.clamps  # at the point that is expected, up to which a unit's rows count
-    assert plan.plan.blocks[0].sensitivity.l1 == moved == plan.plan.clamps[0].points[0]
+    assert plan.plan.vectors[0].sensitivity.l1 == moved == plan.plan.clamps[0].points[0]
 
 
 REPEATED = {
@@ -81,7 +81,7 @@ def test_rows_that_the_query_makes_itself_are_counted(sql: str, unit: str) -> No
     most = REPEATED[sql] * (1 if unit == "row" else 2)
     assert plan.plan.analysis.bound.rows == most
     assert moved == (plan.plan.clamps[0].points[0] if plan.plan.clamps else most)
-    assert moved == plan.plan.blocks[0].sensitivity.l1
+    assert moved == plan.plan.vectors[0].sensitivity.l1
 
 
 def test_groups_that_a_join_makes_are_bounded_too() -> None:

@@ -154,7 +154,7 @@ def test_the_file_of_the_ledger_is_equal(
         noisy = [StoredRelease.parse(body) for body in bodies if "cells" in json.loads(body)]
         layouts = [body for body in bodies if "cells" not in json.loads(body)]
         assert all(release.pop(name) for release in kept for name in ("digest", "body_digest", "previous"))
-        shapes = [[len(part) for part in written.cells[0]] for written in noisy]
+        shapes = [[len(part) for part in written.components[0]] for written in noisy]
         told = [(written.noise, written.event, written.source) for written in noisy]
         tables["releases"] = [*kept, *layouts, *shapes, *told]
     assert stored[0] == stored[1]

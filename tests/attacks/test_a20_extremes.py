@@ -68,7 +68,7 @@ def test_an_extreme_is_a_choice_among_all_points() -> None:
         with world(*rows) as con:
             (release,) = con.explain(sql, epsilon=1).prepared.releases
             (row,) = con.engine.backend.run(release.statement.sql).reveal()
-        (ranked,) = release.plan.ranked
+        (ranked,) = release.plan.quantiles
         regions = ranked.regions(Window.of(row[-1]))
         rate, lattice = float(ranked.mechanism.rate), ranked.lattice
         at = [

@@ -157,11 +157,11 @@ def test_more_delta_never_shows_one_person_for_sure(delta: Fraction | None) -> N
     connection = world(*several(100, word="crowd"), person(99, word="alone"))
     plan = connection.explain("SELECT word, COUNT(*) FROM people GROUP BY word", delta=delta).prepared.plan
     assert plan.selection is not None
-    block = plan.blocks[plan.selection.block]
+    block = plan.vectors[plan.selection.vector]
     surplus = plan.selection.threshold - plan.selection.scale
     groups = plan.analysis.bound.groups
     assert (
-        groups * Fraction(block.mechanism.sum_tail_up(len(plan.selection.cells), surplus))
+        groups * Fraction(block.mechanism.sum_tail_up(len(plan.selection.components), surplus))
         <= plan.selection.delta
     )
     assert delta is None or plan.selection.delta <= delta

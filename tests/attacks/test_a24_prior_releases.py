@@ -52,7 +52,7 @@ def statements(sent: list[tuple[PreparedRelease, Analysis]]) -> Iterator[None]:
 
 def exact(connection: Connection, part: PreparedRelease, analysis: Analysis) -> Any:
     """The exact cells of each group of a release as it is sent."""
-    statement = emit(analysis, part.plan.ranked, clamps=part.plan.clamps)
+    statement = emit(analysis, part.plan.quantiles, clamps=part.plan.clamps)
     return cells_of(replace(part, statement=statement), connection.engine.backend.run(statement.sql))
 
 
@@ -79,7 +79,7 @@ def test_each_release_is_within_its_own_sensitivity(sql: str) -> None:
         ours.query(sql, epsilon=4)
     assert len(sent) == 2
     for part, analysis in sent:
-        if part.plan.blocks:
+        if part.plan.vectors:
             assert_within(part, exact(ours, part, analysis), exact(theirs, part, analysis))
 
 

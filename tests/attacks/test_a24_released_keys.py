@@ -94,7 +94,7 @@ def test_a_value_among_public_rows_lets_no_row_count_more_often(condition: str, 
         plan = prepared(connection, sql).plan
         bound = plan.analysis.bound.rows
         assert bound == max(times, kept) * (1 if unit == "row" else 2)
-        assert plan.blocks[0].sensitivity.l1 == (plan.clamps[0].points[0] if plan.clamps else bound)
+        assert plan.vectors[0].sensitivity.l1 == (plan.clamps[0].points[0] if plan.clamps else bound)
 
 
 @pytest.mark.parametrize("replay", [True, False])
@@ -107,7 +107,7 @@ def test_a_value_that_changes_after_the_look_up_lets_no_row_count_more_often(*, 
     plan = connection.engine.prepare(Query(sql, epsilon=Fraction(5_000), replay=replay))
     engine_of(connection).execute("INSERT INTO copies SELECT * FROM all_copies WHERE number > 0")
     ((count,),) = connection.engine.answer(plan).rows
-    assert count == plan.plan.blocks[0].sensitivity.l1 == 1
+    assert count == plan.plan.vectors[0].sensitivity.l1 == 1
 
 
 def test_a_careless_engine_looks_up_before_the_value_is_known() -> None:

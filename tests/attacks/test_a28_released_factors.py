@@ -92,8 +92,8 @@ def test_a_factor_is_read_within_its_interval(town: Connection) -> None:
         step for step in steps(prepared(town, QUESTIONS[0]).post) if isinstance(step, PublicSubquery)
     ]
     column = interval(answer.columns[0])
-    assert post_processor.known(step, [(10**18,)]) == Literal(RELEASED, Type.INTEGER)
-    rows = post_processor.known(answer, [(10**18,), (-(10**18),)])
+    assert post_processor.as_constants(step, [(10**18,)]) == Literal(RELEASED, Type.INTEGER)
+    rows = post_processor.as_constants(answer, [(10**18,), (-(10**18),)])
     assert isinstance(rows, Values)
     assert [row[0] for row in rows.rows] == [column.high, column.low]
 
@@ -110,7 +110,7 @@ def test_a_factor_is_read_within_its_interval(town: Connection) -> None:
 )
 def test_values_that_differ_never_become_one(values: tuple[Any, ...], entering: tuple[Any, ...]) -> None:
     """Noisy values may be group keys of an answer, and a row that is joined to two of them would count twice."""
-    assert tuple(post_processor._entering(values, Interval(-(2**55), 2**55))) == entering
+    assert tuple(post_processor._clamped_column(values, Interval(-(2**55), 2**55))) == entering
 
 
 @pytest.mark.parametrize("epsilon", [1e-18, 1e-7, 9.99e-7])

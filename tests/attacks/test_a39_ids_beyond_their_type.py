@@ -16,7 +16,7 @@ from worlds import cells, connected, engine_of, prepared
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine.post_processor import known
+from dpsql.engine.post_processor import as_constants
 from dpsql.plan.dependencies import steps
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import PublicSubquery, Values
@@ -181,7 +181,7 @@ def test_released_keys_stay_apart(wards: Connection) -> None:
     narrow = (
         replace(column, facts=replace(column.facts, interval=Interval(0, 9))) for column in answer.columns
     )
-    found = known(replace(answer, columns=tuple(narrow)), [(ward, 2**60) for ward in FAR])
+    found = as_constants(replace(answer, columns=tuple(narrow)), [(ward, 2**60) for ward in FAR])
     assert isinstance(found, Values)
     places = [column.name for column in answer.columns]
     assert [row[places.index("ward")] for row in found.rows] == [*FAR]

@@ -245,7 +245,7 @@ def open_world(seed: int = 1, without: Sequence[int] = ()) -> Iterator[World]:
         rules, DuckDBBackend(_filled(raw)), open_ledger(":memory:", budgets), "ana", SeededEntropy(1)
     )
     world = World(Connection(engine, Fraction(LOSS)), _filled(rows))
-    with mock.patch.object(dpsql.release, "_passes", _shows):
+    with mock.patch.object(dpsql.release, "_is_selected", _shows):
         try:
             yield world
         finally:

@@ -21,7 +21,7 @@ from dpsql.engine.pipeline import Query
 from dpsql.errors import InternalError, VerificationError
 from dpsql.ledger import Budget, open_ledger
 from dpsql.mechanisms import Entropy, Geometric, Mechanism, Sensitivity
-from dpsql.mechanisms.base import CellMoves, ExactText, MechanismRecord
+from dpsql.mechanisms.base import ComponentChanges, ExactText, MechanismRecord
 from dpsql.mechanisms.records import RECORDS, from_record, register, to_record
 from dpsql.planning import verify as verification
 from dpsql.planning.measurement import MeasurementPlan
@@ -81,11 +81,11 @@ class Plateau(Mechanism):
         """The law in words."""
         return f"{self.name}, scale {float(self.scale):.6g}, reach {self.reach}"
 
-    def privacy_loss(self, sensitivity: Sensitivity, moves: CellMoves | None) -> Pure:
+    def privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Pure:
         """That of the geometric noise."""
         return Pure(sensitivity.l1 / self.scale)
 
-    def rescaled(self, old: Sensitivity, new: Sensitivity, moves: CellMoves | None) -> Plateau:
+    def rescaled(self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None) -> Plateau:
         """The same loss for another sensitivity."""
         return Plateau(self.scale * new.l1 / old.l1, self.reach)
 

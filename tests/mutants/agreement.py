@@ -11,7 +11,7 @@ _SEEN = "tests/api/test_agreement.py"
 FAULTS = (
     Fault(
         "parts-weigh-as-totals",
-        "dpsql.planning.hierarchy:Agreement.weights",
+        "dpsql.planning.hierarchy:Hierarchy.weights",
         "1 / (self.variance(member) * self.groups(member.keys - effect))",
         "1 / self.variance(member)",
         "a sum of many noisy parts counts as much as a total, and the estimate is worse than need be",
@@ -19,7 +19,7 @@ FAULTS = (
     ),
     Fault(
         "weights-that-leave-something",
-        "dpsql.planning.hierarchy:Agreement.weights",
+        "dpsql.planning.hierarchy:Hierarchy.weights",
         "parts[precise.index(max(precise))] += WEIGHTS - sum(parts)",
         "",
         "weights that were rounded do not add up to one, and estimates are off",
@@ -27,7 +27,7 @@ FAULTS = (
     ),
     Fault(
         "noise-of-few-of-the-parts",
-        "dpsql.planning.hierarchy:Agreement.law",
+        "dpsql.planning.hierarchy:Hierarchy.law",
         "prod(self.sizes[key] - 1 for key in shared - equal) * self.groups(other.keys - shared)",
         "prod(self.sizes[key] - 1 for key in shared - equal)",
         "the noise of one part is told for that of all, and intervals are too narrow",
@@ -37,37 +37,37 @@ FAULTS = (
         "units-add-up",
         "dpsql.planning.hierarchy:_adds",
         "Moment.UNITS in moments and bound.groups > 1",
-        "Moment.UNITS in moments and bound.groups > 1 and bound.limited",
+        "Moment.UNITS in moments and bound.groups > 1 and bound.limits_groups",
         "units that are in several groups are counted once in the total, which is pulled to the sum",
         f"{_LEFT}[units in several groups]",
     ),
     Fault(
         "groups-left-out-add-up",
         "dpsql.planning.hierarchy:_adds",
-        "bound.whole",
+        "bound.covers_groups",
         "True",
         "a total is pulled to parts in which some rows do not count",
         f"{_TEST}::test_groups_that_are_left_out_of_a_unit",
     ),
     Fault(
         "clamps-chosen-apart",
-        "dpsql.planning.hierarchy:agreements",
-        "measured.clamp is None and _adds(plan.analysis, measured.block)",
-        "_adds(plan.analysis, measured.block)",
+        "dpsql.planning.hierarchy:hierarchies",
+        "measured.clamp is None and _adds(plan.analysis, measured.vector)",
+        "_adds(plan.analysis, measured.vector)",
         "sums with different clamps are taken for totals and parts",
         f"{_TEST}::test_clamps_that_were_learnt_are_left",
     ),
     Fault(
         "other-rows-agree",
-        "dpsql.planning.hierarchy:_what",
-        "(analysis.release.input, analysis.measures, analysis.replace, cells)",
-        "(analysis.measures, analysis.replace, cells)",
+        "dpsql.planning.hierarchy:_measured_statistic",
+        "(analysis.release.input, analysis.measures, analysis.replace, components)",
+        "(analysis.measures, analysis.replace, components)",
         "totals of some rows are pulled to those of others",
         f"{_LEFT}[other rows]",
     ),
     Fault(
         "whole-numbers-in-a-ring",
-        "dpsql.planning.hierarchy:agreements",
+        "dpsql.planning.hierarchy:hierarchies",
         "agreement is not None and agreement.rounds",
         "agreement is not None",
         "whole numbers are looked for where there may be none that agree",
@@ -83,7 +83,7 @@ FAULTS = (
     ),
     Fault(
         "contradictions-averaged",
-        "dpsql.postprocess.consistency:agreeing",
+        "dpsql.postprocess.consistency:consistent",
         "not _contradict(agreement, columns, adjusted)",
         "True",
         "a total without bias is pulled to parts that leave rows out",
@@ -91,7 +91,7 @@ FAULTS = (
     ),
     Fault(
         "whole-numbers-one-by-one",
-        "dpsql.postprocess.consistency:agreeing",
+        "dpsql.postprocess.consistency:consistent",
         "after = _rounded(after, agreement)",
         "pass",
         "counts are rounded each for itself, and do not add up",
@@ -110,10 +110,10 @@ FAULTS = (
         "dpsql.engine.pipeline:Engine.answer",
         """
         self._keep(prepared, tables, values, entries)
-        shown = above.agreed(prepared, tables)
+        shown = above.load_consistent(prepared, tables)
         """,
         """
-        shown = above.agreed(prepared, tables)
+        shown = above.load_consistent(prepared, tables)
         self._keep(prepared, shown, values, entries)
         """,
         "adjusted cells are stored as released ones, and adjusted again",

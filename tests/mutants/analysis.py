@@ -10,7 +10,7 @@ _FILLED = "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_stati
 FAULTS = (
     Fault(
         "scores-move-one-way",
-        "dpsql.planning.top_k:best",
+        "dpsql.planning.top_k:top_k_selection",
         "steps = max(1, high - low) * (2 if analysis.replace else 1)",
         "steps = max(1, high - low)",
         "a unit in another's place moves two scores apart by the share of one",
@@ -42,7 +42,7 @@ FAULTS = (
     ),
     Fault(
         "repeated-row-units-unbounded",
-        "dpsql.analysis.stability:bound",
+        "dpsql.analysis.stability:contribution_bound",
         """
         rows > 1
         or _computed(release.input)
@@ -54,7 +54,7 @@ FAULTS = (
     ),
     Fault(
         "bounds-follow-the-data",
-        "dpsql.analysis.stability:bound",
+        "dpsql.analysis.stability:contribution_bound",
         "rows = most_rows(release.input, facts)",
         """
         found = facts.backend.public_number(f'SELECT COUNT(*) FROM "{tables[0].table}"')
@@ -97,7 +97,7 @@ FAULTS = (
     ),
     Fault(
         "query-raises-the-group-limit",
-        "dpsql.analysis.stability:bound",
+        "dpsql.analysis.stability:contribution_bound",
         "min(filter(None, (*groups, release.max_groups, natural)))",
         "max(filter(None, (*groups, release.max_groups, natural)))",
         "the larger of the policy's and the query's bound holds",
@@ -105,7 +105,7 @@ FAULTS = (
     ),
     Fault(
         "group-limit-not-asked-for",
-        "dpsql.analysis.stability:bound",
+        "dpsql.analysis.stability:contribution_bound",
         "stated < proven",
         "stated > proven",
         "a bound is counted on that nobody enforces",
@@ -113,7 +113,7 @@ FAULTS = (
     ),
     Fault(
         "declared-keys-trusted",
-        "dpsql.analysis.stability:bound",
+        "dpsql.analysis.stability:contribution_bound",
         "stated < proven",
         "stated < natural",
         "a unit with several rows where one is declared is in several groups, with noise for one",
@@ -147,7 +147,7 @@ FAULTS = (
     Fault(
         "opposite-shares-forgotten",
         "dpsql.planning.sensitivity:sensitivity",
-        "2 if block.nonnegative else 4",
+        "2 if vector.nonnegative else 4",
         "2",
         "a replaced unit's share of the other sign does not count fully",
         f"{_AGREE}[SELECT SUM(x - 1.5) FROM t GROUP BY k [neighbors=replace]]",
@@ -155,14 +155,14 @@ FAULTS = (
     Fault(
         "units-move-one-group",
         "dpsql.planning.sensitivity:sensitivity",
-        "l1, l2_squared, span = bound.groups * each, bound.groups * each**2, block.range",
-        "l1, l2_squared, span = each, each**2, block.range",
+        "l1, l2_squared, span = bound.groups * each, bound.groups * each**2, vector.range",
+        "l1, l2_squared, span = each, each**2, vector.range",
         "a unit that counts in many groups moves one",
         f"{_AGREE}[SELECT k, COUNT(DISTINCT u) FROM t GROUP BY k []]",
     ),
     Fault(
         "total-bounded-by-its-upper-end",
-        "dpsql.planning.statistics:total_block",
+        "dpsql.planning.statistics:total_vector",
         "max(-low, high)",
         "high",
         "a negative value moves a sum by no more than a positive one",
@@ -170,12 +170,12 @@ FAULTS = (
     ),
     Fault(
         "partition-moves-half",
-        "dpsql.planning.statistics:partition_block",
-        'StatisticVector(f"partition of x{measure}", tuple(cells), tuple(weights), width, None, nonnegative=True)',
+        "dpsql.planning.statistics:complementary_vector",
+        'StatisticVector(f"partition of x{measure}", tuple(components), tuple(weights), width, None, nonnegative=True)',
         """
         StatisticVector(
             f"partition of x{measure}",
-            tuple(cells),
+            tuple(components),
             tuple(weights),
             max(1, width // 2),
             None,
@@ -187,15 +187,15 @@ FAULTS = (
     ),
     Fault(
         "whole-loss-for-each-block",
-        "dpsql.planning.choose:_noised",
-        "_pure(*pair, price.epsilon * share)",
-        "_pure(*pair, price.epsilon)",
+        "dpsql.planning.choose:_without_clamps",
+        "_pure_noise(*pair, loss.epsilon * share)",
+        "_pure_noise(*pair, loss.epsilon)",
         "two blocks spend the loss twice",
         "tests/planning/test_verify.py::test_less_noise_is_refused",
     ),
     Fault(
         "threshold-without-delta",
-        "dpsql.planning.partition_selection:Threshold.at",
+        "dpsql.planning.partition_selection:Threshold.calibrated",
         "self.scale * self.min_frequency + surplus",
         "self.scale * self.min_frequency",
         "a lone unit's key is shown every other time",
@@ -203,7 +203,7 @@ FAULTS = (
     ),
     Fault(
         "threshold-without-least-frequency",
-        "dpsql.planning.partition_selection:Threshold.at",
+        "dpsql.planning.partition_selection:Threshold.calibrated",
         "self.scale * self.min_frequency",
         "self.scale",
         "delta covers one unit, not the last of the fewest",
@@ -211,7 +211,7 @@ FAULTS = (
     ),
     Fault(
         "delta-for-each-group",
-        "dpsql.planning.partition_selection:Threshold.at",
+        "dpsql.planning.partition_selection:Threshold.calibrated",
         "self.delta / groups",
         "self.delta",
         "each of a unit's keys is shown with probability delta",
@@ -219,15 +219,15 @@ FAULTS = (
     ),
     Fault(
         "delta-beyond-the-loss",
-        "dpsql.planning.choose:_with_selection",
-        "delta = min(delta, _counts_loss(plan, epsilon / parts) / 4, Fraction(1, 4))",
+        "dpsql.planning.choose:_with_threshold",
+        "delta = min(delta, _least_loss(plan, epsilon / parts) / 4, Fraction(1, 4))",
         "delta = max(delta, Fraction(0))",
         "a query may show keys with any probability that the budget bears",
         "tests/planning/test_partition_selection.py::test_delta_stays_below_the_loss_of_the_counts",
     ),
     Fault(
         "delta-beyond-the-loss-of-gaussian-noise",
-        "dpsql.planning.choose:_counts_loss",
+        "dpsql.planning.choose:_least_loss",
         "return min([epsilon, *gaussian])",
         "return min([epsilon, *(epsilon for _ in gaussian)])",
         "of Gaussian noise the delta is held against ε, not against ρ",
@@ -235,7 +235,7 @@ FAULTS = (
     ),
     Fault(
         "selection-free-of-charge",
-        "dpsql.planning.choose:_with_selection",
+        "dpsql.planning.choose:_with_threshold",
         "event = Composed((*noise, Selection(delta)))",
         "event = plan.event",
         "delta is spent and not charged",
@@ -243,7 +243,7 @@ FAULTS = (
     ),
     Fault(
         "rows-select-keys",
-        "dpsql.planning.choose:_selecting",
+        "dpsql.planning.choose:_selection_statistic",
         "return UNITS if analysis.bound.per_unit else ROWS",
         "return ROWS",
         "the threshold is on rows, of which one unit has many",
@@ -275,7 +275,7 @@ FAULTS = (
     ),
     Fault(
         "joint-cells-rescaled-but-not-their-extents",
-        "dpsql.planning.joint:_block",
+        "dpsql.planning.joint:_vector",
         "extents = tuple(m * extent for m, extent in zip(times, made.extents, strict=True))",
         "extents = tuple(made.extents)",
         "the l∞ norm is that of cells before they are multiplied",
@@ -283,7 +283,7 @@ FAULTS = (
     ),
     Fault(
         "joint-cell-left-out-of-the-norm",
-        "dpsql.planning.joint:_block",
+        "dpsql.planning.joint:_vector",
         "by_row = extents[:-1] if unit_extent else extents",
         "by_row = extents[:-1] if len(extents) > 1 else extents",
         "the last cell is measured for nothing",
@@ -291,10 +291,10 @@ FAULTS = (
     ),
     Fault(
         "total-about-its-middle-half-as-wide",
-        "dpsql.planning.joint:_Joint._about_the_middle",
-        'self.cell(f"x{index} about its middle", ((total, 2), (count, -ends)), lattice.width)',
+        "dpsql.planning.joint:_JointBuilder._about_the_middle",
+        'self.component(f"x{index} about its middle", ((total, 2), (count, -ends)), lattice.width)',
         """
-        self.cell(
+        self.component(
             f"x{index} about its middle", ((total, 2), (count, -ends)), max(1, lattice.width // 2)
         )
         """,
@@ -303,7 +303,7 @@ FAULTS = (
     ),
     Fault(
         "middle-taken-of-rows-without-a-value",
-        "dpsql.planning.joint:_Joint._about_the_middle",
+        "dpsql.planning.joint:_JointBuilder._about_the_middle",
         "(count, -ends)",
         "(ROWS, -ends)",
         "a NULL lies farther from the middle than any value",
@@ -311,9 +311,9 @@ FAULTS = (
     ),
     Fault(
         "every-cell-of-a-joint-block-selects",
-        "dpsql.release:_passes",
-        "sum(cells[chosen.block][at] for at in chosen.cells)",
-        "sum(cells[chosen.block])",
+        "dpsql.release:_is_selected",
+        "sum(components[chosen.vector][at] for at in chosen.components)",
+        "sum(components[chosen.vector])",
         "rows and totals count as units where a key is selected",
         "tests/test_release.py::test_only_the_count_of_units_selects_keys",
     ),
@@ -337,20 +337,20 @@ FAULTS = (
         "verification-forgets-a-joint-cell",
         "dpsql.planning.verify:_joint_norms",
         """
-        for cell in block.cells:
-            of = {index for (_, index), _ in cell.combination if index is not None}
-            if len(of) > 1 or (cell in units and len(cell.combination) > 1):
-                raise VerificationError(f"{cell.name} mixes what is counted apart")
-            if cell not in units:
-                parts.setdefault(next(iter(of), None), []).append(cell)
+        for component in vector.components:
+            of = {index for (_, index), _ in component.combination if index is not None}
+            if len(of) > 1 or (component in units and len(component.combination) > 1):
+                raise VerificationError(f"{component.name} mixes statistics that must be in separate components")
+            if component not in units:
+                parts.setdefault(next(iter(of), None), []).append(component)
         """,
         """
-        for cell in block.cells[1:]:
-            of = {index for (_, index), _ in cell.combination if index is not None}
-            if len(of) > 1 or (cell in units and len(cell.combination) > 1):
-                raise VerificationError(f"{cell.name} mixes what is counted apart")
-            if cell not in units:
-                parts.setdefault(next(iter(of), None), []).append(cell)
+        for component in vector.components[1:]:
+            of = {index for (_, index), _ in component.combination if index is not None}
+            if len(of) > 1 or (component in units and len(component.combination) > 1):
+                raise VerificationError(f"{component.name} mixes statistics that must be in separate components")
+            if component not in units:
+                parts.setdefault(next(iter(of), None), []).append(component)
         """,
         "a cell that is larger than its extent passes",
         "tests/planning/test_verify.py::test_a_cell_that_no_extent_tells_of_is_found",
@@ -382,24 +382,24 @@ FAULTS = (
     Fault(
         "verification-passes-low-thresholds",
         "dpsql.planning.verify:_verify_selection",
-        "Fraction(noise.sum_tail_up(len(chosen.cells), above)) * groups > delta",
-        "Fraction(noise.sum_tail_up(len(chosen.cells), above)) * groups > 1",
+        "Fraction(noise.sum_tail_up(len(chosen.components), above)) * groups > delta",
+        "Fraction(noise.sum_tail_up(len(chosen.components), above)) * groups > 1",
         "a threshold that shows a lone unit's key too often passes",
         "tests/planning/test_verify.py::test_a_threshold_that_is_too_low_is_refused",
     ),
     Fault(
         "filled-rows-of-one-row",
-        "dpsql.planning.statistics:filled_block",
-        'StatisticVector(f"{block.name}, and units", cells, estimates, most, None, nonnegative=True, filled=most)',
+        "dpsql.planning.statistics:padded_vector",
+        'StatisticVector(f"{vector.name}, and units", components, estimates, most, None, nonnegative=True, padded=most)',
         """
         StatisticVector(
-            f"{block.name}, and units",
-            cells,
+            f"{vector.name}, and units",
+            components,
             estimates,
             most,
             None,
             nonnegative=True,
-            filled=block.contribution,
+            padded=vector.contribution,
         )
         """,
         "a unit moves the cells by as much as a row is said to",
@@ -407,9 +407,9 @@ FAULTS = (
     ),
     Fault(
         "filled-to-less-than-the-rows-that-count",
-        "dpsql.planning.statistics:filled_block",
-        "most, none = rows * block.contribution, Fraction(0)",
-        "most, none = (rows - 1) * block.contribution, Fraction(0)",
+        "dpsql.planning.statistics:padded_vector",
+        "most, none = rows * vector.contribution, Fraction(0)",
+        "most, none = (rows - 1) * vector.contribution, Fraction(0)",
         "a unit of as many rows as count moves the cells by more than is said",
         f"{_FILLED}[SELECT k, COUNT(*), SUM(x) FROM t GROUP BY k [rows=3 groups=1 domain=False accountant=pure]]",
     ),

@@ -11,14 +11,14 @@ _REFUSED = "tests/planning/test_clamping.py::test_verification_refuses_what_is_s
 FAULTS = (
     Fault(
         "rung-off-by-one",
-        "dpsql.sql.emit.clamp_histograms:_rung",
+        "dpsql.sql.emit.clamp_histograms:_interval_index",
         """
-        f"CASE WHEN {amount} <= {low[-1]} THEN {_rung(amount, low, first)} "
-        f"ELSE {_rung(amount, high, first + half + 1)} END"
+        f"CASE WHEN {amount} <= {low[-1]} THEN {_interval_index(amount, low, first)} "
+        f"ELSE {_interval_index(amount, high, first + half + 1)} END"
         """,
         """
-        f"CASE WHEN {amount} < {low[-1]} THEN {_rung(amount, low, first)} "
-        f"ELSE {_rung(amount, high, first + half + 1)} END"
+        f"CASE WHEN {amount} < {low[-1]} THEN {_interval_index(amount, low, first)} "
+        f"ELSE {_interval_index(amount, high, first + half + 1)} END"
         """,
         "what is exactly a point is counted as more",
         "tests/planning/test_clamping.py::test_the_engine_finds_the_least_point_that_is_no_less",
@@ -38,14 +38,14 @@ FAULTS = (
     Fault(
         "small-groups-left-out-of-the-choice",
         "dpsql.release:_with_clamps",
-        "learnt(plan.clamps, [group.rungs for group in groups], entropy)",
-        "learnt(plan.clamps, [group.rungs for group in groups if group.moments[UNITS] > 4], entropy)",
+        "choose_clamps(plan.clamps, [group.clamp_histograms for group in groups], entropy)",
+        "choose_clamps(plan.clamps, [group.clamp_histograms for group in groups if group.moments[UNITS] > 4], entropy)",
         "a unit that makes a group large enough moves all that its other units have",
         "tests/planning/test_clamping.py::test_what_is_in_a_small_group_alone_decides_all_the_same",
     ),
     Fault(
         "one-group-decides",
-        "dpsql.planning.clamp_histogram:learnt",
+        "dpsql.planning.clamp_histogram:choose_clamps",
         "[group[side] for group in groups]",
         "[group[side] for group in groups[:1]]",
         "the clamp is chosen by what units have in the first group",
@@ -77,7 +77,7 @@ FAULTS = (
     ),
     Fault(
         "choice-free-of-charge",
-        "dpsql.planning.choose:_learnt",
+        "dpsql.planning.choose:_with_clamps",
         "choices = tuple(BoundedRange(clamp.range(analysis)) for clamp in clamps)",
         "choices = ()",
         "clamps are chosen and not charged",
@@ -85,7 +85,7 @@ FAULTS = (
     ),
     Fault(
         "noise-costs-the-whole-share",
-        "dpsql.planning.choose:_learnt",
+        "dpsql.planning.choose:_with_clamps",
         "share - spent",
         "share",
         "the choice comes on top of what was asked for",
@@ -101,16 +101,16 @@ FAULTS = (
     ),
     Fault(
         "beyond-the-clamp-counts-nothing",
-        "dpsql.planning.clamp_histogram:clamped",
-        "amount = clamp.fine * part.upto(index, 2) + point * part.beyond(index, 1)",
-        "amount = clamp.fine * part.upto(index, 2)",
+        "dpsql.planning.clamp_histogram:clamped_moments",
+        "amount = clamp.subdivisions * part.total_up_to(index, 2) + point * part.total_beyond(index, 1)",
+        "amount = clamp.subdivisions * part.total_up_to(index, 2)",
         "units with more than the clamp do not count at all",
         _COMPUTED,
     ),
     Fault(
         "noise-as-was-expected",
-        "dpsql.planning.measurement:MeasurementPlan.at",
-        "measured if measured.clamp is None else measured.at(clamps[measured.clamp], self.analysis)",
+        "dpsql.planning.measurement:MeasurementPlan.with_clamps",
+        "measured if measured.clamp is None else measured.with_clamp(clamps[measured.clamp], self.analysis)",
         "measured",
         "the noise is for the clamp that was expected, not for the one that was chosen",
         "tests/planning/test_clamping.py::test_noise_follows_the_choice",
@@ -118,22 +118,22 @@ FAULTS = (
     Fault(
         "verification-passes-sharp-choices",
         "dpsql.planning.verify:verify",
-        "chosen += sum((_sharpness(clamp, plan.analysis) for clamp in plan.clamps), start=Fraction(0))",
+        "chosen += sum((_clamp_range(clamp, plan.analysis) for clamp in plan.clamps), start=Fraction(0))",
         "chosen += 0",
         "a choice of a clamp that is sharper than is charged passes",
         _REFUSED,
     ),
     Fault(
         "groups-beyond-the-clamp-count",
-        "dpsql.planning.clamp_histogram:clamped",
-        "found[UNITS] = part.upto(index, 1)",
-        "found[UNITS] = part.upto(len(clamp.grid), 1)",
+        "dpsql.planning.clamp_histogram:clamped_moments",
+        "found[UNITS] = part.total_up_to(index, 1)",
+        "found[UNITS] = part.total_up_to(len(clamp.grid), 1)",
         "a unit counts in all its groups, with noise for some",
         f"{_LAW}[SELECT k, i, COUNT(DISTINCT u) FROM t WHERE u > 0 GROUP BY k, i []]",
     ),
     Fault(
         "groups-clamp-not-derived",
-        "dpsql.planning.clamping:held",
+        "dpsql.planning.clamping:clamped_bound",
         "return replace(analysis.bound, groups=clamp.groups(analysis))",
         "return replace(analysis.bound, groups=1)",
         "the noise is for units of one group",
@@ -141,7 +141,7 @@ FAULTS = (
     ),
     Fault(
         "units-told-a-point-too-late",
-        "dpsql.planning.clamp_histogram:_passing",
+        "dpsql.planning.clamp_histogram:_exceeding_units",
         "return at[1:]",
         "return at[:-1]",
         "the penalty of a point is that of the one before it",
@@ -149,7 +149,7 @@ FAULTS = (
     ),
     Fault(
         "places-in-the-order-of-keys",
-        "dpsql.sql.emit.bounding:in_order",
+        "dpsql.sql.emit.bounding:group_order",
         """
         f"PARTITION BY u ORDER BY HASH(HASH({seed})), {', '.join(keys)}"
         """,
@@ -161,8 +161,8 @@ FAULTS = (
     ),
     Fault(
         "threshold-of-the-groups-that-were-expected",
-        "dpsql.planning.measurement:MeasurementPlan.at",
-        "chosen.at(blocks[chosen.block].mechanism, held.groups(chosen.block))",
+        "dpsql.planning.measurement:MeasurementPlan.with_clamps",
+        "chosen.calibrated(vectors[chosen.vector].mechanism, held.groups(chosen.vector))",
         "chosen",
         "where units count in more groups than was expected, the key of one is shown more often than delta allows",
         "tests/planning/test_clamping.py::test_the_threshold_follows_the_groups_that_are_chosen",
@@ -178,55 +178,55 @@ FAULTS = (
     Fault(
         "sides-at-the-price-of-one",
         "dpsql.planning.clamping:Clamp.range",
-        "len(self.signs) if self.whole else 0",
-        "1 if self.whole else 0",
+        "len(self.sides) if self.across_groups else 0",
+        "1 if self.across_groups else 0",
         "a unit with both sides moves two choices, of which one is charged",
         _REFUSED,
     ),
     Fault(
         "verification-takes-sides-for-one",
-        "dpsql.planning.verify:_sharpness",
-        "len(clamp.signs) if clamp.whole else analysis.bound.groups",
-        "1 if clamp.whole else analysis.bound.groups",
+        "dpsql.planning.verify:_clamp_range",
+        "len(clamp.sides) if clamp.across_groups else analysis.bound.groups",
+        "1 if clamp.across_groups else analysis.bound.groups",
         "a choice that is sharper than is charged passes",
         _REFUSED,
     ),
     Fault(
         "pairs-told-for-units",
-        "dpsql.sql.emit.clamp_histograms:_told",
-        '(_together(ladder.clamp, ladder.sign), _among("g", (1,)))',
-        '(_together(ladder.clamp, ladder.sign), "1")',
+        "dpsql.sql.emit.clamp_histograms:_compared_and_summed",
+        '(_total_name(target.clamp, target.side), _indicator("g", (1,)))',
+        '(_total_name(target.clamp, target.side), "1")',
         "a unit moves the penalties once for each of its groups",
         "tests/properties/test_clamps.py::test_no_neighbour_moves_penalties_apart_by_more_than_its_groups",
     ),
     Fault(
         "parts-rounded-up",
-        "dpsql.sql.emit.clamp_histograms:_told",
-        'f"{amount}::HUGEINT * {clamp.fine} // GREATEST({told}, 1)"',
-        'f"{amount}::HUGEINT * {clamp.fine} // GREATEST({told}, 1) + 1"',
+        "dpsql.sql.emit.clamp_histograms:_compared_and_summed",
+        'f"{amount}::HUGEINT * {clamp.subdivisions} // GREATEST({compared}, 1)"',
+        'f"{amount}::HUGEINT * {clamp.subdivisions} // GREATEST({compared}, 1) + 1"',
         "what a unit has in all its groups is more than the point",
         f"{_LAW}[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k []]",
     ),
     Fault(
         "rows-and-values-by-their-own-measure",
-        "dpsql.sql.emit.clamp_histograms:counted",
-        'f"SUM({_amount(clamp, clamp.measures[0], sign)}) OVER (PARTITION BY u) AS {_together(place, sign)}"',
-        'f"SUM({_amount(clamp, clamp.measures[-1], sign)}) OVER (PARTITION BY u) AS {_together(place, sign)}"',
+        "dpsql.sql.emit.clamp_histograms:counted_pairs",
+        'f"SUM({_amount(clamp, clamp.measures[0], sign)}) OVER (PARTITION BY u) AS {_total_name(place, sign)}"',
+        'f"SUM({_amount(clamp, clamp.measures[-1], sign)}) OVER (PARTITION BY u) AS {_total_name(place, sign)}"',
         "rows without a value are parts of the rows that have one",
         "tests/properties/test_clamps.py::test_what_is_clamped_is_what_plain_python_computes[0-whole]",
     ),
     Fault(
         "parts-not-told-apart",
-        "dpsql.planning.choose:_learnt",
-        "block if place is None else block.told_in(clamps[place].fine)",
-        "block",
+        "dpsql.planning.choose:_with_clamps",
+        "vector if place is None else vector.subdivided(clamps[place].subdivisions)",
+        "vector",
         "estimates are as many times too large as there are parts",
         "tests/planning/test_clamping.py::test_noise_follows_the_choice",
     ),
     Fault(
         "parts-for-one-group",
-        "dpsql.planning.clamping:_parts",
-        "return PARTS << (analysis.bound.groups - 1).bit_length()",
+        "dpsql.planning.clamping:_subdivisions",
+        "return SUBDIVISIONS << (analysis.bound.groups - 1).bit_length()",
         "return 2**10",
         "what a unit has in many groups is rounded away",
         "tests/properties/test_clamps.py::test_no_count_is_lost_among_many_groups",

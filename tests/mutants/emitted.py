@@ -25,15 +25,15 @@ FAULTS = (
     ),
     Fault(
         "scores-not-clamped",
-        "dpsql.sql.emit.top_k_scores:scored",
-        'share = f"LEAST(GREATEST({_share(analysis, moment)}, {best.low}), {best.high})"',
+        "dpsql.sql.emit.top_k_scores:scores_query",
+        'share = f"LEAST(GREATEST({_share(analysis, moment)}, {top_k.low}), {top_k.high})"',
         "share = _share(analysis, moment)",
         "a unit with many rows decides which group is best",
         "tests/properties/test_best.py::test_a_unit_moves_scores_apart_as_derived",
     ),
     Fault(
         "values-need-a-row-that-counts",
-        "dpsql.sql.emit.statement:_beside",
+        "dpsql.sql.emit.statement:_joined",
         'f"FULL JOIN ({query}) AS {name} ON {on}"',
         'f"LEFT JOIN ({query}) AS {name} ON {on}"',
         "a unit's row brings the values of others to a group",
@@ -45,13 +45,13 @@ FAULTS = (
         "dpsql.sql.emit.quantile_windows:_window",
         """
         f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
-        f"WHERE upto * {ranked.whole}::HUGEINT >= {offset} - {ranked.far}::HUGEINT "
-        f"AND (upto - n) * {ranked.whole}::HUGEINT <= {offset} + {ranked.far}::HUGEINT"
+        f"WHERE upto * {quantile.steps_per_row}::HUGEINT >= {offset} - {quantile.cutoff}::HUGEINT "
+        f"AND (upto - n) * {quantile.steps_per_row}::HUGEINT <= {offset} + {quantile.cutoff}::HUGEINT"
         """,
         """
         f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
-        f"WHERE upto * {ranked.whole}::HUGEINT >= {offset} - {ranked.far}::HUGEINT "
-        f"AND (upto - n) * {ranked.whole}::HUGEINT <= {offset}"
+        f"WHERE upto * {quantile.steps_per_row}::HUGEINT >= {offset} - {quantile.cutoff}::HUGEINT "
+        f"AND (upto - n) * {quantile.steps_per_row}::HUGEINT <= {offset}"
         """,
         "values just above a rank are taken to be as far as all others",
         "tests/properties/test_ranked.py::test_windows_have_all_that_is_near",
@@ -194,7 +194,7 @@ FAULTS = (
     ),
     Fault(
         "excluded-keys-kept",
-        "dpsql.sql.emit.group_keys:present",
+        "dpsql.sql.emit.group_keys:key_present",
         'f"{text} > 0"',
         'f"{text} >= 0"',
         "a key that the policy excludes is shown beside another key",
@@ -259,7 +259,7 @@ FAULTS = (
     Fault(
         "excess-groups-overlooked",
         "dpsql.sql.emit.bounding:_excess",
-        '[f"SUM(n) > {bound.rows}", *([f"COUNT(*) > {bound.groups}"] if bound.limited else [])]',
+        '[f"SUM(n) > {bound.rows}", *([f"COUNT(*) > {bound.groups}"] if bound.limits_groups else [])]',
         '[f"SUM(n) > {bound.rows}"]',
         "a unit with too many groups but few rows is not limited",
         "tests/properties/test_sensitivity.py::test_the_choice_of_groups_depends_on_the_unit_alone",
@@ -302,7 +302,7 @@ FAULTS = (
     ),
     Fault(
         "sum-of-what-is-null-unbounded",
-        "dpsql.sql.emit.per_unit_aggregates:within",
+        "dpsql.sql.emit.per_unit_aggregates:per_unit_aggregate",
         "around if around.bounded else named.facts.interval",
         "around",
         "a value that turns out to be NULL ends a query after its charge",
@@ -327,7 +327,7 @@ FAULTS = (
     ),
     Fault(
         "ranks-follow-row-numbers",
-        "dpsql.sql.emit.bounding:in_order",
+        "dpsql.sql.emit.bounding:group_order",
         '["u" if by_column else f"u // {_NUMBERS}", *keys]',
         '["u", *keys]',
         "which groups of a row count changes when another row goes",
@@ -353,7 +353,7 @@ FAULTS = (
     ),
     Fault(
         "released-keys-enter-within-their-interval",
-        "dpsql.engine.post_processor:known",
+        "dpsql.engine.post_processor:as_constants",
         "ANYWHERE if exact else interval(column)",
         "interval(column)",
         "two group keys beyond an interval become one, so that one private row is joined to two groups",

@@ -181,31 +181,31 @@ FAULTS = (
     ),
     Fault(
         "one-draw-for-all-cells-of-a-group",
-        "dpsql.release:_noised",
-        "[tuple(cell.exact(moments) + next(draws) for cell in cells) for moments in groups]",
-        "[tuple(cell.exact(moments) + noise for cell in cells) for moments, noise in zip(groups, draws)]",
+        "dpsql.release:_noisy_components",
+        "[tuple(component.exact(moments) + next(draws) for component in components) for moments in groups]",
+        "[tuple(component.exact(moments) + noise for component in components) for moments, noise in zip(groups, draws)]",
         "differences of cells are exact",
         _CELLS,
     ),
     Fault(
         "one-draw-for-all-groups",
         "dpsql.release:noise",
-        "measured.mechanism.draw(groups * len(measured.block.cells), entropy)",
-        "measured.mechanism.draw(len(measured.block.cells), entropy) * groups",
+        "measured.mechanism.draw(groups * len(measured.vector.components), entropy)",
+        "measured.mechanism.draw(len(measured.vector.components), entropy) * groups",
         "differences of groups are exact",
         _CELLS,
     ),
     Fault(
         "noise-of-another-block",
-        "dpsql.release:_noised",
+        "dpsql.release:_noisy_components",
         "iter(noise(measured, len(groups), entropy))",
-        "iter(plan.blocks[0].mechanism.draw(len(groups) * len(measured.block.cells), entropy))",
+        "iter(plan.vectors[0].mechanism.draw(len(groups) * len(measured.vector.components), entropy))",
         "all blocks have the noise of the first",
         _CELLS,
     ),
     Fault(
         "empty-groups-not-noised",
-        "dpsql.release:_noised",
+        "dpsql.release:_noisy_components",
         "next(draws)",
         "next(draws) * any(moments.values())",
         "a zero says that nobody is there",
@@ -221,7 +221,7 @@ FAULTS = (
     ),
     Fault(
         "keys-chosen-by-exact-counts",
-        "dpsql.release:_passes",
+        "dpsql.release:_is_selected",
         "found >= chosen.threshold",
         "units * chosen.scale >= chosen.threshold",
         "one unit decides whether a key is shown",
@@ -230,18 +230,18 @@ FAULTS = (
     Fault(
         "threshold-not-applied",
         "dpsql.release:release",
-        "plan.selection is None or _passes(plan.selection, plan.analysis, group.moments, cells, entropy)",
+        "plan.selection is None or _is_selected(plan.selection, plan.analysis, group.moments, components, entropy)",
         """
         plan.selection is None
-        or cells
-        or _passes(plan.selection, plan.analysis, group.moments, cells, entropy)
+        or components
+        or _is_selected(plan.selection, plan.analysis, group.moments, components, entropy)
         """,
         "every key is shown",
         "tests/attacks/test_a11_secret_keys.py::test_many_rows_of_one_unit_are_still_one_unit",
     ),
     Fault(
         "least-frequency-left-to-the-engine",
-        "dpsql.release:_passes",
+        "dpsql.release:_is_selected",
         "units >= chosen.min_frequency and found >= chosen.threshold",
         "found >= chosen.threshold",
         "the release trusts the statement with the least frequency",
@@ -249,7 +249,7 @@ FAULTS = (
     ),
     Fault(
         "rows-weighed-against-the-least-frequency",
-        "dpsql.release:_passes",
+        "dpsql.release:_is_selected",
         "moments[UNITS if analysis.bound.per_unit else ROWS]",
         "moments[ROWS]",
         "a few units with many rows are enough",

@@ -204,7 +204,7 @@ FAULTS = (
     ),
     Fault(
         "tosses-each-with-the-whole-delta",
-        "dpsql.planning.partition_selection:key_tosses",
+        "dpsql.planning.partition_selection:optimal_partition_selection",
         "spent / groups",
         "spent",
         "a person in many groups is shown in one of them more often than delta allows",
@@ -212,7 +212,7 @@ FAULTS = (
     ),
     Fault(
         "tosses-forget-who-leaves",
-        "dpsql.planning.partition_selection:key_tosses",
+        "dpsql.planning.partition_selection:optimal_partition_selection",
         "2 if analysis.replace else 1",
         "1 if analysis.replace else 1",
         "of a person who is replaced only half of the groups is paid for",
@@ -220,7 +220,7 @@ FAULTS = (
     ),
     Fault(
         "tosses-below-the-minimum",
-        "dpsql.planning.partition_selection:OptimalPartitionSelection.shows",
+        "dpsql.planning.partition_selection:OptimalPartitionSelection.selects",
         "units - self.min_frequency + 1",
         "units",
         "a group of fewer people than the policy asks for is shown",
@@ -252,7 +252,7 @@ FAULTS = (
     ),
     Fault(
         "tosses-for-nothing",
-        "dpsql.planning.verify:_spent",
+        "dpsql.planning.verify:_loss_by_kind",
         "plan.selection.mechanism.epsilon * _changed(plan.analysis)",
         "plan.selection.mechanism.epsilon",
         "keys that are tossed for many groups at once are charged for one",

@@ -7,7 +7,7 @@ from .fault import Fault
 FAULTS = (
     Fault(
         "ranks-of-one-row-each",
-        "dpsql.planning.choose:_ranked",
+        "dpsql.planning.choose:_quantile_selection",
         "QuantileSelection.step_range(rank) * analysis.bound.rows",
         "QuantileSelection.step_range(rank)",
         "a unit with several rows moves a value in order as one with a single row",
@@ -16,8 +16,8 @@ FAULTS = (
     Fault(
         "range-of-one-side",
         "dpsql.planning.quantiles:QuantileSelection.step_range",
-        "return 2 * (_whole(rank) - _least_growth(rank))",
-        "return _whole(rank) - _least_growth(rank)",
+        "return 2 * (_steps_per_row(rank) - _least_growth(rank))",
+        "return _steps_per_row(rank) - _least_growth(rank)",
         "points on both sides of a rank are taken to move the same way",
         "tests/planning/test_quantiles.py::test_one_row_moves_penalties_apart_as_derived",
     ),
@@ -64,15 +64,15 @@ FAULTS = (
     Fault(
         "range-of-tails-without-their-growth",
         "dpsql.planning.quantiles:QuantileSelection.step_range",
-        "return 2 * (_whole(rank) - _least_growth(rank))",
-        "return 2 * (_whole(rank) - 2 * _least_growth(rank))",
+        "return 2 * (_steps_per_row(rank) - _least_growth(rank))",
+        "return 2 * (_steps_per_row(rank) - 2 * _least_growth(rank))",
         "a row moves penalties further apart than is charged where a rank is moved inside",
         "tests/planning/test_quantiles.py::test_one_row_moves_penalties_apart_as_derived",
     ),
     Fault(
         "windows-of-ranks-that-are-not-moved",
         "dpsql.sql.emit.quantile_windows:_offset",
-        "not ranked.shift",
+        "not quantile.shift",
         "True",
         "values near the point that is asked for are taken for far ones",
         "tests/properties/test_ranked.py::test_windows_have_all_that_is_near",
@@ -80,7 +80,7 @@ FAULTS = (
     Fault(
         "windows-of-the-value-for-its-ends",
         "dpsql.sql.emit.quantile_windows:_offset",
-        "bool(ranked.end)",
+        "bool(quantile.interval_end)",
         "False",
         "values near an end are taken for far ones",
         "tests/properties/test_ranked.py::test_windows_have_all_that_is_near",
@@ -159,9 +159,9 @@ FAULTS = (
     ),
     Fault(
         "verification-takes-ends-for-bounds",
-        "dpsql.planning.verify:_range",
+        "dpsql.planning.verify:_quantile_range",
         "part.public",
-        "part.end",
+        "part.interval_end",
         "an end that is chosen more sharply than is charged passes",
         "tests/planning/test_verify.py::test_a_sharper_end_is_refused",
     ),

@@ -25,7 +25,7 @@ FAULTS = (
     ),
     Fault(
         "more-of-other-rows",
-        "dpsql.replay.fingerprint:FingerprintRules.rows",
+        "dpsql.replay.fingerprint:FingerprintRules.rows_digest",
         "(analysis.release.input, keys, analysis.bound, analysis.domains, analysis.replace)",
         "(keys, analysis.bound, analysis.domains, analysis.replace)",
         "a count of some rows is answered by that of others",
@@ -33,9 +33,9 @@ FAULTS = (
     ),
     Fault(
         "more-with-chosen-keys",
-        "dpsql.replay.coverage:Layout.of",
-        "plan.selection is not None or plan.best is not None or plan.ranked or plan.clamps",
-        "plan.best is not None or plan.ranked or plan.clamps",
+        "dpsql.replay.coverage:Coverage.of",
+        "plan.selection is not None or plan.top_k is not None or plan.quantiles or plan.clamps",
+        "plan.top_k is not None or plan.quantiles or plan.clamps",
         "cells of groups that were chosen are kept as those of all groups",
         f"{_LAYOUTS}::test_chosen_keys_have_no_layout[zcdp]",
     ),
@@ -55,7 +55,7 @@ FAULTS = (
     ),
     Fault(
         "replayed-with-other-noise",
-        "dpsql.engine.replay:Replay._again",
+        "dpsql.engine.replay:Replay._exact_or_refined",
         "release.released.measurement == names.measurement",
         "release.released.statistic == names.statistic",
         "an answer has more noise than was asked for",
@@ -261,7 +261,7 @@ FAULTS = (
     ),
     Fault(
         "refined-beyond-a-renewal",
-        "dpsql.engine.replay:Replay._lasts",
+        "dpsql.engine.replay:Replay._refinable",
         '"data_version" in self.policy.model_fields_set and not any(map(self._renews, tables))',
         '"data_version" in self.policy.model_fields_set',
         "what was paid in one period pays for the next",
@@ -269,7 +269,7 @@ FAULTS = (
     ),
     Fault(
         "refined-of-unsaid-data",
-        "dpsql.engine.replay:Replay._lasts",
+        "dpsql.engine.replay:Replay._refinable",
         '"data_version" in self.policy.model_fields_set and not any(map(self._renews, tables))',
         "not any(map(self._renews, tables))",
         "noise is taken from data that it was not added to",
@@ -286,14 +286,14 @@ FAULTS = (
     Fault(
         "coupled-under-any-accountant",
         "dpsql.engine.replay:Replay._refined",
-        "self.draws_on(part.tables)",
+        "self.couples(part.tables)",
         "True",
         "a difference is charged where it bounds nothing",
         "tests/replay/test_merging.py::test_gaussian_noise_is_refined_by_a_second_release",
     ),
     Fault(
         "refined-at-half-the-difference",
-        "dpsql.replay.refine:coupled",
+        "dpsql.replay.refine:coupled_refinement",
         "Pure(plan.event.epsilon - before.event.epsilon)",
         "Pure((plan.event.epsilon - before.event.epsilon) / 2)",
         "refinements pass the budget",
@@ -301,7 +301,7 @@ FAULTS = (
     ),
     Fault(
         "fresh-noise-for-the-difference",
-        "dpsql.replay.refine:CoupledRefinement.cells",
+        "dpsql.replay.refine:CoupledRefinement.components",
         "noise = [old - true for old, true in zip(before, exact, strict=True)]",
         "noise = [0 for old, true in zip(before, exact, strict=True)]",
         "the second answer does not know the first, and both cost more than the second",
@@ -309,7 +309,7 @@ FAULTS = (
     ),
     Fault(
         "a-chain-counted-twice",
-        "dpsql.engine.replay:Replay._merged",
+        "dpsql.engine.replay:Replay._combined_statistic",
         "ends = [release for release in kept if release.number not in refined]",
         "ends = list(kept)",
         "a mean of releases has more noise than it says",

@@ -84,7 +84,7 @@ FAULTS = (
     ),
     Fault(
         "rows-choose-the-same-group",
-        "dpsql.sql.emit.bounding:in_order",
+        "dpsql.sql.emit.bounding:group_order",
         '["u" if by_column else f"u // {_NUMBERS}", *keys]',
         '["u", *keys] if by_column else keys',
         "all rows of a public fan-out count in one group",

@@ -228,7 +228,7 @@ FAULTS = (
     ),
     Fault(
         "released-values-enter-as-they-are",
-        "dpsql.engine.post_processor:_entering",
+        "dpsql.engine.post_processor:_clamped_column",
         "moved = [_clamped(value, around) for value in values]",
         "moved = [_clamped(value, ANYWHERE) for value in values]",
         "noise of any size enters among private rows",
@@ -236,7 +236,7 @@ FAULTS = (
     ),
     Fault(
         "values-that-differ-enter-as-one",
-        "dpsql.engine.post_processor:_entering",
+        "dpsql.engine.post_processor:_clamped_column",
         "None if isinstance(at, (int, float)) and at != value and at in merged else at",
         "at",
         "noisy keys beyond their interval become equal, and a private row is joined to all of them",

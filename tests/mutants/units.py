@@ -182,7 +182,7 @@ FAULTS = (
     ),
     Fault(
         "computed-public-rows-relied-on",
-        "dpsql.analysis.stability:bound",
+        "dpsql.analysis.stability:contribution_bound",
         """
         rows > 1
         or _computed(release.input)
@@ -194,7 +194,7 @@ FAULTS = (
     ),
     Fault(
         "least-frequency-of-one-table",
-        "dpsql.analysis.stability:bound",
+        "dpsql.analysis.stability:contribution_bound",
         "max(known.min_frequency for known in declared)",
         "declared[0].min_frequency",
         "of two tables' rules the first named holds",
@@ -202,7 +202,7 @@ FAULTS = (
     ),
     Fault(
         "group-limit-of-one-table",
-        "dpsql.analysis.stability:bound",
+        "dpsql.analysis.stability:contribution_bound",
         "(*groups, release.max_groups, natural)",
         "(groups[-1], release.max_groups, natural)",
         "of two tables' rules the last named holds",

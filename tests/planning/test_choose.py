@@ -21,7 +21,7 @@ from tests.entropy import ScriptedEntropy
 def blocks(sql: str, **rules: object) -> list[str]:
     """The names of the blocks that a query measures."""
     plan = World(policy(**rules)).prepare(sql).plan  # type: ignore[arg-type]
-    return [measured.block.name for measured in plan.blocks]
+    return [measured.vector.name for measured in plan.vectors]
 
 
 @pytest.mark.parametrize(
@@ -78,15 +78,15 @@ def test_rows_that_units_have_less_count_the_units(
 ) -> None:
     """In one group, or few, what decides which of them are shown takes nothing of the loss of the counts of rows."""
     plan = World(policy(rows=5, groups=groups, domain=False, accountant="pure")).prepare(sql).plan
-    names = [measured.block.name for measured in plan.blocks]
+    names = [measured.vector.name for measured in plan.vectors]
     if expected is None:
-        assert all(len(measured.block.cells) > 1 for measured in plan.blocks)
+        assert all(len(measured.vector.components) > 1 for measured in plan.vectors)
         return
     assert names == expected
-    for measured in plan.blocks:
-        if measured.block.filled:
+    for measured in plan.vectors:
+        if measured.vector.padded:
             assert isinstance(measured.mechanism, Geometric)
-            assert measured.mechanism.scale == measured.block.filled * (groups or 1)
+            assert measured.mechanism.scale == measured.vector.padded * (groups or 1)
 
 
 @pytest.mark.parametrize(
@@ -105,16 +105,16 @@ def test_what_follows_is_not_measured_again(aggregates: str, rows: int, expected
     rules = policy(rows=rows, accountant="pure")
     for column in ("x", "i"):
         rules["tables"]["t"]["columns"][column]["nullable"] = False
-    (block,) = World(rules).prepare(f"SELECT {aggregates} FROM t").plan.blocks
-    assert block.block.name == expected
-    assert not any("NULL" in cell.name for cell in block.block.cells)
+    (block,) = World(rules).prepare(f"SELECT {aggregates} FROM t").plan.vectors
+    assert block.vector.name == expected
+    assert not any("NULL" in cell.name for cell in block.vector.components)
 
 
 def test_arguments_that_are_null_together_are_counted_once() -> None:
     """The moments of a correlation share the rows that have both values."""
     plan = World(policy(accountant="pure")).prepare("SELECT CORR(x, i) FROM t").plan
-    (block,) = plan.blocks
-    names = [cell.name for cell in block.block.cells]
+    (block,) = plan.vectors
+    names = [cell.name for cell in block.vector.components]
     assert [name for name in names if name.startswith("count")] == ["count of x0"]
     assert len(names) == 6
 
@@ -146,8 +146,8 @@ def test_measured_together_is_measured_better(aggregates: str, pure: float, zcdp
 def test_predictions_are_those_of_the_joint_noise(aggregates: str, accountant: str) -> None:
     """Over 4,000 draws of the noise of all cells, each sum strays as far as was predicted."""
     plan = World(policy(accountant=accountant)).prepare(f"SELECT {aggregates} FROM t").plan
-    (block,) = plan.blocks
-    draws = np.array(block.mechanism.draw(4000 * len(block.block.cells), SystemEntropy()), dtype=float)
+    (block,) = plan.vectors
+    draws = np.array(block.mechanism.draw(4000 * len(block.vector.components), SystemEntropy()), dtype=float)
     draws = draws.reshape(4000, -1)
     for item in plan.analysis.release.aggregations:
         entry = AGGREGATES[item.function]
@@ -169,18 +169,19 @@ def test_an_average_takes_the_whole_loss() -> None:
     world = World(policy(accountant="pure"))
     alone = world.prepare("SELECT AVG(x) FROM t").plan
     together = world.prepare("SELECT SUM(x), COUNT(x), AVG(x) FROM t").plan
-    assert alone.blocks[0].mechanism == together.blocks[0].mechanism
-    assert isinstance(alone.blocks[0].mechanism, Geometric)
-    assert alone.blocks[0].mechanism.scale == alone.blocks[0].sensitivity.l1  # ε = 1
+    assert alone.vectors[0].mechanism == together.vectors[0].mechanism
+    assert isinstance(alone.vectors[0].mechanism, Geometric)
+    assert alone.vectors[0].mechanism.scale == alone.vectors[0].sensitivity.l1  # ε = 1
 
 
 def test_the_noise_follows_the_accountant() -> None:
     """A pure ledger takes geometric noise; a zCDP one Gaussian, which has less error at the same price."""
     assert isinstance(
-        World(policy(accountant="pure")).prepare("SELECT COUNT(*) FROM t").plan.blocks[0].mechanism, Geometric
+        World(policy(accountant="pure")).prepare("SELECT COUNT(*) FROM t").plan.vectors[0].mechanism,
+        Geometric,
     )
     plan = World(policy()).prepare("SELECT COUNT(*) FROM t").plan
-    assert isinstance(plan.blocks[0].mechanism, DiscreteGaussian)
+    assert isinstance(plan.vectors[0].mechanism, DiscreteGaussian)
     scores = [candidate.score for candidate in plan.candidates]
     assert scores == sorted(scores)
     assert len(scores) > 1
@@ -220,7 +221,7 @@ def test_keys_alone_are_tossed_for_where_noise_is_pure(sql: str) -> None:
     """At equal price a toss shows smaller groups than a geometric count; nothing is noised beside it."""
     plan = World(policy(domain=False, accountant="pure")).prepare(sql).plan
     assert isinstance(plan.selection, OptimalPartitionSelection)
-    assert plan.blocks == ()
+    assert plan.vectors == ()
     names = [candidate.name for candidate in plan.candidates]
     assert names == ["partition selection", "geometric: units"]
     assert plan.candidates[0].score < plan.candidates[1].score
@@ -252,9 +253,9 @@ def test_a_minimum_of_units_moves_the_tosses() -> None:
     """Below it a group is never shown; at it as often as one of a single unit without it."""
     chosen = World(policy(domain=False, accountant="pure", min_frequency=10)).prepare(KEYS).plan.selection
     assert isinstance(chosen, OptimalPartitionSelection)
-    assert not any(chosen.shows(units, ScriptedEntropy([0])) for units in range(10))
-    assert chosen.shows(10, ScriptedEntropy([0]))
-    assert chosen.half == chosen.mechanism.half() + 9
+    assert not any(chosen.selects(units, ScriptedEntropy([0])) for units in range(10))
+    assert chosen.selects(10, ScriptedEntropy([0]))
+    assert chosen.median_units == chosen.mechanism.half() + 9
 
 
 def test_an_aggregate_beside_the_keys_is_noised() -> None:

@@ -23,12 +23,12 @@ from dpsql.errors import VerificationError
 from dpsql.ledger import Budget
 from dpsql.ledger.protocol import Account
 from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric
-from dpsql.planning.clamp_histogram import ClampHistogram, clamped, learnt
+from dpsql.planning.clamp_histogram import ClampHistogram, choose_clamps, clamped_moments
 from dpsql.planning.clamping import EXPONENT, OCTAVES, PURE_EXPONENT, Amount, Clamp, grid
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import Threshold
 from dpsql.planning.verify import verify
-from dpsql.sql.emit.clamp_histograms import _rung
+from dpsql.sql.emit.clamp_histograms import _interval_index
 
 mosts = st.one_of(st.integers(1, 3000), st.integers(1, 2**61))
 every_accountant = pytest.mark.parametrize("accountant", ["pure", "zcdp"])
@@ -102,7 +102,7 @@ def test_the_engine_finds_the_least_point_that_is_no_less(most: int, data: st.Da
     points = grid(most)
     point = data.draw(st.sampled_from(points))
     amounts = [amount for amount in (0, point - 1, point, point + 1) if amount <= most]
-    texts = ", ".join(_rung(f"{amount}::HUGEINT", points) for amount in amounts)
+    texts = ", ".join(_interval_index(f"{amount}::HUGEINT", points) for amount in amounts)
     (found,) = duckdb.sql(f"SELECT {texts}").fetchall()
     assert found == tuple(next(at for at, one in enumerate(points) if amount <= one) for amount in amounts)
 
@@ -112,10 +112,10 @@ def test_all_groups_take_part_in_the_choice() -> None:
     clamp = Clamp(Amount.TOTAL, (0,), (1,), grid(1000), Exponential(Fraction(10**6)))
     small, large = ClampHistogram.of([[0, 5, 5, 5]]), ClampHistogram.of([[0, 1, 1, 1], [20, 2, 60, 2]])
     for groups in ([(small,), (large,)], [(large,), (small,)]):
-        (chosen,) = learnt((clamp,), groups, SeededEntropy(1))
+        (chosen,) = choose_clamps((clamp,), groups, SeededEntropy(1))
         assert chosen.chosen[0] >= 20
-        assert clamped((chosen,), (large,)) == {next(iter(clamped((chosen,), (small,)))): 61}
-    nobody = learnt((clamp,), [], SeededEntropy(1))
+        assert clamped_moments((chosen,), (large,)) == {next(iter(clamped_moments((chosen,), (small,)))): 61}
+    nobody = choose_clamps((clamp,), [], SeededEntropy(1))
     assert nobody[0].points[0] <= 1000
 
 
@@ -165,8 +165,8 @@ def test_verification_refuses_what_is_sharper_or_less_noisy(
         clamp, mechanism=Exponential(clamp.mechanism.rate * Fraction(1_000_001, 1_000_000))
     )
     uncharged = [event for event in plan.event.events if not isinstance(event, BoundedRange)]
-    place = next(at for at, block in enumerate(plan.blocks) if block.clamp == 0)
-    block = plan.blocks[place]
+    place = next(at for at, block in enumerate(plan.vectors) if block.clamp == 0)
+    block = plan.vectors[place]
     match block.mechanism:
         case Geometric(scale=scale):
             less: Geometric | DiscreteGaussian = Geometric(scale * Fraction(99, 100))
@@ -174,12 +174,12 @@ def test_verification_refuses_what_is_sharper_or_less_noisy(
             less = DiscreteGaussian(variance * Fraction(99, 100))
         case _:
             raise AssertionError
-    blocks = list(plan.blocks)
+    blocks = list(plan.vectors)
     blocks[place] = dataclasses.replace(block, mechanism=less)
     for wrong in (
         dataclasses.replace(plan, clamps=(sharper, *rest)),
         dataclasses.replace(plan, event=Composed(tuple(uncharged))),
-        dataclasses.replace(plan, blocks=tuple(blocks)),
+        dataclasses.replace(plan, vectors=tuple(blocks)),
     ):
         with pytest.raises(VerificationError):
             verify(wrong)
@@ -223,10 +223,10 @@ def test_the_threshold_follows_the_groups_that_are_chosen() -> None:
     (clamp,) = plan.clamps
     thresholds = []
     for chosen in range(len(clamp.grid)):
-        held = plan.at((dataclasses.replace(clamp, chosen=(chosen,)),))
+        held = plan.with_clamps((dataclasses.replace(clamp, chosen=(chosen,)),))
         assert isinstance(held.selection, Threshold)
         above = held.selection.threshold - held.selection.scale
-        leak = held.blocks[held.selection.block].mechanism.sum_tail_up(1, above) * clamp.grid[chosen]
+        leak = held.vectors[held.selection.vector].mechanism.sum_tail_up(1, above) * clamp.grid[chosen]
         assert leak <= held.selection.delta <= Fraction(1, 10**9)
         thresholds.append(held.selection.threshold)
     assert thresholds == sorted(set(thresholds))
@@ -257,7 +257,7 @@ def test_noise_follows_the_choice(accountant: str, sql: str) -> None:
         before = connection.engine.prepare(Query(sql, epsilon=Fraction(1))).plan
         result = connection.query(sql, epsilon=1)
         exact = connection.query(sql, epsilon=10**15)
-    *_, measured = before.blocks[:1]
+    *_, measured = before.vectors[:1]
     told = result.receipt.mechanisms[0]["clamp"]
     assert told["chosen"] != "learnt"
     assert max(abs(int(point)) for point in told["chosen"]) < int(told["most"]) / 100

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import dpsql
 from dpsql.mechanisms import CombinedNoise, Cube, DiscreteGaussian, Geometric, Mechanism
-from dpsql.planning.hierarchy import WEIGHTS, Agreement, Axes, Member
+from dpsql.planning.hierarchy import WEIGHTS, Axes, Hierarchy, Member
 from dpsql.postprocess.consistency import adjust
 from dpsql.postprocess.controlled_rounding import Whole, rounded
 
@@ -43,24 +43,24 @@ SETS = {
 SIZES = (3, 2, 4)
 
 
-def agreement(sets: Sequence[tuple[int, ...]], sizes: tuple[int, ...] = SIZES) -> Agreement:
+def agreement(sets: Sequence[tuple[int, ...]], sizes: tuple[int, ...] = SIZES) -> Hierarchy:
     """Members with these keys and noise of each kind in turn."""
     noises = itertools.cycle(NOISES)
-    return Agreement(tuple(Member(place, 0, axes, next(noises)) for place, axes in enumerate(sets)), sizes)
+    return Hierarchy(tuple(Member(place, 0, axes, next(noises)) for place, axes in enumerate(sets)), sizes)
 
 
 @pytest.fixture(params=SETS.values(), ids=SETS)
-def made(request: pytest.FixtureRequest) -> Agreement:
+def made(request: pytest.FixtureRequest) -> Hierarchy:
     """Agreements of every kind of grouping sets."""
     return agreement(request.param)
 
 
-def shape(of: Agreement, member: Member) -> tuple[int, ...]:
+def shape(of: Hierarchy, member: Member) -> tuple[int, ...]:
     """The groups of a member, and its one cell."""
     return (*(of.sizes[axis] for axis in member.axes), 1)
 
 
-def marginal(of: Agreement, member: Member) -> np.ndarray[Any, Any]:
+def marginal(of: Hierarchy, member: Member) -> np.ndarray[Any, Any]:
     """The matrix that adds the table by all keys up to a member's groups, in the member's order."""
     whole = np.arange(math.prod(of.sizes)).reshape(of.sizes)
     rows = []
@@ -74,7 +74,7 @@ def marginal(of: Agreement, member: Member) -> np.ndarray[Any, Any]:
     return np.array(rows)
 
 
-def test_it_is_generalised_least_squares(made: Agreement) -> None:
+def test_it_is_generalised_least_squares(made: Hierarchy) -> None:
     """The adjusted cells are those of the table by all keys that fits best, by inverse variance."""
     rng = np.random.default_rng(1)
     design = [marginal(made, member) for member in made.members]
@@ -94,7 +94,7 @@ def test_it_is_generalised_least_squares(made: Agreement) -> None:
         )
 
 
-def test_totals_are_the_sums_of_their_parts(made: Agreement) -> None:
+def test_totals_are_the_sums_of_their_parts(made: Hierarchy) -> None:
     """Exactly: sums over keys that one member has and another has not are that one's cells."""
     rng = np.random.default_rng(2)
     columns = [
@@ -119,7 +119,7 @@ def sums(values: np.ndarray[Any, Any], member: Member, kept: Axes) -> np.ndarray
     return np.transpose(total, [*np.argsort(left), len(left)])
 
 
-def test_the_law_says_what_each_noise_counts(made: Agreement) -> None:
+def test_the_law_says_what_each_noise_counts(made: Hierarchy) -> None:
     """One unit of noise in one released cell, and the weights with which it comes into an adjusted one."""
     empty = [np.zeros(shape(made, member), dtype=object) for member in made.members]
     weights: list[dict[tuple[int, ...], Counter[tuple[int, Mechanism]]]] = [{} for _ in made.members]
@@ -138,7 +138,7 @@ def test_the_law_says_what_each_noise_counts(made: Agreement) -> None:
         assert all(dict(counted) == told for counted in found.values())
 
 
-def test_nothing_gets_worse(made: Agreement) -> None:
+def test_nothing_gets_worse(made: Hierarchy) -> None:
     """No adjusted cell has more variance than the released one; weights add up to the whole."""
     for member in made.members:
         law = made.law(member)
@@ -233,7 +233,8 @@ def adjusted(sql: str, **changed: Any) -> set[bool]:
     with dpsql.connect(database(), policy=policy, ledger=":memory:") as connection:
         prepared = connection.explain(sql, epsilon=1).prepared
     return {
-        part.plan.blocks != plan.blocks for part, plan in zip(prepared.releases, prepared.shown, strict=True)
+        part.plan.vectors != plan.vectors
+        for part, plan in zip(prepared.releases, prepared.shown, strict=True)
     }
 
 

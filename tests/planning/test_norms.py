@@ -41,8 +41,8 @@ def test_each_kind_of_row_is_tried(
 def test_either_norm_that_is_too_small_is_refused(wrong: Sensitivity) -> None:
     """A sensitivity is announced in both norms, so neither may be below the truth, whichever the noise is for."""
     plan = World(policy()).prepare("SELECT k, COUNT(DISTINCT u) FROM t GROUP BY k").plan
-    (block,) = plan.blocks
+    (block,) = plan.vectors
     assert block.sensitivity == Sensitivity(Fraction(2), Fraction(2))
     verify(plan)
     with pytest.raises(VerificationError, match="sensitivity"):
-        verify(dataclasses.replace(plan, blocks=(dataclasses.replace(block, sensitivity=wrong),)))
+        verify(dataclasses.replace(plan, vectors=(dataclasses.replace(block, sensitivity=wrong),)))

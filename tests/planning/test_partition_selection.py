@@ -46,10 +46,10 @@ def test_a_lone_unit_s_keys_together_take_no_more_than_the_delta(groups: int, ac
         query = asked(connection, sql, Fraction(1, 1000), Fraction(1, 10**8))
         chosen = query.plan.selection
         assert chosen is not None
-        block = query.plan.blocks[chosen.block]
+        block = query.plan.vectors[chosen.vector]
         alone = chosen.threshold - chosen.scale
-        shown = Fraction(block.mechanism.sum_tail_up(len(chosen.cells), alone))
-        most = query.plan.groups(chosen.block)  # as is expected, where they are learnt
+        shown = Fraction(block.mechanism.sum_tail_up(len(chosen.components), alone))
+        most = query.plan.groups(chosen.vector)  # as is expected, where they are learnt
         assert most == groups or block.clamp is not None
         assert Fraction(9, 10) * chosen.delta <= shown * most <= chosen.delta == Fraction(1, 10**8)
 
@@ -62,10 +62,10 @@ def test_delta_stays_below_the_loss_of_the_counts(epsilon: Fraction, accountant:
     for sql in QUERIES:
         plan = asked(connection, sql, epsilon, Fraction(9, 10)).plan
         assert plan.selection is not None
-        losses = [Fraction(1), epsilon / len(plan.blocks)]
+        losses = [Fraction(1), epsilon / len(plan.vectors)]
         losses += [
             block.mechanism.rho(block.sensitivity.l2_squared)
-            for block in plan.blocks
+            for block in plan.vectors
             if isinstance(block.mechanism, DiscreteGaussian)
         ]
         assert plan.selection.delta == min(losses) / 4
@@ -79,7 +79,7 @@ def test_gaussian_thresholds_take_no_more_delta_than_the_noise_loses() -> None:
     )
     epsilon = Fraction(1, 1000)
     plan = asked(connection, QUERIES[1], epsilon, Fraction(9, 10)).plan
-    noises = [block for block in plan.blocks if isinstance(block.mechanism, DiscreteGaussian)]
+    noises = [block for block in plan.vectors if isinstance(block.mechanism, DiscreteGaussian)]
     assert noises
     assert plan.selection is not None
     assert all(
@@ -97,7 +97,7 @@ def test_a_threshold_is_as_private_as_its_noise_but_for_delta(
 
     However small the loss of the noise is beside δ.
     """
-    chosen = Threshold(0, (0,), 1, 0, delta, 1).at(noise, 2)
+    chosen = Threshold(0, (0,), 1, 0, delta, 1).calibrated(noise, 2)
     span = 4000
     offsets = np.arange(-span, span + 1)
     if isinstance(noise, Geometric):

@@ -49,18 +49,18 @@ def by_rows(chosen: QuantileSelection, values: tuple[int, ...], point: int) -> i
     below = sum(value < point for value in values)
     through = sum(value <= point for value in values)
     rank, count = chosen.rank, len(values)
-    wanted = rank * count + Fraction(chosen.end * chosen.reach, chosen.whole)
-    if min(rank, 1 - rank) <= Fraction(1, 10) and not chosen.end:
+    wanted = rank * count + Fraction(chosen.interval_end * chosen.reach, chosen.steps_per_row)
+    if min(rank, 1 - rank) <= Fraction(1, 10) and not chosen.interval_end:
         near = min(rank, 1 - rank)
-        moved = Fraction(chosen.shift, chosen.whole) + near * count / 2
+        moved = Fraction(chosen.shift, chosen.steps_per_row) + near * count / 2
         inside = max(near * count, min(Fraction(count, 2), moved))
         wanted = inside if rank < Fraction(1, 2) else count - inside
     rows = max(
         Fraction(0),
-        0 if (chosen.end, point) == (-1, LATTICE.low) else below - wanted,
-        0 if (chosen.end, point) == (1, LATTICE.high) else wanted - through,
+        0 if (chosen.interval_end, point) == (-1, LATTICE.low) else below - wanted,
+        0 if (chosen.interval_end, point) == (1, LATTICE.high) else wanted - through,
     )
-    return min(chosen.far, int(rows * chosen.whole))
+    return min(chosen.cutoff, int(rows * chosen.steps_per_row))
 
 
 @every_end
@@ -102,9 +102,9 @@ def test_one_row_moves_penalties_apart_as_derived(rank: Fraction, rate: Fraction
 def test_what_is_far_is_all_alike(rank: Fraction) -> None:
     """No penalty passes `far`, which the number of points and the rate decide, and no row."""
     chosen = ranked(rank, Fraction(40))
-    assert max(penalties(chosen, window((0,) * 1000))) == chosen.far
-    assert chosen.far == ranked(rank, Fraction(40)).far
-    assert ranked(rank, Fraction(1, 10**40)).far == 10**30
+    assert max(penalties(chosen, window((0,) * 1000))) == chosen.cutoff
+    assert chosen.cutoff == ranked(rank, Fraction(40)).cutoff
+    assert ranked(rank, Fraction(1, 10**40)).cutoff == 10**30
 
 
 def test_a_sharp_choice_finds_the_value() -> None:
@@ -135,13 +135,13 @@ def test_an_empty_side_is_never_chosen(
     beyond = sum(
         weight for start, weight in weights if (start < held[0] if rank < 1 / 2 else start > held[-1])
     )
-    if chosen.whole * len(held) >= 2 * chosen.shift:
+    if chosen.steps_per_row * len(held) >= 2 * chosen.shift:
         assert least == 0
         assert beyond <= math.exp(-6) * sum(weight for _, weight in weights)
     # What is moved inside is made up for by further rows: of many, the rank is the one that was asked for.
-    many = 4 * chosen.shift // max(1, chosen.near) + 1
+    many = 4 * chosen.shift // max(1, chosen.steps_to_end) + 1
     if 0 < rank < 1:
-        assert chosen.offset(many) == chosen.share * many
+        assert chosen.offset(many) == chosen.steps_below * many
 
 
 def test_without_values_every_point_is_as_good() -> None:

@@ -15,9 +15,9 @@ from dpsql.accounting.events import Composed, Event, Pure
 from dpsql.engine.pipeline import Query
 from dpsql.errors import VerificationError
 from dpsql.mechanisms import Geometric, Staircase
-from dpsql.planning.clamping import moves_of
+from dpsql.planning.clamping import clamped_unit_change
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.planning.sensitivity import Moves
+from dpsql.planning.sensitivity import UnitChange
 from dpsql.planning.verify import verify
 
 every_relation = pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
@@ -30,7 +30,7 @@ def plan(sql: str, epsilon: float = 3, extra: dict[str, Any] | None = None, **ru
 
 
 def kinds(measured: MeasurementPlan) -> list[str]:
-    return [block.mechanism.name for block in measured.blocks]
+    return [block.mechanism.name for block in measured.vectors]
 
 
 def charged(event: Event | None) -> Fraction:
@@ -93,9 +93,9 @@ def test_it_is_left_where_no_move_is_proved_or_none_is_long(sql: str, rules: dic
 def test_values_in_groups_with_stairs_are_not_verified() -> None:
     """Each value of a person's may lie in a group of its own, and cost a whole stair there."""
     found = plan("SELECT k, COUNT(DISTINCT s) FROM t GROUP BY k", rows=3, groups=1)
-    block = dataclasses.replace(found.blocks[0], mechanism=Staircase.calibrate(3, 1, Fraction(3)))
+    block = dataclasses.replace(found.vectors[0], mechanism=Staircase.calibrate(3, 1, Fraction(3)))
     with pytest.raises(VerificationError):
-        verify(dataclasses.replace(found, blocks=(block,)))
+        verify(dataclasses.replace(found, vectors=(block,)))
 
 
 def test_little_loss_leaves_it() -> None:
@@ -107,7 +107,7 @@ def test_little_loss_leaves_it() -> None:
 def test_no_loss_leaves_less_noise_than_the_lattice_rounds() -> None:
     """Noise falls as the loss grows, and at any loss is more than a step that values are rounded to."""
     noises = [
-        plan("SELECT SUM(x) FROM t", epsilon, unit="row").blocks[0].mechanism
+        plan("SELECT SUM(x) FROM t", epsilon, unit="row").vectors[0].mechanism
         for epsilon in (3, 9, 12, 30, 100)
     ]
     assert all(more.std >= less.std > 1 for more, less in itertools.pairwise(noises))
@@ -117,7 +117,7 @@ def test_a_sum_beside_the_count_that_decides() -> None:
     """Where a count shows groups by geometric noise, what is measured apart from it may have stairs."""
     found = plan("SELECT s, SUM(x), COUNT(DISTINCT u) FROM t GROUP BY s", epsilon=8, rows=2, groups=1)
     assert found.threshold is not None
-    assert isinstance(found.blocks[found.threshold.block].mechanism, Geometric)
+    assert isinstance(found.vectors[found.threshold.vector].mechanism, Geometric)
     assert set(kinds(found)) == {"geometric", "staircase"}
     verify(found)
 
@@ -145,9 +145,9 @@ def test_moves_are_what_neighbours_do(neighbors: str, groups: int, grouped: bool
     """By brute force over one person's rows: the stairs that all cells move by, whole ones for each, attain the bound."""
     world = World(policy(accountant="pure", rows=3, groups=groups, neighbors=neighbors))
     prepared = world.prepare(f"SELECT SUM(x - 1.5) FROM t{' GROUP BY k' * grouped}")
-    (block,) = prepared.plan.blocks
-    moved = moves_of(block.block, None, prepared.plan.analysis)
-    assert isinstance(moved, Moves)
+    (block,) = prepared.plan.vectors
+    moved = clamped_unit_change(block.vector, None, prepared.plan.analysis)
+    assert isinstance(moved, UnitChange)
     rows = [DEFAULT._replace(k=k, x=x) for k in ("A", "B") for x in (-1.0, 4.0, 1.0)]
     shares = [share for size in range(4) for share in itertools.combinations_with_replacement(rows, size)]
     others: tuple[Row, ...] = (DEFAULT._replace(u=2), DEFAULT._replace(u=3, k="B"))
@@ -155,12 +155,12 @@ def test_moves_are_what_neighbours_do(neighbors: str, groups: int, grouped: bool
     pairs = [(found[0], one) for one in found]
     if neighbors == "replace":
         pairs = list(itertools.combinations(found, 2))
-    for width in (moved.cell, moved.cell // 2 + 1, moved.cell // 3, moved.cell * 2):
+    for width in (moved.size, moved.size // 2 + 1, moved.size // 3, moved.size * 2):
         worst = max(stairs(*pair, 0, width) for pair in pairs)
-        assert worst <= moved.cells * -(-moved.cell // width)
+        assert worst <= moved.count * -(-moved.size // width)
         # With two keys two groups are all there are to leave and to come to.
-        if width == moved.cell and (groups == 1 or not grouped or neighbors != "replace"):
-            assert worst == moved.cells
+        if width == moved.size and (groups == 1 or not grouped or neighbors != "replace"):
+            assert worst == moved.count
 
 
 SIGNED = "SELECT k, SUM(x - 1.5) FROM t GROUP BY k"
@@ -171,27 +171,27 @@ SIGNED = "SELECT k, SUM(x - 1.5) FROM t GROUP BY k"
 def test_verification_refuses_a_shorter_or_a_cheaper_stair(neighbors: str, groups: int) -> None:
     """Stairs a step shorter than the move, or a little lower in price than they are steep, do not pass."""
     found = plan(SIGNED, rows=3, groups=groups, neighbors=neighbors)
-    (block,) = found.blocks
-    moved = moves_of(block.block, None, found.analysis)
+    (block,) = found.vectors
+    moved = clamped_unit_change(block.vector, None, found.analysis)
     assert moved is not None
-    honest = Staircase.calibrate(moved.cell, moved.cells, charged(found.event))
-    inner = min(honest.inner, moved.cell - 1)
-    verify(dataclasses.replace(found, blocks=(dataclasses.replace(block, mechanism=honest),)))
+    honest = Staircase.calibrate(moved.size, moved.count, charged(found.event))
+    inner = min(honest.inner, moved.size - 1)
+    verify(dataclasses.replace(found, vectors=(dataclasses.replace(block, mechanism=honest),)))
     for wrong in (
-        Staircase(honest.loss, moved.cell - 1, inner),
-        Staircase(honest.loss * Fraction(1_000_001, 1_000_000), moved.cell, inner),
+        Staircase(honest.loss, moved.size - 1, inner),
+        Staircase(honest.loss * Fraction(1_000_001, 1_000_000), moved.size, inner),
     ):
         with pytest.raises(VerificationError):
-            verify(dataclasses.replace(found, blocks=(dataclasses.replace(block, mechanism=wrong),)))
+            verify(dataclasses.replace(found, vectors=(dataclasses.replace(block, mechanism=wrong),)))
 
 
 def test_verification_refuses_stairs_for_cells_that_share_a_move() -> None:
     """However wide: the l1 norm is within a stair, but each cell may cost one."""
     found = plan("SELECT AVG(x) FROM t", unit="row")
-    (block,) = found.blocks
+    (block,) = found.vectors
     wide = Staircase.calibrate(int(block.sensitivity.l1), 1, Fraction(3))
-    with pytest.raises(VerificationError, match="several cells"):
-        verify(dataclasses.replace(found, blocks=(dataclasses.replace(block, mechanism=wide),)))
+    with pytest.raises(VerificationError, match="several components"):
+        verify(dataclasses.replace(found, vectors=(dataclasses.replace(block, mechanism=wide),)))
 
 
 @every_relation
@@ -213,26 +213,26 @@ def test_stairs_follow_a_learnt_clamp(sql: str, neighbors: str, grouped: bool) -
     assert "staircase" in kinds(found)
     for index in range(len(found.clamps[0].grid)):
         clamps = tuple(
-            dataclasses.replace(clamp, chosen=(min(index, len(clamp.grid) - 1),) * len(clamp.signs))
+            dataclasses.replace(clamp, chosen=(min(index, len(clamp.grid) - 1),) * len(clamp.sides))
             for clamp in found.clamps
         )
-        for before, block in zip(found.blocks, found.at(clamps).blocks, strict=True):
+        for before, block in zip(found.vectors, found.with_clamps(clamps).vectors, strict=True):
             if block.clamp is None or not isinstance(block.mechanism, Staircase):
                 continue
             assert isinstance(before.mechanism, Staircase)
-            moved = moves_of(block.block, clamps[block.clamp], found.analysis)
+            moved = clamped_unit_change(block.vector, clamps[block.clamp], found.analysis)
             assert moved is not None
-            assert (block.mechanism.width, block.mechanism.loss) == (moved.cell, before.mechanism.loss)
-            assert moved.cell * moved.cells == block.sensitivity.l1
+            assert (block.mechanism.width, block.mechanism.loss) == (moved.size, before.mechanism.loss)
+            assert moved.size * moved.count == block.sensitivity.l1
     place = kinds(found).index("staircase")
-    stair = found.blocks[place].mechanism
+    stair = found.vectors[place].mechanism
     assert isinstance(stair, Staircase)
     steeper = dataclasses.replace(stair, loss=stair.loss * Fraction(1_000_001, 1_000_000))
-    blocks = list(found.blocks)
+    blocks = list(found.vectors)
     blocks[place] = dataclasses.replace(blocks[place], mechanism=steeper)
     verify(found)
     with pytest.raises(VerificationError):
-        verify(dataclasses.replace(found, blocks=tuple(blocks)))
+        verify(dataclasses.replace(found, vectors=tuple(blocks)))
 
 
 def test_clamps_in_several_groups_have_geometric_noise() -> None:

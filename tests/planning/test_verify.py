@@ -39,8 +39,8 @@ def plan(sql: str = SQL, **rules: object) -> MeasurementPlan:
 def test_both_derivations_agree(case: Case) -> None:
     """The extreme rows attain the closed form where nothing is replaced, and never pass it."""
     measured = World(policy(**case.rules)).prepare(case.sql, case.max_groups).plan
-    for block in measured.blocks:
-        found, known = norms(block.block, measured.analysis), derived([block])[0]
+    for block in measured.vectors:
+        found, known = norms(block.vector, measured.analysis), derived([block])[0]
         assert all(norm <= most for norm, most in zip(found, known, strict=True))
         if case.rules.get("neighbors") != "replace":
             assert found == known
@@ -53,7 +53,7 @@ def test_less_noise_is_refused(accountant: str, neighbors: str, block: int) -> N
     """Half the noise on any block that the loss calls for does not pass."""
     measured = plan(accountant=accountant, neighbors=neighbors)
     verify(measured)
-    blocks = list(measured.blocks)
+    blocks = list(measured.vectors)
     less: Mechanism
     match blocks[block].mechanism:
         case Geometric(scale=scale):
@@ -64,7 +64,7 @@ def test_less_noise_is_refused(accountant: str, neighbors: str, block: int) -> N
             raise AssertionError
     blocks[block] = dataclasses.replace(blocks[block], mechanism=less)
     with pytest.raises(VerificationError):
-        verify(dataclasses.replace(measured, blocks=tuple(blocks)))
+        verify(dataclasses.replace(measured, vectors=tuple(blocks)))
 
 
 @pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
@@ -106,7 +106,7 @@ def test_a_law_that_is_not_as_private_as_it_says_is_refused(
     sharper = PartitionSelection(Fraction(lift) * measured.selection.mechanism.epsilon, Fraction(1, 10**9))  # type: ignore[union-attr]
     law = PartitionSelection.bounds
     monkeypatch.setattr(PartitionSelection, "bounds", lambda _, units, places: law(sharper, units, places))
-    with pytest.raises(VerificationError, match="than their loss allows"):
+    with pytest.raises(VerificationError, match="than its loss allows"):
         verify(measured)
 
 
@@ -117,9 +117,9 @@ def test_values_in_order_are_charged() -> None:
     assert isinstance(measured.event, Composed)
     noise = [event for event in measured.event.events if not isinstance(event, BoundedRange)]
     assert len(noise) == len(measured.event.events) - 2
-    first, *rest = measured.ranked
+    first, *rest = measured.quantiles
     sharper = dataclasses.replace(first, mechanism=Exponential(first.mechanism.rate * Fraction(101, 100)))
-    for wrong in ({"event": Composed(tuple(noise))}, {"ranked": (sharper, *rest)}):
+    for wrong in ({"event": Composed(tuple(noise))}, {"quantiles": (sharper, *rest)}):
         with pytest.raises(VerificationError):
             verify(dataclasses.replace(measured, **wrong))  # type: ignore[arg-type]
 
@@ -131,13 +131,13 @@ def test_the_best_groups_are_charged(accountant: str, neighbors: str) -> None:
     sql = "SELECT k FROM t GROUP BY k ORDER BY SUM(x) DESC LIMIT 2"
     measured = plan(sql, accountant=accountant, neighbors=neighbors)
     verify(measured)
-    best, event = measured.best, measured.event
+    best, event = measured.top_k, measured.event
     assert best is not None
     assert isinstance(event, Composed)
     sharper = dataclasses.replace(
         best, mechanism=type(best.mechanism)(best.mechanism.rate * Fraction(101, 100))
     )
-    for wrong in ({"event": event.events[0]}, {"best": sharper}):
+    for wrong in ({"event": event.events[0]}, {"top_k": sharper}):
         with pytest.raises(VerificationError):
             verify(dataclasses.replace(measured, **wrong))  # type: ignore[arg-type]
 
@@ -145,13 +145,13 @@ def test_the_best_groups_are_charged(accountant: str, neighbors: str) -> None:
 def test_exactly_enough_noise_is_needed() -> None:
     """With add_remove neighbours the planner wastes nothing: any smaller scale is refused."""
     measured = plan(accountant="pure")
-    (first, *rest) = measured.blocks
+    (first, *rest) = measured.vectors
     assert isinstance(first.mechanism, Geometric)
     less = dataclasses.replace(
         first, mechanism=Geometric(first.mechanism.scale * Fraction(999_999, 1_000_000))
     )
     with pytest.raises(VerificationError):
-        verify(dataclasses.replace(measured, blocks=(less, *rest)))
+        verify(dataclasses.replace(measured, vectors=(less, *rest)))
 
 
 @pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
@@ -159,37 +159,39 @@ def test_exactly_enough_noise_is_needed() -> None:
 def test_a_cube_has_exactly_enough_noise(neighbors: str, groups: int) -> None:
     """One per cent less on all cells is refused, and so is a cube of other dimensions."""
     measured = plan(TOGETHER, accountant="pure", neighbors=neighbors, rows=3, groups=groups)
-    (block,) = measured.blocks
+    (block,) = measured.vectors
     assert isinstance(block.mechanism, Cube)
     verify(measured)
     scale, dimensions = block.mechanism.scale, block.mechanism.dimensions
     for wrong in (Cube(scale * Fraction(99, 100), dimensions), Cube(scale, dimensions + 1)):
         with pytest.raises(VerificationError):
-            verify(dataclasses.replace(measured, blocks=(dataclasses.replace(block, mechanism=wrong),)))
+            verify(dataclasses.replace(measured, vectors=(dataclasses.replace(block, mechanism=wrong),)))
 
 
 def test_a_cell_that_no_extent_tells_of_is_found() -> None:
     """A joint block's cells are looked at themselves: one multiplied once more, or left out of the norm, is refused."""
     measured = plan(TOGETHER, accountant="pure")
-    (block,) = measured.blocks
-    for place, cell in enumerate(block.block.cells):
+    (block,) = measured.vectors
+    for place, cell in enumerate(block.vector.components):
         larger = dataclasses.replace(
             cell, combination=tuple((statistic, 2 * weight) for statistic, weight in cell.combination)
         )
-        cells = (*block.block.cells[:place], larger, *block.block.cells[place + 1 :])
-        changed = dataclasses.replace(block, block=dataclasses.replace(block.block, cells=cells))
+        cells = (*block.vector.components[:place], larger, *block.vector.components[place + 1 :])
+        changed = dataclasses.replace(block, vector=dataclasses.replace(block.vector, components=cells))
         with pytest.raises(VerificationError, match="sensitivity"):
-            verify(dataclasses.replace(measured, blocks=(changed,)))
+            verify(dataclasses.replace(measured, vectors=(changed,)))
 
 
 def test_a_joint_cell_of_two_arguments_is_refused() -> None:
     """The extremes of arguments are tried one argument at a time, so a cell that mixes two is not accepted."""
     measured = plan(TOGETHER, accountant="pure")
-    (block,) = measured.blocks
-    mixed = Component("mixed", tuple(part for cell in block.block.cells[:4] for part in cell.combination))
-    changed = dataclasses.replace(block, block=dataclasses.replace(block.block, cells=(mixed,)))
+    (block,) = measured.vectors
+    mixed = Component(
+        "mixed", tuple(part for cell in block.vector.components[:4] for part in cell.combination)
+    )
+    changed = dataclasses.replace(block, vector=dataclasses.replace(block.vector, components=(mixed,)))
     with pytest.raises(VerificationError, match="mixes"):
-        verify(dataclasses.replace(measured, blocks=(changed,)))
+        verify(dataclasses.replace(measured, vectors=(changed,)))
 
 
 @pytest.mark.parametrize("event", [None, Pure(Fraction(1, 2)), Gaussian(Fraction(1, 100))])
@@ -202,9 +204,9 @@ def test_a_smaller_charge_is_refused(event: Pure | Gaussian | None) -> None:
 def test_a_sensitivity_that_was_derived_too_small_is_refused() -> None:
     """The extreme rows are compared with what the planner derived."""
     measured = plan()
-    small = dataclasses.replace(measured.blocks[0], sensitivity=Sensitivity(Fraction(1), Fraction(1)))
+    small = dataclasses.replace(measured.vectors[0], sensitivity=Sensitivity(Fraction(1), Fraction(1)))
     with pytest.raises(VerificationError, match="sensitivity"):
-        verify(dataclasses.replace(measured, blocks=(small, *measured.blocks[1:])))
+        verify(dataclasses.replace(measured, vectors=(small, *measured.vectors[1:])))
 
 
 def test_a_threshold_that_is_too_low_is_refused() -> None:
@@ -216,8 +218,8 @@ def test_a_threshold_that_is_too_low_is_refused() -> None:
     for wrong in (
         None,
         dataclasses.replace(chosen, threshold=chosen.threshold - 1),
-        dataclasses.replace(chosen, block=0),
-        dataclasses.replace(chosen, cells=()),
+        dataclasses.replace(chosen, vector=0),
+        dataclasses.replace(chosen, components=()),
     ):
         with pytest.raises(VerificationError):
             verify(dataclasses.replace(measured, selection=wrong))
@@ -233,7 +235,7 @@ def test_a_sharper_end_is_refused(end: str) -> None:
     sql = f"SELECT MEDIAN(x), DP_INTERVAL_{end}(MEDIAN(x)) FROM t"
     measured = World(policy(accountant="pure")).prepare(sql).plan
     verify(measured)
-    value, chosen = measured.ranked
+    value, chosen = measured.quantiles
     sharper = dataclasses.replace(chosen, mechanism=Exponential(chosen.mechanism.rate * Fraction(101, 100)))
-    with pytest.raises(VerificationError, match="order"):
-        verify(dataclasses.replace(measured, ranked=(value, sharper)))
+    with pytest.raises(VerificationError, match="quantiles"):
+        verify(dataclasses.replace(measured, quantiles=(value, sharper)))

@@ -80,8 +80,8 @@ def kinds(case: Case, plan: MeasurementPlan) -> Iterator[str]:
     for expr in expressions(release):
         yield from (type(part).__name__ for part in walk(expr))
     yield from (f"aggregate {item.function}" for item in release.aggregations)
-    for measured in plan.blocks:
-        name = "joint" if measured.block.joint else measured.block.name
+    for measured in plan.vectors:
+        name = "joint" if measured.vector.joint else measured.vector.name
         yield f"block {name.rstrip('0123456789')}"
         yield f"noise {measured.mechanism.name}"
     yield from (f"neighbors {case.rules.neighbors}", f"accountant {case.rules.accountant}")
@@ -90,7 +90,7 @@ def kinds(case: Case, plan: MeasurementPlan) -> Iterator[str]:
     facts = {
         "few units": analysis.bound.min_frequency > 1,
         "one group of a unit": case.rules.partition and analysis.bound.groups == 1 < analysis.bound.rows,
-        "limited groups": analysis.bound.limited,
+        "limited groups": analysis.bound.limits_groups,
         "rows of rows": case.rules.by_row and analysis.bound.rows > 1,
     }
     yield from (fact for fact, holds in facts.items() if holds)

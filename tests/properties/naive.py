@@ -112,7 +112,7 @@ def _(groups: Part, *of: Any) -> list[Any]:
     return [group for group in groups(*of) if any(group.moments.values())]
 
 
-@_naive(OBSERVABLE, "words", noise, "_noised")
+@_naive(OBSERVABLE, "words", noise, "_noisy_components")
 def _(noised: Part, plan: Any, groups: Sequence[Any], entropy: Entropy) -> Any:
     entropy.words(sum(any(group.values()) for group in groups))
     return noised(plan, groups, entropy)
@@ -123,8 +123,8 @@ def _(release: Part, plan: Any, statement: Any, exact: Exact, entropy: Entropy) 
     table = release(plan, statement, exact, entropy)
     sizes = {row[0]: -row[1] for row in exact.reveal()}
     order = sorted(range(len(table.rows)), key=lambda at: sizes.get(table.rows[at][0], 0))
-    rows, cells = (tuple(parts[at] for at in order) for parts in (table.rows, table.cells))
-    return replace(table, rows=rows, cells=cells)
+    rows, cells = (tuple(parts[at] for at in order) for parts in (table.rows, table.components))
+    return replace(table, rows=rows, components=cells)
 
 
 @_naive(OBSERVABLE, "types", Engine, "answer", NOBODY)
@@ -158,7 +158,7 @@ def _(answer: Part, self: Engine, prepared: PreparedQuery) -> Result:
     return answer(self, prepared)
 
 
-@_naive(RELEASED, "noise follows the data", noise, "_noised")
+@_naive(RELEASED, "noise follows the data", noise, "_noisy_components")
 def _(noised: Part, plan: Any, groups: Sequence[Any], entropy: Entropy) -> Any:
     return [
         tuple(tuple(cell * (1 + any(group.values())) for cell in block) for block in cells)

@@ -28,7 +28,7 @@ from dpsql.analysis.analyse import analyse
 from dpsql.analysis.stability import PublicFacts
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine.pipeline import Engine, PublicTables, budget
-from dpsql.engine.post_processor import known
+from dpsql.engine.post_processor import as_constants
 from dpsql.engine.prepare import PreparedRelease
 from dpsql.errors import BackendError
 from dpsql.ledger import Ledger, open_ledger
@@ -37,8 +37,7 @@ from dpsql.plan.dependencies import steps, substitute
 from dpsql.plan.expr import Expr, Literal, Scalar
 from dpsql.plan.nodes import Join, OuterQuery, PublicSubquery, Release, Values, private_tables
 from dpsql.plan.types import Type, Value
-from dpsql.planning.choose import choose
-from dpsql.planning.loss_share import LossShare
+from dpsql.planning.choose import LossShare, choose
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import OptimalPartitionSelection, Threshold
 from dpsql.planning.verify import verify
@@ -122,7 +121,7 @@ class Bench:
         )
         price = self.price(case.rules, case.epsilon)
         plan = choose(analysis, price, self.facts(case.database.tables))
-        statement = emit(substitute(analysis, case.answers), plan.ranked, clamps=plan.clamps)
+        statement = emit(substitute(analysis, case.answers), plan.quantiles, clamps=plan.clamps)
         return PreparedRelease(release, private_tables(release.input), plan, statement, price)
 
     def price(self, rules: Rules, epsilon: Fraction) -> LossShare:
@@ -191,9 +190,9 @@ def within(plan: MeasurementPlan, before: Statistics, after: Statistics) -> None
         _appear(plan, plan.selection, after, before)
         both = before.keys() & after.keys()
         before, after = ({group: found[group] for group in both} for found in (before, after))
-    for place, measured in enumerate(plan.blocks):
+    for place, measured in enumerate(plan.vectors):
         l1, l2_squared, linf = change(before, after, place)
-        name, known = measured.block.name, measured.sensitivity
+        name, known = measured.vector.name, measured.sensitivity
         if l1 > known.l1:
             raise Moved(f"{name} moves by {l1} in l1 norm, not by {known.l1},")
         if l2_squared > known.l2_squared:
@@ -201,7 +200,7 @@ def within(plan: MeasurementPlan, before: Statistics, after: Statistics) -> None
         if linf > known.linf:
             raise Moved(f"{name} moves by {linf} in l∞ norm, not by {known.linf},")
         lost += _noised(measured.mechanism, before, after, place)
-    for place, ranked in enumerate(plan.ranked):
+    for place, ranked in enumerate(plan.quantiles):
         lost += Loss(range=ranked.mechanism.range(moved(before, after, plan, place)))
     price = Loss.charged(plan.event)
     if lost.epsilon > price.epsilon or lost.rho > price.rho or lost.range > price.range:
@@ -247,7 +246,7 @@ def _shown(chosen: Threshold, found: Statistics) -> Statistics:
 
 def _units(chosen: Threshold, parts: tuple[tuple[int, ...], ...]) -> Fraction:
     """How many units a group is shown for."""
-    return Fraction(sum(parts[chosen.block][at] for at in chosen.cells), chosen.scale)
+    return Fraction(sum(parts[chosen.vector][at] for at in chosen.components), chosen.scale)
 
 
 def _appear(plan: MeasurementPlan, chosen: Threshold, here: Statistics, there: Statistics) -> None:
@@ -353,11 +352,11 @@ def cases(draw: st.DrawFn, bench: Bench, featured: str | None = None, deepest: i
 def answered(draw: st.DrawFn, answer: PublicSubquery | Scalar) -> Values | Literal:
     """What an earlier release may have answered: any groups, each once, with any numbers of rows."""
     if isinstance(answer, Scalar):
-        return known(answer, [(draw(one_of(_ANSWERED[answer.type])),)])
+        return as_constants(answer, [(draw(one_of(_ANSWERED[answer.type])),)])
     *keys, _ = answer.columns
     key = st.tuples(*(one_of(_ANSWERED[column.type]) for column in keys))
     rows = draw(st.lists(st.tuples(key, one_of((3, 0, -1))), max_size=4, unique_by=lambda row: row[0]))
-    return known(answer, [(*values, number) for values, number in rows])
+    return as_constants(answer, [(*values, number) for values, number in rows])
 
 
 _ANSWERED: dict[Type, tuple[Value, ...]] = {

@@ -16,7 +16,7 @@ from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis import domains
 from dpsql.analysis.intervals import conditions
 from dpsql.analysis.stability import PublicFacts
-from dpsql.analysis.unit_identity import tells_apart
+from dpsql.analysis.unit_identity import separated_identity
 from dpsql.backends.catalog import Catalog
 from dpsql.functions import FUNCTIONS
 from dpsql.plan.expr import UNIT_IDENTITY, Call, Column, Expr, Literal, columns, walk
@@ -79,7 +79,7 @@ class _Plans:
         expr = drawn.call()
         if isinstance(expr, Column):  # whole already, and maybe the unit
             return release
-        unit = tells_apart(expr, release.input) == UNIT_IDENTITY
+        unit = separated_identity(expr, release.input) == UNIT_IDENTITY
         if not release.keys and any(columns(expr)) and not unit and self.draw(HALF):
             return replace(release, keys=(Key("k0", expr),))
         among = [name for name, entry in AGGREGATES.items() if entry.result_type(expr.type) is not None]
@@ -111,13 +111,13 @@ class _Plans:
         plain = [
             column
             for column in drawn.columns
-            if column.type is not Type.NULL and tells_apart(column, input_) != UNIT_IDENTITY
+            if column.type is not Type.NULL and separated_identity(column, input_) != UNIT_IDENTITY
         ]
         constant = [column for column in plain if column.name == "k"]
         if self.relations.rules.partition and constant and self.draw(HALF):
             return constant[0]
         expr = drawn.expression(drawn.kind()) if self.draw(HALF) or not plain else drawn.one(plain)
-        if any(columns(expr)) and tells_apart(expr, input_) != UNIT_IDENTITY:
+        if any(columns(expr)) and separated_identity(expr, input_) != UNIT_IDENTITY:
             return expr
         return drawn.one(plain) if plain else None
 

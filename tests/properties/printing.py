@@ -243,7 +243,7 @@ def _clauses(post: OuterQuery) -> Iterator[str]:
     texts = {key.name: scalar(key.expr) for key in release.keys}
     for item in release.aggregations:
         entry, of = AGGREGATES[item.function], item.argument or unit
-        signature = entry.signature if item.rank is None else entry.call("x", item.rank, item.end)
+        signature = entry.signature if item.rank is None else entry.call("x", item.rank, item.interval_end)
         texts[item.name] = _aggregate(signature, of)
 
     def names(column: Column | Released) -> str | None:

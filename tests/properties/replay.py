@@ -30,7 +30,7 @@ from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
 from dpsql.cursor import Cursor
 from dpsql.plan.expr import Function
-from dpsql.plan.fields import COMPARED
+from dpsql.plan.fields import COMPARED_FIELDS
 from dpsql.plan.types import Value
 from dpsql.planning.clamping import Clamp
 from dpsql.release import ReleasedTable
@@ -103,7 +103,9 @@ def _whole(part: object) -> str:
         return part.name
     kind = type(part)
     if is_dataclass(kind):
-        return f"({kind.__name__} {' '.join([_whole(getattr(part, name)) for name in COMPARED[kind]])})"
+        return (
+            f"({kind.__name__} {' '.join([_whole(getattr(part, name)) for name in COMPARED_FIELDS[kind]])})"
+        )
     if isinstance(part, (tuple, list)):
         return f"({' '.join(map(_whole, part))})"
     return _whole(sorted(part)) if isinstance(part, frozenset) else repr(part)
@@ -215,21 +217,21 @@ def assert_neighbours(ours: Replay, theirs: Replay) -> None:
     for before, after in zip(ours.measurements, theirs.measurements, strict=True):
         _assert_noise(before)
         _assert_noise(after)
-        if before.plan.blocks:
+        if before.plan.vectors:
             assert_within(before, before.exact, after.exact)  # type: ignore[arg-type]
         first, second = before.shown, after.shown
         assert [key for key in first if key in second] == [key for key in second if key in first]
-        if (first, before.table.cells) != (second, after.table.cells):
+        if (first, before.table.components) != (second, after.table.components):
             return  # what comes after it may ask for something else
         assert before.table == after.table, "equal cells make other values"
 
 
 def _assert_noise(measurement: Measurement) -> None:
-    if measurement.plan.best is not None:
+    if measurement.plan.top_k is not None:
         return
-    for keys, cells in zip(measurement.shown, measurement.table.cells, strict=True):
+    for keys, cells in zip(measurement.shown, measurement.table.components, strict=True):
         exact, added = (list(itertools.chain(*of[keys])) for of in (measurement.exact, measurement.noise))
-        noisy = itertools.chain(*cells[: len(measurement.plan.blocks)])
+        noisy = itertools.chain(*cells[: len(measurement.plan.vectors)])
         assert list(noisy) == [sum(pair) for pair in zip(exact, added, strict=True)]
 
 

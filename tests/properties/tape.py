@@ -14,10 +14,10 @@ from dpsql.analysis.domains import product
 from dpsql.backends import Exact
 from dpsql.engine import pipeline as dataflow
 from dpsql.mechanisms import Entropy, Mechanism
-from dpsql.planning.clamp_histogram import clamped, learnt
+from dpsql.planning.clamp_histogram import choose_clamps, clamped_moments
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import Cells, Keys, ReleasedTable, _groups
+from dpsql.release import Components, Keys, ReleasedTable, _groups
 from dpsql.sql.emit.statement import Statement
 
 Place = tuple[int, int, Keys, int]
@@ -50,8 +50,8 @@ class Measurement:
     """
 
     plan: MeasurementPlan
-    exact: dict[Keys, Cells]
-    noise: dict[Keys, Cells]
+    exact: dict[Keys, Components]
+    noise: dict[Keys, Components]
     table: ReleasedTable
     draws: tuple[int, ...]
 
@@ -98,31 +98,34 @@ def recorded_by(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
         plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: Entropy
     ) -> ReleasedTable:
         _assert_domain_is_whole(plan, statement, exact)
-        number, given, sizes = len(measurements), {}, [0] * len(plan.blocks)
-        counted = [] if plan.best is not None else _groups(plan, statement, exact.reveal())
+        number, given, sizes = len(measurements), {}, [0] * len(plan.vectors)
+        counted = [] if plan.top_k is not None else _groups(plan, statement, exact.reveal())
         if plan.clamps:
-            rungs = [group.rungs for group in counted]
-            clamps = tape.clamps.setdefault(number, learnt(plan.clamps, rungs, entropy))
-            plan = plan.at(clamps)
+            rungs = [group.clamp_histograms for group in counted]
+            clamps = tape.clamps.setdefault(number, choose_clamps(plan.clamps, rungs, entropy))
+            plan = plan.with_clamps(clamps)
             counted = [
-                replace(group, moments={**group.moments, **clamped(clamps, group.rungs)}) for group in counted
+                replace(group, moments={**group.moments, **clamped_moments(clamps, group.clamp_histograms)})
+                for group in counted
             ]
         groups = {
             group.keys: _cells(
-                plan, lambda block, at, of=group.moments: plan.blocks[block].block.cells[at].exact(of)
+                plan, lambda block, at, of=group.moments: plan.vectors[block].vector.components[at].exact(of)
             )
             for group in counted
         }
         blocks = []
-        for block, measured in enumerate(plan.blocks):
+        for block, measured in enumerate(plan.vectors):
             cells = {
                 (number, block, keys, at): x for keys in groups for at, x in enumerate(groups[keys][block])
             }
             taped = Taped(measured.mechanism, cells, tape, given, sizes)
             blocks.append(replace(measured, mechanism=taped))  # type: ignore[arg-type]
-        chosen = tuple(Lowest(*(getattr(part, item.name) for item in fields(part))) for part in plan.ranked)
-        best = plan.best and First(*(getattr(plan.best, item.name) for item in fields(plan.best)))
-        held = replace(plan, blocks=tuple(blocks), ranked=chosen, best=best)
+        chosen = tuple(
+            Lowest(*(getattr(part, item.name) for item in fields(part))) for part in plan.quantiles
+        )
+        best = plan.top_k and First(*(getattr(plan.top_k, item.name) for item in fields(plan.top_k)))
+        held = replace(plan, vectors=tuple(blocks), quantiles=chosen, top_k=best)
         with mock.patch("dpsql.release._with_clamps", return_value=(held, counted)):
             table = release(held, statement, exact, entropy)
         table = replace(table, plan=plan)
@@ -132,7 +135,7 @@ def recorded_by(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
         }
         expected = len(groups) if plan.selection is not None else 0
         draws = tuple(
-            size - expected * len(b.block.cells) for size, b in zip(sizes, plan.blocks, strict=True)
+            size - expected * len(b.vector.components) for size, b in zip(sizes, plan.vectors, strict=True)
         )
         measurements.append(Measurement(plan, groups, noise, table, draws))
         return table
@@ -141,11 +144,11 @@ def recorded_by(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
         yield
 
 
-def _cells(plan: MeasurementPlan, value: Callable[[int, int], int]) -> Cells:
+def _cells(plan: MeasurementPlan, value: Callable[[int, int], int]) -> Components:
     """A value for each cell of each block, by their numbers."""
     return tuple(
-        tuple(value(block, at) for at in range(len(measured.block.cells)))
-        for block, measured in enumerate(plan.blocks)
+        tuple(value(block, at) for at in range(len(measured.vector.components)))
+        for block, measured in enumerate(plan.vectors)
     )
 
 

@@ -59,7 +59,7 @@ def test_the_best_of_released_groups(function: str, beside: str) -> None:
     sql = f"SELECT {function}(k, n){beside} FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k)"
     prepared = world.engine.prepare(Query(sql, epsilon=Fraction(10**4)))
     (release,) = prepared.releases
-    assert (release.plan.best is None) == bool(beside)
+    assert (release.plan.top_k is None) == bool(beside)
     for keys in DATABASES:
         world.hold(tuple(Row(unit, None if key == "N" else key) for unit, key in enumerate(keys)))
         counts = Counter({"A": 0, "B": 0})

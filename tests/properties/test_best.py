@@ -44,7 +44,7 @@ def test_a_unit_moves_scores_apart_as_derived(score: str, rules: dict[str, objec
     asked = Case(sql, tuple(name for name in ("k", "x", "i") if name in score.lower() or name == "k"), rules)
     world = World(policy(**asked.rules))
     (release,) = world.prepare(sql).releases
-    best = release.plan.best
+    best = release.plan.top_k
     assert best is not None
     worst, seen = 0, {}
     for pair in pairs_of(asked, 12):
@@ -101,7 +101,7 @@ def test_the_auction(accountant: str, price: str) -> None:
         assert result.columns == ("price",)
         assert str(revenue[chosen]) not in repr(result)
         (release,) = con.explain(AUCTION, epsilon=0.5).prepared.releases
-        best = release.plan.best
+        best = release.plan.top_k
         assert best is not None
         # A bid adds at most the highest price to each revenue, however many prices it would pay.
         lattice = release.plan.analysis.measures[0].lattice
@@ -116,12 +116,12 @@ def test_noise_on_every_revenue_would_drown_it() -> None:
     with auction("zcdp") as con:
         (chosen,) = con.explain(AUCTION, epsilon=0.5).prepared.releases
         (released,) = con.explain(noisy, epsilon=0.5).prepared.releases
-        assert chosen.plan.best is not None
-        assert released.plan.best is None
+        assert chosen.plan.top_k is not None
+        assert released.plan.top_k is None
         (clamp,) = released.plan.clamps
-        highest = next(at for at, point in enumerate(clamp.grid) if point >= chosen.plan.best.high)
-        held = released.plan.at((replace(clamp, chosen=(highest,)),))
-        assert held.blocks[0].mechanism.std > 10 / float(chosen.plan.best.mechanism.rate)
+        highest = next(at for at, point in enumerate(clamp.grid) if point >= chosen.plan.top_k.high)
+        held = released.plan.with_clamps((replace(clamp, chosen=(highest,)),))
+        assert held.vectors[0].mechanism.std > 10 / float(chosen.plan.top_k.mechanism.rate)
 
 
 @pytest.mark.parametrize(("accountant", "budget"), [("pure", 1), ("zcdp", 100)])

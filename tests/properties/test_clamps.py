@@ -21,7 +21,7 @@ from properties.worlds import DEFAULT, KEYS, Database, I, Row, World, X, policy
 from dpsql.aggregates import Moment
 from dpsql.engine.pipeline import PreparedQuery
 from dpsql.planning import clamp_histogram as told
-from dpsql.planning.clamp_histogram import ClampHistogram, clamped, ladders
+from dpsql.planning.clamp_histogram import ClampHistogram, clamp_targets, clamped_moments
 from dpsql.planning.clamping import Amount, Clamp
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import ROWS, Statistic
@@ -84,11 +84,11 @@ def learning(world: World, sql: str, *, by_group: bool = False) -> tuple[Prepare
     """A query, and the plan of all that would answer it whose clamps are learnt and whose error is least."""
     with pytest.MonkeyPatch.context() as patch:
         if by_group:
-            patch.setattr("dpsql.planning.choose._ways", lambda *_: (False,))
+            patch.setattr("dpsql.planning.choose._clamp_scopes", lambda *_: (False,))
         prepared = world.prepare(sql)
     clamps = prepared.plan.clamps
     assert clamps, f"no clamp is learnt for {sql}"
-    assert not (by_group and any(clamp.whole for clamp in clamps))
+    assert not (by_group and any(clamp.across_groups for clamp in clamps))
     return prepared, prepared.plan
 
 
@@ -96,7 +96,7 @@ def rungs(world: World, prepared: PreparedQuery, rows: Database) -> Groups:
     """What the units of each group have, as the statement gives it."""
     world.hold(rows)
     exact = world.engine.backend.run(prepared.statement.sql).reveal()
-    return {group.keys: group.rungs for group in _groups(prepared.plan, prepared.statement, exact)}
+    return {group.keys: group.clamp_histograms for group in _groups(prepared.plan, prepared.statement, exact)}
 
 
 def points(clamps: Sequence[Clamp]) -> Iterator[tuple[Clamp, ...]]:
@@ -107,7 +107,7 @@ def points(clamps: Sequence[Clamp]) -> Iterator[tuple[Clamp, ...]]:
                 replace(
                     clamp,
                     chosen=tuple(
-                        min(place, len(clamp.grid) - 1) for place in (at, other)[: len(clamp.signs)]
+                        min(place, len(clamp.grid) - 1) for place in (at, other)[: len(clamp.sides)]
                     ),
                 )
                 for clamp in clamps
@@ -116,20 +116,20 @@ def points(clamps: Sequence[Clamp]) -> Iterator[tuple[Clamp, ...]]:
 
 def cells(plan: MeasurementPlan, groups: Groups) -> dict[tuple[Any, ...], list[tuple[int, ...]]]:
     """The cells of the blocks that take a clamp, by group."""
-    held = [measured.block for measured in plan.blocks if measured.clamp is not None]
+    held = [measured.vector for measured in plan.vectors if measured.clamp is not None]
     found = {}
     for keys, parts in groups.items():
-        moments: dict[Statistic, int] = defaultdict(int, clamped(plan.clamps, parts))
-        found[keys] = [tuple(cell.exact(moments) for cell in block.cells) for block in held]
+        moments: dict[Statistic, int] = defaultdict(int, clamped_moments(plan.clamps, parts))
+        found[keys] = [tuple(cell.exact(moments) for cell in block.components) for block in held]
     return found
 
 
 def penalties(plan: MeasurementPlan, groups: Groups, place: int) -> list[list[int]]:
     """The penalties of each point of a clamp, side by side."""
     clamp = plan.clamps[place]
-    sides = [at for at, ladder in enumerate(ladders(plan.clamps)) if ladder.clamp == place]
+    sides = [at for at, ladder in enumerate(clamp_targets(plan.clamps)) if ladder.clamp == place]
     return [
-        told.penalties(clamp, [parts[at] for parts in groups.values()]) for at in sides[: len(clamp.signs)]
+        told.penalties(clamp, [parts[at] for parts in groups.values()]) for at in sides[: len(clamp.sides)]
     ]
 
 
@@ -178,9 +178,9 @@ def test_no_neighbour_moves_what_is_clamped_further_than_derived(case: Case) -> 
     worst: dict[tuple[int, int], int] = defaultdict(int)
     for ours, theirs in pairs:
         for place, clamps in enumerate(points(plan.clamps)):
-            held = plan.at(clamps)
+            held = plan.with_clamps(clamps)
             old, new = cells(held, ours), cells(held, theirs)
-            taking = [measured for measured in held.blocks if measured.clamp is not None]
+            taking = [measured for measured in held.vectors if measured.clamp is not None]
             for number, measured in enumerate(taking):
                 steps = [
                     a - b
@@ -195,7 +195,9 @@ def test_no_neighbour_moves_what_is_clamped_further_than_derived(case: Case) -> 
                 assert sum(step**2 for step in steps) <= measured.sensitivity.l2_squared
                 worst[place, number] = max(worst[place, number], l1)
     last = list(points(plan.clamps))[-2]
-    for number, measured in enumerate(block for block in plan.at(last).blocks if block.clamp is not None):
+    for number, measured in enumerate(
+        block for block in plan.with_clamps(last).vectors if block.clamp is not None
+    ):
         most = max(count for (_, which), count in worst.items() if which == number)
         assert 2 * most >= measured.sensitivity.l1, "the derived sensitivity is more than twice what happens"
 
@@ -209,7 +211,7 @@ def test_no_neighbour_moves_penalties_apart_by_more_than_its_groups(case: Case) 
     plan, pairs = moves(case.sql, tuple(case.rules.items()), case.by_group)
     groups, replaced = plan.analysis.bound.groups, plan.analysis.replace
     for place, clamp in enumerate(plan.clamps):
-        most = 1 if clamp.amount is Amount.GROUPS else len(clamp.signs) if clamp.whole else groups
+        most = 1 if clamp.amount is Amount.GROUPS else len(clamp.sides) if clamp.across_groups else groups
         attained = 0
         for ours, theirs in pairs:
             apart = 0
@@ -237,14 +239,14 @@ def naive(rows: Database, plan: MeasurementPlan) -> dict[str | None, dict[Statis
             for statistic in told:
                 most = sum(_has(rows, told[0]) for rows in groups.values())
                 has = _has(share, statistic)
-                found[key][statistic] += _counts(clamp, has, most if clamp.whole else has)
+                found[key][statistic] += _counts(clamp, has, most if clamp.across_groups else has)
     return found
 
 
 def _counts(clamp: Clamp, has: int, most: int) -> int:
     """What counts of so much in a group, of a unit that has so much where the clamp looks."""
     (point,) = clamp.points
-    return clamp.fine * has if most <= point else point * (clamp.fine * has // most)
+    return clamp.subdivisions * has if most <= point else point * (clamp.subdivisions * has // most)
 
 
 def test_no_count_is_lost_among_many_groups() -> None:
@@ -258,8 +260,8 @@ def test_no_count_is_lost_among_many_groups() -> None:
     for chosen in range(len(plan.clamps[place].grid) - 1):
         clamps = tuple(replace(clamp, chosen=(min(chosen, len(clamp.grid) - 1),)) for clamp in plan.clamps)
         clamp = clamps[place]
-        counted = sum(clamped(clamps, parts)[ROWS] for parts in given.values())
-        assert 0.999 * 2 * clamp.points[0] <= counted / clamp.fine <= 2 * clamp.points[0]
+        counted = sum(clamped_moments(clamps, parts)[ROWS] for parts in given.values())
+        assert 0.999 * 2 * clamp.points[0] <= counted / clamp.subdivisions <= 2 * clamp.points[0]
 
 
 def _has(share: Sequence[Row], of: Statistic) -> int:
@@ -286,10 +288,10 @@ def test_what_is_clamped_is_what_plain_python_computes(seed: int, by_group: bool
     prepared, plan = learning(world, sql, by_group=by_group)
     given = rungs(world, prepared, tuple(rows))
     for clamps in points(plan.clamps):
-        held = plan.at(clamps)
+        held = plan.with_clamps(clamps)
         expected = naive(tuple(rows), held)
         for (key,), parts in given.items():
-            found = clamped(held.clamps, parts)
+            found = clamped_moments(held.clamps, parts)
             assert {name: found[name] for name in expected[key]} == expected[key]
 
 
@@ -323,12 +325,12 @@ def test_units_with_more_rows_than_count_keep_their_mean(seed: int, group: str) 
             for share in shares:
                 values = share[keys[0]] if keys else [*share["A"], *share["B"]]
                 most = len(share["A"]) + len(share["B"])
-                parts = clamp.fine if most <= point else clamp.fine * len(values) // most
+                parts = clamp.subdivisions if most <= point else clamp.subdivisions * len(values) // most
                 count += parts * (len(values) if most <= point else point)
                 total += (
                     parts * sum(values) if most <= point else point * (parts * sum(values) // len(values))
                 )
-            found = clamped(clamps, given)
+            found = clamped_moments(clamps, given)
             assert (found[Moment.COUNT, 0], found[Moment.TOTAL, 0]) == (count, total)
 
 
@@ -345,7 +347,7 @@ def test_units_count_in_as_many_groups_as_were_chosen(rules: dict[str, Any]) -> 
     prepared, plan = learning(world, "SELECT s, COUNT(DISTINCT u) FROM t GROUP BY s")
     given = rungs(world, prepared, tuple(rows))
     # No point is below what any unit has of the last one.
-    everywhere = prepared.plan.at(
+    everywhere = prepared.plan.with_clamps(
         tuple(replace(clamp, chosen=(len(clamp.grid) - 1,)) for clamp in plan.clamps)
     )
     of_units = [
@@ -356,7 +358,7 @@ def test_units_count_in_as_many_groups_as_were_chosen(rules: dict[str, Any]) -> 
     ((above,),) = (penalties(plan, given, place) for place in range(len(plan.clamps)))
     for clamps, passed in zip(list(points(plan.clamps))[::2], above, strict=True):
         (point,) = clamps[0].points
-        counted = cells(plan.at(clamps), given)
+        counted = cells(plan.with_clamps(clamps), given)
         assert sum(found[0][0] for found in counted.values()) == sum(
             min(number, point) for number in of_units
         )
@@ -369,7 +371,7 @@ def test_no_group_is_favoured() -> None:
     world = World(policy(rows=10))
     prepared, plan = learning(world, "SELECT s, COUNT(DISTINCT u) FROM t GROUP BY s")
     given = rungs(world, prepared, rows)
-    kept = plan.at(tuple(replace(clamp, chosen=(0,)) for clamp in plan.clamps))
+    kept = plan.with_clamps(tuple(replace(clamp, chosen=(0,)) for clamp in plan.clamps))
     counts = [found[0][0] for found in cells(kept, given).values()]
     assert sum(counts) == 200
     assert min(counts) >= 5
@@ -387,6 +389,6 @@ def test_rungs_depend_on_neither_threads_nor_the_order_of_rows() -> None:
         dice.shuffle(rows)
         answers.append(rungs(world, prepared, tuple(rows)))
     first, second = (
-        {keys: [part.counted for part in parts] for keys, parts in known.items()} for known in answers
+        {keys: [part.intervals for part in parts] for keys, parts in known.items()} for known in answers
     )
     assert first == second

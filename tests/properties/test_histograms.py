@@ -61,7 +61,7 @@ def test_a_unit_moves_bins_no_further_than_derived(rules: dict[str, Any]) -> Non
     case, world = Case(sql, ("x",), rules), World(policy(**rules))
     prepared = world.prepare(sql)
     (release,) = prepared.releases
-    ((l1, _, _),) = derived(release.plan.blocks)
+    ((l1, _, _),) = derived(release.plan.vectors)
     moved = [
         change(world.statistics(prepared, old), world.statistics(prepared, new), 0)[0]
         for old, new in pairs_of(case, 40)
@@ -75,8 +75,8 @@ def test_a_unit_moves_bins_of_groups_no_further_than_derived(rules: dict[str, An
     sql = f"SELECT k, HISTOGRAM(x, {BINS[:2]}) FROM t GROUP BY k"
     case, world = Case(sql, ("k", "x"), rules), World(policy(**rules))
     prepared = world.prepare(sql)
-    (bins,) = (release for release in prepared.releases if release.plan.blocks)
-    ((l1, _, _),) = derived(bins.plan.blocks)
+    (bins,) = (release for release in prepared.releases if release.plan.vectors)
+    ((l1, _, _),) = derived(bins.plan.vectors)
     alone = replace(prepared, releases=(bins,))
     moved = [
         change(world.statistics(alone, old), world.statistics(alone, new), 0)[0]

@@ -112,7 +112,7 @@ def run(connection: Connection, sql: str) -> None:
         plan = part.plan
         cursor.execute(part.statement.sql).fetchall()
         with unfiltered():
-            text = emit(plan.analysis, plan.ranked, plan.best, plan.clamps).sql
+            text = emit(plan.analysis, plan.quantiles, plan.top_k, plan.clamps).sql
         bare.append(text.replace("WHERE m > 0 AND s IS NOT NULL", "").replace("WHERE m > 0", ""))
     for setting in SETTINGS:
         cursor.execute(setting)

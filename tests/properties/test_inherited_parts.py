@@ -12,7 +12,7 @@ import pytest
 
 import dpsql
 from dpsql.accounting.partitions.boxes import WHOLE, Box
-from dpsql.analysis.partitions.assign import boxes, worded
+from dpsql.analysis.partitions.assign import boxes, described
 from dpsql.errors import BudgetExhausted
 from dpsql.plan.nodes import Release, private_scans
 from dpsql.sql.emit import relations
@@ -178,7 +178,7 @@ def test_what_a_joined_table_says_confines_what_is_read() -> None:
         for query, words in _QUERIES:
             prepared = connection.explain(query).prepared
             releases = [part.plan.analysis.release for part in prepared.releases]
-            found = {bill.table: worded(bill.box, releases) for bill in prepared.bills}
+            found = {bill.table: described(bill.box, releases) for bill in prepared.bills}
             assert {table: text for table, text in found.items() if text} == words, query
 
 

@@ -174,7 +174,7 @@ def test_the_bounds_are_attained() -> None:
             (world.statistics(plan, pair.before), world.statistics(plan, pair.after)) for pair in world.pairs
         )
         moved = max(assert_within(plan, before, after) for before, after in pairs)
-        attained += moved == max(block.sensitivity.l1 for block in plan.plan.blocks)
+        attained += moved == max(block.sensitivity.l1 for block in plan.plan.vectors)
     assert attained >= len(QUERIES) / 2
 
 

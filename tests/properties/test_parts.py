@@ -145,7 +145,7 @@ def test_without_constancy_units_of_two_parts_would_be_read(monkeypatch: pytest.
     """The law sees it where the ranges alone are enforced: units are read in two parts, and charged in one."""
 
     def careless(scan: Any, _unit: str, _source: str) -> list[str]:
-        return [partition_filters._inside(side) for side in scan.confined]
+        return [partition_filters._inside(side) for side in scan.partition_filters]
 
     monkeypatch.setattr(relations, "within_parts", careless)
     boxes, changed = _readers("id", _QUERIES[:1])[0]

@@ -13,7 +13,7 @@ from properties.profiles import WIDE
 from sql.sentences import in_grammar
 
 from dpsql.plan.expr import Function
-from dpsql.plan.fields import MADE_OF
+from dpsql.plan.fields import INIT_FIELDS
 from dpsql.plan.fingerprint import canonical
 from dpsql.plan.nodes import Filter, Join, OuterQuery
 from dpsql.sql.lower.statement import lower
@@ -51,9 +51,9 @@ def lifted(part: Any) -> Any:
     """A plan whose filters stand above the joins of their FROM clause, where a text has them: they mean the same there."""
     if isinstance(part, tuple):
         return tuple(map(lifted, part))
-    if isinstance(part, Function) or not MADE_OF.get(type(part)):
+    if isinstance(part, Function) or not INIT_FIELDS.get(type(part)):
         return part
-    part = replace(part, **{name: lifted(getattr(part, name)) for name in MADE_OF[type(part)]})
+    part = replace(part, **{name: lifted(getattr(part, name)) for name in INIT_FIELDS[type(part)]})
     if isinstance(part, Join) and isinstance(part.left, Filter):
         below = part.left
         return lifted(Filter(replace(part, left=below.input), below.predicate))

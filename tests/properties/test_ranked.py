@@ -46,13 +46,13 @@ def test_a_unit_moves_penalties_apart_as_derived(sql: str, rules: dict[str, obje
     world = World(policy(**asked.rules))
     prepared = world.prepare(sql)
     (release,) = prepared.releases
-    worst = [0] * len(release.plan.ranked)
+    worst = [0] * len(release.plan.quantiles)
     for before, after in pairs_of(asked, 60):
         old, new = world.statistics(prepared, before), world.statistics(prepared, after)
         for place in range(len(worst)):
             worst[place] = max(worst[place], moved(old, new, release.plan, place))
     times = release.plan.analysis.bound.rows * (2 if rules.get("neighbors") == "replace" else 1)
-    for most, ranked in zip(worst, release.plan.ranked, strict=True):
+    for most, ranked in zip(worst, release.plan.quantiles, strict=True):
         derived = QuantileSelection.step_range(ranked.rank) * times
         assert most <= derived
         assert 4 * most >= derived, (most, derived)
@@ -79,8 +79,8 @@ def test_windows_have_all_that_is_near(unit: str, epsilon: Fraction, share: str,
     world.hold(rows)
     prepared = asked_of(world, f"SELECT k, {end}(QUANTILE_DISC(i, {share})) FROM t GROUP BY k", epsilon)
     (release,) = prepared.releases
-    (ranked,) = release.plan.ranked
-    assert bool(ranked.end) == bool(end)
+    (ranked,) = release.plan.quantiles
+    assert bool(ranked.interval_end) == bool(end)
     groups = _groups(
         release.plan, release.statement, world.engine.backend.run(release.statement.sql).reveal()
     )
@@ -93,11 +93,11 @@ def test_windows_have_all_that_is_near(unit: str, epsilon: Fraction, share: str,
         for point in range(6):
             below, through = sum(v < point for v in values), sum(v <= point for v in values)
             offset = ranked.offset(len(values))
-            above = 0 if (end, point) == ("DP_INTERVAL_LOW", 0) else ranked.whole * below - offset
-            under = 0 if (end, point) == ("DP_INTERVAL_HIGH", 5) else offset - ranked.whole * through
+            above = 0 if (end, point) == ("DP_INTERVAL_LOW", 0) else ranked.steps_per_row * below - offset
+            under = 0 if (end, point) == ("DP_INTERVAL_HIGH", 5) else offset - ranked.steps_per_row * through
             exact = max(0, above, under)
             (found,) = (penalty for start, size, penalty in regions if start <= point < start + size)
-            assert found == min(ranked.far, exact)
+            assert found == min(ranked.cutoff, exact)
 
 
 @pytest.mark.parametrize("epsilon", [1, 100])
@@ -110,7 +110,7 @@ def test_values_near_the_ends_stay_among_the_rows(asked: str, sign: int, epsilon
     world.rules["budget"]["epsilon"] = 10**6
     world.hold([DEFAULT._replace(x=0.5 + number % 49) for number in range(900)])
     (release,) = asked_of(world, f"SELECT {asked} FROM t", Fraction(epsilon)).releases
-    (ranked,) = release.plan.ranked
+    (ranked,) = release.plan.quantiles
     (group,) = _groups(
         release.plan, release.statement, world.engine.backend.run(release.statement.sql).reveal()
     )
@@ -139,5 +139,5 @@ def test_of_too_many_rows_those_count_that_are_spread_evenly() -> None:
         release.plan, release.statement, world.engine.backend.run(release.statement.sql).reveal()
     )
     (window,) = group.windows
-    step = float(release.plan.ranked[0].lattice.step)
+    step = float(release.plan.quantiles[0].lattice.step)
     assert [(point * step, count) for point, count in window.runs] == [(1.0, 1), (3.0, 1)]

@@ -238,7 +238,7 @@ def hold_to_the_law(case: Case, most: int) -> None:
     world = World(policy(**case.rules))
     prepared = world.prepare(case.sql, case.max_groups)
     worst = largest(world, prepared, pairs_of(case, most))
-    for found, bounds in zip(worst, derived(prepared.plan.blocks), strict=True):
+    for found, bounds in zip(worst, derived(prepared.plan.vectors), strict=True):
         assert all(norm <= known for norm, known in zip(found, bounds, strict=True))
         if case.tight:
             names, twice = ("l1", "l2", "l∞"), (2, 4, 2)
@@ -256,7 +256,7 @@ def test_the_choice_of_groups_depends_on_the_unit_alone(unit: str) -> None:
     # Neighbouring rows differ, so that a choice by row number would show.
     others = tuple(DEFAULT._replace(u=number, x=4.0 if number % 2 else -1.0) for number in range(2, 42))
     worst = largest(world, prepared, [((DEFAULT, *others), others)])
-    for (l1, *_), (most_l1, *_) in zip(worst, derived(prepared.plan.blocks), strict=True):
+    for (l1, *_), (most_l1, *_) in zip(worst, derived(prepared.plan.vectors), strict=True):
         assert l1 <= most_l1
 
 

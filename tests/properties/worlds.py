@@ -18,7 +18,7 @@ from dpsql.engine.pipeline import Engine, PreparedQuery, Query, budget
 from dpsql.engine.prepare import PreparedRelease
 from dpsql.ledger import open_ledger
 from dpsql.plan.types import Value
-from dpsql.planning.clamp_histogram import clamped, ladders, penalties
+from dpsql.planning.clamp_histogram import clamp_targets, clamped_moments, penalties
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.quantiles import Window
@@ -144,16 +144,16 @@ def cells_of(prepared: PreparedQuery | PreparedRelease, exact: Exact) -> Statist
     Where groups are tossed for, the units that the toss depends on stand in place of cells.
     """
     plan = prepared.plan
-    blocks = [measured.block for measured in plan.blocks]
+    blocks = [measured.vector for measured in plan.vectors]
     tossed = isinstance(plan.selection, OptimalPartitionSelection)
     units = UNITS if plan.analysis.bound.per_unit else ROWS
-    clamps = tuple(replace(clamp, chosen=(clamp.expected,) * len(clamp.signs)) for clamp in plan.clamps)
+    clamps = tuple(replace(clamp, chosen=(clamp.expected,) * len(clamp.sides)) for clamp in plan.clamps)
     found = {}
     for group in _groups(plan, prepared.statement, exact.reveal()):
-        moments = {**group.moments, **clamped(clamps, group.rungs)}
-        cells = (tuple(cell.exact(moments) for cell in block.cells) for block in blocks)
+        moments = {**group.moments, **clamped_moments(clamps, group.clamp_histograms)}
+        cells = (tuple(cell.exact(moments) for cell in block.components) for block in blocks)
         toss = [(moments[units],)] if tossed else []
-        found[group.keys] = (*cells, *toss, *group.windows, *group.rungs)
+        found[group.keys] = (*cells, *toss, *group.windows, *group.clamp_histograms)
     return found
 
 
@@ -199,7 +199,7 @@ def stairs(before: Statistics, after: Statistics, block: int, width: int) -> int
 
 def moved(before: Statistics, after: Statistics, plan: MeasurementPlan, place: int) -> int:
     """How far apart one choice's penalties of any two points move, added up over all groups."""
-    ranked, index = plan.ranked[place], len(plan.blocks) + place
+    ranked, index = plan.quantiles[place], len(plan.vectors) + place
     total = 0
     for group in {*before, *after}:
         old, new = (known[group][index] if group in known else Window() for known in (before, after))
@@ -212,10 +212,10 @@ def moved(before: Statistics, after: Statistics, plan: MeasurementPlan, place: i
 
 def apart(before: Statistics, after: Statistics, plan: MeasurementPlan, place: int) -> int:
     """How far apart the penalties of any two points of a clamp move, added up over its sides."""
-    clamp, first = plan.clamps[place], len(plan.blocks) + len(plan.ranked)
-    sides = [at for at, ladder in enumerate(ladders(plan.clamps), first) if ladder.clamp == place]
+    clamp, first = plan.clamps[place], len(plan.vectors) + len(plan.quantiles)
+    sides = [at for at, ladder in enumerate(clamp_targets(plan.clamps), first) if ladder.clamp == place]
     total = 0
-    for side in sides[: len(clamp.signs)]:
+    for side in sides[: len(clamp.sides)]:
         old, new = (penalties(clamp, [found[side] for found in known.values()]) for known in (before, after))
         moves = [b - a for a, b in zip(old, new, strict=True)]
         total += max(moves) - min(moves)
@@ -231,7 +231,7 @@ def largest(
     world: World, prepared: PreparedQuery, pairs: Iterable[tuple[Database, Database]]
 ) -> list[tuple[int, int, int]]:
     """The largest change of each block over pairs of neighbours."""
-    worst = [(0, 0, 0)] * len(prepared.plan.blocks)
+    worst = [(0, 0, 0)] * len(prepared.plan.vectors)
     for before, after in pairs:
         old, new = world.statistics(prepared, before), world.statistics(prepared, after)
         for index, known in enumerate(worst):

@@ -71,7 +71,7 @@ def clinic() -> Iterator[Connection]:
 def names(connection: Connection, sql: str, **terms: object) -> Fingerprint:
     """What the release of a query is called."""
     plan = connection.engine.prepare(Query(sql, **terms)).plan  # type: ignore[arg-type]
-    return FingerprintRules.of(connection.engine.policy, "ana", "").names(plan, {})
+    return FingerprintRules.of(connection.engine.policy, "ana", "").fingerprint(plan, {})
 
 
 @pytest.mark.parametrize("queries", SAME.values(), ids=SAME)

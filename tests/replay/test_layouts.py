@@ -11,7 +11,7 @@ from clinic import POLICY, database
 
 import dpsql
 from dpsql.errors import IntegrityError
-from dpsql.replay.coverage import Layout
+from dpsql.replay.coverage import Coverage
 
 MORE = "SELECT plan, COUNT(*) AS n, SUM(days) AS s, AVG(days) AS m FROM visits GROUP BY plan"
 FEWER = {
@@ -124,19 +124,19 @@ def test_chosen_keys_have_no_layout(con: dpsql.Connection) -> None:
         "SELECT COUNT(*), MEDIAN(days) FROM visits",
         "SELECT days FROM visits GROUP BY days ORDER BY SUM(cost) DESC LIMIT 2",
     ):
-        assert Layout.of("s", con.explain(sql).prepared.only.plan, {}) is None
+        assert Coverage.of("s", con.explain(sql).prepared.only.plan, {}) is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"statistic":"x"}', '{"statistic":"x","blocks":[{}]}'])
 def test_what_is_no_layout_is_refused(text: str) -> None:
     """As any text that dpsql did not write."""
     with pytest.raises(IntegrityError):
-        Layout.parse(text)
+        Coverage.parse(text)
 
 
 def test_a_layout_is_written_and_read(con: dpsql.Connection) -> None:
     """The text of what was read is the text."""
     part: Any = con.explain(MORE).prepared.only
-    layout = Layout.of("s", part.plan, {})
+    layout = Coverage.of("s", part.plan, {})
     assert layout is not None
-    assert Layout.parse(layout.text()).text() == layout.text()
+    assert Coverage.parse(layout.text()).text() == layout.text()

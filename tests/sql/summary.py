@@ -202,7 +202,9 @@ def _aggregate(item: PerUnitAggregate) -> str:
 def _call(item: Aggregation) -> str:
     entry = AGGREGATES[item.function]
     return (
-        entry.signature if item.argument is None else entry.call(phrase(item.argument), item.rank, item.end)
+        entry.signature
+        if item.argument is None
+        else entry.call(phrase(item.argument), item.rank, item.interval_end)
     )
 
 

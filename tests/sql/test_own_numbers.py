@@ -15,7 +15,7 @@ from dpsql.plan.expr import Column, Facts
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import PerUnitAggregate
 from dpsql.plan.types import Type
-from dpsql.sql.emit.per_unit_aggregates import within
+from dpsql.sql.emit.per_unit_aggregates import per_unit_aggregate
 
 COLUMNS = {
     "x": {"type": "double", "bounds": [-1000, 1000]},
@@ -86,7 +86,7 @@ def test_sums_are_exact_of_one_value_and_the_same_in_any_order(function: str, bo
     column = Column("t", "x", Facts(Type.DOUBLE, "", Interval(-bound, bound)))
     named = Column("g", "s", Facts(Type.DOUBLE, "", Interval(-bound * 1000, bound * 1000)))
     known: Known = {}
-    text = within(PerUnitAggregate(function, column), named, known)
+    text = per_unit_aggregate(PerUnitAggregate(function, column), named, known)
     chance = random.Random(f"{function}{bound}")
     with duckdb.connect() as engine:
 

@@ -131,5 +131,5 @@ def test_the_strictest_rules_of_the_tables_hold(tables: str) -> None:
     )
     sql = f"SELECT visit, COUNT(*) FROM {tables} ON p.id = v.id GROUP BY visit"
     bound = prepared(connection, sql).plan.analysis.bound
-    assert (bound.groups, bound.limited, bound.min_frequency) == (2, True, 7)
+    assert (bound.groups, bound.limits_groups, bound.min_frequency) == (2, True, 7)
     close_all()

@@ -17,7 +17,7 @@ from statistical.chance import least_share
 import dpsql
 from dpsql.mechanisms import SystemEntropy
 from dpsql.plan.expr import Released
-from dpsql.postprocess.consistency import agreeing
+from dpsql.postprocess.consistency import consistent
 from dpsql.release import ReleasedTable, release
 from dpsql.uncertainty.cells import intervals_of
 from dpsql.uncertainty.simulation import simulated_intervals
@@ -67,7 +67,7 @@ def releases(
             release(part.plan, part.statement, rows, SystemEntropy())
             for part, rows in zip(parts, exact, strict=True)
         ]
-        yield tables, agreeing(tables)
+        yield tables, consistent(tables)
 
 
 def truths(con: dpsql.Connection, sql: str, columns: int) -> list[list[tuple[float, ...]]]:
@@ -128,9 +128,9 @@ def test_errors_are_as_large_as_is_said_and_smaller_than_before(con: dpsql.Conne
                 before.setdefault((place, group), []).append(tables[place].rows[group][-1] - true)  # type: ignore[operator]
     said = con.explain(sql, epsilon=Fraction(1, 2)).prepared.shown
     for (place, _), found in errors.items():
-        (measured,) = said[place].blocks
+        (measured,) = said[place].vectors
         step = said[place].analysis.measures[0].lattice.step  # type: ignore[union-attr]
-        std = measured.std(measured.block.estimates[0][1]) * float(step)
+        std = measured.std(measured.vector.estimates[0][1]) * float(step)
         # The fourth moment of a sum of Laplace variables is at most six times the square of its second. Eight
         # standard errors, as their squares have long tails: beyond it lies 1e-8 of those of one such variable.
         assert np.mean(np.square(found)) == pytest.approx(std**2, rel=8 * math.sqrt(5 / MANY))

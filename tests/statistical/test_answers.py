@@ -60,7 +60,7 @@ def test_count_noise_follows_its_law(
     """COUNT less the true count is a sample of exactly the announced law; of a narrower law it is not."""
     sql = "SELECT g, COUNT(*) FROM t GROUP BY g"
     with connection(accountant, rows=20) as con:
-        (measured,) = con.explain(sql, epsilon=0.25).prepared.plan.blocks
+        (measured,) = con.explain(sql, epsilon=0.25).prepared.plan.vectors
         counts = [row[1] for _ in range(QUERIES) for row in con.query(sql, epsilon=0.25).rows]
     noise = np.array(counts, dtype=np.int64) - 20
     if scale < 1:
@@ -78,7 +78,7 @@ def test_staircase_noise_follows_its_law(epsilon: int) -> None:
         plan = con.explain(sql, epsilon=epsilon).prepared.plan
         results = [con.query(sql, epsilon=epsilon) for _ in range(QUERIES)]
         (said,) = {str(each["noise"]) for result in results for each in result.receipt.mechanisms}
-    (measured,) = plan.blocks
+    (measured,) = plan.vectors
     stairs = measured.mechanism
     assert isinstance(stairs, Staircase)
     assert said == stairs.describe()

@@ -63,8 +63,8 @@ def test_intervals_of_shown_counts_hold(unit: str, aggregates: str, accountant: 
     with connection(accountant, unit, [1]) as con:
         plan = con.explain(sql, epsilon=EPSILON).prepared.plan
     assert plan.selection is not None
-    block, scale = plan.blocks[plan.selection.block], plan.selection.scale
-    plain = half_width(block.mechanism, [Fraction(1, scale)] * len(block.block.cells), CONFIDENCE)
+    block, scale = plan.vectors[plan.selection.vector], plan.selection.scale
+    plain = half_width(block.mechanism, [Fraction(1, scale)] * len(block.vector.components), CONFIDENCE)
     small = math.ceil(plan.selection.count - plain) - 1
     sizes = [math.ceil(part * plan.selection.count) for part in PARTS]
     held: dict[int, list[bool]] = defaultdict(list)
@@ -97,7 +97,7 @@ def test_intervals_of_what_shares_its_cells_hold(unit: str, rows: int, accountan
     with connection(accountant, unit, [1], rows=rows) as con:
         plan = con.explain(sql, epsilon=EPSILON).prepared.plan
     assert plan.selection is not None
-    assert all(measured.block.filled for measured in plan.blocks) == (rows > 1)
+    assert all(measured.vector.padded for measured in plan.vectors) == (rows > 1)
     sizes = [math.ceil(part * plan.selection.count) for part in (0.5, 0.7)]
     held: dict[str, list[bool]] = defaultdict(list)
     with connection(accountant, unit, sizes, rows=rows) as con:

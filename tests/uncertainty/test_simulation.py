@@ -15,7 +15,7 @@ from dpsql.mechanisms import Entropy, SystemEntropy
 from dpsql.release import release
 from dpsql.result import Result
 from dpsql.uncertainty import simulation
-from dpsql.uncertainty.simulation import simulated
+from dpsql.uncertainty.simulation import simulated_values
 
 PEOPLE: list[Row] = [
     person(who, city=("Bonn", "Kiel")[who % 2], age=who % 90, cost=who / 3) for who in range(300)
@@ -80,11 +80,11 @@ def test_simulated_values_are_those_that_are_released(call: str, people: int) ->
     item = query.plan.analysis.release.aggregations[0]
     for number in range(20):
         table = release(query.plan, query.statement, rows, SeededEntropy(number))
-        cells = np.array([[cell for block in found for cell in block] for found in table.cells], float)
+        cells = np.array([[cell for block in found for cell in block] for found in table.components], float)
         wanted = [np.nan if row[1] is None else row[1] for row in table.rows]
         for moved in (0.0, 7.0):
             shift = np.full((1, cells.shape[1]), moved)
-            found = simulated(query.plan, item, cells + moved, shift)[:, 0]
+            found = simulated_values(query.plan, item, cells + moved, shift)[:, 0]
             assert found == pytest.approx(wanted, rel=1e-9, nan_ok=True)
 
 
@@ -139,7 +139,7 @@ def test_rows_are_simulated_apart() -> None:
     """A part of the rows at a time, or all at once, they have the same intervals."""
     result = asked(DERIVED["a key"])
     (part,) = result._interval_of.__self__.parts  # type: ignore[attr-defined]
-    expr, rows = part.trace.outputs[0], part.origin
+    expr, rows = part.provenance.outputs[0], part.origin
     alone = [simulation.simulated_intervals(part.plan, part.table, expr, [row], 0.95)[0] for row in rows]
     assert alone == [ends for (ends,) in result.intervals()]
     assert len(set(alone)) == len(alone) > 1

@@ -1,1 +1,1 @@
-"""Which partitions of a table a release reads, by the conditions that its rows must meet."""
+"""Partitions: which units of a table a release can read, derived from its conditions, for parallel composition."""

@@ -1,11 +1,10 @@
-"""Which parts of its tables a release reads, by the conditions that its rows must meet.
+"""Assigns partition filters to the scans of a release, from the conditions that its rows must satisfy.
 
-Claim: a scan that is confined here loses no row that counts, and all that the release reads of its table lies
-in the box that is charged.
-Why: a condition that every row above a scan must meet is met by no row of the scan outside of the ranges that
-are found for a column, NULL among them; where units of a joined table lie, all of their rows do (`inherit`).
-Only the answer rests on that: the scan itself leaves out what lies outside of its ranges, and rows of units
-that do not lie in one part (`sql.rows`), so that what is charged is what is read, whatever the conditions mean.
+Claim: a partition filter removes no row that counts, and the release reads only partitions in the charged box.
+Why: outside the ranges that are found for a column, and for NULL, some condition is not true; and all rows of a unit are
+in the partition that a joined table gives for it (`propagate`). Only the answer rests on this. The privacy guarantee rests
+on the emitted scan, which drops rows outside its ranges and rows of units with several values
+(`sql.emit.partition_filters`), so that what is read is what is charged, whatever the conditions mean.
 Source: McSherry 2009, "Privacy integrated queries", Theorem 4 (parallel composition).
 """
 
@@ -16,10 +15,10 @@ from dataclasses import replace
 from functools import reduce
 
 from dpsql.accounting.partitions.boxes import WHOLE, Box
-from dpsql.analysis.partitions.constraint import at, confined_to
+from dpsql.analysis.partitions.constraint import at_positions, partition_filter
 from dpsql.analysis.partitions.dimension import Dimension
-from dpsql.analysis.partitions.predicates import where
-from dpsql.analysis.partitions.propagate import inherited, seen_from
+from dpsql.analysis.partitions.predicates import possible_positions
+from dpsql.analysis.partitions.propagate import filters_on_source, propagated
 from dpsql.plan.expr import Call, Column, Expr, columns, substituted
 from dpsql.plan.nodes import (
     Filter,
@@ -38,26 +37,27 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import PartitionFilter, Scan, UnitKind
 from dpsql.policy import fold
 
-Said = tuple[Expr, ...]
-"""Conditions that each row must meet to count."""
+Conditions = tuple[Expr, ...]
+"""Conditions that each counted row satisfies."""
 
 
-def confined(release: Release) -> Release:
-    """The release with each scan confined to the parts of its table that can count."""
-    return replace(release, input=inherited(_relation(release.input, ())))
+def with_partition_filters(release: Release) -> Release:
+    """The release with partition filters on its scans."""
+    return replace(release, input=propagated(_relation(release.input, ())))
 
 
 def boxes(release: Release) -> dict[str, Box]:
-    """What the release reads of each private table: all scans of one together, owners of links as a whole.
+    """The box of partitions that the release reads of each private table.
 
-    So are rolls that a scan looks at, where it is confined itself.
+    It is the hull of the boxes of all scans of the table, and the whole table for the owner of a link. The table of a
+    partition source is read where the scan that it filters is.
     """
     relation = release.input
     read: dict[str, list[Box]] = {table: [] for table in private_tables(relation)}
     for scan in private_scans(relation):
-        read[scan.table].append(_box(scan.confined))
-        for table in {side.roll.table for side in scan.confined if side.roll is not None}:
-            read[table].append(_box(seen_from(table, scan)))
+        read[scan.table].append(_box(scan.partition_filters))
+        for table in {side.source.table for side in scan.partition_filters if side.source is not None}:
+            read[table].append(_box(filters_on_source(table, scan)))
         link = scan.unit.link
         while link is not None:
             read[link.owner.table].append(WHOLE)
@@ -66,24 +66,24 @@ def boxes(release: Release) -> dict[str, Box]:
 
 
 def _box(sides: Iterable[PartitionFilter]) -> Box:
-    return Box.of({side.dimension: side.places for side in sides})
+    return Box.of({side.dimension: side.positions for side in sides})
 
 
-def worded(box: Box, read: Iterable[Release]) -> str:
-    """A box of what these releases read, in words; "" for a whole table.
+def described(box: Box, read: Iterable[Release]) -> str:
+    """A box as text, from the filters of these releases; "" for a whole table.
 
-    Ranges are of values as the policy declares them, which are public.
+    Its ranges are of values that the policy declares, which are public.
     """
     lines = {
         side.dimension: side
         for release in read
         for scan in private_scans(release.input)
-        for side in scan.confined
+        for side in scan.partition_filters
     }
-    return " and ".join(str(at(lines[name], places)) for name, places in box.sides if name in lines)
+    return " and ".join(str(at_positions(lines[name], places)) for name, places in box.sides if name in lines)
 
 
-def _relation(relation: Relation, said: Said) -> Relation:
+def _relation(relation: Relation, said: Conditions) -> Relation:
     match relation:
         case Filter():
             return replace(relation, input=_relation(relation.input, (*said, *_split(relation.predicate))))
@@ -94,7 +94,7 @@ def _relation(relation: Relation, said: Said) -> Relation:
             return replace(relation, input=_relation(relation.input, left), right=right)
         case Join():
             also = () if relation.also is None else tuple(_split(relation.also))
-            # A row that a LEFT JOIN finds no partner for stays, and meets no condition on its partner.
+            # A LEFT JOIN keeps an unmatched row, for which conditions on the right side need not be true.
             left = (*said, *also) if relation.kind is JoinKind.INNER else said
             right = _source(relation.right, (*said, *also))
             return replace(relation, left=_relation(relation.left, left), right=right)
@@ -102,7 +102,7 @@ def _relation(relation: Relation, said: Said) -> Relation:
             return _source(relation, said)
 
 
-def _source(source: Source, said: Said) -> Source:
+def _source(source: Source, said: Conditions) -> Source:
     match source:
         case Scan():
             return _scan(source, said)
@@ -120,8 +120,8 @@ def _source(source: Source, said: Said) -> Source:
             return source
 
 
-def _through(said: Said, items: Mapping[Column, Expr]) -> Said:
-    """The conditions in terms of what the columns of a derived table stand for, as far as they are on these."""
+def _through(said: Conditions, items: Mapping[Column, Expr]) -> Conditions:
+    """The conditions on the columns of a derived table, as conditions on its input."""
     return tuple(
         substituted(condition, items)
         for condition in said
@@ -129,7 +129,7 @@ def _through(said: Said, items: Mapping[Column, Expr]) -> Said:
     )
 
 
-def _by_position(whole: SetOperation, side: Source, said: Said) -> Said:
+def _by_position(whole: SetOperation, side: Source, said: Conditions) -> Conditions:
     if isinstance(side, Scan):
         raise TypeError("a side has the columns of the whole")
     pairs = zip(whole.columns, side.columns, strict=True)
@@ -145,8 +145,8 @@ def _split(predicate: Expr) -> Iterator[Expr]:
         yield predicate
 
 
-def _scan(scan: Scan, said: Said) -> Scan:
-    """The scan, confined where the engine can see to it that the rows of a unit lie in one part."""
+def _scan(scan: Scan, said: Conditions) -> Scan:
+    """The scan with partition filters, if the emitted SQL can ensure that each unit is in one partition."""
     if scan.contribution is None or not (scan.unit.kind is UnitKind.ROW or scan.unit.known):
         return scan
     read = {
@@ -155,13 +155,13 @@ def _scan(scan: Scan, said: Said) -> Scan:
         for column in columns(condition)
         if column.source == scan.alias and fold(column.name) in scan.contribution.constant
     }
-    sides = (_confined(column, said) for _, column in sorted(read.items()))
-    return replace(scan, confined=tuple(side for side in sides if side is not None))
+    sides = (_partition_filter(column, said) for _, column in sorted(read.items()))
+    return replace(scan, partition_filters=tuple(side for side in sides if side is not None))
 
 
-def _confined(column: Column, said: Said) -> PartitionFilter | None:
-    line = Dimension.of(column)
-    places = None if line is None else where(said, line)
-    if line is None or places is None or places == ((line.low, line.high),):
+def _partition_filter(column: Column, said: Conditions) -> PartitionFilter | None:
+    dimension = Dimension.of(column)
+    places = None if dimension is None else possible_positions(said, dimension)
+    if dimension is None or places is None or places == ((dimension.low, dimension.high),):
         return None
-    return confined_to(line, places)
+    return partition_filter(dimension, places)

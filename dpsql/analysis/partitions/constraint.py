@@ -1,4 +1,4 @@
-"""What confines a scan in one column: its places as ranges of values, and under which name they are charged."""
+"""Partition filters: their ranges of values, and the dimension that they are charged under."""
 
 from __future__ import annotations
 
@@ -10,48 +10,53 @@ from dpsql.plan.expr import Column
 from dpsql.plan.tables import PartitionFilter, PartitionSource
 
 MOST_RANGES = 16
-"""Most ranges of a column; what has more is charged and read from the first to the last."""
+"""The most ranges of a filter; with more, it is one range from the first to the last."""
 
 
-def confined_to(line: Dimension, places: Ranges, roll: PartitionSource | None = None) -> PartitionFilter:
-    """What confines to these places, or to few ranges around them.
+def partition_filter(
+    dimension: Dimension, places: Ranges, source: PartitionSource | None = None
+) -> PartitionFilter:
+    """The filter to these positions, or to one range around them if there are many.
 
-    Where there are none, one place is read: that some box is charged keeps the rest simple.
+    Without positions, one is read: a charge has at least one box.
     """
-    places = places or ((line.low, line.low),)
+    places = places or ((dimension.low, dimension.low),)
     if len(places) > MOST_RANGES:
         places = ((places[0][0], places[-1][1]),)
-    return _of(line, places, roll)
+    return _of(dimension, places, source)
 
 
-def at(side: PartitionFilter, places: Ranges) -> PartitionFilter:
-    """The same column, of the same table, at other places."""
-    return _of(_line(side.column), places, side.roll)
+def at_positions(side: PartitionFilter, places: Ranges) -> PartitionFilter:
+    """The same filter at other positions."""
+    return _of(_dimension(side.column), places, side.source)
 
 
-def renamed(side: PartitionFilter, source: str, roll: PartitionSource | None) -> PartitionFilter:
-    """The same places as the account of another table calls them, by a roll, or as that of the column's own does."""
-    return _of(_line(replace(side.column, source=source)), side.places, roll)
+def renamed(side: PartitionFilter, alias: str, source: PartitionSource | None) -> PartitionFilter:
+    """The same filter under the dimension of another table's account, or with no source, of the column's own table."""
+    return _of(_dimension(replace(side.column, source=alias)), side.positions, source)
 
 
-def both(side: PartitionFilter, other: PartitionFilter) -> PartitionFilter:
-    """Where both confine, which are of one dimension."""
-    return confined_to(_line(side.column), intersection(side.places, other.places), side.roll)
+def intersected(side: PartitionFilter, other: PartitionFilter) -> PartitionFilter:
+    """The intersection of two filters of one dimension."""
+    return partition_filter(
+        _dimension(side.column), intersection(side.positions, other.positions), side.source
+    )
 
 
-def either(side: PartitionFilter, other: PartitionFilter) -> PartitionFilter:
-    """Where either confines, which are of one dimension."""
-    return confined_to(_line(side.column), union((*side.places, *other.places)), side.roll)
+def united(side: PartitionFilter, other: PartitionFilter) -> PartitionFilter:
+    """The union of two filters of one dimension."""
+    return partition_filter(_dimension(side.column), union((*side.positions, *other.positions)), side.source)
 
 
-def _line(column: Column) -> Dimension:
-    line = Dimension.of(column)
-    if line is None:
-        raise TypeError("a column without places confines nothing")
-    return line
+def _dimension(column: Column) -> Dimension:
+    dimension = Dimension.of(column)
+    if dimension is None:
+        raise TypeError("the column is not a partition column")
+    return dimension
 
 
-def _of(line: Dimension, places: Ranges, roll: PartitionSource | None) -> PartitionFilter:
-    # All places of a column lie on its line, which has two ends.
-    ranges = tuple((line.value(low), line.value(high)) for low, high in places if None not in (low, high))  # type: ignore[arg-type]
-    return PartitionFilter(line.column, ranges, line.named(roll), places, roll)
+def _of(dimension: Dimension, places: Ranges, source: PartitionSource | None) -> PartitionFilter:
+    # Both ends of each range lie within the dimension, which is bounded.
+    bounded = ((low, high) for low, high in places if low is not None and high is not None)
+    ranges = tuple((dimension.value(low), dimension.value(high)) for low, high in bounded)
+    return PartitionFilter(dimension.column, ranges, dimension.named(source), places, source)

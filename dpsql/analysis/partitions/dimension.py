@@ -1,4 +1,4 @@
-"""A partition column as a line of whole numbers: its places, what they stand for, and the line's name."""
+"""Partition dimensions: the values of a partition column as integer positions, and the name that ledgers keep."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """The places 0, 1, … of the `values` of a column's public domain, or else those from `low` to `high`.
+    """The positions of a partition column: indices of its declared `values`, or else integers from `low` to `high`.
 
-    Its `name` says how the column is declared: declared anew, it is another line. The same line in the account of
-    another table, whose units lie where `roll` says, has a name that ends in that table's.
+    The `name` depends on the declaration of the column: with another declaration it is another dimension. In the account
+    of another table, whose units are assigned by a partition source, the name ends with the name of the source.
     """
 
     column: Column
@@ -38,17 +38,17 @@ class Dimension:
     high: int
     values: tuple[Value, ...] | None
 
-    def named(self, roll: PartitionSource | None) -> str:
-        """The name in an account: that of its own table, or that of another, where the column is a roll's.
+    def named(self, source: PartitionSource | None) -> str:
+        """The name in an account: of the column's own table, or of another table if the column is of a partition source.
 
-        No two lines share one: the first ends in a digit or letter, the second in a quoted text, which holds no quote
+        No two dimensions share a name: the first ends in a digit or letter, the second in a quoted text, which holds no quote
         without a backslash before it.
         """
-        return self.name if roll is None else f"{self.name} of {json.dumps(fold(roll.table))}"
+        return self.name if source is None else f"{self.name} of {json.dumps(fold(source.table))}"
 
     @classmethod
     def of(cls, column: Column) -> Dimension | None:
-        """The line of a column; None where neither values nor whole bounds are declared."""
+        """The dimension of a column; None if neither values nor integer bounds are declared."""
         facts, kind = column.facts, column.type
         values = (False, True) if kind is Type.BOOLEAN and facts.domain is None else facts.domain
         if values is not None:
@@ -62,7 +62,7 @@ class Dimension:
         return cls(column, f"{_called(column)} bounds {low} {high}", low, high, None)
 
     def value(self, place: int) -> Value:
-        """What a place stands for."""
+        """The value at a position."""
         if self.values is not None:
             return self.values[place]
         if self.column.type is Type.DATE:
@@ -70,25 +70,25 @@ class Dimension:
         return timestamp_at(Fraction(place)) if self.column.type is Type.TIMESTAMP else place
 
     def position(self, place: int) -> Fraction | None:
-        """Where the value of a place lies on the line of intervals; None for text."""
+        """The value at a position as a number for interval arithmetic; None for text."""
         return Fraction(place) if self.values is None else position(self.values[place])
 
 
-def told(name: str, ranges: Ranges) -> str:
-    """Ranges of a dimension for people, as far as its name alone tells, without the policy.
+def described(name: str, ranges: Ranges) -> str:
+    """Ranges of a dimension as text, from its name only, without the policy.
 
-    Values that the policy lists are told by their places among the sorted ones, from 1.
+    Listed values are given by their indices in sorted order, from 1.
 
-    >>> told("day DATE bounds 738886 739251", ((738886, 738916),))
+    >>> described("day DATE bounds 738886 739251", ((738886, 738916),))
     'day 2024-01-01 to 2024-01-31'
-    >>> told("ward VARCHAR values 5f2c", ((0, 0), (2, 3)))
+    >>> described("ward VARCHAR values 5f2c", ((0, 0), (2, 3)))
     'ward (listed value) 1, 3 to 4'
-    >>> told('ward VARCHAR values 5f2c of "patients"', ((0, 0),))
+    >>> described('ward VARCHAR values 5f2c of "patients"', ((0, 0),))
     'patients.ward (listed value) 1'
     """
     named = _NAME.fullmatch(name)
-    column, kind, what, roll = named.groups() if named else (name, "", "", None)
-    column = column if roll is None else f"{json.loads(roll)}.{column}"
+    column, kind, what, source = named.groups() if named else (name, "", "", None)
+    column = column if source is None else f"{json.loads(source)}.{column}"
     listed = what.startswith("values")
 
     def value(place: int | None) -> str:
@@ -105,6 +105,6 @@ def told(name: str, ranges: Ranges) -> str:
 
 
 def _called(column: Column) -> str:
-    # Ledgers keep the name of a line, so it has words of its own for types.
+    # Ledgers keep the name of a dimension, so the names of types in it are fixed.
     kind = "BIGINT" if column.type is Type.INTEGER else column.type.tag
     return f"{fold(column.name)} {kind}"

@@ -1,9 +1,9 @@
-"""The places of a partition column at which conditions can be true.
+"""Partition predicates: the positions of a partition column at which conditions can be true.
 
-Claim: at every other place, and for NULL, some condition is not true, whatever the other columns hold.
-Why: a comparison with NULL is not true; elsewhere the values of both sides lie in their intervals, and those
-of `_RISING` functions of a column rise with it, so the places at which a comparison can be true are found by
-halving. What is not understood is taken to be true anywhere.
+Claim: at every other position, and for NULL, some condition is not true, whatever the values of other columns.
+Why: a comparison with NULL is not true. Otherwise the values of both sides are in their intervals, and `_RISING` functions
+are monotone, so the positions at which a comparison can be true are found by binary search. An unknown condition is taken
+to be true anywhere.
 Source: Moore 1966, "Interval Analysis" (enclosures of images); for months the calendar itself.
 """
 
@@ -23,7 +23,7 @@ from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, is_nu
 from dpsql.plan.interval import Interval, position
 from dpsql.plan.types import Type
 
-Places = tuple[tuple[int, int], ...]
+Positions = tuple[tuple[int, int], ...]
 Condition = Callable[[Interval, Interval], bool]
 
 _RISING = frozenset(
@@ -31,7 +31,7 @@ _RISING = frozenset(
     | {"cast_date", "cast_timestamp"}
     | {f"date_trunc_{unit}" for unit in UNITS}
 )
-"""Functions of one moment that never fall as it rises."""
+"""Non-decreasing functions of a date or timestamp."""
 _MONTHS = {"month": 1, "quarter": 3}
 MOST_MONTHS = 6_000
 _DAY, _DAY_OF_1970 = 86_400_000_000, 719_163
@@ -49,96 +49,103 @@ _COMPARED: dict[str, Callable[..., bool]] = {
 }  # fmt: skip
 
 
-def where(said: Iterable[Expr], line: Dimension) -> Places | None:
-    """The places at which all conditions can be true; None where they say nothing of the column."""
-    return _all([_true(condition, line) for condition in said])
+def possible_positions(said: Iterable[Expr], dimension: Dimension) -> Positions | None:
+    """The positions at which all conditions can be true; None if they do not restrict the column."""
+    return _all([_true(condition, dimension) for condition in said])
 
 
-def _true(condition: Expr, line: Dimension) -> Places | None:
-    """Where a condition can be true; None for anywhere, NULL too."""
-    if condition == line.column and line.column.type is Type.BOOLEAN:
-        return _compared("eq", condition, Literal(value=True, type=Type.BOOLEAN), line)
+def _true(condition: Expr, dimension: Dimension) -> Positions | None:
+    """The positions at which a condition can be true; None for all positions and NULL."""
+    if condition == dimension.column and dimension.column.type is Type.BOOLEAN:
+        return _compared("eq", condition, Literal(value=True, type=Type.BOOLEAN), dimension)
     if not isinstance(condition, Call):
         return None
     name, arguments = condition.function.name, condition.arguments
     match name:
         case "and":
-            return where(arguments, line)
+            return possible_positions(arguments, dimension)
         case "or":
-            return _any([_true(argument, line) for argument in arguments])
+            return _any([_true(argument, dimension) for argument in arguments])
         case "not" | "is_false":
-            return _untrue(arguments[0], line)
+            return _untrue(arguments[0], dimension)
         case "is_true":
-            return _true(arguments[0], line)
+            return _true(arguments[0], dimension)
         case "in":
-            return _any([_compared("eq", arguments[0], item, line) for item in arguments[1:]])
+            return _any([_compared("eq", arguments[0], item, dimension) for item in arguments[1:]])
         case "is_not_distinct" if not any(map(_may_be_null, arguments[1:])):
-            return _compared("eq", arguments[0], arguments[1], line)
+            return _compared("eq", arguments[0], arguments[1], dimension)
         case _:
-            return _compared(name, arguments[0], arguments[1], line) if name in _COMPARED else None
+            return _compared(name, arguments[0], arguments[1], dimension) if name in _COMPARED else None
 
 
-def _untrue(condition: Expr, line: Dimension) -> Places | None:
-    """Where a condition can be false, which it is not for NULL."""
-    if condition == line.column and line.column.type is Type.BOOLEAN:
-        return _compared("eq", condition, Literal(value=False, type=Type.BOOLEAN), line)
+def _untrue(condition: Expr, dimension: Dimension) -> Positions | None:
+    """The positions at which a condition can be false (not NULL); None for all."""
+    if condition == dimension.column and dimension.column.type is Type.BOOLEAN:
+        return _compared("eq", condition, Literal(value=False, type=Type.BOOLEAN), dimension)
     if not isinstance(condition, Call):
         return None
     name, arguments = condition.function.name, condition.arguments
     match name:
         case "and":
-            return _any([_untrue(argument, line) for argument in arguments])
+            return _any([_untrue(argument, dimension) for argument in arguments])
         case "or":
-            return _all([_untrue(argument, line) for argument in arguments])
+            return _all([_untrue(argument, dimension) for argument in arguments])
         case "not":
-            return _true(arguments[0], line)
+            return _true(arguments[0], dimension)
         case "in" if not any(map(_may_be_null, arguments[1:])):
-            return _all([_compared("ne", arguments[0], item, line) for item in arguments[1:]])
+            return _all([_compared("ne", arguments[0], item, dimension) for item in arguments[1:]])
         case _:
             negated = _NEGATED.get(name)
-            return None if negated is None else _compared(negated, arguments[0], arguments[1], line)
+            return None if negated is None else _compared(negated, arguments[0], arguments[1], dimension)
 
 
-def _compared(name: str, left: Expr, right: Expr, line: Dimension) -> Places | None:
-    """Where a comparison of the column, or of what rises with it, with a constant can be true."""
+def _compared(name: str, left: Expr, right: Expr, dimension: Dimension) -> Positions | None:
+    """The positions at which a comparison of a monotone function of the column with a constant can be true."""
     if _constant(left) and not _constant(right):
         name, left, right = _FLIPPED.get(name, name), right, left
     if not _constant(right):
         return None
-    if left == line.column and isinstance(right, Literal) and line.values is not None:
-        return _among(name, right, line)
-    if isinstance(left, Call) and left.function.name in _MONTHS and left.arguments == (line.column,):
-        return _seasonal(name, left, right, line)
-    if not _rises(left, line.column) or Type.VARCHAR in (left.type, right.type):
+    if left == dimension.column and isinstance(right, Literal) and dimension.values is not None:
+        return _among(name, right, dimension)
+    if isinstance(left, Call) and left.function.name in _MONTHS and left.arguments == (dimension.column,):
+        return _seasonal(name, left, right, dimension)
+    if not _rises(left, dimension.column) or Type.VARCHAR in (left.type, right.type):
         return None
     constant = _on_line(interval(right), right.type, left.type)
     if not constant.bounded:
         return None
 
     def image(place: int) -> Interval:
-        at = line.position(place)
-        return _on_line(interval(left, {line.column: Interval(at, at)}), left.type, right.type)
+        at = dimension.position(place)
+        return _on_line(interval(left, {dimension.column: Interval(at, at)}), left.type, right.type)
 
-    return _halved(name, image, constant, line, exact=left == line.column)
+    return _halved(name, image, constant, dimension, exact=left == dimension.column)
 
 
-def _among(name: str, literal: Literal, line: Dimension) -> Places | None:
+def _among(name: str, literal: Literal, dimension: Dimension) -> Positions | None:
     """The listed values for which a comparison with a constant of their type is true."""
-    if literal.value is None or line.values is None:
+    if literal.value is None or dimension.values is None:
         return ()
-    if literal.type is not line.column.type and not (literal.type.numeric and line.column.type.numeric):
+    if literal.type is not dimension.column.type and not (
+        literal.type.numeric and dimension.column.type.numeric
+    ):
         return None
-    kept = (place for place, value in enumerate(line.values) if _COMPARED[name](value, literal.value))
+    kept = (place for place, value in enumerate(dimension.values) if _COMPARED[name](value, literal.value))
     return _found((place, place) for place in kept)
 
 
-def _seasonal(name: str, left: Call, right: Expr, line: Dimension) -> Places | None:
+def _seasonal(name: str, left: Call, right: Expr, dimension: Dimension) -> Positions | None:
     """The days of the months, or quarters, for which a comparison can be true."""
     around = interval(right)
-    kind = line.column.type
-    if line.values is not None or not kind.temporal or right.type is not Type.INTEGER or not around.bounded:
+    kind = dimension.column.type
+    if (
+        dimension.values is not None
+        or not kind.temporal
+        or right.type is not Type.INTEGER
+        or not around.bounded
+    ):
         return None
-    first, last = (moment(kind, Fraction(end)) for end in (line.low, line.high))
+    first, last = (moment(kind, Fraction(end)) for end in (dimension.low, dimension.high))
     if (last.year - first.year) * 12 > MOST_MONTHS:
         return None
     months = [*every("month", 1, truncate("month", first), last)]
@@ -147,38 +154,44 @@ def _seasonal(name: str, left: Call, right: Expr, line: Dimension) -> Places | N
         number = -(-start.month // _MONTHS[left.function.name])
         if not _can(name, Interval(number, number), around, exact=True):
             continue
-        low = _place(line, start)
-        high = _place(line, months[at + 1]) if at + 1 < len(months) else line.high + 1
-        found.append((max(line.low, low), min(line.high, high - 1)))
+        low = _place(dimension, start)
+        high = _place(dimension, months[at + 1]) if at + 1 < len(months) else dimension.high + 1
+        found.append((max(dimension.low, low), min(dimension.high, high - 1)))
     return _found(found)
 
 
-def _place(line: Dimension, start: dt.datetime) -> int:
+def _place(dimension: Dimension, start: dt.datetime) -> int:
     """The place of a month's first moment."""
-    at = position(start.date() if line.column.type is Type.DATE else start)
-    return line.low if at is None else int(at)
+    at = position(start.date() if dimension.column.type is Type.DATE else start)
+    return dimension.low if at is None else int(at)
 
 
 def _halved(
-    name: str, image: Callable[[int], Interval], constant: Interval, line: Dimension, *, exact: bool
-) -> Places | None:
-    """The places whose image can be so compared with a constant, where images rise."""
+    name: str, image: Callable[[int], Interval], constant: Interval, dimension: Dimension, *, exact: bool
+) -> Positions | None:
+    """The positions at which a comparison of a monotone image with a constant can be true, by binary search."""
     if name == "ne":
         low, high = constant.ends
-        outside = [(line.low, int(low) - 1), (int(low) + 1, line.high)]
-        told = exact and line.values is None and low == high and low.denominator == 1
-        told = told and line.low <= low <= line.high and image(line.low) == Interval(line.low, line.low)
-        return _found(pair for pair in outside if pair[0] <= pair[1]) if told else None
-    if line.values is not None:
-        kept = (place for place in range(line.high + 1) if _can(name, image(place), constant, exact=False))
+        outside = [(dimension.low, int(low) - 1), (int(low) + 1, dimension.high)]
+        known = exact and dimension.values is None and low == high and low.denominator == 1
+        known = (
+            known
+            and dimension.low <= low <= dimension.high
+            and image(dimension.low) == Interval(dimension.low, dimension.low)
+        )
+        return _found(pair for pair in outside if pair[0] <= pair[1]) if known else None
+    if dimension.values is not None:
+        kept = (
+            place for place in range(dimension.high + 1) if _can(name, image(place), constant, exact=False)
+        )
         return _found((place, place) for place in kept)
-    first, last = line.low, line.high
+    first, last = dimension.low, dimension.high
     if name in ("eq", "gt", "ge"):
         over = "ge" if name == "eq" else name
         first = _first(lambda place: _CAN[over](image(place), constant), first, last + 1)
     if name in ("eq", "lt", "le"):
         under = "le" if name == "eq" else name
-        last = _first(lambda place: not _CAN[under](image(place), constant), line.low, last + 1) - 1
+        last = _first(lambda place: not _CAN[under](image(place), constant), dimension.low, last + 1) - 1
     return _found([(first, last)] if first <= last else [])
 
 
@@ -225,19 +238,19 @@ def _on_line(around: Interval, own: Type, other: Type) -> Interval:
     return Interval(*ends)
 
 
-def _any(found: Sequence[Places | None]) -> Places | None:
-    told = [places for places in found if places is not None]
-    return _found(pair for places in told for pair in places) if len(told) == len(found) else None
+def _any(found: Sequence[Positions | None]) -> Positions | None:
+    known = [places for places in found if places is not None]
+    return _found(pair for places in known for pair in places) if len(known) == len(found) else None
 
 
-def _all(found: Sequence[Places | None]) -> Places | None:
-    told = [places for places in found if places is not None]
-    return reduce(_shared, told) if told else None
+def _all(found: Sequence[Positions | None]) -> Positions | None:
+    known = [places for places in found if places is not None]
+    return reduce(_shared, known) if known else None
 
 
-def _shared(some: Places, others: Places) -> Places:
+def _shared(some: Positions, others: Positions) -> Positions:
     return _found(intersection(some, others))
 
 
-def _found(pairs: Iterable[tuple[int | None, int | None]]) -> Places:
-    return union(pairs)  # type: ignore[return-value]  # no range here reaches beyond the line
+def _found(pairs: Iterable[tuple[int | None, int | None]]) -> Positions:
+    return union(pairs)  # type: ignore[return-value]  # no range here reaches beyond the dimension

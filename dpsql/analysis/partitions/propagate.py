@@ -1,15 +1,14 @@
-"""Where units lie by one table confines the scans of others that are joined to it.
+"""Propagates partition filters from one table to the scans that are joined to it.
 
-Claim: a scan that is confined here loses no row that counts.
-Why: below the boundary the rows of a unit depend on rows of that unit alone (`sql.rows`): private tables are joined,
-matched and put together within a unit. A confined scan has rows of no unit that lies elsewhere, so neither has what
-needs a row of that scan for each of its own: an inner join, INTERSECT, what has a match by EXISTS or IN, and of a LEFT
-JOIN, NOT EXISTS and EXCEPT what needs one of their left side's. Hence no row counts that is made of such a unit, and
-whatever is read of it besides, more or less, makes no other. For the left side of a LEFT JOIN, NOT EXISTS and EXCEPT
-nothing follows from the right; of both sides of a union, no more than both say.
+Claim: a propagated filter removes no row that counts.
+Why: below the boundary, the rows of a unit depend on rows of that unit only (`sql.emit.relations`): joins, semi-joins and
+set operations of private tables are per unit. A filtered scan has no rows of units in other partitions. So such units
+have no rows in an inner join, INTERSECT, EXISTS or IN with it on either side, nor in a LEFT JOIN, NOT EXISTS or EXCEPT with
+it on the left. Their rows do not count, and removing more of them changes nothing. From the right side of a LEFT JOIN, NOT
+EXISTS or EXCEPT nothing follows for the left; a union has the union of the filters of both sides.
 
-Which rows are read rests on none of that: a scan sees for itself to where units lie (`sql.confined`). So on
-neighbours that differ in a unit which is not in the box that is charged, the same rows are read, whatever is joined.
+The privacy guarantee does not rest on this: each emitted scan checks the partitions of its units itself
+(`sql.emit.partition_filters`). So neighbours that differ in a unit outside the charged box read the same rows.
 Source: McSherry 2009, "Privacy integrated queries", Theorem 4 (parts are disjoint sets of units).
 """
 
@@ -19,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum, auto
 
-from dpsql.analysis.partitions.constraint import both, either, renamed
+from dpsql.analysis.partitions.constraint import intersected, renamed, united
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -37,45 +36,45 @@ from dpsql.plan.nodes import (
 )
 from dpsql.plan.tables import PartitionFilter, PartitionSource, Scan, UnitKind
 
-Sides = Mapping[str, PartitionFilter]
-"""Where units lie by the rolls of tables, by dimension."""
-ROLL = "#roll"
-"""What a roll's columns are columns of, whatever the query calls its table."""
+Filters = Mapping[str, PartitionFilter]
+"""Partition filters with their sources, by dimension."""
+SOURCE = "#roll"
+"""The alias of the columns of a partition source, whatever the query calls its table."""
 
 
 class _Rows(Enum):
-    """Of which side a unit with rows in a join, a matching or a set operation must have rows."""
+    """The sides in which a unit must have rows to have rows in a join, semi-join or set operation."""
 
     BOTH = auto()
     LEFT = auto()
     EITHER = auto()
 
 
-def inherited(relation: Relation) -> Relation:
-    """The relation with each scan confined to where units lie that have rows in all that they need."""
-    confined = any(scan.confined for scan in private_scans(relation))
-    return _confined(relation, {}) if confined else relation
+def propagated(relation: Relation) -> Relation:
+    """The relation with filters propagated to all its scans."""
+    filtered = any(scan.partition_filters for scan in private_scans(relation))
+    return _confined(relation, {}) if filtered else relation
 
 
-def seen_from(table: str, scan: Scan) -> tuple[PartitionFilter, ...]:
-    """Where units lie whose rows a scan reads, as the account of a table calls it whose roll it looks at.
+def filters_on_source(table: str, scan: Scan) -> tuple[PartitionFilter, ...]:
+    """The filters of a scan under the dimensions of the account of `table`, which is a partition source of the scan.
 
-    The roll's other units decide nothing: whatever it says of them, the scan does not read them.
+    Rows of the source for units outside the filters do not matter: the scan does not read these units.
     """
-    return tuple(_of_table(side, table, ROLL) for side in _by_rolls(scan).values())
+    return tuple(_of_table(side, table, SOURCE) for side in _by_sources(scan).values())
 
 
-def _by_rolls(scan: Scan) -> Sides:
-    """What confines a scan, as the account of any other table calls it."""
+def _by_sources(scan: Scan) -> Filters:
+    """The filters of a scan under the dimensions of the accounts of other tables."""
     unit = scan.unit.column
-    own = None if unit is None else PartitionSource(scan.table, replace(unit, source=ROLL))
-    sides = (renamed(side, ROLL, side.roll or own) for side in scan.confined)
-    return {side.dimension: side for side in sides if side.roll is not None}
+    own = None if unit is None else PartitionSource(scan.table, replace(unit, source=SOURCE))
+    sides = (renamed(side, SOURCE, side.source or own) for side in scan.partition_filters)
+    return {side.dimension: side for side in sides if side.source is not None}
 
 
 def _of_table(side: PartitionFilter, table: str, source: str) -> PartitionFilter:
-    """What a roll says, as the account of a table calls it, which may be the roll's own."""
-    own = side.roll is not None and side.roll.table == table
+    """A filter under the dimensions of the account of `table`, which may be its source."""
+    own = side.source is not None and side.source.table == table
     return renamed(side, source, None) if own else side
 
 
@@ -89,79 +88,79 @@ def _needed(relation: Join | SemiJoin | SetOperation) -> _Rows:
             return _Rows.LEFT
 
 
-def _lying(relation: Relation) -> Sides:
-    """Where units lie that have a row in a relation."""
+def _located(relation: Relation) -> Filters:
+    """The filters that hold for all units with a row in a relation."""
     match relation:
         case Scan(unit=unit) if unit.kind is UnitKind.COLUMN:
-            return _by_rolls(relation)
+            return _by_sources(relation)
         case Filter() | Project() | PerUnitGroupBy():
-            return _lying(relation.input)
+            return _located(relation.input)
         case Join() | SemiJoin() | SetOperation():
-            left, right = map(_lying, inputs(relation))
+            left, right = map(_located, inputs(relation))
             needed = _needed(relation)
             if needed is _Rows.EITHER:
-                return {name: either(side, right[name]) for name, side in left.items() if name in right}
-            return _met(left, right) if needed is _Rows.BOTH else left
+                return {name: united(side, right[name]) for name, side in left.items() if name in right}
+            return _combined(left, right) if needed is _Rows.BOTH else left
         case _:
             return {}
 
 
-def _confined(relation: Relation, lying: Sides) -> Relation:
-    """The relation, of which no units count but those that lie there."""
+def _confined(relation: Relation, located: Filters) -> Relation:
+    """The relation with filters on its scans, given the filters of its units."""
     match relation:
         case Filter():
-            return replace(relation, input=_confined(relation.input, lying))
+            return replace(relation, input=_confined(relation.input, located))
         case SemiJoin():
-            of_left, of_right = _beside(relation, lying)
+            of_left, of_right = _filters_of_sides(relation, located)
             left, right = _confined(relation.input, of_left), _source(relation.right, of_right)
             return replace(relation, input=left, right=right)
         case Join():
-            of_left, of_right = _beside(relation, lying)
+            of_left, of_right = _filters_of_sides(relation, located)
             left, right = _confined(relation.left, of_left), _source(relation.right, of_right)
             return replace(relation, left=left, right=right)
         case _:
-            return _source(relation, lying)
+            return _source(relation, located)
 
 
-def _source(source: Source, lying: Sides) -> Source:
+def _source(source: Source, located: Filters) -> Source:
     match source:
         case Scan():
-            return _scan(source, lying)
+            return _scan(source, located)
         case Project() | PerUnitGroupBy():
-            return replace(source, input=_confined(source.input, lying))
+            return replace(source, input=_confined(source.input, located))
         case SetOperation():
-            of_left, of_right = _beside(source, lying)
+            of_left, of_right = _filters_of_sides(source, located)
             return replace(source, left=_source(source.left, of_left), right=_source(source.right, of_right))
         case _:
             return source
 
 
-def _beside(relation: Join | SemiJoin | SetOperation, lying: Sides) -> tuple[Sides, Sides]:
-    """Where units of each side lie of which rows count, given where those of the whole do."""
-    left, right = map(_lying, inputs(relation))
+def _filters_of_sides(relation: Join | SemiJoin | SetOperation, located: Filters) -> tuple[Filters, Filters]:
+    """The filters of the units of each side, given those of the whole."""
+    left, right = map(_located, inputs(relation))
     needed = _needed(relation)
     return (
-        _met(lying, right) if needed is _Rows.BOTH else lying,
-        lying if needed is _Rows.EITHER else _met(lying, left),
+        _combined(located, right) if needed is _Rows.BOTH else located,
+        located if needed is _Rows.EITHER else _combined(located, left),
     )
 
 
-def _scan(scan: Scan, lying: Sides) -> Scan:
-    """The scan, confined where it knows whom its rows belong to, and ids are those of the roll."""
+def _scan(scan: Scan, located: Filters) -> Scan:
+    """The scan with further filters, if it has the unit's identifier, in the type of the source."""
     if scan.unit.kind is not UnitKind.COLUMN or not scan.unit.known:
         return scan
-    found: Sides = {side.dimension: side for side in scan.confined}
-    for side in lying.values():
-        if side.roll is None or side.roll.unit.type is not unit_type(scan):
-            continue  # ids would have to be converted, which might fail
-        # What a table says of its own units confines each of its scans as its own conditions do.
+    found: Filters = {side.dimension: side for side in scan.partition_filters}
+    for side in located.values():
+        if side.source is None or side.source.unit.type is not unit_type(scan):
+            continue  # identifiers would have to be converted, which might fail
+        # A filter whose source is the scan's own table is a filter on its own column.
         here = _of_table(side, scan.table, scan.alias)
-        found = _met(found, {here.dimension: here})
-    inherited_last = sorted(found.values(), key=lambda side: (side.roll is not None, side.dimension))
-    return replace(scan, confined=tuple(inherited_last))
+        found = _combined(found, {here.dimension: here})
+    inherited_last = sorted(found.values(), key=lambda side: (side.source is not None, side.dimension))
+    return replace(scan, partition_filters=tuple(inherited_last))
 
 
-def _met(some: Sides, others: Sides) -> Sides:
-    """What is said by both together."""
-    shared = {name: both(side, others[name]) for name, side in some.items() if name in others}
+def _combined(some: Filters, others: Filters) -> Filters:
+    """The filters of both together."""
+    shared = {name: intersected(side, others[name]) for name, side in some.items() if name in others}
     return {**some, **others, **shared}

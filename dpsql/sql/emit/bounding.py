@@ -1,8 +1,7 @@
-"""Which rows of a unit count, in engine SQL.
+"""Emits the enforcement of contribution bounds.
 
-Claim: of each unit as many rows count as its bound says, in as many groups; which these are depends on the
-unit's own rows alone.
-Why: its groups are put in an order that its id and the keys decide, and the first ones count.
+Claim: of each unit at most as many rows and groups count as its bound allows; which ones depends on its own rows only.
+Why: the groups of a unit are sorted by a hash of its identifier and the keys, and the first ones count.
 Source: Wilson et al. 2020, "Differentially private SQL with bounded user contribution", section 3.
 """
 
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpsql.analysis.analyse import Analysis
-from dpsql.analysis.stability import Bound
+from dpsql.analysis.stability import ContributionBound
 from dpsql.plan.nodes import private_scans
 from dpsql.plan.tables import UnitKind
 
@@ -21,41 +20,41 @@ CONTRIBUTION, EXCESS, RANKED = '"#contribution"', '"#excess"', '"#ranked"'
 
 _NUMBERS = f"CAST({2**63} AS HUGEINT)"
 ROW = f"CAST(HASH(*COLUMNS(*)) >> 1 AS HUGEINT) * {_NUMBERS} + ROW_NUMBER() OVER ()"
-"""The unit that a row is for itself: a number that no other row has, above it a hash of the row's own values."""
+"""The identifier of a row that is a unit: a unique number, with a hash of the row's values in the upper bits."""
 
 
-def ranking(analysis: Analysis, bound: Bound, keys: Sequence[str]) -> list[str]:
-    """The units that pass a bound, and their groups in the order in which these count."""
+def ranking(analysis: Analysis, bound: ContributionBound, keys: Sequence[str]) -> list[str]:
+    """The units that exceed a bound, and their groups in the order in which they count."""
     return [f"{EXCESS} AS (\n  {_excess(bound)}\n)", f"{RANKED} AS (\n  {_ranked(analysis, keys)}\n)"]
 
 
-def _excess(bound: Bound) -> str:
-    """The units that pass a bound: few, where the owner has chosen it well, and they alone are ranked."""
-    passed = [f"SUM(n) > {bound.rows}", *([f"COUNT(*) > {bound.groups}"] if bound.limited else [])]
+def _excess(bound: ContributionBound) -> str:
+    """The units that exceed a bound. Only they are ranked; with well-chosen bounds they are few."""
+    passed = [f"SUM(n) > {bound.rows}", *([f"COUNT(*) > {bound.groups}"] if bound.limits_groups else [])]
     return f"SELECT u FROM {CONTRIBUTION} GROUP BY u HAVING {' OR '.join(passed)}"
 
 
 def _ranked(analysis: Analysis, keys: Sequence[str]) -> str:
-    """The groups of these units, in an order that depends on the unit's own rows alone."""
+    """The groups of these units, in an order that depends on the unit's own rows only."""
     return (
         f"SELECT *, ROW_NUMBER() OVER w AS place, SUM(n) OVER w AS upto FROM {CONTRIBUTION} SEMI JOIN {EXCESS} USING (u)\n"
-        f"  WINDOW w AS ({in_order(analysis, keys)} ROWS UNBOUNDED PRECEDING)"
+        f"  WINDOW w AS ({group_order(analysis, keys)} ROWS UNBOUNDED PRECEDING)"
     )
 
 
-def in_order(analysis: Analysis, keys: Sequence[str]) -> str:
-    """The window over a unit's groups in the order in which these count."""
+def group_order(analysis: Analysis, keys: Sequence[str]) -> str:
+    """The window over the groups of a unit, in the order in which they count."""
     by_column = private_scans(analysis.release.input)[0].unit.kind is UnitKind.COLUMN
-    # Hashed twice: one hash of several values keeps traces of each, and would favour some keys.
-    # A row's number is no property of the row: other rows' would change if one were removed. Its values are.
+    # Hashed twice: one hash of several values is correlated with each of them, and would favour some keys.
+    # The number of a row is not used: removing a row changes the numbers of others. A hash of its values is stable.
     seed = ", ".join(["u" if by_column else f"u // {_NUMBERS}", *keys])
     return f"PARTITION BY u ORDER BY HASH(HASH({seed})), {', '.join(keys)}"
 
 
-def bounded(bound: Bound, kept: str) -> str:
-    """All groups with the number of rows that count, m: the first rows in rank order, then none."""
+def bounded(bound: ContributionBound, kept: str) -> str:
+    """All groups with the number of counted rows, m: the rows of the first groups, up to the bound."""
     allowed = f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))"
     ranked = f"SELECT {kept}, {allowed} AS m FROM {RANKED}"
-    if bound.limited:
+    if bound.limits_groups:
         ranked += f" WHERE place <= {bound.groups}"
     return f"SELECT {kept}, n AS m FROM {CONTRIBUTION} ANTI JOIN {EXCESS} USING (u)\n  UNION ALL {ranked}"

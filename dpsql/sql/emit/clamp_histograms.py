@@ -1,9 +1,8 @@
-"""What the units of each group have, by the grid of a clamp, in engine SQL.
+"""Emits the histograms of contributions from which clamps are chosen.
 
-Claim: each pair of a unit and a group in which rows of it count is on one rung, that of the least point
-which is no less than what it has there, or in all its groups; of all such pairs none is left out.
-Why: the rung is found by comparing whole numbers with the grid, by halves; pairs are those whose rows count,
-whatever becomes of their group.
+Claim: each unit-group pair with counted rows is in exactly one interval: that of the least grid point that is at least
+its contribution, to this group or to all groups. No such pair is missing.
+Why: the interval is found by binary search among integers; pairs are included whether or not their group is selected.
 Source: Knuth 1998, "The art of computer programming", volume 3, section 6.2.1 (binary search).
 """
 
@@ -14,69 +13,73 @@ from collections.abc import Iterable, Sequence
 from dpsql.analysis.analyse import Analysis
 from dpsql.planning.clamp_histogram import ClampTarget
 from dpsql.planning.clamping import Amount, Clamp
-from dpsql.sql.emit.bounding import in_order
+from dpsql.sql.emit.bounding import group_order
 
 COUNTED = '"#counted"'
-"""The common table expression with one row for each pair: the keys, its rows `m`, and `c0`, `t0` and so on.
+"""The common table expression with one row per unit-group pair: the keys, its rows `m`, and `c0`, `t0` and so on.
 
-Where a clamp is of groups, or of all groups together, also `g`, the place of the group among those of the unit; for
-the latter also what the unit has in all of them."""
-
-
-def placed(clamps: Sequence[Clamp]) -> bool:
-    """Whether a unit's groups are told apart by their places, so that pairs must hold the unit."""
-    return any(clamp.whole or clamp.amount is Amount.GROUPS for clamp in clamps)
+For a clamp on groups or across groups it also has `g`, the rank of the group among those of the unit; across groups, also
+the unit's contribution to all of them."""
 
 
-def counted(
+def orders_groups(clamps: Sequence[Clamp]) -> bool:
+    """Whether the groups of a unit are ranked, so that pairs need the unit's identifier."""
+    return any(clamp.across_groups or clamp.amount is Amount.GROUPS for clamp in clamps)
+
+
+def counted_pairs(
     analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp], source: str, held: Sequence[str]
 ) -> str:
-    """The common table expression, of the pairs that `source` has, with what is `held` of each."""
-    listed = [*(["u"] if placed(clamps) else []), *keys, "m", *held]
+    """The common table expression of the pairs of `source`, with the columns `held`."""
+    listed = [*(["u"] if orders_groups(clamps) else []), *keys, "m", *held]
     pairs = f"SELECT {', '.join(listed)}\n  FROM ({source})\n  WHERE m > 0"
     windows = [
-        f"SUM({_amount(clamp, clamp.measures[0], sign)}) OVER (PARTITION BY u) AS {_together(place, sign)}"
+        f"SUM({_amount(clamp, clamp.measures[0], sign)}) OVER (PARTITION BY u) AS {_total_name(place, sign)}"
         for place, clamp in enumerate(clamps)
-        if clamp.whole
-        for sign in clamp.signs
+        if clamp.across_groups
+        for sign in clamp.sides
     ]
-    if placed(clamps):
-        windows.append(f"ROW_NUMBER() OVER ({in_order(analysis, keys)}) AS g")
+    if orders_groups(clamps):
+        windows.append(f"ROW_NUMBER() OVER ({group_order(analysis, keys)}) AS g")
         pairs = f"SELECT *, {', '.join(windows)}\n  FROM ({pairs})"
     return f"{COUNTED} AS (\n  {pairs}\n)"
 
 
-def rungs(analysis: Analysis, keys: Sequence[str], clamp: Clamp, ladder: ClampTarget, name: str) -> str:
-    """The query for a ladder: the group keys, then the list of its rungs under `name`.
+def clamp_histogram(
+    analysis: Analysis, keys: Sequence[str], clamp: Clamp, target: ClampTarget, name: str
+) -> str:
+    """The query for a clamp histogram: the group keys, then the list of its intervals under `name`.
 
-    A rung is the index of its point, how many pairs or parts there are, and the totals that `Rungs` tells of.
+    An interval is the index of its point and the totals that `ClampHistogram` documents.
     """
-    told, summed = _told(analysis, clamp, ladder)
+    compared, summed = _compared_and_summed(analysis, clamp, target)
     sums = ", ".join(f"SUM({text}) AS s{index}" for index, text in enumerate(summed))
     found = ", ".join(f"s{index}::HUGEINT" for index in range(len(summed)))
     by = ", ".join(keys)
-    place = f"{_rung(told, clamp.grid)} AS b"
+    place = f"{_interval_index(compared, clamp.grid)} AS b"
     grouped = f"SELECT {', '.join([*keys, place, sums])} FROM {COUNTED}\n  GROUP BY {', '.join([*keys, 'b'])}"
     listed = f"LIST([b::HUGEINT, {found}] ORDER BY b) AS {name}"
     return f"SELECT {', '.join([*keys, listed])} FROM (\n  {grouped})" + f" GROUP BY {by}" * bool(keys)
 
 
-def _told(analysis: Analysis, clamp: Clamp, ladder: ClampTarget) -> tuple[str, tuple[str, ...]]:
-    """What is compared with the grid, and what is added up, as whole numbers.
+def _compared_and_summed(
+    analysis: Analysis, clamp: Clamp, target: ClampTarget
+) -> tuple[str, tuple[str, ...]]:
+    """The integer that is compared with the grid, and the integers that are summed.
 
-    Claim: what a unit has in all its groups by its parts of a point is no more than the point.
-    Why: its parts are rounded down, and what they are parts of is what it has in all groups; of rows with a value
-    there are no more than rows.
+    Claim: the subdivisions of a unit in all its groups sum to at most a point.
+    Why: they are rounded down, and are in proportion to its contributions to the groups; the rows with a value are at most
+    its rows.
     """
-    amount = _amount(clamp, ladder.measure, ladder.sign)
+    amount = _amount(clamp, target.measure, target.side)
     if clamp.amount is Amount.GROUPS:
-        return "g", ("1", _among("g", (point + 1 for point in (0, *clamp.grid[:-1]))))
-    told, times, units = amount, str(clamp.fine), "1"
-    if clamp.whole:
-        told, units = _together(ladder.clamp, ladder.sign), _among("g", (1,))
-        times = f"{amount}::HUGEINT * {clamp.fine} // GREATEST({told}, 1)"
-    values = () if ladder.measure is None else _values(analysis, ladder.measure, times)
-    return told, (times, amount, *(values if clamp.total is None else ()), units)
+        return "g", ("1", _indicator("g", (point + 1 for point in (0, *clamp.grid[:-1]))))
+    compared, times, units = amount, str(clamp.subdivisions), "1"
+    if clamp.across_groups:
+        compared, units = _total_name(target.clamp, target.side), _indicator("g", (1,))
+        times = f"{amount}::HUGEINT * {clamp.subdivisions} // GREATEST({compared}, 1)"
+    values = () if target.measure is None else _values(analysis, target.measure, times)
+    return compared, (times, amount, *(values if clamp.total is None else ()), units)
 
 
 def _values(analysis: Analysis, measure: int, times: str) -> tuple[str, str]:
@@ -92,28 +95,28 @@ def _values(analysis: Analysis, measure: int, times: str) -> tuple[str, str]:
 
 
 def _amount(clamp: Clamp, measure: int | None, sign: int) -> str:
-    """What a unit has in a group of what is clamped."""
+    """The contribution of a unit to a group that is clamped."""
     if clamp.total is not None:
         return f"GREATEST({'-' * (sign < 0)}COALESCE(t{measure}, 0), 0)"
     return "m" if measure is None else f"c{measure}"
 
 
-def _together(place: int, sign: int) -> str:
-    """The name of what a unit has in all its groups, of a clamp, on a side."""
+def _total_name(place: int, sign: int) -> str:
+    """The column with the contribution of a unit to all its groups, of a clamp, on a side."""
     return f"{'below' if sign < 0 else 'above'}{place}"
 
 
-def _among(name: str, values: Iterable[int]) -> str:
+def _indicator(name: str, values: Iterable[int]) -> str:
     return f"CAST({name} IN ({', '.join(map(str, values))}) AS INTEGER)"
 
 
-def _rung(amount: str, grid: Sequence[int], first: int = 0) -> str:
-    """The index of the first point that is no less than an amount; the last one's where all are less."""
+def _interval_index(amount: str, grid: Sequence[int], first: int = 0) -> str:
+    """The index of the first point that is at least the amount; of the last point if there is none."""
     if len(grid) == 1:
         return str(first)
     half = (len(grid) - 1) // 2
     low, high = grid[: half + 1], grid[half + 1 :]
     return (
-        f"CASE WHEN {amount} <= {low[-1]} THEN {_rung(amount, low, first)} "
-        f"ELSE {_rung(amount, high, first + half + 1)} END"
+        f"CASE WHEN {amount} <= {low[-1]} THEN {_interval_index(amount, low, first)} "
+        f"ELSE {_interval_index(amount, high, first + half + 1)} END"
     )

@@ -1,9 +1,8 @@
-"""Group keys as the engine groups by them: a value of a declared domain by its place there.
+"""Emits group keys. A value of a declared domain is grouped by its index in the domain.
 
-Claim: rows have one place if and only if they have one key, and place 0 is the key NULL.
-Why: the values of a domain differ; whatever is none of them, NULL included, has place 0. Small numbers
-are grouped faster than texts, and the engine looks up each entry of a column's dictionary once rather
-than each row, as long as nothing in the look-up can fail: hence TRY_CAST.
+Claim: rows have equal indices if and only if they have equal keys; index 0 is the key NULL.
+Why: the values of a domain differ; any other value, and NULL, has index 0. Small integers are grouped faster than texts,
+and the engine looks up each entry of a column's dictionary once, not each row, if the look-up cannot fail: hence TRY_CAST.
 Source: DuckDB's documentation, "List functions" (list_position: from 1, and 0 where there is none).
 """
 
@@ -12,7 +11,7 @@ from __future__ import annotations
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.domains import nullable
 from dpsql.plan.expr import Column, Expr
-from dpsql.plan.nodes import Key, Relation, Release, optional
+from dpsql.plan.nodes import Key, Relation, Release, optional_sources
 from dpsql.plan.types import Type
 from dpsql.sql.emit.sanitized_columns import CALENDAR, widened
 from dpsql.sql.emit.scalars import NAN, constant, identifier, write
@@ -23,7 +22,7 @@ _PLACED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DATE})
 """Types whose values are equal only if they are the same: 0.0 and -0.0 are not."""
 
 
-def placed(key: Key, relation: Relation) -> Column | None:
+def indexed_column(key: Key, relation: Relation) -> Column | None:
     """The column by whose place in its domain a key is grouped, or None where it is grouped as it is."""
     column = key.expr
     if not isinstance(column, Column) or not column.facts.stored or column.type not in _PLACED:
@@ -31,48 +30,48 @@ def placed(key: Key, relation: Relation) -> Column | None:
     if not 0 < len(column.facts.domain or ()) <= MOST_PLACES:
         return None
     # Where a LEFT JOIN finds no row there is no place either, but NULL.
-    return None if column.source in optional(relation) else column
+    return None if column.source in optional_sources(relation) else column
 
 
-def place(column: Column) -> str:
+def domain_index(column: Column) -> str:
     """The place of a table's column, as it is stored, in its domain."""
     listed = f"list_position({_domain(column)}, {widened(column)})"
     return f"TRY_CAST(GREATEST({listed}, 0) AS UTINYINT)"
 
 
-def places(release: Release) -> dict[str, tuple[str, ...]]:
+def domain_indices(release: Release) -> dict[str, tuple[str, ...]]:
     """What scans offer besides their columns, by alias: the places of keys in their domains."""
     found: dict[str, tuple[str, ...]] = {}
     for key in release.keys:
-        column = placed(key, release.input)
+        column = indexed_column(key, release.input)
         if column is not None:
-            item = f"{place(column)} AS {place_name(key)}"
+            item = f"{domain_index(column)} AS {index_name(key)}"
             found[column.source] = (*found.get(column.source, ()), item)
     return found
 
 
-def place_name(key: Key) -> str:
+def index_name(key: Key) -> str:
     """The name under which a scan offers the place of a key; no column of a table has it."""
     return identifier(f"#{key.name}")
 
 
-def read(key: Key, analysis: Analysis) -> str:
+def key_text(key: Key, analysis: Analysis) -> str:
     """The key that rows are grouped by."""
-    column = placed(key, analysis.release.input)
-    return grouped(key.expr) if column is None else f"{identifier(column.source)}.{place_name(key)}"
+    column = indexed_column(key, analysis.release.input)
+    return grouped(key.expr) if column is None else f"{identifier(column.source)}.{index_name(key)}"
 
 
-def present(key: Key, analysis: Analysis) -> str | None:
+def key_present(key: Key, analysis: Analysis) -> str | None:
     """The condition that leaves rows out whose key is NULL, where the policy says so."""
     if nullable(key.expr):
         return None
-    text = read(key, analysis)
-    return f"{text} IS NOT NULL" if placed(key, analysis.release.input) is None else f"{text} > 0"
+    text = key_text(key, analysis)
+    return f"{text} IS NOT NULL" if indexed_column(key, analysis.release.input) is None else f"{text} > 0"
 
 
-def shown(analysis: Analysis) -> dict[str, str]:
+def key_values(analysis: Analysis) -> dict[str, str]:
     """For each key that is grouped by its place, by name, the SQL of its value."""
-    found = {key.name: placed(key, analysis.release.input) for key in analysis.release.keys}
+    found = {key.name: indexed_column(key, analysis.release.input) for key in analysis.release.keys}
     return {
         name: f"list_extract({_domain(column)}, CAST({name} AS BIGINT))"
         for name, column in found.items()

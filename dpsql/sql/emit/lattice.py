@@ -1,4 +1,4 @@
-"""Values as points of their lattice, in engine SQL."""
+"""Emits the lattice points of values."""
 
 from __future__ import annotations
 

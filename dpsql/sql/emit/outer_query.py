@@ -1,6 +1,6 @@
-"""The SQL above the release boundary, which reads released and public values alone.
+"""Emits the outer query, which is above the release boundary and reads released and public values only.
 
-It runs on an engine that holds nothing else: the released tables, and copies of public ones.
+It runs on a scratch engine that holds the released tables and copies of public tables, and nothing else.
 """
 
 from __future__ import annotations

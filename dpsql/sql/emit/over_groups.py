@@ -1,4 +1,4 @@
-"""Which aggregates over released groups leave out the groups that nobody is in."""
+"""Whether an aggregate over released groups leaves out empty groups."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""The parts of its table that a scan is confined to, in engine SQL.
+"""Emits partition filters: the conditions that limit a scan to the partitions that are charged.
 
-Claim: a scan with these conditions reads no row outside of its ranges, and no row of a unit whose rows in the
-table do not all have one and the same value in each column that confines it. So a unit lies at one place, or
-is not read. The same holds of a column of another table: of a unit that has no rows there, or not one and the
-same value in all of them, no row is read.
-Why: the ranges are compared with the value as it is read everywhere, clamped or NULL; a unit's values are
-counted over all of its rows in the column's table, before any condition of the query, so that which rows it
-asks for does not decide. Both depend on rows of the unit alone, whose ids are the same in all tables.
+Claim: a scan with these conditions reads no row outside its ranges, and no row of a unit whose rows in the table differ in
+a partition column. So each unit is in one partition, or is not read. The same holds for a partition column of another
+table: a unit without rows there, or with several values, is not read.
+Why: the ranges are compared with the sanitized value that all expressions read. The values of a unit are counted over all
+its rows in the column's table, before any condition of the query. Both depend on rows of the unit only, whose identifiers
+are the same in all tables.
 Source: McSherry 2009, "Privacy integrated queries", Theorem 4 (parts are disjoint sets of units).
 """
 
@@ -19,31 +18,33 @@ from dpsql.sql.emit.sanitized_columns import clean, unit_id
 from dpsql.sql.emit.scalars import constant, identifier
 
 
-def within(scan: Scan, unit: str, source: str) -> Iterator[str]:
+def partition_conditions(scan: Scan, unit: str, source: str) -> Iterator[str]:
     """The conditions on the rows of a scan, whose ids are in `unit` of the FROM text `source`."""
-    own = [side for side in scan.confined if side.roll is None]
-    for side in own:
-        yield _inside(side)
+    own = [item for item in scan.partition_filters if item.source is None]
+    for item in own:
+        yield _inside(item)
     if own and scan.unit.kind is UnitKind.COLUMN:
         yield f"{unit} IN ({_units(unit, source, map(_constant, own))})"
-    for roll in dict.fromkeys(side.roll for side in scan.confined if side.roll is not None):
-        sides = [side for side in scan.confined if side.roll == roll]
-        lying = (text for side in sides for text in (_constant(side), f"BOOL_AND({_inside(side)})"))
-        yield f"{unit} IN ({_units(unit_id(roll.unit), identifier(roll.table), lying)})"
+    for partition_source in dict.fromkeys(
+        item.source for item in scan.partition_filters if item.source is not None
+    ):
+        filters = [item for item in scan.partition_filters if item.source == partition_source]
+        conditions = (text for item in filters for text in (_constant(item), f"BOOL_AND({_inside(item)})"))
+        yield f"{unit} IN ({_units(unit_id(partition_source.unit), identifier(partition_source.table), conditions)})"
 
 
-def _units(unit: str, source: str, lying: Iterable[str]) -> str:
-    """The units of which all of this is true."""
-    return f"SELECT {unit} FROM {source} GROUP BY {unit} HAVING {' AND '.join(lying)}"
+def _units(unit: str, source: str, conditions: Iterable[str]) -> str:
+    """The units for which all conditions are true."""
+    return f"SELECT {unit} FROM {source} GROUP BY {unit} HAVING {' AND '.join(conditions)}"
 
 
-def _inside(side: PartitionFilter) -> str:
-    read = clean(side.column)
-    ranges = " OR ".join(f"{read} BETWEEN {constant(low)} AND {constant(high)}" for low, high in side.ranges)
+def _inside(item: PartitionFilter) -> str:
+    read = clean(item.column)
+    ranges = " OR ".join(f"{read} BETWEEN {constant(low)} AND {constant(high)}" for low, high in item.ranges)
     return f"({ranges})"
 
 
-def _constant(side: PartitionFilter) -> str:
+def _constant(item: PartitionFilter) -> str:
     """All rows of a unit have one value, which is not NULL."""
-    read = clean(side.column)
+    read = clean(item.column)
     return f"COUNT(DISTINCT {read}) = 1 AND COUNT({read}) = COUNT(*)"

@@ -1,4 +1,4 @@
-"""Exact aggregates of one unit's rows as engine SQL, clamped to their interval."""
+"""Emits exact per-unit aggregates, clamped to their intervals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BITS = 80
 """A real value at the far bound is at most 2^80 steps from zero."""
 
 
-def within(item: PerUnitAggregate, named: Column, known: Known) -> str:
+def per_unit_aggregate(item: PerUnitAggregate, named: Column, known: Known) -> str:
     """The aggregate, of the type and in the interval of the column as which it is known.
 
     `known` is what conditions say of the rows.
@@ -37,7 +37,7 @@ def within(item: PerUnitAggregate, named: Column, known: Known) -> str:
     return _clamped(text, named) if named.type.numeric else text
 
 
-def exactly(item: PerUnitAggregate, named: Column) -> str:
+def public_aggregate(item: PerUnitAggregate, named: Column) -> str:
     """The aggregate of public rows, of the type of the column as which it is known."""
     return f"TRY_CAST({WITHIN[item.function].sql.format(*map(write, item.arguments))} AS {named.type.value})"
 

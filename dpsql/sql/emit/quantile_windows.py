@@ -1,9 +1,8 @@
-"""The values of each group that lie near a rank, in engine SQL.
+"""Emits the windows of values around the ranks of quantiles.
 
-Claim: a window has every value whose penalty is less than `far`, with the number of all values and of
-those before it.
-Why: values are counted by bins of neighbouring points, and a bin is left out only if all its values lie
-further from the rank.
+Claim: a window has every value whose penalty is below the cutoff, the number of all values, and the number before it.
+Why: values are counted in bins of neighbouring points; a bin is dropped only if the penalty of all its values is at least
+the cutoff.
 Source: Blum, Floyd, Pratt, Rivest, Tarjan 1973, "Time bounds for selection" (partition before looking).
 """
 
@@ -46,11 +45,11 @@ def windows(analysis: Analysis, keys: Sequence[str], asked: Sequence[tuple[int, 
         f"    FROM {_POINTS} GROUP BY {', '.join([*keys, 'b'])}))"
     )
     items, joined = [f"t.{key}" for key in keys], []
-    for index, ranked in asked:
+    for index, quantile in asked:
         name = f"r{index}"
         items.append(f"{name}.w AS w{index}")
         on = " AND ".join(f"t.{key} IS NOT DISTINCT FROM {name}.{key}" for key in keys)
-        joined.append(f"JOIN ({_window(ranked, keys, width)}) AS {name} ON {on or 'TRUE'}")
+        joined.append(f"JOIN ({_window(quantile, keys, width)}) AS {name} ON {on or 'TRUE'}")
     groups = f"SELECT DISTINCT {by} FROM {_BINS}" if keys else "SELECT 1"
     return "\n".join([f"WITH {', '.join(ctes)}", f"SELECT {', '.join(items)} FROM ({groups}) AS t", *joined])
 
@@ -60,12 +59,12 @@ def _bin(at: str, width: int) -> str:
     return f"({at} >> {width})"
 
 
-def _window(ranked: QuantileSelection, keys: Sequence[str], width: int) -> str:
-    offset = _offset(ranked)
+def _window(quantile: QuantileSelection, keys: Sequence[str], width: int) -> str:
+    offset = _offset(quantile)
     near = (
         f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
-        f"WHERE upto * {ranked.whole}::HUGEINT >= {offset} - {ranked.far}::HUGEINT "
-        f"AND (upto - n) * {ranked.whole}::HUGEINT <= {offset} + {ranked.far}::HUGEINT"
+        f"WHERE upto * {quantile.steps_per_row}::HUGEINT >= {offset} - {quantile.cutoff}::HUGEINT "
+        f"AND (upto - n) * {quantile.steps_per_row}::HUGEINT <= {offset} + {quantile.cutoff}::HUGEINT"
     )
     on = [f"p.{key} IS NOT DISTINCT FROM b.{key}" for key in keys]
     on.append(f"{_bin('p.p', width)} = b.b")
@@ -80,18 +79,22 @@ def _window(ranked: QuantileSelection, keys: Sequence[str], width: int) -> str:
     return f"SELECT {', '.join([*keys, packed])} FROM (\n    {run}){by} HAVING COUNT(*) > 0"
 
 
-def _offset(ranked: QuantileSelection) -> str:
+def _offset(quantile: QuantileSelection) -> str:
     """`QuantileSelection.offset` of so many values as `total`."""
-    if not ranked.shift:
-        direction = "-" if ranked.end < 0 else "+"
-        return f"total * {ranked.share}::HUGEINT" + f" {direction} {ranked.reach}::HUGEINT" * bool(ranked.end)
-    moved = f"LEAST(total * {ranked.whole // 2}::HUGEINT, {ranked.shift}::HUGEINT + total * {ranked.least_growth}::HUGEINT)"
-    inside = f"GREATEST(total * {ranked.near}::HUGEINT, {moved})"
-    return inside if ranked.rank < Fraction(1, 2) else f"total * {ranked.whole}::HUGEINT - {inside}"
+    if not quantile.shift:
+        direction = "-" if quantile.interval_end < 0 else "+"
+        return f"total * {quantile.steps_below}::HUGEINT" + f" {direction} {quantile.reach}::HUGEINT" * bool(
+            quantile.interval_end
+        )
+    moved = f"LEAST(total * {quantile.steps_per_row // 2}::HUGEINT, {quantile.shift}::HUGEINT + total * {quantile.least_growth}::HUGEINT)"
+    inside = f"GREATEST(total * {quantile.steps_to_end}::HUGEINT, {moved})"
+    return (
+        inside if quantile.rank < Fraction(1, 2) else f"total * {quantile.steps_per_row}::HUGEINT - {inside}"
+    )
 
 
 def _points(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> list[str]:
-    """The common table expressions that end with one row for each value that counts: the keys and `p`."""
+    """The common table expressions that end with one row per counted value: the keys and `p`."""
     source = f"SELECT {', '.join([*(['u'] * analysis.bound.per_unit), *keys, f'{_point(measure)} AS p'])}"
     source += f"\n  FROM ({rows(analysis, ordered=measure)})"
     if not analysis.bound.per_unit:
@@ -108,7 +111,7 @@ def _points(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> list
         counted = bounded(bound, kept)
     else:
         counted = f"SELECT {kept}, LEAST(n, {bound.rows}) AS m FROM {CONTRIBUTION}"
-    # Of more values than count, those evenly spread over the unit's own, in order of size.
+    # If a unit has more values than count, evenly spaced ones of its sorted values.
     place = "TRY_CAST((2 * i + 1)::HUGEINT * LEN(s) // (2 * GREATEST(m, 1)::HUGEINT) + 1 AS BIGINT)"
     spread = f"LIST_TRANSFORM(RANGE(TRY_CAST(m AS BIGINT)), LAMBDA i: s[{place}])"
     some = f"UNNEST(CASE WHEN LEN(s) <= m THEN s ELSE {spread} END)"
@@ -120,9 +123,9 @@ def _points(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> list
 
 def _point(measure: Measurand) -> str:
     """The point of a value, NULL where there is none."""
-    lattice = measure.ordered
+    lattice = measure.quantile_lattice
     if lattice is None:
-        raise TypeError("only values with a lattice are put in order")
+        raise TypeError("only measures with a lattice have quantiles")
     match measure.expr.type:
         case Type.DATE:
             return _clamped("(x - DATE '0001-01-01' + 1)", lattice, date_at)

@@ -1,9 +1,8 @@
-"""Relations as engine SQL: sources with their columns and units, joins, conditions.
+"""Emits relations: sources with their columns and unit identifiers, joins, and conditions.
 
-Claim: every row that is written belongs to the unit in its column `#unit`, and depends on rows of that
-unit and on public rows alone.
-Why: tables give a row its unit; private sources are joined, matched and put together within a unit,
-and groups and distinct rows are those of a unit.
+Claim: every row belongs to the unit in its column `#unit`, and depends on rows of that unit and on public rows only.
+Why: tables give a row its unit; joins, semi-joins and set operations of private sources are on equal units, and groups
+and distinct rows are per unit.
 Source: McSherry 2009, "Privacy integrated queries", section 3.2; Wilson et al. 2020, "Differentially
 private SQL with bounded user contribution", section 3.
 """
@@ -36,8 +35,8 @@ from dpsql.plan.tables import Link, Scan
 from dpsql.plan.types import Type, Value, common
 from dpsql.sql.emit import group_keys
 from dpsql.sql.emit.bounding import ROW
-from dpsql.sql.emit.partition_filters import within as within_parts
-from dpsql.sql.emit.per_unit_aggregates import exactly, within
+from dpsql.sql.emit.partition_filters import partition_conditions
+from dpsql.sql.emit.per_unit_aggregates import per_unit_aggregate, public_aggregate
 from dpsql.sql.emit.sanitized_columns import clean, unit_id, widened
 from dpsql.sql.emit.scalars import cast, column, constant, identifier, measured, write
 
@@ -54,8 +53,8 @@ def rows(analysis: Analysis, values: Measurand | None = None, ordered: Measurand
     are put in order, it alone as `x`.
     """
     release, units = analysis.release, analysis.bound.per_unit
-    items = [f"{group_keys.read(key, analysis)} AS {key.name}" for key in release.keys]
-    read = [measure.expr for measure in analysis.measures if measure.rows]
+    items = [f"{group_keys.key_text(key, analysis)} AS {key.name}" for key in release.keys]
+    read = [measure.expr for measure in analysis.measures if measure.counts_rows]
     if values is not None:
         read = [values.expr]
         items.append(f"{group_keys.grouped(values.expr)} AS {VALUE}")
@@ -64,15 +63,17 @@ def rows(analysis: Analysis, values: Measurand | None = None, ordered: Measurand
         items.append(f"{_measured(ordered)} AS x")
     else:
         items += [
-            f"{_measured(part)} AS x{index}" for index, part in enumerate(analysis.measures) if part.rows
+            f"{_measured(part)} AS x{index}"
+            for index, part in enumerate(analysis.measures)
+            if part.counts_rows
         ]
-    where = [text for key in release.keys if (text := group_keys.present(key, analysis)) is not None]
+    where = [text for key in release.keys if (text := group_keys.key_present(key, analysis)) is not None]
     if units:
         name = unit_of(release.input)
         items.insert(0, f"{name} AS u")
         where.insert(0, f"{name} IS NOT NULL")
-    read += [key.expr for key in release.keys if group_keys.placed(key, release.input) is None]
-    block = _Block.of(release.input, read, units=units, places=group_keys.places(release))
+    read += [key.expr for key in release.keys if group_keys.indexed_column(key, release.input) is None]
+    block = _Block.of(release.input, read, units=units, places=group_keys.domain_indices(release))
     source, conditions = block.relation(release.input)
     return _select(items, source, [*conditions, *where])
 
@@ -212,8 +213,8 @@ class _Block:
         items += self.places.get(scan.alias, ())
         unit, source = _owned(scan)
         if not (self.units and scan.unit.known):
-            return _select(items, identifier(scan.table), within_parts(scan, unit, source))
-        return _select([*items, f"{unit} AS {UNIT}"], source, within_parts(scan, unit, source))
+            return _select(items, identifier(scan.table), partition_conditions(scan, unit, source))
+        return _select([*items, f"{unit} AS {UNIT}"], source, partition_conditions(scan, unit, source))
 
     def _matching(self, relation: SemiJoin) -> str:
         on = [write(relation.on)]
@@ -246,9 +247,9 @@ class _Block:
         pairs = zip(source.aggregates, named[len(items) :], strict=True)
         if is_private(source):
             known = intervals.conditions(source.input)
-            texts = [within(item, name, known) for item, name in pairs]
+            texts = [per_unit_aggregate(item, name, known) for item, name in pairs]
         else:
-            texts = [exactly(item, name) for item, name in pairs]
+            texts = [public_aggregate(item, name) for item, name in pairs]
         items += _named(texts, named[len(items) :])
         above = None if self.above is None else self.above.grouping(source)
         text = self._derived(source.input, [*source.keys, *arguments], items, units=units, above=above)

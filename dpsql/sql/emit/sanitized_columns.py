@@ -1,9 +1,8 @@
-"""Columns as private rows are read: widened, clamped to their bounds, confined to their domain.
+"""Emits sanitized columns: widened to a common type, clamped to declared bounds, NULL outside a declared domain.
 
-Claim: every value that is read lies in the column's interval or domain, or is NULL; NaN never occurs,
-and every text is UTF-8.
-Why: each form is total over the engine type; a comparison with NaN, which the engine orders above
-infinity, is false where a value is kept.
+Claim: every value that is read is in the column's interval or domain, or is NULL; it is never NaN, and every text is UTF-8.
+Why: each expression is total over the engine type; the condition that keeps a value is false for NaN, which the engine
+orders above infinity.
 Source: DuckDB's documentation, "Numeric types", on the order of NaN and infinities.
 """
 

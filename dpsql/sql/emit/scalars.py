@@ -1,7 +1,7 @@
-"""Expressions as engine SQL.
+"""Emits scalar expressions from the templates of the registry.
 
-The text is written from registry templates alone; their holes take quoted identifiers, escaped
-constants and other written expressions, so no text of the user's reaches the engine.
+Templates are filled with quoted identifiers, escaped constants and emitted expressions only, so no text of the user
+reaches the engine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The query that computes expressions of released columns for many simulated released rows at once."""
+"""Emits the query that evaluates expressions over simulated released rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dpsql.sql.emit.scalars import cast, identifier, write
 
 DRAWN, KEYS = "#drawn", "#keys"
 PLACE, ROW = "#place", "#row"
-"""The order of the simulated rows, and the released row that each of them stands for."""
+"""The columns with the order of a simulated row, and with the released row that it simulates."""
 
 
 def emit_simulated(exprs: Sequence[Expr], aggregates: Sequence[Released], keys: Sequence[Released]) -> str:

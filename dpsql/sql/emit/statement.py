@@ -1,7 +1,6 @@
-"""Plans to engine SQL: one statement that bounds contributions and adds up exact integers.
+"""Emits the engine SQL of a release: one statement that bounds contributions and sums exact integers.
 
-The statement depends on the plan, the policy and public metadata alone, so it is the same on all
-neighbouring databases.
+The statement depends on the plan, the policy and public metadata only, so it is the same on all neighbouring databases.
 """
 
 from __future__ import annotations
@@ -11,70 +10,70 @@ from dataclasses import dataclass, replace
 
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis, Measurand
-from dpsql.planning.clamp_histogram import ladders
+from dpsql.planning.clamp_histogram import clamp_targets
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.statistics import ROWS, UNITS, Statistic
 from dpsql.planning.top_k import TopKSelection
 from dpsql.sql.emit.bounding import CONTRIBUTION, bounded, ranking
-from dpsql.sql.emit.clamp_histograms import COUNTED, counted, placed, rungs
-from dpsql.sql.emit.group_keys import shown
+from dpsql.sql.emit.clamp_histograms import COUNTED, clamp_histogram, counted_pairs, orders_groups
+from dpsql.sql.emit.group_keys import key_values
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.quantile_windows import windows
 from dpsql.sql.emit.relations import VALUE, rows
-from dpsql.sql.emit.top_k_scores import scored
+from dpsql.sql.emit.top_k_scores import scores_query
 
 _NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Engine SQL whose result has the group keys first, then the `statistics`, in lattice steps.
+    """Engine SQL. Its result has the group keys, then the `statistics` in lattice steps.
 
-    After these come as many `ladders` of clamps as there are, as `analysis.rungs` reads them, and windows
-    of values in order of size, as `analysis.ranks` reads them, one for each that is asked for; or the score
-    of each group, of which the best are chosen.
+    After these come as many clamp histograms as `clamp_targets` says (`planning.clamp_histogram`), then a window of values
+    for each quantile (`planning.quantiles`). For a top-k selection, the result has the keys and the score of each group.
     """
 
     sql: str
     keys: int
     statistics: tuple[Statistic, ...]
-    ladders: int = 0
+    clamp_targets: int = 0
 
 
 def emit(
     analysis: Analysis,
-    ranked: Sequence[QuantileSelection] = (),
-    best: TopKSelection | None = None,
+    quantiles: Sequence[QuantileSelection] = (),
+    top_k: TopKSelection | None = None,
     clamps: Sequence[Clamp] = (),
 ) -> Statement:
-    """The one statement that reads private rows for a release.
+    """The only statement that reads private rows for a release.
 
-    Of each `ranked` it has the values near it, and of each of the `clamps` what units have; where the `best`
-    groups are chosen, it has their scores alone.
+    Its result has a window for each of the `quantiles`, and histograms for the `clamps`; with `top_k`, only scores.
     """
-    if best is not None:
-        return Statement(scored(analysis, best), len(analysis.release.keys), ())
+    if top_k is not None:
+        return Statement(scores_query(analysis, top_k), len(analysis.release.keys), ())
     keys = [key.name for key in analysis.release.keys]
     sums = tuple(_sums(analysis))
     if analysis.bound.per_unit:
         body, counts = _per_unit(analysis, keys, clamps), {"units": UNITS, "n": ROWS}
     else:
         body, counts = _per_row(analysis, keys), {"n": ROWS}
-    values = tuple((Moment.DISTINCT, index) for index, part in enumerate(analysis.measures) if part.distinct)
-    steps = [f"s{index}" for index in range(len(ladders(clamps)))]
+    values = tuple(
+        (Moment.DISTINCT, index) for index, part in enumerate(analysis.measures) if part.counts_distinct
+    )
+    steps = [f"s{index}" for index in range(len(clamp_targets(clamps)))]
     read = [*counts, *_sum_names(analysis), *steps]
     if values:
         body = _with_values(analysis, keys, body, read)
-        # What is told of clamps stands after all statistics.
+        # The histograms of clamps come after all statistics.
         read = [name for name in (*read, *(f"d{index}" for _, index in values)) if name not in steps]
         read += steps
-    if ranked:
-        body = _with_windows(analysis, keys, body, read, ranked)
-        read += [f"w{index}" for index in range(len(ranked))]
-        # Measure by measure they came, and one measure may be asked for again after another.
+    if quantiles:
+        body = _with_windows(analysis, keys, body, read, quantiles)
+        read += [f"w{index}" for index in range(len(quantiles))]
+        # Windows are joined measure by measure, which may not be the order of the quantiles.
         body = f"SELECT {', '.join([*keys, *read])}\nFROM ({body})"
-    texts = shown(analysis)
+    texts = key_values(analysis)
     if texts or (values and steps):
         items = [*(f"{texts.get(key, key)} AS {key}" for key in keys), *read]
         body = f"SELECT {', '.join(items)}\nFROM ({body})"
@@ -91,8 +90,8 @@ def _sums(analysis: Analysis) -> Iterable[Statistic]:
 
 
 def _summed(analysis: Analysis) -> Iterable[tuple[int, Measurand]]:
-    """The measures whose rows are counted, with their numbers."""
-    return ((index, measure) for index, measure in enumerate(analysis.measures) if measure.rows)
+    """The measures whose non-NULL rows are counted, with their indices."""
+    return ((index, measure) for index, measure in enumerate(analysis.measures) if measure.counts_rows)
 
 
 def _sum_names(analysis: Analysis) -> list[str]:
@@ -100,7 +99,7 @@ def _sum_names(analysis: Analysis) -> list[str]:
 
 
 def _per_row(analysis: Analysis, keys: list[str]) -> str:
-    """Each row is a unit: aggregated as it comes."""
+    """Each row is a unit: rows are aggregated directly."""
     lines = [
         f"SELECT {', '.join([*keys, 'COUNT(*) AS n', *_row_aggregates(analysis)])}",
         f"FROM ({rows(analysis)})",
@@ -123,7 +122,7 @@ def _grouping(keys: Sequence[str], min_frequency: int) -> Iterable[str]:
 
 
 def _per_unit(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> str:
-    """Rows are first aggregated by unit and group, then bounded, then added up over units."""
+    """Rows are aggregated by unit and group, then bounded, then summed over units."""
     bound = analysis.bound
     contribution = (
         f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', *_row_aggregates(analysis)])}\n"
@@ -132,15 +131,17 @@ def _per_unit(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> s
     ctes = [f"{CONTRIBUTION} AS (\n  {contribution}\n)"]
     if keys:
         ctes += ranking(analysis, bound, keys)
-        source = bounded(bound, ", ".join([*(["u"] if placed(clamps) else []), *keys, *_sum_names(analysis)]))
+        source = bounded(
+            bound, ", ".join([*(["u"] if orders_groups(clamps) else []), *keys, *_sum_names(analysis)])
+        )
     else:
         listed = ", ".join([*_sum_names(analysis), f"LEAST(n, {bound.rows}) AS m"])
         source = f"SELECT {listed} FROM {CONTRIBUTION}"
     summed = _unit_aggregates(analysis)
     if clamps:
         held = [f"{text} AS {name}" for name, text in summed]
-        ctes.append(counted(analysis, keys, clamps, source, held))
-        return f"WITH {', '.join(ctes)}\n{_with_ladders(analysis, keys, clamps)}"
+        ctes.append(counted_pairs(analysis, keys, clamps, source, held))
+        return f"WITH {', '.join(ctes)}\n{_with_clamp_histograms(analysis, keys, clamps)}"
     totals = ["COUNT(*) AS units", "SUM(m) AS n", *(f"SUM({text}) AS {name}" for name, text in summed)]
     return "\n".join(
         [
@@ -153,30 +154,30 @@ def _per_unit(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> s
     )
 
 
-def _with_ladders(analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp]) -> str:
-    """The groups, small ones too, each with what its units have by the grids of clamps.
+def _with_clamp_histograms(analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp]) -> str:
+    """The groups with their clamp histograms, including groups below the minimum frequency.
 
-    Were a group left out here, one unit more or less in it could move all that its other units have.
+    If such a group were left out, one unit could change the histograms by the contributions of all its units.
     """
     names = _sum_names(analysis)
     totals = ["COUNT(*) AS units", "SUM(m) AS n", *(f"SUM({name}) AS {name}" for name in names)]
     body = "\n".join([f"SELECT {', '.join([*keys, *totals])}", f"FROM {COUNTED}", *_grouping(keys, 1)])
     parts = [
-        (f"{{0}}.s{index}", rungs(analysis, keys, clamps[ladder.clamp], ladder, f"s{index}"))
-        for index, ladder in enumerate(ladders(clamps))
+        (f"{{0}}.s{index}", clamp_histogram(analysis, keys, clamps[target.clamp], target, f"s{index}"))
+        for index, target in enumerate(clamp_targets(clamps))
     ]
-    return _beside(keys, body, ["units", "n", *names], parts)
+    return _joined(keys, body, ["units", "n", *names], parts)
 
 
 def _with_values(analysis: Analysis, keys: Sequence[str], body: str, read: Sequence[str]) -> str:
-    """The groups, each with the numbers of values that are counted beside its rows."""
-    # A group of the other rows may have no value at all.
+    """The groups, joined with their numbers of distinct values."""
+    # A group of the rows may have no value.
     parts = [
         (f"COALESCE({{0}}.d, 0) AS d{index}", _values(analysis, measure, keys))
         for index, measure in enumerate(analysis.measures)
-        if measure.distinct
+        if measure.counts_distinct
     ]
-    return _beside(keys, body, read, parts)
+    return _joined(keys, body, read, parts)
 
 
 def _with_windows(
@@ -184,39 +185,39 @@ def _with_windows(
     keys: Sequence[str],
     body: str,
     read: Sequence[str],
-    ranked: Sequence[QuantileSelection],
+    quantiles: Sequence[QuantileSelection],
 ) -> str:
-    """The groups, each with the values of measures that lie near the ranks that are asked for."""
-    measures = dict.fromkeys(part.measure for part in ranked)
+    """The groups, joined with the windows of values near the ranks of the quantiles."""
+    measures = dict.fromkeys(part.measure for part in quantiles)
     parts = []
     for measure in measures:
-        asked = [(index, part) for index, part in enumerate(ranked) if part.measure == measure]
+        asked = [(index, part) for index, part in enumerate(quantiles) if part.measure == measure]
         items = ", ".join(f"{{0}}.w{index}" for index, _ in asked)
         parts.append((items, windows(analysis, keys, asked)))
-    return _beside(keys, body, read, parts)
+    return _joined(keys, body, read, parts)
 
 
-def _beside(keys: Sequence[str], body: str, read: Sequence[str], parts: Sequence[tuple[str, str]]) -> str:
-    """The groups of `body`, each with items of its row in further queries, and the groups of these alone.
+def _joined(keys: Sequence[str], body: str, read: Sequence[str], parts: Sequence[tuple[str, str]]) -> str:
+    """A full join of the groups of `body` with the groups of further queries.
 
-    Whether rows of a group count that others have brought decides over no value that a unit brings to it.
+    So the counted rows of a group do not decide whether its values are released, which would raise the sensitivity.
     """
-    shown = {key: f"g.{key}" for key in keys}
+    texts = {key: f"g.{key}" for key in keys}
     items, lines = [f"g.{name}" for name in read], [f"FROM ({body}) AS g"]
     for index, (item, query) in enumerate(parts):
         name = f"v{index}"
         items.append(item.format(name))
-        on = " AND ".join(f"{text} IS NOT DISTINCT FROM {name}.{key}" for key, text in shown.items())
+        on = " AND ".join(f"{text} IS NOT DISTINCT FROM {name}.{key}" for key, text in texts.items())
         lines.append(
             f"FULL JOIN ({query}) AS {name} ON {on}" if keys else f"LEFT JOIN ({query}) AS {name} ON TRUE"
         )
-        shown = {key: f"COALESCE({text}, {name}.{key})" for key, text in shown.items()}
-    named = [f"{text} AS {key}" for key, text in shown.items()]
+        texts = {key: f"COALESCE({text}, {name}.{key})" for key, text in texts.items()}
+    named = [f"{text} AS {key}" for key, text in texts.items()]
     return "\n".join([f"SELECT {', '.join([*named, *items])}", *lines])
 
 
 def _values(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> str:
-    """How many values each group has, of each unit as many pairs of a group and a value as its rows that count."""
+    """The numbers of distinct values of each group; each unit contributes at most as many pairs of group and value as rows."""
     by = f" GROUP BY {', '.join(keys)}" * bool(keys)
     counted = ", ".join([*keys, f"COUNT(DISTINCT {VALUE}) AS d"])
     source = f"SELECT * FROM ({rows(analysis, measure)}) WHERE {VALUE} IS NOT NULL"
@@ -226,7 +227,7 @@ def _values(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> str:
     grouped = (
         f"SELECT {', '.join(['u', *pair])}, 1 AS n\n  FROM ({source})\n  GROUP BY {', '.join(['u', *pair])}"
     )
-    bound = replace(analysis.bound, limited=False)
+    bound = replace(analysis.bound, limits_groups=False)
     ctes = [f"{CONTRIBUTION} AS (\n  {grouped}\n)", *ranking(analysis, bound, pair)]
     return (
         f"WITH {', '.join(ctes)}\nSELECT {counted} FROM ({bounded(bound, ', '.join(pair))}) WHERE m > 0{by}"
@@ -234,7 +235,7 @@ def _values(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> str:
 
 
 def _unit_aggregates(analysis: Analysis) -> Iterator[tuple[str, str]]:
-    """What a unit has in a group, by name: rows with a value, and their total, kept to the rows that count."""
+    """The contribution of a unit to a group, by name: non-NULL rows and their total, limited to the counted rows."""
     for index, measure in _summed(analysis):
         count = f"LEAST(c{index}, m)"
         yield f"c{index}", count
@@ -248,5 +249,5 @@ def _unit_aggregates(analysis: Analysis) -> Iterator[tuple[str, str]]:
 
 def _point(measure: Measurand, name: str) -> str:
     if measure.lattice is None:
-        raise TypeError("only measures with a lattice are added up")
+        raise TypeError("only measures with a lattice are summed")
     return point(measure.expr, measure.lattice, name, measure.interval)

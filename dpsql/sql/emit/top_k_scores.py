@@ -1,28 +1,28 @@
-"""The scores of groups, in engine SQL: each unit adds to each group no more than is derived."""
+"""Emits the scores of groups for top-k selection, with the contribution of each unit clamped."""
 
 from __future__ import annotations
 
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.planning.top_k import TopKSelection
-from dpsql.sql.emit.group_keys import shown
+from dpsql.sql.emit.group_keys import key_values
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.relations import rows
 
 
-def scored(analysis: Analysis, best: TopKSelection) -> str:
+def scores_query(analysis: Analysis, top_k: TopKSelection) -> str:
     """The query for the group keys and the score of each group that has rows."""
     (item,) = analysis.release.aggregations
     (moment,) = AGGREGATES[item.function].moments
     keys = [key.name for key in analysis.release.keys]
     by = ", ".join(keys)
-    share = f"LEAST(GREATEST({_share(analysis, moment)}, {best.low}), {best.high})"
+    share = f"LEAST(GREATEST({_share(analysis, moment)}, {top_k.low}), {top_k.high})"
     if analysis.bound.per_unit:
         source = f"SELECT {by}, {share} AS s\n  FROM ({rows(analysis)})\n  GROUP BY u, {by}"
         body = f"SELECT {by}, SUM(s) AS score\nFROM ({source})\nGROUP BY {by}"
     else:
         body = f"SELECT {by}, {_share(analysis, moment)} AS score\nFROM ({rows(analysis)})\nGROUP BY {by}"
-    texts = shown(analysis)
+    texts = key_values(analysis)
     if texts:
         body = f"SELECT {', '.join(f'{texts.get(key, key)} AS {key}' for key in keys)}, score\nFROM ({body})"
     return f"{body}\nORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
@@ -39,5 +39,5 @@ def _share(analysis: Analysis, moment: Moment) -> str:
         case _:
             measure = analysis.measures[0]
             if measure.lattice is None:
-                raise TypeError("only measures with a lattice are added up")
+                raise TypeError("only measures with a lattice are summed")
             return f"COALESCE(SUM({point(measure.expr, measure.lattice, 'x0', measure.interval)}), 0)"

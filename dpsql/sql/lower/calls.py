@@ -1,4 +1,4 @@
-"""Calls of the registry's functions: which entry a name means, and whether its constants will do."""
+"""Lowers function calls: overload resolution in the registry, and checks of constant arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constants of a query: numbers, texts that are dates, and values of parameters."""
+"""Lowers constants: numbers, date and timestamp literals, and values of parameters."""
 
 from __future__ import annotations
 

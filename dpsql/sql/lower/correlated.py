@@ -1,7 +1,7 @@
-"""Subqueries with a value for each outer row: groups by what they are correlated on, joined to the outer rows.
+"""Lowers correlated scalar subqueries: grouped by their correlation keys, and joined to the outer rows.
 
-`x > (SELECT AVG(y) FROM s WHERE s.a = t.a)` means the averages of s by a, joined on a. Of public rows these
-are exact; of private ones they are groups of a unit where a identifies it, and are released else.
+`x > (SELECT AVG(y) FROM s WHERE s.a = t.a)` means the averages of s by a, joined on a. For public rows they are exact. For
+private rows they are per-unit groups if a identifies the unit, and a release otherwise.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Derived tables, common table expressions and set operations to named sources."""
+"""Lowers derived tables, common table expressions and set operations to named sources."""
 
 from __future__ import annotations
 

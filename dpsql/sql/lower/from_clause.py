@@ -1,4 +1,4 @@
-"""FROM and JOIN to the sources that they name, each with the conditions of its join."""
+"""Lowers FROM and JOIN to sources, each with its join conditions."""
 
 from __future__ import annotations
 

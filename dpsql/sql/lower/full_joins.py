@@ -1,8 +1,7 @@
-"""FULL JOIN, as the set operation that it stands for.
+"""Lowers FULL JOIN to an equivalent set operation.
 
-Claim: a FULL JOIN b is what a LEFT JOIN b gives, and besides the rows of b that no row of a is joined to.
-Why: that is its definition. Both parts keep each row with its unit, by the rules of LEFT JOIN, of matching
-and of UNION ALL, of which it is put together.
+Claim: a FULL JOIN b is a LEFT JOIN b, UNION ALL the rows of b without a match in a.
+Why: that is its definition. Each row keeps its unit, by the rules of LEFT JOIN, anti-joins and UNION ALL.
 Source: ISO/IEC 9075-2, <joined table>.
 """
 

@@ -1,8 +1,8 @@
-"""ROLLUP, CUBE and GROUPING SETS: one SELECT as several, each with groups of its own.
+"""Lowers ROLLUP, CUBE and GROUPING SETS to one SELECT per grouping set.
 
-Claim: a query with grouping sets is the UNION ALL of one release for each set, as private as all of them.
-Why: each set is a SELECT of its own over the same rows, in which keys that it leaves out are NULL; each is
-analysed, priced and noised like any other release of the statement.
+Claim: a query with grouping sets is the UNION ALL of one release per set, and its loss is the sum of their losses.
+Why: each set is a SELECT over the same rows, in which the other keys are NULL. Each is analysed, charged and noised like
+any other release of the statement.
 Source: ISO/IEC 9075-2, <grouping sets specification>, which defines them by that union.
 """
 

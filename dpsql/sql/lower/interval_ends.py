@@ -1,9 +1,9 @@
-"""DP_INTERVAL_LOW(x) and DP_INTERVAL_HIGH(x): the ends of the 95% confidence interval of a released x.
+"""Lowers DP_INTERVAL_LOW(x) and DP_INTERVAL_HIGH(x): the ends of the 95% confidence interval of a released x.
 
-It is an aggregate, or what is computed of aggregates and keys of one row, such as SUM(cost) / COUNT(*).
+Here x is an aggregate, or an expression over the aggregates and keys of one row, such as SUM(cost) / COUNT(*).
 
-They are columns that stand beside x wherever x can be named: in the SELECT that releases it, and above it. Those of a
-value in order of size, as MEDIAN(x), are values of their own, which the SELECT that releases it chooses too.
+The ends are further columns of each source that has x: the SELECT that releases it, and queries above. The ends of a
+quantile, as MEDIAN(x), are chosen privately, by the SELECT that releases it.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ def end_of(expr: Expr, which: str, aggregates: Sequence[Aggregation]) -> Expr | 
     known = {item.name for item in aggregates if item.rank is None}
     found = linear(expr)
     if found is not None:
-        if found.of.name not in known:
+        if found.column.name not in known:
             return None
         turned = {"low": "high", "high": "low"}[which] if found.factor < 0 else which
-        return _with_end(expr, found.of.end(turned))
+        return _with_end(expr, found.column.end(turned))
     parts = list(walk(expr))
     ranked = {item.name for item in aggregates if item.rank is not None}
     read = [part for part in parts if isinstance(part, Released)]
@@ -97,12 +97,12 @@ def end_of_rank(expr: Expr, which: str, aggregates: list[Aggregation], asked: in
     """
     found = linear(expr)
     day = isinstance(expr, Call) and expr.function.name == "cast_timestamp"
-    of = found.of if found is not None else expr.arguments[0] if day and isinstance(expr, Call) else expr
+    of = found.column if found is not None else expr.arguments[0] if day and isinstance(expr, Call) else expr
     item = next((item for item in aggregates if isinstance(of, Released) and item.name == of.name), None)
-    if item is None or item.rank is None or item.end:
+    if item is None or item.rank is None or item.interval_end:
         return None
     turned = found is not None and found.factor < 0
-    end = replace(item, end=-1 if (which == "low") != turned else 1)
+    end = replace(item, interval_end=-1 if (which == "low") != turned else 1)
     known = next((each for each in aggregates if replace(each, name=item.name) == end), None)
     if aggregates.index(item) >= asked:
         aggregates.remove(item)

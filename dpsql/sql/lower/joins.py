@@ -1,4 +1,4 @@
-"""The sources of FROM and the conditions to a relation: each is joined as soon as an equality reaches it."""
+"""Orders joins: each source of FROM is joined as soon as an equality connects it."""
 
 from __future__ import annotations
 

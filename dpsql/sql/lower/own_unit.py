@@ -1,4 +1,4 @@
-"""The privacy unit in a query: one that it names for itself, which is never trusted, and groups by its id."""
+"""A privacy unit that the query names itself, which is not trusted: rows are grouped by its identifier."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from dpsql.analysis.domains import domain, listed
 from dpsql.analysis.intervals import conditions
-from dpsql.analysis.unit_identity import identity, tells_apart
+from dpsql.analysis.unit_identity import identity, separated_identity
 from dpsql.plan.expr import Expr
 from dpsql.plan.nodes import Relation
 from dpsql.plan.render import phrase
@@ -44,7 +44,7 @@ def check_groups(source: Source, node: exp.Expr, keys: Iterable[Expr], relation:
     """
     for key in keys:
         secret = domain(key, conditions(relation), listed(relation)) is None
-        if secret and tells_apart(key, relation) is not None:
+        if secret and separated_identity(key, relation) is not None:
             refuse_units(source, node, key, relation)
 
 

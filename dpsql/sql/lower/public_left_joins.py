@@ -1,9 +1,9 @@
-"""FROM public LEFT JOIN private: the groups of all public rows, also of those that no private row is joined to.
+"""FROM public LEFT JOIN private: every public row has a group, also without a matching private row.
 
-Claim: where no aggregate takes anything of a public row without private ones, and all groups are public, the release is
-that of the INNER JOIN.
-Why: public groups are all shown, whoever has rows of them; and what is NULL wherever the private columns are is neither
-counted nor added up.
+Claim: if all groups are public, and every aggregate ignores public rows without a private match, the release is that of
+the INNER JOIN.
+Why: all public groups are released, also empty ones; an expression that is NULL where the private columns are is neither
+counted nor summed.
 Source: ISO/IEC 9075-2, <joined table> and <aggregate function>, by which aggregates of a column leave NULL out.
 """
 

@@ -1,4 +1,4 @@
-"""Scalar SQL to typed expressions: the part of the whitelist that concerns values.
+"""Lowers scalar SQL to typed expressions: the whitelist of nodes and functions.
 
 `SHAPES` lists the tree nodes that are plain functions of their arguments, the registry's names say which
 calls are, and `_SPECIAL` lists the nodes that need a word more. A node in none of them is refused.

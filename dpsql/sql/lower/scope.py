@@ -1,4 +1,4 @@
-"""The names of one FROM clause: which tables a query reads and what their columns are called."""
+"""Scopes: the tables of one FROM clause and the names of their columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EXISTS and IN over a subquery, as conditions of WHERE: rows are kept that have a match, or have none."""
+"""Lowers EXISTS and IN over a subquery to semi-joins and anti-joins."""
 
 from __future__ import annotations
 

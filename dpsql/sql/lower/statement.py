@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.analysis.stability import PublicFacts
-from dpsql.analysis.unit_identity import tells_apart
+from dpsql.analysis.unit_identity import separated_identity
 from dpsql.backends.catalog import Catalog
 from dpsql.errors import DataError
 from dpsql.plan.expr import UNIT_IDENTITY, Expr, Released
@@ -280,7 +280,7 @@ class _Releasing(Grouping):
         """Refuses the unit's id, of which every group would be too small to show, and what is always NULL."""
         if expr.type is Type.NULL:
             self.source.refuse(node, "constant", "NULL is no group key", "leave it out of GROUP BY")
-        if tells_apart(expr, self.input) == UNIT_IDENTITY:
+        if separated_identity(expr, self.input) == UNIT_IDENTITY:
             refuse_units(self.source, node, expr, self.input)
 
     def aggregate(self, node: exp.AggFunc) -> Expr:
@@ -306,7 +306,12 @@ class _Releasing(Grouping):
                 "convert with CAST(… AS DOUBLE)",
             )
         for known in self.aggregations:
-            if (known.function, known.argument, known.rank, known.end) == (function, argument, rank, 0):
+            if (known.function, known.argument, known.rank, known.interval_end) == (
+                function,
+                argument,
+                rank,
+                0,
+            ):
                 return Released(known.name, known.type)
         name = f"a{len(self.aggregations)}"
         self.aggregations.append(Aggregation(name, function, argument, result, rank))

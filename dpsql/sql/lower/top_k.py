@@ -8,8 +8,7 @@ from dpsql.aggregates import AGGREGATES
 from dpsql.analysis.analyse import analyse
 from dpsql.analysis.stability import PublicFacts
 from dpsql.plan.expr import Expr, Released, walk
-from dpsql.plan.nodes import OuterQuery, Release
-from dpsql.plan.top_k import TopK
+from dpsql.plan.nodes import OuterQuery, Release, TopK
 from dpsql.planning.top_k import SCORES
 
 MOST = 100

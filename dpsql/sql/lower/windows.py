@@ -1,4 +1,4 @@
-"""Windows over released or public rows: function OVER (…), with what WINDOW names."""
+"""Lowers window functions over released or public rows, with named windows."""
 
 from __future__ import annotations
 

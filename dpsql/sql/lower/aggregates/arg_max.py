@@ -71,9 +71,9 @@ def _further(post: OuterQuery) -> bool:
 
 def _read(item: PerUnitAggregate, source: Relation) -> tuple[Release, Released, Released] | None:
     """The release whose every group an ARG_MAX or ARG_MIN looks at, the key that it shows, and what it goes by."""
-    if item.argument is None or item.by is None:
+    if item.argument is None or item.order_by is None:
         return None
-    asked = OuterQuery(source, (Output("key", item.argument), Output("score", item.by)))
+    asked = OuterQuery(source, (Output("key", item.argument), Output("score", item.order_by)))
     found = provenance(asked) or ()
     if len(found) != 1 or not unfiltered(asked):
         return None
