@@ -165,7 +165,7 @@ def test_a_rolled_back_ledger_is_refused_beside_its_anchor(
     with closing(open_ledger(path, BUDGETS)) as ledger:
         head = ledger.head()
     kept = tmp_path / "kept"
-    Anchor(kept).keep(head)
+    Anchor(kept).replace(head)
     roll_back(path, older)
     for anchor in (head, kept):
         error = refused(path, anchor)

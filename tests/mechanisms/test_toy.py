@@ -26,8 +26,8 @@ from dpsql.mechanisms.records import RECORDS, from_record, register, to_record
 from dpsql.planning import verify as verification
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.verify import Change, verify
-from dpsql.replay.combine import combined, mergeable
-from dpsql.replay.refine import coupled
+from dpsql.replay.combine import combined, combinable
+from dpsql.replay.refine import coupled_refinement
 from dpsql.replay.stored_release import StoredRelease
 from dpsql.uncertainty.laws import half_width
 
@@ -109,11 +109,11 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 def measured(con: dpsql.Connection, sql: str = "SELECT plan, COUNT(*) FROM visits GROUP BY plan") -> Any:
     """A prepared query whose geometric noise has been replaced by the toy's, with its loss."""
     part = con.engine.prepare(Query(sql, epsilon=Fraction(2))).only
-    blocks = []
-    for block in part.plan.blocks:
-        assert isinstance(block.mechanism, Geometric)
-        blocks.append(dataclasses.replace(block, mechanism=Plateau(block.mechanism.scale, 3)))
-    return dataclasses.replace(part, plan=dataclasses.replace(part.plan, blocks=tuple(blocks)))
+    vectors = []
+    for vector in part.plan.vectors:
+        assert isinstance(vector.mechanism, Geometric)
+        vectors.append(dataclasses.replace(vector, mechanism=Plateau(vector.mechanism.scale, 3)))
+    return dataclasses.replace(part, plan=dataclasses.replace(part.plan, vectors=tuple(vectors)))
 
 
 @pytest.fixture
@@ -126,14 +126,14 @@ def con() -> Any:
 
 def lossy(plan: MeasurementPlan, part: Fraction) -> MeasurementPlan:
     """The plan with that part of the noise."""
-    blocks = [
+    vectors = [
         dataclasses.replace(
-            block,
-            mechanism=Plateau(block.mechanism.scale * part, 3),  # type: ignore[attr-defined]
+            vector,
+            mechanism=Plateau(vector.mechanism.scale * part, 3),  # type: ignore[attr-defined]
         )
-        for block in plan.blocks
+        for vector in plan.vectors
     ]
-    return dataclasses.replace(plan, blocks=tuple(blocks))
+    return dataclasses.replace(plan, vectors=tuple(vectors))
 
 
 def test_verification_refuses_it_without_a_rule(con: dpsql.Connection) -> None:
@@ -155,8 +155,8 @@ def test_verification_holds_it_to_its_rule(con: dpsql.Connection) -> None:
 def test_it_is_charged_what_it_loses(con: dpsql.Connection) -> None:
     """The event of its loss is what the planner charged, and a ledger takes it."""
     plan = measured(con).plan
-    (block,) = plan.blocks
-    event = block.mechanism.privacy_loss(block.sensitivity, None)
+    (vector,) = plan.vectors
+    event = vector.mechanism.privacy_loss(vector.sensitivity, None)
     assert event == plan.event
     budget = Budget("pure", Fraction(5), Fraction(0))
     ledger = open_ledger(":memory:", {"visits": budget})
@@ -181,12 +181,12 @@ def test_releases_are_combined_but_not_refined(con: dpsql.Connection) -> None:
     """Its draws are independent, so that a mean has less noise; it states no coupling."""
     part = measured(con)
     table = con.engine._drawn(part, {})
-    assert mergeable(part.plan)
-    mean = combined([table, table]).plan.blocks[0].mechanism
-    assert mean.std / mean.subdivisions == pytest.approx(part.plan.blocks[0].mechanism.std / math.sqrt(2))
+    assert combinable(part.plan)
+    mean = combined([table, table]).plan.vectors[0].mechanism
+    assert mean.std / mean.subdivisions == pytest.approx(part.plan.vectors[0].mechanism.std / math.sqrt(2))
     assert from_record(to_record(mean)) == mean
     before = StoredRelease.of(table, part.plan.event, "source")
-    assert coupled(lossy(part.plan, Fraction(1, 2)), before) is None
+    assert coupled_refinement(lossy(part.plan, Fraction(1, 2)), before) is None
 
 
 def test_intervals_follow_its_law() -> None:

@@ -135,7 +135,7 @@ class Player:
         self.connection._replay = False  # each query is played with the draws that the tape has
         # Each entry vouches by a digest for the releases that are stored before it. Those are noisy, and public; nothing is
         # stored here, so that what is observed of the entries holds nothing of what was released.
-        self.connection.engine.ledger.keep = _not_kept  # type: ignore[method-assign]
+        self.connection.engine.ledger.store_releases = _not_kept  # type: ignore[method-assign]
 
     def play(self, tape: Tape, sql: str, parameters: Sequence[Value] = (), **options: Any) -> Replay:
         """Explains and asks a query; what the tape knows is drawn again."""
