@@ -196,7 +196,7 @@ def needed(epsilon: Fraction | None, target_error: str | None, sql: str, dialect
     said = stated(sql, dialect)
     if epsilon is None and target_error is None and said.epsilon is None and said.target_error is None:
         raise ProgrammingError(
-            "how much may the query lose?",
+            "no privacy loss given: pass --epsilon",
             code="epsilon_missing",
             hint="--epsilon 0.1, or -e 0.1; or, for an accuracy, --target-error 50",
         )

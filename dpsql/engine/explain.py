@@ -305,9 +305,9 @@ def _price(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
     yield "Price"
     several = len(prepared.releases) > 1
     for number, part in enumerate(prepared.releases, 1):
-        if part.recalled is not None:
+        if part.stored is not None:
             what = f"release {number}" if several else "the release"
-            yield f"  {what} was made before (ledger entry {', '.join(map(str, part.recalled.entries))}): replayed free"
+            yield f"  {what} was made before (ledger entry {', '.join(map(str, part.stored.entries))}): replayed free"
         if part.refinement is not None:
             what = f"release {number}" if several else "the release"
             yield (

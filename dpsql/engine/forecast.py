@@ -9,12 +9,13 @@ from fractions import Fraction
 
 from dpsql.accounting.spend import Spend
 from dpsql.engine.pipeline import Engine
-from dpsql.engine.prepare import PreparedQuery, PrivacyTerms
+from dpsql.engine.prepare import PreparedQuery
 from dpsql.errors import QueryRejected
 from dpsql.ledger import BudgetState, Quote
 from dpsql.ledger.protocol import Bill
 from dpsql.plan.nodes import OuterQuery
 from dpsql.request.loss import rounded
+from dpsql.request.query import ResolvedQuery
 from dpsql.result import aligned
 
 _WIDTH = 48
@@ -79,7 +80,7 @@ class Forecast:
     def of(cls, engine: Engine, plan: Sequence[PreparedQuery]) -> Forecast:
         """The forecast of queries that are asked in this order."""
         states = {state.key: state for state in engine.ledger.states()}
-        queries, together, asked = list[PlannedQuery](), list[Bill](), set[tuple[OuterQuery, PrivacyTerms]]()
+        queries, together, asked = list[PlannedQuery](), list[Bill](), set[tuple[OuterQuery, ResolvedQuery]]()
         for number, prepared in enumerate(plan, 1):
             if prepared.terms.target is not None and prepared.terms.target.share is not None:
                 raise QueryRejected(

@@ -26,7 +26,7 @@ from dpsql.engine.charge_details import charge_details
 from dpsql.engine.lookups import PublicTables
 from dpsql.engine.loss_split import loss_shares
 from dpsql.engine.post_processor import PostProcessor, known
-from dpsql.engine.prepare import PreparedQuery, PreparedRelease, Query, ResolvedQuery, mechanisms_of, resolve
+from dpsql.engine.prepare import PreparedQuery, PreparedRelease, mechanisms_of
 from dpsql.engine.replay import Replay
 from dpsql.errors import BackendError, BudgetExhausted, InternalError, OperationalError, QueryRejected
 from dpsql.ledger import Entry, Ledger, Quote
@@ -47,6 +47,7 @@ from dpsql.postprocess.occupied_groups import doubtful
 from dpsql.release import ReleasedTable, refined, release
 from dpsql.replay.combine import combined
 from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
+from dpsql.request.query import Query, ResolvedQuery, resolve
 from dpsql.request.target import Target
 from dpsql.result import Receipt, Result
 from dpsql.sql.emit.outer_query import Copies, Originals, emit_post, unchanged
@@ -58,14 +59,14 @@ from dpsql.uncertainty.cells import RowProvenance
 
 @dataclass(frozen=True)
 class Engine:
-    """One policy, one database, one ledger; `analyst` is who asks, `within` the slice of the budgets that is charged."""
+    """One policy, one database, one ledger; `analyst` asks, `reservation` is the reserved slice that is charged."""
 
     policy: Policy
     backend: Backend
     ledger: Ledger
     analyst: str
     entropy: Entropy = field(default_factory=SystemEntropy)
-    within: int | None = None
+    reservation: int | None = None
 
     @cached_property
     def catalog(self) -> catalog.Catalog:
@@ -73,7 +74,7 @@ class Engine:
         return catalog.build(self.policy, self.backend.schema(), self.backend.origin)
 
     @cached_property
-    def _recall(self) -> Replay:
+    def _replay(self) -> Replay:
         return Replay(self.policy, self.analyst, self.ledger, self.backend, self.account)
 
     @property
@@ -111,7 +112,7 @@ class Engine:
         }
         require_below(cap(self.policy, analyses), wanted.loss)
         agreed = wanted.at(self._epsilon(wanted, post, analyses) if at is None else at)
-        parts = loss_shares(analyses, self.account, agreed.epsilon, agreed.delta, self._recall.draws_on)
+        parts = loss_shares(analyses, self.account, agreed.epsilon, agreed.delta, self._replay.draws_on)
         prepared = tuple(
             _measured(release, analysis, part, public, learn=not isinstance(wanted.loss, Target))
             for (release, analysis), part in zip(analyses.items(), parts, strict=True)
@@ -124,20 +125,20 @@ class Engine:
             if not isinstance(step, Release):
                 emit_post(step.post, above)  # for the copies that it reads
         found = PreparedQuery(asked, agreed, parsed.explain, post, prepared, above, sql)
-        return self._recall.recalled(found) if asked.replay else found
+        return self._replay.replayed(found) if asked.replay else found
 
-    def best(self, asked: Query) -> Result:
-        """The best answer that follows from what was released before: free, and nothing private is read.
+    def combine(self, asked: Query) -> Result:
+        """The most accurate answer that follows from stored releases: free, and nothing private is read.
 
-        The loss decides nothing but which statistics are meant. Raises QueryRejected with code "nothing_released".
+        The loss decides only which statistics are meant. Raises QueryRejected with code "nothing_released".
         """
         loss = asked.epsilon or asked.default or min(self.policy.max_epsilon or Fraction(1), Fraction(1))
         asked = replace(asked, epsilon=loss, target_error=None, confidence=None, replay=False)
-        return self.answer_best(self.prepare(asked))
+        return self.answer_combined(self.prepare(asked))
 
-    def answer_best(self, prepared: PreparedQuery) -> Result:
-        """As `best`, of what was prepared."""
-        return self.answer(self._recall.best(prepared))
+    def answer_combined(self, prepared: PreparedQuery) -> Result:
+        """As `combine`, of a query that is prepared."""
+        return self.answer(self._replay.combined(prepared))
 
     def _epsilon(
         self, wanted: ResolvedQuery, post: OuterQuery, analyses: Mapping[Release, Analysis]
@@ -152,7 +153,7 @@ class Engine:
         self, post: OuterQuery, analyses: Mapping[Release, Analysis], delta: Fraction | None, target: Target
     ) -> Search:
         most = cap(self.policy, analyses)
-        return Search(post, analyses, self.public, self.account, delta, target, most, self._recall.draws_on)
+        return Search(post, analyses, self.public, self.account, delta, target, most, self._replay.draws_on)
 
     def search(self, prepared: PreparedQuery, target: Target) -> Search:
         """The search for the loss at which what was prepared meets a target."""
@@ -161,7 +162,7 @@ class Engine:
 
     def quote(self, prepared: PreparedQuery) -> tuple[Quote, ...]:
         """What the ledger would say to the charge now; writes nothing."""
-        return self.ledger.dry_run(prepared.bills, analyst=self.analyst, within=self.within)
+        return self.ledger.dry_run(prepared.bills, analyst=self.analyst, within=self.reservation)
 
     def require_bound(self, prepared: PreparedQuery) -> None:
         """Refuses a query that the database cannot bind, so that nothing is charged that is not answered.
@@ -243,7 +244,7 @@ class Engine:
     ) -> None:
         """Keeps what was charged for, before anybody sees it."""
         if entries:
-            self._recall.keep(prepared.releases, tables, values, entries[0])
+            self._replay.keep(prepared.releases, tables, values, entries[0])
 
     def _charge(self, prepared: PreparedQuery) -> tuple[Entry, ...]:
         if not prepared.bills:
@@ -256,7 +257,7 @@ class Engine:
                 query=prepared.asked.sql,
                 details=charge_details(prepared, self.policy, _versions(self.backend)),
                 refines=[base.number for base in prepared.refines],
-                within=self.within,
+                within=self.reservation,
             )
         except BudgetExhausted as error:
             error.hint = self._what_is_left_buys(prepared, error.code) or error.hint
@@ -294,8 +295,8 @@ class Engine:
             raise
 
     def _drawn(self, prepared: PreparedRelease, values: Known) -> ReleasedTable:
-        if prepared.recalled is not None:
-            return prepared.recalled.table
+        if prepared.stored is not None:
+            return prepared.stored.table
         plan, statement, refinement = prepared.plan, prepared.statement_with(values), prepared.refinement
         # What is not charged, because it follows from the policy alone, reads nothing private either.
         exact = Exact([]) if plan.event is None else self.backend.run(statement.sql)

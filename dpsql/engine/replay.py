@@ -57,22 +57,22 @@ class Replay:
         """What besides its plan decides what a release is."""
         return FingerprintRules.of(self.policy, self.analyst, mark(self.policy, self.backend))
 
-    def recalled(self, prepared: PreparedQuery) -> PreparedQuery:
+    def replayed(self, prepared: PreparedQuery) -> PreparedQuery:
         """The statement with those of its releases that were made before, and the values that follow from them."""
         return self._each(prepared, partial(self._again, promised=prepared.terms.promised))
 
-    def best(self, prepared: PreparedQuery) -> PreparedQuery:
+    def combined(self, prepared: PreparedQuery) -> PreparedQuery:
         """The statement with all that was released of its statistics, put together, whatever the noise.
 
         Raises QueryRejected with code "nothing_released" where there is nothing of one of them.
         """
-        found = self._each(prepared, self._best)
+        found = self._each(prepared, self._combined)
         for part in found.releases:
             if part.event is not None:
                 raise QueryRejected(
-                    "nothing has been released of this yet",
+                    "there is no stored release of this query",
                     code="nothing_released",
-                    hint="ask it with an epsilon; best answers from what was released before",
+                    hint="run the query with an epsilon first: combine answers from stored releases alone",
                 )
         return found
 
@@ -98,8 +98,8 @@ class Replay:
             if isinstance(step, Release):
                 if all(inner in values for inner in needed(step)):
                     parts[step] = found = find(parts[step], values)
-                    if found.recalled is not None:
-                        above.hold(step, found.recalled.table)
+                    if found.stored is not None:
+                        above.hold(step, found.stored.table)
             elif step in read and all(_is_there(parts[inner]) for inner in releases(step.post)):
                 values[step] = above.found(step, values)
         return replace(prepared, releases=_each_once(parts.values()), known=values)
@@ -113,14 +113,14 @@ class Replay:
         for release in kept:
             if release.released.measurement == names.measurement:
                 table = _table(_written(release), part)
-                return replace(part, plan=table.plan, recalled=ReplayedRelease(table, (release.entry,)))
+                return replace(part, plan=table.plan, stored=ReplayedRelease(table, (release.entry,)))
         found = [
             self._refined(part, values, release, promised=promised) for release in kept if not release.refined
         ]
         least = min(filter(None, found), key=_difference, default=None)
         return replace(part, refinement=least)
 
-    def _best(self, part: PreparedRelease, values: Known) -> PreparedRelease:
+    def _combined(self, part: PreparedRelease, values: Known) -> PreparedRelease:
         """All that was released of a statistic, or of more, put together; of several, that with the least error."""
         if part.plan.event is None:
             return part
@@ -148,7 +148,7 @@ class Replay:
         able = [able[place] for place in fitting([each.plan for each, _ in able])]
         table = combined([each for each, _ in able])
         return replace(
-            part, plan=table.plan, recalled=ReplayedRelease(table, tuple(entry for _, entry in able))
+            part, plan=table.plan, stored=ReplayedRelease(table, tuple(entry for _, entry in able))
         )
 
     def _refined(
@@ -231,7 +231,7 @@ def _each_once(parts: Iterable[PreparedRelease]) -> tuple[PreparedRelease, ...]:
 
 
 def _is_there(part: PreparedRelease) -> bool:
-    return part.recalled is not None
+    return part.stored is not None
 
 
 def _written(kept: ReleaseRecord) -> StoredRelease:

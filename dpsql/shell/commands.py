@@ -66,7 +66,7 @@ def terms(state: State, sql: str) -> dict[str, Any]:
             epsilon = state.epsilon
     if epsilon is None and error is None:
         raise ProgrammingError(
-            "how much may a query lose? No epsilon is set",
+            "no privacy loss given: no epsilon is set",
             code="epsilon_missing",
             hint="\\epsilon 0.1 sets it for this session, as does dpsql shell … --epsilon 0.1",
         )

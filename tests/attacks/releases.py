@@ -9,8 +9,8 @@ from fractions import Fraction
 from entropy import SeededEntropy
 
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Query
 from dpsql.release import release
+from dpsql.request.query import Query
 
 RUNS = 200
 Keys = list[tuple[object, ...]]

@@ -96,7 +96,7 @@ FAULTS = (
             query=prepared.asked.sql,
             details=charge_details(prepared, self.policy, _versions(self.backend)),
             refines=[base.number for base in prepared.refines],
-            within=self.within,
+            within=self.reservation,
         )
         """,
         """
@@ -106,7 +106,7 @@ FAULTS = (
             query=prepared.asked.sql,
             details=charge_details(prepared, self.policy, _versions(self.backend)),
             refines=[base.number for base in prepared.refines],
-            within=self.within,
+            within=self.reservation,
         )
         """,
         "the ledger hears of the noise and not of delta",

@@ -107,7 +107,7 @@ FAULTS = (
         "replays-charged",
         "dpsql.engine.prepare:PreparedRelease.event",
         """
-        if self.recalled is not None:
+        if self.stored is not None:
             return None
         """,
         "",

@@ -11,9 +11,9 @@ import pytest
 from clinic import POLICY, database
 
 import dpsql
-from dpsql.engine.pipeline import Query
 from dpsql.errors import IntegrityError
 from dpsql.replay.stored_release import StoredRelease
+from dpsql.request.query import Query
 
 QUERIES = [
     "SELECT COUNT(*), AVG(cost), SUM(days) FROM visits",

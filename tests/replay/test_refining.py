@@ -14,8 +14,8 @@ from entropy import SeededEntropy
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Query
 from dpsql.mechanisms import Geometric
+from dpsql.request.query import Query
 
 PURE: dict[str, Any] = POLICY | {
     "budget": {"epsilon": 30, "delta": 1e-6, "accountant": "pure"},

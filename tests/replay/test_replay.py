@@ -18,7 +18,7 @@ from small_study import write_study
 import dpsql
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Query
+from dpsql.request.query import Query
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
 QUERIES = [

@@ -19,7 +19,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Position, QueryRejected
 from dpsql.sql.read.dialect import DIALECT, DIALECTS, DUCKDB, parsed, parsed_as, require
-from dpsql.sql.read.options import Options, taken_out
+from dpsql.sql.read.options import OptionsClause, taken_out
 from dpsql.sql.read.rejection import Source, is_text
 from dpsql.sql.read.translate import translated
 
@@ -59,7 +59,7 @@ class Statement:
     query: exp.Select | exp.SetOperation
     explain: bool
     parameters: int
-    options: Options
+    options: OptionsClause
     text: str
     translated: bool = False
 
@@ -106,7 +106,7 @@ class _Words:
     tokens: list[Token]
     explain: bool
     parameters: int
-    options: Options
+    options: OptionsClause
 
 
 def _words(text: str, dialect: Dialect) -> _Words:
@@ -127,7 +127,7 @@ def _parse(text: str, *, numbered: bool = False) -> Statement:
     if numbered:
         source, tokens = Source(text), _tokens(text, DIALECT)
         _check_length(text, tokens)
-        words = _Words(source, text, tokens, explain=False, parameters=0, options=Options())
+        words = _Words(source, text, tokens, explain=False, parameters=0, options=OptionsClause())
     else:
         words = _words(text, DIALECT)
     select = _tree(words, parsed)
@@ -169,12 +169,12 @@ def _tree(words: _Words, read: Callable[[list[Token], str], list[exp.Expr | None
     return select
 
 
-def stated(text: str, dialect: str = DUCKDB) -> Options:
+def stated(text: str, dialect: str = DUCKDB) -> OptionsClause:
     """What a query asks for itself; nothing where it cannot be read, which `parse` refuses."""
     try:
         return _words(text, DIALECTS.get(dialect, DIALECT)).options
     except QueryRejected:
-        return Options()
+        return OptionsClause()
 
 
 def require_room() -> None:
