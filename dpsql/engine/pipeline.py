@@ -190,18 +190,18 @@ class Engine:
             # A query whose post-processing cannot even be bound fails here, before it is charged.
             scratch.query(prepared.post_sql)
             entries = self._charge(prepared)
-            tables, values = self._released(above, prepared, entries)
-            self._keep(prepared, tables, values, entries)
+            parts, tables, values = self._released(above, prepared, entries)
+            self._keep(parts, tables, values, entries)
             shown = above.agreed(prepared, tables)
-            rows, types = above.rows(prepared.post, values)
+            rows, types = above.rows(prepared, values)
         receipt = self.receipt(prepared, entries, [table.plan for table in tables])
         return self._result(prepared, shown, rows, types, receipt)
 
     def _unchanged(self, prepared: PreparedQuery, places: Sequence[int]) -> Result:
         """The released rows themselves, in these columns."""
         entries = self._charge(prepared)
-        table = self._release(prepared.only, {}, prepared, entries)
-        self._keep(prepared, [table], {}, entries)
+        table = self._release(prepared.only, prepared, entries)
+        self._keep(prepared.releases, [table], {}, entries)
         receipt = self.receipt(prepared, entries, [table.plan])
         rows = [(*(row[place] for place in places), number, 0) for number, row in enumerate(table.rows)]
         return self._result(prepared, [table], rows, [table.columns[place][1] for place in places], receipt)
@@ -218,33 +218,35 @@ class Engine:
 
     def _released(
         self, above: PostProcessor, prepared: PreparedQuery, entries: Sequence[Entry]
-    ) -> tuple[list[ReleasedTable], Known]:
-        """Answers the releases, and the scalar queries over them, each after what it needs.
+    ) -> tuple[list[PreparedRelease], list[ReleasedTable], Known]:
+        """Answers the releases, and the queries whose values stand in others, each after what it needs.
 
-        Those that no such query reads are not held yet.
+        Returns the releases with these values in their statements, their tables, and the values. The tables that only
+        the outer query reads are not loaded yet.
         """
         values: dict[Scalar | PublicSubquery, Expr | Values] = dict(prepared.known)
         parts, last = {part.release: part for part in prepared.releases}, final_releases(prepared.post)
-        tables = []
+        made, tables = list[PreparedRelease](), list[ReleasedTable]()
         for step in steps(prepared.post):
             if isinstance(step, Release):
-                tables.append(self._release(parts[step], values, prepared, entries))
+                made.append(parts[step].with_values(values))
+                tables.append(self._release(made[-1], prepared, entries))
                 if step not in last:
                     above.hold(step, tables[-1])
             elif step not in values:
                 values[step] = above.found(step, values)
-        return tables, values
+        return made, tables, values
 
     def _keep(
         self,
-        prepared: PreparedQuery,
+        parts: Sequence[PreparedRelease],
         tables: Sequence[ReleasedTable],
         values: Known,
         entries: Sequence[Entry],
     ) -> None:
-        """Keeps what was charged for, before anybody sees it."""
+        """Stores what was charged, before anybody sees it."""
         if entries:
-            self._replay.keep(prepared.releases, tables, values, entries[0])
+            self._replay.keep(parts, tables, values, entries[0])
 
     def _charge(self, prepared: PreparedQuery) -> tuple[Entry, ...]:
         if not prepared.bills:
@@ -278,11 +280,11 @@ class Engine:
         return f"nothing was charged; what is left buys {replace(target, error=Fraction(bought))}"
 
     def _release(
-        self, part: PreparedRelease, values: Known, prepared: PreparedQuery, entries: Sequence[Entry]
+        self, part: PreparedRelease, prepared: PreparedQuery, entries: Sequence[Entry]
     ) -> ReleasedTable:
-        """One release; that it failed, which whoever asks sees, is an entry of the ledger, and locks its tables."""
+        """One release; a failure, which the caller sees, is recorded in the ledger and counts towards a lock."""
         try:
-            return self._drawn(part, values)
+            return self._drawn(part)
         except (BackendError, InternalError) as error:
             if entries:
                 self.ledger.fail(
@@ -294,10 +296,10 @@ class Engine:
                 )
             raise
 
-    def _drawn(self, prepared: PreparedRelease, values: Known) -> ReleasedTable:
+    def _drawn(self, prepared: PreparedRelease) -> ReleasedTable:
         if prepared.stored is not None:
             return prepared.stored.table
-        plan, statement, refinement = prepared.plan, prepared.statement_with(values), prepared.refinement
+        plan, statement, refinement = prepared.plan, prepared.statement, prepared.refinement
         # What is not charged, because it follows from the policy alone, reads nothing private either.
         exact = Exact([]) if plan.event is None else self.backend.run(statement.sql)
         failed = ""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpsql.accounting.events import Composed, Event
 from dpsql.accounting.partitions.boxes import Box
 from dpsql.analysis.partitions.assign import boxes
 from dpsql.ledger.protocol import Bill
-from dpsql.plan.dependencies import Known, final_releases, substitute
+from dpsql.plan.dependencies import Known, final_releases, needed, substitute
 from dpsql.plan.nodes import OuterQuery, Release, released_columns
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.hierarchy import agreed, agreements
@@ -63,10 +63,10 @@ class Refinement:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRelease:
-    """One release of a statement: what is measured of which tables, and what it may spend.
+    """One release of a query: the statement that measures it, on which tables, and its share of the loss.
 
-    `stored` is the release that was made before and is answered again, `refinement` how it is made from an earlier
-    one; both are None where it is made anew.
+    `values` are the values of earlier answers that stand in `statement`. `stored` is the stored release that answers
+    it, `refinement` the refinement of a stored one; both are None for a new release.
     """
 
     release: Release
@@ -76,6 +76,7 @@ class PreparedRelease:
     price: LossShare
     stored: ReplayedRelease | None = None
     refinement: Refinement | None = None
+    values: Known = field(default_factory=dict, hash=False)
 
     @property
     def event(self) -> Event | None:
@@ -84,12 +85,14 @@ class PreparedRelease:
             return None
         return self.plan.event if self.refinement is None else self.refinement.law.event
 
-    def statement_with(self, values: Known) -> Statement:
-        """The statement in which values of earlier answers stand."""
-        if not values:
-            return self.statement
+    def with_values(self, values: Known) -> PreparedRelease:
+        """The release with the values of earlier answers in its statement, which is emitted once for the same ones."""
+        read = {step: values[step] for step in needed(self.release) if step in values}
+        if self.stored is not None or read == self.values:
+            return self
         plan = self.plan
-        return emit(substitute(plan.analysis, values), plan.ranked, plan.best, plan.clamps)
+        statement = emit(substitute(plan.analysis, read), plan.ranked, plan.best, plan.clamps)
+        return replace(self, statement=statement, values=read)
 
     @property
     def columns(self) -> list[tuple[str, str]]:

@@ -114,9 +114,8 @@ class Replay:
             if release.released.measurement == names.measurement:
                 table = _table(_written(release), part)
                 return replace(part, plan=table.plan, stored=ReplayedRelease(table, (release.entry,)))
-        found = [
-            self._refined(part, values, release, promised=promised) for release in kept if not release.refined
-        ]
+        part = part.with_values(values)
+        found = [self._refined(part, release, promised=promised) for release in kept if not release.refined]
         least = min(filter(None, found), key=_difference, default=None)
         return replace(part, refinement=least)
 
@@ -151,9 +150,7 @@ class Replay:
             part, plan=table.plan, stored=ReplayedRelease(table, tuple(entry for _, entry in able))
         )
 
-    def _refined(
-        self, part: PreparedRelease, values: Known, kept: ReleaseRecord, *, promised: bool
-    ) -> Refinement | None:
+    def _refined(self, part: PreparedRelease, kept: ReleaseRecord, *, promised: bool) -> Refinement | None:
         """How a release is made from another; None where it is made for itself.
 
         Where an accuracy is `promised`, the law must be that of one release.
@@ -162,7 +159,7 @@ class Replay:
         have said which data these are, and engine and statement must be the same.
         """
         written = _written(kept)
-        if not self._lasts(part.tables) or written.source != self._source(part, values):
+        if not self._lasts(part.tables) or written.source != self._source(part):
             return None
         accountants = [self.account_of(table).accountant for table in part.tables]
         law: CoupledRefinement | IndependentTopUp | None = None
@@ -208,16 +205,17 @@ class Replay:
                 base, paid = None, part.plan.event
                 if part.refinement is not None:
                     base, paid = part.refinement.number, part.refinement.whole(paid)
-                body = StoredRelease.of(table, paid, self._source(part, values)).text()
+                body = StoredRelease.of(table, paid, self._source(part)).text()
                 new.append(NewRelease(names.statistic, names.measurement, body, base))
                 layout = Layout.of(names.statistic, part.plan, values)
                 if layout is not None and not self.ledger.kept(names.statistic):
                     new.append(NewRelease(self.rules.rows(part.plan, values), names.statistic, layout.text()))
         self.ledger.keep(new, entry)
 
-    def _source(self, part: PreparedRelease, values: Known) -> str:
-        told = f"{self.backend.name} {self.backend.version}\n{part.statement_with(values).sql}"
-        return hashlib.sha256(told.encode()).hexdigest()
+    def _source(self, part: PreparedRelease) -> str:
+        """The digest of the engine and the statement that a release is made by."""
+        source = f"{self.backend.name} {self.backend.version}\n{part.statement.sql}"
+        return hashlib.sha256(source.encode()).hexdigest()
 
 
 def _each_once(parts: Iterable[PreparedRelease]) -> tuple[PreparedRelease, ...]:

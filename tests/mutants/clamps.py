@@ -38,8 +38,8 @@ FAULTS = (
     Fault(
         "small-groups-left-out-of-the-choice",
         "dpsql.release:_with_clamps",
-        "learnt(plan.clamps, [group.rungs for group in groups], entropy)",
-        "learnt(plan.clamps, [group.rungs for group in groups if group.moments[UNITS] > 4], entropy)",
+        "learnt(plan.clamps, [group.histograms for group in groups], entropy)",
+        "learnt(plan.clamps, [group.histograms for group in groups if group.moments[UNITS] > 4], entropy)",
         "a unit that makes a group large enough moves all that its other units have",
         "tests/planning/test_clamping.py::test_what_is_in_a_small_group_alone_decides_all_the_same",
     ),

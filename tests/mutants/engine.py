@@ -21,10 +21,10 @@ FAULTS = (
         "dpsql.engine.pipeline:Engine._unchanged",
         """
         entries = self._charge(prepared)
-        table = self._release(prepared.only, {}, prepared, entries)
+        table = self._release(prepared.only, prepared, entries)
         """,
         """
-        table = self._drawn(prepared.only, {})
+        table = self._drawn(prepared.only)
         entries = self._charge(prepared)
         """,
         "a query that fails half-way has read and is not charged",
@@ -35,10 +35,10 @@ FAULTS = (
         "dpsql.engine.pipeline:Engine.answer",
         """
         entries = self._charge(prepared)
-        tables, values = self._released(above, prepared, entries)
+        parts, tables, values = self._released(above, prepared, entries)
         """,
         """
-        tables, values = self._released(above, prepared, ())
+        parts, tables, values = self._released(above, prepared, ())
         entries = self._charge(prepared)
         """,
         "a query whose rows are sorted is charged only when they have been read",

@@ -101,11 +101,12 @@ def recorded_by(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
         number, given, sizes = len(measurements), {}, [0] * len(plan.blocks)
         counted = [] if plan.best is not None else _groups(plan, statement, exact.reveal())
         if plan.clamps:
-            rungs = [group.rungs for group in counted]
+            rungs = [group.histograms for group in counted]
             clamps = tape.clamps.setdefault(number, learnt(plan.clamps, rungs, entropy))
             plan = plan.at(clamps)
             counted = [
-                replace(group, moments={**group.moments, **clamped(clamps, group.rungs)}) for group in counted
+                replace(group, moments={**group.moments, **clamped(clamps, group.histograms)})
+                for group in counted
             ]
         groups = {
             group.keys: _cells(
@@ -152,5 +153,5 @@ def _cells(plan: MeasurementPlan, value: Callable[[int, int], int]) -> Cells:
 def _assert_domain_is_whole(plan: MeasurementPlan, statement: Statement, exact: Exact) -> None:
     domains = plan.analysis.domains
     if domains is not None:
-        outside = {row[: statement.keys] for row in exact.reveal()} - set(product(domains))
+        outside = {row[: len(statement.keys)] for row in exact.reveal()} - set(product(domains))
         assert not outside, f"groups with rows are missing among the public keys: {outside}"

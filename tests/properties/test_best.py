@@ -53,7 +53,7 @@ def test_a_unit_moves_scores_apart_as_derived(score: str, rules: dict[str, objec
             if rows not in seen:
                 world.hold(rows)
                 exact = world.engine.backend.run(release.statement.sql).reveal()
-                seen[rows] = _scores(release.plan.analysis, exact)[1]
+                seen[rows] = _scores(release.plan.analysis, release.statement, exact)[1]
         moves = [b - a for a, b in zip(*(seen[rows] for rows in pair), strict=True)]
         worst = max(worst, max(moves) - min(moves))
     assert worst <= best.steps

@@ -96,7 +96,7 @@ def rungs(world: World, prepared: PreparedQuery, rows: Database) -> Groups:
     """What the units of each group have, as the statement gives it."""
     world.hold(rows)
     exact = world.engine.backend.run(prepared.statement.sql).reveal()
-    return {group.keys: group.rungs for group in _groups(prepared.plan, prepared.statement, exact)}
+    return {group.keys: group.histograms for group in _groups(prepared.plan, prepared.statement, exact)}
 
 
 def points(clamps: Sequence[Clamp]) -> Iterator[tuple[Clamp, ...]]:

@@ -151,10 +151,10 @@ def cells_of(prepared: PreparedQuery | PreparedRelease, exact: Exact) -> Statist
     clamps = tuple(replace(clamp, chosen=(clamp.expected,) * len(clamp.signs)) for clamp in plan.clamps)
     found = {}
     for group in _groups(plan, prepared.statement, exact.reveal()):
-        moments = {**group.moments, **clamped(clamps, group.rungs)}
+        moments = {**group.moments, **clamped(clamps, group.histograms)}
         cells = (tuple(cell.exact(moments) for cell in block.cells) for block in blocks)
         toss = [(moments[units],)] if tossed else []
-        found[group.keys] = (*cells, *toss, *group.windows, *group.rungs)
+        found[group.keys] = (*cells, *toss, *group.windows, *group.histograms)
     return found
 
 

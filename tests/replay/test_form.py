@@ -40,7 +40,7 @@ def test_a_release_is_read_back_as_it_was(sql: str, budget: dict[str, Any], rows
     policy = POLICY | {"budget": budget, "tables": POLICY["tables"] | {"visits": visits}}
     with dpsql.connect(database(), policy=policy, ledger=":memory:") as connection:
         part = connection.engine.prepare(Query(sql, epsilon=Fraction(2))).only
-        table = connection.engine._drawn(part, {})
+        table = connection.engine._drawn(part)
     assert part.plan.event is not None
     text = StoredRelease.of(table, part.plan.event, "source").text()
     read = StoredRelease.parse(text).table(part.plan)

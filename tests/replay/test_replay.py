@@ -195,7 +195,7 @@ def test_a_connection_may_ask_for_new_noise_always() -> None:
 @pytest.mark.parametrize("replay", [1, "no", 0.0])
 def test_replay_is_true_or_false(con: Connection, replay: Any) -> None:
     """Anything else is refused before a charge."""
-    with pytest.raises(dpsql.ProgrammingError, match="replay is True or False"):
+    with pytest.raises(dpsql.ProgrammingError, match="replay must be True or False"):
         con.query(COUNT, replay=replay)
     assert history(con) == []
 

@@ -6,8 +6,9 @@ neighbouring databases.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis, Measurand
@@ -22,24 +23,36 @@ from dpsql.sql.emit.group_keys import shown
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.quantile_windows import windows
 from dpsql.sql.emit.relations import VALUE, rows
-from dpsql.sql.emit.top_k_scores import scored
+from dpsql.sql.emit.top_k_scores import SCORE, scored
 
 _NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Engine SQL whose result has the group keys first, then the `statistics`, in lattice steps.
+    """Engine SQL and the names of its columns, by what they hold, in the order of the text.
 
-    After these come as many `ladders` of clamps as there are, as `analysis.rungs` reads them, and windows
-    of values in order of size, as `analysis.ranks` reads them, one for each that is asked for; or the score
-    of each group, of which the best are chosen.
+    `moments` are exact statistics in lattice steps, by their columns. `histograms` are read by
+    `planning.clamp_histogram.ClampHistogram`, one for each of its targets, `windows` by `planning.quantiles.Window`, one
+    for each quantile. A top-k statement has the `score` of each group and nothing else.
     """
 
     sql: str
-    keys: int
-    statistics: tuple[Statistic, ...]
-    ladders: int = 0
+    keys: tuple[str, ...]
+    moments: Mapping[str, Statistic] = field(default_factory=dict, hash=False)
+    histograms: tuple[str, ...] = ()
+    windows: tuple[str, ...] = ()
+    score: str | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of all columns."""
+        score = () if self.score is None else (self.score,)
+        return (*self.keys, *self.moments, *self.histograms, *self.windows, *score)
+
+    def named(self, row: Sequence[Any]) -> dict[str, Any]:
+        """A row of the result, by the names of its columns."""
+        return dict(zip(self.columns, row, strict=True))
 
 
 def emit(
@@ -54,25 +67,32 @@ def emit(
     groups are chosen, it has their scores alone.
     """
     if best is not None:
-        return Statement(scored(analysis, best), len(analysis.release.keys), ())
+        names = tuple(key.name for key in analysis.release.keys)
+        return Statement(scored(analysis, best), names, score=SCORE)
     keys = [key.name for key in analysis.release.keys]
-    sums = tuple(_sums(analysis))
     if analysis.bound.per_unit:
         body, counts = _per_unit(analysis, keys, clamps), {"units": UNITS, "n": ROWS}
     else:
         body, counts = _per_row(analysis, keys), {"n": ROWS}
-    values = tuple((Moment.DISTINCT, index) for index, part in enumerate(analysis.measures) if part.distinct)
+    values = {
+        f"d{index}": (Moment.DISTINCT, index) for index, part in enumerate(analysis.measures) if part.distinct
+    }
+    moments: dict[str, Statistic] = {
+        **counts,
+        **dict(zip(_sum_names(analysis), _sums(analysis), strict=True)),
+        **values,
+    }
     steps = [f"s{index}" for index in range(len(ladders(clamps)))]
     read = [*counts, *_sum_names(analysis), *steps]
     if values:
         body = _with_values(analysis, keys, body, read)
-        # What is told of clamps stands after all statistics.
-        read = [name for name in (*read, *(f"d{index}" for _, index in values)) if name not in steps]
-        read += steps
+        # Histograms stand after all moments.
+        read = [*moments, *steps]
+    near = [f"w{index}" for index in range(len(ranked))]
     if ranked:
         body = _with_windows(analysis, keys, body, read, ranked)
-        read += [f"w{index}" for index in range(len(ranked))]
-        # Measure by measure they came, and one measure may be asked for again after another.
+        read += near
+        # The windows of a measure stand together, and quantiles of one measure may be apart in the query.
         body = f"SELECT {', '.join([*keys, *read])}\nFROM ({body})"
     texts = shown(analysis)
     if texts or (values and steps):
@@ -80,7 +100,7 @@ def emit(
         body = f"SELECT {', '.join(items)}\nFROM ({body})"
     if keys:
         body += f"\nORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
-    return Statement(body, len(keys), (*counts.values(), *sums, *values), len(steps))
+    return Statement(body, tuple(keys), moments, tuple(steps), tuple(near))
 
 
 def _sums(analysis: Analysis) -> Iterable[Statistic]:
