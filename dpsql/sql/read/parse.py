@@ -25,8 +25,8 @@ from dpsql.sql.read.translate import translated
 
 MAX_CHARACTERS = 500_000
 MAX_TOKENS = 50_000
-MAX_NESTING = 20
-"""Levels of parentheses, brackets, CASE and NOT within each other; the parser recurses up to 30 frames for each."""
+MAX_NESTING = 22
+"""Levels of parentheses, brackets, CASE and NOT within each other; the parser recurses up to 26 frames for each."""
 MAX_DEPTH = 100
 """Levels of the tree, chains of AND and OR counting once."""
 MAX_JOINS = 12
@@ -44,7 +44,7 @@ _EXPLAIN = re.compile(r"(?:\s+|--[^\n]*\n|/\*.*?\*/)*+EXPLAIN\b", re.IGNORECASE 
 """Possessive: what has been taken for a comment is never taken for two, which would double the work."""
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
-_DOUBLE = {TokenType.NOT, TokenType.ANY, TokenType.SOME}
+_DOUBLE = {TokenType.NOT, TokenType.ANY, TokenType.SOME, TokenType.INTERVAL}
 """Words after which a parenthesis is two levels: the parser recurses as far for them as for it."""
 _JOINS = {TokenType.JOIN, TokenType.STRAIGHT_JOIN}
 _CONDITIONS = {TokenType.ON, TokenType.USING}
