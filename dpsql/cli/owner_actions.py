@@ -47,7 +47,7 @@ def reset(
     anchor: AnchorFile = None,
     ledger_key: LedgerKey = None,
 ) -> None:
-    """Begin a table's budget anew. What was answered before stays known: the two budgets add up."""
+    """Reset the budget of a table. Earlier answers stay known: the two budgets add up."""
     from dpsql.connection import login
     from dpsql.engine.budgets import budgets
     from dpsql.errors import OperationalError
@@ -65,8 +65,8 @@ def reset(
     with closing(open_ledger(target, budgets(rules, [who]), anchor=anchor, key=ledger_key)) as book:
         entry = book.reset(name, analyst=who, by=by or login(), reason=reason)
     whose = f"{name} for {who}" if who else name
-    print(f"the budget of {whose} begins anew: entry {entry.id} of the ledger")
-    print("what was answered before stays known, so what is guaranteed from now on adds to what was before")
+    print(f"the budget of {whose} is reset: entry {entry.id} of the ledger")
+    print("earlier answers stay known: the guarantees before and after the reset add up")
 
 
 def unlock(
@@ -78,7 +78,7 @@ def unlock(
     anchor: AnchorFile = None,
     ledger_key: LedgerKey = None,
 ) -> None:
-    """Open a table again whose queries failed while they ran. First find out why: a failure tells of the data."""
+    """Unlock a table that failures have locked. First find the cause: a failure may depend on the data."""
     from dpsql.connection import login
     from dpsql.ledger import open_ledger
     from dpsql.ledger.protocol import AccountKey
@@ -101,7 +101,7 @@ def give_back(
     anchor: AnchorFile = None,
     ledger_key: LedgerKey = None,
 ) -> None:
-    """End a reserved slice, and give back what it has not spent. Its session can spend no more of it."""
+    """End a reservation and return what it has not spent. Its session can spend no more of it."""
     from dpsql.connection import login
     from dpsql.errors import OperationalError
     from dpsql.ledger import open_ledger
@@ -112,7 +112,9 @@ def give_back(
         entries = book.give_back(number, by=by or login())
     if not entries:
         raise OperationalError(
-            f"no slice {number} is open", code="slice_closed", hint="dpsql budget lists those that are"
+            f"there is no open reservation {number}",
+            code="slice_closed",
+            hint="dpsql budget lists the open ones",
         )
     for entry in entries:
         whose = f"{entry.table} for {entry.account_analyst}" if entry.account_analyst else entry.table

@@ -84,9 +84,9 @@ class Forecast:
         for number, prepared in enumerate(plan, 1):
             if prepared.terms.target is not None and prepared.terms.target.share is not None:
                 raise QueryRejected(
-                    "what an error that is a part of each value costs follows from the values, and is not known before",
+                    "the cost of a relative target_error depends on the released values and is not known beforehand",
                     code="relative_target",
-                    hint="plan with the epsilon that it may cost, or with an error in the values' own units",
+                    hint="forecast with the epsilon that it may cost, or with an absolute error",
                 )
             # The second time it is answered as it was the first time.
             again = prepared.asked.replay and (prepared.post, prepared.terms) in asked

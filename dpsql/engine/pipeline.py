@@ -102,7 +102,7 @@ class Engine:
         if not self.backend.parses(parsed.text):
             # The parser here forgives much that the engine does not; an answer must not rest on a guess.
             raise QueryRejected(
-                "the database's own parser cannot read the query", code="syntax", text=parsed.text
+                "the parser of the database engine cannot read the query", code="syntax", text=parsed.text
             )
         replaced = self.policy.neighbors == "replace"
         analyses = {
@@ -172,9 +172,9 @@ class Engine:
         charged = (part for part in prepared.releases if part.event is not None)
         if not all(self.backend.binds(part.statement.sql) for part in charged):
             raise OperationalError(
-                "the database cannot read what the query needs; nothing was charged",
+                "the database cannot bind the statement of the query; nothing was charged",
                 code="unbound",
-                hint="has a table or a view changed since the connection was opened?",
+                hint="reconnect if a table or view has changed since the connection was opened",
             )
 
     def answer(self, prepared: PreparedQuery) -> Result:

@@ -79,7 +79,7 @@ class Query:
         bound.
         """
         if not isinstance(sql, str):
-            raise ProgrammingError(f"a query is text, not {type(sql).__name__}", code="query_type")
+            raise ProgrammingError(f"a query must be text, not {type(sql).__name__}", code="query_type")
         loss = None if epsilon is None else amount(epsilon)
         if type(replay) is not bool:
             raise ProgrammingError("replay must be True or False", code="replay")

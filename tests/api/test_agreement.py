@@ -78,7 +78,7 @@ def test_all_that_is_done_with_them_sees_them(con: dpsql.Connection) -> None:
 def test_explain_tells_the_error_beforehand(con: dpsql.Connection) -> None:
     """The half-width that EXPLAIN expects is that of the answer, and less than without parts."""
     told = str(con.explain(ROLLUP))
-    assert told.count("then totals are made to agree with their parts by least squares, free") == 3
+    assert told.count("then totals are made consistent with their parts by least squares, free") == 3
     wide = con.query(ROLLUP).intervals(0.95)
     halves = [(ends[2][1] - ends[2][0]) / 2 for ends in wide if ends[2]]
     for half in (halves[0], halves[-1]):

@@ -160,7 +160,7 @@ def test_the_least_loss_that_is_accurate_enough_is_found_again(con: Connection) 
 
 def test_explain_says_what_is_free(con: Connection) -> None:
     """Before it is asked a query has a price, after that none; EXPLAIN in SQL says so, too."""
-    free = "the release was made before (ledger entry 1): replayed free"
+    free = "the release is stored (ledger entry 1): replayed free"
     assert free not in str(con.explain(COUNT))
     con.query(COUNT)
     explained = con.explain(COUNT)

@@ -39,7 +39,7 @@ def test_a_command_ends_with_its_line(session: Session) -> None:
 def test_ctrl_c_drops_what_was_typed(session: Session) -> None:
     """Nothing of a cancelled statement is run; the shell goes on."""
     (text,) = typed(session, f"SELECT COUNT(*) FROM vis{CTRL_C}\\epsilon{ENTER}")
-    assert text == "a query is asked for with ε 1"
+    assert text == "each query is charged ε 1"
     assert session.state.connection.budget()["visits"].queries == 0
 
 

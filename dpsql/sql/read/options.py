@@ -47,7 +47,7 @@ def taken_out(source: Source, text: str, tokens: Sequence[Token]) -> tuple[Optio
     if not places:
         return OptionsClause(), text, list(tokens)
     if len(places) > 1:
-        _refuse(source, tokens[places[1]], "clause", "a query has one price: the clause stands in it once")
+        _refuse(source, tokens[places[1]], "clause", "a query has one privacy loss: write the clause once")
     first = places[0]
     depth = 0
     for place, token in enumerate(tokens):
@@ -57,8 +57,8 @@ def taken_out(source: Source, text: str, tokens: Sequence[Token]) -> tuple[Optio
                 source,
                 tokens[first],
                 "clause",
-                "the clause is of the whole query, and stands in its outermost SELECT",
-                "put it there, or SELECT * FROM (…) around the query",
+                "the clause applies to the whole query: write it in the outermost SELECT",
+                "move it there, or wrap the query in SELECT * FROM (…)",
             )
     clause = _Clause(source, tokens, first)
     options = clause.read()
@@ -98,7 +98,7 @@ class _Clause:
                     word, "clause", f"there is no option {word.text}", f"there are: {', '.join(_OPTIONS)}"
                 )
             if name in said:
-                self._refuse(word, "ambiguous", f"{name} is said twice")
+                self._refuse(word, "ambiguous", f"the option {name} is given twice")
             said.add(name)
             self._next(TokenType.EQ, "=")
             field, value = known

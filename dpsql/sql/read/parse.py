@@ -151,7 +151,9 @@ def _translated(words: _Words, dialect: str) -> str:
     text = _quietly(partial(translated, words.source, select, dialect))
     if text is None:
         _refuse(
-            "syntax", "the query cannot be put into DuckDB's SQL", "ask it in DuckDB's SQL, without dialect"
+            "syntax",
+            "the query has no translation into DuckDB's SQL",
+            "write it in DuckDB's SQL and leave out dialect",
         )
     return text
 
@@ -169,9 +171,9 @@ def _tree(words: _Words, read: Callable[[list[Token], str], list[exp.Expr | None
         _refuse("syntax", "the query cannot be parsed")
     select = trees[0] if len(trees) == 1 else None
     if len(trees) > 1:
-        _refuse("one_statement", "one statement at a time, please", "send the statements one by one")
+        _refuse("one_statement", "a query must be one statement", "send the statements separately")
     if not isinstance(select, (exp.Select, exp.SetOperation)):
-        source.refuse(select, "not_a_select", "only a single SELECT is answered here")
+        source.refuse(select, "not_a_select", "only a SELECT is answered")
     return select
 
 
@@ -287,7 +289,7 @@ def _check_joins(tokens: Sequence[Token]) -> None:
         if waiting > MAX_JOINS:
             _refuse(
                 "too_long",
-                f"more than {MAX_JOINS} joins without a condition",
+                f"the query has more than {MAX_JOINS} joins without a condition",
                 "write JOIN … ON, or CROSS JOIN",
             )
         before = kind
