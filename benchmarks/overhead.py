@@ -26,7 +26,7 @@ from rich.table import Table
 
 import dpsql
 from dpsql.backends.duckdb import LOCKED
-from dpsql.engine.pipeline import Query
+from dpsql.request.query import Query
 
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 ROWS_OF_A_UNIT = 100

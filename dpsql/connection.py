@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import getpass
 import platform
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
 from dpsql import errors
-from dpsql.cursor import Cursor, QueryOptions
+from dpsql.cursor import Cursor
 from dpsql.errors import InterfaceError, ProgrammingError
 from dpsql.plan.types import Value
 from dpsql.request.loss import Amount, amount
+from dpsql.request.query import Query, QueryOptions
 from dpsql.request.target import Share
 from dpsql.result import Result
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from dpsql.engine.explain import Explanation
     from dpsql.engine.forecast import Forecast
     from dpsql.engine.pipeline import Engine
-    from dpsql.engine.prepare import PreparedQuery, Query
+    from dpsql.engine.prepare import PreparedQuery
     from dpsql.engine.reservation import Reservation
     from dpsql.ledger import BudgetState, Head
 
@@ -110,9 +112,9 @@ def _ledger_beside(policy: Any) -> Path:
     if isinstance(policy, Path) or (isinstance(policy, str) and "\n" not in policy):
         return Path(policy).with_suffix(".ledger")
     raise ProgrammingError(
-        "which file is to remember what was spent?",
+        "no ledger given: pass the file that records the charges",
         code="ledger_missing",
-        hint='connect(…, ledger="name.ledger"), or ledger=":memory:" to forget at exit',
+        hint='connect(…, ledger="name.ledger"), or ledger=":memory:" for one that ends with the process',
     )
 
 
@@ -122,6 +124,13 @@ def login() -> str:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
         return "unknown"
+
+
+class CombineOptions(TypedDict, total=False):
+    """The keyword arguments of `Connection.combine`."""
+
+    max_groups: int | None
+    dialect: str | None
 
 
 _P = ParamSpec("_P")
@@ -182,8 +191,8 @@ class Connection:
         return Cursor(self)
 
     def execute(self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[QueryOptions]) -> Cursor:
-        """Answers a query on a new cursor; the arguments are those of `query`."""
-        return self.cursor().execute(sql, parameters, **options)
+        """A new cursor with the result of a query; the arguments are those of `query`."""
+        return Cursor(self, self.query(sql, parameters, **options))
 
     @_alone
     def query(
@@ -240,7 +249,7 @@ class Connection:
             return self._explained(prepared).result() if prepared.explain else answer(self.engine, prepared)
 
     @_alone
-    def best(
+    def combine(
         self,
         sql: str,
         parameters: Sequence[Value] = (),
@@ -248,17 +257,26 @@ class Connection:
         max_groups: int | None = None,
         dialect: str | None = None,
     ) -> Result:
-        """The most accurate answer that follows from what was released before, at no charge.
+        """The most accurate answer that follows from stored releases, at no charge.
 
-        All releases of the same statistics, whatever their loss, are put together by their inverse variances, and
-        `intervals` are those of what comes out; of what is chosen or shown by its noise, as medians and keys that the
-        policy does not know, there is the first release. Whoever may ask gets it, as `query` does.
+        All stored releases of the same statistics, whatever their loss, are combined by their inverse variances, and
+        `intervals` are those of the combination. Of values that are selected by their noise, as medians and keys
+        that the policy does not know, it answers the first release. Whoever may query the tables gets it, as `query` does.
 
-        Raises QueryRejected with code "nothing_released" where nothing was.
+        Raises QueryRejected with code "nothing_released" where there is no stored release.
         """
         asked = self._asked(sql, parameters, max_groups=max_groups, dialect=dialect, replay=False)
         with self.engine.backend.snapshot():
-            return self.engine.best(asked)
+            return self.engine.combine(asked)
+
+    def best(self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[CombineOptions]) -> Result:
+        """The former name of `combine`."""
+        warnings.warn(
+            "Connection.best is now called combine; the old name goes with the next version.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.combine(sql, parameters, **options)
 
     @_alone
     def explain(
@@ -310,7 +328,7 @@ class Connection:
     def _forecast(self, plan: str | Sequence[str], epsilon: Amount | None, dialect: str | None) -> Forecast:
         if self._held is not None:
             raise ProgrammingError(
-                "a forecast is of whole budgets, and this session spends from what it has reserved",
+                "a forecast covers whole budgets, and this connection spends from its reservation",
                 code="slice_forecast",
                 hint="forecast before con.reserve(…); con.explain(sql) says what one query costs",
             )
@@ -362,13 +380,13 @@ class Connection:
     def _require_none_held(self) -> None:
         if self._held is not None:
             raise ProgrammingError(
-                f"this connection has reserved a slice already: number {self._held.number}",
+                f"this connection holds reservation {self._held.number} already",
                 code="slice_held",
-                hint="close that first; or open another connection",
+                hint="close it first, or open another connection",
             )
 
     def _hold(self, held: Reservation) -> Reservation:
-        self._held, self._asking = held, replace(self._engine, within=held.number)
+        self._held, self._asking = held, replace(self._engine, reservation=held.number)
         return held
 
     @_alone
@@ -404,8 +422,6 @@ class Connection:
         self.close()
 
     def _asked(self, sql: str, parameters: Sequence[Value], **options: Unpack[QueryOptions]) -> Query:
-        from dpsql.engine.prepare import Query
-
         self.engine  # noqa: B018  (refuses a closed connection)
         return Query.of(
             sql,

@@ -1,16 +1,15 @@
-"""The PEP 249 cursor: one answer at a time, row by row."""
+"""The PEP 249 cursor: the result of one query at a time, row by row."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
 
 from dpsql.errors import InterfaceError, NotSupportedError, ProgrammingError
 from dpsql.plan.types import Value
-from dpsql.request.loss import Amount
-from dpsql.request.target import Share
+from dpsql.request.query import QueryOptions
 from dpsql.result import Result
 
 if TYPE_CHECKING:
@@ -19,20 +18,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-class QueryOptions(TypedDict, total=False):
-    """What a query may be asked for with; see `Connection.query`."""
-
-    epsilon: Amount | None
-    delta: Amount | None
-    max_groups: int | None
-    target_error: Amount | Share | None
-    confidence: Amount | None
-    dialect: str | None
-    replay: bool | None
-
-
-class Asking(Protocol):
-    """What a cursor needs of a connection."""
+class QueryConnection(Protocol):
+    """The methods of a connection that a cursor calls."""
 
     @property
     def engine(self) -> Any:
@@ -45,13 +32,13 @@ class Asking(Protocol):
 
 
 class Cursor:
-    """A PEP 249 cursor over one answer at a time."""
+    """A PEP 249 cursor over the result of one query at a time."""
 
     arraysize = 1
 
-    def __init__(self, connection: Asking) -> None:
+    def __init__(self, connection: QueryConnection, result: Result | None = None) -> None:
         self.connection = connection
-        self._result: Result | None = None
+        self._result = result
         self._next = 0
         self._closed = False
         self._alone = threading.RLock()
@@ -66,23 +53,23 @@ class Cursor:
         return self
 
     def executemany(self, sql: str, parameters: Sequence[Sequence[Value]]) -> None:
-        """Always refused: each run would be charged for itself."""
+        """Always refused: each run would be charged separately."""
         raise NotSupportedError(
-            "executemany is for writing, and dpsql only reads",
+            "executemany is not supported: it writes, and dpsql only reads",
             code="executemany",
-            hint="call execute for each set of parameters; every answer is charged",
+            hint="call execute for each set of parameters; each query is charged",
         )
 
     def callproc(self, name: str, parameters: Sequence[Value] = ()) -> None:
         """Always refused: there are no stored procedures."""
-        raise NotSupportedError("there are no stored procedures", code="callproc")
+        raise NotSupportedError("callproc is not supported: there are no stored procedures", code="callproc")
 
     @property
     def result(self) -> Result:
         """The answer with its intervals and receipt. Raises InterfaceError before `execute`."""
         self._open()
         if self._result is None:
-            raise InterfaceError("no query has been answered on this cursor", hint="call execute first")
+            raise InterfaceError("this cursor has no result", hint="call execute first")
         return self._result
 
     @property
@@ -107,7 +94,7 @@ class Cursor:
         """The next `size` rows, by default `arraysize`."""
         wanted = self.arraysize if size is None else size
         if wanted < 0:
-            raise ProgrammingError("size is not negative", code="size")
+            raise ProgrammingError("the size of fetchmany must not be negative", code="size")
         with self._alone:
             rows = list(self.result.rows[self._next : self._next + wanted])
             self._next += len(rows)

@@ -25,6 +25,7 @@ from dpsql.planning.partition_selection import OptimalPartitionSelection, Thresh
 from dpsql.planning.quantiles import Window
 from dpsql.planning.statistics import ROWS, UNITS, Statistic
 from dpsql.sql.emit.statement import Statement
+from dpsql.sql.emit.top_k_scores import SCORE
 
 Keys = tuple[Value, ...]
 Components = tuple[tuple[int, ...], ...]
@@ -54,7 +55,7 @@ def release(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: 
     Source: Dwork, Roth 2014, Theorems 3.6 and 3.16, Proposition 2.1 (post-processing).
     """
     if plan.top_k is not None:
-        keys, scores = _scores(plan.analysis, exact.reveal())
+        keys, scores = _scores(plan.analysis, statement, exact.reveal())
         best = [keys[index] for index in plan.top_k.choose(scores, entropy)]
         return table_of(plan, best, ((),) * len(best))
     groups = _groups(plan, statement, exact.reveal())
@@ -105,8 +106,8 @@ def refine(
     statement, exact = measured
     groups = _groups(plan, statement, exact.reveal())
     keys = [group.keys for group in groups]
-    if keys != [row[: statement.keys] for row in before.rows]:
-        raise InternalError("a refined release has the groups of the first release", code="release")
+    if keys != [row[: len(statement.keys)] for row in before.rows]:
+        raise InternalError("a release is refined for the groups that it has", code="release")
     columns: list[list[tuple[int, ...]]] = []
     for place, part in enumerate(plan.vectors):
         components = part.vector.components
@@ -125,18 +126,21 @@ def table_of(plan: MeasurementPlan, keys: Sequence[Keys], components: Sequence[C
     return ReleasedTable(columns, rows, tuple(components), plan)
 
 
-def _scores(analysis: Analysis, rows: Sequence[tuple[Any, ...]]) -> tuple[tuple[Keys, ...], list[int]]:
-    """All groups of the public keys, in order, and their exact scores; 0 for a group without rows."""
+def _scores(
+    analysis: Analysis, statement: Statement, rows: Sequence[tuple[Any, ...]]
+) -> tuple[tuple[Keys, ...], list[int]]:
+    """All groups of the public keys, in order, and their scores: 0 for a group without rows."""
     if analysis.domains is None:
-        raise TypeError("top-k selection is among public keys")
-    found = {tuple(keys): _whole(score) for *keys, score in rows}
+        raise TypeError("the best are chosen among groups that are known")
+    named = map(statement.named, rows)
+    found = {_keys(statement, row): _whole(row[SCORE]) for row in named}
     known = tuple(product(analysis.domains))
     return known, [found.get(keys, 0) for keys in known]
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """A group with its exact moments, its clamp histograms, and its values near the ranks of the quantiles."""
+    """A group with its exact moments, its clamp histograms, and the window of values around each quantile."""
 
     keys: Keys
     moments: Mapping[Statistic, int]
@@ -148,37 +152,42 @@ class _Group:
 
 
 def _groups(plan: MeasurementPlan, statement: Statement, rows: Sequence[tuple[Any, ...]]) -> list[_Group]:
-    """The groups in the order of the domains; empty groups of a domain have zero moments."""
-    analysis, first = plan.analysis, statement.keys + len(statement.statistics)
+    """The groups in public order; the moments of empty ones of a domain are zeros."""
+    analysis = plan.analysis
     present: dict[Keys, _Group] = {}
-    for row in rows:
-        moments = dict(zip(statement.statistics, map(_whole, row[statement.keys : first]), strict=True))
+    for row in map(statement.named, rows):
+        moments = {statistic: _whole(row[name]) for name, statistic in statement.moments.items()}
         if not analysis.bound.per_unit:
             moments[UNITS] = moments[ROWS]
-        keys = tuple(row[: statement.keys])
-        histograms = tuple(map(ClampHistogram.of, row[first : first + statement.clamp_targets]))
-        windows = tuple(map(Window.of, row[first + statement.clamp_targets :]))
+        keys = _keys(statement, row)
+        histograms = tuple(ClampHistogram.of(row[name]) for name in statement.histograms)
+        windows = tuple(Window.of(row[name]) for name in statement.windows)
         present[keys] = _Group(keys, moments, histograms, windows)
     if analysis.domains is None:
         return list(present.values())
-    nothing = dict.fromkeys((*statement.statistics, UNITS), 0)
-    nobody, nowhere = (ClampHistogram(),) * statement.clamp_targets, (Window(),) * len(plan.quantiles)
+    zeros = dict.fromkeys((*statement.moments.values(), UNITS), 0)
+    unfilled, empty = (ClampHistogram(),) * len(statement.histograms), (Window(),) * len(statement.windows)
     known = product(analysis.domains)
     if analysis.selects:
         known = tuple(keys for keys in known if keys in present)
-    return [present.get(keys) or _Group(keys, nothing, nobody, nowhere) for keys in known]
+    return [present.get(keys) or _Group(keys, zeros, unfilled, empty) for keys in known]
 
 
 def _with_clamps(
     plan: MeasurementPlan, groups: Sequence[_Group], entropy: Entropy
 ) -> tuple[MeasurementPlan, list[_Group]]:
-    """The plan with its clamps chosen, and the groups with clamped moments."""
+    """The plan with its clamps chosen, and the groups in which units count up to them."""
     clamps = choose_clamps(plan.clamps, [group.clamp_histograms for group in groups], entropy)
     kept = [
         replace(group, moments={**group.moments, **clamped_moments(clamps, group.clamp_histograms)})
         for group in groups
     ]
     return plan.with_clamps(clamps), kept
+
+
+def _keys(statement: Statement, row: Mapping[str, Any]) -> Keys:
+    """The group keys of a row."""
+    return tuple(row[name] for name in statement.keys)
 
 
 def _whole(value: Any) -> int:

@@ -101,7 +101,7 @@ class Result:
         beside them, up to a confidence of 0.95. None for keys, for NULL, and for what other rows or releases decide. Raises DataError unless 0 < confidence < 1.
         """
         if not 0 < confidence < 1:
-            raise DataError("a confidence lies between 0 and 1", hint="intervals(0.95)")
+            raise DataError("a confidence must lie between 0 and 1", hint="intervals(0.95)")
         return tuple(
             tuple(self._interval_of(row, column, confidence) for column in range(len(self.columns)))
             for row in range(len(self.rows))

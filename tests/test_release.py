@@ -82,7 +82,7 @@ def test_every_cell_has_a_draw_of_its_own(keys: str, unit: str) -> None:
     exact = cells(connection, query)
     firsts = [10**15 * (1 + index) for index in range(len(query.plan.vectors))]
     table = released(query, noised(query.plan, *firsts), connection.engine.backend.run(query.statement.sql))
-    width = query.statement.keys
+    width = len(query.statement.keys)
     noisy = {row[:width]: found for row, found in zip(table.rows, table.components, strict=True)}
     assert noisy.keys() == exact.keys()
     assert len(firsts) > 1

@@ -21,10 +21,11 @@ from properties.worlds import Statistics, cells_of, change
 import dpsql
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Engine, PreparedQuery, Query
+from dpsql.engine.pipeline import Engine, PreparedQuery
 from dpsql.ledger import Budget, open_ledger
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.policy import load
+from dpsql.request.query import Query
 from dpsql.result import Receipt
 
 Row = Mapping[str, Any]

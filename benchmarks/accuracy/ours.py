@@ -13,7 +13,8 @@ import dpsql
 from benchmarks.accuracy.data import DELTA, rules
 from benchmarks.accuracy.questions import Question
 from dpsql.backends import Backend, Exact, Origin, Place
-from dpsql.engine.pipeline import Engine, Query
+from dpsql.engine.pipeline import Engine
+from dpsql.request.query import Query
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 import duckdb
 
 from dpsql.backends.base import Exact, Origin, Place
-from dpsql.backends.cancelled import cancellation, interruptible
 from dpsql.backends.frames import UNTYPED, typed
+from dpsql.backends.interrupts import cancellation, interruptible
 from dpsql.backends.origins import ARROW, PANDAS, origin
 from dpsql.backends.settings import MEANING, changed
 from dpsql.errors import BackendError, OperationalError, ProgrammingError

@@ -11,8 +11,8 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.backends.cancelled import cancellation, interruptible
 from dpsql.backends.duckdb import LOCKED, seal
+from dpsql.backends.interrupts import cancellation, interruptible
 from dpsql.errors import OperationalError
 from dpsql.plan.types import Value
 

@@ -12,14 +12,12 @@ from dpsql.cli.budget import budget
 from dpsql.cli.check import check
 from dpsql.cli.demo import demo
 from dpsql.cli.explain import explain
-from dpsql.cli.give_back import give_back
 from dpsql.cli.init import init
 from dpsql.cli.ledger import ledger
+from dpsql.cli.owner_actions import give_back, reset, unlock
 from dpsql.cli.query import query
 from dpsql.cli.receipt import receipt
-from dpsql.cli.reset import reset
 from dpsql.cli.shell import shell
-from dpsql.cli.unlock import unlock
 
 app = typer.Typer(
     name="dpsql",

@@ -64,7 +64,7 @@ def check(
         policy = others.pop(0)
     if policy is None or len(others) > 1:
         raise ProgrammingError(
-            "which policy?" if policy is None else "a policy is held against one database",
+            "no policy given" if policy is None else "a policy is held against one database",
             code="argument",
             hint="dpsql check queries/*.sql --policy hie.yaml, or dpsql check hie.yaml hie.duckdb",
         )

@@ -63,7 +63,7 @@ LedgerFile = Annotated[
         "--ledger",
         "-l",
         metavar="FILE|URL",
-        help="What remembers what was spent: a file, or postgresql://user@host/name. [default: the policy's name with the ending .ledger]",
+        help="The ledger of all charges: a file, or postgresql://user@host/name. [default: the policy's name with the ending .ledger]",
         show_default=False,
     ),
 ]
@@ -87,7 +87,7 @@ Epsilon = Annotated[
         "-e",
         parser=_epsilon,
         metavar="NUMBER",
-        help="The loss that a query is asked for with.",
+        help="The privacy loss of a query.",
         show_default=False,
     ),
 ]
@@ -132,7 +132,7 @@ Dialect = Annotated[
 ]
 Fresh = Annotated[
     bool,
-    typer.Option("--fresh", help="Ask for new noise, charged, also where the same was released before."),
+    typer.Option("--fresh", help="Draw new noise, charged, even where a stored release answers the query."),
 ]
 Reserve = Annotated[
     Fraction | None,
@@ -155,7 +155,7 @@ def policy_of(database: Path, policy: Path | None) -> Path:
         return policy
     if not beside.is_file():
         raise ProgrammingError(
-            f"which policy protects {database}? There is no {beside}",
+            f"no policy given for {database}, and there is no {beside}",
             code="policy_missing",
             hint=f"--policy FILE names it; dpsql init {database} writes one to fill in",
         )
@@ -196,7 +196,7 @@ def needed(epsilon: Fraction | None, target_error: str | None, sql: str, dialect
     said = stated(sql, dialect)
     if epsilon is None and target_error is None and said.epsilon is None and said.target_error is None:
         raise ProgrammingError(
-            "how much may the query lose?",
+            "no privacy loss given: pass --epsilon",
             code="epsilon_missing",
             hint="--epsilon 0.1, or -e 0.1; or, for an accuracy, --target-error 50",
         )

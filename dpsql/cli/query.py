@@ -25,7 +25,7 @@ from dpsql.cli.options import (
     opened,
     text_of,
 )
-from dpsql.cursor import QueryOptions
+from dpsql.request.query import QueryOptions
 from dpsql.shell.answers import Format
 
 Style = Annotated[Format, typer.Option("--format", "-f", help="How the answer is written.")]

@@ -74,9 +74,9 @@ def _banner(state: State, database: Path, policy: Path) -> str:
     import dpsql
 
     unit = state.connection.engine.policy.privacy_unit
-    loss = "\\epsilon 0.1 says how much a query may lose"
+    loss = "\\epsilon 0.1 sets the privacy loss of a query"
     if state.epsilon is not None:
-        loss = f"each query is asked for with ε {float(state.epsilon):g}"
+        loss = f"each query is charged ε {float(state.epsilon):g}"
     elif state.target is not None:
         loss = f"each query is asked for with {state.target}"
     return (

@@ -68,8 +68,8 @@ class _Value:
         half = predicted_half_width(plan, self.item, confidence)
         if half is None:
             raise _refused(
-                f"the error of {self.name} depends on the data, as that of a mean does on the number of rows",
-                "ask for sums and counts by accuracy, for this with an epsilon",
+                f"the error of {self.name} depends on the data and is not known beforehand, as that of a mean on the number of rows",
+                "use `target_error` for sums and counts, `epsilon` for this value",
             )
         return half * self.factor
 
@@ -119,7 +119,7 @@ class Search:
             bought, name = self._widest(tuple(self._values()), most)
             raise _refused(
                 f"{self.target} takes more than {whose}, ε {float(most):.6g}, which buys ±{bought:.6g} for {name}",
-                "ask for a larger error, or for fewer aggregates in one query",
+                "use a larger target_error, or fewer aggregates in one query",
             )
         return found
 
@@ -175,25 +175,25 @@ class Search:
 
     def _require_relative(self) -> None:
         """Raises QueryRejected where the values of an answer at one loss tell little of those at another."""
-        hint = "ask for an error in the values' own units, as target_error=50, or with an epsilon"
+        hint = "use an absolute error, as target_error=50, or an epsilon"
         for release, analysis in self.analyses.items():
             if analysis.domains is None or analysis.selects:
                 raise QueryRejected(
-                    "an error is no part of values where noise decides which groups there are: at a small loss there are none",
+                    "a relative target_error needs public group keys: noise decides here which groups are released",
                     code="relative_target",
-                    hint=f"name the groups: JOIN a public table, or let the policy list the values; or {hint}",
+                    hint=f"JOIN a public table of the keys, or list their values in the policy; or {hint}",
                 )
             if needed(release):
                 raise QueryRejected(
-                    "an error is no part of values that rest on an earlier noisy answer, which each step would change",
+                    "a relative target_error does not apply to a value that reads another noisy answer: each step would change that answer",
                     code="relative_target",
                     hint=hint,
                 )
         if not unfiltered(self.post):
             raise QueryRejected(
-                "an error is no part of values that a condition or LIMIT may hide: noise decides it",
+                "a relative target_error does not apply under HAVING, QUALIFY or LIMIT: noise decides which values are there",
                 code="relative_target",
-                hint=f"ask for all values, and filter the result; or {hint}",
+                hint=f"query all values and filter the result; or {hint}",
             )
 
     def _values(self) -> Iterator[_Value]:
@@ -201,8 +201,8 @@ class Search:
         found = provenance(self.post)
         if found is None:
             raise _refused(
-                "what is put together from several released rows has no error that is known beforehand",
-                "ask for the aggregates themselves, or with an epsilon",
+                "a value computed from several released rows has no error that is known beforehand",
+                "query the aggregates themselves, or use an epsilon",
             )
         some = False
         for branch, trace in enumerate(found):
@@ -212,7 +212,9 @@ class Search:
                     some = True
                     yield _value(output.name, (branch, column), trace.release, expr, items)
         if not some:
-            raise _refused("there is no value in the answer whose error is asked for", "ask with an epsilon")
+            raise _refused(
+                "no value of the answer has noise, so target_error does not apply", "use an epsilon"
+            )
 
 
 def _noisy(expr: Expr, items: Mapping[str, Aggregation]) -> bool:
@@ -228,7 +230,7 @@ def _value(name: str, place: Place, release: Release, expr: Expr, items: Mapping
     if found is None or found.column.name not in items:
         raise _refused(
             f"the error of {name}, which is computed from noisy values, is not known beforehand",
-            "ask for the aggregates themselves, or with an epsilon",
+            "query the aggregates themselves, or use an epsilon",
         )
     return _Value(name, place, release, items[found.column.name], abs(found.factor))
 

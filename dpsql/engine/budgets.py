@@ -59,7 +59,7 @@ def require_above(least: Fraction, loss: Fraction | Target) -> None:
         raise QueryRejected(
             f"epsilon {float(loss):g} is below the policy's min_epsilon of {float(least):g}",
             code="epsilon_floor",
-            hint="ask with a larger epsilon: an answer at less is noise alone",
+            hint="use a larger epsilon: below it an answer is noise alone",
         )
 
 
@@ -69,5 +69,5 @@ def require_below(most: Fraction | None, loss: Fraction | Target) -> None:
         raise QueryRejected(
             f"epsilon {float(min(loss, Fraction(10**300))):g} is above the policy's cap of {float(most):g} for one query",
             code="epsilon_cap",
-            hint="ask with a smaller epsilon",
+            hint="use a smaller epsilon",
         )

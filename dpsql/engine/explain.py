@@ -81,7 +81,7 @@ def _lines(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
     for number, (release, shown) in enumerate(zip(prepared.releases, prepared.shown, strict=True), 1):
         several = len(prepared.releases) > 1
         yield ""
-        yield f"Measured{f' in release {number}' * several}"
+        yield f"Measurements{f' in release {number}' * several}"
         yield from _measurements(release, shown, _confidence(prepared))
     for number, release in enumerate(prepared.releases, 1):
         yield ""
@@ -160,13 +160,13 @@ def _domain(part: PreparedRelease, index: int) -> str:
     domains, chosen = part.plan.analysis.domains, part.plan.selection
     known = "not public" if domains is None else f"{len(domains[index])} public values"
     if part.plan.top_k is not None:
-        return f"{known}, of which the best groups are chosen"
+        return f"{known}, of which the top groups are selected"
     if chosen is None:
         return f"{known}, all released"
     if isinstance(chosen, OptimalPartitionSelection):
-        return f"{known}; a group of {_many(chosen.median_units, 'unit')} is shown half of the time, a smaller one less often"
+        return f"{known}; a group of {_many(chosen.median_units, 'unit')} is released with probability 1/2, a smaller one with less"
     learnt = " where the clamp is as expected" * (part.plan.vectors[chosen.vector].clamp is not None)
-    return f"{known}; a group is shown if its noisy count is at least {math.ceil(chosen.count)}{learnt}"
+    return f"{known}; a group is released if its noisy count is at least {math.ceil(chosen.count)}{learnt}"
 
 
 def _tree(engine: Engine, prepared: PreparedQuery, relation: Relation, indent: str) -> Iterator[str]:
@@ -230,7 +230,7 @@ def _measurements(part: PreparedRelease, shown: MeasurementPlan, confidence: flo
         yield f"  a unit adds {chosen.low:,} to {chosen.high:,} (in steps) to any score, which is not released"
         return
     if isinstance(plan.selection, OptimalPartitionSelection):
-        yield f"  which groups are shown: {plan.selection.mechanism.describe()}"
+        yield f"  partition selection: {plan.selection.mechanism.describe()}"
     elif not plan.vectors and not plan.quantiles:
         yield "  nothing: the group keys are public"
     yield from _blocks(plan, shown)
@@ -246,7 +246,7 @@ def _measurements(part: PreparedRelease, shown: MeasurementPlan, confidence: flo
         worse = (
             "the error"
             if part.release.aggregations
-            else "the units in a group that is shown half of the time"
+            else "the units in a group that is released with probability 1/2"
         )
         yield f"  not chosen: {candidate.name}, with {ratio:.2f} times {worse}"
 
@@ -256,8 +256,8 @@ def _blocks(plan: MeasurementPlan, shown: MeasurementPlan) -> Iterator[str]:
     for measured, after in zip(plan.vectors, shown.vectors, strict=True):
         noise = f"{_norms(measured)}, {measured.mechanism.describe()} (in steps)"
         if measured.clamp is not None:
-            noise = f"clamp learnt; where it is what is expected, {noise}"
-        agrees = "; then totals are made to agree with their parts by least squares, free" * (
+            noise = f"clamping threshold chosen privately; at its expected value, {noise}"
+        agrees = "; then totals are made consistent with their parts by least squares, free" * (
             measured != after
         )
         yield f"  {measured.vector.name}: {noise}{agrees}"
@@ -267,7 +267,7 @@ def _clamp(plan: MeasurementPlan, clamp: Clamp) -> str:
     if clamp.total is None:
         return (
             f"{clamp.statistic}: at most {clamp.most:,}, declared or derived; "
-            f"learnt, {clamp.mechanism.describe()}, over {len(clamp.grid)} points; expected {clamp.points[0]:,}"
+            f"chosen privately, {clamp.mechanism.describe()}, over {len(clamp.grid)} points; expected {clamp.points[0]:,}"
         )
     lattice = plan.analysis.measures[clamp.total].lattice
     step = Fraction(1) if lattice is None else lattice.step
@@ -277,7 +277,7 @@ def _clamp(plan: MeasurementPlan, clamp: Clamp) -> str:
     )
     return (
         f"{clamp.statistic}: at most {ends}, derived from rows and bounds; "
-        f"learnt, {clamp.mechanism.describe()}, over {len(clamp.grid)} points; expected {usual}"
+        f"chosen privately, {clamp.mechanism.describe()}, over {len(clamp.grid)} points; expected {usual}"
     )
 
 
@@ -307,13 +307,13 @@ def _price(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
     yield "Price"
     several = len(prepared.releases) > 1
     for number, part in enumerate(prepared.releases, 1):
-        if part.recalled is not None:
+        if part.stored is not None:
             what = f"release {number}" if several else "the release"
-            yield f"  {what} was made before (ledger entry {', '.join(map(str, part.recalled.entries))}): replayed free"
+            yield f"  {what} is stored (ledger entry {', '.join(map(str, part.stored.entries))}): replayed free"
         if part.refinement is not None:
             what = f"release {number}" if several else "the release"
             yield (
-                f"  {what} refines one that was made before (ledger entry {part.refinement.entry}): "
+                f"  {what} refines a stored release (ledger entry {part.refinement.entry}): "
                 "charged the difference"
             )
     if not prepared.bills:

@@ -9,12 +9,13 @@ from fractions import Fraction
 
 from dpsql.accounting.spend import Spend
 from dpsql.engine.pipeline import Engine
-from dpsql.engine.prepare import PreparedQuery, PrivacyTerms
+from dpsql.engine.prepare import PreparedQuery
 from dpsql.errors import QueryRejected
 from dpsql.ledger import BudgetState, Quote
 from dpsql.ledger.protocol import Bill
 from dpsql.plan.nodes import OuterQuery
 from dpsql.request.loss import rounded
+from dpsql.request.query import ResolvedQuery
 from dpsql.result import aligned
 
 _WIDTH = 48
@@ -79,13 +80,13 @@ class Forecast:
     def of(cls, engine: Engine, plan: Sequence[PreparedQuery]) -> Forecast:
         """The forecast of queries that are asked in this order."""
         states = {state.key: state for state in engine.ledger.states()}
-        queries, together, asked = list[PlannedQuery](), list[Bill](), set[tuple[OuterQuery, PrivacyTerms]]()
+        queries, together, asked = list[PlannedQuery](), list[Bill](), set[tuple[OuterQuery, ResolvedQuery]]()
         for number, prepared in enumerate(plan, 1):
             if prepared.terms.target is not None and prepared.terms.target.share is not None:
                 raise QueryRejected(
-                    "what an error that is a part of each value costs follows from the values, and is not known before",
+                    "the cost of a relative target_error depends on the released values and is not known beforehand",
                     code="relative_target",
-                    hint="plan with the epsilon that it may cost, or with an error in the values' own units",
+                    hint="forecast with the epsilon that it may cost, or with an absolute error",
                 )
             # The second time it is answered as it was the first time.
             again = prepared.asked.replay and (prepared.post, prepared.terms) in asked

@@ -64,7 +64,9 @@ def _loss_share(
 ) -> LossShare:
     part = min(_epsilon(account, epsilon, share) for account, share in shares)
     if part <= 0:
-        raise QueryRejected("the loss is too small to be split among the releases", code="epsilon_small")
+        raise QueryRejected(
+            "the privacy loss is too small to be split among the releases of the query", code="epsilon_small"
+        )
     deltas = [share * (_delta(account, epsilon) if delta is None else delta) for account, share in shares]
     rhos = [account.accountant.gaussian_rho(part) for account, _ in shares]
     known = [rho for rho in rhos if rho is not None]
@@ -78,7 +80,7 @@ def _loss_share(
         )
         if not found:
             raise QueryRejected(
-                "the loss is too small to be split among the aggregates", code="epsilon_small"
+                "the privacy loss is too small to be split among the aggregates", code="epsilon_small"
             )
         return found
 

@@ -26,7 +26,7 @@ from dpsql.engine.charge_details import charge_details
 from dpsql.engine.lookups import PublicTables
 from dpsql.engine.loss_split import loss_shares
 from dpsql.engine.post_processor import PostProcessor, as_constants
-from dpsql.engine.prepare import PreparedQuery, PreparedRelease, Query, ResolvedQuery, mechanisms_of, resolve
+from dpsql.engine.prepare import PreparedQuery, PreparedRelease, mechanisms_of
 from dpsql.engine.replay import Replay
 from dpsql.errors import BackendError, BudgetExhausted, InternalError, OperationalError, QueryRejected
 from dpsql.ledger import Entry, Ledger, Quote
@@ -46,6 +46,7 @@ from dpsql.postprocess.occupied_groups import may_be_empty
 from dpsql.release import ReleasedTable, refine, release
 from dpsql.replay.combine import combined
 from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
+from dpsql.request.query import Query, ResolvedQuery, resolve
 from dpsql.request.target import Target
 from dpsql.result import Receipt, Result
 from dpsql.sql.emit.outer_query import Copies, Originals, emit_post, unchanged
@@ -57,14 +58,14 @@ from dpsql.uncertainty.cells import RowProvenance
 
 @dataclass(frozen=True)
 class Engine:
-    """One policy, one database, one ledger; `analyst` is who asks, `within` the slice of the budgets that is charged."""
+    """One policy, one database, one ledger; `analyst` asks, `reservation` is the reserved slice that is charged."""
 
     policy: Policy
     backend: Backend
     ledger: Ledger
     analyst: str
     entropy: Entropy = field(default_factory=SystemEntropy)
-    within: int | None = None
+    reservation: int | None = None
 
     @cached_property
     def catalog(self) -> catalog.Catalog:
@@ -72,7 +73,7 @@ class Engine:
         return catalog.build(self.policy, self.backend.schema(), self.backend.origin)
 
     @cached_property
-    def _recall(self) -> Replay:
+    def _replay(self) -> Replay:
         return Replay(self.policy, self.analyst, self.ledger, self.backend, self.account)
 
     @property
@@ -100,7 +101,7 @@ class Engine:
         if not self.backend.parses(parsed.text):
             # The parser here forgives much that the engine does not; an answer must not rest on a guess.
             raise QueryRejected(
-                "the database's own parser cannot read the query", code="syntax", text=parsed.text
+                "the parser of the database engine cannot read the query", code="syntax", text=parsed.text
             )
         replaced = self.policy.neighbors == "replace"
         analyses = {
@@ -112,7 +113,7 @@ class Engine:
         }
         require_below(cap(self.policy, analyses), wanted.loss)
         agreed = wanted.at(self._epsilon(wanted, post, analyses) if at is None else at)
-        parts = loss_shares(analyses, self.account, agreed.epsilon, agreed.delta, self._recall.couples)
+        parts = loss_shares(analyses, self.account, agreed.epsilon, agreed.delta, self._replay.couples)
         prepared = tuple(
             _measured(release, analysis, part, public, learn=not isinstance(wanted.loss, Target))
             for (release, analysis), part in zip(analyses.items(), parts, strict=True)
@@ -125,20 +126,20 @@ class Engine:
             if not isinstance(step, Release):
                 emit_post(step.post, above)  # for the copies that it reads
         found = PreparedQuery(asked, agreed, parsed.explain, post, prepared, above, sql)
-        return self._recall.replay(found) if asked.replay else found
+        return self._replay.replay(found) if asked.replay else found
 
-    def best(self, asked: Query) -> Result:
-        """The best answer that follows from what was released before: free, and nothing private is read.
+    def combine(self, asked: Query) -> Result:
+        """The most accurate answer that follows from stored releases: free, and nothing private is read.
 
-        The loss decides nothing but which statistics are meant. Raises QueryRejected with code "nothing_released".
+        The loss decides only which statistics are meant. Raises QueryRejected with code "nothing_released".
         """
         loss = asked.epsilon or asked.default or min(self.policy.max_epsilon or Fraction(1), Fraction(1))
         asked = replace(asked, epsilon=loss, target_error=None, confidence=None, replay=False)
-        return self.answer_best(self.prepare(asked))
+        return self.answer_combined(self.prepare(asked))
 
-    def answer_best(self, prepared: PreparedQuery) -> Result:
-        """As `best`, of what was prepared."""
-        return self.answer(self._recall.combine(prepared))
+    def answer_combined(self, prepared: PreparedQuery) -> Result:
+        """As `combine`, of a query that is prepared."""
+        return self.answer(self._replay.combine(prepared))
 
     def _epsilon(
         self, wanted: ResolvedQuery, post: OuterQuery, analyses: Mapping[Release, Analysis]
@@ -153,7 +154,7 @@ class Engine:
         self, post: OuterQuery, analyses: Mapping[Release, Analysis], delta: Fraction | None, target: Target
     ) -> Search:
         most = cap(self.policy, analyses)
-        return Search(post, analyses, self.public, self.account, delta, target, most, self._recall.couples)
+        return Search(post, analyses, self.public, self.account, delta, target, most, self._replay.couples)
 
     def search(self, prepared: PreparedQuery, target: Target) -> Search:
         """The search for the loss at which what was prepared meets a target."""
@@ -162,7 +163,7 @@ class Engine:
 
     def quote(self, prepared: PreparedQuery) -> tuple[Quote, ...]:
         """What the ledger would say to the charge now; writes nothing."""
-        return self.ledger.dry_run(prepared.bills, analyst=self.analyst, reservation=self.within)
+        return self.ledger.dry_run(prepared.bills, analyst=self.analyst, reservation=self.reservation)
 
     def require_bound(self, prepared: PreparedQuery) -> None:
         """Refuses a query that the database cannot bind, so that nothing is charged that is not answered.
@@ -172,9 +173,9 @@ class Engine:
         charged = (part for part in prepared.releases if part.event is not None)
         if not all(self.backend.binds(part.statement.sql) for part in charged):
             raise OperationalError(
-                "the database cannot read what the query needs; nothing was charged",
+                "the database cannot bind the statement of the query; nothing was charged",
                 code="unbound",
-                hint="has a table or a view changed since the connection was opened?",
+                hint="reconnect if a table or view has changed since the connection was opened",
             )
 
     def answer(self, prepared: PreparedQuery) -> Result:
@@ -190,18 +191,18 @@ class Engine:
             # A query whose post-processing cannot even be bound fails here, before it is charged.
             scratch.query(prepared.post_sql)
             entries = self._charge(prepared)
-            tables, values = self._released(above, prepared, entries)
-            self._keep(prepared, tables, values, entries)
+            parts, tables, values = self._released(above, prepared, entries)
+            self._keep(parts, tables, values, entries)
             shown = above.load_consistent(prepared, tables)
-            rows, types = above.rows(prepared.post, values)
+            rows, types = above.rows(prepared, values)
         receipt = self.receipt(prepared, entries, [table.plan for table in tables])
         return self._result(prepared, shown, rows, types, receipt)
 
     def _unchanged(self, prepared: PreparedQuery, places: Sequence[int]) -> Result:
         """The released rows themselves, in these columns."""
         entries = self._charge(prepared)
-        table = self._release(prepared.only, {}, prepared, entries)
-        self._keep(prepared, [table], {}, entries)
+        table = self._release(prepared.only, prepared, entries)
+        self._keep(prepared.releases, [table], {}, entries)
         receipt = self.receipt(prepared, entries, [table.plan])
         rows = [(*(row[place] for place in places), number, 0) for number, row in enumerate(table.rows)]
         return self._result(prepared, [table], rows, [table.columns[place][1] for place in places], receipt)
@@ -218,33 +219,35 @@ class Engine:
 
     def _released(
         self, above: PostProcessor, prepared: PreparedQuery, entries: Sequence[Entry]
-    ) -> tuple[list[ReleasedTable], Known]:
-        """Answers the releases, and the scalar queries over them, each after what it needs.
+    ) -> tuple[list[PreparedRelease], list[ReleasedTable], Known]:
+        """Answers the releases, and the queries whose values stand in others, each after what it needs.
 
-        Those that no such query reads are not held yet.
+        Returns the releases with these values in their statements, their tables, and the values. The tables that only
+        the outer query reads are not loaded yet.
         """
         values: dict[Scalar | PublicSubquery, Expr | Values] = dict(prepared.known)
         parts, last = {part.release: part for part in prepared.releases}, final_releases(prepared.post)
-        tables = []
+        made, tables = list[PreparedRelease](), list[ReleasedTable]()
         for step in steps(prepared.post):
             if isinstance(step, Release):
-                tables.append(self._release(parts[step], values, prepared, entries))
+                made.append(parts[step].with_values(values))
+                tables.append(self._release(made[-1], prepared, entries))
                 if step not in last:
                     above.load(step, tables[-1])
             elif step not in values:
                 values[step] = above.evaluate(step, values)
-        return tables, values
+        return made, tables, values
 
     def _keep(
         self,
-        prepared: PreparedQuery,
+        parts: Sequence[PreparedRelease],
         tables: Sequence[ReleasedTable],
         values: Known,
         entries: Sequence[Entry],
     ) -> None:
-        """Keeps what was charged for, before anybody sees it."""
+        """Stores what was charged, before anybody sees it."""
         if entries:
-            self._recall.store(prepared.releases, tables, values, entries[0])
+            self._replay.store(parts, tables, values, entries[0])
 
     def _charge(self, prepared: PreparedQuery) -> tuple[Entry, ...]:
         if not prepared.bills:
@@ -257,7 +260,7 @@ class Engine:
                 query=prepared.asked.sql,
                 details=charge_details(prepared, self.policy, _versions(self.backend)),
                 refines=[base.number for base in prepared.refines],
-                reservation=self.within,
+                reservation=self.reservation,
             )
         except BudgetExhausted as error:
             error.hint = self._what_is_left_buys(prepared, error.code) or error.hint
@@ -278,11 +281,11 @@ class Engine:
         return f"nothing was charged; what is left buys {replace(target, error=Fraction(bought))}"
 
     def _release(
-        self, part: PreparedRelease, values: Known, prepared: PreparedQuery, entries: Sequence[Entry]
+        self, part: PreparedRelease, prepared: PreparedQuery, entries: Sequence[Entry]
     ) -> ReleasedTable:
-        """One release; that it failed, which whoever asks sees, is an entry of the ledger, and locks its tables."""
+        """One release; a failure, which the caller sees, is recorded in the ledger and counts towards a lock."""
         try:
-            return self._drawn(part, values)
+            return self._drawn(part)
         except (BackendError, InternalError) as error:
             if entries:
                 self.ledger.fail(
@@ -294,10 +297,10 @@ class Engine:
                 )
             raise
 
-    def _drawn(self, prepared: PreparedRelease, values: Known) -> ReleasedTable:
-        if prepared.recalled is not None:
-            return prepared.recalled.table
-        plan, statement, refinement = prepared.plan, prepared.statement_with(values), prepared.refinement
+    def _drawn(self, prepared: PreparedRelease) -> ReleasedTable:
+        if prepared.stored is not None:
+            return prepared.stored.table
+        plan, statement, refinement = prepared.plan, prepared.statement, prepared.refinement
         # What is not charged, because it follows from the policy alone, reads nothing private either.
         exact = Exact([]) if plan.event is None else self.backend.run(statement.sql)
         failed = ""

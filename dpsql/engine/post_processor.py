@@ -15,7 +15,7 @@ from dpsql.functions.enclosures import doubles
 from dpsql.plan.dependencies import Known, final_releases, substitute
 from dpsql.plan.expr import Expr, Literal, Scalar
 from dpsql.plan.interval import ANYWHERE, Interval
-from dpsql.plan.nodes import OuterQuery, PublicSubquery, Release, Values
+from dpsql.plan.nodes import PublicSubquery, Release, Values
 from dpsql.plan.noiseless import noiseless
 from dpsql.postprocess.consistency import consistent
 from dpsql.postprocess.occupied_groups import occupied
@@ -71,9 +71,11 @@ class PostProcessor:
         rows, _ = self.scratch.query(emit_post(query, self.copies))
         return as_constants(step, rows)
 
-    def rows(self, post: OuterQuery, values: Known) -> tuple[list[tuple[Any, ...]], list[str]]:
-        """The rows of the statement with their provenance, and the engine types."""
-        query = substitute(post, values, within_releases=False)
+    def rows(self, prepared: PreparedQuery, values: Known) -> tuple[list[tuple[Any, ...]], list[str]]:
+        """The rows of the outer query, with their provenance, and the engine types."""
+        if not values:
+            return self.scratch.query(prepared.post_sql)
+        query = substitute(prepared.post, values, within_releases=False)
         return self.scratch.query(emit_post(query, self.copies, traced=True))
 
 

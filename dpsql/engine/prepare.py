@@ -1,20 +1,17 @@
-"""A query as it is asked, and all that is decided about it before anything is charged or read."""
+"""All that is decided about a query before anything is charged or any private row is read."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from fractions import Fraction
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from dpsql.accounting.events import Composed, Event
 from dpsql.accounting.partitions.boxes import Box
 from dpsql.analysis.partitions.assign import boxes
-from dpsql.errors import LossError, ProgrammingError, QueryRejected
 from dpsql.ledger.protocol import Bill
-from dpsql.plan.dependencies import Known, final_releases, substitute
+from dpsql.plan.dependencies import Known, final_releases, needed, substitute
 from dpsql.plan.nodes import OuterQuery, Release, released_columns
-from dpsql.plan.types import Value
 from dpsql.planning.choose import LossShare
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.hierarchy import adjusted_plans, hierarchies
@@ -23,171 +20,9 @@ from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.release import ReleasedTable
 from dpsql.replay.combine import combined_plan
 from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
-from dpsql.request.loss import Amount, amount
-from dpsql.request.parameters import bound
-from dpsql.request.target import CONFIDENCE, Error, Share, Target, confidence_amount, error_amount
+from dpsql.request.query import Query, ResolvedQuery
 from dpsql.sql.emit.outer_query import ORDINAL, Copies, Originals
 from dpsql.sql.emit.statement import Statement, emit
-from dpsql.sql.read.dialect import DUCKDB
-from dpsql.sql.read.options import Options
-
-_Said = TypeVar("_Said")
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A query as it is asked: its text, parameters, loss or accuracy, and own contribution bound.
-
-    `default` is the loss of a query that is asked with none, nor with an accuracy, and says none itself. `dialect`
-    is that of the text. `replay` says that what was released before may be answered again.
-    """
-
-    sql: str
-    parameters: tuple[Value, ...] = ()
-    epsilon: Fraction | None = Fraction(1)
-    delta: Fraction | None = None
-    max_groups: int | None = None
-    default: Fraction | None = None
-    dialect: str = DUCKDB
-    target_error: Error | None = None
-    confidence: Fraction | None = None
-    replay: bool = True
-
-    @classmethod
-    def of(
-        cls,
-        sql: str,
-        parameters: Sequence[Value],
-        *,
-        epsilon: Amount | None,
-        delta: Amount | None,
-        max_groups: int | None,
-        target_error: Amount | Share | None,
-        confidence: Amount | None,
-        dialect: str,
-        default: Fraction | None,
-        replay: bool = True,
-    ) -> Query:
-        """A query as a program asks it.
-
-        Raises LossError for a number that is no loss, delta or accuracy, ProgrammingError for a text, parameter or
-        bound that is none.
-        """
-        if not isinstance(sql, str):
-            raise ProgrammingError(f"a query is text, not {type(sql).__name__}", code="query_type")
-        loss = None if epsilon is None else amount(epsilon)
-        if type(replay) is not bool:
-            raise ProgrammingError("replay is True or False", code="replay")
-        if max_groups is not None and (type(max_groups) is not int or max_groups < 1):
-            raise ProgrammingError("max_groups is a whole number from 1", code="max_groups")
-        part = None if delta is None else amount(delta, "delta")
-        if part is not None and part >= 1:
-            raise LossError("delta is a probability below 1", hint="delta=1e-8")
-        return cls(
-            str.__str__(sql),
-            bound(parameters),
-            loss,
-            part,
-            max_groups,
-            default,
-            dialect,
-            None if target_error is None else error_amount(target_error),
-            None if confidence is None else confidence_amount(confidence),
-            replay,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class PrivacyTerms:
-    """What a query is answered at: its loss, its delta for group keys, None for a share, and its own bound.
-
-    `target` is the accuracy that the loss was found for, None where the loss was asked for.
-    """
-
-    epsilon: Fraction
-    delta: Fraction | None
-    max_groups: int | None
-    target: Target | None = None
-
-    @property
-    def promised(self) -> bool:
-        """Whether an error was promised beforehand, which is that of the noise of one release."""
-        return self.target is not None and self.target.share is None
-
-    def targeted(self) -> dict[str, str] | None:
-        """The target and the loss that was found for it, for a receipt."""
-        if self.target is None:
-            return None
-        return {
-            "error": str(self.target.error),
-            "confidence": str(self.target.confidence),
-            "epsilon": str(self.epsilon),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class ResolvedQuery:
-    """What a query is asked for: a loss, or the least loss that meets a target, and the rest of the terms."""
-
-    loss: Fraction | Target
-    delta: Fraction | None
-    max_groups: int | None
-
-    def at(self, epsilon: Fraction) -> PrivacyTerms:
-        """The terms at a loss."""
-        return PrivacyTerms(
-            epsilon, self.delta, self.max_groups, self.loss if isinstance(self.loss, Target) else None
-        )
-
-
-def resolve(asked: Query, options: Options) -> ResolvedQuery:
-    """What the call and the query say together.
-
-    Raises QueryRejected where they say different things, ProgrammingError where nothing says the loss.
-    """
-    delta = _agreed("delta", asked.delta, options.delta)
-    return ResolvedQuery(
-        _loss(asked, options), delta, _agreed("max_groups", asked.max_groups, options.max_groups)
-    )
-
-
-def _loss(asked: Query, options: Options) -> Fraction | Target:
-    epsilon = _agreed("epsilon", asked.epsilon, options.epsilon)
-    error = _agreed("target_error", asked.target_error, options.target_error)
-    confidence = _agreed("confidence", asked.confidence, options.confidence)
-    if error is not None:
-        if epsilon is not None:
-            raise QueryRejected(
-                "the query is asked for with a loss and with an accuracy, and each decides the other",
-                code="ambiguous",
-                hint="say epsilon or target_error",
-            )
-        return Target(error, CONFIDENCE if confidence is None else confidence)
-    if confidence is not None:
-        raise QueryRejected(
-            "a confidence goes with the error that it is asked for",
-            code="target_error",
-            hint="target_error = 50, confidence = 0.95",
-        )
-    if epsilon is None:
-        epsilon = asked.default
-    if epsilon is None:
-        raise ProgrammingError(
-            "how much may this query lose?",
-            code="epsilon_missing",
-            hint="execute(…, epsilon=0.1), or execute(…, target_error=50)",
-        )
-    return epsilon
-
-
-def _agreed(name: str, called: _Said, written: _Said) -> _Said:
-    if called is not None and written is not None and called != written:
-        raise QueryRejected(
-            f"the query says one {name}, and the call says another",
-            code="ambiguous",
-            hint="say it in one of the two",
-        )
-    return called if written is None else written
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +63,10 @@ class Refinement:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRelease:
-    """One release of a statement: what is measured of which tables, and what it may spend.
+    """One release of a query: the statement that measures it, on which tables, and its share of the loss.
 
-    `recalled` is the release that was made before and is answered again, `refinement` how it is made from an earlier
-    one; both are None where it is made anew.
+    `values` are the values of earlier answers that stand in `statement`. `stored` is the stored release that answers
+    it, `refinement` the refinement of a stored one; both are None for a new release.
     """
 
     release: Release
@@ -239,22 +74,25 @@ class PreparedRelease:
     plan: MeasurementPlan
     statement: Statement
     price: LossShare
-    recalled: ReplayedRelease | None = None
+    stored: ReplayedRelease | None = None
     refinement: Refinement | None = None
+    values: Known = field(default_factory=dict, hash=False)
 
     @property
     def event(self) -> Event | None:
         """What is charged: nothing for what was charged before."""
-        if self.recalled is not None:
+        if self.stored is not None:
             return None
         return self.plan.event if self.refinement is None else self.refinement.law.event
 
-    def statement_with(self, values: Known) -> Statement:
-        """The statement in which values of earlier answers stand."""
-        if not values:
-            return self.statement
+    def with_values(self, values: Known) -> PreparedRelease:
+        """The release with the values of earlier answers in its statement, which is emitted once for the same ones."""
+        read = {step: values[step] for step in needed(self.release) if step in values}
+        if self.stored is not None or read == self.values:
+            return self
         plan = self.plan
-        return emit(substitute(plan.analysis, values), plan.quantiles, plan.top_k, plan.clamps)
+        statement = emit(substitute(plan.analysis, read), plan.quantiles, plan.top_k, plan.clamps)
+        return replace(self, statement=statement, values=read)
 
     @property
     def columns(self) -> list[tuple[str, str]]:
@@ -321,7 +159,7 @@ class PreparedQuery:
     """
 
     asked: Query
-    terms: PrivacyTerms
+    terms: ResolvedQuery
     explain: bool
     post: OuterQuery
     releases: tuple[PreparedRelease, ...]
@@ -377,7 +215,7 @@ class PreparedQuery:
     @property
     def replayed(self) -> tuple[int, ...]:
         """The ledger's entries that paid for what is answered again."""
-        found = [part.recalled.entries for part in self.releases if part.recalled is not None]
+        found = [part.stored.entries for part in self.releases if part.stored is not None]
         return tuple(dict.fromkeys(entry for entries in found for entry in entries))
 
     @property

@@ -192,7 +192,7 @@ class _Steps:
         if not self.first.asked.replay or not all(map(combinable, parts)):
             return None
         try:
-            return self.engine.answer_best(self.first)
+            return self.engine.answer_combined(self.first)
         except QueryRejected as error:
             if error.code != "nothing_released":
                 raise

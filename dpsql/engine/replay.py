@@ -70,9 +70,9 @@ class Replay:
         for part in found.releases:
             if part.event is not None:
                 raise QueryRejected(
-                    "nothing has been released of this yet",
+                    "there is no stored release of this query",
                     code="nothing_released",
-                    hint="ask it with an epsilon; best answers from what was released before",
+                    hint="run the query with an epsilon first: combine answers from stored releases alone",
                 )
         return found
 
@@ -98,8 +98,8 @@ class Replay:
             if isinstance(step, Release):
                 if all(inner in values for inner in needed(step)):
                     parts[step] = found = find(parts[step], values)
-                    if found.recalled is not None:
-                        above.load(step, found.recalled.table)
+                    if found.stored is not None:
+                        above.load(step, found.stored.table)
             elif step in read and all(_is_there(parts[inner]) for inner in releases(step.post)):
                 values[step] = above.evaluate(step, values)
         return replace(prepared, releases=_each_once(parts.values()), known=values)
@@ -113,10 +113,9 @@ class Replay:
         for release in kept:
             if release.released.measurement == names.measurement:
                 table = _table(_written(release), part)
-                return replace(part, plan=table.plan, recalled=ReplayedRelease(table, (release.entry,)))
-        found = [
-            self._refined(part, values, release, promised=promised) for release in kept if not release.refined
-        ]
+                return replace(part, plan=table.plan, stored=ReplayedRelease(table, (release.entry,)))
+        part = part.with_values(values)
+        found = [self._refined(part, release, promised=promised) for release in kept if not release.refined]
         least = min(filter(None, found), key=_difference, default=None)
         return replace(part, refinement=least)
 
@@ -148,12 +147,10 @@ class Replay:
         able = [able[place] for place in compatible([each.plan for each, _ in able])]
         table = combined([each for each, _ in able])
         return replace(
-            part, plan=table.plan, recalled=ReplayedRelease(table, tuple(entry for _, entry in able))
+            part, plan=table.plan, stored=ReplayedRelease(table, tuple(entry for _, entry in able))
         )
 
-    def _refined(
-        self, part: PreparedRelease, values: Known, kept: ReleaseRecord, *, promised: bool
-    ) -> Refinement | None:
+    def _refined(self, part: PreparedRelease, kept: ReleaseRecord, *, promised: bool) -> Refinement | None:
         """The refinement of a stored release to this one; None if there is none.
 
         If an accuracy is `promised`, the noise must have the law of a single release.
@@ -162,7 +159,7 @@ class Replay:
         the policy must declare a data version, and engine and statement must be the same.
         """
         written = _written(kept)
-        if not self._refinable(part.tables) or written.source != self._source(part, values):
+        if not self._refinable(part.tables) or written.source != self._source(part):
             return None
         accountants = [self.account_of(table).accountant for table in part.tables]
         law: CoupledRefinement | IndependentTopUp | None = None
@@ -205,7 +202,7 @@ class Replay:
                 base, paid = None, part.plan.event
                 if part.refinement is not None:
                     base, paid = part.refinement.number, part.refinement.whole(paid)
-                body = StoredRelease.of(table, paid, self._source(part, values)).text()
+                body = StoredRelease.of(table, paid, self._source(part)).text()
                 new.append(NewRelease(names.statistic, names.measurement, body, base))
                 layout = Coverage.of(names.statistic, part.plan, values)
                 if layout is not None and not self.ledger.stored_releases(names.statistic):
@@ -214,9 +211,10 @@ class Replay:
                     )
         self.ledger.store_releases(new, entry)
 
-    def _source(self, part: PreparedRelease, values: Known) -> str:
-        told = f"{self.backend.name} {self.backend.version}\n{part.statement_with(values).sql}"
-        return hashlib.sha256(told.encode()).hexdigest()
+    def _source(self, part: PreparedRelease) -> str:
+        """The digest of the engine and the statement that a release is made by."""
+        source = f"{self.backend.name} {self.backend.version}\n{part.statement.sql}"
+        return hashlib.sha256(source.encode()).hexdigest()
 
 
 def _each_once(parts: Iterable[PreparedRelease]) -> tuple[PreparedRelease, ...]:
@@ -230,7 +228,7 @@ def _each_once(parts: Iterable[PreparedRelease]) -> tuple[PreparedRelease, ...]:
 
 
 def _is_there(part: PreparedRelease) -> bool:
-    return part.recalled is not None
+    return part.stored is not None
 
 
 def _written(kept: ReleaseRecord) -> StoredRelease:

@@ -70,7 +70,7 @@ def reserved(
     """Reserves of each table what a query of all of it would be charged; see `Connection.reserve`."""
     names = engine.policy.private_tables() if tables is None else [_private(engine, name) for name in tables]
     if not names:
-        raise ProgrammingError("there is no private table to reserve of", code="slice_table")
+        raise ProgrammingError("a reservation needs a private table, and there is none", code="slice_table")
     charges = {name: _room(engine, name, epsilon, delta) for name in names}
     entries = engine.ledger.reserve(charges, analyst=engine.analyst, details=_details(engine, charges))
     return Reservation(entries[0].id, engine, end)
@@ -81,9 +81,9 @@ def resumed(engine: Engine, end: Callable[[], None], number: int) -> Reservation
     open_slices = engine.ledger.reservations()
     if not any(state.number == number and state.holder == engine.analyst for state in open_slices):
         raise ProgrammingError(
-            f"no slice {number} is held by {engine.analyst!r}",
+            f"{engine.analyst!r} holds no open reservation {number}",
             code="slice_closed",
-            hint="it has ended, or was reserved by another; dpsql budget lists those that are open",
+            hint="it has ended, or another analyst holds it; dpsql budget lists the open ones",
         )
     return Reservation(number, engine, end)
 
@@ -94,7 +94,7 @@ def _private(engine: Engine, name: str) -> str:
         raise ProgrammingError(
             f"the policy has no private table {name}",
             code="slice_table",
-            hint="name a table that it protects",
+            hint="name a private table of the policy",
         )
     return found
 

@@ -14,7 +14,7 @@ def bound(parameters: Sequence[Value]) -> tuple[Value, ...]:
     """The parameters of a query, each as exactly one of the built-in types. Raises DataError for others."""
     if isinstance(parameters, (str, bytes, Mapping)) or not isinstance(parameters, Sequence):
         raise ProgrammingError(
-            "parameters are a list or tuple, one value for each ?", code="parameter", hint="[18, 'A']"
+            "parameters must be a list or tuple with one value for each ?", code="parameter", hint="[18, 'A']"
         )
     return tuple(_plain(index, value) for index, value in enumerate(parameters, 1))
 
@@ -28,7 +28,7 @@ def _plain(index: int, value: Value) -> Value:
         raise DataError(f"parameter {index} is of type {name}", code="parameter") from None
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         raise DataError(
-            f"parameter {index} has a time zone", code="parameter", hint="pass it in UTC, without"
+            f"parameter {index} has a time zone", code="parameter", hint="convert it to UTC and drop the zone"
         )
     return _PLAIN[kind](value)
 

@@ -66,7 +66,7 @@ def error_amount(value: Amount | Share) -> Error:
     if isinstance(value, str) and value.rstrip().endswith("%"):
         share = amount(value.rstrip()[:-1].strip(), "target_error") / 100
         if share > _LARGEST:
-            raise LossError("a target error is at most 50% of the values", hint='target_error="5%"')
+            raise LossError("a relative target_error must be at most 50%", hint='target_error="5%"')
         return Share(share)
     return amount(value, "target_error")
 
@@ -79,5 +79,5 @@ def confidence_amount(value: Amount) -> Fraction:
     """
     found = amount(value, "confidence")
     if found > _MOST:
-        raise LossError("a confidence lies between 0 and 0.999999999", hint="confidence=0.95")
+        raise LossError("a confidence must be above 0 and at most 0.999999999", hint="confidence=0.95")
     return found

@@ -45,7 +45,7 @@ def run(state: State, line: str) -> Reply:
 def explain(state: State, sql: str) -> Reply:
     """The plan of a query, with its proofs and its price."""
     if not sql:
-        raise ProgrammingError("which query?", code="argument", hint="\\explain SELECT COUNT(*) FROM …")
+        raise ProgrammingError("no query given", code="argument", hint="\\explain SELECT COUNT(*) FROM …")
     explanation = state.connection.explain(sql, **terms(state, sql))
     return Reply(state.view.show(str(explanation)))
 
@@ -66,7 +66,7 @@ def terms(state: State, sql: str) -> dict[str, Any]:
             epsilon = state.epsilon
     if epsilon is None and error is None:
         raise ProgrammingError(
-            "how much may a query lose? No epsilon is set",
+            "no privacy loss given: no epsilon is set",
             code="epsilon_missing",
             hint="\\epsilon 0.1 sets it for this session, as does dpsql shell … --epsilon 0.1",
         )
@@ -98,7 +98,7 @@ def _epsilon(state: State, text: str) -> Reply:
         return _target(state, "")
     if state.epsilon is None:
         return Reply("no epsilon is set: \\epsilon 0.1 sets it")
-    return Reply(f"a query is asked for with ε {rounded(state.epsilon, 6)}")
+    return Reply(f"each query is charged ε {rounded(state.epsilon, 6)}")
 
 
 def _target(state: State, text: str) -> Reply:
@@ -169,7 +169,7 @@ COMMANDS = (
     Command(("d", "dt", "tables"), "[TABLE]", "the tables, or the columns of one with bounds and values", _describe),
     Command(("budget",), "", "what is spent and what is left, table by table", _budget),
     Command(("explain",), "SELECT …", "the plan of a query, what is proved of it, and its price", explain),
-    Command(("epsilon",), "[ε]", "the loss that each query is asked for with", _epsilon),
+    Command(("epsilon",), "[ε]", "the privacy loss of each query", _epsilon),
     Command(("target",), "[ERROR [CONFIDENCE]|off]", "the largest error of a value, as 50 or 5%, instead of a loss", _target),
     Command(("delta",), "[δ|auto]", "what a query spends on choosing group keys", _delta),
     Command(("groups",), "[N|auto]", "the most groups of one privacy unit that count", _groups),

@@ -78,7 +78,7 @@ def test_all_that_is_done_with_them_sees_them(con: dpsql.Connection) -> None:
 def test_explain_tells_the_error_beforehand(con: dpsql.Connection) -> None:
     """The half-width that EXPLAIN expects is that of the answer, and less than without parts."""
     told = str(con.explain(ROLLUP))
-    assert told.count("then totals are made to agree with their parts by least squares, free") == 3
+    assert told.count("then totals are made consistent with their parts by least squares, free") == 3
     wide = con.query(ROLLUP).intervals(0.95)
     halves = [(ends[2][1] - ends[2][0]) / 2 for ends in wide if ends[2]]
     for half in (halves[0], halves[-1]):
@@ -98,14 +98,14 @@ def test_asked_again_it_is_the_same(con: dpsql.Connection) -> None:
     entries = len(con.engine.ledger.entries())
     again = con.query(ROLLUP + " ORDER BY plan, days")
     assert sorted(map(str, first.rows)) == sorted(map(str, again.rows))
-    assert sorted(map(str, con.best(ROLLUP).rows)) == sorted(map(str, first.rows))
+    assert sorted(map(str, con.combine(ROLLUP).rows)) == sorted(map(str, first.rows))
     assert len(con.engine.ledger.entries()) == entries
 
 
 def test_more_is_put_together_by_best(con: dpsql.Connection) -> None:
     """Of several answers the mean is adjusted, and its noise is less."""
     first, _ = (con.query(CUBE, replay=False) for _ in range(2))
-    best = con.best(CUBE)
+    best = con.combine(CUBE)
     assert best.scales[0][2] == pytest.approx(first.scales[0][2] / 2**0.5, rel=0.01)
     cells = {row[:2]: row[2] for row in best.rows}
     assert cells[None, None] == sum(cells[key] for key in cells if None not in key)

@@ -173,7 +173,7 @@ def test_connect_refuses_clearly(database: Any, policy: Any, error: type[Excepti
 
 def test_a_ledger_is_asked_for() -> None:
     """A policy without a path has no ledger beside it, so one must be named."""
-    with pytest.raises(dpsql.ProgrammingError, match="remember"):
+    with pytest.raises(dpsql.ProgrammingError, match="no ledger given"):
         dpsql.connect(clinic.database(), policy=clinic.POLICY)
 
 

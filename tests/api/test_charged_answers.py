@@ -61,7 +61,7 @@ def test_a_refinement_at_any_loss_is_answered(con: Connection) -> None:
         for query in (COUNT, sql):
             result = con.query(query, epsilon=epsilon)
             assert result.intervals()
-            assert con.best(query).intervals()
+            assert con.combine(query).intervals()
     assert con.query(COUNT, epsilon=1_000_000).rows == ((800,),)
 
 
@@ -86,7 +86,7 @@ def test_a_long_chain_of_refinements_is_answered() -> None:
         for number in range(40):
             result = connection.query(COUNT, epsilon=Fraction(1, 10) * (1 + Fraction(number, 5)))
             assert result.intervals()
-        assert connection.best(COUNT).intervals()
+        assert connection.combine(COUNT).intervals()
 
 
 def test_bins_are_of_the_type_of_what_they_hold() -> None:

@@ -95,7 +95,7 @@ def test_a_forecast_reads_as_a_table(con: dpsql.Connection) -> None:
 
 def test_what_would_be_refused_is_refused(con: dpsql.Connection) -> None:
     """A query of a plan needs a loss, and is checked as any other."""
-    with pytest.raises(dpsql.ProgrammingError, match="how much may this query lose"):
+    with pytest.raises(dpsql.ProgrammingError, match="no privacy loss given"):
         con.budget([COUNT])
     with pytest.raises(dpsql.QueryRejected, match="there is no column nothing"):
         con.budget([COUNT, "SELECT SUM(nothing) FROM visits"], epsilon=1)

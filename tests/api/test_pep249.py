@@ -74,7 +74,7 @@ def test_cursor_iterates(con: dpsql.Connection) -> None:
 
 def test_executemany_is_refused_clearly(con: dpsql.Connection) -> None:
     """executemany says why it is refused and what to do."""
-    with pytest.raises(dpsql.NotSupportedError, match="every answer is charged"):
+    with pytest.raises(dpsql.NotSupportedError, match="each query is charged"):
         con.cursor().executemany(GROUPED, [])
 
 

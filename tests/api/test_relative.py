@@ -308,7 +308,7 @@ def test_a_step_that_fails_ends_with_the_answer_so_far(
     answer, asked = Engine.answer, list[PreparedQuery]()
 
     def failing(engine: Engine, prepared: PreparedQuery) -> dpsql.Result:
-        if prepared.releases and all(part.recalled is None for part in prepared.releases):
+        if prepared.releases and all(part.stored is None for part in prepared.releases):
             asked.append(prepared)
             if len(asked) == at:
                 raise FAILURES[failure]

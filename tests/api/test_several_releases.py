@@ -12,8 +12,8 @@ import pytest
 
 import dpsql
 from dpsql.accounting.events import Pure
-from dpsql.engine.pipeline import Query
 from dpsql.errors import BudgetExhausted, QueryRejected
+from dpsql.request.query import Query
 
 EXACT = 10**15
 """A loss at which no noise is left."""

@@ -290,7 +290,7 @@ def test_in_the_shell(con: dpsql.Connection) -> None:
     (reply,) = session.replies(f"EXPLAIN {said};")
     assert "as for ε = 0.5;" in reply.text
     (reply,) = session.replies("\\epsilon 0.125")
-    assert reply.text == "a query is asked for with ε 0.125"
+    assert reply.text == "each query is charged ε 0.125"
     (reply,) = session.replies(f"EXPLAIN {COUNT};")
     assert "as for ε = 0.125;" in reply.text
     for wrong in ("\\target 51%", "\\target x", "\\target 5 95", "\\target 0"):

@@ -9,8 +9,8 @@ from fractions import Fraction
 from entropy import SeededEntropy
 
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Query
 from dpsql.release import release
+from dpsql.request.query import Query
 
 RUNS = 200
 Keys = list[tuple[object, ...]]
@@ -22,7 +22,7 @@ def shown(connection: Connection, sql: str, epsilon: Fraction = Fraction(1)) -> 
     exact = connection.engine.backend.run(plan.statement.sql)
     for seed in range(RUNS):
         table = release(plan.plan, plan.statement, exact, SeededEntropy(seed))
-        yield [row[: plan.statement.keys] for row in table.rows]
+        yield [row[: len(plan.statement.keys)] for row in table.rows]
 
 
 def without_threshold(connection: Connection, sql: str) -> Keys:
@@ -32,4 +32,4 @@ def without_threshold(connection: Connection, sql: str) -> Keys:
     selection = replace(plan.plan.selection, threshold=-(10**12))
     exact = connection.engine.backend.run(plan.statement.sql)
     table = release(replace(plan.plan, selection=selection), plan.statement, exact, SeededEntropy(1))
-    return [row[: plan.statement.keys] for row in table.rows]
+    return [row[: len(plan.statement.keys)] for row in table.rows]

@@ -28,8 +28,8 @@ QUERIES = [
 def noisy(connection: Connection, sql: str) -> Statistics:
     """The noisy cells of each group, straight from the release."""
     plan = prepared(connection, sql)
-    table = connection.engine._drawn(plan.only, {})
-    width = plan.statement.keys
+    table = connection.engine._drawn(plan.only)
+    width = len(plan.statement.keys)
     return dict(zip((row[:width] for row in table.rows), table.components, strict=True))
 
 

@@ -12,7 +12,7 @@ from worlds import connected, engine_of, observed, person, prepared, world
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Query
+from dpsql.request.query import Query
 
 FIRST = 2**60
 KEYS = 20

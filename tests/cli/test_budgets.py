@@ -84,8 +84,8 @@ def test_a_budget_is_begun_anew_and_that_is_shown(run: Run, visits: Path) -> Non
             "olga",
             *analyst,
         )
-        assert f"the budget of {whose} begins anew: entry" in ran.out
-        assert "what is guaranteed from now on adds to what was before" in ran.out
+        assert f"the budget of {whose} is reset: entry" in ran.out
+        assert "the guarantees before and after the reset add up" in ran.out
     assert run("query", visits, month.format(1), "-e", "0.5", "--analyst", "ana").code == 0
     shown = run("budget", "-p", policy).out
     assert "v, monthly (" in shown

@@ -39,7 +39,10 @@ def test_an_owner_gives_back_what_a_session_left(run: Run, study: Path) -> None:
     assert "slices that are open: 1" in run("ledger", "verify", path).out
     ran = run("ledger", "return", path, "--slice", number, "--by", "olga")
     assert (ran.code, "entry 2 of the ledger" in ran.out) == (0, True)
-    assert "error[slice_closed]: no slice 1 is open" in run("ledger", "return", path, "--slice", number).err
+    assert (
+        "error[slice_closed]: there is no open reservation 1"
+        in run("ledger", "return", path, "--slice", number).err
+    )
     assert "is reserved" not in run("budget", "-p", policy).out
     shown = run("ledger", "show", path).out
     assert all(kind in shown for kind in ("reserve 1", "return 1", "olga"))

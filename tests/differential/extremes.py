@@ -19,10 +19,11 @@ from properties.printing import scalar
 
 import dpsql
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.engine.prepare import PreparedQuery, Query
+from dpsql.engine.prepare import PreparedQuery
 from dpsql.errors import BackendError, InternalError
 from dpsql.plan.expr import Call
 from dpsql.plan.types import Type
+from dpsql.request.query import Query
 
 LEAST_LOSS = Fraction(1, 10**6)
 """An ε at which released counts are as large as they can be made."""

@@ -13,9 +13,10 @@ from worlds import close_all, connected, engine_of, person, prepared, spent, wor
 import dpsql
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine import pipeline
-from dpsql.engine.pipeline import Engine, PreparedQuery, Query
+from dpsql.engine.pipeline import Engine, PreparedQuery
 from dpsql.mechanisms import Sensitivity
 from dpsql.planning import clamping
+from dpsql.request.query import Query
 from dpsql.sql.emit.outer_query import unchanged
 
 

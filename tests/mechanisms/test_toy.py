@@ -26,7 +26,7 @@ from dpsql.mechanisms.records import RECORDS, from_record, register, to_record
 from dpsql.planning import verify as verification
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.verify import Change, verify
-from dpsql.replay.combine import combined, combinable
+from dpsql.replay.combine import combinable, combined
 from dpsql.replay.refine import coupled_refinement
 from dpsql.replay.stored_release import StoredRelease
 from dpsql.uncertainty.laws import half_width

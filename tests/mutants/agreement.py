@@ -109,12 +109,12 @@ FAULTS = (
         "kept-as-it-agrees",
         "dpsql.engine.pipeline:Engine.answer",
         """
-        self._keep(prepared, tables, values, entries)
+        self._keep(parts, tables, values, entries)
         shown = above.load_consistent(prepared, tables)
         """,
         """
         shown = above.load_consistent(prepared, tables)
-        self._keep(prepared, shown, values, entries)
+        self._keep(parts, shown, values, entries)
         """,
         "adjusted cells are stored as released ones, and adjusted again",
         f"{_SEEN}::test_asked_again_it_is_the_same[zcdp]",

@@ -15,7 +15,7 @@ FAULTS = (
     ),
     Fault(
         "clause-goes-unheard",
-        "dpsql.engine.prepare:_agreed",
+        "dpsql.request.query:_agreed",
         "return called if written is None else written",
         "return called",
         "a query that asks for less is charged what the connection was told",
@@ -63,7 +63,7 @@ FAULTS = (
     ),
     Fault(
         "loss-and-accuracy-at-once",
-        "dpsql.engine.prepare:_loss",
+        "dpsql.request.query:_loss",
         "epsilon is not None",
         "epsilon is None and error < 0",
         "of two prices one is guessed",

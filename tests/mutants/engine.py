@@ -21,10 +21,10 @@ FAULTS = (
         "dpsql.engine.pipeline:Engine._unchanged",
         """
         entries = self._charge(prepared)
-        table = self._release(prepared.only, {}, prepared, entries)
+        table = self._release(prepared.only, prepared, entries)
         """,
         """
-        table = self._drawn(prepared.only, {})
+        table = self._drawn(prepared.only)
         entries = self._charge(prepared)
         """,
         "a query that fails half-way has read and is not charged",
@@ -35,10 +35,10 @@ FAULTS = (
         "dpsql.engine.pipeline:Engine.answer",
         """
         entries = self._charge(prepared)
-        tables, values = self._released(above, prepared, entries)
+        parts, tables, values = self._released(above, prepared, entries)
         """,
         """
-        tables, values = self._released(above, prepared, ())
+        parts, tables, values = self._released(above, prepared, ())
         entries = self._charge(prepared)
         """,
         "a query whose rows are sorted is charged only when they have been read",
@@ -96,7 +96,7 @@ FAULTS = (
             query=prepared.asked.sql,
             details=charge_details(prepared, self.policy, _versions(self.backend)),
             refines=[base.number for base in prepared.refines],
-            reservation=self.within,
+            reservation=self.reservation,
         )
         """,
         """
@@ -106,7 +106,7 @@ FAULTS = (
             query=prepared.asked.sql,
             details=charge_details(prepared, self.policy, _versions(self.backend)),
             refines=[base.number for base in prepared.refines],
-            reservation=self.within,
+            reservation=self.reservation,
         )
         """,
         "the ledger hears of the noise and not of delta",

@@ -167,9 +167,9 @@ FAULTS = (
     ),
     Fault(
         "delta-of-one-asked-for",
-        "dpsql.engine.prepare:Query.of",
-        "part is not None and part >= 1",
-        "part is not None and part > 1",
+        "dpsql.request.query:Query.of",
+        "probability is not None and probability >= 1",
+        "probability is not None and probability > 1",
         "a query may ask for every key",
         "tests/attacks/test_a23_options.py::test_a_delta_of_one_or_more_buys_nothing[1_0]",
     ),

@@ -187,11 +187,11 @@ FAULTS = (
     ),
     Fault(
         "interrupts-as-failures",
-        "dpsql.backends.cancelled:cancellation",
+        "dpsql.backends.interrupts:cancellation",
         'str(error) == "Query interrupted"',
         'str(error) == ""',
         "Ctrl-C is reported as a failure of the engine, and counted as one",
-        "tests/backends/test_cancelled.py::test_other_errors_are_no_cancellation",
+        "tests/backends/test_interrupts.py::test_other_errors_are_no_cancellation",
     ),
     Fault(
         "terminals-steered-by-csv",

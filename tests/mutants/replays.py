@@ -98,7 +98,7 @@ FAULTS = (
     Fault(
         "kept-after-it-is-seen",
         "dpsql.engine.pipeline:Engine._unchanged",
-        "self._keep(prepared, [table], {}, entries)",
+        "self._keep(prepared.releases, [table], {}, entries)",
         "",
         "an answer that was paid for is charged again",
         f"{_REPLAYED}::test_the_same_is_answered_again_and_free",
@@ -107,7 +107,7 @@ FAULTS = (
         "replays-charged",
         "dpsql.engine.prepare:PreparedRelease.event",
         """
-        if self.recalled is not None:
+        if self.stored is not None:
             return None
         """,
         "",
@@ -278,7 +278,7 @@ FAULTS = (
     Fault(
         "refined-by-another-engine",
         "dpsql.engine.replay:Replay._refined",
-        "written.source != self._source(part, values)",
+        "written.source != self._source(part)",
         "False",
         "noise is taken from sums that another engine has made",
         f"{_REFINED}::test_another_engine_does_not_refine",

@@ -123,7 +123,7 @@ FAULTS = (
             query=prepared.asked.sql,
             details=charge_details(prepared, self.policy, _versions(self.backend)),
             refines=[base.number for base in prepared.refines],
-            reservation=self.within,
+            reservation=self.reservation,
         )
         """,
         """

@@ -11,12 +11,12 @@ FAULTS = (
         """
         select = trees[0] if len(trees) == 1 else None
         if len(trees) > 1:
-            _refuse("one_statement", "one statement at a time, please", "send the statements one by one")
+            _refuse("one_statement", "a query must be one statement", "send the statements separately")
         """,
         """
         select = trees[0]
         if not trees:
-            _refuse("one_statement", "one statement at a time, please", "send the statements one by one")
+            _refuse("one_statement", "a query must be one statement", "send the statements separately")
         """,
         "of two statements the first is answered as if it were alone",
         "tests/sql/test_fixtures.py::test_refusal[refused_form: A second statement that does harm]",

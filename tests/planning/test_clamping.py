@@ -18,7 +18,6 @@ import dpsql
 from dpsql.accounting import Composed
 from dpsql.accounting.events import BoundedRange, Pure
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Query
 from dpsql.errors import VerificationError
 from dpsql.ledger import Budget
 from dpsql.ledger.protocol import Account
@@ -28,6 +27,7 @@ from dpsql.planning.clamping import EXPONENT, OCTAVES, PURE_EXPONENT, Amount, Cl
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import Threshold
 from dpsql.planning.verify import verify
+from dpsql.request.query import Query
 from dpsql.sql.emit.clamp_histograms import _interval_index
 
 mosts = st.one_of(st.integers(1, 3000), st.integers(1, 2**61))

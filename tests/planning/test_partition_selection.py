@@ -11,9 +11,10 @@ import pytest
 from worlds import close_all, person, prepared, world
 
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import PreparedQuery, Query
+from dpsql.engine.pipeline import PreparedQuery
 from dpsql.mechanisms import DiscreteGaussian, Geometric
 from dpsql.planning.partition_selection import Threshold
+from dpsql.request.query import Query
 
 QUERIES = [
     "SELECT word, COUNT(*) FROM people GROUP BY word",

@@ -12,13 +12,13 @@ from planning.test_clamping import planned
 from properties.worlds import DEFAULT, Row, World, policy, stairs
 
 from dpsql.accounting.events import Composed, Event, Pure
-from dpsql.engine.pipeline import Query
 from dpsql.errors import VerificationError
 from dpsql.mechanisms import Geometric, Staircase
 from dpsql.planning.clamping import clamped_unit_change
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.sensitivity import UnitChange
 from dpsql.planning.verify import verify
+from dpsql.request.query import Query
 
 every_relation = pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
 

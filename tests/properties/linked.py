@@ -20,9 +20,10 @@ import duckdb
 from properties.worlds import Statistics, cells_of
 
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.engine.pipeline import Engine, PreparedQuery, Query, budget
+from dpsql.engine.pipeline import Engine, PreparedQuery, budget
 from dpsql.ledger import open_ledger
 from dpsql.policy import load
+from dpsql.request.query import Query
 from dpsql.sql.emit.relations import rows as rows_of
 
 NEWCOMER = 4

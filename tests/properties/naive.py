@@ -19,9 +19,10 @@ from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
 from dpsql.engine import pipeline as dataflow
 from dpsql.engine.explain import Explanation
-from dpsql.engine.pipeline import Engine, PreparedQuery, Query
+from dpsql.engine.pipeline import Engine, PreparedQuery
 from dpsql.mechanisms import Entropy
 from dpsql.release import ReleasedTable
+from dpsql.request.query import Query
 from dpsql.result import Receipt, Result
 
 COUNTED = "SELECT plan, COUNT(*), AVG(cost) FROM visits GROUP BY plan"

@@ -91,7 +91,7 @@ ANSWERS: Mapping[str, Callable[[Connection], dpsql.Result]] = {
     ),
     "combined": _after(
         _after(_asked(COUNT, epsilon=1), _asked(COUNT, epsilon=1, replay=False)),
-        lambda connection: connection.best(COUNT),
+        lambda connection: connection.combine(COUNT),
     ),
     "public": _asked("SELECT name, beds FROM wards", epsilon=1),
     "explained": _asked(f"EXPLAIN {COUNT}", epsilon=1),

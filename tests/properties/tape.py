@@ -155,5 +155,5 @@ def _cells(plan: MeasurementPlan, value: Callable[[int, int], int]) -> Component
 def _assert_domain_is_whole(plan: MeasurementPlan, statement: Statement, exact: Exact) -> None:
     domains = plan.analysis.domains
     if domains is not None:
-        outside = {row[: statement.keys] for row in exact.reveal()} - set(product(domains))
+        outside = {row[: len(statement.keys)] for row in exact.reveal()} - set(product(domains))
         assert not outside, f"groups with rows are missing among the public keys: {outside}"

@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 from properties.worlds import DEFAULT, Row, World, policy
 
-from dpsql.engine.pipeline import Query
+from dpsql.request.query import Query
 
 ROWS = [
     DEFAULT._replace(i=i, x=x)

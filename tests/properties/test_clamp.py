@@ -32,7 +32,7 @@ def test_the_clamp_holds_where_an_interval_is_wrong(expression: str, unit: str) 
     for value in X:
         world.hold([DEFAULT._replace(x=value, i=5)])
         (row,) = world.engine.backend.run(statement.sql).reveal()
-        moments = dict(zip(statement.statistics, row, strict=True))
+        moments = dict(zip(statement.moments.values(), row, strict=True))
         total = moments[Moment.TOTAL, 0] or 0
         assert narrowed.lattice.low <= total <= narrowed.lattice.high
 
@@ -55,4 +55,4 @@ def test_nan_counts_as_null(aggregate: str, expected: int) -> None:
     world.connection.execute("INSERT INTO t (z) VALUES ('nan'), ('inf'), (1), (NULL)")
     prepared = world.prepare(f"SELECT {aggregate} FROM t")
     (row,) = world.engine.backend.run(prepared.statement.sql).reveal()
-    assert dict(zip(prepared.statement.statistics, row, strict=True))[Moment.COUNT, 0] == expected
+    assert dict(zip(prepared.statement.moments.values(), row, strict=True))[Moment.COUNT, 0] == expected

@@ -13,11 +13,11 @@ import pytest
 from properties.worlds import Database, Row, World, policy
 
 import dpsql
-from dpsql.engine.pipeline import Query
 from dpsql.functions import FUNCTIONS
 from dpsql.functions.signatures import ANY
 from dpsql.plan.expr import Call, Expr, Literal
 from dpsql.plan.types import Type, Value
+from dpsql.request.query import Query
 from dpsql.sql.emit.scalars import write
 from dpsql.sql.lower.public_left_joins import PROPAGATING
 

@@ -14,7 +14,7 @@ import duckdb
 
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.engine.pipeline import Engine, PreparedQuery, Query, budget
+from dpsql.engine.pipeline import Engine, PreparedQuery, budget
 from dpsql.engine.prepare import PreparedRelease
 from dpsql.ledger import open_ledger
 from dpsql.plan.types import Value
@@ -25,6 +25,7 @@ from dpsql.planning.quantiles import Window
 from dpsql.planning.statistics import ROWS, UNITS
 from dpsql.policy import load
 from dpsql.release import _groups
+from dpsql.request.query import Query
 
 
 class Row(NamedTuple):

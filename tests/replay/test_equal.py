@@ -9,11 +9,11 @@ from clinic import POLICY, database
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Query
 from dpsql.functions import FUNCTIONS
 from dpsql.plan.equality import equal_text
 from dpsql.policy import load
 from dpsql.replay.fingerprint import Fingerprint, FingerprintRules
+from dpsql.request.query import Query
 
 SAME = {
     "names of sources": [

@@ -11,9 +11,9 @@ import pytest
 from clinic import POLICY, database
 
 import dpsql
-from dpsql.engine.pipeline import Query
 from dpsql.errors import IntegrityError
 from dpsql.replay.stored_release import StoredRelease
+from dpsql.request.query import Query
 
 QUERIES = [
     "SELECT COUNT(*), AVG(cost), SUM(days) FROM visits",
@@ -40,7 +40,7 @@ def test_a_release_is_read_back_as_it_was(sql: str, budget: dict[str, Any], rows
     policy = POLICY | {"budget": budget, "tables": POLICY["tables"] | {"visits": visits}}
     with dpsql.connect(database(), policy=policy, ledger=":memory:") as connection:
         part = connection.engine.prepare(Query(sql, epsilon=Fraction(2))).only
-        table = connection.engine._drawn(part, {})
+        table = connection.engine._drawn(part)
     assert part.plan.event is not None
     text = StoredRelease.of(table, part.plan.event, "source").text()
     read = StoredRelease.parse(text).table(part.plan)

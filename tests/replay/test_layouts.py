@@ -54,7 +54,7 @@ def test_fewer_are_answered_from_more(con: dpsql.Connection, name: str) -> None:
     """The values and intervals that were released of them, free; nothing is read and nothing drawn."""
     sql, places = FEWER[name]
     more, entries = con.query(MORE), con.engine.ledger.entries()
-    found = con.best(sql)
+    found = con.combine(sql)
     assert con.engine.ledger.entries() == entries
     assert (found.receipt.entries, found.receipt.replayed) == ((), (1,))
     if places is None:
@@ -69,7 +69,7 @@ def test_fewer_are_answered_from_more(con: dpsql.Connection, name: str) -> None:
 def test_what_was_not_released_is_not_there(con: dpsql.Connection, sql: str) -> None:
     """Other rows, groups, expressions and statistics are not those of the release."""
     with pytest.raises(dpsql.QueryRejected) as caught:
-        con.best(sql)
+        con.combine(sql)
     assert caught.value.code == "nothing_released"
 
 
@@ -77,9 +77,9 @@ def test_the_more_accurate_is_taken(con: dpsql.Connection) -> None:
     """Of a release of its own and one of more, that with less noise."""
     sql, _ = FEWER["a count"]
     con.query(sql, epsilon=Fraction(1, 50))
-    assert con.best(sql).receipt.replayed == (1,)
+    assert con.combine(sql).receipt.replayed == (1,)
     con.query(sql, epsilon=2)
-    assert con.best(sql).receipt.replayed != (1,)
+    assert con.combine(sql).receipt.replayed != (1,)
 
 
 def test_several_releases_of_more_are_merged() -> None:
@@ -87,7 +87,7 @@ def test_several_releases_of_more_are_merged() -> None:
     with opened("zcdp") as connection:
         first = connection.query(MORE)
         connection.query(MORE, replay=False)
-        found = connection.best(FEWER["a sum"][0])
+        found = connection.combine(FEWER["a sum"][0])
         assert found.receipt.replayed == (1, 2)
         assert found.scales[0][1] == pytest.approx(first.scales[0][2] / 2**0.5, rel=1e-3)  # type: ignore[operator]
 
@@ -102,7 +102,7 @@ def test_keys_that_were_chosen_are_not_answered_from_more(con: dpsql.Connection)
     """Which groups are shown hung on the count with its noise."""
     con.query("SELECT ward, COUNT(*), SUM(days) FROM visits GROUP BY ward")
     with pytest.raises(dpsql.QueryRejected):
-        con.best("SELECT ward, COUNT(*) FROM visits GROUP BY ward")
+        con.combine("SELECT ward, COUNT(*) FROM visits GROUP BY ward")
 
 
 def test_parts_of_a_total_are_answered_as_they_were_released() -> None:
@@ -110,9 +110,9 @@ def test_parts_of_a_total_are_answered_as_they_were_released() -> None:
     sets = "FROM visits WHERE days IN (0, 1) GROUP BY ROLLUP (days)"
     with opened("pure") as connection:
         connection.query(f"SELECT days, COUNT(*), SUM(days) {sets}")
-        best = connection.best(f"SELECT days, SUM(days) AS s {sets}")
+        best = connection.combine(f"SELECT days, SUM(days) AS s {sets}")
         parts = [
-            connection.best("SELECT days, SUM(days) FROM visits WHERE days IN (0, 1) GROUP BY days").rows
+            connection.combine("SELECT days, SUM(days) FROM visits WHERE days IN (0, 1) GROUP BY days").rows
         ]
         assert best.rows[:-1] == parts[0]
 

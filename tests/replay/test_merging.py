@@ -39,7 +39,7 @@ def con(request: pytest.FixtureRequest) -> Iterator[Connection]:
 def test_the_best_answer_is_the_weighted_mean(con: Connection) -> None:
     """Of noisy counts each counts by the inverse of its variance, and the precisions add up."""
     results = [con.query(COUNT, epsilon=e, replay=False) for e in (1, Fraction(1, 2), Fraction(1, 2))]
-    best = con.best(COUNT)
+    best = con.combine(COUNT)
     precisions = [1 / (result.scales[0][0] or 0) ** 2 for result in results]
     values = [result.rows[0][0] for result in results]
     mean = sum(p * v for p, v in zip(precisions, values, strict=True)) / sum(precisions)  # type: ignore[operator]
@@ -55,9 +55,9 @@ def test_the_best_answer_is_free_and_reads_nothing(con: Connection, monkeypatch:
     head = con.engine.ledger.head()
     monkeypatch.setattr(DuckDBBackend, "run", lambda *_: pytest.fail("private rows are read"))
     object.__setattr__(con.engine, "entropy", ScriptedEntropy([]))
-    best = con.best(f"SELECT * FROM ({MEANS}) AS t WHERE n > ? ORDER BY m DESC", [0])
+    best = con.combine(f"SELECT * FROM ({MEANS}) AS t WHERE n > ? ORDER BY m DESC", [0])
     assert con.engine.ledger.head() == head
-    plain = con.best(MEANS)
+    plain = con.combine(MEANS)
     assert sorted(best.rows) == sorted(plain.rows)
     assert all(
         low <= m <= high for (_, _, m), (_, _, (low, high)) in zip(plain, plain.intervals(), strict=True)
@@ -68,7 +68,8 @@ def test_intervals_are_those_of_the_mean(con: Connection) -> None:
     """Narrower than each of its parts, and by no more than the noise."""
     results = [con.query(MEANS, epsilon=1, replay=False) for _ in range(4)]
     widths = [
-        [high - low for _, *ends in r.intervals() for low, high in ends] for r in (*results, con.best(MEANS))
+        [high - low for _, *ends in r.intervals() for low, high in ends]
+        for r in (*results, con.combine(MEANS))
     ]  # type: ignore[misc]
     for *each, best in zip(*widths, strict=True):
         assert 0.35 * min(each) < best < 0.75 * max(each)
@@ -91,7 +92,7 @@ def test_intervals_hold_as_often_as_they_say(accountant: str) -> None:
         sql = "SELECT g, COUNT(*) AS n FROM many GROUP BY g"
         for epsilon in (0.2, 0.1, 0.15):
             connection.query(sql, epsilon=epsilon)
-        found = connection.best(sql).intervals(0.9)
+        found = connection.combine(sql).intervals(0.9)
     held = sum(low <= 10 <= high for _, (low, high) in found)  # type: ignore[misc]
     # Of 400 trials at 0.9 the number strays by 6; the interval of geometric noise is a little wide.
     assert 360 - 5 * 6 < held < 360 + 6 * 6
@@ -103,7 +104,7 @@ def test_a_chain_counts_once() -> None:
         connection.query(COUNT, epsilon=1)
         last = connection.query(COUNT, epsilon=2)
         assert last.receipt.refined == (1,)
-        best = connection.best(COUNT)
+        best = connection.combine(COUNT)
         assert (best.rows, best.scales, best.receipt.replayed) == (last.rows, last.scales, (2,))
 
 
@@ -117,7 +118,7 @@ def test_a_chain_counts_once() -> None:
 def test_what_was_chosen_is_the_first(con: Connection, sql: str) -> None:
     """Values and groups that were chosen have no mean."""
     first, _ = con.query(sql, epsilon=1), con.query(sql, epsilon=1, replay=False)
-    assert con.best(sql).rows == first.rows
+    assert con.combine(sql).rows == first.rows
 
 
 def test_what_was_not_released_is_refused(con: Connection) -> None:
@@ -128,7 +129,7 @@ def test_what_was_not_released_is_refused(con: Connection) -> None:
         f"SELECT a.n, b.n FROM ({COUNT}) AS a, ({COUNT} WHERE days > 1) AS b",
     ):
         with pytest.raises(dpsql.QueryRejected) as caught:
-            con.best(sql)
+            con.combine(sql)
         assert caught.value.code == "nothing_released"
     assert len(con.engine.ledger.entries()) == 1
 
@@ -148,7 +149,7 @@ def test_gaussian_noise_is_refined_by_a_second_release(accountant: str) -> None:
             assert refined.receipt.refined == ((number - 1,) if number > 1 else ())
             assert refined.scales[0][1] <= alone.scales[0][1] * 1.001  # type: ignore[operator]
             assert connection.query(MEANS, epsilon=epsilon).rows == refined.rows
-        assert connection.best(MEANS).rows == refined.rows
+        assert connection.combine(MEANS).rows == refined.rows
 
 
 def test_an_accuracy_that_was_promised_is_bought_whole() -> None:
@@ -197,8 +198,8 @@ def test_a_mean_is_kept_as_it_is() -> None:
         for epsilon in (1, 2):
             connection.query(COUNT, epsilon=epsilon)
         part = connection.explain(COUNT, epsilon=2).prepared.only
-    assert part.recalled is not None
-    table = part.recalled.table
+    assert part.stored is not None
+    table = part.stored.table
     assert part.plan.event is not None
     text = StoredRelease.of(table, part.plan.event, "").text()
     (noise,) = StoredRelease.parse(text).noise

@@ -22,10 +22,10 @@ import dpsql
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.cli import main
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Query
 from dpsql.ledger.protocol import Head
 from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.receipts import check_receipt
+from dpsql.request.query import Query
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "ledger_0_1"
 KEY = b"the key of a ledger of version 0.1, of which nothing is secret"
@@ -143,7 +143,7 @@ def test_all_that_was_released_is_put_together(name: str, folder: Path) -> None:
     with opened(folder, name) as connection:
         for answer in WRITTEN["best"]:
             if answer["ledger"] == name:
-                assert shown(connection.best(answer["sql"]).rows) == answer["rows"]
+                assert shown(connection.combine(answer["sql"]).rows) == answer["rows"]
         assert head_of(connection) == WRITTEN["heads"][name]
 
 

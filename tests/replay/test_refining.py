@@ -14,8 +14,8 @@ from entropy import SeededEntropy
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Query
 from dpsql.mechanisms import Geometric
+from dpsql.request.query import Query
 
 PURE: dict[str, Any] = POLICY | {
     "budget": {"epsilon": 30, "delta": 1e-6, "accountant": "pure"},
@@ -99,7 +99,7 @@ def test_explain_says_the_difference(con: Connection) -> None:
     """Before it is charged."""
     con.query(COUNT, epsilon=1)
     lines = [line.strip() for line in con.explain(COUNT, epsilon=3).lines[:3]]
-    assert lines[1] == "the release refines one that was made before (ledger entry 1): charged the difference"
+    assert lines[1] == "the release refines a stored release (ledger entry 1): charged the difference"
     assert lines[2].startswith("visits: ε = 2 ")
     assert spent(con) == 1
 

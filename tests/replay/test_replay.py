@@ -18,7 +18,7 @@ from small_study import write_study
 import dpsql
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Query
+from dpsql.request.query import Query
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
 QUERIES = [
@@ -160,7 +160,7 @@ def test_the_least_loss_that_is_accurate_enough_is_found_again(con: Connection) 
 
 def test_explain_says_what_is_free(con: Connection) -> None:
     """Before it is asked a query has a price, after that none; EXPLAIN in SQL says so, too."""
-    free = "the release was made before (ledger entry 1): replayed free"
+    free = "the release is stored (ledger entry 1): replayed free"
     assert free not in str(con.explain(COUNT))
     con.query(COUNT)
     explained = con.explain(COUNT)
@@ -195,7 +195,7 @@ def test_a_connection_may_ask_for_new_noise_always() -> None:
 @pytest.mark.parametrize("replay", [1, "no", 0.0])
 def test_replay_is_true_or_false(con: Connection, replay: Any) -> None:
     """Anything else is refused before a charge."""
-    with pytest.raises(dpsql.ProgrammingError, match="replay is True or False"):
+    with pytest.raises(dpsql.ProgrammingError, match="replay must be True or False"):
         con.query(COUNT, replay=replay)
     assert history(con) == []
 

@@ -39,7 +39,7 @@ def test_a_command_ends_with_its_line(session: Session) -> None:
 def test_ctrl_c_drops_what_was_typed(session: Session) -> None:
     """Nothing of a cancelled statement is run; the shell goes on."""
     (text,) = typed(session, f"SELECT COUNT(*) FROM vis{CTRL_C}\\epsilon{ENTER}")
-    assert text == "a query is asked for with ε 1"
+    assert text == "each query is charged ε 1"
     assert session.state.connection.budget()["visits"].queries == 0
 
 
@@ -59,7 +59,7 @@ def test_an_interrupted_query_leaves_the_shell_alive(
     monkeypatch.setattr(session.state.connection, "query", interrupted)
     first, second = typed(session, f"{COUNT};{ENTER}\\epsilon{ENTER}")
     assert first == "interrupted; what was charged stays charged"
-    assert second.startswith("a query")
+    assert second.startswith("each query")
 
 
 def test_the_history_keeps_sql_alone_and_for_oneself(session: Session, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_pipe_is_answered_statement_by_statement(session: Session) -> None:
     errors: list[str] = []
     lines = [f"{COUNT}; SELECT\n", "AVG(cost) FROM visits;\n", "SELECT nothing FROM visits;\n", "\\epsilon\n"]
     assert not follow(session, lines, out.append, errors.append)
-    assert [text.split()[0] for text in out] == ["count_star()", "avg(cost)", "a"]
+    assert [text.split()[0] for text in out] == ["count_star()", "avg(cost)", "each"]
     assert len(errors) == 1
 
 

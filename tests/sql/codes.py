@@ -65,7 +65,7 @@ def raised() -> frozenset[str]:
     """Every code that dpsql.sql, dpsql.analysis, dpsql.planning and what finds a loss refuse with, by their source."""
     root = Path(dpsql.__file__).parent
     files = [path for folder in ("sql", "analysis", "planning") for path in (root / folder).rglob("*.py")]
-    files += [root / f"{name}.py" for name in ("engine/prepare", "engine/accuracy", "request/target")]
+    files += [root / f"{name}.py" for name in ("engine/accuracy", "request/query", "request/target")]
     trees = (ast.parse(path.read_text(encoding="utf-8")) for path in files)
     calls = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
     return frozenset(code for call in calls for code in _codes(call))

@@ -13,7 +13,8 @@ from sql.study import NO_NOISE, prepare, study
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import PreparedQuery, Query
+from dpsql.engine.pipeline import PreparedQuery
+from dpsql.request.query import Query
 from dpsql.sql.read.dialect_nodes import TITLES
 
 

@@ -38,10 +38,10 @@ from statistical.audit_cases import ALONE, CASES
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Query
 from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, Staircase, SystemEntropy
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.release import release
+from dpsql.request.query import Query
 
 TOO_NARROW = Fraction(2, 3)
 """Noise whose scale is divided by 1.5."""

@@ -30,7 +30,7 @@ from tpch.verdicts import (
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Query
+from dpsql.request.query import Query
 
 CERTAIN = 1 - 1e-9
 """The confidence of intervals that hold, of all cells of all answers."""

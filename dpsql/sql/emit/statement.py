@@ -5,8 +5,9 @@ The statement depends on the plan, the policy and public metadata only, so it is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis, Measurand
@@ -21,23 +22,36 @@ from dpsql.sql.emit.group_keys import key_values
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.quantile_windows import windows
 from dpsql.sql.emit.relations import VALUE, rows
-from dpsql.sql.emit.top_k_scores import scores_query
+from dpsql.sql.emit.top_k_scores import SCORE, scores_query
 
 _NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Engine SQL. Its result has the group keys, then the `statistics` in lattice steps.
+    """Engine SQL and the names of its columns, by what they hold, in the order of the text.
 
-    After these come as many clamp histograms as `clamp_targets` says (`planning.clamp_histogram`), then a window of values
-    for each quantile (`planning.quantiles`). For a top-k selection, the result has the keys and the score of each group.
+    `moments` are exact statistics in lattice steps, by their columns. `histograms` are read by
+    `planning.clamp_histogram.ClampHistogram`, one for each of its targets, `windows` by `planning.quantiles.Window`, one
+    for each quantile. A top-k statement has the `score` of each group and nothing else.
     """
 
     sql: str
-    keys: int
-    statistics: tuple[Statistic, ...]
-    clamp_targets: int = 0
+    keys: tuple[str, ...]
+    moments: Mapping[str, Statistic] = field(default_factory=dict, hash=False)
+    histograms: tuple[str, ...] = ()
+    windows: tuple[str, ...] = ()
+    score: str | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of all columns."""
+        score = () if self.score is None else (self.score,)
+        return (*self.keys, *self.moments, *self.histograms, *self.windows, *score)
+
+    def named(self, row: Sequence[Any]) -> dict[str, Any]:
+        """A row of the result, by the names of its columns."""
+        return dict(zip(self.columns, row, strict=True))
 
 
 def emit(
@@ -51,27 +65,34 @@ def emit(
     Its result has a window for each of the `quantiles`, and histograms for the `clamps`; with `top_k`, only scores.
     """
     if top_k is not None:
-        return Statement(scores_query(analysis, top_k), len(analysis.release.keys), ())
+        names = tuple(key.name for key in analysis.release.keys)
+        return Statement(scores_query(analysis, top_k), names, score=SCORE)
     keys = [key.name for key in analysis.release.keys]
-    sums = tuple(_sums(analysis))
     if analysis.bound.per_unit:
         body, counts = _per_unit(analysis, keys, clamps), {"units": UNITS, "n": ROWS}
     else:
         body, counts = _per_row(analysis, keys), {"n": ROWS}
-    values = tuple(
-        (Moment.DISTINCT, index) for index, part in enumerate(analysis.measures) if part.counts_distinct
-    )
+    values = {
+        f"d{index}": (Moment.DISTINCT, index)
+        for index, part in enumerate(analysis.measures)
+        if part.counts_distinct
+    }
+    moments: dict[str, Statistic] = {
+        **counts,
+        **dict(zip(_sum_names(analysis), _sums(analysis), strict=True)),
+        **values,
+    }
     steps = [f"s{index}" for index in range(len(clamp_targets(clamps)))]
     read = [*counts, *_sum_names(analysis), *steps]
     if values:
         body = _with_values(analysis, keys, body, read)
-        # The histograms of clamps come after all statistics.
-        read = [name for name in (*read, *(f"d{index}" for _, index in values)) if name not in steps]
-        read += steps
+        # Histograms stand after all moments.
+        read = [*moments, *steps]
+    near = [f"w{index}" for index in range(len(quantiles))]
     if quantiles:
         body = _with_windows(analysis, keys, body, read, quantiles)
-        read += [f"w{index}" for index in range(len(quantiles))]
-        # Windows are joined measure by measure, which may not be the order of the quantiles.
+        read += near
+        # The windows of a measure stand together, and quantiles of one measure may be apart in the query.
         body = f"SELECT {', '.join([*keys, *read])}\nFROM ({body})"
     texts = key_values(analysis)
     if texts or (values and steps):
@@ -79,7 +100,7 @@ def emit(
         body = f"SELECT {', '.join(items)}\nFROM ({body})"
     if keys:
         body += f"\nORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
-    return Statement(body, len(keys), (*counts.values(), *sums, *values), len(steps))
+    return Statement(body, tuple(keys), moments, tuple(steps), tuple(near))
 
 
 def _sums(analysis: Analysis) -> Iterable[Statistic]:

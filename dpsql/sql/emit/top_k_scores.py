@@ -9,6 +9,9 @@ from dpsql.sql.emit.group_keys import key_values
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.relations import rows
 
+SCORE = "score"
+"""The column of a group's score."""
+
 
 def scores_query(analysis: Analysis, top_k: TopKSelection) -> str:
     """The query for the group keys and the score of each group that has rows."""

@@ -18,6 +18,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import LossError, QueryRejected
 from dpsql.request.loss import amount
+from dpsql.request.query import Options
 from dpsql.request.target import Error, confidence_amount, error_amount
 from dpsql.sql.read.rejection import Source
 
@@ -28,30 +29,25 @@ _HINT = "as in SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) COUNT(*) 
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What a query asks for itself; None where it leaves it to the call.
+class OptionsClause(Options):
+    """The options that a query's text states, with the column that it names as its privacy unit's.
 
-    `unit` is the column that the query takes for its privacy unit's, which is checked and never trusted.
+    That column is checked against the policy and never trusted.
     """
 
-    epsilon: Fraction | None = None
-    delta: Fraction | None = None
-    max_groups: int | None = None
-    target_error: Error | None = None
-    confidence: Fraction | None = None
     unit: exp.Column | None = None
 
 
-def taken_out(source: Source, text: str, tokens: Sequence[Token]) -> tuple[Options, str, list[Token]]:
+def taken_out(source: Source, text: str, tokens: Sequence[Token]) -> tuple[OptionsClause, str, list[Token]]:
     """The options of a query, its text with the clause blanked out, and the words that are left.
 
     Raises QueryRejected where the clause is no such clause, or stands elsewhere than in the one outermost SELECT.
     """
     places = [place for place in range(1, len(tokens) - 1) if _begins(tokens[place - 1 : place + 2])]
     if not places:
-        return Options(), text, list(tokens)
+        return OptionsClause(), text, list(tokens)
     if len(places) > 1:
-        _refuse(source, tokens[places[1]], "clause", "a query has one price: the clause stands in it once")
+        _refuse(source, tokens[places[1]], "clause", "a query has one privacy loss: write the clause once")
     first = places[0]
     depth = 0
     for place, token in enumerate(tokens):
@@ -61,8 +57,8 @@ def taken_out(source: Source, text: str, tokens: Sequence[Token]) -> tuple[Optio
                 source,
                 tokens[first],
                 "clause",
-                "the clause is of the whole query, and stands in its outermost SELECT",
-                "put it there, or SELECT * FROM (…) around the query",
+                "the clause applies to the whole query: write it in the outermost SELECT",
+                "move it there, or wrap the query in SELECT * FROM (…)",
             )
     clause = _Clause(source, tokens, first)
     options = clause.read()
@@ -87,9 +83,9 @@ class _Clause:
     tokens: Sequence[Token]
     place: int
 
-    def read(self) -> Options:
+    def read(self) -> OptionsClause:
         self.place += 2
-        options, said = Options(), set[str]()
+        options, said = OptionsClause(), set[str]()
         if not (self._is(TokenType.VAR, "OPTIONS") and self._is(TokenType.L_PAREN, ahead=1)):
             return options
         self.place += 2
@@ -102,7 +98,7 @@ class _Clause:
                     word, "clause", f"there is no option {word.text}", f"there are: {', '.join(_OPTIONS)}"
                 )
             if name in said:
-                self._refuse(word, "ambiguous", f"{name} is said twice")
+                self._refuse(word, "ambiguous", f"the option {name} is given twice")
             said.add(name)
             self._next(TokenType.EQ, "=")
             field, value = known

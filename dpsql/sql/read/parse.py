@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import logging
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,20 +19,23 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Position, QueryRejected
 from dpsql.sql.read.dialect import DIALECT, DIALECTS, DUCKDB, parsed, parsed_as, require
-from dpsql.sql.read.options import Options, taken_out
+from dpsql.sql.read.options import OptionsClause, taken_out
 from dpsql.sql.read.rejection import Source, is_text
 from dpsql.sql.read.translate import translated
 
 MAX_CHARACTERS = 500_000
 MAX_TOKENS = 50_000
-MAX_NESTING = 28
-"""Parentheses within parentheses; the parser recurses up to 33 frames for each, and Python allows 1,000."""
+MAX_NESTING = 22
+"""Levels of parentheses, brackets, CASE and NOT within each other; the parser recurses up to 26 frames for each."""
 MAX_DEPTH = 100
 """Levels of the tree, chains of AND and OR counting once."""
 MAX_JOINS = 12
 """Joins whose condition does not follow them at once."""
-_ROOM = 600
-"""Frames for what becomes of the deepest tree, up to its receipt: about five a level."""
+ROOM = 700
+"""Frames of Python's stack that a query at these limits takes, from its text to its receipt.
+
+tests/sql/test_depth.py holds it for every construct that nests.
+"""
 
 _T = TypeVar("_T")
 _Query = exp.Select | exp.SetOperation
@@ -41,6 +44,8 @@ _EXPLAIN = re.compile(r"(?:\s+|--[^\n]*\n|/\*.*?\*/)*+EXPLAIN\b", re.IGNORECASE 
 """Possessive: what has been taken for a comment is never taken for two, which would double the work."""
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
+_DOUBLE = {TokenType.NOT, TokenType.ANY, TokenType.SOME, TokenType.INTERVAL}
+"""Words after which a parenthesis is two levels: the parser recurses as far for them as for it."""
 _JOINS = {TokenType.JOIN, TokenType.STRAIGHT_JOIN}
 _CONDITIONS = {TokenType.ON, TokenType.USING}
 _QUANTILES = {"QUANTILE", "QUANTILE_CONT", "QUANTILE_DISC"}
@@ -59,7 +64,7 @@ class Statement:
     query: exp.Select | exp.SetOperation
     explain: bool
     parameters: int
-    options: Options
+    options: OptionsClause
     text: str
     translated: bool = False
 
@@ -106,7 +111,7 @@ class _Words:
     tokens: list[Token]
     explain: bool
     parameters: int
-    options: Options
+    options: OptionsClause
 
 
 def _words(text: str, dialect: Dialect) -> _Words:
@@ -127,7 +132,8 @@ def _parse(text: str, *, numbered: bool = False) -> Statement:
     if numbered:
         source, tokens = Source(text), _tokens(text, DIALECT)
         _check_length(text, tokens)
-        words = _Words(source, text, tokens, explain=False, parameters=0, options=Options())
+        _check_nesting(tokens)
+        words = _Words(source, text, tokens, explain=False, parameters=0, options=OptionsClause())
     else:
         words = _words(text, DIALECT)
     select = _tree(words, parsed)
@@ -142,10 +148,12 @@ def _translated(words: _Words, dialect: str) -> str:
     named = sorted(node.name for node in select.find_all(exp.Placeholder))
     if named != sorted(f"p{number}" for number in range(1, words.parameters + 1)):
         _refuse("parameter", "a parameter stands where none can be read")
-    text = _alone(partial(translated, words.source, select, dialect))
+    text = _quietly(partial(translated, words.source, select, dialect))
     if text is None:
         _refuse(
-            "syntax", "the query cannot be put into DuckDB's SQL", "ask it in DuckDB's SQL, without dialect"
+            "syntax",
+            "the query has no translation into DuckDB's SQL",
+            "write it in DuckDB's SQL and leave out dialect",
         )
     return text
 
@@ -154,7 +162,7 @@ def _tree(words: _Words, read: Callable[[list[Token], str], list[exp.Expr | None
     """The one SELECT of the words."""
     source = words.source
     try:
-        trees = _alone(partial(read, words.tokens, words.text))
+        trees = _quietly(partial(read, words.tokens, words.text))
     except ParseError as error:
         _syntax(source, error)
     except RecursionError:
@@ -163,47 +171,42 @@ def _tree(words: _Words, read: Callable[[list[Token], str], list[exp.Expr | None
         _refuse("syntax", "the query cannot be parsed")
     select = trees[0] if len(trees) == 1 else None
     if len(trees) > 1:
-        _refuse("one_statement", "one statement at a time, please", "send the statements one by one")
+        _refuse("one_statement", "a query must be one statement", "send the statements separately")
     if not isinstance(select, (exp.Select, exp.SetOperation)):
-        source.refuse(select, "not_a_select", "only a single SELECT is answered here")
+        source.refuse(select, "not_a_select", "only a SELECT is answered")
     return select
 
 
-def stated(text: str, dialect: str = DUCKDB) -> Options:
+def stated(text: str, dialect: str = DUCKDB) -> OptionsClause:
     """What a query asks for itself; nothing where it cannot be read, which `parse` refuses."""
     try:
         return _words(text, DIALECTS.get(dialect, DIALECT)).options
     except QueryRejected:
-        return Options()
+        return OptionsClause()
 
 
 def require_room() -> None:
-    """Refuses whatever is asked from so deep in a program that the deepest query would end its stack.
+    """Raises QueryRejected with code "too_deep" where the caller's stack leaves less than `ROOM` frames.
 
-    So a query is not answered or refused, nor charged and then left, by where it is asked.
+    The limits on a text hold for any caller. A caller that is itself nested deeply could still end Python's stack after
+    the charge, and lose an answer that is paid for; so the depth of its stack is looked up before anything else.
     """
     try:
-        _descend(_ROOM)
-    except RecursionError:
-        _refuse(
-            "too_deep", "the program is nested too deeply to ask from there", "ask from a shallower place"
-        )
+        sys._getframe(max(0, sys.getrecursionlimit() - ROOM))  # noqa: SLF001  (inspect walks the whole stack)
+    except ValueError:
+        return
+    _refuse(
+        "too_deep",
+        f"the calling program leaves less than {ROOM} frames of Python's stack",
+        "query from a less deeply nested function",
+    )
 
 
-def _descend(frames: int) -> None:
-    if frames:
-        _descend(frames - 1)
-
-
-def _alone(work: Callable[[], _T]) -> _T:
-    """What the parser's library makes, without its warnings, which would put the query into the program's log.
-
-    It recurses on a stack of its own, so that what is too deep does not depend on who asks.
-    """
+def _quietly(work: Callable[[], _T]) -> _T:
+    """The result of the parser's library, without its warnings, which would log the query."""
     before, _LOGGER.disabled = _LOGGER.disabled, True
     try:
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(work).result()
+        return work()
     finally:
         _LOGGER.disabled = before
 
@@ -246,11 +249,8 @@ def _check(source: Source, tokens: Sequence[Token], dialect: Dialect) -> None:
             _refuse_token(source, following, "table", "FROM takes the name of a declared table")
     _check_joins(tokens)
     _check_quantiles(source, tokens)
-    depth = negations = 0
+    _check_nesting(tokens)
     for token in tokens:
-        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
-        # Only one NOT right after another nests: most stand side by side.
-        negations = negations + 1 if token.token_type is TokenType.NOT else 0
         named = token.token_type is TokenType.COLON and dialect is not DIALECT
         if token.token_type is TokenType.PARAMETER or named:
             raise QueryRejected(
@@ -260,6 +260,20 @@ def _check(source: Source, tokens: Sequence[Token], dialect: Dialect) -> None:
                 position=source.at(token.start),
                 text=source.text,
             )
+
+
+def _check_nesting(tokens: Sequence[Token]) -> None:
+    """Refuses levels within each other beyond the limit."""
+    levels, depth, negations = list[int](), 0, 0
+    for place, token in enumerate(tokens):
+        kind = token.token_type
+        if kind in _OPENING:
+            levels.append(2 if place and tokens[place - 1].token_type in _DOUBLE else 1)
+            depth += levels[-1]
+        elif kind in _CLOSING and levels:
+            depth -= levels.pop()
+        # Only one NOT right after another nests: most stand side by side.
+        negations = negations + 1 if kind is TokenType.NOT else 0
         if depth + negations > MAX_NESTING:
             _refuse("too_deep", f"the query is nested more than {MAX_NESTING} levels deep")
 
@@ -275,7 +289,7 @@ def _check_joins(tokens: Sequence[Token]) -> None:
         if waiting > MAX_JOINS:
             _refuse(
                 "too_long",
-                f"more than {MAX_JOINS} joins without a condition",
+                f"the query has more than {MAX_JOINS} joins without a condition",
                 "write JOIN … ON, or CROSS JOIN",
             )
         before = kind

@@ -34,7 +34,7 @@ _ESCAPING = frozenset({"postgres", "spark", "bigquery"})
 """The dialects in which a backslash escapes in a pattern of LIKE."""
 _MOST_COPIED = 100
 """Most nodes that are written out twice: within each other they would double the text without end."""
-_DUCKDB = "ask it in DuckDB's SQL, without dialect"
+_DUCKDB = "write it in DuckDB's SQL and leave out dialect"
 
 
 @dataclass(frozen=True, slots=True)

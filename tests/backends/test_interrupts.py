@@ -13,8 +13,8 @@ import pytest
 from worlds import close_all, connected, engine_of
 
 from dpsql.backends import Exact
-from dpsql.backends.cancelled import cancellation
 from dpsql.backends.duckdb import DuckDBBackend
+from dpsql.backends.interrupts import cancellation
 from dpsql.backends.scratch import Scratch
 from dpsql.connection import Connection
 from dpsql.errors import BackendError, OperationalError

@@ -1,0 +1,131 @@
+"""`dpsql ledger reset`, `unlock` and `return`: what an owner does to budgets, each an entry of the ledger with its author."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpsql.cli.ledger import AnchorFile, Target
+from dpsql.cli.options import LedgerKey
+
+if TYPE_CHECKING:
+    from dpsql.ledger import Budget
+    from dpsql.ledger.protocol import AccountKey
+
+By = Annotated[
+    str | None, typer.Option("--by", help="Who does it. [default: the login name]", show_default=False)
+]
+Reason = Annotated[str, typer.Option("--reason", help="Why, for the ledger.", show_default=False)]
+Rules = Annotated[Path, typer.Option("--policy", "-p", help="The owner's policy.", show_default=False)]
+TableName = Annotated[str, typer.Option("--table", help="Whose budget.", show_default=False)]
+Who = Annotated[
+    str | None,
+    typer.Option("--analyst", help="This analyst's at the table, not the table's.", show_default=False),
+]
+LockedTable = Annotated[
+    str, typer.Argument(metavar="TABLE", help="The table that is locked.", show_default=False)
+]
+Number = Annotated[
+    int,
+    typer.Option(
+        "--slice", min=1, help="The slice's number, as `dpsql budget` lists it.", show_default=False
+    ),
+]
+
+
+def reset(
+    target: Target,
+    *,
+    policy: Rules,
+    table: TableName,
+    reason: Reason,
+    analyst: Who = None,
+    by: By = None,
+    anchor: AnchorFile = None,
+    ledger_key: LedgerKey = None,
+) -> None:
+    """Reset the budget of a table. Earlier answers stay known: the two budgets add up."""
+    from dpsql.connection import login
+    from dpsql.engine.budgets import budgets
+    from dpsql.errors import OperationalError
+    from dpsql.ledger import open_ledger
+    from dpsql.ledger.open import is_url
+    from dpsql.policy import load
+
+    rules = load(policy)
+    if not is_url(target) and not Path(target).is_file():
+        raise OperationalError(
+            f"there is no ledger {target}", code="ledger_unavailable", hint="correct the path"
+        )
+    who = "" if analyst is None else rules.analyst(analyst)
+    name = rules.canonical(table) or table
+    with closing(open_ledger(target, budgets(rules, [who]), anchor=anchor, key=ledger_key)) as book:
+        entry = book.reset(name, analyst=who, by=by or login(), reason=reason)
+    whose = f"{name} for {who}" if who else name
+    print(f"the budget of {whose} is reset: entry {entry.id} of the ledger")
+    print("earlier answers stay known: the guarantees before and after the reset add up")
+
+
+def unlock(
+    target: Target,
+    table: LockedTable,
+    *,
+    reason: Reason,
+    by: By = None,
+    anchor: AnchorFile = None,
+    ledger_key: LedgerKey = None,
+) -> None:
+    """Unlock a table that failures have locked. First find the cause: a failure may depend on the data."""
+    from dpsql.connection import login
+    from dpsql.ledger import open_ledger
+    from dpsql.ledger.protocol import AccountKey
+
+    budgets = _recorded_budgets(target, ledger_key)
+    names = {account.table for account in budgets if isinstance(account, AccountKey)}
+    name = next((known for known in sorted(names) if known.lower() == table.lower()), table)
+    with closing(open_ledger(target, budgets, anchor=anchor, key=ledger_key)) as book:
+        before = book.state(name).failures
+        entry = book.unlock(name, by=by or login(), reason=reason)
+    times = "1 failure" if before == 1 else f"{before} failures"
+    print(f"the table {name} is open again after {times}: entry {entry.id} of the ledger")
+
+
+def give_back(
+    target: Target,
+    *,
+    number: Number,
+    by: By = None,
+    anchor: AnchorFile = None,
+    ledger_key: LedgerKey = None,
+) -> None:
+    """End a reservation and return what it has not spent. Its session can spend no more of it."""
+    from dpsql.connection import login
+    from dpsql.errors import OperationalError
+    from dpsql.ledger import open_ledger
+    from dpsql.request.loss import rounded
+
+    budgets = _recorded_budgets(target, ledger_key)
+    with closing(open_ledger(target, budgets, anchor=anchor, key=ledger_key)) as book:
+        entries = book.give_back(number, by=by or login())
+    if not entries:
+        raise OperationalError(
+            f"there is no open reservation {number}",
+            code="slice_closed",
+            hint="dpsql budget lists the open ones",
+        )
+    for entry in entries:
+        whose = f"{entry.table} for {entry.account_analyst}" if entry.account_analyst else entry.table
+        loss, delta = rounded(entry.spend.loss_fraction), rounded(entry.spend.delta_fraction)
+        print(f"given back to {whose}: a loss of {loss} and δ {delta}, entry {entry.id} of the ledger")
+
+
+def _recorded_budgets(target: str, ledger_key: Path | None) -> dict[str | AccountKey, Budget]:
+    """The budgets that the ledger records: no policy is needed."""
+    from dpsql.ledger.key import ledger_key as read_key
+    from dpsql.ledger.reader import LedgerReader
+
+    with closing(LedgerReader.open(target, read_key(ledger_key))) as history:
+        return dict(history.budgets().items())
