@@ -23,8 +23,24 @@ CROWDS: list[Row] = [
 ]
 
 
+class Counted(Mechanism):
+    """Noise that is told beforehand, of which nothing is asked but draws."""
+
+    def describe(self) -> str:
+        """Its name."""
+        return self.name
+
+    def sum_tail_up(self, *_: object) -> float:
+        """Nobody asks."""
+        raise NotImplementedError
+
+    def variance_float(self) -> float:
+        """Nobody asks."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, slots=True)
-class Numbered(Mechanism):
+class Numbered(Counted):
     """Draws `first`, then a step more each time, so that each draw is known again."""
 
     name: ClassVar[str] = "numbered"
@@ -38,7 +54,7 @@ class Numbered(Mechanism):
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere(Mechanism):
+class Elsewhere(Counted):
     """Draws the same number for each cell of a vector but one."""
 
     name: ClassVar[str] = "elsewhere"

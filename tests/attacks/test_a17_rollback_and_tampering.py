@@ -240,7 +240,7 @@ def test_what_another_process_charged_is_missed_through_the_anchor(
     """A ledger that did not see the later entries itself refuses an older file by the anchor's word."""
     anchor = tmp_path / "anchor"
     with closing(open_ledger(older, BUDGETS)) as four:
-        Anchor(anchor).keep(four.head())
+        Anchor(anchor).replace(four.head())
     shutil.copy(older, path)
     with (
         closing(open_ledger(path, BUDGETS, anchor=anchor)) as idle,
@@ -259,7 +259,7 @@ def test_a_deleted_ledger_is_not_made_anew_beside_its_anchor(path: Path, tmp_pat
     """Where the anchor knows of entries, a missing file is a rollback, and no file is made."""
     anchor = tmp_path / "anchor"
     with closing(open_ledger(path, BUDGETS)) as ledger:
-        Anchor(anchor).keep(ledger.head())
+        Anchor(anchor).replace(ledger.head())
     path.unlink()
     assert refused(path, anchor).code == "ledger_rolled_back"
     assert not path.exists()

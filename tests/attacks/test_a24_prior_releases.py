@@ -42,9 +42,11 @@ def statements(sent: list[tuple[PreparedRelease, Analysis]]) -> Iterator[None]:
     """Collects each release with its analysis as it is sent, values of earlier releases in their places."""
     answer = Engine._drawn
 
-    def release(engine: Engine, part: PreparedRelease, values: Any) -> ReleasedTable:
-        sent.append((part, substitute(part.plan.analysis, values) if values else part.plan.analysis))
-        return answer(engine, part, values)
+    def release(engine: Engine, part: PreparedRelease) -> ReleasedTable:
+        sent.append(
+            (part, substitute(part.plan.analysis, part.values) if part.values else part.plan.analysis)
+        )
+        return answer(engine, part)
 
     with mock.patch.object(Engine, "_drawn", release):
         yield

@@ -169,7 +169,7 @@ def test_it_is_charged_what_it_loses(con: dpsql.Connection) -> None:
 def test_a_release_with_it_is_stored_and_read_back(con: dpsql.Connection) -> None:
     """Keys, cells and noise are the same, and so is the text."""
     part = measured(con)
-    table = con.engine._drawn(part, {})
+    table = con.engine._drawn(part)
     text = StoredRelease.of(table, part.plan.event, "source").text()
     read = StoredRelease.parse(text)
     assert read.table(part.plan) == table
@@ -180,7 +180,7 @@ def test_a_release_with_it_is_stored_and_read_back(con: dpsql.Connection) -> Non
 def test_releases_are_combined_but_not_refined(con: dpsql.Connection) -> None:
     """Its draws are independent, so that a mean has less noise; it states no coupling."""
     part = measured(con)
-    table = con.engine._drawn(part, {})
+    table = con.engine._drawn(part)
     assert combinable(part.plan)
     mean = combined([table, table]).plan.vectors[0].mechanism
     assert mean.std / mean.subdivisions == pytest.approx(part.plan.vectors[0].mechanism.std / math.sqrt(2))

@@ -56,7 +56,7 @@ def test_the_engine_gives_the_named_columns(sql: str, unit: str) -> None:
             relation = database.sql(part.statement.sql)
             assert tuple(relation.columns) == part.statement.columns
             assert len(part.statement.histograms) >= len(part.plan.clamps)
-            assert len(part.statement.windows) == len(part.plan.ranked)
+            assert len(part.statement.windows) == len(part.plan.quantiles)
 
 
 def test_a_statement_is_emitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
