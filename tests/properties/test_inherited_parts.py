@@ -190,7 +190,7 @@ def test_units_outside_of_an_inherited_part_change_nothing() -> None:
 
 def test_unless_the_scan_sees_to_it_they_would(monkeypatch: pytest.MonkeyPatch) -> None:
     """The law sees it where conditions of the query alone leave out rows that are charged nowhere."""
-    monkeypatch.setattr(relations, "within_parts", lambda _scan, _unit, _source: ())
+    monkeypatch.setattr(relations, "partition_conditions", lambda _scan, _unit, _source: ())
     assert _strayed([_A])[_A] == {"people", "visits", "all"}
 
 

@@ -147,7 +147,7 @@ def test_without_constancy_units_of_two_parts_would_be_read(monkeypatch: pytest.
     def careless(scan: Any, _unit: str, _source: str) -> list[str]:
         return [partition_filters._inside(side) for side in scan.partition_filters]
 
-    monkeypatch.setattr(relations, "within_parts", careless)
+    monkeypatch.setattr(relations, "partition_conditions", careless)
     boxes, changed = _readers("id", _QUERIES[:1])[0]
     assert {2, 3} <= {who for who in changed if _outside("id", boxes, who)}
 
