@@ -18,7 +18,7 @@ import pytest
 SPEEDS = ("fast", "full", "deep")
 SEARCHING = ("attacks", "benchmarks", "differential", "properties", "statistical", "tpch")
 """Folders of tests that search, simulate, kill processes or time."""
-ONE_IN = {"properties": 5, "attacks": 3, "functions": 4, "statistical": 3, "tpch": 3}
+ONE_IN = {"properties": 8, "attacks": 4, "functions": 8, "statistical": 3, "tpch": 3, "api": 3}
 """Of folders whose tests have many cases of one law, how many stand for one that `full` runs."""
 _TESTS = Path(__file__).parent
 

@@ -249,7 +249,7 @@ def test_the_clause_and_the_shell_say_it_too(con: Connection) -> None:
     clause = "WITH DIFFERENTIAL_PRIVACY OPTIONS(target_error = '10%', confidence = 0.9)"
     sql = COUNT.replace("SELECT", f"SELECT {clause}")
     assert con.query(sql).rows == con.query(sql, target_error="10%").rows == called.rows
-    with pytest.raises(dpsql.QueryRejected, match="says one target_error"):
+    with pytest.raises(dpsql.QueryRejected, match="different values of target_error"):
         con.query(sql, target_error="5%")
     session = Session(State(con))
     (reply,) = session.replies("\\target 5% 0.9")

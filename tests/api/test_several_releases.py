@@ -198,7 +198,7 @@ def test_public_data_is_answered_exactly_and_free(con: dpsql.Connection, case: s
 def test_explain_shows_each_release(con: dpsql.Connection) -> None:
     """The plan names the releases in their order, what each measures, and one price for each table."""
     text = str(con.explain(ANSWERED["a value of a value"], epsilon=1))
-    places = [text.index(f"Measured in release {number}") for number in (1, 2, 3)]
+    places = [text.index(f"Measurements in release {number}") for number in (1, 2, 3)]
     assert all(a < b for a, b in pairwise(places))
     assert text.count("  visits: ") == 1
     assert con.engine.ledger.entries() == ()

@@ -205,7 +205,7 @@ def test_a_refinement_that_was_charged_and_lost_is_not_tried_again(
         raise dpsql.OperationalError("the power fails", code="ledger_unavailable")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(con.engine.ledger), "keep", lost)
+        patch.setattr(type(con.engine.ledger), "store_releases", lost)
         with pytest.raises(dpsql.OperationalError):
             con.query(COUNT, epsilon=2)
     assert con.query(COUNT, epsilon=3).receipt.refined == ()

@@ -248,7 +248,7 @@ def test_an_answer_that_cannot_be_kept_is_not_given(con: Connection, monkeypatch
         raise dpsql.OperationalError("the disk is full", code="ledger_unavailable")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ledger, "keep", full)
+        patch.setattr(ledger, "store_releases", full)
         with pytest.raises(dpsql.OperationalError, match="the disk is full"):
             con.query(COUNT)
     assert len(history(con)) == 1
