@@ -98,7 +98,10 @@ def test_closing_gives_back_and_a_crash_does_not(tmp_path: Path) -> None:
         number = con.reserve(epsilon=0.5).number
         con.engine.ledger.close()  # as a process that is killed
         con._held = None
-    with session(path, analyst="bob") as bob, pytest.raises(ProgrammingError, match=r"'bob' holds no open reservation"):
+    with (
+        session(path, analyst="bob") as bob,
+        pytest.raises(ProgrammingError, match=r"'bob' holds no open reservation"),
+    ):
         bob.resume(number)
     with session(path) as con:
         assert left(con) == Fraction(1, 4)
