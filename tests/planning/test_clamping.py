@@ -296,6 +296,9 @@ def test_explain_says_what_is_derived_and_what_is_learnt(accountant: str) -> Non
     """Before the release: the bound, the number of points, and that the error is what is expected."""
     with study(accountant=accountant) as connection:
         text = str(connection.explain("SELECT SUM(y), COUNT(*) FROM t WHERE k < 9", epsilon=1))
-    assert "total of x0 of a unit in a group: at most 400,000, derived from rows and bounds; chosen privately" in text
+    assert (
+        "total of x0 of a unit in a group: at most 400,000, derived from rows and bounds; chosen privately"
+        in text
+    )
     assert "rows of a unit in a group: at most 40, declared or derived; chosen privately" in text
     assert "where the clamp is as expected" in text
