@@ -47,7 +47,11 @@ def con(monkeypatch: pytest.MonkeyPatch) -> Connection:
 
 @contextmanager
 def stopped(stop: Callable[[], object], *, repeated: bool = False, runs: bool = False) -> Iterator[None]:
-    """Stops what runs, some time after it has begun; what may come too early is repeated until it has ended."""
+    """Stops what runs, some time after it has begun; what may come too early is repeated until it has ended.
+
+    Ctrl-C is heard here also where the tests were started in the background, which ignores it.
+    """
+    heard = signal.signal(signal.SIGINT, signal.default_int_handler)
     ended = threading.Event()
 
     def stopping() -> None:
@@ -66,6 +70,7 @@ def stopped(stop: Callable[[], object], *, repeated: bool = False, runs: bool = 
         ended.set()
         RUNNING.set()
         thread.join()
+        signal.signal(signal.SIGINT, heard)
 
 
 def test_ctrl_c_is_an_interrupt(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
