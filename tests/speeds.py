@@ -1,9 +1,9 @@
 """Three speeds of the tests: `fast` on every save, `full` before a change lands, `deep` without limit.
 
 `deep` runs every test. `full` leaves out those marked `deep`, and runs one case in n of each test: n is `ONE_IN` of its
-folder, or says its marker `sampled(n)`. `fast` leaves out those marked `slow` too, and of the tests in the folders
-`SEARCHING` it runs one case each. A case is drawn by its name, so each run tries the same ones, and one at least of each
-test. Whatever is named by its node id is run.
+folder, or says its marker `sampled(n)`. `fast` leaves out those marked `slow` too, and runs `FEW` cases of each test, of
+those in the folders `SEARCHING` one. A case is drawn by its name, so each run tries the same ones, and one at least of
+each test. Whatever is named by its node id is run.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ SEARCHING = ("attacks", "benchmarks", "differential", "properties", "statistical
 """Folders of tests that search, simulate, kill processes or time."""
 ONE_IN = {"properties": 8, "attacks": 4, "functions": 8, "statistical": 3, "tpch": 3, "api": 3}
 """Of folders whose tests have many cases of one law, how many stand for one that `full` runs."""
+FEW = 3
+"""Cases of a test that `fast` runs."""
 _TESTS = Path(__file__).parent
 
 
@@ -53,7 +55,7 @@ def _cases(cases: list[pytest.Item], speed: str) -> list[pytest.Item]:
     if speed == "fast":
         left = [case for case in left if case.get_closest_marker("slow") is None]
         searching = [case for case in left if _folder(case) in SEARCHING]
-        return sorted(left, key=_lot)[:1] if searching else list(_sampled(left))
+        return sorted(_sampled(left), key=_lot)[: 1 if searching else FEW]
     return list(_sampled(left))
 
 
