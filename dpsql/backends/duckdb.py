@@ -221,6 +221,7 @@ class DuckDBBackend:
     def _refuse_settings(self) -> None:
         if not self._owned:
             _refuse(changed(dict(self._query(_SETTINGS))))
+            self._require_sound()
 
     def _refuse_settings_now(self) -> None:
         """As `_refuse_settings`, of the few that are known to decide: this is asked before each charge."""
@@ -229,6 +230,7 @@ class DuckDBBackend:
         except BackendError:
             return  # then the statement cannot be bound either
         _refuse(changed(dict(zip(MEANING, values, strict=True))))
+        self._require_sound()
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
@@ -252,39 +254,35 @@ class DuckDBBackend:
 
     @contextmanager
     def _running(self) -> Iterator[None]:
-        """Runs statements soundly and prints nothing of how far they are; an owner's connection stays as it was.
-
-        Raises OperationalError where the owner has locked the configuration with the unsound optimizer enabled.
-        """
+        """Runs statements soundly, and prints nothing of how far they are; an owner's connection prints again after."""
         if self._owned:
             yield
             return
-        ((progress,),), ((disabled,),) = self._query(_PROGRESS), self._query(_OPTIMIZERS)
+        self._require_sound()
+        ((progress,),) = self._query(_PROGRESS)
         if progress:
             self._quietly("SET enable_progress_bar = false")
-        sound = UNSOUND in str(disabled).split(",")
-        if not sound and not self._disable(_listed(str(disabled), UNSOUND)):
+        try:
+            yield
+        finally:
+            if progress:
+                self._quietly("SET enable_progress_bar = true")
+
+    def _require_sound(self) -> None:
+        """Disables the unsound optimizer in an owner's database, for good.
+
+        The setting is of the whole database. Were it enabled again after a statement, a statement of another connection
+        could run with it. Raises OperationalError if it is enabled and the configuration is locked.
+        """
+        ((disabled,),) = self._query(_OPTIMIZERS)
+        names = [name.strip() for name in str(disabled).split(",") if name.strip()]
+        wanted = ",".join(dict.fromkeys((*names, UNSOUND)))
+        if not self._quietly(f"SET GLOBAL disabled_optimizers = {_literal(wanted)}") and UNSOUND not in names:
             raise OperationalError(
                 f"the optimizer {UNSOUND} of DuckDB gives wrong rows, and the configuration is locked",
                 code="setting",
                 hint=f"before it is locked: SET disabled_optimizers = '{UNSOUND}'",
             )
-        try:
-            yield
-        finally:
-            if not sound:
-                self._disable(str(disabled))
-            if progress:
-                self._quietly("SET enable_progress_bar = true")
-
-    def _disable(self, optimizers: str) -> bool:
-        """Sets which optimizers the whole database does without, also while a transaction is aborted."""
-        try:
-            with self._connection.cursor() as beside:
-                beside.execute(f"SET GLOBAL disabled_optimizers = {_literal(optimizers)}")
-        except duckdb.Error:
-            return False
-        return True
 
     def _quietly(self, sql: str) -> bool:
         try:
@@ -309,10 +307,6 @@ class DuckDBBackend:
             stopped = cancellation(error)
         # Raised out here, where no engine error is being handled: even `from None` keeps the context.
         raise stopped or BackendError
-
-
-def _listed(names: str, name: str) -> str:
-    return f"{names},{name}" if names else name
 
 
 def _refuse(settings: Mapping[str, str | None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 import duckdb
@@ -12,14 +13,15 @@ from dpsql.errors import OperationalError
 
 _T = TypeVar("_T")
 _AGAIN = 0.1
-"""Seconds until an engine that has not stopped is told again: it forgets what it was told before it began."""
+"""Seconds between interrupts of an engine that has not stopped: it forgets one that comes before the query begins."""
 
 
 def interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], _T]) -> _T:
     """What `work` on a connection returns or raises; Ctrl-C interrupts it, and is raised when it has stopped.
 
-    Python tells the main thread alone of signals. DuckDB 2.0 asks it for them while a query runs there, but once it
-    waits for its own threads it asks no more, and Ctrl-C is lost. So the main thread waits here, where it is told.
+    Python delivers signals to the main thread alone. DuckDB 2.0 checks for them while a query runs there, but not while
+    it waits for its own threads, and Ctrl-C is lost. So the main thread waits here, where Python delivers it. A second
+    Ctrl-C does not leave the query running: the connection would be in use for every later one.
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
@@ -33,12 +35,17 @@ def interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], _T])
         finally:
             ended.set()
 
-    threading.Thread(target=run, name="dpsql query", daemon=True).start()
+    try:
+        threading.Thread(target=run, name="dpsql query", daemon=True).start()
+    except RuntimeError:
+        return work()  # no thread can be started any more
     try:
         ended.wait()  # a thread whose `join` is interrupted would pass for one that has ended
     except BaseException:
-        while not ended.wait(_AGAIN):
+        while not ended.is_set():
             connection.interrupt()
+            with suppress(KeyboardInterrupt):
+                ended.wait(_AGAIN)
         raise
     if values:
         return values.pop()

@@ -265,11 +265,19 @@ FAULTS = (
     ),
     Fault(
         "unsound-optimizer-runs",
-        "dpsql.backends.duckdb:DuckDBBackend._running",
-        "UNSOUND in str(disabled).split(',')",
-        "True",
+        "dpsql.backends.duckdb:DuckDBBackend._require_sound",
+        "dict.fromkeys((*names, UNSOUND))",
+        "dict.fromkeys(names)",
         "on an owner's connection subqueries that differ are taken for equal, and a bound is lost",
         "tests/backends/test_duckdb.py::test_no_statement_runs_with_the_unsound_optimizer",
+    ),
+    Fault(
+        "locked-optimizer-found-after-the-charge",
+        "dpsql.backends.duckdb:DuckDBBackend._refuse_settings_now",
+        "self._require_sound()",
+        "",
+        "a query is charged and then refused, for a setting that could be seen before",
+        "tests/backends/test_duckdb.py::test_a_locked_configuration_with_the_unsound_optimizer_is_refused",
     ),
     Fault(
         "engine-error-passed-on",
