@@ -61,7 +61,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Blocks with the same components over the same rows, whose keys have so many values each."""
+    """Vectors with the same components over the same rows, with the number of values of each of their keys."""
 
     members: tuple[Member, ...]
     sizes: tuple[int, ...]

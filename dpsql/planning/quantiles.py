@@ -15,7 +15,7 @@ from dpsql.mechanisms.selection import uniform
 _BITS = 40
 """Penalties are cut off where all points beyond are chosen with probability at most 2^-40 together."""
 _FAR = 10**30
-"""No table has so many rows."""
+"""A number above the rows of any table."""
 _ENDS = 8
 """Penalty steps per row for the minimum and the maximum: they differ from inner values by eighths of a row."""
 _TAIL = Fraction(1, 10)

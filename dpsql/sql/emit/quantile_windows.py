@@ -80,7 +80,7 @@ def _window(quantile: QuantileSelection, keys: Sequence[str], width: int) -> str
 
 
 def _offset(quantile: QuantileSelection) -> str:
-    """`QuantileSelection.offset` of so many values as `total`."""
+    """`QuantileSelection.offset` for the number of values `total`."""
     if not quantile.shift:
         direction = "-" if quantile.interval_end < 0 else "+"
         return f"total * {quantile.steps_below}::HUGEINT" + f" {direction} {quantile.reach}::HUGEINT" * bool(

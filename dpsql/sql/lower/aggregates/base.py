@@ -92,7 +92,8 @@ class AggregateCall:
     over rows of all units to an expression over released columns, `within` one over exact groups: those of one unit's
     rows, of released rows and of public rows. `filters` says that FILTER may stand behind it, `distinct` that DISTINCT
     may stand in it, `window` that it may stand over a window, where it is the entry of `dpsql.aggregates.windows.OVER`
-    of its first name. ORDER BY stands in no call; WITHIN GROUP (ORDER BY x) is a form of its own. `separate` says that it is a release of its own, not a column of the SELECT's.
+    of its first name. ORDER BY stands in no call; WITHIN GROUP (ORDER BY x) is a form of its own. `separate` says that it
+    is a release of its own, not a column of the SELECT's.
 
     `accepted` and `refused` are examples over visits(patient_id, plan, age, cost, note), whose unit is patient_id;
     those that are refused have their code.

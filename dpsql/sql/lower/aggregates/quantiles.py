@@ -1,4 +1,4 @@
-"""MIN, MAX, MEDIAN and quantiles: values in order of size.
+"""MIN, MAX, MEDIAN and quantiles.
 
 Across units they are one family: values at shares of the others. Within a unit MIN and MAX alone are computed.
 """

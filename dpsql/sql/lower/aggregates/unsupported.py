@@ -31,8 +31,8 @@ def unsupported(source: Source, node: exp.Expr, signatures: Iterable[str], *, ac
         source.refuse(
             node,
             "exact_only",
-            f"whether {'every' if every else 'any'} row fulfils a condition hangs on a single one",
-            f"count them: COUNT_IF({'NOT ' * every}condition), which is noisy",
+            f"{'BOOL_AND' if every else 'BOOL_OR'} is not answered: one row decides it",
+            f"use COUNT_IF({'NOT ' * every}condition)",
         )
     name = node.sql_name() if isinstance(node, exp.Func) else node.key.upper()
     hint = _INSTEAD.get(type(node), f"there are: {', '.join(signatures)}")
