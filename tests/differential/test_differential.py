@@ -1,6 +1,6 @@
 """Random statements mean here what they mean in plain DuckDB, where no noise is left and nothing is cut.
 
-The same statements in each run, or with `-m deep` others, whose first number is printed. On some of them: common
+The same statements in each run, or with `--speed deep` others, whose first number is printed. On some of them: common
 tables mean what they say, a condition splits rows into three parts that are the whole (Rigger, Su 2020), and the
 charge is what `explain` told.
 """

@@ -34,7 +34,7 @@ from dpsql.errors import BackendError, InternalError
 from dpsql.sql.read.parse import MAX_CHARACTERS
 
 FAST = settings(phases=[Phase.explicit, Phase.generate], derandomize=True, database=None)
-"""The same examples in each run; `pytest -m deep` tries others each time."""
+"""The same examples in each run; `pytest --speed deep` tries others each time."""
 
 
 @dataclass(slots=True)
