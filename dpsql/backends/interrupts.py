@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TypeVar
 
 import duckdb
@@ -35,21 +34,29 @@ def interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], _T])
         finally:
             ended.set()
 
+    thread = threading.Thread(target=run, name="dpsql query", daemon=True)
     try:
-        threading.Thread(target=run, name="dpsql query", daemon=True).start()
+        thread.start()
+        ended.wait()  # a thread whose `join` is interrupted would pass for one that has ended
     except RuntimeError:
         return work()  # no thread can be started any more
-    try:
-        ended.wait()  # a thread whose `join` is interrupted would pass for one that has ended
     except BaseException:
-        while not ended.is_set():
-            connection.interrupt()
-            with suppress(KeyboardInterrupt):
-                ended.wait(_AGAIN)
+        if thread.ident is not None:
+            _stop(connection, ended)
         raise
     if values:
         return values.pop()
     raise errors.pop()
+
+
+def _stop(connection: duckdb.DuckDBPyConnection, ended: threading.Event) -> None:
+    """Interrupts a query until it has ended, however often Ctrl-C is pressed meanwhile."""
+    while not ended.is_set():
+        try:
+            connection.interrupt()
+            ended.wait(_AGAIN)
+        except KeyboardInterrupt:
+            continue
 
 
 def cancellation(error: Exception) -> BaseException | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -14,7 +15,7 @@ from worlds import close_all, connected, engine_of
 
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.backends.interrupts import cancellation
+from dpsql.backends.interrupts import cancellation, interruptible
 from dpsql.backends.scratch import Scratch
 from dpsql.connection import Connection
 from dpsql.errors import BackendError, OperationalError
@@ -81,6 +82,41 @@ def test_ctrl_c_is_an_interrupt(con: Connection, monkeypatch: pytest.MonkeyPatch
     monkeypatch.undo()
     assert con.query(COUNT, epsilon=2).receipt.entries
     close_all()
+
+
+def test_a_second_ctrl_c_leaves_no_query_running() -> None:
+    """The query has ended when the interrupt is raised, though Ctrl-C is pressed again while the engine stops."""
+    begun, ended, told = threading.Event(), threading.Event(), list[int]()
+
+    class Slow:
+        """An engine that stops when it is interrupted for the third time; until then Ctrl-C is pressed again."""
+
+        def interrupt(self) -> None:
+            told.append(len(told))
+            if len(told) < 3:
+                os.kill(os.getpid(), signal.SIGINT)
+            else:
+                ended.set()
+
+    def work() -> None:
+        begun.set()
+        ended.wait()
+
+    def pressing() -> None:
+        begun.wait()
+        time.sleep(0.3)  # until the main thread waits
+        os.kill(os.getpid(), signal.SIGINT)
+
+    heard = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Thread(target=pressing).start()
+        with pytest.raises(KeyboardInterrupt):
+            interruptible(Slow(), work)  # type: ignore[arg-type]
+        assert ended.is_set()
+    finally:
+        ended.set()
+        signal.signal(signal.SIGINT, heard)
+    assert len(told) >= 3
 
 
 def test_a_program_may_cancel_a_query(con: Connection) -> None:

@@ -186,6 +186,14 @@ FAULTS = (
         "tests/functions/test_odd_bounds.py::test_extremes_lie_in_the_interval[factorial]",
     ),
     Fault(
+        "second-interrupt-leaves-the-query",
+        "dpsql.backends.interrupts:_stop",
+        "continue",
+        "raise",
+        "a second Ctrl-C leaves the query running, and its connection in use",
+        "tests/backends/test_interrupts.py::test_a_second_ctrl_c_leaves_no_query_running",
+    ),
+    Fault(
         "interrupts-as-failures",
         "dpsql.backends.interrupts:cancellation",
         'str(error) == "Query interrupted"',
