@@ -423,6 +423,17 @@ def private_tables(relation: Relation) -> tuple[str, ...]:
     return tuple(tables)
 
 
+def reads_a_table_twice(relation: Relation) -> bool:
+    """Whether a relation reads some table more than once, the owners of links included."""
+    read: list[str] = []
+    for scan in scans(relation):
+        reader: Scan | None = scan
+        while reader is not None:
+            read.append(reader.table)
+            reader = None if reader.unit.link is None else reader.unit.link.owner
+    return len(read) > len(set(read))
+
+
 def released_columns(release: Release) -> tuple[Released, ...]:
     """The columns of the released table: keys, then aggregates."""
     keys = tuple(Released(key.name, key.expr.type) for key in release.keys)

@@ -162,6 +162,20 @@ def test_another_engine_does_not_refine(con: Connection, monkeypatch: pytest.Mon
     assert con.query(COUNT, epsilon=2).receipt.refined == ()
 
 
+@pytest.mark.parametrize(
+    ("sql", "refined"),
+    [(COUNT, (1,)), ("SELECT COUNT(*) FROM visits AS a JOIN visits AS b ON a.patient = b.patient", ())],
+)
+def test_what_an_unsound_optimizer_may_have_read_is_not_refined(
+    con: Connection, monkeypatch: pytest.MonkeyPatch, sql: str, refined: tuple[int, ...]
+) -> None:
+    """Before 0.2.0 statements that read a table twice ran with it, and releases were stored without a word of it."""
+    with monkeypatch.context() as patch:
+        patch.setattr("dpsql.engine.replay.reads_a_table_twice", lambda _: False)
+        con.query(sql, epsilon=1)
+    assert con.query(sql, epsilon=2).receipt.refined == refined
+
+
 def test_an_account_that_was_begun_anew_pays_whole(con: Connection) -> None:
     """What was paid before the reset pays for nothing after it."""
     con.query(COUNT, epsilon=1)
