@@ -5,7 +5,7 @@ Everything after `release` is post-processing of released values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ from dpsql.plan.types import Value
 from dpsql.planning.choose import statistic_of
 from dpsql.planning.clamp_histogram import ClampHistogram, choose_clamps, clamped_moments
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
-from dpsql.planning.partition_selection import OptimalPartitionSelection, Threshold
+from dpsql.planning.partition_selection import Threshold
 from dpsql.planning.quantiles import Window
 from dpsql.planning.statistics import ROWS, UNITS, Statistic
 from dpsql.sql.emit.statement import Statement
@@ -49,9 +49,9 @@ def release(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: 
     """Chooses the clamps, adds the noise, selects the groups, and chooses the quantiles; or makes a top-k selection.
 
     Claim: the loss of the released table is at most that of the plan's event.
-    Why: clamps are chosen first, and the noise is calibrated to them. Each component of each group has its own noise, and
-    each quantile its own choice. The groups are all groups of public domains, or those that partition selection returns;
-    they are in the order of their keys, or of their choice.
+    Why: the clamps of a vector are chosen before its noise, which is calibrated to them. Each component of each group has
+    its own noise, and each quantile its own choice. The groups are all groups of public domains, or those that partition
+    selection returns; they are in the order of their keys, or of their choice.
     Source: Dwork, Roth 2014, Theorems 3.6 and 3.16, Proposition 2.1 (post-processing).
     """
     if plan.top_k is not None:
@@ -59,15 +59,17 @@ def release(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: 
         best = [keys[index] for index in plan.top_k.choose(scores, entropy)]
         return table_of(plan, best, ((),) * len(best))
     groups = _groups(plan, statement, exact.reveal())
-    if plan.clamps:
-        plan, groups = _with_clamps(plan, groups, entropy)
-    noisy = _noisy_components(plan, [group.moments for group in groups], entropy)
-    shown = [
-        (group, components)
-        for group, components in zip(groups, noisy, strict=True)
-        if plan.selection is None
-        or _is_selected(plan.selection, plan.analysis, group.moments, components, entropy)
-    ]
+    if isinstance(plan.selection, Threshold):
+        plan, groups, noisy, selected = _selected_and_noisy(plan, groups, plan.selection, entropy)
+    else:
+        optimal = plan.selection
+        plan, groups, noisy = _noisy_groups(plan, groups, range(len(plan.vectors)), entropy)
+        selected = [
+            place
+            for place, group in enumerate(groups)
+            if optimal is None or optimal.selects(_units(plan, group), entropy)
+        ]
+    shown = [(groups[place], tuple(column[place] for column in noisy)) for place in selected]
     chosen = [
         (
             *components,
@@ -174,15 +176,57 @@ def _groups(plan: MeasurementPlan, statement: Statement, rows: Sequence[tuple[An
 
 
 def _with_clamps(
-    plan: MeasurementPlan, groups: Sequence[_Group], entropy: Entropy
+    plan: MeasurementPlan, groups: Sequence[_Group], wanted: Container[int], entropy: Entropy
 ) -> tuple[MeasurementPlan, list[_Group]]:
-    """The plan with its clamps chosen, and the groups in which units count up to them."""
-    clamps = choose_clamps(plan.clamps, [group.clamp_histograms for group in groups], entropy)
+    """The plan with the `wanted` clamps chosen, by their indices, and the groups in which units count up to them."""
+    clamps = choose_clamps(plan.clamps, [group.clamp_histograms for group in groups], entropy, wanted)
     kept = [
         replace(group, moments={**group.moments, **clamped_moments(clamps, group.clamp_histograms)})
         for group in groups
     ]
     return plan.with_clamps(clamps), kept
+
+
+_Column = list[tuple[int, ...]]
+"""The noisy components of a vector, group by group."""
+
+
+def _noisy_groups(
+    plan: MeasurementPlan, groups: list[_Group], vectors: Sequence[int], entropy: Entropy
+) -> tuple[MeasurementPlan, list[_Group], list[_Column]]:
+    """The plan and the groups with the clamps of these vectors chosen, and the noisy components of each vector."""
+    wanted = {plan.vectors[index].clamp for index in vectors}
+    unchosen = {place for place, clamp in enumerate(plan.clamps) if place in wanted and not clamp.chosen}
+    if unchosen:
+        plan, groups = _with_clamps(plan, groups, unchosen, entropy)
+    return plan, groups, [_noisy_components(plan.vectors[index], groups, entropy) for index in vectors]
+
+
+def _selected_and_noisy(
+    plan: MeasurementPlan, groups: list[_Group], deciding: Threshold, entropy: Entropy
+) -> tuple[MeasurementPlan, list[_Group], list[_Column], list[int]]:
+    """As `_noisy_groups` for all vectors, and the indices of the selected groups. The vector that decides comes first.
+
+    Claim: the choice of the other clamps may depend on the number of selected groups.
+    Why: the number is released, and a choice has the same loss whichever number of units it tolerates.
+    Source: Dwork, Roth 2014, Theorem 3.16 (adaptive composition).
+    """
+    plan, groups, (counts,) = _noisy_groups(plan, groups, [deciding.vector], entropy)
+    decided = plan.threshold or deciding
+    selected = [
+        place
+        for place, (group, count) in enumerate(zip(groups, counts, strict=True))
+        if _units(plan, group) >= decided.min_frequency
+        and sum(count[at] for at in decided.components) >= decided.threshold
+    ]
+    others = [index for index in range(len(plan.vectors)) if index != deciding.vector]
+    plan, groups, noisy = _noisy_groups(plan.for_groups(len(selected)), groups, others, entropy)
+    return plan, groups, [*noisy[: deciding.vector], counts, *noisy[deciding.vector :]], selected
+
+
+def _units(plan: MeasurementPlan, group: _Group) -> int:
+    """The exact number of units of a group."""
+    return group.moments[UNITS if plan.analysis.bound.per_unit else ROWS]
 
 
 def _keys(statement: Statement, row: Mapping[str, Any]) -> Keys:
@@ -195,35 +239,16 @@ def _whole(value: Any) -> int:
     return 0 if value is None else int(value)
 
 
-def _noisy_components(
-    plan: MeasurementPlan, groups: Sequence[Mapping[Statistic, int]], entropy: Entropy
-) -> list[Components]:
-    columns: list[list[tuple[int, ...]]] = []
-    for measured in plan.vectors:
-        components, draws = measured.vector.components, iter(noise(measured, len(groups), entropy))
-        columns.append(
-            [tuple(component.exact(moments) + next(draws) for component in components) for moments in groups]
-        )
-    return [tuple(column[index] for column in columns) for index in range(len(groups))]
+def _noisy_components(measured: VectorMeasurement, groups: Sequence[_Group], entropy: Entropy) -> _Column:
+    components, draws = measured.vector.components, iter(noise(measured, len(groups), entropy))
+    return [
+        tuple(component.exact(group.moments) + next(draws) for component in components) for group in groups
+    ]
 
 
 def noise(measured: VectorMeasurement, groups: int, entropy: Entropy) -> list[int]:
     """The noise of a vector in this many groups, component by component."""
     return measured.mechanism.draw(groups * len(measured.vector.components), entropy)
-
-
-def _is_selected(
-    chosen: Threshold | OptimalPartitionSelection,
-    analysis: Analysis,
-    moments: Mapping[Statistic, int],
-    components: Components,
-    entropy: Entropy,
-) -> bool:
-    units = moments[UNITS if analysis.bound.per_unit else ROWS]
-    if isinstance(chosen, OptimalPartitionSelection):
-        return chosen.selects(units, entropy)
-    found = sum(components[chosen.vector][at] for at in chosen.components)
-    return units >= chosen.min_frequency and found >= chosen.threshold
 
 
 def _values(plan: MeasurementPlan, components: Components) -> tuple[Value, ...]:

@@ -21,7 +21,7 @@ from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
 from dpsql.plan.dependencies import Known, needed, releases, steps
 from dpsql.plan.expr import Expr, Scalar
 from dpsql.plan.nodes import PublicSubquery, Release, Values, reads_a_table_twice
-from dpsql.planning.choose import mean_error
+from dpsql.planning.choose import former, mean_error
 from dpsql.planning.verify import verify
 from dpsql.policy import Policy
 from dpsql.release import ReleasedTable
@@ -108,16 +108,28 @@ class Replay:
         """The stored release of the same measurement; else the cheapest refinement of one with more noise."""
         if part.plan.event is None:
             return part
+        kept, found = self._exact(part, values)
+        earlier = None if found is not None else former(part.plan, part.price)
+        if earlier is not None:
+            _, found = self._exact(replace(part, plan=earlier), values)
+        if found is not None:
+            return found
+        part = part.with_values(values)
+        able = [self._refined(part, release, promised=promised) for release in kept if not release.refined]
+        least = min(filter(None, able), key=_difference, default=None)
+        return replace(part, refinement=least)
+
+    def _exact(
+        self, part: PreparedRelease, values: Known
+    ) -> tuple[Sequence[ReleaseRecord], PreparedRelease | None]:
+        """The stored releases of the statistic, and the answer by that of the same measurement, or None."""
         names = self.rules.fingerprint(part.plan, values)
         kept = self.ledger.stored_releases(names.statistic)
         for release in kept:
             if release.released.measurement == names.measurement:
                 table = _table(_written(release), part)
-                return replace(part, plan=table.plan, stored=ReplayedRelease(table, (release.entry,)))
-        part = part.with_values(values)
-        found = [self._refined(part, release, promised=promised) for release in kept if not release.refined]
-        least = min(filter(None, found), key=_difference, default=None)
-        return replace(part, refinement=least)
+                return kept, replace(part, plan=table.plan, stored=ReplayedRelease(table, (release.entry,)))
+        return kept, None
 
     def _combined(self, part: PreparedRelease, values: Known) -> PreparedRelease:
         """The combined releases that cover a plan's statistics; of several coverages, that with the least error."""

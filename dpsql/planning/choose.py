@@ -24,7 +24,17 @@ from dpsql.mechanisms import (
 )
 from dpsql.plan.nodes import Aggregation
 from dpsql.planning import clamping
-from dpsql.planning.clamping import Clamp
+from dpsql.planning.clamping import (
+    BY_GROUP,
+    BY_NORM,
+    BY_SUM,
+    FORMER,
+    LEARNING,
+    Clamp,
+    ClampScope,
+    Learning,
+    LearningRule,
+)
 from dpsql.planning.layouts import layouts
 from dpsql.planning.measurement import Candidate, MeasurementPlan, VectorMeasurement
 from dpsql.planning.partition_selection import Threshold, optimal_partition_selection
@@ -58,7 +68,13 @@ class LossShare:
         return self.epsilon * share if self.range_of is None else self.range_of(share)
 
 
-def choose(analysis: Analysis, loss: LossShare, facts: PublicFacts, *, learn: bool = True) -> MeasurementPlan:
+def choose(
+    analysis: Analysis,
+    loss: LossShare,
+    facts: PublicFacts,
+    *,
+    learn: bool = True,
+) -> MeasurementPlan:
     """The measurement plan with the least predicted error among all that cost `loss`.
 
     The score of a plan is the mean, over its aggregates, of the log of the predicted standard deviation, so that the
@@ -81,6 +97,18 @@ def choose(analysis: Analysis, loss: LossShare, facts: PublicFacts, *, learn: bo
         return MeasurementPlan(analysis, (), None, groups.event, top_k=groups)
     if analysis.selects and not analysis.release.aggregations:
         return _keys_only(analysis, loss)
+    return _least_error(analysis, loss, LEARNING if learn else None)
+
+
+def former(plan: MeasurementPlan, loss: LossShare) -> MeasurementPlan | None:
+    """The plan of the same release at the same loss as it was made before 0.3.0; None if no clamps were considered."""
+    if plan.top_k is not None or not plan.vectors or plan.analysis.bound.rows < clamping.LEAST_ADDED:
+        return None
+    return _least_error(plan.analysis, loss, FORMER)
+
+
+def _least_error(analysis: Analysis, loss: LossShare, rule: LearningRule | None) -> MeasurementPlan:
+    """The plan of statistics and quantiles with the least predicted error; without a `rule`, one without clamps."""
     least: MeasurementPlan | None = None
     candidates = []
     asked = _requested_quantiles(analysis)
@@ -94,9 +122,8 @@ def choose(analysis: Analysis, loss: LossShare, facts: PublicFacts, *, learn: bo
             *((*fixed, ()) for fixed in _without_clamps(analysis, vectors, loss, share)),
             *(
                 found
-                for whole in _clamp_scopes(analysis, loss)
-                if learn
-                for found in _with_clamps(analysis, vectors, loss, share, across_groups=whole)
+                for learning in _learnings(analysis, loss, share, rule)
+                for found in _with_clamps(analysis, vectors, loss, share, learning)
             ),
         ):
             events = (*noise, *choices)
@@ -227,14 +254,32 @@ def _pure_noise(vector: StatisticVector, sensitivity: Sensitivity, epsilon: Frac
     return Geometric.calibrate(sensitivity.l1, epsilon)
 
 
-def _clamp_scopes(analysis: Analysis, loss: LossShare) -> tuple[bool, ...]:
-    """The scopes of clamps to consider: per group (False) or across all groups of a unit (True).
+def _clamp_scopes(analysis: Analysis, loss: LossShare, rule: LearningRule) -> tuple[ClampScope, ...]:
+    """The scopes of clamps to consider.
 
-    For a unit of several groups and the l1 norm, a clamp across groups is never worse; for the l2 norm it may be.
+    For a unit of several groups, a clamp across groups is never worse than one in each group: on the sum for geometric
+    noise, and on the l2 norm for Gaussian noise, which is calibrated to just these norms.
     """
     if not analysis.grouped or analysis.bound.groups == 1:
-        return (False,)
-    return (True,) if loss.rho is None else (True, False)
+        return (BY_GROUP,)
+    if loss.rho is None:
+        return (BY_SUM,)
+    return (BY_SUM, BY_NORM if rule.euclidean else BY_GROUP)
+
+
+def _learnings(
+    analysis: Analysis, loss: LossShare, share: Fraction, rule: LearningRule | None
+) -> Iterator[Learning]:
+    """The ways to choose clamps by a rule, for vectors that have this share of the loss each."""
+    if rule is None:
+        return
+    pure = loss.rho is None
+    spent = share * (rule.pure_share if pure else rule.share)
+    rest = share - spent
+    variance = 2 / (loss.epsilon * rest) ** 2 if loss.rho is None else 1 / (2 * loss.rho * rest)
+    exponent = rule.pure_exponent if pure else rule.exponent
+    for scope in _clamp_scopes(analysis, loss, rule):
+        yield Learning(rule, scope, spent, exponent, loss.range, variance)
 
 
 def _with_clamps(
@@ -242,8 +287,7 @@ def _with_clamps(
     vectors: tuple[StatisticVector, ...],
     loss: LossShare,
     share: Fraction,
-    *,
-    across_groups: bool,
+    learning: Learning,
 ) -> Iterator[tuple[str, tuple[VectorMeasurement, ...], tuple[Event, ...], tuple[Clamp, ...]]]:
     """As `_without_clamps`, with clamps for the vectors that can have one.
 
@@ -252,31 +296,27 @@ def _with_clamps(
     rest whatever the choice is, by adaptive composition.
     Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3 (both adaptive).
     """
-    pure = loss.rho is None
-    spent = share * (clamping.PURE_SHARE if pure else clamping.SHARE)
-    exponent = clamping.PURE_EXPONENT if pure else clamping.EXPONENT
-    clamps, taken = clamping.clamps_for(
-        analysis, vectors, loss.range, spent, exponent, across_groups=across_groups
-    )
+    clamps, taken = clamping.clamps_for(analysis, vectors, learning)
     if not clamps:
         return
     vectors = tuple(
         vector if place is None else vector.subdivided(clamps[place].subdivisions)
         for vector, place in zip(vectors, taken, strict=True)
     )
-    parts = [share if place is None else share - spent for place in taken]
+    parts = [share if place is None else share - learning.part for place in taken]
     choices = tuple(BoundedRange(clamp.range(analysis)) for clamp in clamps)
     known = clamping.sensitivities(analysis, vectors, clamps, taken)
     each = list(zip(known, parts, strict=True))
-    geometric = [Geometric.calibrate(found.l1, loss.epsilon * part) for found, part in each]
-    points = [None if place is None else clamps[place] for place in taken]
-    losses = [loss.epsilon * part for part in parts]
-    stepped = staircases(analysis, geometric, list(zip(vectors, points, losses, strict=True)))
-    for name, noises in ((Geometric.name, geometric), (Staircase.name, stepped)):
-        if noises is not None:
-            noised = tuple(map(VectorMeasurement, vectors, known, noises, taken))
-            yield name, noised, (Pure(loss.epsilon * sum(parts)), *choices), clamps
-    if loss.rho is not None:
+    if not learning.scope.euclidean:
+        geometric = [Geometric.calibrate(found.l1, loss.epsilon * part) for found, part in each]
+        points = [None if place is None else clamps[place] for place in taken]
+        losses = [loss.epsilon * part for part in parts]
+        stepped = staircases(analysis, geometric, list(zip(vectors, points, losses, strict=True)))
+        for name, noises in ((Geometric.name, geometric), (Staircase.name, stepped)):
+            if noises is not None:
+                noised = tuple(map(VectorMeasurement, vectors, known, noises, taken))
+                yield name, noised, (Pure(loss.epsilon * sum(parts)), *choices), clamps
+    if loss.rho is not None and learning.gaussian:
         gaussian = [DiscreteGaussian.calibrate(found.l2_squared, loss.rho * part) for found, part in each]
         noised = tuple(map(VectorMeasurement, vectors, known, gaussian, taken))
         yield DiscreteGaussian.name, noised, (Gaussian(loss.rho * sum(parts)), *choices), clamps

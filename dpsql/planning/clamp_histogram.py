@@ -5,7 +5,7 @@ The statement returns one histogram for each group and clamp target: contributio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -25,7 +25,7 @@ class ClampTarget:
 
 
 def clamp_targets(clamps: Sequence[Clamp]) -> tuple[ClampTarget, ...]:
-    """The targets of all clamps, in order. The first of a clamp, or for a total one per side, give its penalties."""
+    """The targets of all clamps, in order. By the first of a clamp, or for a total one per side, it is chosen."""
     return tuple(
         ClampTarget(place, measure, sign)
         for place, clamp in enumerate(clamps)
@@ -69,22 +69,28 @@ class ClampHistogram:
 
 
 def choose_clamps(
-    clamps: Sequence[Clamp], groups: Sequence[Sequence[ClampHistogram]], entropy: Entropy
+    clamps: Sequence[Clamp],
+    groups: Sequence[Sequence[ClampHistogram]],
+    entropy: Entropy,
+    wanted: Container[int] | None = None,
 ) -> tuple[Clamp, ...]:
-    """Chooses the points of all clamps privately, from the histograms of all groups.
+    """Chooses the points of the `wanted` clamps privately, of all by default, from the histograms of all groups.
 
-    Groups that will not be selected take part: a single unit may decide which groups these are.
+    Groups that are not selected take part: a single unit may decide which groups these are.
     """
     targets = clamp_targets(clamps)
     found = []
     for place, clamp in enumerate(clamps):
+        if wanted is not None and place not in wanted:
+            found.append(clamp)
+            continue
         sides = [index for index, target in enumerate(targets) if target.clamp == place][: len(clamp.sides)]
-        exceeding = [penalties(clamp, [group[side] for group in groups]) for side in sides]
+        exceeding = [units_beyond(clamp, [group[side] for group in groups]) for side in sides]
         found.append(clamp.choose(exceeding, entropy))
     return tuple(found)
 
 
-def penalties(clamp: Clamp, parts: Iterable[ClampHistogram]) -> list[int]:
+def units_beyond(clamp: Clamp, parts: Iterable[ClampHistogram]) -> list[int]:
     """For each point of a side of a clamp, the number of unit-group pairs, or of units, that contribute more."""
     if clamp.amount is Amount.GROUPS:
         return _exceeding_units(len(clamp.grid), parts)
@@ -110,13 +116,15 @@ def _exceeding_units(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
 
 
 def clamped_moments(clamps: Sequence[Clamp], histograms: Sequence[ClampHistogram]) -> dict[Statistic, int]:
-    """The moments of a group with the contribution of each unit clamped, in subdivisions of the clamps.
+    """The moments of a group with the contribution of each unit clamped, in subdivisions of the chosen clamps.
 
     If a unit has more rows than the clamp allows, each counted row has the unit's mean value.
     """
     found: dict[Statistic, int] = {}
     for target, part in zip(clamp_targets(clamps), histograms, strict=True):
         clamp = clamps[target.clamp]
+        if not clamp.chosen:
+            continue
         side = clamp.sides.index(target.side)
         index, point = clamp.chosen[side], clamp.points[side]
         if clamp.amount is Amount.GROUPS:

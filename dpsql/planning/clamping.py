@@ -1,8 +1,9 @@
 """Clamping thresholds for the contributions of units, chosen privately from the data.
 
 A *clamp* is a threshold on a public grid. It limits the rows of a unit, its total in lattice steps, or its groups; rows
-and totals are limited in each group, or across all groups of the unit. The noise is calibrated to the threshold. The
-exponential mechanism chooses the threshold and releases it, so the scale of the noise is a function of released values.
+and totals are limited in each group, or across all groups of the unit, in their sum or in their l2 norm. The noise is
+calibrated to the threshold. The exponential mechanism chooses the threshold and releases it, so the scale of the noise is
+a function of released values.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import isqrt
+from math import isqrt, prod
 from typing import ClassVar
 
 from dpsql.aggregates import Moment
@@ -21,21 +22,52 @@ from dpsql.mechanisms import (
     Exponential,
     Sensitivity,
 )
-from dpsql.plan.tags import TaggedEnum
+from dpsql.plan.tags import TaggedEnum, later
 from dpsql.planning.sensitivity import UnitChange, sensitivity, unit_change
 from dpsql.planning.statistics import Statistic, StatisticVector
 
-SHARE, PURE_SHARE = Fraction(1, 10), Fraction(1, 5)
-"""The part of a statistic's loss that the choice of its clamp spends, without and with pure accounting: a choice costs
-less if the accountant charges for its bounded range."""
-EXPONENT, PURE_EXPONENT = 3, 2
-"""The prior weight of a point is its inverse to this power; lower if the same loss buys a less accurate choice."""
+
+@dataclass(frozen=True, slots=True)
+class LearningRule:
+    """The public constants by which clamps are chosen.
+
+    `share` is the part of a statistic's loss that the choice of its clamp spends, and `exponent` the power of the inverse
+    of a point that is its prior weight; `pure_share` and `pure_exponent` are those of pure accounting. `tolerance` is the
+    mean error that units beyond the clamp may cause in a group, as a part of the noise. `slack` is the surplus of evidence,
+    as a log of odds, that a point below the greatest needs; None asks for no evidence. `euclidean` says that l2 norms are
+    clamped, and `stated` that clamps are also chosen where the owner declares the rows of a unit.
+    """
+
+    share: Fraction
+    pure_share: Fraction
+    exponent: int
+    pure_exponent: int
+    tolerance: Fraction = Fraction(0)
+    slack: int | None = None
+    euclidean: bool = False
+    stated: bool = False
+
+
+LEARNING = LearningRule(
+    Fraction(3, 20), Fraction(3, 20), 1, 1, tolerance=Fraction(1, 5), slack=9, euclidean=True, stated=True
+)
+"""The rule of all new releases. Its constants are those for which intervals hold the true value, cut included, in
+`benchmarks.clamps`."""
+FORMER = LearningRule(Fraction(1, 10), Fraction(1, 5), 3, 2)
+"""The rule of releases before 0.3.0: they are found again by the plan that was made then."""
 OCTAVES = 14
 """The least point is the greatest contribution, halved this many times."""
 _EXPECTED_PART = 4
 """One part in four of a bound is the expected contribution, by which candidate plans are compared before noise is drawn."""
-LEAST_ROWS, LEAST_ADDED, LEAST_GROUPS = 8, 5, 8
-"""With lower bounds than these, no clamp is chosen: on rows for counts, on rows for sums, and on groups for counts of units."""
+_EXPECTED_STATED = 2
+"""Of rows that the owner declares, one in two is expected."""
+LEAST_ROWS, LEAST_STATED, LEAST_ADDED, LEAST_GROUPS = 8, 32, 5, 8
+"""With lower bounds than these, no clamp is chosen: on rows for counts, on rows that are declared, on rows for sums, and on
+groups for counts of units."""
+MOST_RELEASED = 256
+"""No more groups of a public domain are expected to have units: in a larger one many may be empty."""
+NORM_BITS = 46
+"""The contribution to a group has at most so many bits where it is squared, so that no sum of squares overflows."""
 SUBDIVISIONS = 2**16
 """The subdivisions of a row or lattice step in which clamped contributions and means are counted. A clamp across groups
 has more subdivisions, so that each group has as many."""
@@ -58,13 +90,15 @@ class Clamp:
     contribution to all its groups together; contributions above it are scaled down in each group. `subdivisions` are
     those of a row or lattice step in which clamped contributions are counted. `grid` ends with the greatest contribution
     of a unit. `chosen` has the index of the chosen point of each side, and is empty before the release; `expected` is
-    the index that the noise is calibrated to until then.
+    the index that the noise is calibrated to until then. `euclidean` says that a clamp across groups limits the l2 norm
+    of the contributions, and not their sum. `tolerance` is the square of the number of units beyond the clamp that are
+    tolerated for each of the `released` groups, and `evidence` the number that is needed beyond these: see `penalties`.
 
     Claim: the choices of both sides together have a range of `mechanism.rate` times n, where n is the most groups of a
     unit; 1 for a clamp on groups; the number of sides for a clamp across groups; and twice as much under `replace`.
-    Why: the penalty of a point is the number of unit-group pairs that contribute more, of units in more groups, or of
-    units whose contribution to all groups is more. Adding a unit raises the penalty of any point by at most the number
-    of its groups, or by one, and lowers none. The contribution of a unit to a group has one sign.
+    Why: the penalties of a point follow from the unit-group pairs, the units by their groups, or the units by their
+    contribution to all groups. Adding one of these raises the penalty of any point by at most one, and lowers none (see
+    `penalties`); a unit is one of them, or as many as its groups. The contribution of a unit to a group has one sign.
     Source: McSherry, Talwar 2007, Theorem 6; Dong, Durfee, Rogers 2020, section 3 (range); Durfee 2023,
     "Unbounded differentially private quantile and maximum estimation", section 5 (clamps for sums).
     """
@@ -76,11 +110,15 @@ class Clamp:
     sides: tuple[int, ...]
     grid: tuple[int, ...]
     mechanism: Exponential
-    exponent: int = EXPONENT
+    exponent: int = 1
     expected: int = 0
     chosen: tuple[int, ...] = ()
     across_groups: bool = False
     subdivisions: int = 1
+    euclidean: bool = later(False, "euclidean")
+    tolerance: Fraction | int = later(0, "tolerance")  # noqa: RUF009 (a field, not a value)
+    released: int = later(1, "released")
+    evidence: int = later(0, "evidence")
 
     @property
     def total(self) -> int | None:
@@ -99,6 +137,8 @@ class Clamp:
         where = (
             ""
             if self.amount is Amount.GROUPS
+            else " in all its groups, by their l2 norm"
+            if self.euclidean
             else " in all its groups"
             if self.across_groups
             else " in a group"
@@ -125,9 +165,48 @@ class Clamp:
         """The bound on the groups of a unit."""
         return self.points[0] if self.amount is Amount.GROUPS else analysis.bound.groups
 
+    @property
+    def tolerated(self) -> int:
+        """The number of units beyond the clamp that are tolerated."""
+        return isqrt(int(self.released**2 * self.tolerance))
+
+    @property
+    def norm_shift(self) -> int:
+        """Contributions are divided by two to this power, rounded up, before they are squared."""
+        return max(0, self.most.bit_length() - NORM_BITS)
+
+    @property
+    def thresholds(self) -> tuple[int, ...]:
+        """The integers that the contribution of a unit is compared with: the points, or for l2 norms their squares.
+
+        Claim: a sum of squares that is no more than a threshold has a norm of no more than the point.
+        Why: contributions are rounded up before they are squared, and points are rounded down.
+        """
+        if not self.euclidean:
+            return self.grid
+        return tuple((point >> self.norm_shift) ** 2 for point in self.grid)
+
+    def penalties(self, above: Sequence[int]) -> list[int]:
+        """The penalty of each point of a side, from the number of units (or pairs) `above` it.
+
+        More than the `tolerated` number above a point count against it. A point is favoured by what it lacks in units
+        between the least point and itself: by up to `evidence` at the greatest point, and in proportion below. So a
+        clamp is lowered by evidence only: if few units contribute, the greatest point is chosen.
+
+        Claim: one more unit raises each penalty by one or not at all, and lowers none.
+        Why: above the least point, it is either above a point or between, so one of the two numbers grows by one, and
+        the penalty grows with both by at most as much. A unit below the least point is in neither.
+        """
+        last, tolerated = max(1, len(above) - 1), self.tolerated
+        asked = self.evidence and self.evidence + tolerated
+        return [
+            max(0, more - tolerated) - max(0, asked * place // last - (above[0] - more))
+            for place, more in enumerate(above)
+        ]
+
     def choose(self, above: Sequence[Sequence[int]], entropy: Entropy) -> Clamp:
-        """The clamp with a chosen point for each side; `above` has the penalties of the points of each side."""
-        chosen = tuple(self.mechanism.choose(self.weights, side, entropy) for side in above)
+        """The clamp with a chosen point for each side; `above` has the numbers of units beyond each point of a side."""
+        chosen = tuple(self.mechanism.choose(self.weights, self.penalties(side), entropy) for side in above)
         return replace(self, chosen=chosen)
 
 
@@ -168,12 +247,14 @@ def clamped_sensitivity(vector: StatisticVector, clamp: Clamp, analysis: Analysi
     Claim: let τ be the larger point, times the vector's contribution per row for a clamp on rows; S the greatest
     contribution of a unit to all groups; G its most groups. Adding or removing a unit moves all components of all
     groups by at most l1 = min(Gτ, S) in l1 norm, and by at most √(τ·l1) in l2 norm. For a clamp across groups both norms
-    are at most the sum of the points of all sides. `replace` is as in `sensitivity`: an ungrouped single component
+    are at most the sum of the points of all sides; if it is euclidean, the l2 norm is at most the root of the sum of
+    their squares, and the l1 norm √G times that. `replace` is as in `sensitivity`: an ungrouped single component
     moves by at most the distance of the points.
     Why: the contribution to one group has norm at most τ, and these norms sum to at most S; a sum of squares of numbers
-    up to τ is at most τ times their sum. Subdivisions are rounded down, so they sum to at most the point. The l2 norm is
-    at most the l1 norm. A clamp on groups is a smaller contribution bound.
-    Source: Dwork, McSherry, Nissim, Smith 2006, section 3.
+    up to τ is at most τ times their sum. Subdivisions are rounded down, so they sum to at most the point, or their
+    squares to at most its square. The l2 norm is at most the l1 norm, which is at most √G times it (Cauchy-Schwarz). The
+    sides of a total are in different groups. A clamp on groups is a smaller contribution bound.
+    Source: Dwork, McSherry, Nissim, Smith 2006, section 3; Dwork, Roth 2014, Definition 3.8.
     """
     if clamp.amount is Amount.GROUPS:
         return sensitivity(
@@ -183,15 +264,29 @@ def clamped_sensitivity(vector: StatisticVector, clamp: Clamp, analysis: Analysi
     unit = vector.contribution if rows else clamp.subdivisions
     top = max(clamp.points) * unit
     l1 = min(analysis.bound.groups * top, clamp.most * unit)
-    if clamp.across_groups:
-        top = l1 = min(sum(clamp.points), clamp.most) * unit
+    l2_squared = top * l1
+    if clamp.euclidean:
+        squares = sum(point**2 for point in clamp.points)
+        l1, l2_squared = root_above(analysis.bound.groups * squares) * unit, squares * unit**2
+    elif clamp.across_groups:
+        l1 = min(sum(clamp.points), clamp.most) * unit
+        l2_squared = l1 * l1
     if not analysis.replace:
-        return Sensitivity(Fraction(l1), Fraction(top * l1))
+        return Sensitivity(Fraction(l1), Fraction(l2_squared))
     if not analysis.grouped and vector.range is not None:
         span = clamp.points[0] * vector.range if rows else sum(clamp.points)
         return Sensitivity(Fraction(span), Fraction(span * span))
     one_sign = vector.nonnegative or (not rows and len(clamp.sides) == 1)
-    return Sensitivity(Fraction(2 * l1), Fraction((2 if one_sign else 4) * top * l1))
+    return Sensitivity(Fraction(2 * l1), Fraction((2 if one_sign else 4) * l2_squared))
+
+
+def root_above(square: int) -> int:
+    """The least integer that is at least the square root.
+
+    >>> [root_above(square) for square in (0, 1, 2, 4, 5)]
+    [0, 1, 2, 2, 3]
+    """
+    return isqrt(square - 1) + 1 if square else 0
 
 
 def clamped_unit_change(
@@ -229,51 +324,107 @@ def sensitivities(
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class ClampScope:
+    """The contributions that clamps limit together: those to each group, or `across_groups` their sum or l2 norm."""
+
+    across_groups: bool
+    euclidean: bool = False
+
+
+BY_GROUP, BY_SUM, BY_NORM = ClampScope(False), ClampScope(True), ClampScope(True, euclidean=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """How the clamps of a layout are chosen: by which rule and scope, at which part of the loss, and for which noise.
+
+    `part` is what the choice spends of the loss of each of its vectors, and `range_of` gives the range of a choice that
+    spends a part. `variance` is that of the noise in a group for a sensitivity of one.
+    """
+
+    rule: LearningRule
+    scope: ClampScope
+    part: Fraction
+    exponent: int
+    range_of: Callable[[Fraction], Fraction]
+    variance: Fraction
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether these clamps are for Gaussian noise too: not on sums, if l2 norms are clamped, which are smaller."""
+        return not (self.rule.euclidean and self.scope == BY_SUM)
+
+    @property
+    def tolerance(self) -> Fraction | int:
+        """The square of the number of units beyond a clamp that are tolerated for each released group.
+
+        Claim: let each of t units beyond a clamp τ lose as much as τ, among G groups. Then a group loses t·τ/G on
+        average, which is the rule's `tolerance` times the standard deviation of the noise, σ = τ·s, if t is
+        tolerance·G·s.
+        Why: what a unit loses beyond the clamp is divided among its groups. Noise is added to each group, however many
+        there are, so that more units may lose where there are more groups.
+        """
+        return self.rule.tolerance**2 * self.variance or 0
+
+    def evidence(self, points: Sequence[int], mechanism: Exponential) -> int:
+        """The number of units at or below the greatest point at which a lower one may be as likely.
+
+        The prior odds of the least and the greatest point are their ratio to the power `exponent`: this log of odds and
+        the rule's `slack`, in steps of the mechanism's rate.
+        """
+        if self.rule.slack is None:
+            return 0
+        # The natural log of 2 is less than 0.7.
+        odds = Fraction(7, 10) * self.exponent * (points[-1] // points[0]).bit_length() + self.rule.slack
+        return -(-odds // mechanism.rate)
+
+
 def clamps_for(
-    analysis: Analysis,
-    vectors: Sequence[StatisticVector],
-    range_of: Callable[[Fraction], Fraction],
-    part: Fraction,
-    exponent: int,
-    *,
-    across_groups: bool,
+    analysis: Analysis, vectors: Sequence[StatisticVector], learning: Learning
 ) -> tuple[tuple[Clamp, ...], tuple[int | None, ...]]:
     """The clamps for a layout, and the index of the clamp of each vector, or None.
 
     A total that is measured alone has a clamp of its own. All other statistics of rows share one clamp on the rows of a
-    unit, and counts of units share one on its groups. Rows have no clamp `across_groups` if their bound is the declared
-    one. The choice of a clamp spends the `part` of the loss of each of its vectors; `range_of` gives the range of a
-    choice that spends a part.
+    unit, and counts of units share one on its groups.
     """
     # The sensitivity of joint and of padded vectors is proved for unclamped rows only.
     able = analysis.bound.per_unit and not any(vector.joint or vector.padded for vector in vectors)
     rows = analysis.bound.rows if able else 1
+    scope, rule = learning.scope, learning.rule
 
     def made(
         amount: Amount, measures: tuple[int | None, ...], signs: tuple[int, ...], most: int, vectors: int
     ) -> Clamp:
-        together = across_groups and amount is not Amount.GROUPS
-        fine = _subdivisions(analysis, amount, measures, across_groups=together)
-        steps = step_range(analysis, amount, len(signs) if together else 0)
-        mechanism, points = Exponential.calibrate(steps, range_of(part * vectors)), grid(most)
-        usual = _expected_amount(analysis, amount, most, stated=stated, across_groups=together)
-        expected = next(at for at, point in enumerate(points) if point >= usual)
+        own = BY_GROUP if amount is Amount.GROUPS else scope
+        steps = step_range(analysis, amount, len(signs) if own.across_groups else 0)
+        mechanism = Exponential.calibrate(steps, learning.range_of(learning.part * vectors))
+        points = grid(most)
+        usual = _expected_amount(analysis, amount, most, part, own)
         return Clamp(
             amount,
             measures,
             signs,
             points,
             mechanism,
-            exponent,
-            expected,
-            across_groups=together,
-            subdivisions=fine,
+            learning.exponent,
+            next(at for at, point in enumerate(points) if point >= usual),
+            across_groups=own.across_groups,
+            subdivisions=_subdivisions(analysis, amount, measures, across_groups=own.across_groups),
+            euclidean=own.euclidean,
+            tolerance=learning.tolerance,
+            released=_released_groups(analysis) if learning.tolerance else 1,
+            evidence=learning.evidence(points, mechanism),
         )
 
     taken: list[int | None] = [None] * len(vectors)
     found: list[Clamp] = []
     stated = as_declared(analysis.release, rows)
-    learns = not stated or (analysis.bound.groups > 1 and not across_groups)
+    part, learns = _EXPECTED_PART, True
+    if stated and rule.stated and rows >= LEAST_STATED:
+        part = _EXPECTED_STATED
+    elif stated:
+        part, learns = 1, analysis.bound.groups > 1 and scope != BY_SUM
     sharing = [place for place, vector in enumerate(vectors) if learns and _counts_rows(vector)]
     for place, vector in enumerate(vectors):
         measure = _single_total(vector)
@@ -297,6 +448,11 @@ def clamps_for(
     return tuple(found), tuple(taken)
 
 
+def _released_groups(analysis: Analysis) -> int:
+    """The number of groups of a release, if their keys are public; else 1, until they are selected."""
+    return 1 if analysis.domains is None else min(MOST_RELEASED, prod(map(len, analysis.domains)))
+
+
 def _subdivisions(
     analysis: Analysis, amount: Amount, measures: Sequence[int | None], *, across_groups: bool
 ) -> int:
@@ -315,17 +471,19 @@ def _subdivisions(
     return SUBDIVISIONS if amount is Amount.ROWS and valued else 1
 
 
-def _expected_amount(
-    analysis: Analysis, amount: Amount, most: int, *, stated: bool, across_groups: bool
-) -> Fraction:
-    """The expected contribution of a unit: a quarter of its groups and rows, with values a quarter of their bounds.
+def _expected_amount(analysis: Analysis, amount: Amount, most: int, part: int, scope: ClampScope) -> Fraction:
+    """The expected contribution of a unit: a `part` of its groups and rows, with values a quarter of their bounds.
 
-    If the number of rows of a unit is `stated` by the owner, all of them are expected.
+    Rows are expected to be as many in each group.
     """
-    part = 1 if stated and amount is not Amount.GROUPS else _EXPECTED_PART
+    if amount is Amount.GROUPS:
+        return Fraction(most, _EXPECTED_PART)
     part *= _EXPECTED_PART if amount is Amount.TOTAL else 1
-    by_group = not across_groups and amount is not Amount.GROUPS
-    among = Fraction(analysis.bound.groups, _EXPECTED_PART) if by_group else Fraction(1)
+    groups = analysis.bound.groups
+    if scope.euclidean:
+        among = Fraction(isqrt(groups), isqrt(_EXPECTED_PART))
+    else:
+        among = Fraction(1) if scope.across_groups else Fraction(groups, _EXPECTED_PART)
     return most / (part * max(among, Fraction(1)))
 
 

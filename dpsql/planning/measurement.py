@@ -86,6 +86,13 @@ class MeasurementPlan:
             held, selection=chosen.calibrated(vectors[chosen.vector].mechanism, held.groups(chosen.vector))
         )
 
+    def for_groups(self, released: int) -> MeasurementPlan:
+        """The plan where the clamps that are not chosen yet are for so many released groups."""
+        clamps = (
+            clamp if clamp.chosen else replace(clamp, released=max(1, released)) for clamp in self.clamps
+        )
+        return replace(self, clamps=tuple(clamps))
+
     def groups(self, vector: int) -> int:
         """The bound on the groups of a unit in the statistics of a vector."""
         place = self.vectors[vector].clamp

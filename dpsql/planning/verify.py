@@ -15,6 +15,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import isqrt
 from typing import Any
 
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
@@ -213,6 +214,8 @@ def _norms(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None) -> 
         return _padded_norms(vector, analysis)
     if vector.by_unit:
         return _unit_norms(analysis.bound.groups if clamp is None else clamp.points[0], analysis)
+    if clamp is not None and clamp.euclidean:
+        return _euclidean_norms(vector, analysis, clamp)
     if clamp is not None and clamp.across_groups:
         shares, times = _contributions_across_groups(vector, analysis, clamp), [Fraction(clamp.subdivisions)]
     elif clamp is not None and clamp.total is not None:
@@ -267,6 +270,28 @@ def _contributions_across_groups(vector: StatisticVector, analysis: Analysis, cl
     above, below = clamp.points
     ends = [(min(above, clamp.most - below), -below), (above, -min(below, clamp.most - above))]
     return [(0, 0), *ends, *(end[::-1] for end in ends)]
+
+
+def _euclidean_norms(vector: StatisticVector, analysis: Analysis, clamp: Clamp) -> tuple[Fraction, Fraction]:
+    """The norms under a clamp on the l2 norm: largest in l2 norm in one group, or with each side in a group of its own.
+
+    The l1 norm is largest if the unit has as much in each of its groups.
+    """
+    if clamp.total is None:
+        each = _contributions(vector.components, analysis)
+        shares = [tuple(clamp.points[0] * x for x in share) for share in each]
+        longest = max(sum(map(abs, share)) for share in each)
+    else:
+        ends = [sign * point for sign, point in zip(clamp.sides, clamp.points, strict=True)]
+        orders = list(itertools.permutations(ends))
+        shares = [(0,) * len(ends), *orders]
+        longest = 1
+    _, l2_squared = _largest_norms(shares, analysis)
+    people = 2 if analysis.replace else 1
+    square = analysis.bound.groups * sum(point**2 for point in clamp.points)
+    root = isqrt(square)
+    l1 = people * longest * (root + (root * root < square))
+    return Fraction(clamp.subdivisions * l1), clamp.subdivisions**2 * l2_squared
 
 
 def _most_steps(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None, width: int) -> int:

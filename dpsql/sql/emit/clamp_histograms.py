@@ -14,6 +14,7 @@ from dpsql.analysis.analyse import Analysis
 from dpsql.planning.clamp_histogram import ClampTarget
 from dpsql.planning.clamping import Amount, Clamp
 from dpsql.sql.emit.bounding import group_order
+from dpsql.sql.emit.scalars import constant
 
 COUNTED = '"#counted"'
 """The common table expression with one row per unit-group pair: the keys, its rows `m`, and `c0`, `t0` and so on.
@@ -34,7 +35,7 @@ def counted_pairs(
     listed = [*(["u"] if orders_groups(clamps) else []), *keys, "m", *held]
     pairs = f"SELECT {', '.join(listed)}\n  FROM ({source})\n  WHERE m > 0"
     windows = [
-        f"SUM({_amount(clamp, clamp.measures[0], sign)}) OVER (PARTITION BY u) AS {_total_name(place, sign)}"
+        f"SUM({_extent(clamp, _amount(clamp, clamp.measures[0], sign))}) OVER (PARTITION BY u) AS {_total_name(place, sign)}"
         for place, clamp in enumerate(clamps)
         if clamp.across_groups
         for sign in clamp.sides
@@ -56,7 +57,7 @@ def clamp_histogram(
     sums = ", ".join(f"SUM({text}) AS s{index}" for index, text in enumerate(summed))
     found = ", ".join(f"s{index}::HUGEINT" for index in range(len(summed)))
     by = ", ".join(keys)
-    place = f"{_interval_index(compared, clamp.grid)} AS b"
+    place = f"{_interval_index(compared, clamp.thresholds)} AS b"
     grouped = f"SELECT {', '.join([*keys, place, sums])} FROM {COUNTED}\n  GROUP BY {', '.join([*keys, 'b'])}"
     listed = f"LIST([b::HUGEINT, {found}] ORDER BY b) AS {name}"
     return f"SELECT {', '.join([*keys, listed])} FROM (\n  {grouped})" + f" GROUP BY {by}" * bool(keys)
@@ -67,7 +68,7 @@ def _compared_and_summed(
 ) -> tuple[str, tuple[str, ...]]:
     """The integer that is compared with the grid, and the integers that are summed.
 
-    Claim: the subdivisions of a unit in all its groups sum to at most a point.
+    Claim: the subdivisions of a unit in all its groups sum to at most a point, or for an l2 norm their squares do.
     Why: they are rounded down, and are in proportion to its contributions to the groups; the rows with a value are at most
     its rows.
     """
@@ -77,9 +78,41 @@ def _compared_and_summed(
     compared, times, units = amount, str(clamp.subdivisions), "1"
     if clamp.across_groups:
         compared, units = _total_name(target.clamp, target.side), _indicator("g", (1,))
-        times = f"{amount}::HUGEINT * {clamp.subdivisions} // GREATEST({compared}, 1)"
+        times = (
+            _part_of_norm(clamp, amount, compared)
+            if clamp.euclidean
+            else f"{amount}::HUGEINT * {clamp.subdivisions} // GREATEST({compared}, 1)"
+        )
     values = () if target.measure is None else _values(analysis, target.measure, times)
     return compared, (times, amount, *(values if clamp.total is None else ()), units)
+
+
+def _extent(clamp: Clamp, amount: str) -> str:
+    """What is added up over the groups of a unit, for a clamp across groups: its contributions, or their squares.
+
+    Claim: a sum of squares does not overflow.
+    Why: each has at most twice `NORM_BITS`, and a unit has fewer than 2^33 groups.
+    """
+    if not clamp.euclidean:
+        return amount
+    held = f"LEAST(GREATEST({amount}, 0), {clamp.most})::HUGEINT"
+    if clamp.norm_shift:
+        held = f"({held} + {2**clamp.norm_shift - 1}) // {2**clamp.norm_shift}"
+    return f"({held}) * ({held})"
+
+
+def _part_of_norm(clamp: Clamp, amount: str, squares: str) -> str:
+    """The subdivisions of the point that a contribution to a group is, of a unit with this sum of squares.
+
+    Claim: the squares of a unit's subdivisions add up to at most the square of those of a point.
+    Why: the norm is not too small: squares are of contributions that were rounded up, and the factor is greater than all
+    rounding of five operations on DOUBLE, each of 2^-53. The subdivisions are a power of two, and are rounded down.
+    """
+    norm = (
+        f"SQRT(CAST(GREATEST({squares}, 1) AS DOUBLE)) * {constant(2.0**clamp.norm_shift * (1 + 2.0**-50))}"
+    )
+    part = f"LEAST(CAST({amount} AS DOUBLE) / ({norm}), 1)"
+    return f"CAST(FLOOR({part} * {constant(float(clamp.subdivisions))}) AS HUGEINT)"
 
 
 def _values(analysis: Analysis, measure: int, times: str) -> tuple[str, str]:
