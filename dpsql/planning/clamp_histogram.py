@@ -40,7 +40,7 @@ class ClampHistogram:
 
     The totals are, in order: the subdivisions of a point that a unit has in this group (1 if the clamp is per group); the
     contribution; for rows of a measure, the sum of its values, and the unit's mean value times the subdivisions; last,
-    the number of units. If the clamp is across groups, the interval is that of the unit's contribution to all its groups,
+    the number of units. Contributions of nothing have the index -1. If the clamp is across groups, the interval is that of the unit's contribution to all its groups,
     and a unit is counted in its first group only. For a clamp on groups, the contribution is the rank of this group
     among the unit's groups, and the last total counts ranks that start an interval.
     """
@@ -91,28 +91,29 @@ def choose_clamps(
 
 
 def units_beyond(clamp: Clamp, parts: Iterable[ClampHistogram]) -> list[int]:
-    """For each point of a side of a clamp, the number of unit-group pairs, or of units, that contribute more."""
+    """The numbers of unit-group pairs, or of units, that contribute more than nothing, and more than each point of a side."""
     if clamp.amount is Amount.GROUPS:
         return _exceeding_units(len(clamp.grid), parts)
     return _exceeding_pairs(len(clamp.grid), parts)
 
 
 def _exceeding_pairs(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
-    """For each point, the number of unit-group pairs that contribute more."""
-    at = [0] * (size + 1)
+    """The numbers of unit-group pairs beyond zero and beyond each point; those of nothing have the interval -1."""
+    at = [0] * size
     for part in parts:
         for place, *_, units in part.intervals:
-            at[place] += units
-    return list(accumulate(reversed(at[1:])))[::-1]
+            if place >= 0:
+                at[place] += units
+    return [*list(accumulate(reversed(at)))[::-1], 0]
 
 
 def _exceeding_units(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
-    """For each point, the number of units in more groups: each has exactly one group of the next rank."""
+    """The numbers of units in any group, and in more groups than each point: each has one group of the next rank."""
     at = [0] * (size + 1)
     for part in parts:
         for place, _, first in part.intervals:
             at[place] += first
-    return at[1:]
+    return at
 
 
 def clamped_moments(clamps: Sequence[Clamp], histograms: Sequence[ClampHistogram]) -> dict[Statistic, int]:

@@ -187,25 +187,26 @@ class Clamp:
         return tuple((point >> self.norm_shift) ** 2 for point in self.grid)
 
     def penalties(self, above: Sequence[int]) -> list[int]:
-        """The penalty of each point of a side, from the number of units (or pairs) `above` it.
+        """The penalty of each point of a side, from the numbers of units (or pairs) `above` zero and above each point.
 
         More than the `tolerated` number above a point count against it. A point is favoured by what it lacks in units
-        between the least point and itself: by up to `evidence` at the greatest point, and in proportion below. So a
-        clamp is lowered by evidence only: if few units contribute, the greatest point is chosen.
+        that contribute something, but no more than the point: by up to `evidence` at the greatest point, and in proportion
+        below. So a clamp is lowered by evidence only: if few units contribute, the greatest point is chosen.
 
         Claim: one more unit raises each penalty by one or not at all, and lowers none.
-        Why: above the least point, it is either above a point or between, so one of the two numbers grows by one, and
-        the penalty grows with both by at most as much. A unit below the least point is in neither.
+        Why: if it contributes something, it is above a point or not, so one of the two numbers grows by one, and the
+        penalty grows with each by at most as much.
         """
-        last, tolerated = max(1, len(above) - 1), self.tolerated
+        some, *beyond = above
+        last, tolerated = max(1, len(beyond) - 1), self.tolerated
         asked = self.evidence and self.evidence + tolerated
         return [
-            max(0, more - tolerated) - max(0, asked * place // last - (above[0] - more))
-            for place, more in enumerate(above)
+            max(0, more - tolerated) - max(0, asked * place // last - (some - more))
+            for place, more in enumerate(beyond)
         ]
 
     def choose(self, above: Sequence[Sequence[int]], entropy: Entropy) -> Clamp:
-        """The clamp with a chosen point for each side; `above` has the numbers of units beyond each point of a side."""
+        """The clamp with a chosen point for each side; `above` has the numbers of units that `penalties` takes."""
         chosen = tuple(self.mechanism.choose(self.weights, self.penalties(side), entropy) for side in above)
         return replace(self, chosen=chosen)
 
@@ -253,7 +254,9 @@ def clamped_sensitivity(vector: StatisticVector, clamp: Clamp, analysis: Analysi
     Why: the contribution to one group has norm at most τ, and these norms sum to at most S; a sum of squares of numbers
     up to τ is at most τ times their sum. Subdivisions are rounded down, so they sum to at most the point, or their
     squares to at most its square. The l2 norm is at most the l1 norm, which is at most √G times it (Cauchy-Schwarz). The
-    sides of a total are in different groups. A clamp on groups is a smaller contribution bound.
+    sides of a total are in different groups; under `replace`, the side above of one unit and the side below of the other
+    move a group together, so the squares of l2 norms are at most twice that of the sum of the points. A clamp on groups is
+    a smaller contribution bound.
     Source: Dwork, McSherry, Nissim, Smith 2006, section 3; Dwork, Roth 2014, Definition 3.8.
     """
     if clamp.amount is Amount.GROUPS:
@@ -276,6 +279,8 @@ def clamped_sensitivity(vector: StatisticVector, clamp: Clamp, analysis: Analysi
     if not analysis.grouped and vector.range is not None:
         span = clamp.points[0] * vector.range if rows else sum(clamp.points)
         return Sensitivity(Fraction(span), Fraction(span * span))
+    if clamp.euclidean and not rows:
+        return Sensitivity(Fraction(2 * l1), Fraction(2 * (sum(clamp.points) * unit) ** 2))
     one_sign = vector.nonnegative or (not rows and len(clamp.sides) == 1)
     return Sensitivity(Fraction(2 * l1), Fraction((2 if one_sign else 4) * l2_squared))
 

@@ -23,7 +23,7 @@ from dpsql.ledger import Budget
 from dpsql.ledger.protocol import Account
 from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric
 from dpsql.planning.clamp_histogram import ClampHistogram, choose_clamps, clamped_moments
-from dpsql.planning.clamping import EXPONENT, OCTAVES, PURE_EXPONENT, Amount, Clamp, grid
+from dpsql.planning.clamping import FORMER, LEARNING, OCTAVES, Amount, Clamp, grid
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import Threshold
 from dpsql.planning.verify import verify
@@ -87,13 +87,12 @@ def test_a_grid_has_four_points_to_a_doubling(most: int) -> None:
 
 @given(mosts)
 def test_points_weigh_by_their_inverse_to_a_power(most: int) -> None:
-    """As whole numbers, none of them zero; to the second power where losses are pure."""
-    for power, told in ((EXPONENT, ()), (PURE_EXPONENT, (PURE_EXPONENT,))):
-        clamp = Clamp(Amount.TOTAL, (0,), (1,), grid(most), Exponential(Fraction(1)), *told)
+    """As whole numbers, none of them zero."""
+    for power in {rule.exponent for rule in (LEARNING, FORMER)} | {FORMER.pure_exponent}:
+        clamp = Clamp(Amount.TOTAL, (0,), (1,), grid(most), Exponential(Fraction(1)), power)
         for point, weight in zip(clamp.grid, clamp.weights, strict=True):
             assert weight >= 1
             assert weight * point**power <= most**power < (weight + 1) * point**power
-    assert (EXPONENT, PURE_EXPONENT) == (3, 2)
 
 
 @given(mosts, st.data())
@@ -137,7 +136,7 @@ def test_choices_and_noise_cost_what_was_asked(accountant: str, neighbors: str, 
     account = Account.of(Budget(accountant, Fraction(10**6), Fraction(1, 10**6)))
     cost = account.accountant.cost
     assert cost(plan.event).loss <= cost(Pure(Fraction(1))).loss
-    assert {clamp.exponent for clamp in plan.clamps} == {PURE_EXPONENT if accountant == "pure" else EXPONENT}
+    assert {clamp.exponent for clamp in plan.clamps} == {LEARNING.exponent}
     ranges = [event.epsilon for event in plan.event.events if isinstance(event, BoundedRange)]
     assert ranges == [clamp.range(plan.analysis) for clamp in plan.clamps]
     assert 10 * cost(plan.event).loss >= 9 * cost(Pure(Fraction(1))).loss

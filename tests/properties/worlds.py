@@ -18,7 +18,7 @@ from dpsql.engine.pipeline import Engine, PreparedQuery, budget
 from dpsql.engine.prepare import PreparedRelease
 from dpsql.ledger import open_ledger
 from dpsql.plan.types import Value
-from dpsql.planning.clamp_histogram import clamp_targets, clamped_moments, penalties
+from dpsql.planning.clamp_histogram import clamp_targets, clamped_moments, units_beyond
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.quantiles import Window
@@ -217,7 +217,10 @@ def apart(before: Statistics, after: Statistics, plan: MeasurementPlan, place: i
     sides = [at for at, ladder in enumerate(clamp_targets(plan.clamps), first) if ladder.clamp == place]
     total = 0
     for side in sides[: len(clamp.sides)]:
-        old, new = (penalties(clamp, [found[side] for found in known.values()]) for known in (before, after))
+        old, new = (
+            clamp.penalties(units_beyond(clamp, [found[side] for found in known.values()]))
+            for known in (before, after)
+        )
         moves = [b - a for a, b in zip(old, new, strict=True)]
         total += max(moves) - min(moves)
     return total

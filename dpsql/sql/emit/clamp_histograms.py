@@ -1,7 +1,7 @@
 """Emits the histograms of contributions from which clamps are chosen.
 
 Claim: each unit-group pair with counted rows is in exactly one interval: that of the least grid point that is at least
-its contribution, to this group or to all groups. No such pair is missing.
+its contribution, to this group or to all groups, or -1 if it contributes nothing. No such pair is missing.
 Why: the interval is found by binary search among integers; pairs are included whether or not their group is selected.
 Source: Knuth 1998, "The art of computer programming", volume 3, section 6.2.1 (binary search).
 """
@@ -57,7 +57,7 @@ def clamp_histogram(
     sums = ", ".join(f"SUM({text}) AS s{index}" for index, text in enumerate(summed))
     found = ", ".join(f"s{index}::HUGEINT" for index in range(len(summed)))
     by = ", ".join(keys)
-    place = f"{_interval_index(compared, clamp.thresholds)} AS b"
+    place = f"CASE WHEN {compared} <= 0 THEN -1 ELSE {_interval_index(compared, clamp.thresholds)} END AS b"
     grouped = f"SELECT {', '.join([*keys, place, sums])} FROM {COUNTED}\n  GROUP BY {', '.join([*keys, 'b'])}"
     listed = f"LIST([b::HUGEINT, {found}] ORDER BY b) AS {name}"
     return f"SELECT {', '.join([*keys, listed])} FROM (\n  {grouped})" + f" GROUP BY {by}" * bool(keys)
