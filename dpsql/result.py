@@ -90,6 +90,7 @@ class Result:
     _bounded: tuple[bool, ...] = field(default=(), repr=False, compare=False)
     _counts: tuple[bool, ...] = field(default=(), repr=False, compare=False)
     _branches: tuple[int, ...] = field(default=(), repr=False, compare=False)
+    _noticed: Callable[[Result], tuple[str, ...]] | None = field(default=None, repr=False, compare=False)
 
     def intervals(self, confidence: float = 0.95) -> tuple[tuple[Ends, ...], ...]:
         """For each cell, an interval that holds the value without noise with that probability.
@@ -106,6 +107,14 @@ class Result:
             tuple(self._interval_of(row, column, confidence) for column in range(len(self.columns)))
             for row in range(len(self.rows))
         )
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What of the answer needs attention: what it falls short of, groups that are not shown, values that are mostly noise.
+
+        They follow from the statement, the policy and the answer itself.
+        """
+        return (*self.receipt.notices, *(() if self._noticed is None else self._noticed(self)))
 
     @property
     def branches(self) -> tuple[int, ...]:
@@ -235,7 +244,7 @@ class Result:
     def __str__(self) -> str:
         cells = self.texts()
         numbers = [kind in ("BIGINT", "DOUBLE", "HUGEINT") for kind in self.types]
-        return "\n".join([*aligned(self.columns, cells, numbers), *self.receipt.notices])
+        return "\n".join([*aligned(self.columns, cells, numbers), *self.notices])
 
     def _repr_html_(self) -> str:
         import html
@@ -245,7 +254,7 @@ class Result:
             "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
             for row in self.texts()
         )
-        notices = "".join(f"<p>{html.escape(notice)}</p>" for notice in self.receipt.notices)
+        notices = "".join(f"<p>{html.escape(notice)}</p>" for notice in self.notices)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notices}"
 
 

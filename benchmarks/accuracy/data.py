@@ -63,15 +63,21 @@ def database(folder: Path, scale: str, needed: set[str]) -> Iterator[Path]:
     path = folder / "data.duckdb"
     with duckdb.connect(str(path)) as opened:
         if "hie" in needed:
-            opened.execute(f"CREATE TABLE rand_hie AS SELECT * FROM '{_DEMO / 'rand_hie.parquet'}'")
+            load_hie(opened)
         if needed - {"hie"}:
-            _generate(folder, scale)
+            generate(folder, scale)
             for table in TABLES:
                 opened.execute(f"CREATE TABLE {table} AS SELECT * FROM '{folder / table}.parquet'")
     yield path
 
 
-def _generate(folder: Path, scale: str) -> None:
+def load_hie(database: duckdb.DuckDBPyConnection) -> None:
+    """Creates the table of RAND HIE."""
+    database.execute(f"CREATE TABLE rand_hie AS SELECT * FROM '{_DEMO / 'rand_hie.parquet'}'")
+
+
+def generate(folder: Path, scale: str) -> None:
+    """Writes TPC-H at a scale factor, a Parquet file for each table."""
     beside = Path(sys.executable).with_name("tpchgen-cli")
     generator = str(beside) if beside.exists() else "tpchgen-cli"
     command = [generator, "parquet", "--scale-factor", scale, "--output-dir", str(folder)]
@@ -128,7 +134,7 @@ def _number(value: Any) -> float | None:
 
 def rules(question: Question) -> Mapping[str, Any]:
     """The policy under which dpsql answers a question."""
-    found = _hie() if question.data == "hie" else policy("customer")
+    found = hie_rules() if question.data == "hie" else policy("customer")
     if question.data == "order":
         private = {name: {**rule, "columns": COLUMNS[name]} for name, rule in _ORDERS.items()}
         found["tables"] = {**{name: {"public": True} for name in TABLES}, **private}
@@ -139,7 +145,8 @@ def rules(question: Question) -> Mapping[str, Any]:
     return {**found, "budget": _BUDGET, "max_epsilon": None}
 
 
-def _hie() -> dict[str, Any]:
+def hie_rules() -> dict[str, Any]:
+    """The demo's policy over RAND HIE, with bounds that nobody reaches."""
     loaded: dict[str, Any] = yaml.safe_load((_DEMO / "rand_hie.yaml").read_text(encoding="utf-8"))
     for column, bounds in HIE_BOUNDS.items():
         loaded["tables"]["rand_hie"]["columns"][column]["bounds"] = list(bounds)

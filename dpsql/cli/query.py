@@ -54,7 +54,7 @@ def query(
     a table; for the other formats it goes to standard error.
     """
     from dpsql.shell.answers import written
-    from dpsql.shell.costs import charged
+    from dpsql.shell.costs import remarks
     from dpsql.shell.session import is_explain
     from dpsql.shell.view import View, dim
 
@@ -75,5 +75,5 @@ def query(
         result = connection.query(text, **terms)
         print(written(result, style, View.of(sys.stdout)), flush=True)
         beside = sys.stdout if style is Format.TABLE else sys.stderr
-        cost = charged(result.receipt, loss, connection.budget().values())
+        cost = remarks(result, loss, connection.budget().values())
         print(View.of(beside).show(dim(cost)), file=beside)

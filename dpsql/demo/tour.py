@@ -13,7 +13,7 @@ from dpsql.demo import exact
 from dpsql.demo.beside import beside
 from dpsql.demo.questions import QUESTIONS
 from dpsql.request.loss import amount
-from dpsql.shell.costs import charged
+from dpsql.shell.costs import remarks
 from dpsql.shell.view import View, dim, strong
 
 _INTRO = (
@@ -46,7 +46,7 @@ def run(view: View, write: Callable[[str], object], keep: Path | None = None) ->
                 write(indent(question.sql, "    ") + "\n")
                 result = connection.query(question.sql, epsilon=question.epsilon)
                 answer = beside(result, exact.answers(question.select), question.keys)
-                cost = charged(result.receipt, amount(question.epsilon), connection.budget().values())
+                cost = remarks(result, amount(question.epsilon), connection.budget().values())
                 write(view.show(answer, "", fill(question.remark, view.columns), dim(cost)))
     write("\n" + fill(_OUTRO, view.columns))
     write(_GO_ON if keep is None else f"To go on with this data: dpsql shell {database} --epsilon 0.2")

@@ -11,6 +11,7 @@ from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.per_unit import WITHIN
 from dpsql.analysis.partitions.assign import described
 from dpsql.analysis.stability import describe
+from dpsql.engine import notices
 from dpsql.engine.accuracy import predicted_half_width
 from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease
@@ -47,18 +48,18 @@ from dpsql.sql.emit.outer_query import Copies
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What EXPLAIN prints; `prepared` holds the same as data."""
+    """What EXPLAIN prints; `prepared` holds the same as data, and `notices` what of the statement needs attention."""
 
     prepared: PreparedQuery
     lines: tuple[str, ...]
     receipt: Receipt
+    notices: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, engine: Engine, prepared: PreparedQuery) -> Explanation:
         """Explains what was prepared. Reads public tables at most, charges nothing."""
-        return cls(
-            prepared, tuple(_lines(engine, prepared)), replace(engine.receipt(prepared, ()), explained=True)
-        )
+        receipt = replace(engine.receipt(prepared, ()), explained=True)
+        return cls(prepared, tuple(_lines(engine, prepared)), receipt, notices.of_statement(prepared.post))
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
@@ -72,6 +73,11 @@ class Explanation:
 
 
 def _lines(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
+    told = notices.of_statement(prepared.post)
+    if told:
+        yield "Notices"
+        yield from (f"  {notice}" for notice in told)
+        yield ""
     yield from _price(engine, prepared)
     yield ""
     yield from _post(engine, prepared, prepared.post, "")
@@ -93,7 +99,7 @@ def _post(engine: Engine, prepared: PreparedQuery, post: OuterQuery, indent: str
     names = {}
     if isinstance(post.source, Release):
         names = {key.name: phrase(key.expr) for key in post.source.keys}
-        names |= {item.name: _call(item) for item in post.source.aggregations}
+        names |= {item.name: notices.call_text(item) for item in post.source.aggregations}
     outputs = ", ".join(f"{phrase(output.expr, names)} AS {output.name}" for output in post.outputs)
     yield f"{indent}Output {outputs}   free: reads released and public values alone"
     if post.having is not None:
@@ -108,15 +114,6 @@ def _post(engine: Engine, prepared: PreparedQuery, post: OuterQuery, indent: str
         yield from _release(engine, prepared, post.source, indent)
     else:
         yield from _tree(engine, prepared, post.source, indent + "   ")
-
-
-def _call(item: Aggregation) -> str:
-    entry = AGGREGATES[item.function]
-    return (
-        entry.signature
-        if item.argument is None
-        else entry.call(phrase(item.argument), item.rank, item.interval_end)
-    )
 
 
 def _release(engine: Engine, prepared: PreparedQuery, released: Release, indent: str) -> Iterator[str]:
@@ -163,10 +160,7 @@ def _domain(part: PreparedRelease, index: int) -> str:
         return f"{known}, of which the top groups are selected"
     if chosen is None:
         return f"{known}, all released"
-    if isinstance(chosen, OptimalPartitionSelection):
-        return f"{known}; a group of {_many(chosen.median_units, 'unit')} is released with probability 1/2, a smaller one with less"
-    learnt = " where the clamp is as expected" * (part.plan.vectors[chosen.vector].clamp is not None)
-    return f"{known}; a group is released if its noisy count is at least {math.ceil(chosen.count)}{learnt}"
+    return f"{known}; {notices.selected_from(part.plan)}"
 
 
 def _tree(engine: Engine, prepared: PreparedQuery, relation: Relation, indent: str) -> Iterator[str]:
@@ -226,7 +220,7 @@ def _measurements(part: PreparedRelease, shown: MeasurementPlan, confidence: flo
     if plan.top_k is not None:
         chosen, (item,) = plan.top_k, part.release.aggregations
         which = "greatest" if chosen.top.descending else "least"
-        yield f"  the {_many(chosen.top.count, 'group')} of {which} {_call(item)}: {chosen.mechanism.describe()}"
+        yield f"  the {_many(chosen.top.count, 'group')} of {which} {notices.call_text(item)}: {chosen.mechanism.describe()}"
         yield f"  a unit adds {chosen.low:,} to {chosen.high:,} (in steps) to any score, which is not released"
         return
     if isinstance(plan.selection, OptimalPartitionSelection):
@@ -240,7 +234,7 @@ def _measurements(part: PreparedRelease, shown: MeasurementPlan, confidence: flo
         law = ranked.describe() if ranked.public else f"{ranked.mechanism.describe()} (in steps of rank)"
         yield f"  {ranked.statistic}: {law}"
     for item in part.release.aggregations:
-        yield f"  {_call(item)}: {_expected(shown, item, confidence)}"
+        yield f"  {notices.call_text(item)}: {_expected(shown, item, confidence)}"
     for candidate in plan.candidates[1:]:
         ratio = math.exp(min(candidate.score - plan.candidates[0].score, 700.0))  # still a float
         worse = (

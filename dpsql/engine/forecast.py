@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.accounting.spend import Spend
+from dpsql.engine import notices
 from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedQuery
 from dpsql.errors import QueryRejected
@@ -70,11 +71,13 @@ class Forecast:
     """What a plan would cost: its queries one by one, and each budget that they draw on jointly.
 
     It is found from the texts and public metadata alone: nothing private is read, nothing is charged or
-    reserved, and what others ask meanwhile is not in it.
+    reserved, and what others ask meanwhile is not in it. `notices` say, with the number of a query, what of its
+    statement needs attention.
     """
 
     queries: tuple[PlannedQuery, ...]
     accounts: tuple[PlannedAccount, ...]
+    notices: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, engine: Engine, plan: Sequence[PreparedQuery]) -> Forecast:
@@ -105,7 +108,12 @@ class Forecast:
             ] or [line]
         after = engine.ledger.after(together, analyst=engine.analyst)
         accounts = (PlannedAccount(states[end.key], end) for end in after)
-        return cls(tuple(queries), tuple(accounts))
+        told = (
+            f"{number}: {notice}"
+            for number, prepared in enumerate(plan, 1)
+            for notice in notices.of_statement(prepared.post)
+        )
+        return cls(tuple(queries), tuple(accounts), tuple(told))
 
     @property
     def fits(self) -> bool:
@@ -113,7 +121,7 @@ class Forecast:
         return all(account.fits for account in self.accounts)
 
     def __str__(self) -> str:
-        return "\n".join(self._lines())
+        return "\n".join([*self._lines(), *self.notices])
 
     def _lines(self) -> Iterator[str]:
         if not self.accounts:

@@ -20,6 +20,7 @@ from dpsql.analysis.analyse import Analysis, analyse
 from dpsql.analysis.partitions.assign import with_partition_filters
 from dpsql.backends import Backend, Exact, catalog
 from dpsql.backends.scratch import Scratch
+from dpsql.engine import notices
 from dpsql.engine.accuracy import Search
 from dpsql.engine.budgets import budget, cap, require_above, require_below
 from dpsql.engine.charge_details import charge_details
@@ -343,6 +344,7 @@ class Engine:
             _bounded=() if origins is None else origins.bounded,
             _counts=() if origins is None else origins.counts,
             _branches=() if origins is None else tuple(int(row[width + 1]) for row in rows),
+            _noticed=notices.of_answer(prepared.post, tables),
         )
 
     def receipt(

@@ -172,6 +172,7 @@ def _json(result: Result) -> str:
     data = {
         "columns": names,
         "rows": [dict(zip(names, map(_plain, row), strict=True)) for row in rows],
+        "notices": list(result.notices),
         "receipt": result.receipt.to_dict(),
     }
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)

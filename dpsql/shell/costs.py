@@ -14,13 +14,18 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from dpsql.ledger import BudgetState
-    from dpsql.result import Receipt
+    from dpsql.result import Receipt, Result
 
 
 def percent_left(state: BudgetState) -> int:
     """The part of the budget's loss that is left, in whole percent, rounded down."""
     left = max(state.limit.loss - state.spent.loss, 0)
     return 100 * left // state.limit.loss if state.limit.loss else 0
+
+
+def remarks(result: Result, epsilon: Fraction | None, states: Iterable[BudgetState]) -> str:
+    """What is told with an answer: its notices, then what it was charged."""
+    return "\n".join([*result.notices, charged(result.receipt, epsilon, states)])
 
 
 def charged(receipt: Receipt, epsilon: Fraction | None, states: Iterable[BudgetState]) -> str:
@@ -31,7 +36,7 @@ def charged(receipt: Receipt, epsilon: Fraction | None, states: Iterable[BudgetS
     if receipt.target is not None:
         epsilon = Fraction(receipt.target["epsilon"])
     known = {(state.table, state.analyst): state for state in states}
-    lines = list(receipt.notices)
+    lines = list[str]()
     for account, entries in _by_account(receipt).items():
         state = known.get(account)
         if state is None:

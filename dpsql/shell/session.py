@@ -83,7 +83,7 @@ class Session:
         answer = answers.written(result, state.format, state.view)
         if state.format is not answers.Format.TABLE:
             return Reply(answer)
-        cost = costs.charged(result.receipt, terms["epsilon"], state.connection.budget().values())
+        cost = costs.remarks(result, terms["epsilon"], state.connection.budget().values())
         return Reply(f"{answer}\n{state.view.show(dim(cost))}")
 
     def _failed(self, text: str) -> Reply:

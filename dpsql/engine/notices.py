@@ -1,0 +1,203 @@
+"""Notices: what of a statement or of its answer needs attention.
+
+Claim: a notice costs no privacy loss.
+Why: it is a function of the statement, the policy and released values with the public law of their noise.
+Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+
+from dpsql.aggregates import AGGREGATES
+from dpsql.analysis.intervals import conditions, interval
+from dpsql.plan.expr import Call, Column, Expr, Function, Literal, Released
+from dpsql.plan.fields import INIT_FIELDS
+from dpsql.plan.interval import Interval, position
+from dpsql.plan.nodes import Aggregation, OuterQuery, Release
+from dpsql.plan.render import phrase
+from dpsql.plan.types import Type, Value
+from dpsql.planning.measurement import MeasurementPlan
+from dpsql.planning.partition_selection import OptimalPartitionSelection
+from dpsql.release import ReleasedTable
+from dpsql.result import Result, text
+
+CONFIDENCE = 0.95
+FEW_VALUES = 100
+"""An end of so few whole numbers, as of months, is often reached by right values."""
+_LISTED = 6
+_LEAVES = (Function, Column, Literal, Released)
+_EQUALITIES = ("eq", "ne", "in", "is_distinct", "is_not_distinct")
+_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
+
+def of_statement(post: OuterQuery) -> tuple[str, ...]:
+    """A notice for each constant that a column is compared with and, as the policy states, never equals or reaches."""
+    return tuple(dict.fromkeys(_excluded(post)))
+
+
+def of_answer(post: OuterQuery, tables: Sequence[ReleasedTable]) -> Callable[[Result], tuple[str, ...]]:
+    """The notices of an answer that is computed from these released tables, when it is asked for them."""
+    return lambda result: (*of_statement(post), *_answer(tables, result))
+
+
+def _answer(tables: Sequence[ReleasedTable], result: Result) -> Iterator[str]:
+    for number, table in enumerate(tables, 1):
+        plan = table.plan
+        if plan.selection is not None and not table.rows:
+            yield _nothing_selected(plan, f" of release {number}" * (len(tables) > 1))
+    yield from _mostly_noise(result)
+    for table in tables:
+        yield from _at_bounds(table)
+
+
+def selected_from(plan: MeasurementPlan) -> str:
+    """From which size on a group is released by partition selection."""
+    chosen = plan.selection
+    if isinstance(chosen, OptimalPartitionSelection):
+        many = f"{chosen.median_units:,} unit{'s' * (chosen.median_units != 1)}"
+        return f"a group of {many} is released with probability 1/2, a smaller one with less"
+    if chosen is None:
+        return "all groups are released"
+    learnt = plan.vectors[chosen.vector].clamp is not None and not any(each.chosen for each in plan.clamps)
+    least = f"a group is released if its noisy count is at least {math.ceil(chosen.count)}"
+    return f"{least}{' where the clamp is as expected' * learnt}"
+
+
+def _nothing_selected(plan: MeasurementPlan, which: str) -> str:
+    return (
+        f"No group{which} is shown: the policy does not list the keys, so {selected_from(plan)}. A larger epsilon or "
+        "delta, fewer groups of a unit (max_groups) or larger groups help; keys whose values the policy lists are all shown."
+    )
+
+
+def _mostly_noise(result: Result) -> Iterator[str]:
+    """A notice for each column of which most cells have a 95% interval with a half-width above the value."""
+    intervals = result.intervals(CONFIDENCE)
+    for place, name in enumerate(result.columns):
+        cells = [
+            (value, (ends[1] - ends[0]) / 2)
+            for row, found in zip(result.rows, intervals, strict=True)
+            for value, ends in [(row[place], found[place])]
+            if ends is not None and isinstance(value, (int, float))
+        ]
+        poor = [(value, half) for value, half in cells if not half < abs(value)]
+        poor = [(value, half) for value, half in poor if half]  # an exact zero is no noise
+        if 2 * len(poor) <= len(cells):
+            continue
+        where = (
+            f"its 95% interval is {text(poor[0][0])} ± {text(poor[0][1])}"
+            if len(cells) == 1
+            else f"in {len(poor):,} of {len(cells):,} rows its 95% interval has a half-width above the value"
+        )
+        yield f"Most of {name} is noise: {where}. A larger epsilon, fewer groups or fewer aggregates help."
+
+
+def _at_bounds(table: ReleasedTable) -> Iterator[str]:
+    """A notice for each quantile that is released at an end of its bounds."""
+    release = table.plan.analysis.release
+    for place, item in enumerate(release.aggregations, len(release.keys)):
+        around = _clamped_to(table.plan, item)
+        if around is None:
+            continue
+        hit = sum(_at_an_end(row[place], around) for row in table.rows)
+        if hit:
+            rows = "" if len(table.rows) == 1 else f" in {hit:,} of {len(table.rows):,} groups"
+            yield (
+                f"{call_text(item)} is at an end of its bounds {around}{rows}: values beyond count as that end, which no "
+                "interval covers."
+            )
+
+
+def _clamped_to(plan: MeasurementPlan, item: Aggregation) -> Interval | None:
+    """The bounds by which the values of a quantile are clamped; None for others, and for few whole numbers."""
+    index = None if item.rank is None or item.interval_end else plan.analysis.measure(item)
+    if index is None:
+        return None
+    measure = plan.analysis.measures[index]
+    stated = interval(measure.expr, conditions(plan.analysis.release.input))
+    if not stated.bounded or measure.expr.type is Type.BOOLEAN:
+        return None  # the values of a public table are not clamped
+    low, high = stated.ends
+    return None if measure.expr.type is Type.INTEGER and high - low < FEW_VALUES else stated
+
+
+def _at_an_end(value: Value, around: Interval) -> bool:
+    return value is not None and position(value) in around.ends
+
+
+def call_text(item: Aggregation) -> str:
+    """An aggregate as it is written in SQL."""
+    entry = AGGREGATES[item.function]
+    return (
+        entry.signature
+        if item.argument is None
+        else entry.call(phrase(item.argument), item.rank, item.interval_end)
+    )
+
+
+def _excluded(post: OuterQuery) -> Iterator[str]:
+    for call, keys in _calls(post):
+        name = call.function.name
+        arguments = [
+            keys.get(each.name, each) if isinstance(each, Released) else each for each in call.arguments
+        ]
+        for column in arguments:
+            if isinstance(column, Column):
+                for constant in arguments:
+                    if isinstance(constant, Literal) and _comparable(constant, column):
+                        mirrored = name if column is arguments[0] else _MIRRORED.get(name, name)
+                        yield from _never(call, column, mirrored, constant)
+
+
+def _comparable(constant: Literal, column: Column) -> bool:
+    """Whether a constant is one of the column's type, and not NULL."""
+    numbers = constant.type.numeric and column.type.numeric
+    return constant.value is not None and (constant.type is column.type or numbers)
+
+
+def _never(call: Call, column: Column, name: str, constant: Literal) -> Iterator[str]:
+    """A notice if a comparison of a column with a constant is the same whatever value the policy allows."""
+    stated, at = column.facts, position(constant.value)
+    if name in _EQUALITIES and stated.domain is not None:
+        if constant.value not in stated.domain:
+            yield _not_listed(constant, column, stated.domain)
+    elif at is not None and stated.interval.bounded:
+        low, high = stated.interval.ends
+        beyond = {"lt": low >= at, "le": low > at, "gt": high <= at, "ge": high < at}
+        if beyond.get(name, name in _EQUALITIES and not stated.interval.contains(at)):
+            ends = "" if not stated.stored else ", and values beyond its bounds count as their ends"
+            yield f"{phrase(constant)} in {phrase(call)} is out of reach: {column} is in {stated.interval}{ends}."
+
+
+def _not_listed(constant: Literal, column: Column, domain: tuple[Value, ...]) -> str:
+    shown = ", ".join(map(str, domain[:_LISTED])) + f", … ({len(domain):,} values)" * (len(domain) > _LISTED)
+    near = get_close_matches(str(constant.value), map(str, domain), 1)
+    return (
+        f"{phrase(constant)} is none of the values that the policy lists for {column}, {shown}; others count as NULL."
+        + "".join(f" Did you mean {each}?" for each in near)
+    )
+
+
+def _calls(post: OuterQuery) -> Iterator[tuple[Call, Mapping[str, Expr]]]:
+    """Each call of a plan, once, with the expressions of the keys that its names mean above the boundary."""
+    waiting: list[tuple[object, Mapping[str, Expr]]] = [(post, {})]
+    seen = set[tuple[int, int]]()
+    while waiting:
+        part, keys = waiting.pop()
+        if isinstance(part, _LEAVES) or (id(part), id(keys)) in seen:
+            continue
+        seen.add((id(part), id(keys)))
+        if isinstance(part, Call):
+            yield part, keys
+        if isinstance(part, OuterQuery):
+            keys = (
+                {key.name: key.expr for key in part.source.keys} if isinstance(part.source, Release) else {}
+            )
+        waiting += [(child, keys) for child in reversed(_children(part))]
+
+
+def _children(part: object) -> Sequence[object]:
+    return part if isinstance(part, tuple) else [getattr(part, name) for name in INIT_FIELDS[type(part)]]

@@ -1,0 +1,229 @@
+"""Notices say what of a statement or an answer needs attention, and read nothing that is not released."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.connection import Connection
+from dpsql.ledger.reader import LedgerReader
+from dpsql.ledger.receipts import check_receipt
+from dpsql.shell.answers import Format, written
+from dpsql.shell.session import Session
+from dpsql.shell.state import State
+from dpsql.shell.view import View
+
+POLICY: dict[str, Any] = {
+    "version": 1,
+    "privacy_unit": "customer",
+    "budget": {"epsilon": 10_000, "delta": 1e-6},
+    "tables": {
+        "orders": {
+            "unit": "customer",
+            "rows_per_unit": 2,
+            "columns": {
+                "country": {"type": "varchar", "values": ["DE", "FR", "United Kingdom"]},
+                "city": {"type": "varchar"},
+                "hour": {"type": "integer", "bounds": [0, 23]},
+                "price": {"type": "double", "bounds": [0, 1000]},
+                "day": {"type": "date", "bounds": ["2024-01-01", "2024-12-31"]},
+            },
+        },
+        "cities": {"public": True},
+    },
+}
+
+
+@pytest.fixture
+def database() -> Iterator[duckdb.DuckDBPyConnection]:
+    """400 customers with two orders each; each twentieth price is above its bounds."""
+    with duckdb.connect() as opened:
+        opened.execute(
+            """
+            CREATE TABLE orders AS SELECT
+                i // 2 AS customer, ['DE', 'FR'][1 + i % 2] AS country, 'city ' || i // 2 AS city, i % 24 AS hour,
+                CASE WHEN i % 20 = 0 THEN 5000e0 ELSE 10e0 + i % 80 END AS price, DATE '2024-02-01' AS day
+            FROM range(800) AS rows(i);
+            CREATE TABLE cities AS SELECT 'city ' || i AS name, i AS height FROM range(400) AS rows(i);
+            """
+        )
+        yield opened
+
+
+@pytest.fixture
+def con(database: duckdb.DuckDBPyConnection) -> Iterator[Connection]:
+    """A connection with a ledger of its own."""
+    with dpsql.connect(database, policy=POLICY, ledger=":memory:", epsilon=1) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        ("country = 'UK'", ["'UK' is none of the values that the policy lists for country, DE, FR, United"]),
+        ("'UK' <> country", ["'UK' is none of the values"]),
+        ("country IN ('DE', 'UK', 'IT')", ["'UK' is none", "'IT' is none"]),
+        ("NOT country IN ('UK')", ["'UK' is none"]),
+        ("country IS DISTINCT FROM 'UK'", ["'UK' is none"]),
+        ("country = 'United Kingdon'", ["Did you mean United Kingdom?"]),
+        (
+            "hour = 24 OR country = 'DE'",
+            ["24 in (hour = 24) is out of reach: hour is in [0, 23], and values beyond"],
+        ),
+        ("hour > 23", ["23 in (hour > 23)"]),
+        ("hour >= 23", []),
+        ("hour < 0", ["0 in (hour < 0)"]),
+        ("hour <= 0", []),
+        ("0 > hour", ["0 in (0 > hour)"]),
+        ("23 < hour", ["23 in (23 < hour)"]),
+        ("23 <= hour", []),
+        ("hour BETWEEN 30 AND 40", ["30 in (hour >= 30)"]),
+        ("hour NOT IN (1, 24)", ["24 in (hour IN (1, 24))"]),
+        ("price = 1000.5", ["out of reach: price is in [0, 1000]"]),
+        ("day > DATE '2024-12-31'", ["out of reach"]),
+        ("day > DATE '2024-12-30'", []),
+        ("country IN ('DE', NULL) AND country IS NOT NULL", []),
+        ("city = 'nowhere' AND hour <> 1 AND hour < 100 AND price >= -5", []),
+        ("city IN (SELECT name FROM cities WHERE height = -1)", []),
+    ],
+)
+def test_a_constant_that_the_policy_excludes_is_told_before_the_charge(
+    con: Connection, condition: str, told: list[str]
+) -> None:
+    """EXPLAIN, a forecast and the answer have a notice for each, from the policy and the statement alone."""
+    sql = f"SELECT COUNT(*) FROM orders WHERE {condition}"
+    explained = con.explain(sql)
+    assert len(explained.notices) == len(told)
+    for notice, words in zip(explained.notices, told, strict=True):
+        assert words in notice
+        assert notice in str(explained)
+        assert f"1: {notice}" in str(con.budget([sql]))
+    assert con.budget()["orders"].spent.loss == 0
+    assert con.query(sql, epsilon=1).notices[: len(told)] == explained.notices
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT country, COUNT(*) FROM orders GROUP BY country HAVING country = 'UK'",
+        "SELECT CASE country WHEN 'UK' THEN 1 ELSE 0 END AS here, COUNT(*) FROM orders GROUP BY here",
+        "SELECT COUNT(*) FILTER (country = 'UK') FROM orders",
+        "SELECT SUM(CASE WHEN country = 'UK' THEN price ELSE 0 END) FROM orders",
+        "SELECT COUNT(*) FROM (SELECT country AS c FROM orders) WHERE c = 'UK'",
+        "SELECT COUNT(*) FROM orders WHERE hour > (SELECT AVG(hour) FROM orders WHERE country = 'UK')",
+        "SELECT COUNT(*) FROM orders WHERE country = ?",
+    ],
+)
+def test_such_a_constant_is_found_wherever_it_stands(con: Connection, sql: str) -> None:
+    """Once, however often it stands there."""
+    explained = con.explain(sql, ["UK"] if "?" in sql else [])
+    (notice,) = explained.notices
+    assert "'UK' is none of the values" in notice
+
+
+def test_an_answer_without_groups_says_why(con: Connection) -> None:
+    """With the threshold that EXPLAIN states, and what helps."""
+    sql = "SELECT city, COUNT(*) AS n FROM orders GROUP BY city"
+    answer = con.query(sql, epsilon="0.1", delta="1e-9")
+    (notice,) = answer.notices
+    assert answer.rows == ()
+    threshold = notice.split(", so ")[1].split(". A larger")[0]
+    assert threshold.startswith("a group is released if its noisy count is at least ")
+    assert f"not public; {threshold}" in str(con.explain(sql, epsilon="0.1", delta="1e-9", replay=False))
+    assert notice in str(answer)
+    assert notice in answer._repr_html_()
+    shown = con.query("SELECT country, COUNT(*) AS n FROM orders GROUP BY country HAVING n < 0", epsilon=100)
+    assert (shown.rows, shown.notices) == ((), ())
+
+
+def test_keys_without_numbers_say_it_too(database: duckdb.DuckDBPyConnection) -> None:
+    """Under `pure` they are selected by a mechanism of their own."""
+    policy = {**POLICY, "budget": {"epsilon": 100, "delta": 1e-6, "accountant": "pure"}}
+    with dpsql.connect(database, policy=policy, ledger=":memory:", epsilon="0.1") as con:
+        answer = con.query("SELECT DISTINCT city FROM orders", delta="1e-9", max_groups=1)
+    assert answer.rows == ()
+    assert "is released with probability 1/2" in answer.notices[0]
+
+
+def test_values_that_are_mostly_noise_are_told(con: Connection) -> None:
+    """Of one value what its interval is, of several in how many rows; nothing where noise is small."""
+    one = con.query("SELECT COUNT(*) AS n FROM orders WHERE hour = 5 AND price > 70", epsilon="0.001")
+    half = (one.intervals()[0][0][1] - one.intervals()[0][0][0]) / 2
+    assert half > 100 * 5
+    if abs(one.rows[0][0]) < half:
+        assert one.notices[-1].startswith("Most of n is noise: its 95% interval is ")
+    many = con.query(
+        "SELECT hour, COUNT(*) AS n, AVG(price) AS mean FROM orders GROUP BY hour", epsilon="0.001"
+    )
+    poor = sum(
+        abs(row[1]) <= (ends[1][1] - ends[1][0]) / 2
+        for row, ends in zip(many.rows, many.intervals(), strict=True)
+    )
+    assert poor > 20
+    assert any(f"Most of n is noise: in {poor} of 25 rows" in notice for notice in many.notices)
+    for sql in (
+        "SELECT COUNT(*) FROM orders",
+        "SELECT country, AVG(price) FROM orders GROUP BY country LIMIT 2",
+    ):
+        assert con.query(sql, epsilon=100).notices == ()
+
+
+def test_noise_that_is_nearly_nothing_is_not_told(con: Connection) -> None:
+    """A zero whose interval is a point is no noise."""
+    answer = con.query("SELECT COUNT(*) FROM orders WHERE price > 1 AND price < 2", epsilon=1000)
+    assert (answer.rows, answer.notices) == (((0,),), ())
+
+
+def test_a_quantile_at_its_bounds_is_told(con: Connection) -> None:
+    """Values beyond count as the bound; ends of a few whole numbers, of public columns and of the middle are no news."""
+    answer = con.query("SELECT MAX(price), MEDIAN(price), MAX(hour) FROM orders", epsilon=300)
+    (notice,) = answer.notices
+    assert "MAX(price)" in notice
+    assert "is at an end of its bounds [0, 1000]" in notice
+    groups = con.query("SELECT country, MAX(price) FROM orders GROUP BY country", epsilon=300)
+    assert any(" in 1 of 4 groups" in notice or " in 2 of 4 groups" in notice for notice in groups.notices)
+    public = con.query("SELECT MAX(height) FROM orders JOIN cities ON city = name", epsilon=300)
+    assert public.notices == ()
+
+
+def test_notices_are_of_what_was_released(con: Connection, database: duckdb.DuckDBPyConnection) -> None:
+    """What is answered again has the same notices, whatever the data is meanwhile."""
+    asked = [
+        "SELECT city, COUNT(*) AS n FROM orders GROUP BY city",
+        "SELECT hour, COUNT(*) AS n FROM orders GROUP BY hour",
+        "SELECT MAX(price) FROM orders WHERE country = 'UK' OR hour > 1",
+    ]
+    before = [con.query(sql, epsilon="0.01") for sql in asked]
+    assert all(answer.notices for answer in before[:2])
+    database.execute("DELETE FROM orders WHERE customer > 3")
+    after = [con.query(sql, epsilon="0.01") for sql in asked]
+    assert all(answer.receipt.replayed for answer in after)
+    assert [answer.notices for answer in after] == [answer.notices for answer in before]
+
+
+def test_the_shell_and_data_formats_have_them(con: Connection) -> None:
+    """Under a table, and as a list in JSON; a receipt stays what the ledger can be held against."""
+    sql = "SELECT COUNT(*) FROM orders WHERE country = 'UK'"
+    session = Session(State(con, epsilon=1))  # type: ignore[arg-type]
+    (reply,) = session.replies(f"{sql};")
+    assert "'UK' is none of the values" in reply.text
+    answer = con.query(sql, epsilon=1)
+    data = json.loads(written(answer, Format.JSON, View()))
+    assert data["notices"] == list(answer.notices) != []
+    assert data["receipt"]["notices"] == []
+
+
+def test_receipts_with_notices_are_verified(database: duckdb.DuckDBPyConnection, tmp_path: Any) -> None:
+    """What the answer needs attention for is no part of what the ledger is asked to vouch for."""
+    book = tmp_path / "orders.ledger"
+    with dpsql.connect(database, policy=POLICY, ledger=str(book), epsilon=1) as con:
+        answer = con.query("SELECT COUNT(*) FROM orders WHERE country = 'UK'")
+    assert answer.notices
+    with closing(LedgerReader.open(str(book), None)) as history:
+        check_receipt(answer.receipt.to_dict(), history)
