@@ -216,12 +216,17 @@ def _selected_and_noisy(
     selected = [
         place
         for place, (group, count) in enumerate(zip(groups, counts, strict=True))
-        if _units(plan, group) >= decided.min_frequency
-        and sum(count[at] for at in decided.components) >= decided.threshold
+        if _is_selected(decided, _units(plan, group), count)
     ]
     others = [index for index in range(len(plan.vectors)) if index != deciding.vector]
     plan, groups, noisy = _noisy_groups(plan.for_groups(len(selected)), groups, others, entropy)
     return plan, groups, [*noisy[: deciding.vector], counts, *noisy[deciding.vector :]], selected
+
+
+def _is_selected(chosen: Threshold, units: int, components: tuple[int, ...]) -> bool:
+    """Whether a group of so many units is selected by the noisy components of the vector that decides."""
+    found = sum(components[at] for at in chosen.components)
+    return units >= chosen.min_frequency and found >= chosen.threshold
 
 
 def _units(plan: MeasurementPlan, group: _Group) -> int:

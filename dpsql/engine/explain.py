@@ -38,7 +38,7 @@ from dpsql.plan.nodes import (
 from dpsql.plan.render import ordered, phrase
 from dpsql.plan.tables import Scan, UnitKind
 from dpsql.planning.choose import predicted_std, statistic_of
-from dpsql.planning.clamping import Clamp
+from dpsql.planning.clamping import BEYOND_CONFIDENCE, Clamp
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.request.target import CONFIDENCE
@@ -258,10 +258,12 @@ def _blocks(plan: MeasurementPlan, shown: MeasurementPlan) -> Iterator[str]:
 
 
 def _clamp(plan: MeasurementPlan, clamp: Clamp) -> str:
+    beyond = f"; then at most {_many(clamp.most_beyond, 'unit')} beyond it, with {BEYOND_CONFIDENCE:.0%} confidence"
     if clamp.total is None:
         return (
             f"{clamp.statistic}: at most {clamp.most:,}, declared or derived; "
-            f"chosen privately, {clamp.mechanism.describe()}, over {len(clamp.grid)} points; expected {clamp.points[0]:,}"
+            f"chosen privately, {clamp.mechanism.describe()}, over {len(clamp.grid)} points; "
+            f"expected {clamp.points[0]:,}{beyond}"
         )
     lattice = plan.analysis.measures[clamp.total].lattice
     step = Fraction(1) if lattice is None else lattice.step
@@ -271,7 +273,7 @@ def _clamp(plan: MeasurementPlan, clamp: Clamp) -> str:
     )
     return (
         f"{clamp.statistic}: at most {ends}, derived from rows and bounds; "
-        f"chosen privately, {clamp.mechanism.describe()}, over {len(clamp.grid)} points; expected {usual}"
+        f"chosen privately, {clamp.mechanism.describe()}, over {len(clamp.grid)} points; expected {usual}{beyond}"
     )
 
 

@@ -146,6 +146,7 @@ def _clamp(clamp: Clamp) -> dict[str, Any]:
         "chosen": [str(sign * point) for sign, point in zip(clamp.sides, clamp.points, strict=True)]
         if clamp.chosen
         else "learnt",
+        **({"beyond": clamp.most_beyond} if clamp.evidence else {}),
     }
 
 

@@ -26,7 +26,7 @@ FAULTS = (
     ),
     Fault(
         "choices-not-charged",
-        "dpsql.planning.choose:choose",
+        "dpsql.planning.choose:_least_error",
         "events = (*noise, *choices)",
         "events = noise or (*choices,)",
         "beside noise, values in order are chosen for nothing",
@@ -312,8 +312,8 @@ FAULTS = (
     Fault(
         "every-cell-of-a-joint-block-selects",
         "dpsql.release:_is_selected",
-        "sum(components[chosen.vector][at] for at in chosen.components)",
-        "sum(components[chosen.vector])",
+        "sum(components[at] for at in chosen.components)",
+        "sum(components)",
         "rows and totals count as units where a key is selected",
         "tests/test_release.py::test_only_the_count_of_units_selects_keys",
     ),

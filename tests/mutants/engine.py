@@ -182,8 +182,13 @@ FAULTS = (
     Fault(
         "one-draw-for-all-cells-of-a-group",
         "dpsql.release:_noisy_components",
-        "[tuple(component.exact(moments) + next(draws) for component in components) for moments in groups]",
-        "[tuple(component.exact(moments) + noise for component in components) for moments, noise in zip(groups, draws)]",
+        "[tuple(component.exact(group.moments) + next(draws) for component in components) for group in groups]",
+        """
+        [
+            tuple(component.exact(group.moments) + noise for component in components)
+            for group, noise in zip(groups, draws)
+        ]
+        """,
         "differences of cells are exact",
         _CELLS,
     ),
@@ -197,9 +202,9 @@ FAULTS = (
     ),
     Fault(
         "noise-of-another-block",
-        "dpsql.release:_noisy_components",
-        "iter(noise(measured, len(groups), entropy))",
-        "iter(plan.vectors[0].mechanism.draw(len(groups) * len(measured.vector.components), entropy))",
+        "dpsql.release:_noisy_groups",
+        "_noisy_components(plan.vectors[index], groups, entropy)",
+        "_noisy_components(replace(plan.vectors[index], mechanism=plan.vectors[0].mechanism), groups, entropy)",
         "all blocks have the noise of the first",
         _CELLS,
     ),
@@ -207,7 +212,7 @@ FAULTS = (
         "empty-groups-not-noised",
         "dpsql.release:_noisy_components",
         "next(draws)",
-        "next(draws) * any(moments.values())",
+        "next(draws) * any(group.moments.values())",
         "a zero says that nobody is there",
         _CELLS,
     ),
@@ -229,13 +234,9 @@ FAULTS = (
     ),
     Fault(
         "threshold-not-applied",
-        "dpsql.release:release",
-        "plan.selection is None or _is_selected(plan.selection, plan.analysis, group.moments, components, entropy)",
-        """
-        plan.selection is None
-        or components
-        or _is_selected(plan.selection, plan.analysis, group.moments, components, entropy)
-        """,
+        "dpsql.release:_selected_and_noisy",
+        "_is_selected(decided, _units(plan, group), count)",
+        "True",
         "every key is shown",
         "tests/attacks/test_a11_secret_keys.py::test_many_rows_of_one_unit_are_still_one_unit",
     ),
@@ -249,9 +250,9 @@ FAULTS = (
     ),
     Fault(
         "rows-weighed-against-the-least-frequency",
-        "dpsql.release:_is_selected",
-        "moments[UNITS if analysis.bound.per_unit else ROWS]",
-        "moments[ROWS]",
+        "dpsql.release:_units",
+        "group.moments[UNITS if plan.analysis.bound.per_unit else ROWS]",
+        "group.moments[ROWS]",
         "a few units with many rows are enough",
         "tests/test_release.py::test_too_few_units_are_not_released_whatever_the_engine_sends",
     ),

@@ -87,7 +87,7 @@ FAULTS = (
     ),
     Fault(
         "ends-free-of-charge",
-        "dpsql.planning.choose:choose",
+        "dpsql.planning.choose:_least_error",
         "sum((rank, end) not in PUBLIC for _, rank, end in asked)",
         "sum(not end for _, rank, end in asked)",
         "ends of values in order are chosen and not charged",

@@ -63,7 +63,7 @@ FAULTS = (
     ),
     Fault(
         "replayed-with-other-noise",
-        "dpsql.engine.replay:Replay._exact_or_refined",
+        "dpsql.engine.replay:Replay._exact",
         "release.released.measurement == names.measurement",
         "release.released.statistic == names.statistic",
         "an answer has more noise than was asked for",

@@ -68,7 +68,9 @@ def study(rows: int = 40, units: int = 2000, **rules: Any) -> Connection:
     return dpsql.connect(database, policy=policy, ledger=":memory:", replay=False)
 
 
-def planned(sql: str, epsilon: int = 1, delta: Fraction | None = None, **rules: Any) -> MeasurementPlan:
+def planned(
+    sql: str, epsilon: int | Fraction = 1, delta: Fraction | None = None, **rules: Any
+) -> MeasurementPlan:
     """What is measured for a query."""
     with study(**rules) as connection:
         return connection.engine.prepare(Query(sql, epsilon=Fraction(epsilon), delta=delta)).plan
@@ -268,6 +270,52 @@ def test_noise_follows_the_choice(accountant: str, sql: str) -> None:
         assert scale < measured.mechanism.std / 10
         assert low <= noisy[column] <= high  # type: ignore[operator]
         assert abs(true[column] - noisy[column]) < 12 * (scale or 0) + 0.05 * abs(true[column])  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("units", [1, 5, 20])
+def test_few_units_do_not_lower_a_clamp(units: int) -> None:
+    """Where the signal is too weak for a choice, the greatest point is chosen: the interval is wide and true."""
+    clamps = planned("SELECT k, SUM(y), COUNT(*) FROM t WHERE y > 3 GROUP BY k").clamps
+    assert clamps
+    for clamp in clamps:
+        usual = clamp.most // 100  # of each unit
+        beyond = [units * (point < usual) for point in (0, *clamp.grid)]
+        found = [clamp.choose([beyond], SeededEntropy(seed)).points[0] for seed in range(200)]
+        assert sum(point >= usual for point in found) >= 190
+
+
+@every_accountant
+@pytest.mark.parametrize("units", [3, 40, 5000])
+def test_no_more_units_are_beyond_a_clamp_than_is_said(accountant: str, units: int) -> None:
+    """Whatever units have, at the confidence that is named: equal amounts, a long tail, or some that are far larger."""
+    (clamp,) = planned("SELECT k, SUM(y) FROM t GROUP BY k", accountant=accountant).clamps
+    most = clamp.most
+    for amounts in (
+        [most // 1000] * units,
+        [most // rank for rank in range(1, units + 1)],
+        [most // 10**4] * units + [most] * (units // 20 + 2),
+    ):
+        beyond = [sum(amount > point for amount in amounts) for point in (0, *clamp.grid)]
+        chosen = [clamp.choose([beyond], SeededEntropy(seed)) for seed in range(100)]
+        kept = sum(beyond[1 + each.chosen[0]] <= each.most_beyond for each in chosen)
+        assert kept >= 88
+
+
+@every_accountant
+@pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(4)], ids=str)
+def test_what_is_cut_is_little_beside_the_noise(accountant: str, epsilon: Fraction) -> None:
+    """Of units whose totals have a long tail: in each group what is lost is less than the noise, but for chance."""
+    totals = sorted(int(20 * (5000 / rank) ** 0.5) for rank in range(1, 5001))
+    plan = planned("SELECT k, SUM(y) FROM t GROUP BY k", accountant=accountant, epsilon=epsilon)
+    (clamp,) = plan.clamps
+    beyond = [sum(total > point for total in totals) for point in (0, *clamp.grid)]
+    lost = []
+    for seed in range(100):
+        chosen = clamp.choose([beyond], SeededEntropy(seed))
+        (point,) = chosen.points
+        std = plan.with_clamps((chosen,)).vectors[0].std((Fraction(1, clamp.subdivisions),))
+        lost.append(sum(max(0, total - point) for total in totals) / 3 / std)
+    assert sum(part < 1 for part in lost) >= 90
 
 
 def test_a_group_too_small_to_be_shown_takes_part() -> None:
