@@ -1,70 +1,84 @@
 """How well clamps are learnt: `python -m benchmarks.clamps`.
 
-Units have amounts by many laws, of which the largest that is allowed is 8 to 4,096 times the median. For
-each choice of three constants (the power by which points weigh, the share of the loss that is spent on the
-choice, and how far below the largest the grid begins) it prints how many times the error of the best clamp,
-which nobody can know, a sum has: the geometric mean, what one case of ten exceeds, and the most, with the accountant
-`pure` and with `zcdp`. The error is the root of the mean square of noise and of what is cut off. Sums that
-even the best clamp leaves with an error of more than a third are left out. The last tables are by law and
-number of units, with the error of the derived bound beside it.
+Units have amounts by many laws, of which the largest that is allowed is 8 to 4,096 times the median, spread over 1, 7
+or 50 groups. For each choice of five constants (the power by which points weigh, the share of the loss that is spent on
+the choice, the tolerated error of units beyond the clamp in noise, the evidence that a lower clamp needs, and the points
+by which the clamp is above the selected one) it prints
+
+- the share of groups whose 95% interval, which is of the noise alone, holds the true sum;
+- the share that is off by more than three half-widths;
+- the error over that of the best clamp, which nobody can know: the geometric mean over cases of the root mean square.
+
+The first line of an accountant is of the chosen constants, and the last of the rule before 0.3.0. Sums that even the
+best clamp leaves with an error of more than a third are in the first two columns only. The last tables are by law.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planning import clamping
+from dpsql.planning.clamping import FORMER, LEARNING, OCTAVES, LearningRule
 
 Amounts = NDArray[np.float64]
 LAWS: dict[str, Callable[[np.random.Generator, int], Amounts]] = {
-    "Pareto 1.2": lambda random, n: random.pareto(1.2, n) + 1,
-    "Pareto 2": lambda random, n: random.pareto(2.0, n) + 1,
+    "Pareto 1.5": lambda random, n: random.pareto(1.5, n) + 1,
     "Pareto 3": lambda random, n: random.pareto(3.0, n) + 1,
     "lognormal": lambda random, n: random.lognormal(0.0, 1.0, n),
     "uniform": lambda random, n: random.uniform(0.0, 2.0, n),
     "constant": lambda _, n: np.ones(n),
     "mostly zero": lambda random, n: np.where(random.random(n) < 0.02, random.lognormal(0.0, 1.0, n), 0.0),
 }
-UNITS = (100, 1_000, 10_000, 100_000, 1_000_000)
+UNITS = (30, 300, 3_000, 100_000)
 HEADROOMS = (8, 128, 4096)
+GROUPS = (1, 7, 50)
 EPSILONS = (0.1, 1.0)
 ACCOUNTANTS = ("pure", "zcdp")
 DRAWS = 200
+_GAUSSIAN, _LAPLACE = 1.959964, math.log(20) / math.sqrt(2)
+"""Half-widths of 95% intervals, in standard deviations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """What is to be chosen once and for all."""
+    """What is to be chosen once and for all; without `slack`, a clamp is lowered without evidence."""
 
     exponent: float
     share: float
-    octaves: int
+    tolerance: float
+    slack: float | None
+    headroom: int
+
+    @classmethod
+    def of(cls, rule: LearningRule, accountant: str) -> Constants:
+        """The constants of a rule."""
+        exponent, share = (
+            (rule.pure_exponent, rule.pure_share) if accountant == "pure" else (rule.exponent, rule.share)
+        )
+        return cls(exponent, float(share), float(rule.tolerance), rule.slack, rule.headroom)
 
 
-CHOSEN = {
-    "pure": Constants(clamping.PURE_EXPONENT, float(clamping.PURE_SHARE), clamping.OCTAVES),
-    "zcdp": Constants(clamping.EXPONENT, float(clamping.SHARE), clamping.OCTAVES),
-}
-TRIED = {
-    "exponent": (1, 1.5, 2, 2.5, 3, 4, 5),
-    "share": (0.02, 0.05, 0.1, 0.15, 0.2, 0.3),
-    "octaves": (8, 11, 14, 17, 20, 30),
+TRIED: dict[str, Sequence[float | None]] = {
+    "exponent": (1, 3, 4),
+    "share": (0.05, 0.1, 0.2, 0.3),
+    "tolerance": (0.0, 0.1, 0.4, 0.8),
+    "slack": (None, 3, 6, 9, 15),
+    "headroom": (0, 1, 3, 4),
 }
 """Of each constant what is tried beside what was chosen of the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Amounts on a fine grid: the points, how many units have more, and the sum that each point leaves."""
+    """Amounts on the grid: the points, how many units have more, and the sum of a group that each point leaves."""
 
     law: str
-    units: int
+    groups: int
     epsilon: float
     accountant: str
     points: Amounts
@@ -72,97 +86,104 @@ class Case:
     sums: Amounts
     total: float
 
-    @property
-    def best(self) -> float:
-        """The least error of any point, with all of the loss for the noise."""
-        return float(np.min(self.errors(1.0)))
-
-    @property
-    def derived(self) -> float:
-        """The error of noise for the largest amount that is allowed."""
-        return float(self.errors(1.0)[-1])
-
-    def errors(self, share: float) -> Amounts:
-        """The error at each point, with a share of the loss for the noise."""
+    def std(self, share: float) -> Amounts:
+        """The standard deviation of the noise at each point, with a share of the loss for the noise."""
         if self.accountant == "pure":
-            noise = math.sqrt(2) * self.points / (share * self.epsilon)
-        else:
-            noise = self.points / math.sqrt(2 * share * self.rho)
-        return np.hypot(noise, self.total - self.sums)
+            return self.points * math.sqrt(2) / (share * self.epsilon)
+        return self.points / math.sqrt(2 * share * self.rho)
 
     @property
     def rho(self) -> float:
         """What `zcdp` charges for a loss."""
         return self.epsilon * math.tanh(self.epsilon / 2)
 
+    @property
+    def best(self) -> float:
+        """The least error of any point, with all of the loss for the noise."""
+        return float(np.min(np.hypot(self.std(1.0), self.total - self.sums)))
+
     def rate(self, share: float) -> float:
         """The loss for each unit that has more than a point."""
         return share * self.epsilon if self.accountant == "pure" else math.sqrt(8 * share * self.rho)
 
-    def error(self, constants: Constants, random: np.random.Generator) -> float:
-        """The root mean square error where the point is chosen."""
-        first = np.searchsorted(self.points, self.points[-1] / 2.0**constants.octaves)
-        scores = -constants.exponent * np.log(self.points) - self.rate(constants.share) * self.above
-        noisy = scores[first:] + random.gumbel(size=(DRAWS, len(scores) - first))
-        errors = self.errors(1 - constants.share)[first:][np.argmax(noisy, axis=1)]
-        return float(np.sqrt(np.mean(errors**2)))
+    def chosen(self, constants: Constants, random: np.random.Generator) -> NDArray[np.intp]:
+        """The points that are chosen, draw by draw."""
+        rate = self.rate(constants.share)
+        spread = float((self.std(1 - constants.share) / self.points)[0])
+        tolerated = math.floor(constants.tolerance * self.groups * spread)
+        steps = np.arange(len(self.points)) / (len(self.points) - 1)
+        asked = 0.0 * steps
+        if constants.slack is not None:
+            odds = constants.exponent * math.log(self.points[-1] / self.points[0]) + constants.slack
+            asked = steps * (tolerated + odds / rate)
+        upto = self.above[0] - self.above[1:]
+        penalties = np.maximum(self.above[1:] - tolerated, 0) - np.maximum(asked - upto, 0)
+        scores = -constants.exponent * np.log(self.points) - rate * penalties
+        selected = np.argmax(scores + random.gumbel(size=(DRAWS, len(scores))), axis=1)
+        return np.minimum(selected + constants.headroom, len(scores) - 1)
+
+    def outcome(self, constants: Constants, random: np.random.Generator) -> tuple[float, float, float]:
+        """The share of intervals that hold the truth, the share that is far off, and the error over the best one."""
+        places = self.chosen(constants, random)
+        std = self.std(1 - constants.share)[places]
+        half = std * (_LAPLACE if self.accountant == "pure" else _GAUSSIAN)
+        noise = (
+            random.normal(size=DRAWS)
+            if self.accountant == "zcdp"
+            else random.laplace(size=DRAWS) / math.sqrt(2)
+        )
+        off = np.abs(self.sums[places] + noise * std - self.total)
+        return (
+            float(np.mean(off <= half)),
+            float(np.mean(off > 3 * half)),
+            math.sqrt(np.mean(off**2)) / self.best,
+        )
 
 
 def cases(random: np.random.Generator) -> Iterator[Case]:
-    """All laws, numbers of units, headrooms and losses."""
-    for (law, draw), units, headroom, epsilon, accountant in itertools.product(
-        LAWS.items(), UNITS, HEADROOMS, EPSILONS, ACCOUNTANTS
-    ):
+    """All laws, numbers of units and groups, headrooms and losses. Each group has an equal part of each sum."""
+    for (law, draw), units, headroom in itertools.product(LAWS.items(), UNITS, HEADROOMS):
         amounts = draw(random, units)
         positive = amounts[amounts > 0]
         most = headroom * float(np.median(positive)) if len(positive) else 1.0
         ordered = np.sort(np.minimum(amounts, most))
-        points = most * 2.0 ** (-np.arange(30 * 4, -1, -1) / 4)
+        points = most * 2.0 ** (-np.arange(OCTAVES * 4, -1, -1) / 4)
         upto = np.searchsorted(ordered, points, side="right")
         running = np.concatenate([[0.0], np.cumsum(ordered)])
         above = (units - upto).astype(np.float64)
         sums = running[upto] + points * above
-        case = Case(law, units, epsilon, accountant, points, above, sums, float(running[-1]))
-        if 3 * case.best <= case.total:
-            yield case
+        beyond = np.concatenate([[len(positive)], above])
+        for groups, epsilon, accountant in itertools.product(GROUPS, EPSILONS, ACCOUNTANTS):
+            parts = sums / groups, float(running[-1]) / groups
+            yield Case(law, groups, epsilon, accountant, points, beyond, *parts)
 
 
-def ratios(known: list[Case], constants: Constants, random: np.random.Generator) -> Amounts:
-    """The errors over those of the best points."""
-    return np.array([case.error(constants, random) / case.best for case in known])
-
-
-def summary(found: Amounts) -> str:
-    """The geometric mean, what one of ten exceeds, and the most."""
-    mean, high, most = (
-        math.exp(float(np.mean(np.log(found)))),
-        float(np.quantile(found, 0.9)),
-        float(np.max(found)),
-    )
-    return f"{mean:>8.2f} {high:>8.2f} {most:>8.1f}"
+def summary(known: Sequence[Case], constants: Constants, random: np.random.Generator) -> str:
+    """The three columns."""
+    found = [case.outcome(constants, random) for case in known]
+    held, far = (100 * float(np.mean([each[at] for each in found])) for at in (0, 1))
+    able = [each[2] for each, case in zip(found, known, strict=True) if 3 * case.best <= case.total]
+    mean = math.exp(float(np.mean(np.log(able)))) if able else math.nan
+    return f"{held:>8.1f} {far:>8.2f} {mean:>8.2f}"
 
 
 def main() -> None:
-    """Print the tables."""
+    """Prints the tables."""
     random = np.random.default_rng()
-    known = {name: [case for case in cases(random) if case.accountant == name] for name in ACCOUNTANTS}
-    print(f"{'':>16} {'pure':>26} {'zcdp':>26}")
-    print(f"{'':>16}" + f" {'mean':>8} {'90%':>8} {'most':>8}" * 2)
-    for name, values in TRIED.items():
-        for value in values:
-            found = [
-                summary(ratios(some, replace(CHOSEN[accountant], **{name: value}), random))
-                for accountant, some in known.items()
-            ]
-            print(f"{name:>10} {value:>5} {' '.join(found)}")
+    known = list(cases(random))
     for accountant in ACCOUNTANTS:
-        print(f"\n{accountant:<14} {'units':>10} {'mean':>8} {'90%':>8} {'most':>8} {'derived':>9}")
-        for law, units in itertools.product(LAWS, UNITS):
-            some = [case for case in known[accountant] if (case.law, case.units) == (law, units)]
-            if some:
-                derived = math.exp(float(np.mean([math.log(case.derived / case.best) for case in some])))
-                found = summary(ratios(some, CHOSEN[accountant], random))
-                print(f"{law:<14} {units:>10,} {found} {derived:>9.1f}")
+        some = [case for case in known if case.accountant == accountant]
+        chosen = Constants.of(LEARNING, accountant)
+        print(f"\n{accountant:<20} {'held %':>8} {'far %':>8} {'error':>8}")
+        print(f"{'chosen':<20} {summary(some, chosen, random)}")
+        for name, values in TRIED.items():
+            for value in values:
+                print(f"{name:<13} {value!s:>6} {summary(some, replace(chosen, **{name: value}), random)}")
+        print(f"{'before 0.3.0':<20} {summary(some, Constants.of(FORMER, accountant), random)}")
+        print(f"\n{accountant:<13} {'groups':>6} {'held %':>8} {'far %':>8} {'error':>8}")
+        for law, groups in itertools.product(LAWS, GROUPS):
+            part = [case for case in some if (case.law, case.groups) == (law, groups)]
+            print(f"{law:<13} {groups:>6} {summary(part, chosen, random)}")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ class LearningRule:
     `share` is the part of a statistic's loss that the choice of its clamp spends, and `exponent` the power of the inverse
     of a point that is its prior weight; `pure_share` and `pure_exponent` are those of pure accounting. `tolerance` is the
     mean error that units beyond the clamp may cause in a group, as a part of the noise. `slack` is the surplus of evidence,
-    as a log of odds, that a point below the greatest needs; None asks for no evidence. `euclidean` says that l2 norms are
+    as a log of odds, that a point below the greatest needs; None asks for no evidence. `headroom` is the number of points
+    by which a clamp is above the one that the mechanism selects. `euclidean` says that l2 norms are
     clamped, and `stated` that clamps are also chosen where the owner declares the rows of a unit.
     """
 
@@ -44,12 +45,21 @@ class LearningRule:
     pure_exponent: int
     tolerance: Fraction = Fraction(0)
     slack: int | None = None
+    headroom: int = 0
     euclidean: bool = False
     stated: bool = False
 
 
 LEARNING = LearningRule(
-    Fraction(3, 20), Fraction(3, 20), 1, 1, tolerance=Fraction(1, 5), slack=9, euclidean=True, stated=True
+    Fraction(3, 20),
+    Fraction(3, 20),
+    2,
+    2,
+    tolerance=Fraction(1, 5),
+    slack=12,
+    headroom=2,
+    euclidean=True,
+    stated=True,
 )
 """The rule of all new releases. Its constants are those for which intervals hold the true value, cut included, in
 `benchmarks.clamps`."""
@@ -94,7 +104,8 @@ class Clamp:
     of a unit. `chosen` has the index of the chosen point of each side, and is empty before the release; `expected` is
     the index that the noise is calibrated to until then. `euclidean` says that a clamp across groups limits the l2 norm
     of the contributions, and not their sum. `tolerance` is the square of the number of units beyond the clamp that are
-    tolerated for each of the `released` groups, and `evidence` the number that is needed beyond these: see `penalties`.
+    tolerated for each of the `released` groups, and `evidence` the number that is needed beyond these: see `penalties`. The chosen point is `headroom` points
+    above the one that the mechanism selects, which costs nothing.
 
     Claim: the choices of both sides together have a range of `mechanism.rate` times n, where n is the most groups of a
     unit; 1 for a clamp on groups; the number of sides for a clamp across groups; and twice as much under `replace`.
@@ -121,6 +132,7 @@ class Clamp:
     tolerance: Fraction | int = later(0, "tolerance")  # noqa: RUF009 (a field, not a value)
     released: int = later(1, "released")
     evidence: int = later(0, "evidence")
+    headroom: int = later(0, "headroom")
 
     @property
     def total(self) -> int | None:
@@ -162,13 +174,14 @@ class Clamp:
         """The most units beyond the threshold of a side, with `BEYOND_CONFIDENCE`; at the expected threshold before the release.
 
         Claim: for a rate r, weights w and t tolerated units, at most t + m + ln(w/w' * n/β)/r units contribute more than
-        the chosen of n points but with probability β, where m is the evidence that this point asks for, and w' the weight
-        of the greatest point. It costs no privacy loss.
+        the selected of n points but with probability β, where m is the evidence that this point asks for, and w' the
+        weight of the greatest point. It costs no privacy loss.
         Why: if N units contribute more than a point, its penalty is above that of the greatest by at least N - t - m. So
         it is chosen with a probability of at most w/w' * exp(-r(N - t - m)), which is β/n where N is as above.
         Source: McSherry, Talwar 2007, Theorem 7; Dwork, Roth 2014, Theorem 3.11.
         """
-        places, weights = self.chosen or (self.expected,), self.weights
+        weights = self.weights
+        places = [max(0, place - self.headroom) for place in self.chosen or (self.expected,)]
         odds = max(log(Fraction(weights[place], weights[-1])) for place in places)
         rest = odds + log(len(self.grid) / (1 - BEYOND_CONFIDENCE))
         return self.tolerated + max(map(self._asked, places)) + ceil(Fraction(rest) / self.mechanism.rate)
@@ -229,8 +242,9 @@ class Clamp:
 
     def choose(self, above: Sequence[Sequence[int]], entropy: Entropy) -> Clamp:
         """The clamp with a chosen point for each side; `above` has the numbers of units that `penalties` takes."""
-        chosen = tuple(self.mechanism.choose(self.weights, self.penalties(side), entropy) for side in above)
-        return replace(self, chosen=chosen)
+        selected = (self.mechanism.choose(self.weights, self.penalties(side), entropy) for side in above)
+        last = len(self.grid) - 1
+        return replace(self, chosen=tuple(min(place + self.headroom, last) for place in selected))
 
 
 def step_range(analysis: Analysis, amount: Amount, sides: int) -> int:
@@ -442,6 +456,7 @@ def clamps_for(
             tolerance=learning.tolerance,
             released=_released_groups(analysis) if learning.tolerance else 1,
             evidence=learning.evidence(points, mechanism),
+            headroom=rule.headroom,
         )
 
     taken: list[int | None] = [None] * len(vectors)
