@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import uuid
@@ -19,6 +20,7 @@ from dpsql.backends.frames import UNTYPED, typed
 from dpsql.backends.interrupts import cancellation, interruptible
 from dpsql.backends.origins import ARROW, PANDAS, origin
 from dpsql.backends.settings import MEANING, changed
+from dpsql.backends.shapes import shape
 from dpsql.errors import BackendError, OperationalError, ProgrammingError
 from dpsql.ledger.identity import FILE, MEMORY
 
@@ -98,7 +100,7 @@ class DuckDBBackend:
             self._untyped = {(name, column) for name, (_, columns) in frames.items() for column in columns}
             database = {name: frame for name, (frame, _) in frames.items()}
         self._connection = _connect(database)
-        self._bound: set[str] = set()
+        self._bound: set[bytes] = set()
         # Several of these may have one connection of the owner's: what one asks, another must not fetch.
         self._alone = _LOCKS.setdefault(self._connection, threading.RLock())
 
@@ -153,16 +155,17 @@ class DuckDBBackend:
     def binds(self, sql: str) -> bool:
         """Whether DuckDB can bind an emitted statement; what is dpsql's own to open stays as it is, and binds again.
 
-        Raises OperationalError where a setting of the owner's connection now gives SQL another meaning.
+        So does a statement with other constants: see `shape`. Raises OperationalError where a setting of the owner's
+        connection now gives SQL another meaning.
         """
-        if sql in self._bound:
-            return True
         if not self._owned:
             self._refuse_settings_now()
-        if not self._quietly(f"DESCRIBE {sql}"):
-            return False
-        if self._owned:
-            self._bound.add(sql)
+            return self._quietly(f"DESCRIBE {sql}")
+        known = hashlib.sha256(shape(sql).encode()).digest()
+        if known not in self._bound:
+            if not self._quietly(f"DESCRIBE {sql}"):
+                return False
+            self._bound.add(known)
         return True
 
     def public_number(self, sql: str) -> int:
