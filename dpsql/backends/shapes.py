@@ -23,8 +23,8 @@ def shape(sql: str) -> str:
     of a whole number on its width alone, and what else binding reads of a constant, as a regular expression, was tried
     before. Names, and decimals, whose type has their digits, stay as they are.
 
-    >>> shape("SELECT 'a''b', 3, 2147483648, 1.5, 2.5e0 FROM \\"t'1\\" WHERE x1 > -7")
-    'SELECT \\'\\', #31, #63, 1.5, #e FROM "t\\'1" WHERE x1 > -#31'
+    >>> print(shape("SELECT 'a''b', 3, 2147483648, 1.5, 2.5e0 FROM t1 WHERE x1 > -7"))
+    SELECT '', #31, #63, 1.5, #e FROM t1 WHERE x1 > -#31
     """
     return _CONSTANT.sub(_mark, sql)
 
@@ -35,6 +35,6 @@ def _mark(found: re.Match[str]) -> str:
     if found["double"] is not None:
         return "#e"
     if found["whole"] is not None:
-        digits = int(found["whole"]).bit_length() if len(found["whole"]) <= 40 else 128  # noqa: PLR2004
+        digits = int(found["whole"]).bit_length() if len(found["whole"]) <= 40 else 128
         return next((f"#{width}" for width in _WIDTHS if digits <= width), found["whole"])
     return found[0]

@@ -73,7 +73,9 @@ def stored_releases(
     if measurement is None:
         found = connection.execute(_OF_STATISTIC, {"statistic": statistic}).all()
     else:
-        found = connection.execute(_OF_MEASUREMENT, {"statistic": statistic, "measurement": measurement}).all()
+        found = connection.execute(
+            _OF_MEASUREMENT, {"statistic": statistic, "measurement": measurement}
+        ).all()
     if not found:
         return
     require_claims(connection, claims)

@@ -313,7 +313,10 @@ def smallest_with_tail(tail: Callable[[int], float], probability: Fraction, star
             # A little to the side of the end that is farther off, so that both ends come nearer.
             moved = abs(guess - before) // 8
             nearer_low = guess - low[0] < high[0] - guess
-            before, middle = guess, min(high[0] - 1, max(low[0] + 1, guess + (moved if nearer_low else -moved)))
+            before, middle = (
+                guess,
+                min(high[0] - 1, max(low[0] + 1, guess + (moved if nearer_low else -moved))),
+            )
         found = tail(middle)
         if found <= probability:
             high = (middle, math.log(max(found, _LEAST_FLOAT)))

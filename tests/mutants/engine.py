@@ -94,7 +94,7 @@ FAULTS = (
             prepared.bills,
             analyst=self.analyst,
             query=prepared.asked.sql,
-            details=charge_details(prepared, self.policy, _versions(self.backend)),
+            details=charge_details(prepared, self.policy, self.policy_digest, _versions(self.backend)),
             refines=[base.number for base in prepared.refines],
             reservation=self.reservation,
         )
@@ -104,7 +104,7 @@ FAULTS = (
             {b.table: getattr(b.event, "events", [b.event])[0] for b in prepared.bills},
             analyst=self.analyst,
             query=prepared.asked.sql,
-            details=charge_details(prepared, self.policy, _versions(self.backend)),
+            details=charge_details(prepared, self.policy, self.policy_digest, _versions(self.backend)),
             refines=[base.number for base in prepared.refines],
             reservation=self.reservation,
         )
@@ -166,7 +166,7 @@ FAULTS = (
     Fault(
         "data-in-the-ledger",
         "dpsql.engine.pipeline:Engine._charge",
-        "charge_details(prepared, self.policy, _versions(self.backend))",
+        "charge_details(prepared, self.policy, self.policy_digest, _versions(self.backend))",
         '{"policy": str(self.backend.run(prepared.statement.sql).reveal())}',
         "an entry holds an exact value",
         "tests/attacks/test_a14_budget_as_output.py::test_everything_but_the_rows_is_equal[one more]",
@@ -182,8 +182,8 @@ FAULTS = (
     Fault(
         "one-draw-for-all-cells-of-a-group",
         "dpsql.release:_noisy_components",
-        "[tuple(component.exact(moments) + next(draws) for component in components) for moments in groups]",
-        "[tuple(component.exact(moments) + noise for component in components) for moments, noise in zip(groups, draws)]",
+        "draws[at::width]",
+        "draws[::width]",
         "differences of cells are exact",
         _CELLS,
     ),
@@ -198,16 +198,26 @@ FAULTS = (
     Fault(
         "noise-of-another-block",
         "dpsql.release:_noisy_components",
-        "iter(noise(measured, len(groups), entropy))",
-        "iter(plan.vectors[0].mechanism.draw(len(groups) * len(measured.vector.components), entropy))",
+        "noise(measured, len(groups), entropy)",
+        "plan.vectors[0].mechanism.draw(len(groups) * len(measured.vector.components), entropy)",
         "all blocks have the noise of the first",
         _CELLS,
     ),
     Fault(
         "empty-groups-not-noised",
         "dpsql.release:_noisy_components",
-        "next(draws)",
-        "next(draws) * any(moments.values())",
+        """
+        [
+            value + draw
+            for value, draw in zip(component.exact_series(exact), draws[at::width], strict=True)
+        ]
+        """,
+        """
+        [
+            value + draw * any(moments.values())
+            for value, draw, moments in zip(component.exact_series(exact), draws[at::width], groups, strict=True)
+        ]
+        """,
         "a zero says that nobody is there",
         _CELLS,
     ),
