@@ -53,6 +53,17 @@ FAULTS = (
         "tests/engine/test_pipeline.py::test_what_changes_released_rows_is_left_to_an_engine",
     ),
     Fault(
+        "spilling-engine-left-open",
+        "dpsql.backends.duckdb:seal",
+        """
+        for setting in _CLOSE:
+            connection.execute(setting)
+        """,
+        "pass",
+        "an engine that may use the disk reads and writes any file",
+        "tests/backends/test_spill.py::test_the_rest_of_the_file_system_stays_closed",
+    ),
+    Fault(
         "progress-printed",
         "dpsql.backends.duckdb",
         """
@@ -379,8 +390,8 @@ FAULTS = (
     Fault(
         "frames-not-locked",
         "dpsql.backends.duckdb:_framed",
-        "duckdb.connect(config=LOCKED)",
-        'duckdb.connect(config={"explain_output": LOCKED["explain_output"]})',
+        "duckdb.connect(config=config)",
+        'duckdb.connect(config={"explain_output": config["explain_output"]})',
         "an engine that holds frames is open",
         "tests/attacks/test_a09_catalogues_and_files.py::test_the_locks_are_closed_for_good",
     ),
@@ -403,8 +414,8 @@ FAULTS = (
     Fault(
         "database-opened-to-write",
         "dpsql.backends.duckdb:_opened",
-        "duckdb.connect(path, read_only=True, config=LOCKED)",
-        "duckdb.connect(path, config=LOCKED)",
+        "duckdb.connect(path, read_only=True, config=config)",
+        "duckdb.connect(path, config=config)",
         "the owner's file can be changed",
         "tests/backends/test_duckdb.py::test_a_file_is_opened_to_read",
     ),
