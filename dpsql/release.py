@@ -294,8 +294,6 @@ def estimates(
         if lattice is not None and moment is Moment.TOTAL:
             weights = tuple(weight * lattice.step for weight in weights)
     common = math.lcm(*(weight.denominator for weight in weights))
-    whole = [(at, int(weight * common)) for at, weight in enumerate(weights) if weight]
-    if len(whole) == 1:
-        ((at, times),) = whole
-        return Series([times * group[vector][at] for group in components], common)
-    return Series([sum(times * group[vector][at] for at, times in whole) for group in components], common)
+    whole = [(at, int(weight * common)) for at, weight in enumerate(weights) if weight] or [(0, 0)]
+    parts = [[times * group[vector][at] for group in components] for at, times in whole]
+    return Series(parts[0] if len(parts) == 1 else list(map(sum, zip(*parts, strict=True))), common)
