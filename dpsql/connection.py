@@ -49,6 +49,8 @@ def connect(
     dialect: str = "duckdb",
     replay: bool = True,
     reserve: Amount | None = None,
+    temp_directory: str | Path | None = None,
+    temp_limit: str | None = None,
 ) -> Connection:
     """Opens private data for questions.
 
@@ -62,7 +64,10 @@ def connect(
     and opens with it alone. `dialect` is that of queries which name none: duckdb, postgres, spark, snowflake,
     bigquery or tsql. `replay=False` asks for new noise, and a new charge, in each query that does not say otherwise:
     see `Connection.query`. `reserve` is the ε that is reserved of each private table until the connection closes: see
-    `Connection.reserve`.
+    `Connection.reserve`. `temp_directory` lets the engine write what does not fit into memory to a folder of its own in
+    that directory, private to this user and removed at the end; at most `temp_limit`, as "20GB", or half of the free
+    space. Without it nothing is written to disk, and a query that needs more memory than four fifths of the machine's
+    fails.
 
     A ledger is of one database, for which alone a release is answered again or refined: the policy's `database` names
     it, else the file's path does; without a name what is in memory is another one for each connection. Raises PolicyError where the policy is wrong, asks for what the database does not have, or has another one than the
@@ -82,7 +87,11 @@ def connect(
     rules = load(policy)
     target = ledger if ledger is not None else _ledger_beside(policy)
     host = platform.node() if is_url(target) else ""
-    backend = database if isinstance(database, DuckDBBackend) else DuckDBBackend(database, host=host)
+    backend = (
+        database
+        if isinstance(database, DuckDBBackend)
+        else DuckDBBackend(database, host=host, temp_directory=temp_directory, temp_limit=temp_limit)
+    )
     try:
         who = rules.analyst(analyst or login())
         book = open_ledger(

@@ -5,12 +5,15 @@ Everything after `release` is post-processing of released values.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+import itertools
+import math
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Protocol
 
 from dpsql.aggregates import AGGREGATES, Moment
+from dpsql.aggregates.base import Series
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.domains import product
 from dpsql.backends import Exact
@@ -123,8 +126,14 @@ def refine(
 def table_of(plan: MeasurementPlan, keys: Sequence[Keys], components: Sequence[Components]) -> ReleasedTable:
     """The released table with these keys and noisy components, row by row."""
     columns = tuple((column.name, column.type.value) for column in released_columns(plan.analysis.release))
-    values = [() if plan.top_k is not None else _values(plan, found) for found in components]
-    rows = tuple((*key, *value) for key, value in zip(keys, values, strict=True))
+    values = (
+        []
+        if plan.top_k is not None
+        else [_column(plan, item, components) for item in plan.analysis.release.aggregations]
+    )
+    width = len(columns) - len(values)
+    series = [*zip(*keys, strict=True)] if keys else [()] * width
+    rows = tuple(zip(*series, *values, strict=True)) if columns else ((),) * len(keys)
     return ReleasedTable(columns, rows, tuple(components), plan)
 
 
@@ -156,15 +165,28 @@ class _Group:
 def _groups(plan: MeasurementPlan, statement: Statement, rows: Sequence[tuple[Any, ...]]) -> list[_Group]:
     """The groups in public order; the moments of empty ones of a domain are zeros."""
     analysis = plan.analysis
+    series = dict(zip(statement.columns, zip(*rows, strict=True), strict=True)) if rows else {}
     present: dict[Keys, _Group] = {}
-    for row in map(statement.named, rows):
-        moments = {statistic: _whole(row[name]) for name, statistic in statement.moments.items()}
+    statistics = list(statement.moments.values())
+    columns = [map(_whole, series[name]) for name in statement.moments] if rows else []
+    moments: Iterator[dict[Statistic, int]] = (
+        dict(zip(statistics, values, strict=True)) for values in _tuples(columns, len(rows))
+    )
+    histograms = _tuples(
+        [map(ClampHistogram.of, series[name]) for name in statement.histograms if rows], len(rows)
+    )
+    windows = _tuples([map(Window.of, series[name]) for name in statement.windows if rows], len(rows))
+    groups = zip(
+        _tuples([series[name] for name in statement.keys if rows], len(rows)),
+        moments,
+        histograms,
+        windows,
+        strict=True,
+    )
+    for keys, found, *read in groups:
         if not analysis.bound.per_unit:
-            moments[UNITS] = moments[ROWS]
-        keys = _keys(statement, row)
-        histograms = tuple(ClampHistogram.of(row[name]) for name in statement.histograms)
-        windows = tuple(Window.of(row[name]) for name in statement.windows)
-        present[keys] = _Group(keys, moments, histograms, windows)
+            found[UNITS] = found[ROWS]
+        present[keys] = _Group(keys, found, *read)
     if analysis.domains is None:
         return list(present.values())
     zeros = dict.fromkeys((*statement.moments.values(), UNITS), 0)
@@ -234,6 +256,11 @@ def _units(plan: MeasurementPlan, group: _Group) -> int:
     return group.moments[UNITS if plan.analysis.bound.per_unit else ROWS]
 
 
+def _tuples(columns: Sequence[Iterable[Any]], length: int) -> Iterator[tuple[Any, ...]]:
+    """The rows of columns of this length."""
+    return zip(*columns, strict=True) if columns else itertools.repeat((), length)
+
+
 def _keys(statement: Statement, row: Mapping[str, Any]) -> Keys:
     """The group keys of a row."""
     return tuple(row[name] for name in statement.keys)
@@ -245,10 +272,15 @@ def _whole(value: Any) -> int:
 
 
 def _noisy_components(measured: VectorMeasurement, groups: Sequence[_Group], entropy: Entropy) -> _Column:
-    components, draws = measured.vector.components, iter(noise(measured, len(groups), entropy))
-    return [
-        tuple(component.exact(group.moments) + next(draws) for component in components) for group in groups
+    components = measured.vector.components
+    read = {statistic for component in components for statistic, _ in component.combination}
+    exact = {statistic: [group.moments[statistic] for group in groups] for statistic in read}
+    draws, width = noise(measured, len(groups), entropy), len(components)
+    noisy = [
+        [value + draw for value, draw in zip(component.exact_series(exact), draws[at::width], strict=True)]
+        for at, component in enumerate(components)
     ]
+    return list(zip(*noisy, strict=True))
 
 
 def noise(measured: VectorMeasurement, groups: int, entropy: Entropy) -> list[int]:
@@ -256,29 +288,39 @@ def noise(measured: VectorMeasurement, groups: int, entropy: Entropy) -> list[in
     return measured.mechanism.draw(groups * len(measured.vector.components), entropy)
 
 
-def _values(plan: MeasurementPlan, components: Components) -> tuple[Value, ...]:
-    return tuple(_value(plan, item, components) for item in plan.analysis.release.aggregations)
-
-
-def _value(plan: MeasurementPlan, item: Aggregation, components: Components) -> Value:
+def _column(plan: MeasurementPlan, item: Aggregation, components: Sequence[Components]) -> list[Value]:
+    """The values of an aggregate in all groups."""
     entry = AGGREGATES[item.function]
     index = plan.analysis.measure(item)
     interval = None if index is None else plan.analysis.measures[index].interval
-    estimates = {moment: estimate(plan, item, moment, components) for moment in entry.moments}
-    return entry.value(estimates, interval, item.type)
+    series = [estimates(plan, item, moment, components) for moment in entry.moments]
+    if entry.column is not None:
+        return entry.column(series, interval, item.type)
+    found = zip(*([Fraction(each, of) for each in numerators] for numerators, of in series), strict=True)
+    return [entry.value(dict(zip(entry.moments, each, strict=True)), interval, item.type) for each in found]
 
 
 def estimate(plan: MeasurementPlan, item: Aggregation, moment: Moment, components: Components) -> Fraction:
     """The estimate of a moment of an aggregate from a group's noisy components; TOTAL and RANKED in the value's units."""
+    ((numerator,), denominator) = estimates(plan, item, moment, [components])
+    return Fraction(numerator, denominator)
+
+
+def estimates(
+    plan: MeasurementPlan, item: Aggregation, moment: Moment, components: Sequence[Components]
+) -> Series:
+    """The estimates of a moment of an aggregate in all groups, as `estimate` has them."""
     place = plan.quantile_index(item)
     if place is not None:
-        (point,) = components[len(plan.vectors) + place]
-        return point * plan.quantiles[place].lattice.step
-    vector, weights = plan.source(statistic_of(plan.analysis, item, moment))
-    steps = sum(
-        (weight * component for weight, component in zip(weights, components[vector], strict=True)),
-        start=Fraction(0),
-    )
-    index = plan.analysis.measure(item)
-    lattice = None if index is None else plan.analysis.measures[index].lattice
-    return steps * lattice.step if lattice is not None and moment is Moment.TOTAL else steps
+        vector = len(plan.vectors) + place
+        weights: tuple[Fraction, ...] = (plan.quantiles[place].lattice.step,)
+    else:
+        vector, weights = plan.source(statistic_of(plan.analysis, item, moment))
+        index = plan.analysis.measure(item)
+        lattice = None if index is None else plan.analysis.measures[index].lattice
+        if lattice is not None and moment is Moment.TOTAL:
+            weights = tuple(weight * lattice.step for weight in weights)
+    common = math.lcm(*(weight.denominator for weight in weights))
+    whole = [(at, int(weight * common)) for at, weight in enumerate(weights) if weight] or [(0, 0)]
+    parts = [[times * group[vector][at] for group in components] for at, times in whole]
+    return Series(parts[0] if len(parts) == 1 else list(map(sum, zip(*parts, strict=True))), common)

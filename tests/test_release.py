@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, ClassVar
 
 import pytest
 from entropy import SeededEntropy
+from hypothesis import given
+from hypothesis import strategies as st
 from worlds import Row, cells, close_all, person, prepared, world
 
+from dpsql import aggregates
+from dpsql.aggregates.base import Series
 from dpsql.backends import Exact
 from dpsql.engine.pipeline import PreparedQuery
 from dpsql.mechanisms import Entropy, Mechanism
+from dpsql.plan.interval import Interval
+from dpsql.plan.types import Type
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.release import ReleasedTable, release
 
@@ -149,3 +157,32 @@ def test_too_few_units_are_not_released_whatever_the_engine_sends(
     rows: list[tuple[Any, ...]] = [(key, *moments) for key, moments in counts.items()]
     plan = noised(query.plan, *[10**18 for _ in query.plan.vectors])
     assert [row[0] for row in released(query, plan, Exact(rows)).rows] == ["crowd"]
+
+
+_WHOLE = st.integers(-(10**25), 10**25)
+
+
+@given(
+    st.lists(st.tuples(_WHOLE, _WHOLE), min_size=1, max_size=5), st.integers(1, 10**9), st.integers(1, 10**9)
+)
+def test_a_column_is_the_values_of_its_groups(
+    numerators: list[tuple[int, int]], of: int, of_others: int
+) -> None:
+    """Values of many groups made at once are those that each group has, to the last bit."""
+    entries = [entry for entry in aggregates.AGGREGATES.values() if entry.column is not None]
+    assert {"count_rows", "count", "sum", "avg"} <= {entry.name for entry in entries}
+    series = [
+        Series(list(column), common)
+        for column, common in zip(zip(*numerators, strict=True), (of, of_others), strict=True)
+    ]
+    for entry, kind in itertools.product(entries, (Type.INTEGER, Type.DOUBLE)):
+        for interval in (Interval(Fraction(-7, 3), Fraction(11)), Interval(0, 10**20)):
+            own = series[: len(entry.moments)]
+            assert entry.column is not None
+            estimates = [[Fraction(each, common) for each in found] for found, common in own]
+            expected = [
+                entry.value(dict(zip(entry.moments, each, strict=True)), interval, kind)
+                for each in zip(*estimates, strict=True)
+            ]
+            found = entry.column(own, interval, kind)
+            assert list(map(repr, found)) == list(map(repr, expected))

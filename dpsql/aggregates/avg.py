@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dpsql.aggregates.base import Aggregate, Estimates, Moment
+from collections.abc import Sequence
+
+from dpsql.aggregates.base import Aggregate, Estimates, Moment, Series, quotient
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type, Value
 
@@ -15,6 +17,16 @@ def _value(estimates: Estimates, interval: Interval | None, _: Type) -> Value:
     return float(min(high, max(low, estimates[Moment.TOTAL] / count)))
 
 
+def _column(series: Sequence[Series], interval: Interval | None, _: Type) -> list[Value]:
+    """As `_value`: rounding to a DOUBLE keeps the order, so that it may come before the interval's ends."""
+    (totals, parts), (counts, shares) = series
+    low, high = map(float, (interval or Interval()).ends)
+    return [
+        min(high, max(low, quotient(total * shares, count * parts))) if count > 0 else None
+        for total, count in zip(totals, counts, strict=True)
+    ]
+
+
 AVG = Aggregate(
     "avg",
     "AVG(x)",
@@ -22,6 +34,7 @@ AVG = Aggregate(
     lambda argument: Type.DOUBLE if argument in (Type.INTEGER, Type.DOUBLE) else None,
     _value,
     ratio=True,
+    column=_column,
 )
 """The mean of x clamped to its interval; NULL where no row is estimated to be.
 

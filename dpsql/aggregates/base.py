@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from dpsql.plan.interval import Interval
 from dpsql.plan.tags import TaggedEnum
 from dpsql.plan.types import Type, Value
+
+_MOST = 2**63 - 1
 
 
 class Moment(TaggedEnum):
@@ -38,12 +41,20 @@ Estimates = Mapping[Moment, Fraction]
 """Estimated moments, TOTAL and RANKED in the argument's own units; dates as their interval counts them."""
 
 
+class Series(NamedTuple):
+    """The estimates of one moment in all groups: whole numbers over a common denominator above zero."""
+
+    numerators: Sequence[int]
+    denominator: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Aggregate:
     """An entry of the registry.
 
     `moments` are those that `value` reads. `value` maps estimates and the argument's interval to the
-    released value: it is post-processing, so it may do anything. `ratio` says that the value is
+    released value: it is post-processing, so it may do anything. `column` makes the same values of many groups at once;
+    None where they are made one by one. `ratio` says that the value is
     TOTAL over COUNT rather than one moment. `rank` is that of a value in order of size, where the call
     does not say it.
     """
@@ -55,6 +66,7 @@ class Aggregate:
     value: Callable[[Estimates, Interval | None, Type], Value]
     ratio: bool = False
     rank: Fraction | None = None
+    column: Callable[[Sequence[Series], Interval | None, Type], list[Value]] | None = None
 
     def call(self, argument: str, rank: Fraction | None = None, end: int = 0) -> str:
         """The call with an argument, as text, or of an end of its interval.
@@ -73,8 +85,31 @@ class Aggregate:
 def number(estimate: Fraction, kind: Type) -> int | float:
     """An estimate as a value of the column's type; integers are rounded and kept within 64 bits."""
     if kind is Type.INTEGER:
-        return max(-(2**63) + 1, min(2**63 - 1, math.floor(estimate + Fraction(1, 2))))
+        return max(-_MOST, min(_MOST, math.floor(estimate + Fraction(1, 2))))
     return nearest(estimate)
+
+
+def numbers(series: Sequence[Series], _: Interval | None, kind: Type) -> list[Value]:
+    """The one moment of each group as `number` makes a value of it.
+
+    >>> numbers([Series([7, -7], 2)], None, Type.INTEGER), numbers([Series([7, -7], 2)], None, Type.DOUBLE)
+    ([4, -3], [3.5, -3.5])
+    """
+    ((numerators, denominator),) = series
+    if kind is Type.INTEGER:
+        if denominator == 1 and max(map(abs, numerators), default=0) < _MOST:
+            return list(numerators)
+        whole = 2 * denominator
+        return [max(-_MOST, min(_MOST, (2 * each + denominator) // whole)) for each in numerators]
+    return [quotient(each, denominator) for each in numerators]
+
+
+def quotient(numerator: int, denominator: int) -> float:
+    """The nearest DOUBLE to a quotient of whole numbers, as `nearest` has it; the denominator is above zero."""
+    try:
+        return numerator / denominator
+    except OverflowError:
+        return math.inf if numerator > 0 else -math.inf
 
 
 def nearest(value: Fraction) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsql.aggregates.base import Aggregate, Estimates, Moment, number
+from dpsql.aggregates.base import Aggregate, Estimates, Moment, number, numbers
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type, Value
 
@@ -17,6 +17,7 @@ COUNT_DISTINCT = Aggregate(
     (Moment.DISTINCT,),
     lambda argument: None if argument in (None, Type.NULL) else Type.INTEGER,
     _value,
+    column=numbers,
 )
 """The number of values of x, NULL and NaN left out.
 

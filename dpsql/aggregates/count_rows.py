@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsql.aggregates.base import Aggregate, Estimates, Moment, number
+from dpsql.aggregates.base import Aggregate, Estimates, Moment, number, numbers
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type, Value
 
@@ -17,6 +17,7 @@ COUNT_ROWS = Aggregate(
     (Moment.ROWS,),
     lambda argument: Type.INTEGER if argument is None else None,
     _value,
+    column=numbers,
 )
 """The number of rows.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsql.aggregates.base import Aggregate, Estimates, Moment, number
+from dpsql.aggregates.base import Aggregate, Estimates, Moment, number, numbers
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type, Value
 
@@ -17,6 +17,7 @@ SUM = Aggregate(
     (Moment.TOTAL,),
     lambda argument: argument if argument in (Type.INTEGER, Type.DOUBLE) else None,
     _value,
+    column=numbers,
 )
 """The total of x clamped to its interval, NULL and NaN left out; 0 over no rows.
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import uuid
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import duckdb
@@ -19,6 +21,8 @@ from dpsql.backends.frames import UNTYPED, typed
 from dpsql.backends.interrupts import cancellation, interruptible
 from dpsql.backends.origins import ARROW, PANDAS, origin
 from dpsql.backends.settings import MEANING, changed
+from dpsql.backends.shapes import shape
+from dpsql.backends.spill import SpillFolder, spill_folder
 from dpsql.errors import BackendError, OperationalError, ProgrammingError
 from dpsql.ledger.identity import FILE, MEMORY
 
@@ -26,7 +30,9 @@ UNSOUND = "common_subplan"
 """The optimizer of DuckDB 2.0 that gives wrong rows: it takes subqueries for equal that are not, as some of its
 issues say and the differential search finds. No bound of a contribution may rest on it, so no statement runs with it.
 """
-LOCKED: dict[str, bool | str | int | float | list[str]] = {
+MEMORY_PATH = ":memory:"
+Config: TypeAlias = dict[str, bool | str | int | float | list[str]]
+LOCKED: Config = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
     "allow_community_extensions": False,
@@ -41,10 +47,13 @@ LOCKED: dict[str, bool | str | int | float | list[str]] = {
 }
 """The second wall behind the whitelist: no file, extension, variable of the program or setting.
 
-Memory is bounded by a share of the machine's, and nothing is ever written to disk: a statement that
-needs more fails. The settings left open are those that `seal` closes.
+Memory is bounded by a share of the machine's, and nothing is written to disk but into a folder of the owner's choice: a
+statement that needs more fails. The settings left open are those that `seal` closes.
 """
 
+_CLOSING = ("enable_external_access", "lock_configuration")
+_CLOSE = ("SET enable_external_access = false", "SET lock_configuration = true")
+_IS_CLOSED = "SELECT current_setting('lock_configuration') AND NOT current_setting('enable_external_access')"
 _PROGRESS = "SELECT current_setting('enable_progress_bar')"
 _OPTIMIZERS = "SELECT current_setting('disabled_optimizers')"
 _SEAL = (
@@ -87,7 +96,12 @@ class DuckDBBackend:
     version = duckdb.__version__
 
     def __init__(
-        self, database: str | Path | Mapping[str, Any] | duckdb.DuckDBPyConnection, *, host: str = ""
+        self,
+        database: str | Path | Mapping[str, Any] | duckdb.DuckDBPyConnection,
+        *,
+        host: str = "",
+        temp_directory: str | Path | None = None,
+        temp_limit: str | None = None,
     ) -> None:
         self._host = host
         self._path = str(database) if isinstance(database, (str, Path)) else None
@@ -97,8 +111,11 @@ class DuckDBBackend:
             frames = {name: typed(frame) for name, frame in database.items()}
             self._untyped = {(name, column) for name, (_, columns) in frames.items() for column in columns}
             database = {name: frame for name, (frame, _) in frames.items()}
-        self._connection = _connect(database)
-        self._bound: set[str] = set()
+        spill = None if temp_directory is None else self._spill_folder(temp_directory, temp_limit)
+        self._connection = _connect(database, spill)
+        # The folder goes with the connection, whoever closes it, or nobody.
+        self._left = None if spill is None else weakref.finalize(self, spill.leave)
+        self._bound: set[bytes] = set()
         # Several of these may have one connection of the owner's: what one asks, another must not fetch.
         self._alone = _LOCKS.setdefault(self._connection, threading.RLock())
 
@@ -112,7 +129,7 @@ class DuckDBBackend:
         path: object = self._path
         if not self._owned:
             ((path,),) = self._query(_PATH)
-        if not isinstance(path, str) or path in {"", ":memory:"}:
+        if not isinstance(path, str) or path in {"", MEMORY_PATH}:
             return Place(MEMORY, uuid.uuid4().hex)
         identity = FILE + os.path.realpath(path)
         try:
@@ -153,16 +170,17 @@ class DuckDBBackend:
     def binds(self, sql: str) -> bool:
         """Whether DuckDB can bind an emitted statement; what is dpsql's own to open stays as it is, and binds again.
 
-        Raises OperationalError where a setting of the owner's connection now gives SQL another meaning.
+        So does a statement with other constants: see `shape`. Raises OperationalError where a setting of the owner's
+        connection now gives SQL another meaning.
         """
-        if sql in self._bound:
-            return True
         if not self._owned:
             self._refuse_settings_now()
-        if not self._quietly(f"DESCRIBE {sql}"):
-            return False
-        if self._owned:
-            self._bound.add(sql)
+            return self._quietly(f"DESCRIBE {sql}")
+        known = hashlib.sha256(shape(sql).encode()).digest()
+        if known not in self._bound:
+            if not self._quietly(f"DESCRIBE {sql}"):
+                return False
+            self._bound.add(known)
         return True
 
     def public_number(self, sql: str) -> int:
@@ -207,6 +225,17 @@ class DuckDBBackend:
         """Closes the connection, unless it is the owner's."""
         if self._owned:
             self._connection.close()
+        if self._left is not None:
+            self._left()
+
+    def _spill_folder(self, parent: str | Path, limit: str | None) -> SpillFolder:
+        if not self._owned:
+            raise ProgrammingError(
+                "the temporary files of an open connection are its owner's to place",
+                code="temp_directory",
+                hint="SET temp_directory = '…' on the connection, and leave the argument out",
+            )
+        return spill_folder(parent, limit, None if self._path == MEMORY_PATH else self._path)
 
     def _refuse_shadows(self) -> None:
         functions = {(name.lower(), internal) for name, internal in self._query(_FUNCTIONS)}
@@ -319,42 +348,59 @@ def _refuse(settings: Mapping[str, str | None]) -> None:
         )
 
 
-def seal(connection: duckdb.DuckDBPyConnection) -> None:
+def seal(connection: duckdb.DuckDBPyConnection, *, spills: bool = False) -> None:
     """Takes files away for good from an engine that has opened all it needs, and its word on standard output.
+
+    One that `spills` keeps the file system, and of that the folder for temporary files alone, besides its database.
 
     Without external access DuckDB still reads the database's own file by its name, and reads and writes
     the log beside it; its configuration cannot say so before the file is open. Of a long query it prints
     how much of it is done, among the answers, and exact.
     """
-    for setting in _SEAL:
+    for setting in _SEAL[spills:]:
         connection.execute(setting)
+    if spills and connection.execute(_IS_CLOSED).fetchone() != (True,):
+        for setting in _CLOSE:
+            connection.execute(setting)
 
 
 def _connect(
-    database: str | Path | Mapping[str, Any] | duckdb.DuckDBPyConnection,
+    database: str | Path | Mapping[str, Any] | duckdb.DuckDBPyConnection, spill: SpillFolder | None
 ) -> duckdb.DuckDBPyConnection:
     if isinstance(database, duckdb.DuckDBPyConnection):
         return database
-    if isinstance(database, Mapping):
-        connection = _framed(database)
-    elif isinstance(database, (str, Path)):
-        connection = _opened(str(database))
-    else:
-        raise ProgrammingError(
-            f"a database is a DuckDB path, an open duckdb connection or a dict of frames, not {type(database).__name__}"
-        )
-    seal(connection)
+    config = LOCKED
+    if spill is not None:
+        # The engine takes settings in an order of its own, and none for temporary files once files are closed: see `seal`.
+        config = {name: value for name, value in LOCKED.items() if name not in _CLOSING} | spill.config
+    try:
+        connection = _own(database, config)
+        seal(connection, spills=spill is not None)
+    except BaseException:
+        if spill is not None:
+            spill.leave()
+        raise
     return connection
 
 
-def _opened(path: str) -> duckdb.DuckDBPyConnection:
-    if path == ":memory:":
-        return duckdb.connect(path, config=LOCKED)
+def _own(database: str | Path | Mapping[str, Any], config: Config) -> duckdb.DuckDBPyConnection:
+    if isinstance(database, Mapping):
+        return _framed(database, config)
+    if isinstance(database, (str, Path)):
+        return _opened(str(database), config)
+    raise ProgrammingError(
+        f"a database is a DuckDB path, an open duckdb connection or a dict of frames, not {type(database).__name__}"
+    )
+
+
+def _opened(path: str, config: Config) -> duckdb.DuckDBPyConnection:
+    if path == MEMORY_PATH:
+        return duckdb.connect(path, config=config)
     if not Path(path).is_file():
         raise OperationalError(f"there is no database file {path}", code="no_database")
     reason = ""
     try:
-        return duckdb.connect(path, read_only=True, config=LOCKED)
+        return duckdb.connect(path, read_only=True, config=config)
     except duckdb.Error as error:
         reason = type(error).__name__
     raise OperationalError(
@@ -364,8 +410,8 @@ def _opened(path: str) -> duckdb.DuckDBPyConnection:
     )
 
 
-def _framed(frames: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(config=LOCKED)
+def _framed(frames: Mapping[str, Any], config: Config) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(config=config)
     for name, frame in frames.items():
         failed = False
         try:

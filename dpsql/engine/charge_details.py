@@ -8,11 +8,12 @@ from typing import Any
 
 from dpsql.accounting.events import to_json
 from dpsql.engine.prepare import PreparedQuery
-from dpsql.plan import fingerprint
 from dpsql.policy import Policy
 
 
-def charge_details(prepared: PreparedQuery, policy: Policy, versions: Mapping[str, str]) -> dict[str, Any]:
+def charge_details(
+    prepared: PreparedQuery, policy: Policy, policy_digest: str, versions: Mapping[str, str]
+) -> dict[str, Any]:
     """The details of a charge, known before it: they follow from the query, the policy and what was released.
 
     `mechanisms` is what is drawn for this charge. `answered` is the noise of the answer, which differs where a part
@@ -22,9 +23,9 @@ def charge_details(prepared: PreparedQuery, policy: Policy, versions: Mapping[st
     """
     event, drawn, answered = prepared.event, prepared.drawn, prepared.mechanisms
     found: dict[str, Any] = {
-        "plan": fingerprint.digest(prepared.post),
+        "plan": prepared.plan_digest,
         "data_version": policy.data_version,
-        "policy": policy.digest(),
+        "policy": policy_digest,
         "mechanisms": drawn,
         "privacy_unit": policy.privacy_unit,
         "neighbors": policy.neighbors,

@@ -34,7 +34,6 @@ from dpsql.ledger import Entry, Ledger, Quote
 from dpsql.ledger.protocol import Account
 from dpsql.mechanisms import Entropy, SystemEntropy
 from dpsql.mechanisms.release_cache import clear_cache
-from dpsql.plan import fingerprint
 from dpsql.plan.dependencies import Known, final_releases, releases, steps, substitute
 from dpsql.plan.expr import Expr, Scalar
 from dpsql.plan.nodes import OuterQuery, PublicSubquery, Release, Values, private_tables
@@ -53,7 +52,7 @@ from dpsql.result import Receipt, Result
 from dpsql.sql.emit.outer_query import Copies, Originals, emit_post, unchanged
 from dpsql.sql.emit.statement import emit
 from dpsql.sql.lower.statement import lower
-from dpsql.sql.read.parse import parse, require_room, told_of_translation
+from dpsql.sql.read.parse import parse_once, require_room, told_of_translation
 from dpsql.uncertainty.cells import RowProvenance
 
 
@@ -74,6 +73,11 @@ class Engine:
         return catalog.build(self.policy, self.backend.schema(), self.backend.origin)
 
     @cached_property
+    def policy_digest(self) -> str:
+        """The digest of the policy."""
+        return self.policy.digest()
+
+    @cached_property
     def _replay(self) -> Replay:
         return Replay(self.policy, self.analyst, self.ledger, self.backend, self.account)
 
@@ -92,7 +96,7 @@ class Engine:
         `at` is the loss of a step to an accuracy, without which it is the first step's. Raises QueryRejected with the place in the text.
         """
         require_room()
-        parsed = parse(asked.sql, asked.dialect)
+        parsed = parse_once(asked.sql, asked.dialect)
         wanted = resolve(asked, parsed.options)
         require_above(self.policy.min_epsilon, wanted.loss)
         require_below(self.policy.max_epsilon, wanted.loss)
@@ -259,7 +263,7 @@ class Engine:
                 prepared.bills,
                 analyst=self.analyst,
                 query=prepared.asked.sql,
-                details=charge_details(prepared, self.policy, _versions(self.backend)),
+                details=charge_details(prepared, self.policy, self.policy_digest, _versions(self.backend)),
                 refines=[base.number for base in prepared.refines],
                 reservation=self.reservation,
             )
@@ -360,12 +364,12 @@ class Engine:
         event = prepared.event
         return Receipt(
             query=prepared.asked.sql,
-            plan=fingerprint.digest(prepared.post),
+            plan=prepared.plan_digest,
             analyst=self.analyst,
             privacy_unit=self.policy.privacy_unit,
             neighbors=self.policy.neighbors,
             data_version=self.policy.data_version,
-            policy=self.policy.digest(),
+            policy=self.policy_digest,
             mechanisms=tuple(
                 prepared.mechanisms
                 if measured is None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from dpsql.accounting.events import Composed, Event
 from dpsql.accounting.partitions.boxes import Box
 from dpsql.analysis.partitions.assign import boxes
 from dpsql.ledger.protocol import Bill
+from dpsql.plan import fingerprint
 from dpsql.plan.dependencies import Known, final_releases, needed, substitute
 from dpsql.plan.nodes import OuterQuery, Release, released_columns
 from dpsql.planning.choose import LossShare
@@ -150,7 +152,7 @@ def _clamp(clamp: Clamp) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PreparedQuery:
     """All that is decided about a query before anything is charged or any private row is read.
 
@@ -224,12 +226,17 @@ class PreparedQuery:
         """Those that were made before with more noise, and are refined."""
         return tuple(part.refinement for part in self.releases if part.refinement is not None)
 
-    @property
+    @cached_property
+    def plan_digest(self) -> str:
+        """The digest of the plan."""
+        return fingerprint.digest(self.post)
+
+    @cached_property
     def event(self) -> Event | None:
         """Everything that is released now, as one event."""
         return _composed([release.event for release in self.releases])
 
-    @property
+    @cached_property
     def bills(self) -> tuple[Bill, ...]:
         """What is charged to each part of a table: the releases that read one and the same part together."""
         read: dict[tuple[str, Box], list[Event | None]] = {}

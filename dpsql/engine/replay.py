@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
 
@@ -22,15 +23,19 @@ from dpsql.plan.dependencies import Known, needed, releases, steps
 from dpsql.plan.expr import Expr, Scalar
 from dpsql.plan.nodes import PublicSubquery, Release, Values, reads_a_table_twice
 from dpsql.planning.choose import former, mean_error
+from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.verify import verify
 from dpsql.policy import Policy
 from dpsql.release import ReleasedTable
 from dpsql.replay.combine import combinable, combined, compatible
 from dpsql.replay.coverage import Coverage
-from dpsql.replay.fingerprint import FingerprintRules
+from dpsql.replay.fingerprint import Fingerprint, FingerprintRules
 from dpsql.replay.refine import CoupledRefinement, IndependentTopUp, coupled_refinement, independent_top_up
 from dpsql.replay.stored_release import StoredRelease, corrupt
 from dpsql.sql.emit.outer_query import Copies
+
+_NAMED, _COVERED = 8, 1000
+"""How many plans' fingerprints are remembered, and how many statistics whose coverage is known to be stored."""
 
 Find = Callable[[PreparedRelease, Known], PreparedRelease]
 """How a stored release is found for a release of a statement, given the values of its subqueries."""
@@ -51,6 +56,10 @@ class Replay:
     ledger: Ledger
     backend: Backend
     account_of: Callable[[str], Account]
+    _named: deque[tuple[MeasurementPlan, Known, Fingerprint]] = field(
+        default_factory=lambda: deque(maxlen=_NAMED), repr=False, compare=False
+    )
+    _covered: deque[str] = field(default_factory=lambda: deque(maxlen=_COVERED), repr=False, compare=False)
 
     @cached_property
     def rules(self) -> FingerprintRules:
@@ -123,8 +132,10 @@ class Replay:
         self, part: PreparedRelease, values: Known
     ) -> tuple[Sequence[ReleaseRecord], PreparedRelease | None]:
         """The stored releases of the statistic, and the answer by that of the same measurement, or None."""
-        names = self.rules.fingerprint(part.plan, values)
-        kept = self.ledger.stored_releases(names.statistic)
+        names = self._fingerprint(part.plan, values)
+        refinable = self._refinable(part.tables)
+        # Where nothing is refined, the stored releases with other noise are not read.
+        kept = self.ledger.stored_releases(names.statistic, None if refinable else names.measurement)
         for release in kept:
             if release.released.measurement == names.measurement:
                 table = _table(_written(release), part)
@@ -135,7 +146,7 @@ class Replay:
         """The combined releases that cover a plan's statistics; of several coverages, that with the least error."""
         if part.plan.event is None:
             return part
-        own = self.rules.fingerprint(part.plan, values).statistic
+        own = self._fingerprint(part.plan, values).statistic
         plans = {own: part.plan}
         for kept in self.ledger.stored_releases(self.rules.rows_digest(part.plan, values)):
             layout = Coverage.parse(kept.released.body)
@@ -170,8 +181,10 @@ class Replay:
         The noise of the stored release is computed from the exact components, which must be those that it was added to:
         the policy must declare a data version, and engine and statement must be the same.
         """
+        if not self._refinable(part.tables):
+            return None
         written = _written(kept)
-        if not self._refinable(part.tables) or written.source != self._source(part):
+        if written.source != self._source(part):
             return None
         accountants = [self.account_of(table).accountant for table in part.tables]
         law: CoupledRefinement | IndependentTopUp | None = None
@@ -210,18 +223,28 @@ class Replay:
         for part, table in zip(parts, tables, strict=True):
             # A refined release is stored with the total loss of both releases.
             if part.event is not None and part.plan.event is not None:
-                names = self.rules.fingerprint(part.plan, values)
+                names = self._fingerprint(part.plan, values)
                 base, paid = None, part.plan.event
                 if part.refinement is not None:
                     base, paid = part.refinement.number, part.refinement.whole(paid)
                 body = StoredRelease.of(table, paid, self._source(part)).text()
                 new.append(NewRelease(names.statistic, names.measurement, body, base))
-                layout = Coverage.of(names.statistic, part.plan, values)
-                if layout is not None and not self.ledger.stored_releases(names.statistic):
-                    new.append(
-                        NewRelease(self.rules.rows_digest(part.plan, values), names.statistic, layout.text())
-                    )
+                known = names.statistic in self._covered
+                layout = None if known else Coverage.of(names.statistic, part.plan, values)
+                if layout is not None:
+                    rows = self.rules.rows_digest(part.plan, values)
+                    new.append(NewRelease(rows, names.statistic, layout.text(), once=True))
         self.ledger.store_releases(new, entry)
+        self._covered.extend(each.measurement for each in new if each.once)
+
+    def _fingerprint(self, plan: MeasurementPlan, values: Known) -> Fingerprint:
+        """The fingerprint of a plan, computed once for the same plan: it is looked for, and then stored."""
+        for known, with_values, found in self._named:
+            if known is plan and with_values == values:
+                return found
+        names = self.rules.fingerprint(plan, values)
+        self._named.append((plan, dict(values), names))
+        return names
 
     def _source(self, part: PreparedRelease) -> str:
         """The digest of the engine and the statement that a release is made by.

@@ -109,4 +109,4 @@ def _room(engine: Engine, table: str, epsilon: Fraction, delta: Fraction | None)
 
 
 def _details(engine: Engine, charges: Mapping[str, Event]) -> dict[str, object]:
-    return {"policy": engine.policy.digest(), "tables": sorted(charges)}
+    return {"policy": engine.policy_digest, "tables": sorted(charges)}

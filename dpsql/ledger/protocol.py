@@ -331,8 +331,11 @@ class Ledger(Protocol):
         """Stores releases durably, all or none; `entry` is the first of those that paid for them."""
         ...
 
-    def stored_releases(self, statistic: str) -> tuple[ReleaseRecord, ...]:
-        """The stored releases of a statistic, oldest first; IntegrityError for one that was changed."""
+    def stored_releases(self, statistic: str, measurement: str | None = None) -> tuple[ReleaseRecord, ...]:
+        """The stored releases of a statistic, or of a measurement of it alone, oldest first.
+
+        Raises IntegrityError for one of them that was changed.
+        """
         ...
 
     def head(self) -> Head:

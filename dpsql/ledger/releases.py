@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, bindparam, func, insert, select
 
 from dpsql.errors import IntegrityError, OperationalError
 from dpsql.ledger.claims import Claims
@@ -33,6 +33,15 @@ _NUMBERED = (
     .outerjoin(_NEXT, _NEXT.c.number == RELEASES.c.number + 1)
     .order_by(RELEASES.c.number)
 )
+_OF_STATISTIC = _NUMBERED.where(RELEASES.c.statistic == bindparam("statistic"))
+_OF_MEASUREMENT = _OF_STATISTIC.where(RELEASES.c.measurement == bindparam("measurement"))
+_NUMBER_OF_MEASUREMENT = (
+    select(RELEASES.c.number)
+    .where(RELEASES.c.statistic == bindparam("statistic"))
+    .where(RELEASES.c.measurement == bindparam("measurement"))
+    .limit(1)
+)
+_LAST_RESET = select(func.max(ENTRIES.c.id)).where(ENTRIES.c.kind == "reset")
 _WITHOUT_BODY = [column for column in RELEASES.columns if column.name != "body"]
 _LAST = select(*_WITHOUT_BODY).order_by(RELEASES.c.number.desc()).limit(1)
 
@@ -49,13 +58,24 @@ def release_chain_end(connection: Connection, digests: KeyedDigest, vouched: Hea
 
 
 def stored_releases(
-    connection: Connection, digests: KeyedDigest, statistic: str, claims: Claims, vouched: Head
+    connection: Connection,
+    digests: KeyedDigest,
+    wanted: tuple[str, str | None],
+    claims: Claims,
+    vouched: Head,
 ) -> Iterator[ReleaseRecord]:
     """The stored releases of a statistic, oldest first; IntegrityError (`ledger_tampered`) for what was changed.
 
-    `claims` are those of the chain of entries, `vouched` is the newest release that the last entry holds.
+    `wanted` is the statistic with the one measurement of it that is looked for, None for all of them. `claims` are
+    those of the chain of entries, `vouched` is the newest release that the last entry holds.
     """
-    found = connection.execute(_NUMBERED.where(RELEASES.c.statistic == statistic)).all()
+    statistic, measurement = wanted
+    if measurement is None:
+        found = connection.execute(_OF_STATISTIC, {"statistic": statistic}).all()
+    else:
+        found = connection.execute(
+            _OF_MEASUREMENT, {"statistic": statistic, "measurement": measurement}
+        ).all()
     if not found:
         return
     require_claims(connection, claims)
@@ -89,6 +109,8 @@ def store_releases(
         end = Head(last["number"], last["digest"])
     rows: list[dict[str, Any]] = []
     for released in releases:
+        if released.once and _is_stored(connection, released, rows):
+            continue
         row: dict[str, Any] = {
             "number": end.entries + 1,
             "statistic": released.statistic,
@@ -102,7 +124,15 @@ def store_releases(
         row["digest"] = digests.digest(row)
         rows.append(row | {"body": released.body})
         end = Head(row["number"], row["digest"])
-    connection.execute(insert(RELEASES), rows)
+    if rows:
+        connection.execute(insert(RELEASES), rows)
+
+
+def _is_stored(connection: Connection, released: NewRelease, rows: Sequence[Row]) -> bool:
+    """Whether a release of the same fingerprints is stored, or among the rows that are to be."""
+    names = {"statistic": released.statistic, "measurement": released.measurement}
+    new = any(all(row[name] == text for name, text in names.items()) for row in rows)
+    return new or connection.execute(_NUMBER_OF_MEASUREMENT, names).first() is not None
 
 
 def stored_claims(connection: Connection) -> Claims:
@@ -191,7 +221,7 @@ def _digest_of(body: object) -> str | None:
 
 
 def _last_reset(connection: Connection) -> int:
-    found = connection.execute(select(func.max(ENTRIES.c.id)).where(ENTRIES.c.kind == "reset")).scalar()
+    found = connection.execute(_LAST_RESET).scalar()
     return int(found or 0)
 
 

@@ -187,12 +187,12 @@ class SqlLedger(SqlJournal):
         if releases:
             uninterrupted(commit)
 
-    def stored_releases(self, statistic: str) -> tuple[ReleaseRecord, ...]:
+    def stored_releases(self, statistic: str, measurement: str | None = None) -> tuple[ReleaseRecord, ...]:
         """As `Ledger.stored_releases`."""
 
         def found(connection: Connection) -> tuple[ReleaseRecord, ...]:
-            chain = self._chain
-            return tuple(stored_releases(connection, self._digests, statistic, chain.claims, chain.stored))
+            chain, wanted = self._chain, (statistic, measurement)
+            return tuple(stored_releases(connection, self._digests, wanted, chain.claims, chain.stored))
 
         return self._read(found)
 

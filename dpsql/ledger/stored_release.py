@@ -9,13 +9,15 @@ from dataclasses import dataclass
 class NewRelease:
     """A release to store: its two fingerprints, its text, and the number of the release that it refines, if any.
 
-    `statistic` identifies the statistic, `measurement` the statistic and its noise.
+    `statistic` identifies the statistic, `measurement` the statistic and its noise. One that is stored `once` is left out
+    where one of the same fingerprints is stored already.
     """
 
     statistic: str
     measurement: str
     body: str
     refines: int | None = None
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

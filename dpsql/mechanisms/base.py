@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache, partial
 from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
@@ -19,6 +21,7 @@ from dpsql.mechanisms.entropy import Entropy
 Floats = NDArray[np.float64]
 
 _LEAST_PROBABILITY = Fraction(1, 2**900)
+_LEAST_FLOAT, _LARGE = 5e-324, 1e300
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +243,7 @@ class Mechanism(Protocol):
             raise InternalError(f"a sum has at least one term, not {terms}")
         if not _LEAST_PROBABILITY <= probability < 1:
             raise LossError("a probability of failure lies between 2**-900 and 1")
-        return smallest(lambda t: Fraction(self.sum_tail_up(terms, t)) <= probability)
+        return _sum_threshold(self, terms, probability)
 
 
 def require_parameter(value: Fraction, bits: int, what: str) -> None:
@@ -278,3 +281,45 @@ def smallest(holds: Callable[[int], bool]) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
+
+
+@lru_cache(maxsize=1024)
+def _sum_threshold(mechanism: Mechanism, terms: int, probability: Fraction) -> int:
+    """As `Mechanism.sum_threshold`, computed once for equal arguments."""
+    return smallest_with_tail(
+        partial(mechanism.sum_tail_up, terms), probability, math.ceil(min(mechanism.std, _LARGE))
+    )
+
+
+def smallest_with_tail(tail: Callable[[int], float], probability: Fraction, start: int) -> int:
+    """The smallest t >= 0 where a tail, which falls, is at most a `probability`; `start` is near the scale of the tail.
+
+    It interpolates the logarithm of the tail, which is nearly a line or a parabola, and halves the rest in between.
+
+    >>> smallest_with_tail(lambda t: math.exp(-t / 1000), Fraction(1, 10**6), 1000)
+    13816
+    """
+    wanted, steps = math.log(probability), itertools.chain((True, True, False) * 6, itertools.repeat(False))
+    low, high = (-1, 0.0), (max(1, start), tail(max(1, start)))
+    while high[1] > probability:
+        low, high = (high[0], math.log(high[1])), (2 * high[0], tail(2 * high[0]))
+    high = (high[0], math.log(max(high[1], _LEAST_FLOAT)))
+    before = high[0]
+    while high[0] - low[0] > 1:
+        middle = (low[0] + high[0]) // 2
+        if next(steps) and low[1] > high[1]:
+            part = min(1.0, max(0.0, (low[1] - wanted) / (low[1] - high[1])))
+            guess = low[0] + math.ceil(part * (high[0] - low[0]))
+            # A little to the side of the end that is farther off, so that both ends come nearer.
+            moved = abs(guess - before) // 8
+            nearer_low = guess - low[0] < high[0] - guess
+            before, middle = (
+                guess,
+                min(high[0] - 1, max(low[0] + 1, guess + (moved if nearer_low else -moved))),
+            )
+        found = tail(middle)
+        if found <= probability:
+            high = (middle, math.log(max(found, _LEAST_FLOAT)))
+        else:
+            low = (middle, math.log(found))
+    return high[0]

@@ -7,7 +7,7 @@ group.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar
@@ -36,6 +36,14 @@ class Component:
     def exact(self, moments: Mapping[Statistic, int]) -> int:
         """The exact value of the component, from the moments of a group in lattice steps."""
         return sum(weight * moments[statistic] for statistic, weight in self.combination)
+
+    def exact_series(self, moments: Mapping[Statistic, Sequence[int]]) -> Sequence[int]:
+        """The exact values of the component in many groups, from the moments of each."""
+        series = [
+            moments[statistic] if weight == 1 else [weight * each for each in moments[statistic]]
+            for statistic, weight in self.combination
+        ]
+        return series[0] if len(series) == 1 else list(map(sum, zip(*series, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,6 +209,7 @@ def norms(
 
 
 def _norms(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None) -> tuple[Fraction, Fraction]:
+    """The l1 norm and squared l2 norm; the contributions of a unit to its groups are parts of one extreme contribution."""
     read = {statistic for component in vector.components for statistic, _ in component.combination}
     if UNITS in read and len(read) > 1:
         return _padded_norms(vector, analysis)
@@ -217,20 +218,22 @@ def _norms(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None) -> 
     if clamp is not None and clamp.euclidean:
         return _euclidean_norms(vector, analysis, clamp)
     if clamp is not None and clamp.across_groups:
-        shares, times = _contributions_across_groups(vector, analysis, clamp), [Fraction(clamp.subdivisions)]
+        shares = _contributions_across_groups(vector, analysis, clamp)
+        times, squares = Fraction(clamp.subdivisions), Fraction(clamp.subdivisions**2)
     elif clamp is not None and clamp.total is not None:
         top = max(clamp.points)
         shares = [(0,)]
         shares += [(sign * point,) for sign, point in zip(clamp.sides, clamp.points, strict=True)]
-        times = _group_fractions(clamp.most, top, analysis)
+        times, squares = _group_parts(clamp.most, top, analysis)
     else:
         shares = _contributions(vector.components, analysis)
         rows = analysis.bound.rows
         top = rows if clamp is None else clamp.points[0]
         fine = 1 if clamp is None else clamp.subdivisions
-        times = [fine * top * part for part in _group_fractions(rows, top, analysis)]
+        times, squares = _group_parts(rows, top, analysis)
+        times, squares = fine * top * times, (fine * top) ** 2 * squares
     l1, l2_squared = _largest_norms(shares, analysis)
-    return l1 * sum(times), l2_squared * sum(part**2 for part in times)
+    return l1 * times, l2_squared * squares
 
 
 def _largest_norms(shares: Sequence[Vector], analysis: Analysis) -> tuple[Fraction, Fraction]:
@@ -326,11 +329,14 @@ def _most_steps(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None
     return people * groups * steps(share for (share,) in shares)
 
 
-def _group_fractions(most: int, top: int, analysis: Analysis) -> list[Fraction]:
-    """The fraction of `top` that each group has, if all of them together have `most`."""
+def _group_parts(most: int, top: int, analysis: Analysis) -> tuple[Fraction, Fraction]:
+    """The sum, and the sum of squares, of the parts of `top` that the groups have, if all of them together have `most`.
+
+    As many groups as possible have all of it, and one more has the rest.
+    """
     full = min(analysis.bound.groups, most // top)
-    rest = [Fraction(most - full * top, top)] if full < analysis.bound.groups else []
-    return [Fraction(1)] * full + rest
+    rest = Fraction(most - full * top, top) if full < analysis.bound.groups else Fraction(0)
+    return full + rest, full + rest**2
 
 
 def _unit_norms(groups: int, analysis: Analysis) -> tuple[Fraction, Fraction]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from dpsql.aggregates import AGGREGATES, Aggregate, Moment
-from dpsql.aggregates.base import nearest
+from dpsql.aggregates.base import nearest, quotient
 from dpsql.analysis.analyse import Measurand
 from dpsql.mechanisms import Mechanism
 from dpsql.plan.expr import Expr, Released
@@ -16,7 +16,7 @@ from dpsql.plan.nodes import Aggregation, Release
 from dpsql.plan.provenance import Provenance
 from dpsql.planning.choose import predicted_std, statistic_of
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import Components, ReleasedTable, estimate
+from dpsql.release import Components, ReleasedTable, estimate, estimates
 from dpsql.result import Ends
 from dpsql.uncertainty import laws
 from dpsql.uncertainty.post_selection import PostSelection
@@ -53,9 +53,9 @@ class Uncertainty:
         std = predicted_std(self.plan, item) * abs(found.factor)
         if not AGGREGATES[item.function].ratio:
             return (std,) * len(self.origin)
-        cells = (self.table.components[row] for row in self.origin)
-        counts = (estimate(self.plan, item, Moment.COUNT, found) for found in cells)
-        return tuple(std / max(1.0, nearest(count)) for count in counts)
+        cells = [self.table.components[row] for row in self.origin]
+        counts, of = estimates(self.plan, item, Moment.COUNT, cells)
+        return tuple(std / max(1.0, quotient(count, of)) for count in counts)
 
     def interval(self, row: int, column: int, confidence: float) -> Ends:
         """The confidence interval of a cell, simulated if it is not a linear function of one aggregate.
@@ -114,7 +114,22 @@ def intervals_of(
     block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
     if plan.threshold is not None and plan.threshold.vector == block and not plan.decides(block, weights):
         return simulated_intervals(plan, table, Released(item.name, item.type), rows, confidence)
-    return [_interval(plan, item, table.components[row], confidence) for row in rows]
+    cells = [table.components[row] for row in rows]
+    if not entry.ratio and plan.threshold is None:
+        return _linear_intervals(plan, item, cells, confidence)
+    return [_interval(plan, item, each, confidence) for each in cells]
+
+
+def _linear_intervals(
+    plan: MeasurementPlan, item: Aggregation, cells: Sequence[Components], confidence: float
+) -> list[Ends]:
+    """As `_interval`, of an aggregate that is a weighted sum of components, in many groups."""
+    entry, index = AGGREGATES[item.function], plan.analysis.measure(item)
+    block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
+    step = _step(entry, None if index is None else plan.analysis.measures[index])
+    half = laws.half_width(plan.vectors[block].mechanism, weights, confidence) * step
+    centres, of = estimates(plan, item, entry.moments[0], cells)
+    return [(centre - half, centre + half) for centre in (quotient(each, of) for each in centres)]
 
 
 def _selected_interval(

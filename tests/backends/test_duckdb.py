@@ -11,6 +11,7 @@ from worlds import close_all, connected, engine_of
 
 from dpsql.backends.duckdb import UNSOUND, DuckDBBackend
 from dpsql.backends.scratch import Scratch
+from dpsql.backends.shapes import shape
 from dpsql.errors import OperationalError
 
 POLICY = {
@@ -85,3 +86,35 @@ def test_an_owner_s_connection_prints_no_progress_and_is_left_as_it_was() -> Non
             assert backend.run(setting).reveal() == [(False,)]
             assert backend.public_number("SELECT 3") == 3
             assert owner.execute(setting).fetchall() == [(told,)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("SELECT 1", "SELECT 2147483647"),
+        ("SELECT 'it''s', 2.5e0", "SELECT '', 1e-7"),
+        ("SELECT x1 FROM t WHERE x1 > 3", "SELECT x1 FROM t WHERE x1 > 77"),
+    ],
+)
+def test_statements_with_other_constants_have_one_shape(one: str, other: str) -> None:
+    """Texts, and numbers of one type, are constants."""
+    assert shape(one) == shape(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("SELECT 2147483647", "SELECT 2147483648"),
+        ("SELECT 1", "SELECT 1e0"),
+        ("SELECT 1.5", "SELECT 1.55"),
+        ("SELECT 'a'", "SELECT 1"),
+        ("SELECT x1 FROM t", "SELECT x2 FROM t"),
+        ("""SELECT "it's 1" FROM t""", """SELECT "it's 2" FROM t"""),
+        ("""SELECT "a'b", 'c' FROM t""", """SELECT "a'd", 'c' FROM t"""),
+        ("SELECT [1, 2]", "SELECT [1, 2, 3]"),
+        (f"SELECT {2**127 - 1}", f"SELECT {2**127}"),
+    ],
+)
+def test_statements_of_other_names_or_types_have_others(one: str, other: str) -> None:
+    """What the engine may bind otherwise."""
+    assert shape(one) != shape(other)

@@ -172,3 +172,21 @@ def test_the_tables_are_those_of_the_schema(tmp_path: Path) -> None:
             assert columns == table.columns.keys()
         plan = database.execute("EXPLAIN QUERY PLAN SELECT * FROM releases WHERE statistic = 's'").fetchall()
     assert "releases_of_statistic" in plan[0][-1]
+
+
+def test_one_measurement_is_found_alone(ledger: Ledger) -> None:
+    """Of a statistic with many, only the asked one is read; of another statistic with its name, none."""
+    ledger.store_releases([A, B, OTHER], charge(ledger))
+    assert [kept.released for kept in ledger.stored_releases("s", "b")] == [B]
+    assert [kept.released for kept in ledger.stored_releases("t", "a")] == [OTHER]
+    assert ledger.stored_releases("t", "b") == ()
+
+
+def test_what_is_stored_once_is_not_stored_again(ledger: Ledger) -> None:
+    """A release of the same statistic and measurement is left out, within a call and after it; others are not."""
+    once = [NewRelease("rows", name, "{}", once=True) for name in ("x", "y", "x")]
+    ledger.store_releases(once, charge(ledger))
+    ledger.store_releases(once, charge(ledger))
+    ledger.store_releases([NewRelease("rows", "x", "{}")], charge(ledger))
+    assert [kept.released.measurement for kept in ledger.stored_releases("rows")] == ["x", "y", "x"]
+    ledger.verify()

@@ -184,6 +184,14 @@ FAULTS = (
         _REFUSED,
     ),
     Fault(
+        "rest-of-a-unit-in-no-group",
+        "dpsql.planning.verify:_group_parts",
+        "full + rest, full + rest**2",
+        "Fraction(full), Fraction(full)",
+        "verification leaves out the group in which a unit has the rest of its rows",
+        "tests/planning/test_norms.py::test_groups_are_added_up_as_if_one_by_one",
+    ),
+    Fault(
         "verification-takes-sides-for-one",
         "dpsql.planning.verify:_clamp_range",
         "len(clamp.sides) if clamp.across_groups else analysis.bound.groups",

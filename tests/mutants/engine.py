@@ -53,6 +53,17 @@ FAULTS = (
         "tests/engine/test_pipeline.py::test_what_changes_released_rows_is_left_to_an_engine",
     ),
     Fault(
+        "spilling-engine-left-open",
+        "dpsql.backends.duckdb:seal",
+        """
+        for setting in _CLOSE:
+            connection.execute(setting)
+        """,
+        "pass",
+        "an engine that may use the disk reads and writes any file",
+        "tests/backends/test_spill.py::test_the_rest_of_the_file_system_stays_closed",
+    ),
+    Fault(
         "progress-printed",
         "dpsql.backends.duckdb",
         """
@@ -94,7 +105,7 @@ FAULTS = (
             prepared.bills,
             analyst=self.analyst,
             query=prepared.asked.sql,
-            details=charge_details(prepared, self.policy, _versions(self.backend)),
+            details=charge_details(prepared, self.policy, self.policy_digest, _versions(self.backend)),
             refines=[base.number for base in prepared.refines],
             reservation=self.reservation,
         )
@@ -104,7 +115,7 @@ FAULTS = (
             {b.table: getattr(b.event, "events", [b.event])[0] for b in prepared.bills},
             analyst=self.analyst,
             query=prepared.asked.sql,
-            details=charge_details(prepared, self.policy, _versions(self.backend)),
+            details=charge_details(prepared, self.policy, self.policy_digest, _versions(self.backend)),
             refines=[base.number for base in prepared.refines],
             reservation=self.reservation,
         )
@@ -166,7 +177,7 @@ FAULTS = (
     Fault(
         "data-in-the-ledger",
         "dpsql.engine.pipeline:Engine._charge",
-        "charge_details(prepared, self.policy, _versions(self.backend))",
+        "charge_details(prepared, self.policy, self.policy_digest, _versions(self.backend))",
         '{"policy": str(self.backend.run(prepared.statement.sql).reveal())}',
         "an entry holds an exact value",
         "tests/attacks/test_a14_budget_as_output.py::test_everything_but_the_rows_is_equal[one more]",
@@ -182,13 +193,8 @@ FAULTS = (
     Fault(
         "one-draw-for-all-cells-of-a-group",
         "dpsql.release:_noisy_components",
-        "[tuple(component.exact(group.moments) + next(draws) for component in components) for group in groups]",
-        """
-        [
-            tuple(component.exact(group.moments) + noise for component in components)
-            for group, noise in zip(groups, draws)
-        ]
-        """,
+        "draws[at::width]",
+        "draws[::width]",
         "differences of cells are exact",
         _CELLS,
     ),
@@ -211,8 +217,15 @@ FAULTS = (
     Fault(
         "empty-groups-not-noised",
         "dpsql.release:_noisy_components",
-        "next(draws)",
-        "next(draws) * any(group.moments.values())",
+        """
+        [value + draw for value, draw in zip(component.exact_series(exact), draws[at::width], strict=True)]
+        """,
+        """
+        [
+            value + draw * any(group.moments.values())
+            for value, draw, group in zip(component.exact_series(exact), draws[at::width], groups, strict=True)
+        ]
+        """,
         "a zero says that nobody is there",
         _CELLS,
     ),
@@ -370,8 +383,8 @@ FAULTS = (
     Fault(
         "frames-not-locked",
         "dpsql.backends.duckdb:_framed",
-        "duckdb.connect(config=LOCKED)",
-        'duckdb.connect(config={"explain_output": LOCKED["explain_output"]})',
+        "duckdb.connect(config=config)",
+        'duckdb.connect(config={"explain_output": config["explain_output"]})',
         "an engine that holds frames is open",
         "tests/attacks/test_a09_catalogues_and_files.py::test_the_locks_are_closed_for_good",
     ),
@@ -394,8 +407,8 @@ FAULTS = (
     Fault(
         "database-opened-to-write",
         "dpsql.backends.duckdb:_opened",
-        "duckdb.connect(path, read_only=True, config=LOCKED)",
-        "duckdb.connect(path, config=LOCKED)",
+        "duckdb.connect(path, read_only=True, config=config)",
+        "duckdb.connect(path, config=config)",
         "the owner's file can be changed",
         "tests/backends/test_duckdb.py::test_a_file_is_opened_to_read",
     ),

@@ -55,9 +55,9 @@ FAULTS = (
         "dpsql.engine.charge_details:charge_details",
         """
         {
-            "plan": fingerprint.digest(prepared.post),
+            "plan": prepared.plan_digest,
             "data_version": policy.data_version,
-            "policy": policy.digest(),
+            "policy": policy_digest,
             "mechanisms": drawn,
             "privacy_unit": policy.privacy_unit,
             "neighbors": policy.neighbors,
@@ -66,9 +66,9 @@ FAULTS = (
         """,
         """
         {
-            "plan": fingerprint.digest(prepared.post),
+            "plan": prepared.plan_digest,
             "data_version": policy.data_version,
-            "policy": policy.digest(),
+            "policy": policy_digest,
             "mechanisms": drawn,
             "neighbors": policy.neighbors,
             "versions": dict(versions),

@@ -121,7 +121,7 @@ FAULTS = (
             prepared.bills,
             analyst=self.analyst,
             query=prepared.asked.sql,
-            details=charge_details(prepared, self.policy, _versions(self.backend)),
+            details=charge_details(prepared, self.policy, self.policy_digest, _versions(self.backend)),
             refines=[base.number for base in prepared.refines],
             reservation=self.reservation,
         )
@@ -131,7 +131,7 @@ FAULTS = (
             prepared.bills,
             analyst=self.analyst,
             query=prepared.asked.sql,
-            details=charge_details(prepared, self.policy, _versions(self.backend)),
+            details=charge_details(prepared, self.policy, self.policy_digest, _versions(self.backend)),
             refines=[base.number for base in prepared.refines],
         )
         """,

@@ -9,8 +9,10 @@ import pytest
 from properties.worlds import World, policy
 
 from dpsql.aggregates import Moment
+from dpsql.analysis.analyse import Analysis
 from dpsql.errors import VerificationError
-from dpsql.mechanisms import Sensitivity
+from dpsql.mechanisms import Exponential, Sensitivity
+from dpsql.planning.clamping import Amount, Clamp
 from dpsql.planning.statistics import ROWS, Component, StatisticVector
 from dpsql.planning.verify import norms, verify
 
@@ -46,3 +48,33 @@ def test_either_norm_that_is_too_small_is_refused(wrong: Sensitivity) -> None:
     verify(plan)
     with pytest.raises(VerificationError, match="sensitivity"):
         verify(dataclasses.replace(plan, vectors=(dataclasses.replace(block, sensitivity=wrong),)))
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3, 7])
+@pytest.mark.parametrize(("most", "top"), [(1, 1), (5, 1), (6, 2), (7, 3), (20, 20), (20, 7)])
+def test_groups_are_added_up_as_if_one_by_one(groups: int, most: int, top: int) -> None:
+    """The sums over groups are those of a list of them: full ones first, then what is left."""
+    analysis = _in_groups(groups, most)
+    listed, left = list[int](), most
+    while left and len(listed) < groups:
+        listed.append(min(top, left))
+        left -= listed[-1]
+    clamp = Clamp(Amount.ROWS, (None,), (1,), (top, most), Exponential(Fraction(1)), chosen=(0,))
+    count = StatisticVector("rows", (Component("rows", ((ROWS, 1),)),), (), 1, 1, nonnegative=True)
+    l1, l2_squared = sum(listed), sum(each**2 for each in listed)
+    assert norms(count, analysis, clamp) == (l1, l2_squared, l1)
+
+
+def test_very_many_groups_take_no_longer() -> None:
+    """As many groups as a unit may have are never listed."""
+    most = 2**30
+    clamp = Clamp(Amount.ROWS, (None,), (1,), (1, most), Exponential(Fraction(1)), chosen=(0,))
+    count = StatisticVector("rows", (Component("rows", ((ROWS, 1),)),), (), 1, 1, nonnegative=True)
+    assert norms(count, _in_groups(most, most), clamp) == (most, most, most)
+
+
+def _in_groups(groups: int, rows: int) -> Analysis:
+    """What is known of a count by a key, for units with so many rows in so many groups."""
+    analysis = World(policy(rows=4)).prepare("SELECT k, COUNT(*) FROM t GROUP BY k").plan.analysis
+    bound = dataclasses.replace(analysis.bound, groups=groups, rows=rows)
+    return dataclasses.replace(analysis, bound=bound)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -33,3 +34,41 @@ def test_overhead_prints_a_ratio_for_every_case() -> None:
         assert all(re.fullmatch(r"[\d,]+\.\d+", cell) for cell in cells if cell != target)
     assert any("import dpsql" in line for line in lines)
     assert sum("text to SQL" in line for line in lines) == 7
+
+
+def test_latency_prints_each_request_beside_duckdb() -> None:
+    """`python -m benchmarks.latency` prints a line for each query and kind of request, with a ratio."""
+    lines = _printed("benchmarks.latency", "--rows", "100", "--rounds", "1")
+    for kind in ("DuckDB", "query", "replayed", "EXPLAIN", "other parameter"):
+        cells = [_cells(line) for line in lines if kind in map(str.strip, re.split("[│|]", line))]
+        assert len(cells) == 5, kind
+        assert all(re.fullmatch(r"[\d,]+\.\d+", cell) for row in cells for cell in row[2:])
+
+
+def test_growth_prints_sizes_and_an_exponent(tmp_path: Path) -> None:
+    """`python -m benchmarks.growth` prints a line for each size, and how fast they grow."""
+    sizes = ("--kinds", "known groups", "--sizes", "5", "50", "--accountant", "pure")
+    plotted = ("--plot", str(tmp_path / "growth.png")) if importlib.util.find_spec("matplotlib") else ()
+    lines = _printed("benchmarks.growth", *sizes, *plotted)
+    assert "growth with known groups" in lines[0]
+    (slopes,) = (_cells(line) for line in lines if "exponent" in line)
+    assert all(re.fullmatch(r"-?\d+\.\d\d", cell) for cell in slopes[1:])
+    assert [_cells(line)[0] for line in lines if re.search(r"[│|] +50? [│|]", line)] == ["5", "50"]
+    assert not plotted or (tmp_path / "growth.png").stat().st_size > 0
+
+
+def _printed(module: str, *arguments: str) -> list[str]:
+    run = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        text=True,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+    )
+    return run.stdout.splitlines()
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in re.split("[│|]", line)[1:-1]]

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import NoReturn, TypeVar
 
 from sqlglot import exp
@@ -36,6 +36,9 @@ ROOM = 700
 
 tests/sql/test_depth.py holds it for every construct that nests.
 """
+
+SHORT = 2_000
+"""Characters of a query that is kept with its tree, so that it is parsed once for all its parameters."""
 
 _T = TypeVar("_T")
 _Query = exp.Select | exp.SetOperation
@@ -89,6 +92,16 @@ def parse(text: str, dialect: str = DUCKDB) -> Statement:
         options=words.options,
         translated=True,
     )
+
+
+def parse_once(text: str, dialect: str = DUCKDB) -> Statement:
+    """As `parse`, with what was found for the same text before, where it is short. Nobody changes the tree: it is shared."""
+    return _remembered(text, dialect) if len(text) <= SHORT else parse(text, dialect)
+
+
+@lru_cache(maxsize=64)
+def _remembered(text: str, dialect: str) -> Statement:
+    return parse(text, dialect)
 
 
 @contextmanager

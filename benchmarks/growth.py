@@ -1,0 +1,184 @@
+"""How time and memory grow with rows, groups and aggregates: `python -m benchmarks.growth`.
+
+Each size runs in a process of its own, whose peak memory is measured. The exponent is the slope between the last two
+sizes on doubly logarithmic axes: 1 is in proportion. How to read the table: benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import math
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from rich.console import Console
+from rich.table import Table
+
+import dpsql
+
+KINDS: Mapping[str, tuple[int, ...]] = {
+    "rows": (100_000, 1_000_000),
+    "known groups": (1_000, 10_000),
+    "secret groups": (1_000, 10_000),
+    "aggregates": (1, 10),
+}
+"""What grows, with the sizes that are run unless others are asked for."""
+_ROWS, _GROUPS, _UNIT_ROWS = 100_000, 100, 10
+_MEMORY = 1024 if sys.platform == "darwin" else 1
+"""Kibibytes are what `resource` counts, but on macOS, where it counts bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One query: seconds to the answer, of it to the engine's rows, and to its Arrow table with intervals; peak MiB."""
+
+    size: int
+    query: float
+    engine: float
+    table: float
+    memory: float
+
+
+def run(kind: str, size: int, accountant: str) -> Run:
+    """Asks one query of a table in memory, in this process."""
+    rows = size if kind == "rows" else max(_ROWS, 10 * size if "groups" in kind else 0)
+    groups = size if "groups" in kind else _GROUPS
+    frame = _frame(rows, groups)
+    key = {"type": "varchar"} if kind == "secret groups" else {"type": "varchar", "values": _keys(groups)}
+    policy = {
+        "version": 1,
+        "privacy_unit": "person",
+        "budget": {"epsilon": 1_000, "delta": 1e-6, "accountant": accountant},
+        "tables": {
+            "visits": {
+                "unit": "person",
+                "rows_per_unit": 4 * _UNIT_ROWS,
+                "max_groups": 4,
+                "columns": {"k": key, "x": {"type": "double", "bounds": [0, 100]}},
+            }
+        },
+    }
+    sums = ", ".join(
+        f"SUM(x + {number}) AS s{number}" for number in range(size if kind == "aggregates" else 1)
+    )
+    sql = f"SELECT k, COUNT(*) AS n, {sums} FROM visits GROUP BY k"
+    with dpsql.connect({"visits": frame}, policy=policy, ledger=":memory:") as con:
+        con.query("SELECT COUNT(*) FROM visits", epsilon=1)
+        statement = con.engine.prepare(con._asked(sql, (), epsilon=10)).statement.sql
+        start = time.perf_counter()
+        con.engine.backend.run(statement)
+        engine = time.perf_counter()
+        result = con.query(sql, epsilon=10)
+        answered = time.perf_counter()
+        result.to_arrow_table(intervals=True)
+        end = time.perf_counter()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MEMORY / 1024
+    return Run(size, answered - engine, engine - start, end - answered, peak)
+
+
+def _frame(rows: int, groups: int) -> Any:
+    with duckdb.connect() as database:
+        return database.execute(
+            f"SELECT CAST(i // {_UNIT_ROWS} AS BIGINT) AS person,"
+            f" 'k' || (hash(i // {_UNIT_ROWS}, i % 2) % {groups}) AS k, CAST(hash(i, 2) % 101 AS DOUBLE) AS x"
+            f" FROM range({rows}) AS numbers(i)"
+        ).to_arrow_table()
+
+
+def _keys(groups: int) -> list[str]:
+    return [f"k{number}" for number in range(groups)]
+
+
+def apart(kind: str, size: int, accountant: str) -> Run:
+    """As `run`, in a process of its own."""
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.growth",
+        "--one",
+        kind,
+        str(size),
+        "--accountant",
+        accountant,
+    ]
+    done = subprocess.run(command, capture_output=True, check=True, text=True)
+    return Run(**json.loads(done.stdout))
+
+
+def exponent(runs: Sequence[Run], of: str) -> float:
+    """The slope between the last two sizes."""
+    before, last = runs[-2:]
+    return math.log(getattr(last, of) / getattr(before, of)) / math.log(last.size / before.size)
+
+
+def table(kind: str, runs: Sequence[Run]) -> Table:
+    """The sizes of one kind, and the exponents."""
+    shown = Table(title=f"growth with {kind}")
+    for name in (kind, "query s", "its engine statement s", "Arrow table with intervals s", "peak MiB"):
+        shown.add_column(name, justify="right")
+    for each in runs:
+        times = (f"{seconds:,.3f}" for seconds in (each.query, each.engine, each.table))
+        shown.add_row(f"{each.size:,}", *times, f"{each.memory:,.0f}")
+    if len(runs) > 1:
+        shown.add_section()
+        shown.add_row(
+            "exponent", *(f"{exponent(runs, of):.2f}" for of in ("query", "engine", "table", "memory"))
+        )
+    return shown
+
+
+def plot(found: Mapping[str, Sequence[Run]], path: Path) -> None:
+    """Draws the seconds of a query and the peak memory against each size. Raises ImportError without matplotlib."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(2, len(found), figsize=(4 * len(found), 6), squeeze=False)
+    for column, (kind, runs) in enumerate(found.items()):
+        for row, (of, name) in enumerate((("query", "seconds"), ("memory", "peak MiB"))):
+            axes[row][column].loglog(
+                [each.size for each in runs], [getattr(each, of) for each in runs], marker="o"
+            )
+            axes[row][column].set_xlabel(kind)
+            axes[row][column].set_ylabel(name)
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints a table for each kind of growth."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=list(KINDS), help="what grows")
+    parser.add_argument(
+        "--sizes", nargs="*", type=int, help="the sizes of each kind, in place of modest ones"
+    )
+    parser.add_argument("--accountant", default="zcdp", help="the accountant of the budget")
+    parser.add_argument("--plot", type=Path, help="a file for a plot, where matplotlib is installed")
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.one:
+        kind, size = options.one
+        print(json.dumps(asdict(run(kind, int(size), options.accountant))))
+        return
+    found = {}
+    for kind in options.kinds:
+        found[kind] = [apart(kind, size, options.accountant) for size in options.sizes or KINDS[kind]]
+        Console(width=110).print(table(kind, found[kind]))
+    if options.plot is not None:
+        if importlib.util.find_spec("matplotlib") is None:
+            parser.error("a plot needs matplotlib")
+        plot(found, options.plot)
+
+
+if __name__ == "__main__":
+    main()
