@@ -3,7 +3,8 @@
 `deep` runs every test. `full` leaves out those marked `deep`, and runs one case in n of each test: n is `ONE_IN` of its
 folder, or says its marker `sampled(n)`. `fast` leaves out those marked `slow` too, and runs `FEW` cases of each test, of
 those in the folders `SEARCHING` one. A case is drawn by its name, so each run tries the same ones, and one at least of
-each test. Whatever is named by its node id is run.
+each test. Searches whose length is given by `examples` are a quarter as long in `full`, and shorter still in `fast`.
+Whatever is named by its node id is run, and searches as long as in `deep`.
 """
 
 from __future__ import annotations
@@ -18,11 +19,21 @@ import pytest
 SPEEDS = ("fast", "full", "deep")
 SEARCHING = ("attacks", "benchmarks", "differential", "properties", "statistical", "tpch")
 """Folders of tests that search, simulate, kill processes or time."""
-ONE_IN = {"properties": 8, "attacks": 4, "functions": 8, "statistical": 3, "tpch": 3, "api": 3}
+ONE_IN = {
+    "properties": 8,
+    "attacks": 4,
+    "functions": 8,
+    "statistical": 4,
+    "tpch": 3,
+    "api": 3,
+}
 """Of folders whose tests have many cases of one law, how many stand for one that `full` runs."""
 FEW = 3
 """Cases of a test that `fast` runs."""
+SHORTER = {"fast": 20, "full": 4, "deep": 1}
+"""By how much `examples` divides the length of a search."""
 _TESTS = Path(__file__).parent
+_speed = "deep"
 
 
 def options(parser: pytest.Parser) -> None:
@@ -30,6 +41,18 @@ def options(parser: pytest.Parser) -> None:
     parser.addoption(
         "--speed", choices=SPEEDS, default="full", help="which tests: fast, full (the default) or deep"
     )
+
+
+def configured(config: pytest.Config) -> None:
+    """Notes the speed, before any test is imported."""
+    global _speed  # noqa: PLW0603  (decorators of tests read it as they are imported)
+    named = any("::" in str(argument) for argument in config.args)
+    _speed = "deep" if named else str(config.getoption("--speed"))
+
+
+def examples(number: int, least: int = 5) -> int:
+    """The length of a search at the present speed, which in `deep` is `number`."""
+    return max(least, number // SHORTER[_speed])
 
 
 def selected(config: pytest.Config, items: list[pytest.Item]) -> None:

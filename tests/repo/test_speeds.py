@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import speeds
@@ -55,6 +56,26 @@ def test_a_speed_runs_what_it_says(speed: str, numbers: Sequence[int]) -> None:
     kept = set(speeds.chosen(ALL, speed))  # type: ignore[arg-type]
     assert tuple(len(kept.intersection(part)) for part in (PLAIN, DEEP, SLOW, SAMPLED, SEARCHING)) == numbers
     assert kept == set(speeds.chosen(ALL, speed))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("speed", "argument", "length"),
+    [
+        ("deep", "tests", 100),
+        ("full", "tests", 25),
+        ("fast", "tests", 5),
+        ("fast", "tests/x.py::test_it", 100),
+    ],
+)
+def test_a_search_is_as_long_as_its_speed_allows(
+    monkeypatch: pytest.MonkeyPatch, speed: str, argument: str, length: int
+) -> None:
+    """A test that is named searches as long as in `deep`, so that a planted fault is found by it."""
+    config = SimpleNamespace(args=[argument], getoption=lambda _: speed)
+    monkeypatch.setattr(speeds, "_speed", "deep")
+    speeds.configured(config)  # type: ignore[arg-type]
+    assert speeds.examples(100) == length
+    assert speeds.examples(3) == 5
 
 
 def test_each_folder_that_searches_is_there() -> None:
