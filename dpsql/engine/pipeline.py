@@ -23,6 +23,7 @@ from dpsql.backends.scratch import Scratch
 from dpsql.engine.accuracy import Search
 from dpsql.engine.budgets import budget, cap, require_above, require_below
 from dpsql.engine.charge_details import charge_details
+from dpsql.engine.finish import finish
 from dpsql.engine.lookups import PublicTables
 from dpsql.engine.loss_split import loss_shares
 from dpsql.engine.post_processor import PostProcessor, as_constants
@@ -97,7 +98,8 @@ class Engine:
         require_below(self.policy.max_epsilon, wanted.loss)
         public = self.public
         with told_of_translation() if parsed.translated else nullcontext():
-            post = lower(parsed, self.catalog, public, asked.parameters, wanted.max_groups)
+            lowered = lower(parsed, self.catalog, public, asked.parameters, wanted.max_groups)
+            post = finish(lowered, public)
         if not self.backend.parses(parsed.text):
             # The parser here forgives much that the engine does not; an answer must not rest on a guess.
             raise QueryRejected(
