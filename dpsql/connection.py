@@ -365,13 +365,13 @@ class Connection:
     def reserve(
         self, *, epsilon: Amount, delta: Amount | None = None, tables: Iterable[str] | None = None
     ) -> Reservation:
-        """Reserves a slice of the budget of each private table, or of those named, for this connection's queries.
+        """Reserves a part of the budget of each private table, or of those named, for this connection's queries.
 
         It is charged at once and whole, durably, as one query with that `epsilon` and `delta` on the whole table would
         be; δ is by default what goes with such a query. Until the reservation ends, all that this connection asks is
-        charged to the slice, and refused where it does not suffice; others cannot spend it. A `with` ends it, and so do
+        charged to it, and refused where it does not suffice; others cannot spend it. A `with` ends it, and so do
         `Reservation.close` and `close`: what is not spent is given back then. It ends by itself, without anything given
-        back, where a budget begins anew. A policy's cap is for each query, within a slice too.
+        back, where a budget begins anew. A policy's cap is for each query, within a reservation too.
 
         Raises BudgetExhausted, with nothing reserved, where a budget does not suffice; ProgrammingError, `slice_held`
         while another reservation is open, `slice_table` for what is no private table.

@@ -42,7 +42,7 @@ LOCKED: dict[str, bool | str | int | float | list[str]] = {
 """The second wall behind the whitelist: no file, extension, variable of the program or setting.
 
 Memory is bounded by a share of the machine's, and nothing is ever written to disk: a statement that
-needs more fails. The settings left open are those that `seal` closes.
+needs more fails. The settings left open are those that `lock_down` closes.
 """
 
 _PROGRESS = "SELECT current_setting('enable_progress_bar')"
@@ -319,7 +319,7 @@ def _refuse(settings: Mapping[str, str | None]) -> None:
         )
 
 
-def seal(connection: duckdb.DuckDBPyConnection) -> None:
+def lock_down(connection: duckdb.DuckDBPyConnection) -> None:
     """Takes files away for good from an engine that has opened all it needs, and its word on standard output.
 
     Without external access DuckDB still reads the database's own file by its name, and reads and writes
@@ -343,7 +343,7 @@ def _connect(
         raise ProgrammingError(
             f"a database is a DuckDB path, an open duckdb connection or a dict of frames, not {type(database).__name__}"
         )
-    seal(connection)
+    lock_down(connection)
     return connection
 
 
