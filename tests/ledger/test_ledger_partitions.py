@@ -207,7 +207,9 @@ def test_edited_parts_are_refused(tmp_path: Path, forgery: str, monkeypatch: pyt
         raw.commit()
     with closing(open_ledger(path, BUDGETS)) as ledger:
         assert left(ledger, days(0, 9)) == Fraction(1, 2)
-        with pytest.raises(IntegrityError, match="parts of table visits does not follow from its entries"):
+        with pytest.raises(
+            IntegrityError, match="partitions of table visits does not follow from its entries"
+        ):
             ledger.verify()
     monkeypatch.setattr(journal, "_MOST_FOLLOWED", 1)
     with pytest.raises(IntegrityError, match="partitions or reservations of table visits was changed"):

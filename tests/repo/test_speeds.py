@@ -45,16 +45,26 @@ DEEP = cases("plan/test_deep.py", 3, pytest.mark.deep)
 SLOW = cases("plan/test_slow.py", 3, pytest.mark.slow)
 SAMPLED = cases("plan/test_sampled.py", 10, pytest.mark.sampled(4))
 SEARCHING = cases("properties/test_y.py", 6)
-ALL = [*PLAIN, *DEEP, *SLOW, *SAMPLED, *SEARCHING]
+WHOLE = cases("sql/test_whole.py", 4, pytest.mark.whole)
+LONG = cases("statistical/test_long.py", 4)
+ALL = [*PLAIN, *DEEP, *SLOW, *SAMPLED, *SEARCHING, *WHOLE, *LONG]
 
 
 @pytest.mark.parametrize(
-    ("speed", "numbers"), [("deep", (5, 3, 3, 10, 6)), ("full", (5, 0, 3, 3, 1)), ("fast", (3, 0, 0, 3, 1))]
+    ("speed", "numbers"),
+    [
+        ("deep", (5, 3, 3, 10, 6, 4, 4)),
+        ("full", (5, 0, 3, 3, 1, 4, 1)),
+        ("fast", (1, 0, 0, 1, 1, 4, 0)),
+    ],
 )
 def test_a_speed_runs_what_it_says(speed: str, numbers: Sequence[int]) -> None:
     """One case at least is left of what is sampled or searches, and the same one in each run."""
     kept = set(speeds.chosen(ALL, speed))  # type: ignore[arg-type]
-    assert tuple(len(kept.intersection(part)) for part in (PLAIN, DEEP, SLOW, SAMPLED, SEARCHING)) == numbers
+    assert (
+        tuple(len(kept.intersection(part)) for part in (PLAIN, DEEP, SLOW, SAMPLED, SEARCHING, WHOLE, LONG))
+        == numbers
+    )
     assert kept == set(speeds.chosen(ALL, speed))  # type: ignore[arg-type]
 
 
@@ -80,4 +90,11 @@ def test_a_search_is_as_long_as_its_speed_allows(
 
 def test_each_folder_that_searches_is_there() -> None:
     """A folder that is renamed would be run whole each time."""
-    assert all((TESTS / folder).is_dir() for folder in {*speeds.SEARCHING, *speeds.ONE_IN})
+    assert all((TESTS / folder).is_dir() for folder in {*speeds.LONG, *speeds.ONE_IN})
+
+
+def test_each_test_that_is_slow_is_there() -> None:
+    """A test that is renamed would be run at each speed."""
+    for nodeid in speeds.SLOW:
+        path, _, name = nodeid.partition("::")
+        assert f"def {name}(" in (TESTS.parent / path).read_text(encoding="utf-8"), nodeid
