@@ -34,6 +34,7 @@ from dpsql.errors import (
     Warning,
 )
 from dpsql.result import Receipt, Result
+from dpsql.shared_ledger import SharedLedger
 
 __version__ = "0.2.0"
 
@@ -61,6 +62,7 @@ __all__ = [
     "QueryRejected",
     "Receipt",
     "Result",
+    "SharedLedger",
     "Warning",
     "apilevel",
     "connect",

@@ -23,6 +23,7 @@ from dpsql.request.loss import Amount, amount
 from dpsql.request.query import Query, QueryOptions
 from dpsql.request.target import Share
 from dpsql.result import Result
+from dpsql.shared_ledger import SharedLedger
 
 if TYPE_CHECKING:
     from dpsql.engine.explain import Explanation
@@ -41,7 +42,7 @@ def connect(
     database: Any,
     *,
     policy: Any,
-    ledger: str | Path | None = None,
+    ledger: str | Path | SharedLedger | None = None,
     analyst: str | None = None,
     epsilon: Amount | None = None,
     anchor: Head | str | Path | None = None,
@@ -57,7 +58,7 @@ def connect(
     `database` is a DuckDB path, an open duckdb connection, or a dict of name → pandas, polars or Arrow
     table. `policy` is a YAML path or text, a dict, or a `dpsql.policy.Policy`. `ledger` is the file
     that remembers what was spent; it defaults to the policy's path with the ending .ledger, and
-    ":memory:" forgets at exit. `epsilon` is the loss of a query that names none. `anchor` is a small file,
+    ":memory:" forgets at exit; a `SharedLedger` is one that several connections share. `epsilon` is the loss of a query that names none. `anchor` is a small file,
     on another disk or machine, that holds how far the ledger has come: beside it an older ledger, or none, is
     refused. It is made with a new ledger and replaced after each charge. `ledger_key` is a secret of the owner's, or
     the path of a file that holds it: what the ledger says cannot be changed without it. A new ledger is made with it,
@@ -86,7 +87,15 @@ def connect(
     require(dialect)
     rules = load(policy)
     target = ledger if ledger is not None else _ledger_beside(policy)
-    host = platform.node() if is_url(target) else ""
+    shared = target if isinstance(target, SharedLedger) else None
+    if shared is not None and not (anchor is None and ledger_key is None):
+        raise ProgrammingError(
+            "a shared ledger has its own anchor and key",
+            code="shared_ledger",
+            hint="SharedLedger(…, anchor=…, ledger_key=…)",
+        )
+    place = target.target if isinstance(target, SharedLedger) else target
+    host = platform.node() if is_url(place) else ""
     backend = (
         database
         if isinstance(database, DuckDBBackend)
@@ -94,20 +103,24 @@ def connect(
     )
     try:
         who = rules.analyst(analyst or login())
-        book = open_ledger(
-            target,
-            budgets(rules, [who]),
-            anchor=anchor,
-            key=ledger_key,
-            database=identity(rules, backend),
-            max_failures=rules.max_failures_of_tables(),
-        )
+        if isinstance(target, SharedLedger):
+            book = target.joined(rules, who, identity(rules, backend))
+        else:
+            book = open_ledger(
+                target,
+                budgets(rules, [who]),
+                anchor=anchor,
+                key=ledger_key,
+                database=identity(rules, backend),
+                max_failures=rules.max_failures_of_tables(),
+            )
         engine = Engine(rules, backend, book, who)
         engine.catalog  # noqa: B018  (the policy is held against the database now, not at the first query)
     except errors.Error:
         backend.close()
         raise
     con = Connection(engine, None if epsilon is None else amount(epsilon), dialect, replay=replay)
+    con._shares_ledger = shared is not None  # noqa: SLF001  (this makes it)
     if reserve is not None:
         try:
             con.reserve(epsilon=reserve)
@@ -186,6 +199,7 @@ class Connection:
         self._dialect = dialect
         self._replay = replay
         self._closed = False
+        self._shares_ledger = False
 
     @property
     def engine(self) -> Engine:
@@ -331,7 +345,9 @@ class Connection:
 
     @_alone
     def _budgets(self) -> dict[str, BudgetState]:
-        return {state.name: state for state in self.engine.ledger.states()}
+        # A shared ledger has accounts of other analysts too.
+        own = ("", self.engine.analyst)
+        return {state.name: state for state in self.engine.ledger.states() if state.key.analyst in own}
 
     @_alone
     def _forecast(self, plan: str | Sequence[str], epsilon: Amount | None, dialect: str | None) -> Forecast:
@@ -358,13 +374,13 @@ class Connection:
     def reserve(
         self, *, epsilon: Amount, delta: Amount | None = None, tables: Iterable[str] | None = None
     ) -> Reservation:
-        """Reserves a slice of the budget of each private table, or of those named, for this connection's queries.
+        """Reserves a part of the budget of each private table, or of those named, for this connection's queries.
 
         It is charged at once and whole, durably, as one query with that `epsilon` and `delta` on the whole table would
         be; δ is by default what goes with such a query. Until the reservation ends, all that this connection asks is
-        charged to the slice, and refused where it does not suffice; others cannot spend it. A `with` ends it, and so do
+        charged to it, and refused where it does not suffice; others cannot spend it. A `with` ends it, and so do
         `Reservation.close` and `close`: what is not spent is given back then. It ends by itself, without anything given
-        back, where a budget begins anew. A policy's cap is for each query, within a slice too.
+        back, where a budget begins anew. A policy's cap is for each query, within a reservation too.
 
         Raises BudgetExhausted, with nothing reserved, where a budget does not suffice; ProgrammingError, `slice_held`
         while another reservation is open, `slice_table` for what is no private table.
@@ -412,7 +428,10 @@ class Connection:
 
     @_alone
     def close(self) -> None:
-        """Gives back what is reserved, and closes the database and the ledger; the budget stays in the ledger's file."""
+        """Gives back what is reserved, and closes the database and the ledger; the budget stays in the ledger's file.
+
+        A shared ledger stays open.
+        """
         if not self._closed:
             self._closed = True
             try:
@@ -420,7 +439,8 @@ class Connection:
                     self._held.close()
             finally:
                 self._engine.backend.close()
-                self._engine.ledger.close()
+                if not self._shares_ledger:
+                    self._engine.ledger.close()
 
     def __enter__(self) -> Self:
         return self

@@ -27,6 +27,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     speeds.options(parser)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Notes the speed."""
+    speeds.configured(config)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Runs the tests of the speed that is asked for."""
     speeds.selected(config, items)

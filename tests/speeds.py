@@ -1,9 +1,10 @@
 """Three speeds of the tests: `fast` on every save, `full` before a change lands, `deep` without limit.
 
 `deep` runs every test. `full` leaves out those marked `deep`, and runs one case in n of each test: n is `ONE_IN` of its
-folder, or says its marker `sampled(n)`. `fast` leaves out those marked `slow` too, and runs `FEW` cases of each test, of
-those in the folders `SEARCHING` one. A case is drawn by its name, so each run tries the same ones, and one at least of
-each test. Whatever is named by its node id is run.
+folder, or says its marker `sampled(n)`. `fast` leaves out those marked `slow` too, those listed in `slow.txt` and the
+folders `LONG`, and runs one case of each test, and all of a test marked `whole`. A case is drawn by its name, so each run
+tries the same ones, and one at least of each test. Searches whose length is given by `examples` are a quarter as long in `full`, and shorter still in `fast`.
+Whatever is named by its node id is run, and searches as long as in `deep`.
 """
 
 from __future__ import annotations
@@ -16,13 +17,23 @@ from pathlib import Path
 import pytest
 
 SPEEDS = ("fast", "full", "deep")
-SEARCHING = ("attacks", "benchmarks", "differential", "properties", "statistical", "tpch")
-"""Folders of tests that search, simulate, kill processes or time."""
-ONE_IN = {"properties": 8, "attacks": 4, "functions": 8, "statistical": 3, "tpch": 3, "api": 3}
+LONG = ("benchmarks", "differential", "statistical", "tpch")
+"""Folders of tests that compare with other engines, simulate or time, which `fast` leaves out."""
+SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").split())
+"""Tests that take most of a second or longer, as `slow.txt` lists them; `fast` leaves them out."""
+ONE_IN = {
+    "properties": 8,
+    "attacks": 4,
+    "functions": 8,
+    "statistical": 4,
+    "tpch": 3,
+    "api": 3,
+}
 """Of folders whose tests have many cases of one law, how many stand for one that `full` runs."""
-FEW = 3
-"""Cases of a test that `fast` runs."""
+SHORTER = {"fast": 20, "full": 4, "deep": 1}
+"""By how much `examples` divides the length of a search."""
 _TESTS = Path(__file__).parent
+_speed = "deep"
 
 
 def options(parser: pytest.Parser) -> None:
@@ -30,6 +41,18 @@ def options(parser: pytest.Parser) -> None:
     parser.addoption(
         "--speed", choices=SPEEDS, default="full", help="which tests: fast, full (the default) or deep"
     )
+
+
+def configured(config: pytest.Config) -> None:
+    """Notes the speed, before any test is imported."""
+    global _speed  # noqa: PLW0603  (decorators of tests read it as they are imported)
+    named = any("::" in str(argument) for argument in config.args)
+    _speed = "deep" if named else str(config.getoption("--speed"))
+
+
+def examples(number: int, least: int = 5) -> int:
+    """The length of a search at the present speed, which in `deep` is `number`."""
+    return max(least, number // SHORTER[_speed])
 
 
 def selected(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -53,9 +76,9 @@ def _cases(cases: list[pytest.Item], speed: str) -> list[pytest.Item]:
         return cases
     left = [case for case in cases if case.get_closest_marker("deep") is None]
     if speed == "fast":
-        left = [case for case in left if case.get_closest_marker("slow") is None]
-        searching = [case for case in left if _folder(case) in SEARCHING]
-        return sorted(_sampled(left), key=_lot)[: 1 if searching else FEW]
+        left = [case for case in left if not _is_slow(case)]
+        whole = [case for case in left if case.get_closest_marker("whole") is not None]
+        return whole or sorted(left, key=_lot)[:1]
     return list(_sampled(left))
 
 
@@ -64,6 +87,11 @@ def _sampled(cases: list[pytest.Item]) -> Iterator[pytest.Item]:
     for number, group in groupby(cases, key=_one_in):
         drawn = sorted(group, key=_lot)
         yield from drawn[: -(-len(drawn) // number)]
+
+
+def _is_slow(case: pytest.Item) -> bool:
+    marked = case.get_closest_marker("slow") is not None
+    return marked or _folder(case) in LONG or case.nodeid.partition("[")[0] in SLOW
 
 
 def _one_in(case: pytest.Item) -> int:

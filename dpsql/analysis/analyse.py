@@ -11,7 +11,7 @@ from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis import domains
 from dpsql.analysis.domains import Domain
 from dpsql.analysis.images import Images
-from dpsql.analysis.intervals import Known, conditions, interval
+from dpsql.analysis.intervals import MAX_MAGNITUDE, Known, conditions, interval
 from dpsql.analysis.lattice import BITS, Lattice
 from dpsql.analysis.public_tables import looked_up_interval, looked_up_values, tied
 from dpsql.analysis.stability import ContributionBound, PublicFacts, contribution_bound
@@ -21,9 +21,6 @@ from dpsql.plan.interval import Interval, position
 from dpsql.plan.nodes import Aggregation, Relation, Release
 from dpsql.plan.render import phrase
 from dpsql.plan.types import Type
-
-MAX_MAGNITUDE = 10**150
-"""A bound above this is treated as none; its square would overflow DOUBLE."""
 
 
 def limits(kind: Type) -> Interval:

@@ -24,6 +24,8 @@ from dpsql.plan.types import Type
 Known = Mapping[Expr, Interval]
 """What conditions say of expressions."""
 
+MAX_MAGNITUDE = 10**150
+"""A bound above this is treated as none; its square would overflow DOUBLE."""
 RELEASED = 2**55
 """Released integers are taken to be smaller: twice a count is then still an integer."""
 

@@ -48,7 +48,7 @@ LOCKED: Config = {
 """The second wall behind the whitelist: no file, extension, variable of the program or setting.
 
 Memory is bounded by a share of the machine's, and nothing is written to disk but into a folder of the owner's choice: a
-statement that needs more fails. The settings left open are those that `seal` closes.
+statement that needs more fails. The settings left open are those that `lock_down` closes.
 """
 
 _CLOSING = ("enable_external_access", "lock_configuration")
@@ -348,7 +348,7 @@ def _refuse(settings: Mapping[str, str | None]) -> None:
         )
 
 
-def seal(connection: duckdb.DuckDBPyConnection, *, spills: bool = False) -> None:
+def lock_down(connection: duckdb.DuckDBPyConnection, *, spills: bool = False) -> None:
     """Takes files away for good from an engine that has opened all it needs, and its word on standard output.
 
     One that `spills` keeps the file system, and of that the folder for temporary files alone, besides its database.
@@ -371,11 +371,11 @@ def _connect(
         return database
     config = LOCKED
     if spill is not None:
-        # The engine takes settings in an order of its own, and none for temporary files once files are closed: see `seal`.
+        # The engine takes settings in an order of its own, and none for temporary files once files are closed: see `lock_down`.
         config = {name: value for name, value in LOCKED.items() if name not in _CLOSING} | spill.config
     try:
         connection = _own(database, config)
-        seal(connection, spills=spill is not None)
+        lock_down(connection, spills=spill is not None)
     except BaseException:
         if spill is not None:
             spill.leave()

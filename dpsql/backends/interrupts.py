@@ -1,4 +1,4 @@
-"""Queries that the engine stopped because it was told to, which is no failure of the engine."""
+"""Queries that the engine stopped on request, which is no failure of the engine."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.backends.duckdb import LOCKED, seal
+from dpsql.backends.duckdb import LOCKED, lock_down
 from dpsql.backends.interrupts import cancellation, interruptible
 from dpsql.errors import OperationalError
 from dpsql.plan.types import Value
@@ -30,7 +30,7 @@ class Scratch:
 
     def __init__(self) -> None:
         self._connection = _engine(os.getpid()).cursor()
-        seal(self._connection)
+        lock_down(self._connection)
         self._types: dict[str, Sequence[str]] = {}
 
     def create(self, table: str, columns: Sequence[tuple[str, str]]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 
-from dpsql.backends.duckdb import LOCKED, seal
+from dpsql.backends.duckdb import LOCKED, lock_down
 from dpsql.errors import BackendError
 
 _CONFIG = {**LOCKED, "memory_limit": "100MB", "threads": 1}
@@ -52,5 +52,5 @@ def rows(query: str) -> list[tuple[Any, ...]]:
 def _engine(_process: int) -> duckdb.DuckDBPyConnection:
     """An empty, locked, in-memory database of this process."""
     engine = duckdb.connect(config=_CONFIG)
-    seal(engine)
+    lock_down(engine)
     return engine

@@ -46,7 +46,7 @@ def budget(
     try:
         print(view.show(budget_table(book.states())))
         for state in book.reservations():
-            print(_slice(state))
+            print(_reservation(state))
         if known:
             for entry in _begun_anew(path, ledger_key):
                 print(_said(entry))
@@ -60,12 +60,12 @@ def budget(
         book.close()
 
 
-def _slice(state: ReservationState) -> str:
+def _reservation(state: ReservationState) -> str:
     from dpsql.request.loss import rounded
     from dpsql.shell.view import printable
 
     part = Fraction(100 * state.left.loss, state.limit.loss)
-    whose = f"slice {state.number} of {printable(state.key.name)}"
+    whose = f"reservation {state.number} of {printable(state.key.name)}"
     return f"{whose} is reserved by {printable(state.holder)}: {rounded(part)}% of it is left"
 
 

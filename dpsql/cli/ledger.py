@@ -76,7 +76,7 @@ def verify(
     under = " under its key" if ledger_key else ""
     print(f"an unbroken chain{under}: entries {chain.head.entries:,}, accounts {len(chain.balances):,}")
     if held := {number for balance in chain.balances.values() for number in balance.reservations}:
-        print(f"slices that are open: {', '.join(map(str, sorted(held)))}")
+        print(f"reservations that are open: {', '.join(map(str, sorted(held)))}")
     if kept is None:
         print("that none is missing at the end shows beside a head that was kept: --anchor FILE, or --head")
     else:
@@ -196,7 +196,7 @@ def _table(entries: list[Entry], budgets: dict[AccountKey, Budget]) -> Table:
                     for box in [entry.box]
                     if box
                 ),
-                entry.kind if entry.slice is None else f"{entry.kind} {entry.slice}",
+                entry.kind if entry.reservation is None else f"{entry.kind} {entry.reservation}",
                 loss,
                 symbol,
                 delta,

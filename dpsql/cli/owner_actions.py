@@ -29,11 +29,15 @@ LockedTable = Annotated[
     str, typer.Argument(metavar="TABLE", help="The table that is locked.", show_default=False)
 ]
 Number = Annotated[
-    int,
+    int | None,
     typer.Option(
-        "--slice", min=1, help="The slice's number, as `dpsql budget` lists it.", show_default=False
+        "--reservation",
+        min=1,
+        help="The reservation's number, as `dpsql budget` lists it.",
+        show_default=False,
     ),
 ]
+FormerNumber = Annotated[int | None, typer.Option("--slice", min=1, hidden=True)]
 
 
 def reset(
@@ -96,7 +100,8 @@ def unlock(
 def give_back(
     target: Target,
     *,
-    number: Number,
+    number: Number = None,
+    former_number: FormerNumber = None,
     by: By = None,
     anchor: AnchorFile = None,
     ledger_key: LedgerKey = None,
@@ -107,6 +112,11 @@ def give_back(
     from dpsql.ledger import open_ledger
     from dpsql.request.loss import rounded
 
+    if former_number is not None:
+        typer.echo("--slice is called --reservation; the old name goes with the next version", err=True)
+        number = former_number
+    if number is None:
+        raise typer.BadParameter("name the reservation", param_hint="--reservation")
     budgets = _recorded_budgets(target, ledger_key)
     with closing(open_ledger(target, budgets, anchor=anchor, key=ledger_key)) as book:
         entries = book.give_back(number, by=by or login())

@@ -24,6 +24,7 @@ from dpsql.engine import notices
 from dpsql.engine.accuracy import Search
 from dpsql.engine.budgets import budget, cap, require_above, require_below
 from dpsql.engine.charge_details import charge_details
+from dpsql.engine.finish import finish
 from dpsql.engine.lookups import PublicTables
 from dpsql.engine.loss_split import loss_shares
 from dpsql.engine.post_processor import PostProcessor, as_constants
@@ -52,13 +53,13 @@ from dpsql.result import Receipt, Result
 from dpsql.sql.emit.outer_query import Copies, Originals, emit_post, unchanged
 from dpsql.sql.emit.statement import emit
 from dpsql.sql.lower.statement import lower
-from dpsql.sql.read.parse import parse_once, require_room, told_of_translation
+from dpsql.sql.read.parse import noting_translation, parse_once, require_room
 from dpsql.uncertainty.cells import RowProvenance
 
 
 @dataclass(frozen=True)
 class Engine:
-    """One policy, one database, one ledger; `analyst` asks, `reservation` is the reserved slice that is charged."""
+    """One policy, one database, one ledger; `analyst` asks, `reservation` is the one that is charged."""
 
     policy: Policy
     backend: Backend
@@ -101,8 +102,9 @@ class Engine:
         require_above(self.policy.min_epsilon, wanted.loss)
         require_below(self.policy.max_epsilon, wanted.loss)
         public = self.public
-        with told_of_translation() if parsed.translated else nullcontext():
-            post = lower(parsed, self.catalog, public, asked.parameters, wanted.max_groups)
+        with noting_translation() if parsed.translated else nullcontext():
+            lowered = lower(parsed, self.catalog, public, asked.parameters, wanted.max_groups)
+            post = finish(lowered, public)
         if not self.backend.parses(parsed.text):
             # The parser here forgives much that the engine does not; an answer must not rest on a guess.
             raise QueryRejected(
@@ -385,7 +387,7 @@ class Engine:
                     "delta": str(entry.spend.delta_fraction),
                     "digest": entry.digest,
                     **({} if entry.box is None else {"box": entry.box}),
-                    **({} if entry.slice is None else {"slice": entry.slice}),
+                    **({} if entry.reservation is None else {"slice": entry.reservation}),
                     **({"account": entry.account_analyst} if entry.account_analyst else {}),
                 }
                 for entry in entries

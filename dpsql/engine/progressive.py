@@ -240,12 +240,12 @@ class _Steps:
         )
         events = tuple(event for event, _ in self.taken if event is not None)
         loss = Composed(events) if len(events) > 1 else next(iter(events), None)
-        told = {"epsilon": str(last), "met": "no" if notice else "yes"}
+        outcome = {"epsilon": str(last), "met": "no" if notice else "yes"}
         receipt = replace(
             result.receipt,
             entries=entries,
             loss=None if loss is None else json.loads(to_json(loss)),
-            target=(result.receipt.target or {}) | told,
+            target=(result.receipt.target or {}) | outcome,
             replayed=tuple(id_ for id_ in result.receipt.replayed if id_ not in own and id_ not in refined),
             refined=tuple(refined),
             notices=(notice,) if notice else (),

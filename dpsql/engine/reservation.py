@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Reservation:
-    """A slice of the budgets of tables: the connection's queries spend from it, and from nothing else, until it ends.
+    """A part of the budgets of tables, reserved: the connection's queries spend from it, and from nothing else, until it ends.
 
     It ends with `close`, at the end of a `with`, and when the connection closes; what it has not spent is given back
     then. After a crash it stays reserved: `Connection.resume` takes it up again, `dpsql ledger return` ends it.
@@ -78,8 +78,8 @@ def reserved(
 
 def resumed(engine: Engine, end: Callable[[], None], number: int) -> Reservation:
     """The reservation of that number, which the engine's analyst holds; see `Connection.resume`."""
-    open_slices = engine.ledger.reservations()
-    if not any(state.number == number and state.holder == engine.analyst for state in open_slices):
+    found = engine.ledger.reservations()
+    if not any(state.number == number and state.holder == engine.analyst for state in found):
         raise ProgrammingError(
             f"{engine.analyst!r} holds no open reservation {number}",
             code="slice_closed",

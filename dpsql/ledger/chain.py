@@ -221,7 +221,7 @@ def _balance_at(row: Row, stored_of: StoredOf) -> Balance:
     vouched = (partitions_digest(parts), reservations_digest(reservations)) == (row["parts"], row["slices"])
     if not vouched or parts.most() != spent:
         raise IntegrityError(
-            f"what the ledger keeps of the parts or slices of {account_of(row)} was changed",
+            f"what the ledger keeps of the partitions or reservations of {account_of(row)} was changed",
             code="ledger_tampered",
             hint="dpsql ledger verify finds the place; restore the newest backup",
         )

@@ -22,7 +22,7 @@ Rule: TypeAlias = Callable[[PartitionSpend, Box, Spend], PartitionSpend]
 
 
 class EntryKind(NamedTuple):
-    """The effect of one entry: `who` asks for it, and `slice` is the number of the reservation that it makes, uses or ends.
+    """The effect of one entry: `who` asks for it, and `reservation` is the number of the reservation that it makes, uses or ends.
 
     `rule` adds its spend to the partitions; entries of an older dpsql have another one.
     """
@@ -30,7 +30,7 @@ class EntryKind(NamedTuple):
     kind: str
     spend: Spend = NOTHING
     box: Box = WHOLE
-    slice: int | None = None
+    reservation: int | None = None
     who: str = ""
     rule: Rule = PartitionSpend.charged
 
@@ -51,13 +51,13 @@ def applied(before: Balance, step: EntryKind) -> Balance:
 
 
 def _charged(before: Balance, step: EntryKind) -> Balance:
-    _require(step.slice is None)
+    _require(step.reservation is None)
     return replace(before, parts=step.rule(before.parts, step.box, step.spend))
 
 
 def _reset(before: Balance, step: EntryKind) -> Balance:
     # The guarantee from now on comes on top of the one before: a reservation of the old budget must not be spent in it.
-    _require(step.slice is None and step.spend == NOTHING and step.box == WHOLE)
+    _require(step.reservation is None and step.spend == NOTHING and step.box == WHOLE)
     return replace(before, parts=PartitionSpend(), reservations={})
 
 
@@ -85,12 +85,12 @@ def _returned(before: Balance, step: EntryKind) -> Balance:
 
 
 def _failed(before: Balance, step: EntryKind) -> Balance:
-    _require(step.slice is None and step.spend == NOTHING and step.box == WHOLE)
+    _require(step.reservation is None and step.spend == NOTHING and step.box == WHOLE)
     return replace(before, failures=before.failures + 1)
 
 
 def _unlocked(before: Balance, step: EntryKind) -> Balance:
-    _require(step.slice is None and step.spend == NOTHING and step.box == WHOLE)
+    _require(step.reservation is None and step.spend == NOTHING and step.box == WHOLE)
     return replace(before, failures=0)
 
 
@@ -101,9 +101,9 @@ def _open(before: Balance, step: EntryKind) -> tuple[int, AccountReservation]:
 
 
 def _number(step: EntryKind) -> int:
-    if step.slice is None:
+    if step.reservation is None:
         raise NotAnEntryError
-    return step.slice
+    return step.reservation
 
 
 def _require(fits: bool) -> None:

@@ -7,6 +7,7 @@ neighbouring databases leave the same bytes.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -73,6 +74,11 @@ class Account:
         return cls(budget, accountant, accountant.limit(budget.epsilon, budget.delta, budget.selection))
 
 
+def _former_slice(number: int | None) -> int | None:
+    warnings.warn("the attribute is called reservation", DeprecationWarning, stacklevel=3)
+    return number
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One entry of the ledger, for one account. Entries are never changed or removed.
@@ -80,7 +86,7 @@ class Entry:
     The account is that of `table` and `account_analyst` (empty: the table's own); `analyst` is who asked. `charge`
     is the id of the first entry of the same charge, `number` counts the account's entries from 1, `kind` says what
     the entry does (see below), `period` is that of a budget which renews, `box` the partitions that the query read
-    (None: the whole table), `slice` the number of the reservation that the entry makes, spends from or ends.
+    (None: the whole table), `reservation` the number of the reservation that the entry makes, spends from or ends.
     `spent` is the account's total after this entry, `budget` is the digest of the account's budget, `digest` covers every other field and the `previous` entry's digest.
 
     A "charge" adds its spend to the total, and so does a "reserve", whose spend is then a reservation's; a "draw" is charged
@@ -102,7 +108,7 @@ class Entry:
     kind: str
     period: str
     box: str | None
-    slice: int | None
+    reservation: int | None
     analyst: str
     query: str
     query_digest: str
@@ -117,6 +123,11 @@ class Entry:
     failures: int = 0
     refines: tuple[int, ...] = ()
     database: str | None = None
+
+    @property
+    def slice(self) -> int | None:
+        """The former name of `reservation`, which goes with the next version."""
+        return _former_slice(self.reservation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +165,7 @@ class Head:
 class Quote:
     """The quote of a charge for one account: its cost, what is left before it in its box, whether it fits.
 
-    For a charge to a reservation, `slice` is its number, and `left` is what is left of the reservation.
+    For a charge to a reservation, `reservation` is its number, and `left` is what is left of the reservation.
     """
 
     table: str
@@ -162,7 +173,12 @@ class Quote:
     left: Spend
     analyst: str = ""
     box: Box = WHOLE
-    slice: int | None = None
+    reservation: int | None = None
+
+    @property
+    def slice(self) -> int | None:
+        """The former name of `reservation`, which goes with the next version."""
+        return _former_slice(self.reservation)
 
     @property
     def key(self) -> AccountKey:

@@ -86,8 +86,8 @@ def quoted_charges(
             _require_room(before, kind, key)
         step = kind._replace(spend=cost, box=bill.box)
         balances[key] = applied(before, step)
-        of_slice = kind.slice if kind.kind == DRAW else None
-        quote = Quote(key.table, cost, left, key.analyst, bill.box, of_slice)
+        spent_from = kind.reservation if kind.kind == DRAW else None
+        quote = Quote(key.table, cost, left, key.analyst, bill.box, spent_from)
         yield QuotedCharge(bill, quote, step, balances[key])
 
 
@@ -96,18 +96,18 @@ def _require_room(balance: Balance, step: EntryKind, key: AccountKey) -> None:
     own = sum(each.holder == step.who for each in balance.reservations.values())
     if own >= MOST_OWN_RESERVATIONS or len(balance.reservations) >= MOST_RESERVATIONS:
         raise OperationalError(
-            f"{key} has {own} open slices of {step.who!r} and {len(balance.reservations)} in all: no more are kept open",
+            f"{key} has {own} open reservations of {step.who!r} and {len(balance.reservations)} in all: no more are kept open",
             code="slice_many",
             hint="close a reservation; dpsql ledger return ends one that was left open",
         )
 
 
 def _held(balance: Balance, step: EntryKind, key: AccountKey) -> AccountReservation:
-    held = None if step.slice is None else balance.reservations.get(step.slice)
+    held = None if step.reservation is None else balance.reservations.get(step.reservation)
     if held is None or held.holder != step.who:
         raise OperationalError(
-            f"slice {step.slice} holds nothing of {key} for {step.who!r}: it has ended, or was reserved for others",
+            f"reservation {step.reservation} holds nothing of {key} for {step.who!r}: it has ended, or was reserved for others",
             code="slice_closed",
-            hint="nothing was charged; reserve another slice",
+            hint="nothing was charged; make another reservation",
         )
     return held

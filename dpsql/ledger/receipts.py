@@ -169,7 +169,7 @@ def _entry(named: Mapping[str, Any], reader: LedgerReader) -> Entry:
         "delta": str(entry.spend.delta_fraction),
     }
     recorded |= {"box": entry.box} if entry.box is not None else {}
-    recorded |= {"slice": entry.slice} if entry.slice is not None else {}
+    recorded |= {"slice": entry.reservation} if entry.reservation is not None else {}
     recorded |= {"account": entry.account_analyst} if entry.account_analyst else {}
     for name, value in recorded.items():
         _require(number, name, named.get(name), value)

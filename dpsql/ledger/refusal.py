@@ -17,19 +17,19 @@ def exhausted(account: Account, quote: Quote, kind: str = CHARGE) -> BudgetExhau
 
     The ε asked is that of the ε-DP query with the same cost; the ε left is rounded down.
     """
-    whole = " of {}".format if quote.slice is None else "".format
-    asks = "the slice" if kind == RESERVE else "the query"
+    whole = " of {}".format if quote.reservation is None else "".format
+    asks = "the reservation" if kind == RESERVE else "the query"
     keys = asks if kind == RESERVE else "choosing group keys"
     if quote.spend.loss > quote.left.loss:
         asked = account.accountant.remaining_epsilon(NOTHING, quote.spend)
         left = account.accountant.remaining_epsilon(NOTHING, quote.left)
-        asked_text, left_text = _told_apart(asked, left)
+        asked_text, left_text = _distinguished(asked, left)
         return BudgetExhausted(
             f"{asks} asks for epsilon {asked_text} of {_whose(quote)}, where epsilon {left_text}"
             f" is left{whole(_text(account.budget.epsilon, 6, ROUND_FLOOR))}",
             hint="nothing was charged; ask for less epsilon" if quote.left.loss else "nothing was charged",
         )
-    asked_text, left_text = _told_apart(quote.spend.delta_fraction, quote.left.delta_fraction)
+    asked_text, left_text = _distinguished(quote.spend.delta_fraction, quote.left.delta_fraction)
     return BudgetExhausted(
         f"{keys} asks for delta {asked_text} of {_whose(quote)}, where delta {left_text}"
         f" is left{whole(_text(Fraction(account.limit.delta, Spend.UNIT), 6, ROUND_FLOOR))}",
@@ -39,11 +39,11 @@ def exhausted(account: Account, quote: Quote, kind: str = CHARGE) -> BudgetExhau
 
 
 def _whose(quote: Quote) -> str:
-    of_slice = "" if quote.slice is None else f"slice {quote.slice} of "
-    return f"{'' if quote.box == WHOLE else 'a part of '}{of_slice}{quote.key}"
+    of_reservation = "" if quote.reservation is None else f"reservation {quote.reservation} of "
+    return f"{'' if quote.box == WHOLE else 'a part of '}{of_reservation}{quote.key}"
 
 
-def _told_apart(asked: Fraction, left: Fraction) -> tuple[str, str]:
+def _distinguished(asked: Fraction, left: Fraction) -> tuple[str, str]:
     """Both as text, with as few digits as show that they differ."""
     for digits in (6, 12, 24, 48):
         texts = _text(asked, digits, ROUND_HALF_EVEN), _text(left, digits, ROUND_FLOOR)

@@ -77,7 +77,7 @@ class AccountReservation:
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError, LossError):
             known = False
         if not known:
-            raise IntegrityError("the text is not a slice that dpsql wrote", code="ledger_corrupt")
+            raise IntegrityError("the text is not a reservation that dpsql wrote", code="ledger_corrupt")
         return found
 
 

@@ -146,7 +146,7 @@ def entry_of(row: Row) -> Entry:
             kind=str(row["kind"]),
             period=str(row["period"]),
             box=None if row["box"] is None else str(row["box"]),
-            slice=None if row["slice"] is None else int(row["slice"]),
+            reservation=None if row["slice"] is None else int(row["slice"]),
             analyst=str(row["analyst"]),
             query=str(row["query"]),
             query_digest=str(row["query_digest"]),

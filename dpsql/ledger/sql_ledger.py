@@ -64,7 +64,7 @@ class SqlLedger(SqlJournal):
         if any(part.bill.box != WHOLE for part in charges_due) or len(
             {part.key for part in charges_due}
         ) < len(charges_due):
-            raise ProgrammingError("a slice is of whole tables, each once", code="slice_part")
+            raise ProgrammingError("a reservation is of whole tables, each once", code="slice_part")
         return self._charged(charges_due, EntryKind(RESERVE, who=analyst), "", details)
 
     def give_back(self, number: int, *, by: str) -> tuple[Entry, ...]:
@@ -79,7 +79,7 @@ class SqlLedger(SqlJournal):
                 before = self._balance(key, now)
                 if number in before.reservations:
                     rest = before.reservations[number].left()
-                    after = applied(before, EntryKind(RETURN, rest, slice=number, who=by))
+                    after = applied(before, EntryKind(RETURN, rest, reservation=number, who=by))
                     found.append(self._row(shared | spend_columns("", rest), end, key, None, after))
                     end = head_of(found[-1])
             return found
@@ -227,11 +227,11 @@ class SqlLedger(SqlJournal):
 
         def rows() -> list[dict[str, Any]]:
             end, found = self._chain.head, list[dict[str, Any]]()
-            wanted = kind._replace(slice=end.entries + 1) if kind.kind == RESERVE else kind
+            wanted = kind._replace(reservation=end.entries + 1) if kind.kind == RESERVE else kind
             for table in {part.key.table for part in charges_due}:
                 self._failure_limit.require_open(table, self._chain.balance(AccountKey(table)).failures)
             claims = self._chain.claims.added(refines, end.entries + 1)
-            shared = {**common, "charge": end.entries + 1, "kind": kind.kind, "slice": wanted.slice}
+            shared = {**common, "charge": end.entries + 1, "kind": kind.kind, "slice": wanted.reservation}
             for planned in self._quoted(charges_due, wanted, now):
                 bill, quote = planned.bill, planned.quote
                 if not quote.fits:
@@ -249,4 +249,4 @@ class SqlLedger(SqlJournal):
 
 def _spending(analyst: str, reservation: int | None) -> EntryKind:
     """The kind of a charge: to a reservation of the analyst's, or to the accounts themselves."""
-    return EntryKind(CHARGE if reservation is None else DRAW, slice=reservation, who=analyst)
+    return EntryKind(CHARGE if reservation is None else DRAW, reservation=reservation, who=analyst)

@@ -68,9 +68,9 @@ def _require_derived(connection: Connection, chain: Chain) -> None:
         if partition_rows(expected) != partition_rows(balance.parts) or (
             not expected.cells and expected.base != NOTHING
         ):
-            raise _unfounded("parts", key)
+            raise _unfounded("partitions", key)
         if stored_reservations(connection, key) != balance.reservations:
-            raise _unfounded("slices", key)
+            raise _unfounded("reservations", key)
 
 
 def _unfounded(what: str, key: AccountKey) -> IntegrityError:

@@ -66,20 +66,20 @@ class Coverage:
 
     def text(self) -> str:
         """The coverage as canonical JSON."""
-        told = {
+        record = {
             "statistic": self.statistic,
-            "blocks": [_told(*pair) for pair in zip(self.vectors, self.served, strict=True)],
+            "blocks": [_record(*pair) for pair in zip(self.vectors, self.served, strict=True)],
         }
-        return json.dumps(told, sort_keys=True, separators=(",", ":"))
+        return json.dumps(record, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def parse(cls, text: str) -> Coverage:
         """Parses the result of `text`. Raises IntegrityError (`ledger_corrupt`) for any other text."""
         try:
-            told = json.loads(text)
-            pairs = [_block(vector) for vector in told["blocks"]]
+            record = json.loads(text)
+            pairs = [_block(vector) for vector in record["blocks"]]
             return cls(
-                str(told["statistic"]),
+                str(record["statistic"]),
                 tuple(vector for vector, _ in pairs),
                 tuple(served for _, served in pairs),
             )
@@ -111,7 +111,7 @@ def _serves(plan: MeasurementPlan) -> bool:
     return bool(plan.analysis.release.aggregations)
 
 
-def _told(measured: VectorMeasurement, served: Mapping[str, tuple[Fraction, ...]]) -> dict[str, Any]:
+def _record(measured: VectorMeasurement, served: Mapping[str, tuple[Fraction, ...]]) -> dict[str, Any]:
     vector, sensitivity = measured.vector, measured.sensitivity
     return {
         "name": vector.name,
@@ -122,12 +122,12 @@ def _told(measured: VectorMeasurement, served: Mapping[str, tuple[Fraction, ...]
     }
 
 
-def _block(told: dict[str, Any]) -> tuple[VectorMeasurement, dict[str, tuple[Fraction, ...]]]:
+def _block(record: dict[str, Any]) -> tuple[VectorMeasurement, dict[str, tuple[Fraction, ...]]]:
     """A vector without exact combinations, which is only read, and the statistics that it estimates."""
-    components = tuple(Component(str(name), ()) for name in told["cells"])
-    extents = tuple(int(extent) for extent in told["extents"])
-    vector = StatisticVector(str(told["name"]), components, (), 0, None, nonnegative=False, extents=extents)
-    served = {str(name): tuple(map(Fraction, weights)) for name, weights in told["serves"].items()}
+    components = tuple(Component(str(name), ()) for name in record["cells"])
+    extents = tuple(int(extent) for extent in record["extents"])
+    vector = StatisticVector(str(record["name"]), components, (), 0, None, nonnegative=False, extents=extents)
+    served = {str(name): tuple(map(Fraction, weights)) for name, weights in record["serves"].items()}
     if any(len(weights) != len(components) for weights in served.values()):
-        raise ValueError(told)
-    return VectorMeasurement(vector, Sensitivity(*map(Fraction, told["norms"])), _ANY), served
+        raise ValueError(record)
+    return VectorMeasurement(vector, Sensitivity(*map(Fraction, record["norms"])), _ANY), served

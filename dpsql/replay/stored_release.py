@@ -65,7 +65,7 @@ class StoredRelease:
 
     def text(self) -> str:
         """The release as canonical JSON."""
-        told = {
+        record = {
             "v": _VERSION,
             "keys": [[_value(value) for value in keys] for keys in self.keys],
             "cells": self.components,
@@ -74,22 +74,24 @@ class StoredRelease:
             "event": to_json(self.event),
             "source": self.source,
         }
-        return json.dumps(told, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @classmethod
     def parse(cls, text: str) -> StoredRelease:
         """Parses the result of `text`. Raises IntegrityError (`ledger_corrupt`) for any other text."""
         try:
-            told = json.loads(text)
-            if told.pop("v") != _VERSION:
+            record = json.loads(text)
+            if record.pop("v") != _VERSION:
                 raise IntegrityError("the release was kept by a newer dpsql", code="ledger_version")
             return cls(
-                tuple(tuple(map(_read, keys)) for keys in told["keys"]),
-                tuple(tuple(tuple(map(_whole, part)) for part in components) for components in told["cells"]),
-                tuple(tuple(map(_whole, points)) for points in told["chosen"]),
-                tuple(map(from_record, told["noise"])),
-                from_json(told["event"]),
-                str(told["source"]),
+                tuple(tuple(map(_read, keys)) for keys in record["keys"]),
+                tuple(
+                    tuple(tuple(map(_whole, part)) for part in components) for components in record["cells"]
+                ),
+                tuple(tuple(map(_whole, points)) for points in record["chosen"]),
+                tuple(map(from_record, record["noise"])),
+                from_json(record["event"]),
+                str(record["source"]),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ZeroDivisionError):
             raise corrupt() from None
@@ -115,10 +117,10 @@ def _value(value: Value) -> Any:
             return value
 
 
-def _read(told: Any) -> Value:
-    match told:
+def _read(record: Any) -> Value:
+    match record:
         case None | bool() | int() | str():
-            return told
+            return record
         case {"double": str(text)}:
             return float.fromhex(text)
         case {"timestamp": str(text)}:
@@ -126,10 +128,10 @@ def _read(told: Any) -> Value:
         case {"date": str(text)}:
             return dt.date.fromisoformat(text)
         case _:
-            raise ValueError(told)
+            raise ValueError(record)
 
 
-def _whole(told: Any) -> int:
-    if type(told) is not int:
-        raise TypeError(told)
-    return told
+def _whole(record: Any) -> int:
+    if type(record) is not int:
+        raise TypeError(record)
+    return record

@@ -50,7 +50,7 @@ def charged(receipt: Receipt, epsilon: Fraction | None, states: Iterable[BudgetS
         parts += [f"in {len(entries)} steps"] if receipt.target is not None and len(entries) > 1 else []
         more = f" ({', '.join(parts)})" if parts else ""
         if "slice" in entries[0]:
-            lines.append(f"charged to slice {entries[0]['slice']} of {state.name}: ε {price}{more}")
+            lines.append(f"charged to reservation {entries[0]['slice']} of {state.name}: ε {price}{more}")
         else:
             lines.append(f"charged to {state.name}: ε {price}{more}; {left(state)}")
     if receipt.replayed:

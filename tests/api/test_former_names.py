@@ -40,6 +40,15 @@ def test_names_of_the_ledger(name: str) -> None:
         assert getattr(dpsql.accounting, name) is getattr(dpsql.ledger, name)
 
 
+@pytest.mark.parametrize("kind", [dpsql.ledger.Entry, dpsql.ledger.Quote])
+def test_slice_is_reservation(kind: type) -> None:
+    """The number of a reservation has its former name too, with a warning."""
+    made = object.__new__(kind)
+    object.__setattr__(made, "reservation", 7)
+    with pytest.warns(DeprecationWarning, match="reservation"):
+        assert made.slice == 7
+
+
 def test_other_names_are_unknown() -> None:
     """A name that never was there is an AttributeError without a warning."""
     with pytest.raises(AttributeError, match="Nothing"):

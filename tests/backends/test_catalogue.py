@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -88,6 +89,11 @@ SETTINGS = [
 ]
 
 
+SHARES = 4
+shared = pytest.mark.parametrize("share", range(SHARES))
+"""So many tests share the names of the catalogue."""
+
+
 @pytest.fixture(scope="module")
 def connection() -> Iterator[Connection]:
     with study() as opened:
@@ -150,6 +156,17 @@ def reviewed(section: str) -> Mapping[str, list[str]]:
     return sections[section]
 
 
+def share_of(words: Iterable[str], share: int) -> set[str]:
+    """The words of one test; the same in each run."""
+    return {word for word in words if zlib.crc32(word.encode()) % SHARES == share}
+
+
+def reviewed_of(section: str, share: int) -> dict[str, list[str]]:
+    """What was reviewed of the words of one test."""
+    known = reviewed(section)
+    return {word: list(known[word]) for word in known if word in share_of(known, share)}
+
+
 def less(meanings: Mapping[str, set[str]], *entries: str) -> dict[str, list[str]]:
     """Meanings without the entries that the form itself uses."""
     return {name: sorted(found - set(entries)) for name, found in meanings.items()}
@@ -164,16 +181,21 @@ def test_the_catalogue_is_there() -> None:
         assert entries <= FUNCTIONS.keys() | AGGREGATES.keys()
 
 
-def test_no_scalar_but_the_reviewed_ones(connection: Connection) -> None:
+@pytest.mark.sampled(SHARES)
+@shared
+def test_no_scalar_but_the_reviewed_ones(connection: Connection, share: int) -> None:
     """Functions, macros, table functions, windows, pragmas and keywords but DISTINCT, called with 0 to 4 arguments."""
-    words = {*written_as_calls(), *keywords()}
+    words = share_of({*written_as_calls(), *keywords()}, share)
     known = less(found(connection, words - {"distinct"}, SCALARS), "count", "count_rows", "sum")
-    assert known == reviewed("scalars")
+    assert known == reviewed_of("scalars", share)
 
 
-def test_no_aggregate_but_the_reviewed_ones(connection: Connection) -> None:
+@pytest.mark.sampled(SHARES)
+@shared
+def test_no_aggregate_but_the_reviewed_ones(connection: Connection, share: int) -> None:
     """Every name, asked to aggregate private rows: numbers, texts, units, pairs."""
-    assert less(found(connection, written_as_calls(), AGGREGATED), "case") == reviewed("aggregates")
+    words = share_of(written_as_calls(), share)
+    assert less(found(connection, words, AGGREGATED), "case") == reviewed_of("aggregates", share)
 
 
 def test_no_operator_but_the_reviewed_ones(connection: Connection) -> None:
@@ -183,11 +205,13 @@ def test_no_operator_but_the_reviewed_ones(connection: Connection) -> None:
     assert less(found(connection, symbols, OPERATORS), "count") == reviewed("operators")
 
 
-def test_no_name_is_accepted_elsewhere(connection: Connection) -> None:
+@pytest.mark.sampled(SHARES)
+@shared
+def test_no_name_is_accepted_elsewhere(connection: Connection, share: int) -> None:
     """As a table, a window, a method, quoted, with a schema, with ORDER BY: refused."""
     visits = connection.engine.catalog.find("visits")
     assert visits is not None
-    assert found(connection, written_as_calls(), NEVER).keys() <= visits.columns.keys()
+    assert found(connection, share_of(written_as_calls(), share), NEVER).keys() <= visits.columns.keys()
 
 
 def test_no_setting_or_pragma(connection: Connection) -> None:

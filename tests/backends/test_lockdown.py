@@ -17,7 +17,7 @@ import pyarrow
 import pytest
 from worlds import connected, engine_of
 
-from dpsql.backends.duckdb import LOCKED, DuckDBBackend, seal
+from dpsql.backends.duckdb import LOCKED, DuckDBBackend, lock_down
 from dpsql.connection import Connection
 from dpsql.errors import BackendError, OperationalError
 
@@ -87,12 +87,12 @@ def test_the_seal_ends_what_an_engine_prints() -> None:
     """Whether DuckDB prints its progress depends on the program that it is in; sealed, it never does."""
     with duckdb.connect(config=LOCKED) as engine:
         engine.execute("SET enable_progress_bar = true")
-        seal(engine)
+        lock_down(engine)
         assert engine.execute("SELECT current_setting('enable_progress_bar')").fetchall() == [(False,)]
 
 
 def test_nothing_is_allowed_but_to_close_more(own: Connection) -> None:
-    """The settings that may change under the lock are those of the seal."""
+    """The settings that may change under the lock are those that `lock_down` closes."""
     ((allowed,),) = run(own, "SELECT current_setting('allowed_configs')")
     assert {*allowed} == {"disabled_filesystems", "disabled_optimizers", "enable_progress_bar"}
 

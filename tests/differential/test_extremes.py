@@ -32,6 +32,7 @@ def holds(worlds: Worlds, seed: int, number: int) -> None:
         assert found is None, f"seed {seed}: {small_failure(worlds, found, loss_of(place))}"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(4))
 def test_nothing_fails(worlds: Worlds, seed: int) -> None:
     """The same statements in each run."""

@@ -61,10 +61,10 @@ def slices_filter(accountant: Accountant, step_of: Stepped = applied) -> Filter:
             if act.kind == RETURN:
                 if newest is None:
                     return False
-                step = EntryKind(RETURN, balance.reservations[newest].left(), slice=newest, who="ana")
+                step = EntryKind(RETURN, balance.reservations[newest].left(), reservation=newest, who="ana")
                 balance = step_of(balance, step)
                 continue
-            kind = EntryKind(act.kind, slice={DRAW: newest, RESERVE: number}.get(act.kind), who="ana")
+            kind = EntryKind(act.kind, reservation={DRAW: newest, RESERVE: number}.get(act.kind), who="ana")
             due = account_charges({"visits": act.event}, "ana", accounts)
             try:
                 (planned,) = quoted_charges(due, kind, accounts, lambda _, now=balance: now)
@@ -99,9 +99,9 @@ def test_slices_keep_the_budget(accountant: Accountant) -> None:
 def gives_all_back(before: Balance, step: EntryKind) -> Balance:
     """The mistake of giving back the slice instead of what is left of it."""
     after = applied(before, step)
-    if step.kind != RETURN or step.slice is None:
+    if step.kind != RETURN or step.reservation is None:
         return after
-    held = before.reservations[step.slice]
+    held = before.reservations[step.reservation]
     spent = Spend(held.limit.loss - step.spend.loss, held.limit.delta - step.spend.delta)
     parts = type(after.parts)(after.parts.base - spent, after.parts.cells)
     return Balance(parts, after.count, after.period, after.reservations)

@@ -150,7 +150,7 @@ def test_open_slices_are_few(tmp_path: Path) -> None:
                 ledger.reserve({"visits": Pure(Fraction(1, 10**6))}, analyst=who)
         assert ledger.head() == before
         ledger.give_back(1, by="a0")
-        with pytest.raises(OperationalError, match="16 open slices of 'a1'"):
+        with pytest.raises(OperationalError, match="16 open reservations of 'a1'"):
             ledger.reserve({"visits": Pure(Fraction(1, 10**6))}, analyst="a1")
         ledger.reserve({"visits": Pure(Fraction(1, 10**6))}, analyst="new")
 
@@ -207,10 +207,12 @@ def test_edited_parts_are_refused(tmp_path: Path, forgery: str, monkeypatch: pyt
         raw.commit()
     with closing(open_ledger(path, BUDGETS)) as ledger:
         assert left(ledger, days(0, 9)) == Fraction(1, 2)
-        with pytest.raises(IntegrityError, match="parts of table visits does not follow from its entries"):
+        with pytest.raises(
+            IntegrityError, match="partitions of table visits does not follow from its entries"
+        ):
             ledger.verify()
     monkeypatch.setattr(journal, "_MOST_FOLLOWED", 1)
-    with pytest.raises(IntegrityError, match="parts or slices of table visits was changed"):
+    with pytest.raises(IntegrityError, match="partitions or reservations of table visits was changed"):
         open_ledger(path, BUDGETS)
 
 

@@ -70,7 +70,7 @@ def test_a_slice_is_charged_whole_spent_from_and_given_back(kept: str) -> None:
         ):
             ask(ledger, Fraction(5, 8))
         with pytest.raises(
-            BudgetExhausted, match=r"of slice 1 of table visits, where epsilon 0\.375 is left\n"
+            BudgetExhausted, match=r"of reservation 1 of table visits, where epsilon 0\.375 is left\n"
         ):
             ask(ledger, Fraction(1, 2), number)
     with closing(open_ledger(kept, BUDGETS)) as ledger:
@@ -79,15 +79,15 @@ def test_a_slice_is_charged_whole_spent_from_and_given_back(kept: str) -> None:
         )
         ask(ledger, Fraction(1, 4), number)
         (entry,) = ledger.give_back(number, by="olga")
-        assert (entry.kind, entry.slice, entry.analyst, entry.event) == ("return", number, "olga", None)
+        assert (entry.kind, entry.reservation, entry.analyst, entry.event) == ("return", number, "olga", None)
         assert (entry.spend, entry.spent) == (Spend(UNIT // 8, 0), Spend(3 * UNIT // 8, 0))
         assert ledger.give_back(number, by="ana") == ledger.reservations() == ()
         assert ledger.verify() == ledger.head()
-        assert [(one.kind, one.slice) for one in ledger.entries()] == [
+        assert [(one.kind, one.reservation) for one in ledger.entries()] == [
             ("reserve", 1), ("draw", 1), ("draw", 1), ("return", 1),
         ]  # fmt: skip
         with pytest.raises(
-            OperationalError, match="slice 1 holds nothing of table visits for 'ana'"
+            OperationalError, match="reservation 1 holds nothing of table visits for 'ana'"
         ) as refused:
             ask(ledger, Fraction(1, 64), number)
         assert refused.value.code == "slice_closed"
@@ -99,7 +99,7 @@ def test_slices_are_of_tables_and_of_analysts_at_once(tmp_path: Path) -> None:
     budgets = BUDGETS | {ANA: Budget("pure", Fraction(3, 4), Fraction(0))}
     with closing(open_ledger(tmp_path / "a.ledger", budgets)) as ledger:
         with pytest.raises(
-            BudgetExhausted, match=r"the slice asks for epsilon 0\.8 of table visits for analyst ana"
+            BudgetExhausted, match=r"the reservation asks for epsilon 0\.8 of table visits for analyst ana"
         ):
             reserve(ledger, Fraction(8, 10), "patients", "visits")
         assert ledger.head().entries == 0
@@ -127,7 +127,7 @@ def test_parts_of_a_slice_are_spent_in_parallel_and_the_largest_stays_spent(tmp_
         for month in range(3):
             ask(ledger, Fraction(1, 4), number, days(30 * month, 30 * month + 29))
         ask(ledger, Fraction(1, 8), number, days(0, 9))
-        with pytest.raises(BudgetExhausted, match="a part of slice 1 of table visits"):
+        with pytest.raises(BudgetExhausted, match="a part of reservation 1 of table visits"):
             ask(ledger, Fraction(1, 4), number, days(5, 5))
         with closing(open_ledger(tmp_path / "a.ledger", BUDGETS)) as again:
             assert again.reservations() == ledger.reservations()
@@ -138,7 +138,7 @@ def test_parts_of_a_slice_are_spent_in_parallel_and_the_largest_stays_spent(tmp_
             [Bill("visits", Pure(Fraction(1, 8)), days(0, 9))],
             2 * [Bill("visits", Pure(Fraction(1, 8)))],
         ):
-            with pytest.raises(ProgrammingError, match="a slice is of whole tables"):
+            with pytest.raises(ProgrammingError, match="a reservation is of whole tables"):
                 ledger.reserve(part, analyst="ana")
 
 
@@ -178,7 +178,7 @@ def test_a_slice_ends_with_its_period_and_with_a_reset(tmp_path: Path) -> None:
         number = reserve(ledger, Fraction(1, 2), "patients", "visits")
         clock.now += timedelta(days=1)
         assert [state.key for state in ledger.reservations()] == [AccountKey("patients")]
-        with pytest.raises(OperationalError, match="slice 1 holds nothing of table visits"):
+        with pytest.raises(OperationalError, match="reservation 1 holds nothing of table visits"):
             ask(ledger, Fraction(1, 8), number)
         ask(ledger, Fraction(1))
         ledger.reset("patients", by="olga", reason="a new study")
@@ -196,9 +196,9 @@ def test_a_dry_run_says_what_is_left_of_the_slice(tmp_path: Path) -> None:
         number = reserve(ledger, Fraction(1, 2))
         head = ledger.head()
         (quote,) = ledger.dry_run({"visits": Pure(Fraction(3, 4))}, analyst="ana", reservation=number)
-        assert (quote.left.loss_fraction, quote.fits, quote.slice) == (Fraction(1, 2), False, number)
+        assert (quote.left.loss_fraction, quote.fits, quote.reservation) == (Fraction(1, 2), False, number)
         (quote,) = ledger.dry_run({"visits": Pure(Fraction(3, 4))}, analyst="ana")
-        assert (quote.left.loss_fraction, quote.slice) == (Fraction(1, 2), None)
+        assert (quote.left.loss_fraction, quote.reservation) == (Fraction(1, 2), None)
         assert ledger.head() == head
 
 
@@ -271,7 +271,7 @@ def test_long_ledgers_take_their_slices_as_they_are_kept(
         path.write_bytes(whole)
         with closing(sqlite3.connect(path)) as raw:
             raw.executescript(forgery)
-        with pytest.raises(IntegrityError, match="parts or slices of table visits was changed"):
+        with pytest.raises(IntegrityError, match="partitions or reservations of table visits was changed"):
             open_ledger(path, BUDGETS)
         with (
             closing(LedgerReader.open(path)) as history,
@@ -285,7 +285,7 @@ def test_long_ledgers_take_their_slices_as_they_are_kept(
 )
 def test_only_the_text_of_a_slice_is_one(text: str) -> None:
     """Written and read again it is the same; anything else is an IntegrityError."""
-    with pytest.raises(IntegrityError, match="not a slice that dpsql wrote"):
+    with pytest.raises(IntegrityError, match="not a reservation that dpsql wrote"):
         AccountReservation.parse(text)
     held = AccountReservation("ana ε", Spend(5, 1)).drawn(days(0, 3), Spend(2, 0)).drawn(WHOLE, Spend(1, 1))
     assert AccountReservation.parse(str(held)) == held

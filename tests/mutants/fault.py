@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .places import Code, definitions, places, same, spliced
+from .syntax_places import Code, definitions, places, same, spliced
 
 
 class StaleError(Exception):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from hypothesis import Phase, settings
+from speeds import examples
 
-FAST = settings(max_examples=200, derandomize=True, database=None)
+FAST = settings(max_examples=examples(200), derandomize=True, database=None)
 """The same examples in each run."""
-DRAWN = settings(max_examples=2000, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate])
+DRAWN = settings(
+    max_examples=examples(2000), derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
+)
 """For what is drawn alone, before any engine computes, until it is found."""
-FEATURED = settings(max_examples=60, derandomize=True, database=None)
+FEATURED = settings(max_examples=examples(60), derandomize=True, database=None)
 """For each function of the registry, for four seconds."""
-WIDE = settings(max_examples=500, derandomize=True, database=None)
+WIDE = settings(max_examples=examples(500), derandomize=True, database=None)
 """For laws that need no engine."""
 DEEP = settings(max_examples=6_000, database=None)
 """New examples in each run, for seven minutes or eight on a core that does nothing else."""

@@ -13,6 +13,7 @@ from properties.printing import user_sql
 from properties.profiles import WIDE
 from sql.sentences import in_grammar
 
+from dpsql.engine.finish import finish
 from dpsql.plan.expr import Function
 from dpsql.plan.fields import INIT_FIELDS
 from dpsql.plan.fingerprint import canonical
@@ -29,8 +30,8 @@ BENCH = Bench()
 def test_a_plan_is_read_back_from_its_text(case: Case) -> None:
     """The printed query lowers to the same plan, but for the numbers of nameless tables and the joins that filters stand at."""
     catalog, facts = BENCH.engine(case.rules).catalog, BENCH.facts(case.database.tables)
-    read = lower(parse(user_sql(case.post)), catalog, facts, (), case.post.release.max_groups)
-    assert renumbered(read) == renumbered(case.post)
+    lowered = lower(parse(user_sql(case.post)), catalog, facts, (), case.post.release.max_groups)
+    assert renumbered(finish(lowered, facts)) == renumbered(case.post)
 
 
 @WIDE

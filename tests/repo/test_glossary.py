@@ -26,8 +26,11 @@ SAY: Mapping[str, str] = {
     "agreeing": "consistency",
     "recalling": "replay",
     "confine": "assign partitions",
+    "seal": "lock down, digest",
 }
 """Words of names, docstrings and comments; what to say instead."""
+TEXTS: Mapping[str, str] = {"slice": "reservation", "slices": "reservations"}
+"""Words of texts of several words, docstrings among them. Stored columns, keys and codes keep their names."""
 WORD = re.compile(r"[A-Z]?[a-z]+")
 
 
@@ -57,6 +60,33 @@ def test_the_package_says_it_in_the_field_s_terms(path: Path) -> None:
         if word in SAY
     ]
     assert not found, "\n".join(found)
+
+
+def texts(source: str) -> Iterator[tuple[int, str]]:
+    """Each word of a module's texts that have several, with its line; names with underscores are one word."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield from ((node.lineno, word.lower()) for word in re.findall(r"\w+", node.value))
+
+
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.relative_to(PACKAGE).as_posix()
+)
+def test_messages_say_it_in_the_field_s_terms(path: Path) -> None:
+    """No message, help text or docstring uses a word that the glossary replaces; SQL names columns as they are stored."""
+    name = path.relative_to(PACKAGE).as_posix()
+    found = [
+        f"{name}:{line}: {word}: say {TEXTS[word]}"
+        for line, word in texts(path.read_text(encoding="utf-8"))
+        if word in TEXTS and name not in ("ledger/migration.py", "cli/owner_actions.py")
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_a_word_of_a_text_is_found() -> None:
+    """In a part of a formatted text too; not in a name, a key or a code."""
+    source = 'slice = {"slice": f"slice {1} of it"}  # `slice_closed`\n'
+    assert [word for _, word in texts(source) if word in TEXTS] == ["slice"]
 
 
 def test_a_word_is_found_wherever_it_stands() -> None:

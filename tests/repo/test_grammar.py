@@ -11,6 +11,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from lark import Lark
+from speeds import examples
 from sql.codes import FORM, MEANING, SIZE
 from sql.fixture_files import Fixture, accepted, refused
 from sql.mutants import mutant
@@ -61,7 +62,7 @@ def test_the_grammar_is_lalr() -> None:
     assert {rule.origin.name for rule in parser.rules} <= used
 
 
-@settings(_GENERATE, max_examples=1000)
+@settings(_GENERATE, max_examples=examples(1000))
 @given(sentences())
 def test_every_sentence_is_answered_or_refused_for_its_meaning(connection: Connection, query: str) -> None:
     """A sentence of the grammar is never refused for its form, and nothing else than a refusal comes up."""
@@ -93,7 +94,7 @@ def test_fixtures_refused_for_their_form_are_no_sentences(fixture: Fixture) -> N
     assert not in_grammar(fixture.query)
 
 
-@settings(_GENERATE, max_examples=2000)
+@settings(_GENERATE, max_examples=examples(2000))
 @given(st.integers(0, 2**64))
 def test_what_is_accepted_is_a_sentence(connection: Connection, seed: int) -> None:
     """Of queries near the fixtures, those that are accepted are in the grammar, but for a few spellings."""
@@ -102,7 +103,7 @@ def test_what_is_accepted_is_a_sentence(connection: Connection, seed: int) -> No
         assert any(re.search(pattern, query, re.IGNORECASE) for pattern in FORGIVEN.values()), query
 
 
-@settings(_GENERATE, max_examples=2000)
+@settings(_GENERATE, max_examples=examples(2000))
 @given(st.integers(0, 2**64))
 def test_what_is_accepted_is_sql_to_duckdb(connection: Connection, seed: int) -> None:
     """DuckDB's own parser reads whatever is accepted, but for the clause that DuckDB does not have.

@@ -14,8 +14,8 @@ import pytest
 from tests.mutants.core import CORE
 from tests.mutants.fault import Fault, StaleError
 from tests.mutants.faults import FAULTS
-from tests.mutants.places import definitions
 from tests.mutants.selection import UnknownChangesError, changed_files, selected
+from tests.mutants.syntax_places import definitions
 
 ROOT = Path(__file__).parents[2]
 MODULE = """

@@ -58,7 +58,7 @@ def test_every_option_is_listed(generated: dict[str, str]) -> None:
         "dpsql receipt verify",
         "--target-error",
         "--head",
-        "--slice",
+        "--reservation",
     ):
         assert word in generated["cli"]
     assert "`\\explain SELECT …`" in generated["cli"]

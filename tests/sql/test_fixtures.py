@@ -37,12 +37,14 @@ def plain() -> Iterator[duckdb.DuckDBPyConnection]:
         yield opened
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("fixture", accepted(), ids=str)
 def test_meaning(connection: Connection, fixture: Fixture) -> None:
     """An accepted query means what the fixture says."""
     assert summary(prepare(connection, fixture.query, fixture.parameters)) == fixture.field("plan")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("fixture", refused(), ids=str)
 def test_refusal(connection: Connection, fixture: Fixture) -> None:
     """A refused query gets the code and the place that the fixture says."""

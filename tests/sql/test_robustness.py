@@ -8,12 +8,14 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from speeds import examples
 from sql.fixture_files import fixtures
 from sql.mutants import mutant
 from sql.study import prepare, study
 
 import dpsql
 from dpsql.connection import Connection
+from dpsql.engine.finish import finish
 from dpsql.engine.pipeline import Engine, PreparedQuery
 from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import MAX_CHARACTERS, MAX_NESTING, parse
@@ -34,14 +36,14 @@ def survives(engine: Engine, text: str) -> str | None:
     """The code of the refusal, None if there is none. Any error but dpsql.Error escapes."""
     try:
         statement = parse(text)
-        lower(statement, engine.catalog, engine.public, [5] * statement.parameters)
+        finish(lower(statement, engine.catalog, engine.public, [5] * statement.parameters), engine.public)
     except dpsql.Error as error:
         str(error)
         return error.code
     return None
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.text() | st.binary().map(lambda octets: octets.decode("utf-8", "surrogateescape")))
 def test_any_text(engine: Engine, text: str) -> None:
     """No text at all breaks the reading of queries."""
@@ -51,7 +53,7 @@ def test_any_text(engine: Engine, text: str) -> None:
 _PIECES = sorted({piece for fixture in fixtures() for piece in re.findall(r"\w+|\s+|.", fixture.query)})
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.sampled_from(_PIECES), max_size=12).map("".join))
 def test_any_words_after_a_select(engine: Engine, text: str) -> None:
     """No words of SQL in any order break the reading of queries."""
@@ -59,14 +61,14 @@ def test_any_words_after_a_select(engine: Engine, text: str) -> None:
     survives(engine, f"SELECT COUNT(*) FROM visits WHERE {text}")
 
 
-@settings(max_examples=1500)
+@settings(max_examples=examples(1500))
 @given(st.integers(0, 2**64))
 def test_any_damage_to_a_fixture(engine: Engine, seed: int) -> None:
     """A query that was changed in a few places is answered or refused."""
     survives(engine, mutant(seed))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.sampled_from([fixture.query for fixture in fixtures()]), st.integers(0, 10**6), st.characters())
 def test_any_character_in_a_fixture(engine: Engine, query: str, place: int, character: str) -> None:
     """A query with a character changed, or cut off, is answered or refused."""

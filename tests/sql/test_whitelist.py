@@ -34,6 +34,7 @@ def engine(connection: Connection) -> Engine:
     return connection.engine
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("fixture", accepted(), ids=str)
 def test_an_unknown_argument_of_any_node_is_refused(engine: Engine, fixture: Fixture) -> None:
     """An argument that `lower` does not name is refused, wherever in the tree it stands."""
@@ -45,6 +46,7 @@ def test_an_unknown_argument_of_any_node_is_refused(engine: Engine, fixture: Fix
         del node.args["not_modelled"]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("fixture", accepted(), ids=str)
 def test_an_unknown_node_is_refused(engine: Engine, fixture: Fixture) -> None:
     """An expression of a kind that `lower` does not name is refused, wherever it stands."""

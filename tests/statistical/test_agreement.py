@@ -87,6 +87,7 @@ def held(pairs: Sequence[tuple[float, float] | None], exact: Sequence[float]) ->
     return [ends is not None and ends[0] <= true <= ends[1] for ends, true in zip(pairs, exact, strict=True)]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("sets", SETS.values(), ids=SETS)
 def test_intervals_hold_as_often_as_they_say(con: dpsql.Connection, sets: str) -> None:
     """Counts, sums, means and what is computed of them, group by group and in totals."""

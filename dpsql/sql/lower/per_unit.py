@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from dpsql.aggregates.per_unit import WITHIN
-from dpsql.analysis.analyse import MAX_MAGNITUDE
-from dpsql.analysis.intervals import conditions, interval
+from dpsql.analysis.intervals import MAX_MAGNITUDE, conditions, interval
 from dpsql.analysis.stability import most_rows
 from dpsql.analysis.unit_identity import identity
 from dpsql.plan.expr import Column, Expr, Facts, Order, windowed

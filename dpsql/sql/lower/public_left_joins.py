@@ -10,14 +10,15 @@ Source: ISO/IEC 9075-2, <joined table> and <aggregate function>, by which aggreg
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.analysis.analyse import analyse
 from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal, columns
 from dpsql.plan.nodes import JoinKind, Release, is_private
 from dpsql.sql.lower.joins import Attached
+from dpsql.sql.lower.public_groups import PublicGroups
 from dpsql.sql.lower.scope import Scope
 
 PROPAGATING = frozenset((
@@ -78,18 +79,21 @@ def check_rows(scope: Scope, node: exp.Expr) -> None:
         )
 
 
-def shown(scope: Scope, node: exp.Expr, release: Release) -> Release:
-    """The release, of groups of all public rows. Refuses those of which some would be hidden that nobody has rows of."""
+def of_public_rows(scope: Scope, node: exp.Expr, release: Release) -> Release:
+    """The release, of groups of all public rows. Those that nobody has rows of must not be hidden."""
     if optional_private(scope) is None:
         return release
-    release = replace(release, all_public_rows=True)
-    if analyse(release, scope.context.facts, replace=False).selects:
+
+    def refuse() -> NoReturn:
         scope.source.refuse(
             node,
             "join",
             "groups of the public table that nobody has rows of would be missing: not all groups here are public",
             "group by one column of the public table, of up to 1,000 values; or JOIN, which keeps no empty groups",
         )
+
+    release = replace(release, all_public_rows=True)
+    scope.context.needs.append(PublicGroups(release, refuse))
     return release
 
 

@@ -19,6 +19,7 @@ from dpsql.plan.tables import Link, Scan, Unit, UnitKind
 from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
 from dpsql.sql.lower.interval_ends import asked_of, end_column, refuse, with_ends
+from dpsql.sql.lower.public_groups import PublicGroups
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.read.interval_calls import which_end
 from dpsql.sql.read.rejection import Source
@@ -41,7 +42,8 @@ class CommonTable:
 class Context:
     """What all parts of one statement share.
 
-    `derive` lowers the query of a derived table, `correlate` a subquery with a value for each outer row.
+    `derive` lowers the query of a derived table, `correlate` a subquery with a value for each outer row. `needs` is what
+    they need to know of their releases.
     """
 
     source: Source
@@ -57,6 +59,7 @@ class Context:
     depth: int = 0
     numbers: Iterator[int] = field(default_factory=itertools.count)
     max_groups: int | None = None
+    needs: list[PublicGroups] = field(default_factory=list)
 
     def deeper(self, node: exp.Expr, common: Mapping[str, CommonTable]) -> Context:
         """The context of a query within this one."""

@@ -24,7 +24,6 @@ from dpsql.plan.nodes import (
     Key,
     OuterQuery,
     Output,
-    PerUnitGroupBy,
     Relation,
     Release,
     SetKind,
@@ -35,7 +34,6 @@ from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
 from dpsql.sql.lower.aggregates import across_units
-from dpsql.sql.lower.aggregates.arg_max import best
 from dpsql.sql.lower.correlated import correlated
 from dpsql.sql.lower.derived import answer, common_tables, put_together, set_operation, values
 from dpsql.sql.lower.grouping import Grouping, aggregates
@@ -43,9 +41,9 @@ from dpsql.sql.lower.grouping_sets import Sets, grouping_sets
 from dpsql.sql.lower.interval_ends import asked_of, end_of, end_of_rank
 from dpsql.sql.lower.own_unit import check_unit, refuse_units
 from dpsql.sql.lower.per_unit import Groups, Plain, Selected, derived, distinct_of, rows_of, selected
-from dpsql.sql.lower.public_left_joins import check_rows, shown
+from dpsql.sql.lower.public_groups import Lowered
+from dpsql.sql.lower.public_left_joins import check_rows, of_public_rows
 from dpsql.sql.lower.scope import Context, Scope, named
-from dpsql.sql.lower.top_k import chosen
 from dpsql.sql.read.interval_calls import asks_for_ends, which_end
 from dpsql.sql.read.parse import Statement
 from dpsql.sql.read.rejection import Source as Text
@@ -74,8 +72,8 @@ def lower(
     facts: PublicFacts,
     parameters: Sequence[Value] = (),
     max_groups: int | None = None,
-) -> OuterQuery:
-    """The plan of a statement.
+) -> Lowered:
+    """The statement as a plan, and what it needs to know of its releases.
 
     `facts` looks public tables up, `max_groups` is the query's own contribution bound. Raises
     QueryRejected, with the place in the text, for anything that is not known to be safe.
@@ -95,10 +93,8 @@ def lower(
         scope, chosen = _select(context, node, outermost=True)
         check_unit(scope, statement.options.unit)
         post = chosen if isinstance(chosen, OuterQuery) else chosen.post()
-        if isinstance(post.source, PerUnitGroupBy):
-            post = best(post, scope.tables[scope.nothing(node)].relation, facts)
     _check_unread(context)
-    return post
+    return Lowered(post, tuple(context.needs))
 
 
 def _check_unread(context: Context) -> None:
@@ -248,8 +244,7 @@ class _Releasing(Grouping):
             source = self.scope.tables[self.scope.nothing(self.select)].relation
         else:
             source = self._release()
-        post = OuterQuery(source, tuple(outputs), having, order, limit, offset, distinct, qualify)
-        return chosen(post, self.scope.context.facts)
+        return OuterQuery(source, tuple(outputs), having, order, limit, offset, distinct, qualify)
 
     @property
     def shows(self) -> bool:
@@ -266,7 +261,7 @@ class _Releasing(Grouping):
             )
         keys = tuple(Key(f"k{index}", expr) for index, expr in enumerate(self.keys))
         release = Release(self.rows(), keys, tuple(self.aggregations), self.scope.context.max_groups)
-        return shown(self.scope, self.select, release)
+        return of_public_rows(self.scope, self.select, release)
 
     def post(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
         """The release with these outputs."""

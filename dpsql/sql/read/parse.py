@@ -83,7 +83,7 @@ def parse(text: str, dialect: str = DUCKDB) -> Statement:
         return _parse(text)
     words = _words(text, reader)
     translated = _translated(words, dialect)
-    with told_of_translation():
+    with noting_translation():
         statement = _parse(translated, numbered=True)
     return replace(
         statement,
@@ -105,7 +105,7 @@ def _remembered(text: str, dialect: str) -> Statement:
 
 
 @contextmanager
-def told_of_translation() -> Iterator[None]:
+def noting_translation() -> Iterator[None]:
     """Says of a refusal within it that its place is one in the translated text, which it shows."""
     try:
         yield

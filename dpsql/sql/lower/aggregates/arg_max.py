@@ -5,62 +5,69 @@ Across units they would show one row's value. Over groups of which a statement a
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from sqlglot import exp
 
 from dpsql.aggregates.per_unit import WITHIN
-from dpsql.analysis.analyse import analyse
-from dpsql.analysis.stability import PublicFacts
 from dpsql.functions import call
-from dpsql.plan.expr import Column, Expr, Order, Released, Scalar, substituted, walk
-from dpsql.plan.nodes import OuterQuery, Output, PerUnitAggregate, PerUnitGroupBy, Relation, Release
+from dpsql.plan.expr import Column, Expr, Facts, Order, Released, Scalar, substituted, walk
+from dpsql.plan.nodes import OuterQuery, Output, PerUnitAggregate, PerUnitGroupBy, Relation, Release, Values
 from dpsql.plan.provenance import provenance, unfiltered
+from dpsql.plan.types import Type
 from dpsql.sql.lower.aggregates.base import AggregateCall, ExactGroups, Form, refuse_distinct, refuses
 from dpsql.sql.lower.joins import filtered
-from dpsql.sql.lower.top_k import chosen
+from dpsql.sql.lower.top_k import top_k
 
 
-def best(post: OuterQuery, nothing: Relation, facts: PublicFacts) -> OuterQuery:
-    """A statement that is one ARG_MAX or ARG_MIN of released groups, with the group chosen; else as it is.
+@dataclass(frozen=True, slots=True)
+class BestGroup:
+    """A statement that selects the best group of `release` and shows its key, whose index is `place`.
+
+    Its groups must be public, and NULL no value of that key.
+    """
+
+    post: OuterQuery
+    release: Release
+    place: int
+
+
+def best(post: OuterQuery) -> BestGroup | None:
+    """A statement that is one ARG_MAX or ARG_MIN of released groups, with the group selected; None for any other.
 
     Claim: without noise it gives what the statement gives, a key of the groups that are best by n.
     Why: ARG_MAX(k, n) passes over groups without a key, and n is that of a group; the first of the others by n is
     the one that it takes. All that the statement asks of the release is read here, so nothing has to agree with
     it, and its further aggregates are not asked for.
     Source: Dwork, Roth 2014, Theorem 3.10 (exponential mechanism).
-
-    `nothing` is one row without columns, of which the statement then is.
     """
     groups = post.source
     if not isinstance(groups, PerUnitGroupBy) or groups.keys or len(groups.aggregates) != 1 or _further(post):
-        return post
+        return None
     (item,), (column,) = groups.aggregates, groups.columns
     read = _read(item, groups.input)
     if read is None:
-        return post
+        return None
     release, key, score = read
     place = [known.name for known in release.keys].index(key.name)
     missing = call("is_null", release.keys[place].expr)
     there = None if missing is None else call("not", missing)
     if there is None:
-        return post
+        return None
     release = replace(
         release,
         input=filtered(release.input, [there]),
         aggregations=tuple(known for known in release.aggregations if known.name == score.name),
     )
     order = Order(score, descending=item.function == "arg_max", nulls_first=False)
-    found = chosen(OuterQuery(release, (Output("best", key),), order=(order,), limit=1), facts)
-    if (
-        found.release.top is None
-        or None in (analyse(found.release, facts, replace=False).domains or ())[place]
-    ):
-        return post
+    found = top_k(OuterQuery(release, (Output("best", key),), order=(order,), limit=1))
+    if found is None:
+        return None
     value: dict[Column, Expr] = {column: Scalar(found, key.type)}
     outputs = (Output(output.name, substituted(output.expr, value)) for output in post.outputs)
-    return replace(post, source=nothing, outputs=tuple(outputs))
+    one_row = Values(((1,),), groups.alias, (Column(groups.alias, "#", Facts(Type.INTEGER, "")),))
+    return BestGroup(replace(post, source=one_row, outputs=tuple(outputs)), found.release, place)
 
 
 def _further(post: OuterQuery) -> bool:

@@ -14,10 +14,10 @@ import datetime as dt
 import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.analysis.analyse import analyse
 from dpsql.analysis.intervals import conditions, interval
 from dpsql.plan.expr import Call, Column, Expr, Function, Literal, Released, Scalar, columns
 from dpsql.plan.interval import position
@@ -27,6 +27,7 @@ from dpsql.sql.lower.aggregates.base import AcrossUnits, AggregateCall, Form, re
 from dpsql.sql.lower.aggregates.quantiles import LIST
 from dpsql.sql.lower.constants import moment
 from dpsql.sql.lower.joins import filtered
+from dpsql.sql.lower.public_groups import OfPublicGroups
 from dpsql.sql.read.dialect import ADDED_NODES
 
 MOST_BINS = 300
@@ -59,6 +60,14 @@ _PART = Function(
 
 A group without a number has no row in any bin, whatever the data are: none of its rows has a value.
 """
+_OF_GROUP = Function(
+    "histogram_in_group",
+    "HISTOGRAM of each group",
+    lambda _: Type.LIST,
+    "{0}",
+    "no value is computed",
+)
+"""What is written when the public values are known differs from group to group, as no subquery's value does."""
 _COUNTED = "count them: SELECT k, bin, COUNT(*) … GROUP BY k, bin"
 _MOMENTS = {Type.DATE: dt.date, Type.TIMESTAMP: dt.datetime}
 
@@ -66,8 +75,8 @@ _MOMENTS = {Type.DATE: dt.date, Type.TIMESTAMP: dt.datetime}
 def histogram(over: AcrossUnits, node: exp.AggFunc) -> Expr:
     """The map of a HISTOGRAM over the rows of a SELECT, or over those of each of its groups.
 
-    Raises QueryRejected for bins that are no increasing constants of the argument's type, without bins for values that
-    are not public, for groups whose keys are not, and where rare ones are hidden.
+    Its groups must be public, and its values where there are no bins. The map is written when they are known.
+    Raises QueryRejected for bins that are no increasing constants of the argument's type.
     """
     text, scalars = over.source, over.scope.scalars
     argument, bins = text.take(node, "this", "expression")
@@ -80,14 +89,7 @@ def histogram(over: AcrossUnits, node: exp.AggFunc) -> Expr:
             argument, "subquery", "HISTOGRAM takes one column or expression, without a subquery", _COUNTED
         )
     value = over.argument(argument)
-    known = {source.alias for source in sources(over.input)}
-    if any(column.source not in known for key in over.keys for column in columns(key)):
-        text.refuse(
-            node,
-            "subquery",
-            "HISTOGRAM is of groups by columns, not by a subquery's value for each row",
-            _COUNTED,
-        )
+    _check_keys(over, node)
     there = scalars.call(argument, "not", scalars.call(argument, "is_null", value))
     if value.type is Type.DOUBLE:
         finite = scalars.call(argument, "not", scalars.call(argument, "isnan", value))
@@ -97,25 +99,51 @@ def histogram(over: AcrossUnits, node: exp.AggFunc) -> Expr:
     keys = tuple(Key(f"k{index}", expr) for index, expr in enumerate(by))
     rows = Aggregation("a0", "count_rows", None, Type.INTEGER)
     release = Release(filtered(over.input, [there]), keys, (rows,), over.scope.context.max_groups)
-    analysis = None if value.type is Type.NULL else analyse(release, over.scope.context.facts, replace=False)
-    domains = None if analysis is None or analysis.selects else analysis.domains
-    *groups, found = domains or [()]
-    shown = [value for value in found if value is not None]
-    if not 0 < len(shown) <= MOST_BINS + 1:
+
+    grouped = len(keys) > 1
+
+    def refuse() -> NoReturn:
         text.refuse(
             node,
             "group_by",
             f"HISTOGRAM is of bins, or at most {MOST_BINS} values, that are public, none of them hidden for being rare"
-            + ", and so are its groups" * bool(over.keys),
+            + ", and so are its groups" * grouped,
             _COUNTED
-            if over.keys
+            if grouped
             else "name bins, HISTOGRAM(x, [10, 20]); or let the policy list the values; or SELECT x, COUNT(*) … GROUP BY x",
         )
-    if math.prod(map(len, groups)) * len(shown) > MOST_CELLS:
-        text.refuse(
-            node, "too_long", f"HISTOGRAM has at most {MOST_CELLS:,} bins in all groups together", _COUNTED
+
+    def written(domains: Sequence[Sequence[Value]]) -> Expr:
+        *groups, found = domains
+        shown = [value for value in found if value is not None]
+        if not 0 < len(shown) <= MOST_BINS + 1:
+            refuse()
+        if math.prod(map(len, groups)) * len(shown) > MOST_CELLS:
+            text.refuse(
+                node,
+                "too_long",
+                f"HISTOGRAM has at most {MOST_CELLS:,} bins in all groups together",
+                _COUNTED,
+            )
+        return _value(over, node, release, groups, shown)
+
+    if value.type is Type.NULL:
+        refuse()
+    counts = Output("histogram", Released(rows.name, rows.type))
+    placeholder = Scalar(OuterQuery(release, (counts,)), Type.LIST)
+    over.scope.context.needs.append(OfPublicGroups(release, refuse, placeholder, written))
+    return Call(_OF_GROUP, (placeholder,), Type.LIST) if grouped else placeholder
+
+
+def _check_keys(over: AcrossUnits, node: exp.Expr) -> None:
+    known = {source.alias for source in sources(over.input)}
+    if any(column.source not in known for key in over.keys for column in columns(key)):
+        over.source.refuse(
+            node,
+            "subquery",
+            "HISTOGRAM is of groups by columns, not by a subquery's value for each row",
+            _COUNTED,
         )
-    return _value(over, node, release, groups, shown)
 
 
 def _value(

@@ -9,14 +9,16 @@ Source: McKenna, Sheldon 2020, "Permute-and-flip"; Dwork, Roth 2014, Theorem 3.1
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from sqlglot import exp
 
-from dpsql.plan.expr import Order, Released, Scalar
-from dpsql.plan.nodes import Aggregation, Key, OuterQuery, Output, Release
+from dpsql.plan.expr import Released, Scalar
+from dpsql.plan.nodes import Aggregation, Key, OuterQuery, Output, Release, TopK
 from dpsql.plan.types import Type
 from dpsql.sql.lower.aggregates.base import AcrossUnits, AggregateCall, Form, refuses
 from dpsql.sql.lower.joins import filtered
-from dpsql.sql.lower.top_k import chosen
+from dpsql.sql.lower.public_groups import PublicGroups
 
 _ROWS = "let the policy list the values; or SELECT x FROM … GROUP BY x ORDER BY COUNT(*) DESC LIMIT 1"
 
@@ -24,8 +26,8 @@ _ROWS = "let the policy list the values; or SELECT x FROM … GROUP BY x ORDER B
 def mode(over: AcrossUnits, node: exp.AggFunc) -> Scalar:
     """The value of a MODE over the rows of a SELECT.
 
-    Raises QueryRejected with code "mode" where values cannot be chosen: beside group keys, of values that are not
-    public, or of an argument with a subquery.
+    Its values must be public. Raises QueryRejected with code "mode" beside group keys, and for an argument with a
+    subquery.
     """
     (argument,) = over.source.take(node, "this")
     if argument is None or type(argument) is exp.Distinct or argument.find(exp.Query):
@@ -42,17 +44,23 @@ def mode(over: AcrossUnits, node: exp.AggFunc) -> Scalar:
     there = scalars.call(argument, "not", scalars.call(argument, "is_null", value))
     rows = Aggregation("a0", "count_rows", None, Type.INTEGER)
     key = Released("k0", value.type)
-    release = Release(filtered(over.input, [there]), (Key(key.name, value),), (rows,), context.max_groups)
-    order = Order(Released(rows.name, rows.type), descending=True, nulls_first=False)
-    post = chosen(OuterQuery(release, (Output("mode", key),), order=(order,), limit=1), context.facts)
-    if value.type is Type.NULL or post.release.top is None:
+    top = TopK(1, descending=True)
+    release = Release(
+        filtered(over.input, [there]), (Key(key.name, value),), (rows,), context.max_groups, top
+    )
+
+    def refuse() -> NoReturn:
         over.source.refuse(
             node,
             "mode",
             "MODE chooses among values that are public, none of them hidden for being rare",
             _ROWS,
         )
-    return Scalar(post, value.type)
+
+    if value.type is Type.NULL:
+        refuse()
+    context.needs.append(PublicGroups(release, refuse))
+    return Scalar(OuterQuery(release, (Output("mode", key),), limit=1), value.type)
 
 
 MODE = AggregateCall(

@@ -103,7 +103,7 @@ FAULTS = (
     ),
     Fault(
         "public-rows-without-private-ones-left-out",
-        "dpsql.sql.lower.public_left_joins:shown",
+        "dpsql.sql.lower.public_left_joins:of_public_rows",
         "release = replace(release, all_public_rows=True)",
         "release = replace(release, all_public_rows=False)",
         "of a public LEFT JOIN, groups are missing that no private row can be joined to",

@@ -1,4 +1,4 @@
-"""Slices from the command line: reserved for a session, listed, shown, and given back."""
+"""Reservations from the command line: made for a session, listed, shown, and given back."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ COUNT = "SELECT COUNT(DISTINCT patient_id) AS n FROM visits;"
 
 
 def test_a_shell_reserves_for_its_queries(run: Run, study: Path) -> None:
-    """They are charged to the slice, which ends with the shell; a slice that does not fit opens none."""
+    """They are charged to the reservation, which ends with the shell; one that does not fit opens none."""
     ran = run("shell", study, "-e", "0.5", "--reserve", "2", stdin=COUNT)
-    assert (ran.code, "charged to slice 1 of visits: ε 0.5" in ran.out) == (0, True)
+    assert (ran.code, "charged to reservation 1 of visits: ε 0.5" in ran.out) == (0, True)
     rows = [
         json.loads(line) for line in run("ledger", "export", study.with_suffix(".ledger")).out.splitlines()
     ]
     assert [row["kind"] for row in rows] == ["reserve", "draw", "return"]
     assert (
-        "error[budget_exhausted]: the slice asks" in run("shell", study, "--reserve", "90", stdin=COUNT).err
+        "error[budget_exhausted]: the reservation asks"
+        in run("shell", study, "--reserve", "90", stdin=COUNT).err
     )
 
 
@@ -35,15 +36,29 @@ def test_an_owner_gives_back_what_a_session_left(run: Run, study: Path) -> None:
     ledger = open_ledger(path, budgets(load(policy)))
     number = ledger.reserve({"visits": Pure(Fraction(10))}, analyst="ana")[0].id
     ledger.close()
-    assert "slice 1 of visits is reserved by ana: 100% of it is left" in run("budget", "-p", policy).out
-    assert "slices that are open: 1" in run("ledger", "verify", path).out
-    ran = run("ledger", "return", path, "--slice", number, "--by", "olga")
+    assert "reservation 1 of visits is reserved by ana: 100% of it is left" in run("budget", "-p", policy).out
+    assert "reservations that are open: 1" in run("ledger", "verify", path).out
+    ran = run("ledger", "return", path, "--reservation", number, "--by", "olga")
     assert (ran.code, "entry 2 of the ledger" in ran.out) == (0, True)
     assert (
         "error[slice_closed]: there is no open reservation 1"
-        in run("ledger", "return", path, "--slice", number).err
+        in run("ledger", "return", path, "--reservation", number).err
     )
     assert "is reserved" not in run("budget", "-p", policy).out
     shown = run("ledger", "show", path).out
     assert all(kind in shown for kind in ("reserve 1", "return 1", "olga"))
     assert run("ledger", "verify", path).code == 0
+
+
+def test_the_former_name_of_the_option_is_known(run: Run, study: Path) -> None:
+    """`--slice` warns and does what `--reservation` does; without either there is nothing to end."""
+    path = study.with_suffix(".ledger")
+    ledger = open_ledger(path, budgets(load(study.with_suffix(".yaml"))))
+    number = ledger.reserve({"visits": Pure(Fraction(10))}, analyst="ana")[0].id
+    ledger.close()
+    former = run("ledger", "return", path, "--slice", number)
+    assert (former.code, "--slice is called --reservation" in former.err) == (0, True)
+    assert "entry 2 of the ledger" in former.out
+    missing = run("ledger", "return", path)
+    assert missing.code != 0
+    assert "--reservation" in missing.err

@@ -1,4 +1,4 @@
-"""Faults of slices: reserved without being charged, spent by others or beyond, given back twice or whole."""
+"""Faults of reservations: made without being charged, spent by others or beyond, given back twice or whole."""
 
 from __future__ import annotations
 

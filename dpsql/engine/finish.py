@@ -1,0 +1,83 @@
+"""What a statement leaves open until its releases are analysed: public groups, histograms, top-k selections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dpsql.analysis.analyse import analyse
+from dpsql.analysis.stability import PublicFacts
+from dpsql.plan.dependencies import substitute
+from dpsql.plan.expr import Column, Expr, Function, Literal, Released, Scalar
+from dpsql.plan.fields import INIT_FIELDS
+from dpsql.plan.nodes import OuterQuery, PublicSubquery, Release, Values
+from dpsql.plan.types import Value
+from dpsql.sql.lower.aggregates.arg_max import best
+from dpsql.sql.lower.public_groups import Lowered, OfPublicGroups
+from dpsql.sql.lower.top_k import top_k
+
+_LEAVES = (Function, Column, Literal, Released)
+
+
+def finish(lowered: Lowered, facts: PublicFacts) -> OuterQuery:
+    """The statement as its releases decide it. `facts` looks public tables up.
+
+    Raises QueryRejected if groups must be public that are not.
+    """
+    written: dict[Scalar | PublicSubquery, Expr | Values] = {}
+    for need in lowered.needs:
+        domains = _public_groups(need.release, facts)
+        if domains is None:
+            need.refuse()
+        if isinstance(need, OfPublicGroups):
+            written[need.placeholder] = need.value(domains)
+    post: OuterQuery = _Rewriting(lambda part: _selecting(part, facts)).of(substitute(lowered.post, written))
+    one = best(post)
+    if one is None:
+        return post
+    domains = _public_groups(one.release, facts)
+    return post if domains is None or None in domains[one.place] else one.post
+
+
+def _selecting(post: OuterQuery, facts: PublicFacts) -> OuterQuery:
+    """The query with its best groups selected, if that is all it asks for, and its groups are public; else as it is."""
+    found = top_k(post)
+    return post if found is None or _public_groups(found.release, facts) is None else found
+
+
+def _public_groups(release: Release, facts: PublicFacts) -> Sequence[Sequence[Value]] | None:
+    """The public values of each key, if the groups of a release are public and none is hidden; else None."""
+    analysis = analyse(release, facts, replace=False)
+    return None if analysis.selects else analysis.domains
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewriting:
+    """A rule applied to each query above the boundary, the innermost first."""
+
+    rule: Callable[[OuterQuery], OuterQuery]
+    done: dict[int, tuple[object, object]] = field(default_factory=dict)
+
+    def of(self, part: Any) -> Any:
+        if isinstance(part, tuple):
+            found = tuple(map(self.of, part))
+            return part if all(map(_same, found, part)) else found
+        if isinstance(part, (*_LEAVES, Values)) or not INIT_FIELDS[type(part)]:
+            return part
+        known = self.done.get(id(part))
+        if known is None:
+            # The part is kept beside the result, so that its identity is not given to another.
+            known = self.done[id(part)] = (part, self._rebuilt(part))
+        return known[1]
+
+    def _rebuilt(self, part: Any) -> Any:
+        before = {name: getattr(part, name) for name in INIT_FIELDS[type(part)]}
+        after = {name: self.of(value) for name, value in before.items()}
+        changed = {name: value for name, value in after.items() if value is not before[name]}
+        built = replace(part, **changed) if changed else part
+        return self.rule(built) if isinstance(built, OuterQuery) else built
+
+
+def _same(one: object, other: object) -> bool:
+    return one is other

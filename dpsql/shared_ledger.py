@@ -1,0 +1,117 @@
+"""A ledger that connections of several threads share, so that their charges are committed together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from dpsql.errors import InterfaceError, PolicyError, ProgrammingError
+
+if TYPE_CHECKING:
+    from dpsql.ledger import Head, Ledger
+    from dpsql.policy import Policy
+
+
+class SharedLedger:
+    """A ledger for `connect(…, ledger=…)`, which any number of connections of one process may share.
+
+    Charges that wait while one is committed go into the next transaction together (*group commit*): each is held against
+    those before it, and no query goes on before its charge is durable. Connections that name the ledger's file each for
+    themselves take turns instead.
+
+    `target`, `policy`, `anchor` and `ledger_key` are those of `connect`. `analysts` are those who will ask, where the
+    policy gives budgets to analysts that it does not list. The ledger is opened by the first connection, and closed by
+    `close`, or at the end of a `with` block; connections that share it leave it open.
+
+    >>> policy = {"version": 1, "privacy_unit": "person", "budget": {"epsilon": 1},
+    ...           "tables": {"people": {"unit": "row"}}}
+    >>> import dpsql, pyarrow
+    >>> with dpsql.SharedLedger(":memory:", policy=policy) as ledger:
+    ...     for _ in range(2):
+    ...         con = dpsql.connect({"people": pyarrow.table({"age": [30]})}, policy=policy, ledger=ledger)
+    ...         _ = con.query("SELECT COUNT(*) FROM people", epsilon=0.25)
+    ...         con.close()
+    """
+
+    def __init__(
+        self,
+        target: str | Path,
+        *,
+        policy: Any,
+        analysts: Iterable[str] = (),
+        anchor: Head | str | Path | None = None,
+        ledger_key: bytes | str | Path | None = None,
+    ) -> None:
+        from dpsql.policy import load
+
+        self.target, self._anchor, self._key = target, anchor, ledger_key
+        self._policy = load(policy)
+        self._analysts = (*self._policy.analysts, *map(self._policy.analyst, analysts))
+        self._alone = threading.Lock()
+        self._ledger: Ledger | None = None
+        self._database: str | None = None
+        self._closed = False
+
+    def joined(self, policy: Policy, analyst: str, database: str | None) -> Ledger:
+        """The open ledger, for an analyst's connection to a database.
+
+        Raises ProgrammingError (`shared_ledger`) for a connection under another policy, and for an analyst whose budget
+        it was not opened with; PolicyError (`another_database`) for another database than the first connection's.
+        """
+        from dpsql.engine.budgets import budgets
+
+        if policy.digest() != self._policy.digest():
+            raise ProgrammingError(
+                "the shared ledger was opened for another policy",
+                code="shared_ledger",
+                hint="open one for each policy",
+            )
+        if not budgets(policy, [analyst]).keys() <= budgets(policy, self._analysts).keys():
+            raise ProgrammingError(
+                f"the shared ledger was opened without the budget of the analyst {analyst!r}",
+                code="shared_ledger",
+                hint="name all who will ask: SharedLedger(…, analysts=[…])",
+            )
+        with self._alone:
+            if self._closed:
+                raise InterfaceError("the ledger is closed", code="ledger_closed")
+            if self._ledger is None:
+                self._ledger, self._database = self._opened(database), database
+            elif database != self._database:
+                raise PolicyError(
+                    "the shared ledger is of another database",
+                    code="another_database",
+                    hint="open one for each database",
+                )
+            return self._ledger
+
+    def _opened(self, database: str | None) -> Ledger:
+        from dpsql.engine.budgets import budgets
+        from dpsql.ledger import open_ledger
+
+        return open_ledger(
+            self.target,
+            budgets(self._policy, self._analysts),
+            anchor=self._anchor,
+            key=self._key,
+            database=database,
+            max_failures=self._policy.max_failures_of_tables(),
+        )
+
+    def close(self) -> None:
+        """Closes the ledger. Connections that share it are of no use after that."""
+        with self._alone:
+            self._closed = True
+            if self._ledger is not None:
+                self._ledger.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

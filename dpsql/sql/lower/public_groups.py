@@ -1,0 +1,44 @@
+"""What a statement needs to know of a release before it is planned: that its groups are public, and which they are.
+
+Lowering says what is needed, the engine decides it when it has analysed the release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from dpsql.plan.expr import Expr, Scalar
+from dpsql.plan.nodes import OuterQuery, Release
+from dpsql.plan.types import Value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublicGroups:
+    """A release that must release all its groups: all of them are public, and none is hidden for being rare.
+
+    `refuse` raises the refusal of any other release, at its place in the text.
+    """
+
+    release: Release
+    refuse: Callable[[], NoReturn]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OfPublicGroups(PublicGroups):
+    """The same of a release whose public values are written into the statement.
+
+    `value` gives what stands in the place of `placeholder`, from the public values of each key. It may refuse them.
+    """
+
+    placeholder: Scalar
+    value: Callable[[Sequence[Sequence[Value]]], Expr]
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A statement as its text says it, and what it needs to know of its releases."""
+
+    post: OuterQuery
+    needs: tuple[PublicGroups, ...] = ()
