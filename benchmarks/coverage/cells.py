@@ -40,11 +40,15 @@ class Cell:
 
     @property
     def far(self) -> bool:
-        """Whether the value is further from the truth than three half-widths."""
+        """Whether the value is further from the truth than three half-widths, of whole numbers at least one each.
+
+        At a large loss most counts are exact, and the interval is a point: one that is off by one is not far off.
+        """
         half = self.half_width
         if half is None or self.value is None:
             return False
-        return abs(self.value - self.truth) > FAR * half + _NEAR * abs(self.truth)
+        least = 1 if all(float(each).is_integer() for each in (self.value, self.truth)) else 0
+        return abs(self.value - self.truth) > FAR * max(half, least) + _NEAR * abs(self.truth)
 
     @property
     def error(self) -> float | None:

@@ -3,7 +3,8 @@
 Claim: a key over public columns has no other values than those that are looked up; an expression over public columns is
 within the interval that is looked up. Both are the same on neighbouring databases.
 Why: a joined row contains a row of the public table, which satisfies all conditions on public tables, and what conditions
-with private columns imply for the public side: that it is not NULL, and within the interval of the private side. Nothing
+with private columns imply for the public side: that it is not NULL, and within the interval of the private side. A row
+for which a LEFT JOIN finds no partner has NULL in all columns of that side, which gives a key one value more. Nothing
 private is read, and public tables are the same on both neighbours.
 Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -34,6 +36,7 @@ from dpsql.plan.nodes import (
     Release,
     SemiJoin,
     Source,
+    Values,
     is_private,
     optional_sources,
     sources,
@@ -42,6 +45,8 @@ from dpsql.plan.types import Type
 
 _LISTED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DOUBLE})
 """Types whose values the engine and Python show in one way, but for what `group_key` says."""
+
+_NOBODY = "#nobody"
 
 _COMPARED = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "in"})
 """Conditions that are true of no NULL on either side."""
@@ -52,12 +57,13 @@ def looked_up_values(
 ) -> Domain | None:
     """Every value of a key over public columns, NULL last; None where it is over others, or there are too many.
 
-    Of the rows that private ones can be joined to, or of `all_rows`.
+    Of the rows that private ones can be joined to, or of `all_rows`; on the optional side of a LEFT JOIN also the value
+    of rows without a partner.
     """
     traced = _traced(expr, relation)
     if traced is None:
         return None
-    expr, relation = traced
+    expr, relation, unmatched = traced
     # A stored day lies within Python's calendar; a computed one may not.
     if expr.type not in _LISTED and not (expr.type.temporal and isinstance(expr, Column)):
         return None
@@ -71,6 +77,9 @@ def looked_up_values(
     found = [value for (value,) in facts.rows(query)]
     if len(found) > MAX_DERIVED:
         return None
+    for alone in unmatched:
+        ((value, *held),) = facts.rows(alone)
+        found += [value] if all(held) else []
     values = {group_key(value) for value in found}
     known = sorted(value for value in values if value is not None)
     return (*known, None) if None in values else tuple(known)
@@ -91,7 +100,7 @@ def tied(release: Release, index: int) -> bool:
     traced = _traced(release.keys[index].expr, release.input)
     if traced is None:
         return False
-    expr, relation = traced
+    expr, relation, _ = traced
     own = {column.source for column in columns(expr)}
     found_by = {
         column for ours, theirs in _pairs(relation) if theirs.source in own for column in columns(ours)
@@ -129,20 +138,43 @@ def _bounds(column: Column, source: Source | None, facts: PublicFacts) -> Interv
     return Interval(*ends) if len(ends) == 2 and None not in ends else None
 
 
-def _traced(expr: Expr, relation: Relation) -> tuple[Expr, Relation] | None:
-    """A key in terms of the tables that it comes from, within the derived table that holds them."""
+def _traced(expr: Expr, relation: Relation) -> tuple[Expr, Relation, tuple[OuterQuery, ...]] | None:
+    """A key in terms of the tables that it comes from, within the derived table that holds them.
+
+    The queries are of its values for rows without a partner, for each optional side of a LEFT JOIN that it comes through.
+    """
+    unmatched: tuple[OuterQuery, ...] = ()
     while True:
         named = {source.alias: source for source in sources(relation)}
-        read = [named.get(alias) for alias in {column.source for column in columns(expr)}]
+        aliases = _aliases(expr)
+        read = [named.get(alias) for alias in aliases]
         if not read or None in read:
             return None
+        if aliases & optional_sources(relation):
+            if len(aliases) > 1:
+                return None
+            unmatched += (_unmatched(expr, relation),)
         found = [source for source in read if source is not None and is_private(source)]
         if not found:
-            return expr, relation
-        items = _items(found[0])
-        if len(read) > 1 or not all(column in items for column in columns(expr)):
+            return expr, relation, unmatched
+        items = {column.name: item for column, item in _items(found[0]).items()}
+        if len(read) > 1 or not all(column.name in items for column in columns(expr)):
             return None
-        expr, relation = substituted(expr, items), _input(found[0])
+        expr = substituted(expr, {column: items[column.name] for column in columns(expr)})
+        relation = _input(found[0])
+
+
+def _unmatched(expr: Expr, relation: Relation) -> OuterQuery:
+    """The value of an expression of one optional side for a row without a partner, and whether conditions keep the row."""
+    about = [each for each in _conditions(relation) if _settled(each) and _aliases(each) == _aliases(expr)]
+    read = dict.fromkeys(column for each in (expr, *about) for column in columns(each))
+    nulls = tuple(
+        Column(_NOBODY, f"c{place}", replace(column.facts, engine_type="", identity=None))
+        for place, column in enumerate(read)
+    )
+    named = dict(zip(read, nulls, strict=True))
+    outputs = (Output(f"k{place}", substituted(each, named)) for place, each in enumerate((expr, *about)))
+    return OuterQuery(Values(((None,) * len(nulls),), _NOBODY, nulls), tuple(outputs))
 
 
 def _within(expr: Expr, relation: Relation, inner: Relation) -> Expr:
@@ -174,7 +206,7 @@ def _input(source: Source) -> Relation:
 
 def _public_part(relation: Relation, wanted: set[str]) -> Relation | None:
     """The join of public sources that says which rows of the `wanted` ones there can be; None if it has none."""
-    outer = optional_sources(relation)
+    outer = optional_sources(relation) - wanted
     public = {
         source.alias: source
         for source in sources(relation)

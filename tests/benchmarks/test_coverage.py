@@ -33,6 +33,13 @@ def test_an_exact_answer_is_held_by_its_point() -> None:
     assert not Cell(0.3, 0.1 + 0.2, (0.1 + 0.2, 0.1 + 0.2)).far
 
 
+def test_a_count_that_is_off_by_one_is_not_far_off() -> None:
+    """However narrow its interval is."""
+    assert not Cell(5.0, 6.0, (6.0, 6.0)).far
+    assert Cell(5.0, 9.0, (9.0, 9.0)).far
+    assert Cell(5.5, 6.0, (6.0, 6.0)).far
+
+
 def test_cells_are_those_of_the_exact_answer() -> None:
     """Groups that nobody is in are left out, and so is what is NULL in truth."""
     truth = truth_of([("a", 1, None), (None, 2, 3.0)], 1)

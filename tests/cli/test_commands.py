@@ -52,6 +52,20 @@ def test_query_answers_and_charges(run: Run, study: Path) -> None:
     assert study.with_suffix(".ledger").is_file()
 
 
+def test_notices_stand_before_the_price(run: Run, study: Path) -> None:
+    """A constant that the policy excludes is told by explain, and with the answer; in data on standard error."""
+    sql = f"{COUNT} WHERE plan = 'Z'"
+    told = "'Z' is none of the values that the policy lists for plan, A, B, C"
+    assert told in run("explain", study, sql, "-e", "1").out
+    *_, notice, _ = [
+        line for line in run("query", study, sql, "-e", "1").out.splitlines() if "noise" not in line
+    ]
+    assert notice.startswith(told)
+    data = run("query", study, sql, "-e", "1", "-f", "json")
+    assert json.loads(data.out)["notices"][0].startswith(told)
+    assert told in data.err
+
+
 def test_a_query_may_say_its_epsilon_itself(run: Run, study: Path) -> None:
     """What the clause says needs no option; an option that says otherwise is refused."""
     sql = COUNT.replace("SELECT", "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 1)")
