@@ -54,7 +54,7 @@ FAULTS = (
     ),
     Fault(
         "spilling-engine-left-open",
-        "dpsql.backends.duckdb:seal",
+        "dpsql.backends.duckdb:lock_down",
         """
         for setting in _CLOSE:
             connection.execute(setting)
