@@ -53,6 +53,14 @@ FAULTS = (
         "tests/engine/test_pipeline.py::test_what_changes_released_rows_is_left_to_an_engine",
     ),
     Fault(
+        "statements-told-apart-by-nothing",
+        "dpsql.backends.shapes:_mark",
+        "return found[0]",
+        'return ""',
+        "a statement of names that are not there is charged, because another has bound",
+        "tests/backends/test_duckdb.py::test_statements_of_other_names_or_types_have_others",
+    ),
+    Fault(
         "spilling-engine-left-open",
         "dpsql.backends.duckdb:lock_down",
         """
