@@ -321,7 +321,12 @@ class Grouping(ABC):
         """ORDER BY, over the outputs and whatever else the groups have."""
         items = tuple(self._ordered(outputs, node) for node in self._order_items())
         # One value orders nothing, whether it is known now or answered before.
-        return tuple(item for item in items if not isinstance(item.expr, (Literal, Scalar)))
+        # A HISTOGRAM differs from group to group when it is written.
+        return tuple(
+            item
+            for item in items
+            if not isinstance(item.expr, (Literal, Scalar)) or (item.expr.type is Type.LIST and self.keys)
+        )
 
     def _order_items(self) -> Iterable[exp.Expr]:
         order = self.select.args.get("order")

@@ -60,14 +60,6 @@ _PART = Function(
 
 A group without a number has no row in any bin, whatever the data are: none of its rows has a value.
 """
-_OF_GROUP = Function(
-    "histogram_in_group",
-    "HISTOGRAM of each group",
-    lambda _: Type.LIST,
-    "{0}",
-    "no value is computed",
-)
-"""What is written when the public values are known differs from group to group, as no subquery's value does."""
 _COUNTED = "count them: SELECT k, bin, COUNT(*) … GROUP BY k, bin"
 _MOMENTS = {Type.DATE: dt.date, Type.TIMESTAMP: dt.datetime}
 
@@ -132,7 +124,7 @@ def histogram(over: AcrossUnits, node: exp.AggFunc) -> Expr:
     counts = Output("histogram", Released(rows.name, rows.type))
     placeholder = Scalar(OuterQuery(release, (counts,)), Type.LIST)
     over.scope.context.needs.append(OfPublicGroups(release, refuse, placeholder, written))
-    return Call(_OF_GROUP, (placeholder,), Type.LIST) if grouped else placeholder
+    return placeholder
 
 
 def _check_keys(over: AcrossUnits, node: exp.Expr) -> None:
