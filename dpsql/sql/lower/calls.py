@@ -18,7 +18,7 @@ from dpsql.plan.expr import Call, Expr, Function, Literal
 from dpsql.plan.types import Type, common
 from dpsql.sql.emit.scalars import write
 from dpsql.sql.lower.constants import moment
-from dpsql.sql.lower.decimals import rounded
+from dpsql.sql.lower.decimals import before_cast, rounded
 from dpsql.sql.lower.operators import READS_TEXT, REFUSED
 from dpsql.sql.read.rejection import Source
 
@@ -44,6 +44,7 @@ def meant(source: Source, node: exp.Expr | None, name: str, arguments: tuple[Exp
     if name in READS_TEXT:
         first = READS_TEXT[name]
         arguments = (*arguments[:first], *map(_as_text, arguments[first:]))
+    arguments = before_cast(name, arguments)
     problem: tuple[Function, str] | None = None
     for taken in _readings(source, node, name, arguments):
         for function in overloads(name):

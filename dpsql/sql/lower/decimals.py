@@ -22,6 +22,11 @@ _STORED = re.compile(r"DECIMAL\(\d+,\s*(\d+)\)", re.ASCII)
 _MOST_SCALE = 18
 _ALIKE = frozenset({"add", "subtract", "negate", "abs", "least", "greatest", "coalesce", "case"})
 """Functions whose result has as many digits after the point as the argument with the most."""
+_WHOLE_CASTS = frozenset(
+    f"cast_{sign}{size}"
+    for sign in ("", "u")
+    for size in ("tinyint", "smallint", "integer", "bigint", "hugeint")
+)
 _TO_WHOLE = frozenset({"round", "floor", "ceil", "trunc"})
 _TO_DIGITS = {"round_digits": "round", "trunc_digits": "trunc", "round_even": "round_even"}
 
@@ -85,6 +90,16 @@ def rounded(built: Call) -> Call:
     if own is None or not computed or (name != "trunc" and digits >= own):
         return built
     return _at(value, own, min(digits, own), name)
+
+
+def before_cast(name: str, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The arguments of a call, of which a DECIMAL that is cast to a whole number or to fewer digits is rounded before."""
+    if name in _WHOLE_CASTS:
+        return (to_digits(arguments[0], 0), *arguments[1:])
+    said = arguments[-1].value if name == "cast_decimal" and isinstance(arguments[-1], Literal) else None
+    if isinstance(said, int) and said >= 0:
+        return (to_digits(arguments[0], said), *arguments[1:])
+    return arguments
 
 
 def to_digits(value: Expr, digits: int) -> Expr:

@@ -21,7 +21,6 @@ from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
 from dpsql.sql.lower.calls import meant, unknown
 from dpsql.sql.lower.constants import constant, folded, moment, number
-from dpsql.sql.lower.decimals import to_digits
 from dpsql.sql.lower.operators import CASTS, SHAPES, SPAN_UNITS, SPANS
 from dpsql.sql.read.rejection import Source, is_text
 
@@ -29,15 +28,6 @@ _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _LONE_SPAN = ("a length of time is added to a date or taken from one", "write day + INTERVAL 1 DAY")
 _DECIMAL = (18, 3)
 """The digits of a DECIMAL that does not say them, all of them and those after the point."""
-_WHOLE_TYPES = frozenset(CASTS.values()) - {
-    "float",
-    "double",
-    "decimal",
-    "varchar",
-    "boolean",
-    "date",
-    "timestamp",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,15 +230,9 @@ def _cast(self: Scalars, node: exp.Expr) -> Expr:
             "use BIGINT, INTEGER, DOUBLE, DECIMAL, VARCHAR, DATE, TIMESTAMP or BOOLEAN",
         )
     value = self.lower(operand)
-    value = to_digits(value, 0) if name in _WHOLE_TYPES else value
     if name in ("date", "timestamp") and isinstance(value, Literal) and isinstance(value.value, str):
         return moment(self.source, node, Type[name.upper()], value.value)
-    if name != "decimal":
-        return self.call(node, f"cast_{name}", value)
-    said = _digits(self, digits)
-    places = said[-1].value if isinstance(said[-1], Literal) else None
-    value = to_digits(value, places) if type(places) is int and places >= 0 else value
-    return self.call(node, "cast_decimal", value, *said)
+    return self.call(node, f"cast_{name}", value, *(_digits(self, digits) if name == "decimal" else ()))
 
 
 def _digits(self: Scalars, nodes: Sequence[exp.Expr] | None) -> tuple[Expr, ...]:
