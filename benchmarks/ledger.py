@@ -4,12 +4,15 @@ The history is inserted in bulk, of rows that are made as a charge makes them, f
 hour. A charge is durable when it returns, so that a disk which takes long to write a page durably sets the pace:
 beside the charges of each length stand as many bare writes of a page, each with its fsync, on the same disk. Threads
 of one process that share a ledger share its commits, so that together they charge more often than the disk syncs.
+A charge to a box of many ranges in several dimensions, after others that cut the table in other ways, is the one that
+takes most computing: beside the plain ones stands how many of them one such charge takes.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import statistics
 import sys
 import tempfile
@@ -23,9 +26,10 @@ from pathlib import Path
 from sqlalchemy import insert
 
 from dpsql.accounting import Pure
+from dpsql.accounting.partitions.boxes import Box
 from dpsql.ledger import Budget, open_ledger
 from dpsql.ledger.digest import text_digest
-from dpsql.ledger.protocol import AccountKey
+from dpsql.ledger.protocol import AccountKey, Bill
 from dpsql.ledger.rows import entry_row, head_of, spend_columns
 from dpsql.ledger.schema import ENTRIES
 from dpsql.ledger.sql_ledger import SqlLedger
@@ -37,6 +41,7 @@ QUERY = "SELECT plan, AVG(cost) AS avg_cost FROM visits GROUP BY plan"
 PAGE = b"\0" * 4096
 BATCH = 10_000
 CROWDS = (8, 32)
+DIMENSIONS, RANGES, ENDS, BOXES = ("a", "b", "c", "d"), 48, 10_000, 60
 
 
 def opened(path: Path) -> SqlLedger:
@@ -57,6 +62,27 @@ def seconds(work: Callable[[], object]) -> float:
 def charge(ledger: SqlLedger) -> None:
     """Charges once."""
     ledger.charge({"visits": EVENT}, analyst="ana", query=QUERY, details={"mechanism": "geometric"})
+
+
+def skew(rng: random.Random) -> Box:
+    """A box of the most dimensions and ranges that a charge keeps apart, at ends that nobody charged before."""
+    sides = {}
+    for name in DIMENSIONS:
+        ends = sorted(rng.sample(range(ENDS), 2 * RANGES))
+        sides[name] = tuple(zip(ends[::2], ends[1::2], strict=True))
+    return Box.of(sides)
+
+
+def boxed(folder: Path) -> float:
+    """The processor's seconds of a charge to a skew box, the median of those after the first half."""
+    rng, times = random.Random(1), list[float]()
+    with closing(opened(folder / "boxes.ledger")) as ledger:
+        for _ in range(BOXES):
+            bill = Bill("visits", EVENT, skew(rng))
+            begun = time.process_time()
+            ledger.charge([bill], analyst="ana", query=QUERY, details={"mechanism": "geometric"})
+            times.append(time.process_time() - begun)
+    return statistics.median(times[BOXES // 2 :])
 
 
 def lengthen(ledger: SqlLedger, length: int) -> None:
@@ -125,6 +151,7 @@ def measured(folder: Path, length: int, charges: int) -> Sequence[str]:
         begun = time.process_time()
         times = [seconds(lambda: charge(ledger)) for _ in range(charges)]
         busy = (time.process_time() - begun) / charges
+        boxes = boxed(folder) / busy
         bare = [synced(folder) for _ in range(charges)]
         crowds = [crowded(ledger, threads, max(charges, 20 * threads)) for threads in CROWDS]
         whole = seconds(ledger.verify)
@@ -133,6 +160,7 @@ def measured(folder: Path, length: int, charges: int) -> Sequence[str]:
         f"{length:,}",
         *(f"{rate:,.0f}" for rate in rates),
         f"{busy * 1000:.2f}",
+        f"{boxes:.1f}",
         f"{opening * 1000:.0f}",
         f"{whole:.2f}",
     )
@@ -144,6 +172,7 @@ HEADS = (
     "charges/s",
     *(f"of {threads} threads" for threads in CROWDS),
     "CPU ms/charge",
+    "box/plain CPU",
     "opening ms",
     "verify s",
 )

@@ -59,7 +59,7 @@ def partition_rows(parts: PartitionSpend) -> dict[str, Spend]:
     """The spend of each box, and of the whole table, by the box's text; {} where only the whole table was charged."""
     if not parts.cells:
         return {}
-    return {str(box): own for box, own in parts.cells.items()} | {str(WHOLE): parts.base}
+    return {**parts.by_text(), str(WHOLE): parts.base}
 
 
 def partition_spend_of(rows: dict[str, Spend]) -> PartitionSpend:

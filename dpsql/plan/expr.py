@@ -24,7 +24,9 @@ class Facts:
 
     `engine_type` is the column's type in the database, empty for a column of a derived table; `interval`
     its declared or derived bounds, `domain` its values, `nullable` whether NULL is one of its keys.
-    `identity` names what its values identify: rows with equal values of one identity have one unit.
+    `identity` names what its values identify: rows with equal values of one identity have one unit. `scale` is how many
+    digits after the point a column of a derived table has, where it is DECIMAL in the engine; what follows of it is in the
+    plan, so that it is not compared.
     """
 
     tag: ClassVar[str] = "Facts"
@@ -35,6 +37,7 @@ class Facts:
     domain: tuple[Value, ...] | None = None
     nullable: bool = True
     identity: str | None = None
+    scale: int | None = field(default=None, compare=False)
 
     @property
     def is_unit(self) -> bool:

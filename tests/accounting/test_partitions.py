@@ -14,9 +14,18 @@ from hypothesis import strategies as st
 from dpsql.accounting.partitions import boxes as parts
 from dpsql.accounting.partitions import grid
 from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionSpend, charged_exactly
-from dpsql.accounting.partitions.ranges import Ranges, complement, intersection, union
+from dpsql.accounting.partitions.ranges import (
+    Ranges,
+    complement,
+    divided,
+    intersection,
+    joined,
+    overlap,
+    union,
+)
 from dpsql.accounting.spend import Spend
 from dpsql.errors import IntegrityError
+from dpsql.ledger.balance import partitions_digest
 
 Place = Mapping[str, int | None]
 NAMES, NUMBERS = ("x", "y"), (None, *range(-1, 6))
@@ -50,6 +59,20 @@ def test_ranges_are_sets_of_numbers_and_null(some: Ranges, others: Ranges) -> No
         assert covers(union((*some, *others)), number) == (covers(some, number) or covers(others, number))
         assert covers(intersection(some, others), number) == (covers(some, number) and covers(others, number))
         assert covers(complement(some), number) != covers(some, number)
+
+
+@given(
+    st.lists(ranges, max_size=3), ranges, st.sampled_from([(), ((None, 0),), ((5, None),), ((None, None),)])
+)
+def test_sets_are_divided_and_joined_again(sets: list[Ranges], cut: Ranges, beyond: Ranges) -> None:
+    """What is divided is the intersection with the cut and with its complement; joined, the parts are what was divided."""
+    cut = union((*cut, *beyond))
+    for some, (inside, outside) in zip(sets, divided(sets, cut), strict=True):
+        assert (inside, outside) == (intersection(some, cut), intersection(some, complement(cut)))
+        assert joined([inside, outside]) == joined([outside, inside]) == some
+        assert overlap(some, cut) == overlap(cut, some) == bool(inside)
+    for inside, outside in divided([complement(cut), ((None, None),)], cut):
+        assert joined([outside, inside]) == union((*inside, *outside))
 
 
 @given(boxes, boxes)
@@ -143,8 +166,14 @@ def test_work_is_bounded_whatever_was_charged(most: int, monkeypatch: pytest.Mon
 
         return counting
 
-    for module, name in ((grid, "_apart"), (grid, "intersection"), (parts, "intersection")):
+    def dividing(sets: Any, others: Any) -> Any:
+        found = divided(sets, others)
+        steps[-1] += sum(len(inside) + len(outside) for inside, outside in found) + len(others)
+        return found
+
+    for module, name in ((grid, "_apart"), (parts, "overlap")):
         monkeypatch.setattr(module, name, counted(getattr(module, name)))
+    monkeypatch.setattr(grid, "divided", dividing)
     rng, spent = random.Random(1), PartitionSpend()
     for _ in range(60):
         steps.append(0)
@@ -155,6 +184,15 @@ def test_work_is_bounded_whatever_was_charged(most: int, monkeypatch: pytest.Mon
         for name in ("x", "y", "z"):
             assert sum(map(len, {box.side(name) for box in spent.cells})) <= grid.MOST_RANGES
     assert max(steps[20:]) < 40_000
+
+
+def test_the_rule_is_that_of_the_entries_that_there_are() -> None:
+    """Entries of ledgers state the digest of all cells: after the same charges it is the same in each version."""
+    rng, spent = random.Random(5), PartitionSpend()
+    for most in (1, 3, 20, 60) * 6:
+        amount = rng.choice([1, 3, 10**20])
+        spent = spent.charged(scattered(rng, most), Spend(amount, rng.choice([0, amount])))
+    assert partitions_digest(spent) == "649d8ebfbc21844c743f763b185f4d509844fa6b0687c6178dfdc6b70a02d625"
 
 
 def test_small_charges_raise_no_place_by_more_than_they_are() -> None:

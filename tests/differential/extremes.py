@@ -89,7 +89,75 @@ def statements(seed: int, number: int) -> Iterator[str]:
     order = rng.sample(range(len(known)), len(known))
     for place in range(number):
         call = known[order[place % len(known)]]
-        yield (Extreme(rng, call) if place % 3 else Extreme(rng, None)).statement()
+        if place % 4 == 1:
+            yield rng.choice((dropped, dropped, spread, factor))(rng)
+        else:
+            yield (Extreme(rng, call) if place % 4 else Extreme(rng, None)).statement()
+
+
+def dropped(rng: random.Random) -> str:
+    """Arithmetic on values of which a condition over a join keeps the small ones: an engine may compute before it drops."""
+    pick = rng.choice
+    extreme = pick(("4000000000000000000", "4611686018427387904", "9223372036854775807"))
+    sign = pick(("", "-"))
+    side, other = pick(
+        (
+            ("MONTH(c.day)", "visits c ON c.pid = v.pid"),
+            ("c.lvl", "visits c ON c.pid = v.pid"),
+            ("c.qty", "orders c ON c.pid = v.pid"),
+            ("r.lvl", "steps r ON r.lvl = v.lvl"),
+        )
+    )
+    rows = f"SELECT pid, lvl, CASE WHEN pid = {WHO} THEN {sign}{extreme} ELSE {pick(('0', '1', 'lvl'))} END AS e FROM visits"
+    narrow = pick((f"v.e < {side}", f"v.e <= {side} AND v.e >= 0", f"v.e BETWEEN 0 AND {side}"))
+    narrow = narrow if not sign else pick((f"v.e > -{side}", f"-v.e < {side}"))
+    kept = f"SELECT v.pid, v.lvl, v.e FROM ({rows}) v JOIN {other} WHERE {narrow}"
+    value = pick(
+        ("s.e * s.e", "s.e * s.e", "s.e * s.e * s.lvl", "s.e * 1000", "s.e + s.e + s.e", "s.e * s.lvl * 3")
+    )
+    asked = pick(
+        (
+            f"SELECT COUNT(*) AS n FROM ({kept}) s WHERE {value} < {pick((100, 5, 0))}",
+            f"SELECT COUNT(*) AS n FROM ({kept}) s WHERE {value} {pick(('<>', '>=', '='))} {pick((100, 4, 0))}",
+            f"SELECT SUM(s.lvl) AS n FROM ({kept}) s JOIN orders o ON o.pid = s.pid WHERE {value} < {pick((100, 5))}",
+            f"SELECT COUNT(*) AS n FROM people p WHERE EXISTS (SELECT 1 FROM ({kept}) s WHERE s.pid = p.pid AND {value} < 100)",
+            f"SELECT SUM(LEAST(GREATEST({value}, -5), 5)) AS n FROM ({kept}) s",
+        )
+    )
+    return str(asked)
+
+
+def spread(rng: random.Random) -> str:
+    """A rank of values of which one person's lies as far from all others as there is room for."""
+    pick = rng.choice
+    ends = ["9223372036854775807", "4611686018427387904", "4611686018427387903"]
+    low, high = f"-{pick(ends)}", pick(ends)
+    low, high = pick(((low, high), (high, low)))
+    who = f"pid = {WHO}" + pick(("", " AND lvl > 1", " AND cost > 0", " AND cost < 50"))
+    value = f"CASE WHEN {who} THEN {high} ELSE {pick((low, low, 'lvl'))} END"
+    rank = pick(
+        ("MEDIAN({0})", "MIN({0})", "MAX({0})", "QUANTILE_DISC({0}, 0.25)", "QUANTILE_CONT({0}, 0.75)")
+    )
+    return f"SELECT {rank.format(value)} AS a FROM visits" + pick(
+        ("", "", " GROUP BY kind", " WHERE lvl >= 0")
+    )
+
+
+def factor(rng: random.Random) -> str:
+    """A person's value times one that is released, divided until it seems to be small."""
+    pick = rng.choice
+    count = f"SELECT COUNT(*) // {pick((10, 1000, 100000))} AS m FROM {pick(('orders', 'people', 'visits'))}"
+    most = pick((100, 1000))
+    return str(
+        pick(
+            (
+                f"SELECT COUNT(*) AS n FROM visits v, ({count}) r WHERE v.lvl * r.m * {most} > 5",
+                f"SELECT COUNT(*) AS n FROM visits v WHERE v.lvl * ({count}) * {most} > 5",
+                f"SELECT SUM(LEAST(GREATEST(v.lvl * r.m, -5), 5)) AS n FROM visits v, ({count}) r",
+                f"SELECT COUNT(*) AS n FROM orders v JOIN visits c ON c.pid = v.pid, ({count}) r WHERE v.qty * r.m * c.lvl < 7",
+            )
+        )
+    )
 
 
 class Extreme:

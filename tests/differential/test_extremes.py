@@ -7,13 +7,19 @@ values are enormous. It ends alike, in an answer or in a refusal that came befor
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from unittest import mock
 
 import pytest
 from differential.extremes import LEAST_LOSS, failure, statements
 from differential.regressions import FAILURES
 from differential.search import loss_of, small_failure
 from differential.world import WHO, World, open_world
+
+from dpsql.engine import post_processor
+from dpsql.plan.expr import Call, Column, Literal
+from dpsql.sql.emit import quantile_windows, scalars
 
 Worlds = tuple[World, World]
 
@@ -40,6 +46,7 @@ def test_nothing_fails(worlds: Worlds, seed: int) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(0)  # hours on a busy machine
 def test_nothing_else_fails(worlds: Worlds) -> None:
     """2,000 statements that nobody has tried."""
     holds(worlds, random.SystemRandom().randrange(10**9), 2_000)
@@ -50,3 +57,63 @@ def test_what_has_failed(worlds: Worlds, sql: str) -> None:
     """What the engine once failed at ends well."""
     for epsilon in (None, LEAST_LOSS):
         assert (found := failure(worlds, sql, epsilon)) is None, str(found)
+
+
+_TEMPLATE = scalars._template
+
+
+def _product(call: Call) -> str:
+    """Products of 64 bits, and all else as it is."""
+    return call.function.sql if call.function.name == "multiply" else _TEMPLATE(call)
+
+
+def _of_what_is_clamped(call: Call) -> str:
+    """Arithmetic of 64 bits on stored and released values: these are within their intervals where the latter are clamped."""
+    return call.function.sql if _clamped(call) else _TEMPLATE(call)
+
+
+def _clamped(call: Call) -> bool:
+    return all(
+        isinstance(part, Literal)
+        or (isinstance(part, Call) and _clamped(part))
+        or (isinstance(part, Column) and (part.facts.stored or part.name == "m"))
+        for part in call.arguments
+    )
+
+
+OLD_DEFECTS: dict[str, Callable[[], list[object]]] = {
+    "arithmetic that an interval made legal": lambda: [
+        mock.patch.object(scalars, "_template", lambda call: call.function.sql)
+    ],
+    "products of 64 bits": lambda: [mock.patch.object(scalars, "_template", _product)],
+    "distances of 64 bits": lambda: [
+        mock.patch.object(quantile_windows, "_bin", lambda at, width: f"(({at} + {2**62}) >> {width})")
+    ],
+    "released values of any size": lambda: [
+        mock.patch.object(scalars, "_template", _of_what_is_clamped),
+        mock.patch.object(
+            post_processor, "_clamped", lambda value, _: 10**17 if isinstance(value, int) else value
+        ),
+    ],
+}
+"""What was wrong once, and what it was wrong together with."""
+
+
+@pytest.mark.parametrize("defect", OLD_DEFECTS)
+def test_the_search_finds_what_was_wrong(defect: str) -> None:
+    """Among the statements of each run is one that fails, or ends in another way, for the values of one person alone."""
+    with ExitStack() as stack:
+        worlds = stack.enter_context(open_world()), stack.enter_context(open_world(without=[WHO]))
+        for patch in OLD_DEFECTS[defect]():
+            stack.enter_context(patch)  # type: ignore[arg-type]
+        drawn = enumerate(statements(0, 100))
+        assert any(failure(worlds, sql, loss_of(place)) is not None for place, sql in drawn)
+
+
+def test_the_search_needs_a_released_value_that_is_not_clamped() -> None:
+    """Arithmetic of 64 bits on stored and released values alone fails nowhere while these are within their intervals."""
+    with open_world() as ours, open_world(without=[WHO]) as other:
+        patch = mock.patch.object(scalars, "_template", _of_what_is_clamped)
+        with patch:
+            for place, sql in enumerate(statements(0, 60)):
+                assert failure((ours, other), sql, loss_of(place)) is None, sql

@@ -5,9 +5,34 @@ from __future__ import annotations
 from .fault import Fault
 
 _DIFFERENTIAL = "tests/differential/test_differential.py::test_statements_mean_what_duckdb_means"
+_EXTREMES = "tests/differential/test_extremes.py::test_nothing_fails"
 _NULL_GROUPS = "tests/properties/test_null_groups.py"
 
 FAULTS = (
+    Fault(
+        "arithmetic-fails-where-rows-are-dropped",
+        "dpsql.sql.emit.scalars:_template",
+        "expr.function.whole if expr.function.whole and expr.type is Type.INTEGER else expr.function.sql",
+        "expr.function.sql",
+        "an interval makes arithmetic legal that fails on rows that a condition drops",
+        _EXTREMES,
+    ),
+    Fault(
+        "products-of-64-bits",
+        "dpsql.sql.emit.scalars:_template",
+        "expr.function.whole and expr.type is Type.INTEGER",
+        "expr.function.whole and expr.type is Type.INTEGER and expr.function.name != 'multiply'",
+        "a product leaves 64 bits for one row",
+        _EXTREMES,
+    ),
+    Fault(
+        "distances-of-64-bits",
+        "dpsql.sql.emit.quantile_windows:_bin",
+        'return f"({at} >> {width})"',
+        'return f"(({at} + 4611686018427387904) >> {width})"',
+        "the distance of two points leaves 64 bits for one row",
+        _EXTREMES,
+    ),
     Fault(
         "on-loses-a-conjunct",
         "dpsql.sql.lower.from_clause:_attach",

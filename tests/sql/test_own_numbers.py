@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
+from decimal import Decimal
 
 import duckdb
 import pytest
@@ -66,6 +67,76 @@ def test_numbers_of_one_unit_are_duckdbs(
     """With hardly any noise, as many units or rows fulfil a condition on such a number as in DuckDB."""
     connection, plain = both
     assert connection.query(sql).rows == tuple(plain.execute(sql).fetchall())
+
+
+DECIMALS = [
+    "ROUND(p, 1)", "ROUND(q, 2)", "ROUND(q, 1)", "ROUND(q)", "ROUND(w, 2)", "ROUND(w, -1)", "ROUND(p, 5)", "ROUND_EVEN(q, 2)",
+    "TRUNC(q, 2)", "TRUNC(p, 2)", "TRUNC(q, 1)", "TRUNC(p)", "FLOOR(p * 100)", "CEIL(q * 100)", "FLOOR(q)", "TRUNC(p * 1.1, 1)",
+    "ROUND(p * n, 1)", "ROUND(p * 0.5, 2)", "ROUND(p * 1.19, 2)", "ROUND(n * 0.15, 1)", "ROUND(p + q, 2)", "ROUND(q - p, 1)",
+    "ROUND(p * q, 3)", "ROUND(COALESCE(q, 0), 2)", "ROUND(CASE WHEN n > 0 THEN q ELSE 0 END, 2)", "ROUND(GREATEST(q, p), 2)",
+    "ROUND(ABS(q), 2)", "ROUND(NULLIF(q, 0), 2)", "ROUND(CAST(q AS DECIMAL(9, 2)), 1)", "ROUND(p * n, -1)",
+    "CAST(p AS DECIMAL(12, 1))", "CAST(q AS DECIMAL(9, 2))", "CAST(-q AS DECIMAL(9, 2))", "CAST(w AS DECIMAL(9, 0))",
+    "CAST(p * 3 AS DECIMAL(18, 1))", "CAST(p * 1.15 AS DECIMAL(12, 2))", "CAST(q AS DECIMAL(12, 6))",
+    "CAST(p AS SMALLINT)", "CAST(p AS HUGEINT)", "CAST(p * 0.5 AS INTEGER)", "CAST(q * 10 AS BIGINT)",
+    "ROUND(CAST(q AS DOUBLE), 2)", "CAST(CAST(q AS DOUBLE) AS DECIMAL(9, 2))", "ROUND(p / 3, 2)",
+]  # fmt: skip
+"""Values of DECIMAL columns that are rounded, and some of DOUBLE that look like them."""
+SOURCES = [
+    "t",
+    "(SELECT id, n, p, q, w FROM t) s",
+    "(SELECT id, n, p, q, w FROM t UNION ALL SELECT id, 0, 0, q, 0 FROM t) s",
+    "(SELECT id, MAX(n) AS n, SUM(p) AS p, MIN(q) AS q, MAX(w) AS w FROM t GROUP BY id) s",
+]
+
+
+@pytest.fixture(scope="module")
+def decimals() -> Iterator[tuple[dpsql.Connection, duckdb.DuckDBPyConnection]]:
+    """Four hundred rows of decimals of both signs, of which many are halves of some digit."""
+    chance = random.Random(3)
+
+    def drawn(some: tuple[int, ...], most: int, scale: int) -> str:
+        size = chance.choice((*some, chance.randrange(most), chance.randrange(most // 10) * 10 + 5))
+        return str(Decimal(chance.choice((1, -1)) * size).scaleb(-scale))
+
+    rows = [
+        (
+            unit,
+            drawn((5, 15, 25, 50, 100, 115), 10**5, 2),
+            drawn((500, 1005, 2500, 8120), 10**6, 3),
+            drawn((), 10**7, 4),
+            chance.randrange(-50, 50),
+        )
+        for unit in range(400)
+    ]
+    plain = duckdb.connect()
+    plain.execute(
+        "CREATE TABLE t (id INTEGER, p DECIMAL(12, 2), q DECIMAL(9, 3), w DECIMAL(15, 4), n INTEGER)"
+    )
+    plain.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?)", rows)
+    columns = {name: {"type": "double", "bounds": [-(10**6), 10**6]} for name in "pqw"}
+    table = {
+        "unit": "id",
+        "rows_per_unit": 1,
+        "columns": columns | {"n": {"type": "integer", "bounds": [-50, 50]}},
+    }
+    rules = {"version": 1, "privacy_unit": "id", "budget": {"epsilon": 10**9}, "tables": {"t": table}}
+    with dpsql.connect(plain, policy=rules, ledger=":memory:", epsilon=10**4) as opened:
+        yield opened, plain
+
+
+@pytest.mark.parametrize("expression", DECIMALS)
+def test_decimals_are_rounded_as_duckdb_does(
+    decimals: tuple[dpsql.Connection, duckdb.DuckDBPyConnection], expression: str
+) -> None:
+    """Of each value that DuckDB has, halves of both signs among them, there are as many; also through derived tables."""
+    connection, plain = decimals
+    for source in SOURCES:
+        counted = plain.execute(
+            f"SELECT CAST({expression} AS DOUBLE), COUNT(*) FROM {source} GROUP BY 1 ORDER BY 2 DESC, 1"
+        )
+        for value, rows in counted.fetchall()[:6]:
+            query = f"SELECT COUNT(*) FROM {source} WHERE {expression} = {value!r}"
+            assert connection.query(query).rows == ((rows,),), (source, value)
 
 
 @pytest.mark.parametrize("sql", ["LOG(n - 4)", "LN(n - 4)"])

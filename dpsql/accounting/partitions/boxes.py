@@ -27,6 +27,7 @@ from dpsql.accounting.partitions.ranges import (
     complement,
     filled,
     intersection,
+    overlap,
     union,
 )
 from dpsql.accounting.spend import NOTHING, Spend
@@ -109,7 +110,7 @@ class Box:
 
     def __str__(self) -> str:
         """The box as canonical JSON text: equal boxes have equal texts."""
-        return json.dumps(dict(self.sides), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return "{" + ",".join([_side_text(name, side) for name, side in self.sides]) + "}"
 
     @classmethod
     def parse(cls, text: str) -> Box:
@@ -123,6 +124,10 @@ class Box:
         if box is None or str(box) != text:
             raise IntegrityError("the text is not a box that dpsql wrote", code="ledger_corrupt")
         return box
+
+
+def _side_text(name: str, side: Ranges) -> str:
+    return json.dumps(name, ensure_ascii=False) + ":" + json.dumps(side, separators=(",", ":"))
 
 
 WHOLE = Box()
@@ -142,21 +147,35 @@ class PartitionSpend:
 
     base: Spend = NOTHING
     cells: Mapping[Box, Spend] = field(default_factory=dict)
+    _by_text: dict[str, Spend] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def most(self, box: Box = WHOLE) -> Spend:
         """The largest loss and the largest delta that were spent at any place of a box, as the cells distinguish places."""
         wanted = dict(self.booked(box).sides)
-        met: dict[tuple[str, Ranges], bool] = {}
+        met: dict[tuple[str, int], bool] = {}
         losses, deltas = 0, 0
         for cell, own in self.cells.items():
-            for side in cell.sides if wanted else ():
-                if side not in met:
-                    met[side] = side[0] not in wanted or bool(intersection(side[1], wanted[side[0]]))
-                if not met[side]:
+            for name, side in cell.sides if wanted else ():
+                # Cells share their sides, and comparing the identity of one takes less time than comparing its ranges.
+                if (known := met.get((name, id(side)))) is None:
+                    known = met[name, id(side)] = name not in wanted or overlap(side, wanted[name])
+                if not known:
                     break
             else:
                 losses, deltas = max(losses, own.loss), max(deltas, own.delta)
         return self.base + Spend(losses, deltas)
+
+    def by_text(self) -> Mapping[str, Spend]:
+        """The spend of each cell by the text of its box, worked out once."""
+        if len(self._by_text) < len(self.cells):
+            texts: dict[tuple[str, int], str] = {}
+            for cell, own in self.cells.items():
+                for name, side in cell.sides:
+                    if (name, id(side)) not in texts:
+                        texts[name, id(side)] = _side_text(name, side)
+                sides = ",".join([texts[name, id(side)] for name, side in cell.sides])
+                self._by_text["{" + sides + "}"] = own
+        return self._by_text
 
     def charged(self, box: Box, spend: Spend) -> PartitionSpend:
         """The spend after a charge to a box; `Grid` says which places its cells distinguish."""
@@ -175,6 +194,8 @@ class PartitionSpend:
     def booked(self, box: Box) -> Box:
         """The box that is charged for a box: itself, or a larger one with fewer sides and ranges."""
         sides = box.sides[:MOST_SIDES]
+        if len(sides) == len(box.sides) and all(len(side) <= MOST_SIDE_RANGES for _, side in sides):
+            return box
         return Box(tuple((name, filled(side, MOST_SIDE_RANGES)) for name, side in sides))
 
     def _grid(self) -> Grid:

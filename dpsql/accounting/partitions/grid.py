@@ -18,12 +18,14 @@ Source: McSherry 2009, "Privacy integrated queries", Theorem 4 (parallel composi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
-from typing import TypeAlias
+from functools import reduce
+from itertools import chain, pairwise, product
+from operator import sub
+from typing import NamedTuple, TypeAlias, TypeVar
 
-from dpsql.accounting.partitions.ranges import EVERYWHERE, Ranges, Sides, complement, intersection, union
+from dpsql.accounting.partitions.ranges import EVERYWHERE, Ranges, Sides, complement, divided, joined, union
 
 MOST_CELLS = 64
 """Most cells of an account. A grid of n cells costs a charge a number of steps in proportion to n·log n."""
@@ -61,9 +63,13 @@ class Grid:
     def of(cls, cells: Mapping[Sides, Amounts]) -> Grid | None:
         """The grid whose cells these are; None where they are cells of no grid, or of too large a one."""
         sides: dict[str, set[Ranges]] = {}
+        met: dict[tuple[str, int], Ranges] = {}
         for cell in cells:
             for name, side in cell:
-                sides.setdefault(name, set()).add(side)
+                # Cells share their sides, and finding the identity of one takes less time than finding its ranges.
+                if (name, id(side)) not in met:
+                    met[name, id(side)] = side
+                    sides.setdefault(name, set()).add(side)
         axes = []
         for name, known in sorted(sides.items()):
             whole = union(one for side in known for one in side)
@@ -75,18 +81,17 @@ class Grid:
         if math.prod(len(axis.classes) for axis in axes) > MOST_CELLS:
             return None
         amounts = [_NONE] * math.prod(len(axis.classes) for axis in axes)
-        places = [{side: place for place, side in enumerate(axis.classes)} for axis in axes]
-        strides = _strides(axes)
+        strides = dict(zip((axis.name for axis in axes), _strides(axes), strict=True))
+        places = {
+            axis.name: {side: place * strides[axis.name] for place, side in enumerate(axis.classes)}
+            for axis in axes
+        }
+        offsets = {(name, known): places[name][side] for (name, known), side in met.items()}
         for cell, own in cells.items():
-            said = dict(cell)
-            along = [
-                [known[said[axis.name]] * stride]
-                if axis.name in said
-                else [place * stride for place in range(len(axis.classes))]
-                for axis, known, stride in zip(axes, places, strides, strict=True)
-            ]
-            for offsets in product(*along):
-                amounts[sum(offsets)] = own
+            start = sum([offsets[name, id(side)] for name, side in cell])
+            free = [places[name].values() for name in sides.keys() - {name for name, _ in cell}]
+            for others in product(*free):
+                amounts[start + sum(others)] = own
         return cls(tuple(axes), tuple(amounts))
 
     def cells(self) -> dict[Sides, Amounts]:
@@ -123,11 +128,12 @@ class Grid:
             if self.axes and name < self.axes[-1].name:
                 grid = grid.in_order()
         place = next(place for place, axis in enumerate(grid.axes) if axis.name == name)
-        outside, found = complement(side), list[tuple[Ranges, bool, int]]()
-        for number, own in enumerate(grid.axes[place].classes):
-            for part, flag in ((intersection(own, side), True), (intersection(own, outside), False)):
-                if part:
-                    found.append((part, flag, number))
+        found = [
+            (part, flag, number)
+            for number, parts in enumerate(divided(grid.axes[place].classes, side))
+            for part, flag in zip(parts, (True, False), strict=True)
+            if part
+        ]
         slabs = grid.slabs(place)
         axis = Axis(name, tuple(part for part, _, _ in found), tuple(flag for _, flag, _ in found))
         return grid.with_axis(place, axis, [slabs[number] for _, _, number in found])
@@ -138,29 +144,16 @@ class Grid:
 
     def slabs(self, place: int) -> list[tuple[Amounts, ...]]:
         """What was spent in the cells of each class of an axis, in one order for all."""
-        stride = _strides(self.axes)[place]
-        size = len(self.axes[place].classes)
-        block = stride * size
-        return [
-            tuple(
-                own
-                for start in range(number * stride, len(self.amounts), block)
-                for own in self.amounts[start : start + stride]
-            )
-            for number in range(size)
-        ]
+        return _slabs(self.amounts, _strides(self.axes)[place], len(self.axes[place].classes))
 
     def with_axis(self, place: int, axis: Axis, slabs: Sequence[Sequence[Amounts]]) -> Grid:
         """The grid with another axis at this place, whose classes have these slabs."""
         axes = (*self.axes[:place], axis, *self.axes[place + 1 :])
         stride = _strides(self.axes)[place]
-        amounts = [
-            own
-            for start in range(0, len(slabs[0]), stride)
-            for slab in slabs
-            for own in slab[start : start + stride]
-        ]
-        return Grid(axes, tuple(amounts))
+        amounts = (
+            slab[start : start + stride] for start in range(0, len(slabs[0]), stride) for slab in slabs
+        )
+        return Grid(axes, tuple(chain.from_iterable(zip(*slabs, strict=True) if stride == 1 else amounts)))
 
     def without_twins(self) -> Grid:
         """The grid with classes of equal amounts joined, and without axes of one class."""
@@ -185,8 +178,11 @@ class Grid:
             long = [place for place, axis in enumerate(grid.axes) if axis.ranges > MOST_RANGES]
             if size <= most and not long:
                 return grid.without_whole_axes()
+            columns = _columns(grid.amounts)
             costs = {
-                place: found for place in (long or range(len(grid.axes))) if (found := grid.pairs(place))
+                place: found
+                for place in (long or range(len(grid.axes)))
+                if (found := grid.pairs(place, columns))
             }
             if not costs:
                 return grid
@@ -196,31 +192,40 @@ class Grid:
             classes = len(grid.axes[place].classes)
             wanted = classes - max(most * classes // size, 1)
             at_once = max(min(wanted, classes // 4), classes // 8 if long else 1, 1)
-            joined: dict[int, int] = {}
+            paired: dict[int, int] = {}
             for cost, one, other in costs[place]:
                 if (
-                    len(joined) // 2 < at_once
-                    and not {one, other} & set(joined)
+                    len(paired) // 2 < at_once
+                    and one not in paired
+                    and other not in paired
                     and (bound is None or cost <= bound)
                 ):
-                    joined |= {one: other, other: one}
-            kept = [[number] for number in range(classes) if number not in joined]
-            pairs = [[one, other] for one, other in joined.items() if one < other]
+                    paired[one], paired[other] = other, one
+            kept = [[number] for number in range(classes) if number not in paired]
+            pairs = [[one, other] for one, other in paired.items() if one < other]
             grid = grid.joined(place, sorted(kept + pairs), grid.slabs(place))
 
-    def pairs(self, place: int) -> list[tuple[Amounts, int, int]]:
+    def pairs(self, place: int, columns: _Columns | None = None) -> list[tuple[Amounts, int, int]]:
         """Pairs of classes that may become one, with how much more some place would count for, the cheapest first.
 
         Only neighbours in the order of their slabs are looked at, coarsely first, so that small amounts hide no great ones.
         """
-        axis, slabs = self.axes[place], self.slabs(place)
-        most = max((own[0] for own in self.amounts), default=0) or 1
-        levels = [tuple(own[0] * _LEVELS // most for own in slab) for slab in slabs]
+        axis, stride = self.axes[place], _strides(self.axes)[place]
+        columns = _columns(self.amounts) if columns is None else columns
+        levels, losses = (_slabs(column, stride, len(axis.classes)) for column in columns[:2])
+        slabs: Sequence[Sequence[int | Amounts]] = losses
+        deltas: Sequence[Sequence[int]] = [()] * len(losses)
+        if columns.deltas:
+            slabs, deltas = self.slabs(place), _slabs(columns.deltas, stride, len(axis.classes))
         order = sorted(
             range(len(slabs)), key=lambda number: (axis.inside[number], levels[number], slabs[number], number)
         )
         found = [
-            (_apart(slabs[one], slabs[other]), min(one, other), max(one, other))
+            (
+                (_apart(losses[one], losses[other]), _apart(deltas[one], deltas[other])),
+                min(one, other),
+                max(one, other),
+            )
             for one, other in pairwise(order)
             if axis.inside[one] == axis.inside[other]
         ]
@@ -232,31 +237,64 @@ class Grid:
         """The grid with the classes of each group joined, where each place has the largest amount of them."""
         axis = self.axes[place]
         classes = tuple(
-            axis.classes[group[0]]
-            if len(group) == 1
-            else union(one for number in group for one in axis.classes[number])
+            axis.classes[group[0]] if len(group) == 1 else joined(axis.classes[number] for number in group)
             for group in groups
         )
-        merged = [
-            slabs[group[0]]
-            if len(group) == 1
-            else tuple(
-                (max(own[0] for own in owns), max(own[1] for own in owns))
-                for owns in zip(*(slabs[number] for number in group), strict=True)
-            )
-            for group in groups
-        ]
+        merged = [reduce(_most, (slabs[number] for number in group)) for group in groups]
         inside = tuple(axis.inside[group[0]] for group in groups)
         return self.with_axis(place, Axis(axis.name, classes, inside), merged)
 
 
-def _apart(some: Iterable[Amounts], others: Iterable[Amounts]) -> Amounts:
-    """By how much the losses, and the deltas, of two slabs differ at most."""
-    losses, deltas = 0, 0
-    for own, other in zip(some, others, strict=True):
-        losses = max(losses, abs(own[0] - other[0]))
-        deltas = max(deltas, abs(own[1] - other[1]))
-    return losses, deltas
+class _Columns(NamedTuple):
+    """What was spent in each cell, in columns.
+
+    The levels are the losses in steps of a sixteenth of the largest; the deltas are left out where all are zero.
+    """
+
+    levels: tuple[int, ...]
+    losses: tuple[int, ...]
+    deltas: tuple[int, ...]
+
+
+def _columns(amounts: Sequence[Amounts]) -> _Columns:
+    losses, deltas = zip(*amounts, strict=True)
+    most = max(losses) or 1
+    return _Columns(tuple([own * _LEVELS // most for own in losses]), losses, deltas if any(deltas) else ())
+
+
+_Value = TypeVar("_Value")
+
+
+def _slabs(values: tuple[_Value, ...], stride: int, size: int) -> list[tuple[_Value, ...]]:
+    """The values of each of `size` classes of the axis with that stride."""
+    if stride == 1:
+        return [values[number::size] for number in range(size)]
+    block = stride * size
+    return [
+        tuple(
+            chain.from_iterable(
+                [values[start : start + stride] for start in range(number * stride, len(values), block)]
+            )
+        )
+        for number in range(size)
+    ]
+
+
+def _most(some: tuple[Amounts, ...], others: tuple[Amounts, ...]) -> tuple[Amounts, ...]:
+    """The larger losses and the larger deltas of two slabs."""
+    if some == others:
+        return some
+    return tuple(
+        [
+            (max(loss, other_loss), max(delta, other_delta))
+            for (loss, delta), (other_loss, other_delta) in zip(some, others, strict=True)
+        ]
+    )
+
+
+def _apart(some: Sequence[int], others: Sequence[int]) -> int:
+    """By how much the amounts of two slabs differ at most."""
+    return 0 if some == others else max(map(abs, map(sub, some, others)))
 
 
 def _strides(axes: Sequence[Axis]) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final, TypeAlias
@@ -23,15 +24,38 @@ def union(ranges: Iterable[tuple[End, End]]) -> Ranges:
     >>> union([(5, 9), (1, 2), (3, 3), (None, -4)])
     ((None, -4), (1, 3), (5, 9))
     """
+    given = list(ranges)
+    if any(type(end) is not int and end is not None for pair in given for end in pair):
+        raise TypeError("ranges are of whole numbers")
+    if any(low is not None and high is not None and low > high for low, high in given):
+        raise ValueError("a range's low end is above its high end")
     found: list[tuple[End, End]] = []
-    for low, high in sorted(ranges, key=lambda pair: (_low(pair[0]), _high(pair[1]))):
-        if type(low) not in (int, type(None)) or type(high) not in (int, type(None)):
-            raise TypeError("ranges are of whole numbers")
-        if _low(low) > _high(high):
-            raise ValueError("a range's low end is above its high end")
-        if found and _low(low) <= _high(found[-1][1]) + 1:
-            first, last = found.pop()
-            found.append((first, last if _high(last) >= _high(high) else high))
+    for low, high in sorted(given, key=_first):
+        if not found:
+            found.append((low, high))
+            continue
+        first, last = found[-1]
+        if last is None:
+            break
+        if low is not None and low > last + 1:
+            found.append((low, high))
+        elif high is None or high > last:
+            found[-1] = (first, high)
+    return tuple(found)
+
+
+def joined(sets: Iterable[Ranges]) -> Ranges:
+    """The union of sets of ranges of which no two share a number.
+
+    >>> joined([((0, 4), (9, None)), ((None, -3),), ((5, 5),)])
+    ((None, -3), (0, 5), (9, None))
+    """
+    parts = [part for ranges in sets for part in ranges]
+    found = [part for part in parts if part[0] is None]
+    # Only one low end is infinite and no two are the same, so that pairs are in the order of these.
+    for low, high in sorted((low, high) for low, high in parts if low is not None):
+        if found and found[-1][1] == low - 1:
+            found[-1] = (found[-1][0], high)
         else:
             found.append((low, high))
     return tuple(found)
@@ -47,14 +71,67 @@ def intersection(some: Ranges, others: Ranges) -> Ranges:
     one = other = 0
     while one < len(some) and other < len(others):
         (a, b), (c, d) = some[one], others[other]
-        low, high = max(a, c, key=_low), min(b, d, key=_high)
-        if _low(low) <= _high(high):
-            found.append((low, high))
-        if _high(b) <= _high(d):
-            one += 1
+        low = c if a is None or (c is not None and c > a) else a
+        if b is None or (d is not None and d < b):
+            high, other = d, other + 1
         else:
-            other += 1
+            high, one = b, one + 1
+        if low is None or high is None or low <= high:
+            found.append((low, high))
     return tuple(found)
+
+
+def overlap(some: Ranges, others: Ranges) -> bool:
+    """Whether any number, or NULL, is in both.
+
+    >>> overlap(((0, 4), (6, 9)), ((5, 5),)), overlap(((0, 4), (6, None)), ((5, 6),))
+    (False, True)
+    """
+    one = other = 0
+    while one < len(some) and other < len(others):
+        (a, b), (c, d) = some[one], others[other]
+        if b is not None and c is not None and b < c:
+            one += 1
+        elif d is not None and a is not None and d < a:
+            other += 1
+        else:
+            return True
+    return False
+
+
+def divided(sets: Iterable[Ranges], others: Ranges) -> list[tuple[Ranges, Ranges]]:
+    """Of each set of ranges what is in the others, and what is not.
+
+    Its steps are in proportion to the ranges of the sets, each times the logarithm of the others, and to those found.
+
+    >>> divided([((0, 4), (6, 9)), ((None, -1), (5, 5))], ((3, 7),))
+    [(((3, 4), (6, 7)), ((0, 2), (8, 9))), (((5, 5),), ((None, -1),))]
+    """
+    ends = [high for _, high in others if high is not None]
+    return [_divided(some, others, ends) for some in sets]
+
+
+def _divided(some: Ranges, others: Ranges, ends: list[int]) -> tuple[Ranges, Ranges]:
+    inside: list[tuple[End, End]] = []
+    outside: list[tuple[End, End]] = []
+    place = 0
+    for low, high in some:
+        place = 0 if low is None else bisect_left(ends, low, place)
+        rest, at = low, place
+        while True:
+            first, last = others[at] if at < len(others) else (high, high)
+            if at == len(others) or (first is not None and high is not None and first > high):
+                outside.append((rest, high))
+                break
+            if first is not None and (rest is None or rest < first):
+                outside.append((rest, first - 1))
+                rest = first
+            if last is None or (high is not None and high <= last):
+                inside.append((rest, high))
+                break
+            inside.append((rest, last))
+            rest, at = last + 1, at + 1
+    return tuple(inside), tuple(outside)
 
 
 def complement(ranges: Ranges) -> Ranges:
@@ -92,6 +169,11 @@ def filled(ranges: Ranges, most: int) -> Ranges:
         else:
             found[-1] = (found[-1][0], high)
     return tuple(found)
+
+
+def _first(one: tuple[End, End]) -> float:
+    low = one[0]
+    return -math.inf if low is None else low
 
 
 def _low(end: End) -> float:

@@ -14,10 +14,11 @@ from dpsql.analysis.intervals import interval
 from dpsql.backends import trial
 from dpsql.functions import CALLS, call, overloads, typed
 from dpsql.functions.growth import MOST_GROWTH, constants, growth
-from dpsql.plan.expr import Call, Column, Expr, Function, Literal
+from dpsql.plan.expr import Call, Expr, Function, Literal
 from dpsql.plan.types import Type, common
 from dpsql.sql.emit.scalars import write
 from dpsql.sql.lower.constants import moment
+from dpsql.sql.lower.decimals import before_cast, rounded
 from dpsql.sql.lower.operators import READS_TEXT, REFUSED
 from dpsql.sql.read.rejection import Source
 
@@ -43,6 +44,7 @@ def meant(source: Source, node: exp.Expr | None, name: str, arguments: tuple[Exp
     if name in READS_TEXT:
         first = READS_TEXT[name]
         arguments = (*arguments[:first], *map(_as_text, arguments[first:]))
+    arguments = before_cast(name, arguments)
     problem: tuple[Function, str] | None = None
     for taken in _readings(source, node, name, arguments):
         for function in overloads(name):
@@ -56,28 +58,6 @@ def meant(source: Source, node: exp.Expr | None, name: str, arguments: tuple[Exp
     if problem is not None:
         source.refuse(node, "constant", f"{problem[0].signature}: {problem[1]}")
     _refuse_types(source, node, name, arguments)
-
-
-_EXACT = frozenset({"add", "subtract", "multiply", "negate", "abs"})
-"""Functions of DECIMAL values, and whole numbers, that are DECIMAL in the engine."""
-
-
-def halves_away(value: Expr) -> Expr:
-    """A value that is cast to a whole number, where halves go as they do in the engine.
-
-    Stored DECIMAL values are read as DOUBLE, whose cast takes halves to the even number; that of a DECIMAL takes them
-    away from zero, as ROUND does. A half is the same in both types.
-    """
-    rounded = call("round", value) if value.type is Type.DOUBLE and _decimal(value) else None
-    return value if rounded is None else rounded
-
-
-def _decimal(expr: Expr) -> bool:
-    """Whether a value is DECIMAL in the database: a column, or what is computed exactly of some and of whole numbers."""
-    if isinstance(expr, Call) and expr.function.name in _EXACT:
-        computed = [argument for argument in expr.arguments if argument.type is Type.DOUBLE]
-        return bool(computed) and all(map(_decimal, computed))
-    return isinstance(expr, Column) and expr.facts.engine_type.startswith("DECIMAL")
 
 
 def unknown(source: Source, node: exp.Expr, name: str) -> NoReturn:
@@ -145,7 +125,7 @@ def _wrong(built: Call) -> str | None:
 def _finished(source: Source, node: exp.Expr | None, built: Call) -> Expr:
     if built.function.integral and built.type is Type.INTEGER:
         return built.arguments[0]  # whole numbers are whole already
-    built = _widened(_on_one_line(built))
+    built = rounded(_widened(_on_one_line(built)))
     if built.size > MAX_SIZE:
         source.refuse(node, "too_long", f"written out, the expression has over {MAX_SIZE:,} operations")
     if built.function.growth is not None and growth(built) > MOST_GROWTH:

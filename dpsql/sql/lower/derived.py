@@ -29,6 +29,7 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Scan, UnitKind
 from dpsql.plan.types import Type, Value, common
 from dpsql.policy import fold
+from dpsql.sql.lower.decimals import scale
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import CommonTable, Context, Scope
 from dpsql.sql.read.interval_calls import which_end
@@ -58,6 +59,7 @@ def facts_of(expr: Expr, relation: Relation) -> Facts:
         None if values is None else tuple(value for value in values if value is not None),
         nullable(expr) if values is None else None in values,
         compared_identity(expr, relation),
+        scale(expr),
     )
 
 
@@ -155,6 +157,8 @@ def put_together(
                 node, "type", f"column {index + 1} is {ours.type} on the left, {theirs.type} on the right"
             )
         facts = _together(ours.facts, theirs.facts, replace(ours.facts, type=shared))
+        digits = scale(ours), scale(theirs)
+        facts = replace(facts, scale=None if None in digits else max(found or 0 for found in digits))
         columns.append(Column(alias, ours.name, facts))
     operation = SetOperation(left, right, alias, kind, tuple(columns))
     if kind is not SetKind.UNION_ALL and is_private(left):

@@ -27,6 +27,7 @@ from dpsql.plan.render import phrase
 from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.sql.lower.aggregates import of_exact_groups
+from dpsql.sql.lower.decimals import scale
 from dpsql.sql.lower.derived import answer, check_identified, facts_of, output_columns, project
 from dpsql.sql.lower.grouping import MAX_OUTPUTS, Grouping, aggregates
 from dpsql.sql.lower.joins import filtered
@@ -40,6 +41,10 @@ def rows_of(scope: Scope, select: exp.Select, *, released: bool = False) -> Rela
     """The rows of FROM and WHERE, as far as it matters where they are released."""
     relation, _ = split_where(scope, select, released=released)
     return relation
+
+
+_EXACT = frozenset({"sum", "min", "max", "arg_min", "arg_max"})
+"""Aggregates of DECIMAL values that are DECIMAL, with as many digits after the point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,5 +245,6 @@ class Groups(Grouping):
                 rows = most_rows(self.input, self.scope.context.facts)
                 ends = entry.interval(ANYWHERE if around is None else around, rows)
             self.aggregated.append(item)
-            self.facts.append(Facts(result, "", ends, nullable=entry.nullable))
+            digits = None if argument is None or function not in _EXACT else scale(argument)
+            self.facts.append(Facts(result, "", ends, nullable=entry.nullable, scale=digits))
         return self._column(self.aggregated.index(item))

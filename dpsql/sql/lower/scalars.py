@@ -19,7 +19,7 @@ from dpsql.functions.moments import SPELLINGS
 from dpsql.plan.expr import Expr, Literal
 from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
-from dpsql.sql.lower.calls import halves_away, meant, unknown
+from dpsql.sql.lower.calls import meant, unknown
 from dpsql.sql.lower.constants import constant, folded, moment, number
 from dpsql.sql.lower.operators import CASTS, SHAPES, SPAN_UNITS, SPANS
 from dpsql.sql.read.rejection import Source, is_text
@@ -230,7 +230,6 @@ def _cast(self: Scalars, node: exp.Expr) -> Expr:
             "use BIGINT, INTEGER, DOUBLE, DECIMAL, VARCHAR, DATE, TIMESTAMP or BOOLEAN",
         )
     value = self.lower(operand)
-    value = halves_away(value) if name in ("integer", "bigint") else value
     if name in ("date", "timestamp") and isinstance(value, Literal) and isinstance(value.value, str):
         return moment(self.source, node, Type[name.upper()], value.value)
     return self.call(node, f"cast_{name}", value, *(_digits(self, digits) if name == "decimal" else ()))

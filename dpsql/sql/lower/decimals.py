@@ -1,0 +1,134 @@
+"""Rounds DECIMAL values as the engine does: exactly, where they are read as DOUBLE.
+
+A DECIMAL with s digits after the point is m / 10^s for a whole number m, and is read as the nearest DOUBLE; what is added
+and multiplied of such differs from m / 10^s by a few units in the last place.
+
+Claim: the result is the DOUBLE nearest to the value that the engine has, where m is below 2^50.
+Why: x · 10^s is then within a half of m, so that ROUND gives m. Division is rounded correctly, and m / 10^k is no closer to
+a half or to a whole number than 1/m of itself, unless it is one: so a half is seen to be one, and nothing else is.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+
+from dpsql.functions import call
+from dpsql.plan.expr import Call, Column, Expr, Literal
+from dpsql.plan.types import Type
+
+_STORED = re.compile(r"DECIMAL\(\d+,\s*(\d+)\)", re.ASCII)
+_MOST_SCALE = 18
+_ALIKE = frozenset({"add", "subtract", "negate", "abs", "least", "greatest", "coalesce", "case"})
+"""Functions whose result has as many digits after the point as the argument with the most."""
+_WHOLE_CASTS = frozenset(
+    f"cast_{sign}{size}"
+    for sign in ("", "u")
+    for size in ("tinyint", "smallint", "integer", "bigint", "hugeint")
+)
+_TO_WHOLE = frozenset({"round", "floor", "ceil", "trunc"})
+_TO_DIGITS = {"round_digits": "round", "trunc_digits": "trunc", "round_even": "round_even"}
+
+
+def scale(expr: Expr) -> int | None:
+    """How many digits a value has after the point in the engine, as a DECIMAL or whole number; None if it is neither.
+
+    A constant with a point counts as DECIMAL, as it is written without an exponent nearly always.
+    """
+    if expr.type in (Type.INTEGER, Type.NULL):
+        return 0
+    found = _scale(expr) if expr.type is Type.DOUBLE else None
+    return found if found is not None and found <= _MOST_SCALE else None
+
+
+def _scale(expr: Expr) -> int | None:
+    match expr:
+        case Column():
+            stored = _STORED.fullmatch(expr.facts.engine_type)
+            return int(stored[1]) if stored else expr.facts.scale
+        case Literal(value=float() as value) if math.isfinite(value) and "e" not in repr(value):
+            return max(-int(Decimal(repr(value)).normalize().as_tuple().exponent), 0)
+        case Call():
+            return _computed(expr)
+        case _:
+            return None
+
+
+def _computed(expr: Call) -> int | None:
+    name, arguments = expr.function.name, expr.arguments
+    if name == "cast_decimal":
+        digits = arguments[2]
+        return digits.value if isinstance(digits, Literal) and type(digits.value) is int else None
+    if name == "nullif":
+        return scale(arguments[0])
+    if name != "multiply" and name not in _ALIKE:
+        return None
+    scales = [scale(argument) for argument in arguments if argument.type is not Type.BOOLEAN]
+    known = [found for found in scales if found is not None]
+    if len(known) < len(scales) or not known:
+        return None
+    return sum(known) if name == "multiply" else max(known)
+
+
+def rounded(built: Call) -> Call:
+    """The same as a call, but for ROUND, TRUNC, FLOOR and CEIL of a DECIMAL, which are done exactly."""
+    name, value = built.function.name, built.arguments[0] if built.arguments else None
+    if value is None or value.type is not Type.DOUBLE:
+        return built
+    computed = not isinstance(value, Column)
+    digits = 0
+    if name in _TO_DIGITS:
+        said = built.arguments[1]
+        digits = said.value if isinstance(said, Literal) and type(said.value) is int else 0
+        name = _TO_DIGITS[name]
+        computed = computed or digits > 0
+    elif name not in _TO_WHOLE:
+        return built
+    own = scale(value)
+    # Of a stored value, what is whole and what is a half are so in DOUBLE too.
+    if own is None or not computed or (name != "trunc" and digits >= own):
+        return built
+    return _at(value, own, min(digits, own), name)
+
+
+def before_cast(name: str, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The arguments of a call, of which a DECIMAL that is cast to a whole number or to fewer digits is rounded before."""
+    if name in _WHOLE_CASTS:
+        return (to_digits(arguments[0], 0), *arguments[1:])
+    said = arguments[-1].value if name == "cast_decimal" and isinstance(arguments[-1], Literal) else None
+    if isinstance(said, int) and said >= 0:
+        return (to_digits(arguments[0], said), *arguments[1:])
+    return arguments
+
+
+def to_digits(value: Expr, digits: int) -> Expr:
+    """A value that is cast to a DECIMAL of so many digits after the point, or to a whole number, rounded before.
+
+    The cast of a DOUBLE takes halves to the even number, that of a DECIMAL takes them away from zero, as ROUND does.
+    """
+    own = scale(value) if value.type is Type.DOUBLE else None
+    if own is None or own < digits:
+        return value
+    if digits == 0 and isinstance(value, Column):
+        return call("round", value) or value
+    return value if own == digits else _at(value, own, digits, "round")
+
+
+def _at(value: Expr, own: int, digits: int, name: str) -> Call:
+    """A value of `own` digits after the point, rounded to `digits` of them."""
+    whole = _of("round", _of("multiply", _of("cast_double", value), _power(own)))
+    part = _of("divide", whole, _power(own - digits))
+    found = _of(name, part, Literal(0, Type.INTEGER)) if name == "round_even" else _of(name, part)
+    return _of("multiply" if digits < 0 else "divide", found, _power(abs(digits))) if digits else found
+
+
+def _power(digits: int) -> Literal:
+    return Literal(10**digits, Type.INTEGER)
+
+
+def _of(name: str, *arguments: Expr) -> Call:
+    found = call(name, *arguments)
+    if found is None:
+        raise TypeError(f"{name} takes other arguments")
+    return found
