@@ -64,11 +64,11 @@ class Constants:
 
 
 TRIED: dict[str, Sequence[float | None]] = {
-    "exponent": (1, 3, 4),
-    "share": (0.05, 0.1, 0.2, 0.3),
+    "exponent": (1, 2, 4),
+    "share": (0.05, 0.1, 0.15, 0.3),
     "tolerance": (0.0, 0.1, 0.4, 0.8),
-    "slack": (None, 3, 6, 9, 15),
-    "headroom": (0, 1, 3, 4),
+    "slack": (None, 3, 9, 12, 18),
+    "headroom": (0, 2, 3),
 }
 """Of each constant what is tried beside what was chosen of the others."""
 

@@ -51,13 +51,13 @@ class LearningRule:
 
 
 LEARNING = LearningRule(
-    Fraction(3, 20),
-    Fraction(3, 20),
-    2,
-    2,
+    Fraction(1, 5),
+    Fraction(1, 4),
+    3,
+    3,
     tolerance=Fraction(1, 5),
-    slack=12,
-    headroom=2,
+    slack=15,
+    headroom=1,
     euclidean=True,
     stated=True,
 )
