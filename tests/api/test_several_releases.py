@@ -143,7 +143,7 @@ def _close(value: Any) -> Any:
 def test_all_releases_together_cost_what_was_asked_for(con: dpsql.Connection, case: str) -> None:
     """No table is charged more than one release at that loss would be, and nearly all of it is used.
 
-    What a share of ε costs under gdp is somewhat less than that share of the cost, where noise is pure.
+    What a share of ε costs under gdp is somewhat less than that share of the cost, where noise is pure or a clamp is chosen.
     """
     prepared = con.engine.prepare(Query(ANSWERED[case], epsilon=Fraction(1, 2)))
     most = 0.0
@@ -152,7 +152,7 @@ def test_all_releases_together_cost_what_was_asked_for(con: dpsql.Connection, ca
         asked, spent = accountant.cost(Pure(Fraction(1, 2))), accountant.cost(event)
         assert spent.loss <= asked.loss + len(prepared.releases)  # each cost is rounded up to a whole unit
         most = max(most, spent.loss / asked.loss)
-    assert most > (0.998 if con.engine.account("visits").accountant.name == "gdp" else 0.999)
+    assert most > (0.995 if con.engine.account("visits").accountant.name == "gdp" else 0.999)
 
 
 def test_what_is_asked_twice_is_answered_and_charged_once(con: dpsql.Connection) -> None:
