@@ -25,7 +25,8 @@ class ExactAggregate:
     `result` gives the type for the (first) argument's, or None where it refuses that. `interval` maps the
     argument's interval and the most rows of a group to the value's. `sql` is a template over the
     argument; `adds` says that it sums values up, which for real ones takes bounds, and `nullable` that
-    it is NULL where there is no value. `by` says that it takes y besides, by which a row is chosen.
+    it is NULL where there is no value. `by` says that it takes y besides, by which a row is chosen. `keeps_scale`
+    says that of DECIMAL values it is a DECIMAL with as many digits after the point.
     """
 
     name: str
@@ -36,6 +37,7 @@ class ExactAggregate:
     adds: bool = False
     nullable: bool = True
     by: bool = False
+    keeps_scale: bool = False
 
     def call(self, *arguments: str) -> str:
         """How it is written of these arguments.
@@ -83,10 +85,10 @@ _ENTRIES = (
     ExactAggregate(
         "count_distinct", "COUNT(DISTINCT x)", _whole, _counted, "COUNT(DISTINCT {0})", nullable=False
     ),
-    ExactAggregate("sum", "SUM(x)", _number, _added, "SUM({0})", adds=True),
+    ExactAggregate("sum", "SUM(x)", _number, _added, "SUM({0})", adds=True, keeps_scale=True),
     ExactAggregate("avg", "AVG(x)", _real, _one, "SUM({0}) / COUNT({0})", adds=True),
-    ExactAggregate("min", "MIN(x)", _ordered, _one, "MIN({0})"),
-    ExactAggregate("max", "MAX(x)", _ordered, _one, "MAX({0})"),
+    ExactAggregate("min", "MIN(x)", _ordered, _one, "MIN({0})", keeps_scale=True),
+    ExactAggregate("max", "MAX(x)", _ordered, _one, "MAX({0})", keeps_scale=True),
     *(
         ExactAggregate(
             name,
@@ -95,6 +97,7 @@ _ENTRIES = (
             _one,
             f"{name.upper()}({{0}}, ROW({{1}}, {{0}})) FILTER (WHERE {{1}} IS NOT NULL)",
             by=True,
+            keeps_scale=True,
         )
         for name in ("arg_min", "arg_max")
     ),

@@ -144,10 +144,11 @@ def _excluded(post: OuterQuery) -> Iterator[str]:
         arguments = [
             keys.get(each.name, each) if isinstance(each, Released) else each for each in call.arguments
         ]
-        for column in arguments:
+        constants = [each for each in arguments if isinstance(each, Literal)]
+        for column in arguments if constants else ():
             if isinstance(column, Column):
-                for constant in arguments:
-                    if isinstance(constant, Literal) and _comparable(constant, column):
+                for constant in constants:
+                    if _comparable(constant, column):
                         mirrored = name if column is arguments[0] else _MIRRORED.get(name, name)
                         yield from _never(call, column, mirrored, constant)
 

@@ -19,12 +19,10 @@ import duckdb
 from entropy import SeededEntropy
 
 import dpsql.release
-from dpsql.analysis.analyse import Analysis
 from dpsql.backends.duckdb import UNSOUND, DuckDBBackend
 from dpsql.connection import Connection
 from dpsql.engine.pipeline import Engine
 from dpsql.ledger import Budget, open_ledger
-from dpsql.planning.statistics import ROWS, UNITS
 from dpsql.policy import load
 
 UNITS_TOTAL = 36
@@ -219,11 +217,9 @@ def _filled(rows: Mapping[str, Sequence[Row]]) -> duckdb.DuckDBPyConnection:
     return database
 
 
-def _shows(
-    _chosen: object, analysis: Analysis, moments: Mapping[Any, int], _cells: object, _entropy: object
-) -> bool:
+def _shows(_chosen: object, units: int, _components: object) -> bool:
     """Whether anybody is in a group: where this stands for the selection, no group that SQL has is hidden."""
-    return moments[UNITS if analysis.bound.per_unit else ROWS] > 0
+    return units > 0
 
 
 @contextmanager

@@ -168,7 +168,7 @@ FAULTS = (
     Fault(
         "sums-of-decimals-forget-their-digits",
         "dpsql.sql.lower.per_unit:Groups.exact",
-        "digits = None if argument is None or function not in _EXACT else scale(argument)",
+        "digits = None if argument is None or not entry.keeps_scale else scale(argument)",
         "digits = None",
         "a unit's sum of decimals is rounded as DOUBLE",
         "tests/sql/test_own_numbers.py::test_decimals_are_rounded_as_duckdb_does",

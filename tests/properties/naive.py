@@ -114,9 +114,9 @@ def _(groups: Part, *of: Any) -> list[Any]:
 
 
 @_naive(OBSERVABLE, "words", noise, "_noisy_components")
-def _(noised: Part, plan: Any, groups: Sequence[Any], entropy: Entropy) -> Any:
-    entropy.words(sum(any(group.values()) for group in groups))
-    return noised(plan, groups, entropy)
+def _(noised: Part, measured: Any, groups: Sequence[Any], entropy: Entropy) -> Any:
+    entropy.words(sum(any(group.moments.values()) for group in groups))
+    return noised(measured, groups, entropy)
 
 
 @_naive(OBSERVABLE, "keys", dataflow, "release")
@@ -160,10 +160,10 @@ def _(answer: Part, self: Engine, prepared: PreparedQuery) -> Result:
 
 
 @_naive(RELEASED, "noise follows the data", noise, "_noisy_components")
-def _(noised: Part, plan: Any, groups: Sequence[Any], entropy: Entropy) -> Any:
+def _(noised: Part, measured: Any, groups: Sequence[Any], entropy: Entropy) -> Any:
     return [
-        tuple(tuple(cell * (1 + any(group.values())) for cell in block) for block in cells)
-        for group, cells in zip(groups, noised(plan, groups, entropy), strict=True)
+        tuple(cell * (1 + any(group.moments.values())) for cell in cells)
+        for group, cells in zip(groups, noised(measured, groups, entropy), strict=True)
     ]
 
 

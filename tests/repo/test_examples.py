@@ -92,8 +92,10 @@ def test_the_flights_intervals_hold_the_true_answers(flights: dict[str, Any]) ->
             for _ in range(6):
                 answer = connection.query(select)
                 for row, ends in zip(answer.rows, answer.intervals(), strict=True):
-                    for value, interval, true in zip(row, ends, exact[row[: question.keys]], strict=True):
-                        if interval is not None and value is not None:
+                    # A key that the public table has may be nobody's.
+                    true_row = exact.get(row[: question.keys], row[: question.keys] + (None,) * len(row))
+                    for value, interval, true in zip(row, ends, true_row, strict=False):
+                        if interval is not None and value is not None and true is not None:
                             low, high = interval
                             held.append(low <= true <= high)
                             far.append(abs(value - true) > 1.5 * (high - low))

@@ -43,10 +43,6 @@ def rows_of(scope: Scope, select: exp.Select, *, released: bool = False) -> Rela
     return relation
 
 
-_EXACT = frozenset({"sum", "min", "max", "arg_min", "arg_max"})
-"""Aggregates of DECIMAL values that are DECIMAL, with as many digits after the point."""
-
-
 @dataclass(frozen=True, slots=True)
 class Selected:
     """What a SELECT over rows, or over groups of a unit's or of public rows, means."""
@@ -245,6 +241,6 @@ class Groups(Grouping):
                 rows = most_rows(self.input, self.scope.context.facts)
                 ends = entry.interval(ANYWHERE if around is None else around, rows)
             self.aggregated.append(item)
-            digits = None if argument is None or function not in _EXACT else scale(argument)
+            digits = None if argument is None or not entry.keeps_scale else scale(argument)
             self.facts.append(Facts(result, "", ends, nullable=entry.nullable, scale=digits))
         return self._column(self.aggregated.index(item))
