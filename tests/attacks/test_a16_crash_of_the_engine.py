@@ -37,7 +37,7 @@ POLICY = {
 BUDGETS = {"people": Budget("pure", Fraction(900), Fraction(0))}
 QUERY = "SELECT COUNT(*), AVG(age) + 1 FROM people"
 DATAFLOW = {
-    *("Connection.query", "Engine.prepare", "parse", "lower", "analyse", "choose", "verify", "emit"),
+    *("Connection.query", "Engine.prepare", "parse_once", "lower", "analyse", "choose", "verify", "emit"),
     *("Engine.answer", "Engine._charge", "SqlLedger.charge", "SqliteStore.transaction", "DuckDBBackend.run"),
     *("Scratch.query", "Exact.reveal", "release", "Geometric.draw", "Scratch.fill", "Engine._result"),
 }
@@ -208,7 +208,7 @@ def test_the_processes_died_everywhere(deaths: list[dict[str, Any]]) -> None:
 def test_a_death_before_the_charge_costs_nothing(deaths: list[dict[str, Any]]) -> None:
     """Killed while preparing or before the ledger's commit: no entry; after the commit: one."""
     by_step = {death["step"]: death["charged"] for death in reversed(deaths)}  # the first time of each
-    for step in ("call parse", "return lower", "return Engine.prepare", "c_return Cursor.execute"):
+    for step in ("call parse_once", "return lower", "return Engine.prepare", "c_return Cursor.execute"):
         assert by_step[step] == 0
     for step in ("c_return Connection.commit", "return SqlLedger.charge", "call DuckDBBackend.run"):
         assert by_step[step] == 1
