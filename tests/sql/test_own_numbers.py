@@ -22,6 +22,7 @@ COLUMNS = {
     "x": {"type": "double", "bounds": [-1000, 1000]},
     "price": {"type": "double", "bounds": [-100, 100]},
     "n": {"type": "integer", "bounds": [0, 9]},
+    "wide": {"type": "integer"},
 }
 ALIKE = [
     "SELECT COUNT(*) FROM (SELECT id, SUM(x) AS s, MAX(x) AS m FROM t GROUP BY id) WHERE s = m",
@@ -34,6 +35,11 @@ ALIKE = [
     "SELECT COUNT(*) FROM t WHERE CAST(price * 3 AS BIGINT) = 8",
     "SELECT COUNT(*) FROM t WHERE CAST(-price AS INTEGER) = -3",
     "SELECT COUNT(*) FROM t WHERE CAST(CAST(price AS DOUBLE) AS INTEGER) = 2",
+    "SELECT COUNT(*) FROM t WHERE CAST(3 - wide AS TEXT) = '-1'",
+    "SELECT COUNT(*) FROM t WHERE wide * 3 || '' = '12'",
+    "SELECT COUNT(*) FROM t WHERE CAST((wide + 1) * 2 - wide AS TEXT) = '4'",
+    "SELECT COUNT(*) FROM t WHERE CAST(CAST(wide AS DOUBLE) - 1 AS TEXT) = '2.0'",
+    "SELECT COUNT(*) FROM (SELECT id, CAST(3 - MIN(wide) AS TEXT) AS k FROM t GROUP BY id) WHERE k = '3'",
 ]
 
 
@@ -42,18 +48,19 @@ def both() -> Iterator[tuple[dpsql.Connection, duckdb.DuckDBPyConnection]]:
     """Three hundred units of one row each and one of three, with reals of all sizes."""
     chance = random.Random(7)
     plain = duckdb.connect()
-    plain.execute("CREATE TABLE t (id INTEGER, x DOUBLE, price DECIMAL(8, 2), n INTEGER)")
+    plain.execute("CREATE TABLE t (id INTEGER, x DOUBLE, price DECIMAL(8, 2), n INTEGER, wide BIGINT)")
     rows = [
         (
             unit,
             chance.choice((1, -1)) * 1000 * chance.random() ** 3 + 1e-3,
             2.5,
             (unit % 7, None)[unit % 3 == 0],
+            unit % 5,
         )
         for unit in range(300)
     ]
-    rows += [(300, x, 1.5, None) for x in (0.1, 0.2, 0.3)]
-    plain.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", rows)
+    rows += [(300, x, 1.5, None, None) for x in (0.1, 0.2, 0.3)]
+    plain.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?)", rows)
     table = {"unit": "id", "rows_per_unit": 3, "columns": COLUMNS}
     rules = {"version": 1, "privacy_unit": "id", "budget": {"epsilon": 10**6}, "tables": {"t": table}}
     with dpsql.connect(plain, policy=rules, ledger=":memory:", epsilon=1000) as opened:

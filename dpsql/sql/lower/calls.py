@@ -82,7 +82,7 @@ def _closest(name: str) -> str | None:
 def _as_text(argument: Expr) -> Expr:
     if argument.type in (Type.VARCHAR, Type.NULL):
         return argument
-    return call("cast_varchar", argument) or argument
+    return call("cast_varchar", _whole_again(argument)) or argument
 
 
 def _readings(
@@ -125,6 +125,8 @@ def _wrong(built: Call) -> str | None:
 def _finished(source: Source, node: exp.Expr | None, built: Call) -> Expr:
     if built.function.integral and built.type is Type.INTEGER:
         return built.arguments[0]  # whole numbers are whole already
+    if built.function.name == "cast_varchar":
+        built = typed(built.function, tuple(map(_whole_again, built.arguments))) or built
     built = rounded(_widened(_on_one_line(built)))
     if built.size > MAX_SIZE:
         source.refuse(node, "too_long", f"written out, the expression has over {MAX_SIZE:,} operations")
@@ -158,6 +160,27 @@ def _widened(built: Call) -> Call:
         return built
     doubled = tuple(call("cast_double", argument) or argument for argument in built.arguments)
     return typed(built.function, doubled) or built
+
+
+def _whole_again(argument: Expr) -> Expr:
+    """Arithmetic that was widened, as the whole number that it stands for; NULL beyond 64 bits, where it has none."""
+    return (call("cast_bigint", argument) or argument) if _is_widened(argument) else argument
+
+
+def _is_widened(expr: Expr) -> bool:
+    """Whether this is what `_widened` makes of integer arithmetic: arithmetic of integers that are read as DOUBLE."""
+    if not isinstance(expr, Call) or expr.type is not Type.DOUBLE or not expr.function.whole:
+        return False
+    read = [
+        each.arguments[0] if isinstance(each, Call) and each.function.name == "cast_double" else None
+        for each in expr.arguments
+    ]
+    if all(each is not None and each.type is Type.INTEGER for each in read):
+        return True
+    widened = [_is_widened(each) for each in expr.arguments]
+    return any(widened) and all(
+        known or each.type is Type.INTEGER for known, each in zip(widened, expr.arguments, strict=True)
+    )
 
 
 def _refuse_types(source: Source, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]) -> NoReturn:
