@@ -397,7 +397,7 @@ def test_units_count_in_as_many_groups_as_were_chosen(rules: dict[str, Any]) -> 
         for share in (tuple(row for row in rows if row.u == unit) for unit in range(40))
     ]
     assert max(of_units) >= 8
-    ((above,),) = (penalties(plan, given, place) for place in range(len(plan.clamps)))
+    ((above,),) = (penalties(asking(plan, 0), given, place) for place in range(len(plan.clamps)))
     for clamps, passed in zip(list(points(plan.clamps))[::2], above, strict=True):
         (point,) = clamps[0].points
         counted = cells(plan.with_clamps(clamps), given)
