@@ -104,8 +104,8 @@ class Clamp:
     of a unit. `chosen` has the index of the chosen point of each side, and is empty before the release; `expected` is
     the index that the noise is calibrated to until then. `euclidean` says that a clamp across groups limits the l2 norm
     of the contributions, and not their sum. `tolerance` is the square of the number of units beyond the clamp that are
-    tolerated for each of the `released` groups, and `evidence` the number that is needed beyond these: see `penalties`. The chosen point is `headroom` points
-    above the one that the mechanism selects, which costs nothing.
+    tolerated for each of the `released` groups, and `evidence` the number that is needed beyond these: see `penalties`.
+    The chosen point is `headroom` points above the one that the mechanism selects, which costs nothing.
 
     Claim: the choices of both sides together have a range of `mechanism.rate` times n, where n is the most groups of a
     unit; 1 for a clamp on groups; the number of sides for a clamp across groups; and twice as much under `replace`.
