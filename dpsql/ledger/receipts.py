@@ -352,8 +352,12 @@ def _before_clamps(stated: Any, recorded: Mapping[str, Any]) -> Any:
     if not _is_learnt(recorded) or not isinstance(stated, dict) or not isinstance(stated.get("clamp"), dict):
         return stated
     followed = {name: recorded[name] for name in _OF_A_CLAMP if name in stated and name in recorded}
-    chosen = {"chosen": "learnt"} if "chosen" in stated["clamp"] else {}
-    return stated | followed | {"clamp": stated["clamp"] | chosen}
+    of_clamp = {
+        name: recorded["clamp"][name]
+        for name in ("chosen", "beyond")
+        if name in stated["clamp"] and name in recorded["clamp"]
+    }
+    return stated | followed | {"clamp": stated["clamp"] | of_clamp}
 
 
 def _is_learnt(mechanism: Mapping[str, Any]) -> bool:

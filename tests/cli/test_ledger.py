@@ -201,9 +201,13 @@ def test_receipts_without_a_charge_say_so(run: Run, study: Path) -> None:
 def test_what_was_learnt_after_the_charge_is_in_the_receipt_alone(run: Run, study: Path) -> None:
     """A sum's bounds are chosen by a release of their own; the ledger says that they are, and no more."""
     with dpsql.connect(str(study), policy=study.with_suffix(".yaml")) as connection:
-        text = connection.query(SUM, epsilon=5).receipt.to_json()
-    ran = run("receipt", "verify", "-", "--ledger", study.with_suffix(".ledger"), stdin=text)
-    assert (ran.code, "not shown: clamps that were learnt, and their noise\n" in ran.out) == (0, True)
+        receipts = [connection.query(SUM, epsilon=epsilon).receipt for epsilon in (0.1, 0.2, 1, 2, 5)]
+    clamps = [receipt.mechanisms[0]["clamp"] for receipt in receipts]
+    assert len({str((clamp["chosen"], clamp["beyond"])) for clamp in clamps}) > 1
+    for receipt in receipts:
+        text = receipt.to_json()
+        ran = run("receipt", "verify", "-", "--ledger", study.with_suffix(".ledger"), stdin=text)
+        assert (ran.code, "not shown: clamps that were learnt, and their noise\n" in ran.out) == (0, True)
     for said in ('"statistic": "', '"choice": "', '"most": "'):
         mended = text.replace(said, f"{said}no ")
         assert mended != text
