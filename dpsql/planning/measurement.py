@@ -87,9 +87,16 @@ class MeasurementPlan:
         )
 
     def for_groups(self, released: int) -> MeasurementPlan:
-        """The plan where the clamps that are not chosen yet are for so many released groups."""
+        """The plan in which partition selection has released this number of groups, for which clamps are chosen.
+
+        The clamp of the count that selects them is chosen before. Without partition selection it is the same plan.
+        """
+        if self.threshold is None:
+            return self
+        before = self.vectors[self.threshold.vector].clamp
         clamps = (
-            clamp if clamp.chosen else replace(clamp, released=max(1, released)) for clamp in self.clamps
+            clamp if place == before else replace(clamp, released=max(1, released))
+            for place, clamp in enumerate(self.clamps)
         )
         return replace(self, clamps=tuple(clamps))
 

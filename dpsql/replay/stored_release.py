@@ -51,6 +51,7 @@ class StoredRelease:
 
     def table(self, plan: MeasurementPlan) -> ReleasedTable:
         """The released table, for a plan of the same statistic, with the stored noise."""
+        plan = plan.for_groups(len(self.keys))
         clamps = tuple(
             replace(clamp, chosen=points) for clamp, points in zip(plan.clamps, self.chosen, strict=True)
         )
