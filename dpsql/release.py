@@ -246,7 +246,7 @@ def _selected_and_noisy(
 
 
 def _is_selected(chosen: Threshold, units: int, components: tuple[int, ...]) -> bool:
-    """Whether a group of so many units is selected by the noisy components of the vector that decides."""
+    """Whether a group with this number of units is selected, by the noisy components of the deciding vector."""
     found = sum(components[at] for at in chosen.components)
     return units >= chosen.min_frequency and found >= chosen.threshold
 

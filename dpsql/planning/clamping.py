@@ -79,7 +79,7 @@ MOST_RELEASED = 256
 BEYOND_CONFIDENCE = 0.95
 """The confidence at which it is said how many units contribute more than a clamp."""
 NORM_BITS = 46
-"""The contribution to a group has at most so many bits where it is squared, so that no sum of squares overflows."""
+"""The most bits of a contribution to a group that is squared. With these, no sum of squares overflows."""
 SUBDIVISIONS = 2**16
 """The subdivisions of a row or lattice step in which clamped contributions and means are counted. A clamp across groups
 has more subdivisions, so that each group has as many."""

@@ -24,7 +24,7 @@ def percent_left(state: BudgetState) -> int:
 
 
 def remarks(result: Result, epsilon: Fraction | None, states: Iterable[BudgetState]) -> str:
-    """What is told with an answer: its notices, then what it was charged."""
+    """The lines under an answer: its notices, then its charge."""
     return "\n".join([*result.notices, charged(result.receipt, epsilon, states)])
 
 

@@ -103,7 +103,7 @@ def before_cast(name: str, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def to_digits(value: Expr, digits: int) -> Expr:
-    """A value that is cast to a DECIMAL of so many digits after the point, or to a whole number, rounded before.
+    """The argument of a cast to a DECIMAL with `digits` digits after the point (0: to a whole number), rounded as one.
 
     The cast of a DOUBLE takes halves to the even number, that of a DECIMAL takes them away from zero, as ROUND does.
     """
