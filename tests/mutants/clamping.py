@@ -65,7 +65,7 @@ FAULTS = (
         "return people * (sides or analysis.bound.groups)",
         "return people * (sides or 1)",
         "a unit in several groups moves penalties further than is charged",
-        _REFUSED,
+        f"{_LAW}[SELECT SUM(x) FROM t WHERE u > 0 GROUP BY k [] by group]",
     ),
     Fault(
         "replaced-units-choose-as-added-ones",
