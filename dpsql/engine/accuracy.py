@@ -82,7 +82,7 @@ class Search:
     and `cap` is the policy's for one query, None without one.
     """
 
-    post: OuterQuery
+    outer: OuterQuery
     analyses: Mapping[Release, Analysis]
     facts: PublicFacts
     account_of: Callable[[str], Account]
@@ -189,7 +189,7 @@ class Search:
                     code="relative_target",
                     hint=hint,
                 )
-        if not unfiltered(self.post):
+        if not unfiltered(self.outer):
             raise QueryRejected(
                 "a relative target_error does not apply under HAVING, QUALIFY or LIMIT: noise decides which values are there",
                 code="relative_target",
@@ -198,7 +198,7 @@ class Search:
 
     def _values(self) -> Iterator[_Value]:
         """The columns of the answer that have noise."""
-        found = provenance(self.post)
+        found = provenance(self.outer)
         if found is None:
             raise _refused(
                 "a value computed from several released rows has no error that is known beforehand",
@@ -207,7 +207,7 @@ class Search:
         some = False
         for branch, trace in enumerate(found):
             items = {item.name: item for item in trace.release.aggregations}
-            for column, (output, expr) in enumerate(zip(self.post.outputs, trace.outputs, strict=True)):
+            for column, (output, expr) in enumerate(zip(self.outer.outputs, trace.outputs, strict=True)):
                 if _noisy(expr, items):
                     some = True
                     yield _value(output.name, (branch, column), trace.release, expr, items)
@@ -221,7 +221,7 @@ def _noisy(expr: Expr, items: Mapping[str, Aggregation]) -> bool:
     """Whether an output reads aggregates, of its own release or by a query of its own."""
     parts = tuple(walk(expr))
     return any(isinstance(part, Released) and part.name in items for part in parts) or any(
-        isinstance(part, Scalar) and releases(part.post) for part in parts
+        isinstance(part, Scalar) and releases(part.outer) for part in parts
     )
 
 

@@ -59,7 +59,7 @@ class Explanation:
     def of(cls, engine: Engine, prepared: PreparedQuery) -> Explanation:
         """Explains what was prepared. Reads public tables at most, charges nothing."""
         receipt = replace(engine.receipt(prepared, ()), explained=True)
-        return cls(prepared, tuple(_lines(engine, prepared)), receipt, notices.of_statement(prepared.post))
+        return cls(prepared, tuple(_lines(engine, prepared)), receipt, notices.of_statement(prepared.outer))
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
@@ -73,17 +73,17 @@ class Explanation:
 
 
 def _lines(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
-    told = notices.of_statement(prepared.post)
+    told = notices.of_statement(prepared.outer)
     if told:
         yield "Notices"
         yield from (f"  {notice}" for notice in told)
         yield ""
     yield from _price(engine, prepared)
     yield ""
-    yield from _post(engine, prepared, prepared.post, "")
-    for scalar in (step for step in steps(prepared.post) if isinstance(step, Scalar)):
+    yield from _outer_query(engine, prepared, prepared.outer, "")
+    for scalar in (step for step in steps(prepared.outer) if isinstance(step, Scalar)):
         yield f"First {scalar}"
-        yield from _post(engine, prepared, scalar.post, "  ")
+        yield from _outer_query(engine, prepared, scalar.outer, "  ")
     for number, (release, shown) in enumerate(zip(prepared.releases, prepared.shown, strict=True), 1):
         several = len(prepared.releases) > 1
         yield ""
@@ -95,25 +95,25 @@ def _lines(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
         yield from (f"  {line}" for line in release.statement.sql.splitlines())
 
 
-def _post(engine: Engine, prepared: PreparedQuery, post: OuterQuery, indent: str) -> Iterator[str]:
+def _outer_query(engine: Engine, prepared: PreparedQuery, outer: OuterQuery, indent: str) -> Iterator[str]:
     names = {}
-    if isinstance(post.source, Release):
-        names = {key.name: phrase(key.expr) for key in post.source.keys}
-        names |= {item.name: notices.call_text(item) for item in post.source.aggregations}
-    outputs = ", ".join(f"{phrase(output.expr, names)} AS {output.name}" for output in post.outputs)
+    if isinstance(outer.source, Release):
+        names = {key.name: phrase(key.expr) for key in outer.source.keys}
+        names |= {item.name: notices.call_text(item) for item in outer.source.aggregations}
+    outputs = ", ".join(f"{phrase(output.expr, names)} AS {output.name}" for output in outer.outputs)
     yield f"{indent}Output {outputs}   free: reads released and public values alone"
-    if post.having is not None:
-        yield f"{indent}  HAVING {phrase(post.having, names)}"
-    if post.qualify is not None:
-        yield f"{indent}  QUALIFY {phrase(post.qualify, names)}"
-    if post.order:
-        yield f"{indent}  ORDER BY {', '.join(ordered(item, names) for item in post.order)}"
-    if post.limit is not None or post.offset:
-        yield f"{indent}  LIMIT {post.limit} OFFSET {post.offset}"
-    if isinstance(post.source, Release):
-        yield from _release(engine, prepared, post.source, indent)
+    if outer.having is not None:
+        yield f"{indent}  HAVING {phrase(outer.having, names)}"
+    if outer.qualify is not None:
+        yield f"{indent}  QUALIFY {phrase(outer.qualify, names)}"
+    if outer.order:
+        yield f"{indent}  ORDER BY {', '.join(ordered(item, names) for item in outer.order)}"
+    if outer.limit is not None or outer.offset:
+        yield f"{indent}  LIMIT {outer.limit} OFFSET {outer.offset}"
+    if isinstance(outer.source, Release):
+        yield from _release(engine, prepared, outer.source, indent)
     else:
-        yield from _tree(engine, prepared, post.source, indent + "   ")
+        yield from _tree(engine, prepared, outer.source, indent + "   ")
 
 
 def _release(engine: Engine, prepared: PreparedQuery, released: Release, indent: str) -> Iterator[str]:
@@ -166,7 +166,7 @@ def _domain(part: PreparedRelease, index: int) -> str:
 def _tree(engine: Engine, prepared: PreparedQuery, relation: Relation, indent: str) -> Iterator[str]:
     if isinstance(relation, PublicSubquery):
         yield f"{indent[3:]}└─ Answer{_known_as('', relation.alias)}   public"
-        yield from _post(engine, prepared, relation.post, indent)
+        yield from _outer_query(engine, prepared, relation.outer, indent)
         return
     yield f"{indent[3:]}└─ {_title(relation)}   {describe(relation, engine.public)}"
     for part in inputs(relation):

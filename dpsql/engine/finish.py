@@ -32,18 +32,20 @@ def finish(lowered: Lowered, facts: PublicFacts) -> OuterQuery:
             need.refuse()
         if isinstance(need, OfPublicGroups):
             written[need.placeholder] = need.value(domains)
-    post: OuterQuery = _Rewriting(lambda part: _selecting(part, facts)).of(substitute(lowered.post, written))
-    one = best(post)
+    outer: OuterQuery = _Rewriting(lambda part: _selecting(part, facts)).of(
+        substitute(lowered.outer, written)
+    )
+    one = best(outer)
     if one is None:
-        return post
+        return outer
     domains = _public_groups(one.release, facts)
-    return post if domains is None or None in domains[one.place] else one.post
+    return outer if domains is None or None in domains[one.place] else one.outer
 
 
-def _selecting(post: OuterQuery, facts: PublicFacts) -> OuterQuery:
+def _selecting(outer: OuterQuery, facts: PublicFacts) -> OuterQuery:
     """The query with its best groups selected, if that is all it asks for, and its groups are public; else as it is."""
-    found = top_k(post)
-    return post if found is None or _public_groups(found.release, facts) is None else found
+    found = top_k(outer)
+    return outer if found is None or _public_groups(found.release, facts) is None else found
 
 
 def _public_groups(release: Release, facts: PublicFacts) -> Sequence[Sequence[Value]] | None:

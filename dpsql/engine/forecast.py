@@ -92,8 +92,8 @@ class Forecast:
                     hint="forecast with the epsilon that it may cost, or with an absolute error",
                 )
             # The second time it is answered as it was the first time.
-            again = prepared.asked.replay and (prepared.post, prepared.terms) in asked
-            asked.add((prepared.post, prepared.terms))
+            again = prepared.asked.replay and (prepared.outer, prepared.terms) in asked
+            asked.add((prepared.outer, prepared.terms))
             line = PlannedQuery(number, prepared.asked.sql, prepared.terms.epsilon)
             quotes = () if again else engine.quote(prepared)
             together += prepared.bills if quotes else ()
@@ -111,7 +111,7 @@ class Forecast:
         told = (
             f"{number}: {notice}"
             for number, prepared in enumerate(plan, 1)
-            for notice in notices.of_statement(prepared.post)
+            for notice in notices.of_statement(prepared.outer)
         )
         return cls(tuple(queries), tuple(accounts), tuple(told))
 

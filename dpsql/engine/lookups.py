@@ -11,7 +11,7 @@ from dpsql.engine.post_processor import as_constants
 from dpsql.plan.dependencies import Known, needs, substitute
 from dpsql.plan.expr import Expr, Scalar
 from dpsql.plan.nodes import Join, OuterQuery, PublicSubquery, Relation, Release, Values
-from dpsql.sql.emit.outer_query import Originals, emit_post
+from dpsql.sql.emit.outer_query import Originals, emit_outer_query
 from dpsql.sql.emit.relations import emit_multiplicity
 
 
@@ -33,7 +33,7 @@ class PublicTables:
 
     def rows(self, query: OuterQuery) -> Sequence[tuple[Any, ...]]:
         """The rows of a query on public tables; a query on constants does not use the database."""
-        sql = emit_post(query, Originals())
+        sql = emit_outer_query(query, Originals())
         if sql not in self._rows:
             constants = isinstance(query.source, Values)
             self._rows[sql] = trial.rows(sql) if constants else self.backend.public_rows(sql)[0]
@@ -45,6 +45,6 @@ class PublicTables:
         for step in needs(source):
             if isinstance(step, Release):
                 raise TypeError("a source that depends on a release cannot be looked up before the release")
-            found, _ = self.backend.public_rows(emit_post(substitute(step.post, values), Originals()))
+            found, _ = self.backend.public_rows(emit_outer_query(substitute(step.outer, values), Originals()))
             values[step] = as_constants(step, found)
         return values

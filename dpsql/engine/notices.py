@@ -33,14 +33,14 @@ _EQUALITIES = ("eq", "ne", "in", "is_distinct", "is_not_distinct")
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
-def of_statement(post: OuterQuery) -> tuple[str, ...]:
+def of_statement(outer: OuterQuery) -> tuple[str, ...]:
     """A notice for each constant that a column is compared with and, as the policy states, never equals or reaches."""
-    return tuple(dict.fromkeys(_excluded(post)))
+    return tuple(dict.fromkeys(_excluded(outer)))
 
 
-def of_answer(post: OuterQuery, tables: Sequence[ReleasedTable]) -> Callable[[Result], tuple[str, ...]]:
+def of_answer(outer: OuterQuery, tables: Sequence[ReleasedTable]) -> Callable[[Result], tuple[str, ...]]:
     """The notices of an answer that is computed from these released tables, when it is asked for them."""
-    return lambda result: (*of_statement(post), *_answer(tables, result))
+    return lambda result: (*of_statement(outer), *_answer(tables, result))
 
 
 def _answer(tables: Sequence[ReleasedTable], result: Result) -> Iterator[str]:
@@ -138,8 +138,8 @@ def call_text(item: Aggregation) -> str:
     )
 
 
-def _excluded(post: OuterQuery) -> Iterator[str]:
-    for call, keys in _calls(post):
+def _excluded(outer: OuterQuery) -> Iterator[str]:
+    for call, keys in _calls(outer):
         name = call.function.name
         arguments = [
             keys.get(each.name, each) if isinstance(each, Released) else each for each in call.arguments
@@ -182,9 +182,9 @@ def _not_listed(constant: Literal, column: Column, domain: tuple[Value, ...]) ->
     )
 
 
-def _calls(post: OuterQuery) -> Iterator[tuple[Call, Mapping[str, Expr]]]:
+def _calls(outer: OuterQuery) -> Iterator[tuple[Call, Mapping[str, Expr]]]:
     """Each call of a plan, once, with the expressions of the keys that its names mean above the boundary."""
-    waiting: list[tuple[object, Mapping[str, Expr]]] = [(post, {})]
+    waiting: list[tuple[object, Mapping[str, Expr]]] = [(outer, {})]
     seen = set[tuple[int, int]]()
     while waiting:
         part, keys = waiting.pop()

@@ -50,7 +50,7 @@ from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
 from dpsql.request.query import Query, ResolvedQuery, resolve
 from dpsql.request.target import Target
 from dpsql.result import Receipt, Result
-from dpsql.sql.emit.outer_query import Copies, Originals, emit_post, unchanged
+from dpsql.sql.emit.outer_query import Copies, Originals, emit_outer_query, unchanged
 from dpsql.sql.emit.statement import emit
 from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import noting_translation, parse_once, require_room
@@ -104,7 +104,7 @@ class Engine:
         public = self.public
         with noting_translation() if parsed.translated else nullcontext():
             lowered = lower(parsed, self.catalog, public, asked.parameters, wanted.max_groups)
-            post = finish(lowered, public)
+            outer = finish(lowered, public)
         if not self.backend.parses(parsed.text):
             # The parser here forgives much that the engine does not; an answer must not rest on a guess.
             raise QueryRejected(
@@ -116,10 +116,10 @@ class Engine:
             release: analyse(
                 release if replaced else with_partition_filters(release), public, replace=replaced
             )
-            for release in releases(post)
+            for release in releases(outer)
         }
         require_below(cap(self.policy, analyses), wanted.loss)
-        agreed = wanted.at(self._epsilon(wanted, post, analyses) if at is None else at)
+        agreed = wanted.at(self._epsilon(wanted, outer, analyses) if at is None else at)
         parts = loss_shares(analyses, self.account, agreed.epsilon, agreed.delta, self._replay.couples)
         prepared = tuple(
             _measured(release, analysis, part, public, learn=not isinstance(wanted.loss, Target))
@@ -128,11 +128,11 @@ class Engine:
         named = {release: f"#released{index}" for index, release in enumerate(analyses)}
         empty = may_be_empty({part.release: part.plan for part in prepared})
         above = Copies(named, empty) if named else Originals()
-        sql = emit_post(post, above, traced=True)
-        for step in steps(post):
+        sql = emit_outer_query(outer, above, traced=True)
+        for step in steps(outer):
             if not isinstance(step, Release):
-                emit_post(step.post, above)  # for the copies that it reads
-        found = PreparedQuery(asked, agreed, parsed.explain, post, prepared, above, sql)
+                emit_outer_query(step.outer, above)  # for the copies that it reads
+        found = PreparedQuery(asked, agreed, parsed.explain, outer, prepared, above, sql)
         return self._replay.replay(found) if asked.replay else found
 
     def combine(self, asked: Query) -> Result:
@@ -149,24 +149,24 @@ class Engine:
         return self.answer(self._replay.combine(prepared))
 
     def _epsilon(
-        self, wanted: ResolvedQuery, post: OuterQuery, analyses: Mapping[Release, Analysis]
+        self, wanted: ResolvedQuery, outer: OuterQuery, analyses: Mapping[Release, Analysis]
     ) -> Fraction:
         """The loss that was asked for, or the least that is accurate enough; any where nothing private is read."""
         if not isinstance(wanted.loss, Target):
             return wanted.loss
-        found = self._search(post, analyses, wanted.delta, wanted.loss).least_epsilon()
+        found = self._search(outer, analyses, wanted.delta, wanted.loss).least_epsilon()
         return max(found, self.policy.min_epsilon) if analyses else found
 
     def _search(
-        self, post: OuterQuery, analyses: Mapping[Release, Analysis], delta: Fraction | None, target: Target
+        self, outer: OuterQuery, analyses: Mapping[Release, Analysis], delta: Fraction | None, target: Target
     ) -> Search:
         most = cap(self.policy, analyses)
-        return Search(post, analyses, self.public, self.account, delta, target, most, self._replay.couples)
+        return Search(outer, analyses, self.public, self.account, delta, target, most, self._replay.couples)
 
     def search(self, prepared: PreparedQuery, target: Target) -> Search:
         """The search for the loss at which what was prepared meets a target."""
         analyses = {part.release: part.plan.analysis for part in prepared.releases}
-        return self._search(prepared.post, analyses, prepared.terms.delta, target)
+        return self._search(prepared.outer, analyses, prepared.terms.delta, target)
 
     def quote(self, prepared: PreparedQuery) -> tuple[Quote, ...]:
         """What the ledger would say to the charge now; writes nothing."""
@@ -189,14 +189,14 @@ class Engine:
         """Charges durably first, then reads, noises and post-processes what was prepared."""
         if isinstance(prepared.above, Originals):
             return self._public(prepared)
-        places = unchanged(prepared.post)
+        places = unchanged(prepared.outer)
         if places is not None:
             return self._unchanged(prepared, places)
         with Scratch() as scratch:
             above = PostProcessor(scratch, prepared.above, self.backend)
             above.create(prepared.releases)
             # A query whose post-processing cannot even be bound fails here, before it is charged.
-            scratch.query(prepared.post_sql)
+            scratch.query(prepared.outer_sql)
             entries = self._charge(prepared)
             parts, tables, values = self._released(above, prepared, entries)
             self._keep(parts, tables, values, entries)
@@ -217,11 +217,15 @@ class Engine:
     def _public(self, prepared: PreparedQuery) -> Result:
         """A query on nothing private is answered exactly, and free."""
         values: dict[Scalar | PublicSubquery, Expr | Values] = {}
-        for step in steps(prepared.post):
+        for step in steps(prepared.outer):
             if not isinstance(step, Release):
-                found, _ = self.backend.public_rows(emit_post(substitute(step.post, values), prepared.above))
+                found, _ = self.backend.public_rows(
+                    emit_outer_query(substitute(step.outer, values), prepared.above)
+                )
                 values[step] = as_constants(step, found)
-        rows, types = self.backend.public_rows(emit_post(substitute(prepared.post, values), prepared.above))
+        rows, types = self.backend.public_rows(
+            emit_outer_query(substitute(prepared.outer, values), prepared.above)
+        )
         return self._result(prepared, [], rows, types, self.receipt(prepared, (), []))
 
     def _released(
@@ -233,9 +237,9 @@ class Engine:
         the outer query reads are not loaded yet.
         """
         values: dict[Scalar | PublicSubquery, Expr | Values] = dict(prepared.known)
-        parts, last = {part.release: part for part in prepared.releases}, final_releases(prepared.post)
+        parts, last = {part.release: part for part in prepared.releases}, final_releases(prepared.outer)
         made, tables = list[PreparedRelease](), list[ReleasedTable]()
-        for step in steps(prepared.post):
+        for step in steps(prepared.outer):
             if isinstance(step, Release):
                 made.append(parts[step].with_values(values))
                 tables.append(self._release(made[-1], prepared, entries))
@@ -332,8 +336,8 @@ class Engine:
         types: Sequence[str],
         receipt: Receipt,
     ) -> Result:
-        post, width = prepared.post, len(prepared.post.outputs)
-        found = provenance(post)
+        outer, width = prepared.outer, len(prepared.outer.outputs)
+        found = provenance(outer)
         origins: RowProvenance | None = None
         if found is not None:
             places = [part.release for part in prepared.releases]
@@ -341,7 +345,7 @@ class Engine:
             parts = [(table.plan, trace, table) for table, trace in zip(read, found, strict=True)]
             origins = RowProvenance.of(parts, [(int(row[width]), int(row[width + 1])) for row in rows])
         return Result(
-            columns=tuple(output.name for output in prepared.post.outputs),
+            columns=tuple(output.name for output in prepared.outer.outputs),
             types=tuple(types[:width]),
             rows=tuple(tuple(row[:width]) for row in rows),
             scales=((None,) * width,) * len(rows) if origins is None else origins.scales(),
@@ -350,7 +354,7 @@ class Engine:
             _bounded=() if origins is None else origins.bounded,
             _counts=() if origins is None else origins.counts,
             _branches=() if origins is None else tuple(int(row[width + 1]) for row in rows),
-            _noticed=notices.of_answer(prepared.post, tables),
+            _noticed=notices.of_answer(prepared.outer, tables),
         )
 
     def receipt(

@@ -20,7 +20,7 @@ from dpsql.plan.noiseless import noiseless
 from dpsql.postprocess.consistency import consistent
 from dpsql.postprocess.occupied_groups import occupied
 from dpsql.release import ReleasedTable
-from dpsql.sql.emit.outer_query import OCCUPIED, Copies, emit_copy, emit_post
+from dpsql.sql.emit.outer_query import OCCUPIED, Copies, emit_copy, emit_outer_query
 from dpsql.uncertainty.cells import ends_of
 
 
@@ -58,7 +58,7 @@ class PostProcessor:
         self, prepared: PreparedQuery, tables: Sequence[ReleasedTable]
     ) -> list[ReleasedTable]:
         """Makes the final releases consistent and loads them; returns the tables of all releases."""
-        last = final_releases(prepared.post)
+        last = final_releases(prepared.outer)
         shown = dict(zip((part.release for part in prepared.releases), tables, strict=True))
         shown |= zip(last, consistent([shown[release] for release in last]), strict=True)
         for release in last:
@@ -67,16 +67,16 @@ class PostProcessor:
 
     def evaluate(self, step: Scalar | PublicSubquery, values: Known) -> Literal | Values:
         """Evaluates a subquery over the tables; its rows as constants."""
-        query = substitute(step.post, values, within_releases=False)
-        rows, _ = self.scratch.query(emit_post(query, self.copies))
+        query = substitute(step.outer, values, within_releases=False)
+        rows, _ = self.scratch.query(emit_outer_query(query, self.copies))
         return as_constants(step, rows)
 
     def rows(self, prepared: PreparedQuery, values: Known) -> tuple[list[tuple[Any, ...]], list[str]]:
         """The rows of the outer query, with their provenance, and the engine types."""
         if not values:
-            return self.scratch.query(prepared.post_sql)
-        query = substitute(prepared.post, values, within_releases=False)
-        return self.scratch.query(emit_post(query, self.copies, traced=True))
+            return self.scratch.query(prepared.outer_sql)
+        query = substitute(prepared.outer, values, within_releases=False)
+        return self.scratch.query(emit_outer_query(query, self.copies, traced=True))
 
 
 def as_constants(step: Scalar | PublicSubquery, rows: Sequence[tuple[Any, ...]]) -> Literal | Values:
@@ -91,7 +91,7 @@ def as_constants(step: Scalar | PublicSubquery, rows: Sequence[tuple[Any, ...]])
     columns: Sequence[Expr] = step.columns if isinstance(step, PublicSubquery) else (step,)
     ranges = [
         ANYWHERE if exact else interval(column)
-        for column, exact in zip(columns, noiseless(step.post), strict=True)
+        for column, exact in zip(columns, noiseless(step.outer), strict=True)
     ]
     series = [
         _clamped_column(values, around)

@@ -157,17 +157,17 @@ class PreparedQuery:
     """All that is decided about a query before anything is charged or any private row is read.
 
     `releases` are in the order in which they are answered; there are none where the query reads
-    nothing private. `post_sql` is what is done with them, over the tables that `above` names. `known` are the
+    nothing private. `outer_sql` is what is done with them, over the tables that `above` names. `known` are the
     values of queries over what was released before, `steps` the charges of earlier steps to the same target.
     """
 
     asked: Query
     terms: ResolvedQuery
     explain: bool
-    post: OuterQuery
+    outer: OuterQuery
     releases: tuple[PreparedRelease, ...]
     above: Copies | Originals
-    post_sql: str
+    outer_sql: str
     known: Known = field(default_factory=dict, hash=False)
     steps: tuple[int, ...] = ()
 
@@ -210,7 +210,7 @@ class PreparedQuery:
     @property
     def shown(self) -> list[MeasurementPlan]:
         """The plans of what is shown of each release: where totals agree with their parts, with the noise after that."""
-        last = final_releases(self.post)
+        last = final_releases(self.outer)
         plans = {part.release: part.plan for part in self.releases}
         read = [plans[release] for release in last]
         return list((plans | dict(zip(last, adjusted_plans(read, hierarchies(read)), strict=True))).values())
@@ -229,7 +229,7 @@ class PreparedQuery:
     @cached_property
     def plan_digest(self) -> str:
         """The digest of the plan."""
-        return fingerprint.digest(self.post)
+        return fingerprint.digest(self.outer)
 
     @cached_property
     def event(self) -> Event | None:

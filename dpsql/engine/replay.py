@@ -103,13 +103,13 @@ class Replay:
         """As `_each`, for releases that use values of other releases."""
         parts = {part.release: part for part in prepared.releases}
         values: dict[Scalar | PublicSubquery, Expr | Values] = {}
-        for step in steps(prepared.post):
+        for step in steps(prepared.outer):
             if isinstance(step, Release):
                 if all(inner in values for inner in needed(step)):
                     parts[step] = found = find(parts[step], values)
                     if found.stored is not None:
                         above.load(step, found.stored.table)
-            elif step in read and all(_is_there(parts[inner]) for inner in releases(step.post)):
+            elif step in read and all(_is_there(parts[inner]) for inner in releases(step.outer)):
                 values[step] = above.evaluate(step, values)
         return replace(prepared, releases=_each_once(parts.values()), known=values)
 

@@ -10,24 +10,24 @@ from dpsql.plan.nodes import Filter, PerUnitGroupBy, Project, PublicSubquery, Re
 
 def is_unique(answer: Source, columns: Iterable[Column]) -> bool:
     """Whether these columns are a unique key of a source, whatever is released."""
-    if not isinstance(answer, PublicSubquery) or not isinstance(answer.post.source, Release):
+    if not isinstance(answer, PublicSubquery) or not isinstance(answer.outer.source, Release):
         return False
     named = {column.name for column in columns}
     shown = {
         output.expr.name
-        for output, column in zip(answer.post.outputs, answer.columns, strict=True)
+        for output, column in zip(answer.outer.outputs, answer.columns, strict=True)
         if isinstance(output.expr, Released) and column.name in named
     }
-    return shown >= {key.name for key in answer.post.source.keys}
+    return shown >= {key.name for key in answer.outer.source.keys}
 
 
 def is_single(source: Source) -> bool:
     """Whether a public source has at most one row."""
     match source:
-        case PublicSubquery(post=post):
-            whole = isinstance(post.source, Release) and not post.source.keys
-            below = isinstance(post.source, (Project, Values)) and is_single(post.source)
-            return post.limit in (0, 1) or whole or below
+        case PublicSubquery(outer=outer):
+            whole = isinstance(outer.source, Release) and not outer.source.keys
+            below = isinstance(outer.source, (Project, Values)) and is_single(outer.source)
+            return outer.limit in (0, 1) or whole or below
         case (
             Project(input=PerUnitGroupBy() | Project() as rows)
             | Project(input=Filter(input=PerUnitGroupBy() | Project() as rows))

@@ -17,13 +17,13 @@ Known = Mapping[Scalar | PublicSubquery, Expr | Values]
 """The values of scalar subqueries, and the rows of public subqueries that private rows are joined to."""
 
 
-def steps(post: OuterQuery) -> tuple[Step, ...]:
+def steps(outer: OuterQuery) -> tuple[Step, ...]:
     """The steps that precede a statement, each once, in order of dependency.
 
     A step is a release, a scalar subquery, or a public subquery that private rows are joined to.
     """
     found: dict[Step, None] = {}
-    _find(post, found, below=False)
+    _find(outer, found, below=False)
     return tuple(found)
 
 
@@ -34,14 +34,14 @@ def needs(relation: Relation) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def releases(post: OuterQuery) -> tuple[Release, ...]:
+def releases(outer: OuterQuery) -> tuple[Release, ...]:
     """The releases of a statement, each once: a release that occurs twice is charged once."""
-    return tuple(step for step in steps(post) if isinstance(step, Release))
+    return tuple(step for step in steps(outer) if isinstance(step, Release))
 
 
-def final_releases(post: OuterQuery) -> tuple[Release, ...]:
+def final_releases(outer: OuterQuery) -> tuple[Release, ...]:
     """The releases that only the statement reads, and no scalar or public subquery that another step needs."""
-    found = steps(post)
+    found = steps(outer)
     last = max((place for place, step in enumerate(found) if not isinstance(step, Release)), default=-1)
     return tuple(step for step in found[last + 1 :] if isinstance(step, Release))
 

@@ -195,7 +195,7 @@ class Scalar:
 
     tag: ClassVar[str] = "Scalar"
 
-    post: Any
+    outer: Any
     type: Type
 
     def __str__(self) -> str:

@@ -33,6 +33,6 @@ def canonical(part: object) -> str:
     return f"{kind.__name__}:{part!r}"  # a value of Python's own
 
 
-def digest(post: OuterQuery) -> str:
+def digest(outer: OuterQuery) -> str:
     """The SHA-256 of a plan, in hexadecimal."""
-    return hashlib.sha256(canonical(post).encode()).hexdigest()
+    return hashlib.sha256(canonical(outer).encode()).hexdigest()

@@ -110,12 +110,12 @@ class PublicSubquery:
 
     tag: ClassVar[str] = "Answer"
 
-    post: OuterQuery
+    outer: OuterQuery
     alias: str
     columns: tuple[Column, ...]
 
     def __post_init__(self) -> None:
-        _check_columns(self.alias, self.columns, len(self.post.outputs))
+        _check_columns(self.alias, self.columns, len(self.outer.outputs))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,11 @@ _CHOOSES = frozenset({"min", "max"})
 """Aggregates within groups whose value is one of the values of their argument."""
 
 
-def noiseless(post: OuterQuery) -> tuple[bool, ...]:
+def noiseless(outer: OuterQuery) -> tuple[bool, ...]:
     """For each output of a query, whether it has no noise in it."""
-    if not releases(post):
-        return (True,) * len(post.outputs)
-    return tuple(_noiseless(output.expr, post.source) for output in post.outputs)
+    if not releases(outer):
+        return (True,) * len(outer.outputs)
+    return tuple(_noiseless(output.expr, outer.source) for output in outer.outputs)
 
 
 def _noiseless(expr: Expr, source: Release | Relation) -> bool:
@@ -47,7 +47,7 @@ def _leaf(part: Expr, source: Release | Relation) -> bool:
             found = [] if isinstance(source, Release) else sources(source)
             return any(each.alias == part.source and _column(part, each) for each in found)
         case Scalar():
-            return all(noiseless(part.post))
+            return all(noiseless(part.outer))
         case _:
             return True
 
@@ -58,7 +58,7 @@ def _column(column: Column, source: Source) -> bool:
         case Scan() | Values():
             return True
         case PublicSubquery():
-            return noiseless(source.post)[source.columns.index(column)]
+            return noiseless(source.outer)[source.columns.index(column)]
         case Project():
             return _noiseless(source.items[source.columns.index(column)], source.input)
         case PerUnitGroupBy():

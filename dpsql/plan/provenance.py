@@ -34,14 +34,14 @@ class Provenance:
     outputs: tuple[Expr, ...]
 
 
-def provenance(post: OuterQuery) -> tuple[Provenance, ...] | None:
+def provenance(outer: OuterQuery) -> tuple[Provenance, ...] | None:
     """The branches of a query, each row of which comes from one branch; None if rows have no single origin."""
-    if post.distinct:
+    if outer.distinct:
         return None
-    exprs = tuple(output.expr for output in post.outputs)
-    if isinstance(post.source, Release):
-        return (Provenance(post.source, exprs),)
-    below = _below(post.source)
+    exprs = tuple(output.expr for output in outer.outputs)
+    if isinstance(outer.source, Release):
+        return (Provenance(outer.source, exprs),)
+    below = _below(outer.source)
     if below is None:
         return None
     return tuple(
@@ -60,16 +60,16 @@ def branches(relation: Relation) -> int:
     return len(_below(relation) or ())
 
 
-def unfiltered(post: OuterQuery) -> bool:
+def unfiltered(outer: OuterQuery) -> bool:
     """Whether a query with provenance returns every row of its releases."""
-    hides = post.having is not None or post.qualify is not None or post.limit is not None or post.offset
-    return not hides and (isinstance(post.source, Release) or _unfiltered(post.source))
+    hides = outer.having is not None or outer.qualify is not None or outer.limit is not None or outer.offset
+    return not hides and (isinstance(outer.source, Release) or _unfiltered(outer.source))
 
 
 def _unfiltered(relation: Relation) -> bool:
     match relation:
         case PublicSubquery():
-            return unfiltered(relation.post)
+            return unfiltered(relation.outer)
         case Filter():
             return False
         case _:
@@ -85,7 +85,7 @@ def _below(relation: Relation) -> _Branches | None:
         case Filter():
             return _below(relation.input)
         case PublicSubquery():
-            found = provenance(relation.post)
+            found = provenance(relation.outer)
             if found is None:
                 return None
             return tuple(

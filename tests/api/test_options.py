@@ -37,7 +37,7 @@ def test_the_clause_is_a_call_s_epsilon_delta_and_groups(con: dpsql.Connection) 
     said = {"epsilon": "0.5", "delta": "1e-9", "max_groups": 1}
     assert charged(con, f"{clause} {query}") == charged(con, f"SELECT {query}", **said)
     written, called = con.explain(f"{clause} {query}"), con.explain(f"SELECT {query}", **said)
-    assert written.prepared.post == called.prepared.post
+    assert written.prepared.outer == called.prepared.outer
     assert written.prepared.terms == called.prepared.terms
     assert written.receipt.plan == called.receipt.plan
 

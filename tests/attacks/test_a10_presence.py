@@ -47,7 +47,7 @@ def test_known_keys_are_all_there_in_their_own_order(
     """With public domains, nobody, one unit and many give the same keys in the same order."""
     sql = sql.replace("COUNT(DISTINCT id)", "COUNT(*)") if unit == "row" else sql
     connection = world(unit=unit)
-    width = len(prepared(connection, sql).post.release.keys)
+    width = len(prepared(connection, sql).outer.release.keys)
     seen = []
     for people in ([], [person(1)], [*reversed(rows), person(99, city="Ulm")]):
         hold(connection, people)

@@ -87,9 +87,9 @@ def test_a_released_value_enters_within_its_interval(value: Any, around: Interva
 
 def test_a_factor_is_read_within_its_interval(town: Connection) -> None:
     """A count that its noise has made enormous enters at the end of what a released count is taken to be."""
-    (step, *_) = [step for step in steps(prepared(town, QUESTIONS[1]).post) if isinstance(step, Scalar)]
+    (step, *_) = [step for step in steps(prepared(town, QUESTIONS[1]).outer) if isinstance(step, Scalar)]
     (answer, *_) = [
-        step for step in steps(prepared(town, QUESTIONS[0]).post) if isinstance(step, PublicSubquery)
+        step for step in steps(prepared(town, QUESTIONS[0]).outer) if isinstance(step, PublicSubquery)
     ]
     column = interval(answer.columns[0])
     assert post_processor.as_constants(step, [(10**18,)]) == Literal(RELEASED, Type.INTEGER)

@@ -136,7 +136,7 @@ def meaning(connection: Connection, query: str) -> set[str] | None:
     except dpsql.Error:
         return None
     releases = [part.release for part in plan.releases]
-    exprs = [item.expr for item in plan.post.outputs]
+    exprs = [item.expr for item in plan.outer.outputs]
     exprs += [expr for release in releases for expr in _read(release)]
     entries = {part.function.name for expr in exprs for part in walk(expr) if isinstance(part, Call)}
     return entries | {item.function for release in releases for item in release.aggregations}

@@ -131,7 +131,7 @@ def test_an_engine_would_give_released_rows_unchanged(query: str, monkeypatch: p
         rules = {"unit": "id", "rows_per_unit": 2, "max_groups": 1, "columns": EVERY_TYPE}
         connection = connected(made, {"budget": {"epsilon": 9, "delta": 1e-6}, "tables": {"every": rules}})
         result = connection.query(query)
-        assert unchanged(prepared(connection, query).post) is not None
+        assert unchanged(prepared(connection, query).outer) is not None
         assert len(result.rows) > 0
         found.append((result.columns, result.types, repr(result.rows), result.scales, repr(result.receipt)))
         found[-1] += (repr(result.intervals()),)
@@ -153,4 +153,4 @@ def test_an_engine_would_give_released_rows_unchanged(query: str, monkeypatch: p
 )
 def test_what_changes_released_rows_is_left_to_an_engine(query: str) -> None:
     """A clause above the boundary, DISTINCT, an expression, an earlier release: more than rows as they are."""
-    assert unchanged(prepared(world(person(1)), query).post) is None
+    assert unchanged(prepared(world(person(1)), query).outer) is None

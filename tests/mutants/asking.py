@@ -56,7 +56,7 @@ FAULTS = (
     Fault(
         "released-values-beside-unseen",
         "dpsql.engine.accuracy:_noisy",
-        "releases(part.post)",
+        "releases(part.outer)",
         "False",
         "a value from a subquery has an error that nobody asked about",
         "tests/api/test_target.py::test_what_cannot_be_foreseen_is_refused[zcdp-a value beside]",
@@ -118,7 +118,7 @@ FAULTS = (
         """
         match relation:
             case PublicSubquery():
-                return unfiltered(relation.post)
+                return unfiltered(relation.outer)
             case Filter():
                 return False
             case _:
@@ -127,7 +127,7 @@ FAULTS = (
         """
         match relation:
             case PublicSubquery():
-                return unfiltered(relation.post)
+                return unfiltered(relation.outer)
             case _:
                 return all(map(_unfiltered, inputs(relation)))
         """,
@@ -345,8 +345,8 @@ FAULTS = (
     Fault(
         "best-beside-its-numbers",
         "dpsql.sql.lower.aggregates.arg_max:_further",
-        "other or any((post.having, post.qualify, post.order, post.limit is not None, post.offset))",
-        "any((post.having, post.qualify, post.order, post.limit is not None, post.offset))",
+        "other or any((outer.having, outer.qualify, outer.order, outer.limit is not None, outer.offset))",
+        "any((outer.having, outer.qualify, outer.order, outer.limit is not None, outer.offset))",
         "a group is chosen at a price of its own beside the numbers that say which it is",
         "tests/sql/test_fixtures.py::test_meaning[subqueries: The best of released groups, beside a subquery over them]",
     ),

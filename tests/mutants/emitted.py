@@ -362,7 +362,7 @@ FAULTS = (
     Fault(
         "what-noise-chose-is-taken-for-noise",
         "dpsql.plan.noiseless:_column",
-        "return noiseless(source.post)[source.columns.index(column)]",
+        "return noiseless(source.outer)[source.columns.index(column)]",
         "return False",
         "group keys beyond 2^55 that a query over an answer gives match nothing",
         "tests/attacks/test_a39_ids_beyond_their_type.py::test_rows_meet_the_released_group_that_they_are_in",

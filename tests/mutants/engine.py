@@ -47,8 +47,8 @@ FAULTS = (
     Fault(
         "earlier-release-passed-by",
         "dpsql.sql.emit.outer_query:unchanged",
-        "steps(post) != (post.source,)",
-        "not steps(post)",
+        "steps(outer) != (outer.source,)",
+        "not steps(outer)",
         "a release is answered without the one that it waits for",
         "tests/engine/test_pipeline.py::test_what_changes_released_rows_is_left_to_an_engine",
     ),
@@ -174,10 +174,10 @@ FAULTS = (
     Fault(
         "explain-reads",
         "dpsql.engine.explain:_lines",
-        'yield from _post(engine, prepared, prepared.post, "")',
+        'yield from _outer_query(engine, prepared, prepared.outer, "")',
         """
         yield str(len(engine.backend.run(prepared.statement.sql).reveal()))
-        yield from _post(engine, prepared, prepared.post, "")
+        yield from _outer_query(engine, prepared, prepared.outer, "")
         """,
         "EXPLAIN says how many groups there are",
         "tests/api/test_answers.py::test_explain_charges_and_reads_nothing",

@@ -73,7 +73,7 @@ EVERY_KIND = frozenset(
 
 def kinds(case: Case, plan: MeasurementPlan) -> Iterator[str]:
     """What a case is an example of."""
-    release, analysis = case.post.release, plan.analysis
+    release, analysis = case.outer.release, plan.analysis
     yield from _nodes(release.input)
     yield from ("value in a key" for key in release.keys if _valued(key.expr))
     yield from ("value in an aggregate" for item in release.aggregations if _valued(item.argument))

@@ -53,13 +53,13 @@ class Case:
     """A plan under a policy's rules, asked at a loss, and a database."""
 
     rules: Rules
-    post: OuterQuery
+    outer: OuterQuery
     epsilon: Fraction
     database: Database
     answers: Mapping[PublicSubquery, Values] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        limit = self.post.release.max_groups
+        limit = self.outer.release.max_groups
         asked = f"epsilon {self.epsilon}" + (f", max_groups {limit}" if limit else "")
         answered = "".join(
             f"  {known.alias} answered {known.rows}\n"
@@ -67,7 +67,7 @@ class Case:
             else f"  a value is {known}\n"
             for known in self.answers.values()
         )
-        return f"\n{user_sql(self.post)}\n  asked with {asked}\n  policy: {self.rules}\n{answered}"
+        return f"\n{user_sql(self.outer)}\n  asked with {asked}\n  policy: {self.rules}\n{answered}"
 
     def _repr_pretty_(self, printer: RepresentationPrinter, _: bool) -> None:
         printer.text(repr(self))
@@ -115,7 +115,7 @@ class Bench:
 
     def prepare(self, case: Case) -> PreparedRelease:
         """All that is decided about a plan, unverified."""
-        release = case.post.release
+        release = case.outer.release
         analysis = analyse(
             release, self.facts(case.database.tables), replace=case.rules.neighbors == "replace"
         )
@@ -338,14 +338,14 @@ _EPSILONS = st.sampled_from((Fraction(1), Fraction(1, 10), Fraction(5)))
 def cases(draw: st.DrawFn, bench: Bench, featured: str | None = None, deepest: int = DEEPEST) -> Case:
     """Rules, a plan, and a database in which the columns that the plan reads have values."""
     rules, public = draw(RULES), draw(publics())
-    post = draw(
+    outer = draw(
         plans(bench.engine(rules).catalog, rules, bench.facts(public), featured=featured, deepest=deepest)
     )
-    database = draw(databases(wanted(post), rules, public))
+    database = draw(databases(wanted(outer), rules, public))
     answers = {
-        step: draw(answered(step)) for step in steps(post) if isinstance(step, (PublicSubquery, Scalar))
+        step: draw(answered(step)) for step in steps(outer) if isinstance(step, (PublicSubquery, Scalar))
     }
-    return Case(rules, post, draw(_EPSILONS), database, answers)
+    return Case(rules, outer, draw(_EPSILONS), database, answers)
 
 
 @st.composite

@@ -72,7 +72,7 @@ class _Plans:
         release = Release(input_, keys, aggregations, self.relations.max_groups)
         if self.insistent and drawn.featured not in applied(release):
             release = self.applying(drawn, release)
-        return self.post(release)
+        return self.outer_query(release)
 
     def applying(self, drawn: Expressions, release: Release) -> Release:
         """The same with the featured function, as its only key or one more of its aggregates' arguments."""
@@ -158,7 +158,7 @@ class _Plans:
         counts_units = Moment.DISTINCT in entry.moments and facts_of(expr, input_).is_unit
         return drawn.one(drawn.columns) if isinstance(expr, Literal) or counts_units else expr
 
-    def post(self, release: Release) -> OuterQuery:
+    def outer_query(self, release: Release) -> OuterQuery:
         """What is done with the release: outputs, and now and then the rest."""
         released = released_columns(release)
         outputs = [Output(f"o{place}", column) for place, column in enumerate(released)]
@@ -199,9 +199,9 @@ def applied(release: Release) -> set[str]:
     return {part.function.name for part in parts if isinstance(part, Call)}
 
 
-def wanted(post: OuterQuery) -> dict[str, frozenset[str]]:
+def wanted(outer: OuterQuery) -> dict[str, frozenset[str]]:
     """The tables that a plan reads, each with the columns that matter to it."""
-    release = post.release
+    release = outer.release
     found: dict[str, set[str]] = {name: set() for name in private_tables(release.input)}
     names = {scan.alias: scan.table for scan in scans(release.input)}
     found |= {name: set() for name in names.values()}

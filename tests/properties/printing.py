@@ -79,7 +79,7 @@ def scalar(expr: Expr, names: Names = lambda _: None) -> str:
                 raise TypeError("a released column is written as what the release computes")
             return text
         case Scalar():
-            return f"({' '.join(_clauses(expr.post))})"
+            return f"({' '.join(_clauses(expr.outer))})"
         case Call():
             return _call(expr.function, [scalar(argument, names) for argument in expr.arguments])
 
@@ -161,7 +161,7 @@ def _query(source: Source) -> str:
         case Project():
             return _select(source)
         case PublicSubquery():
-            return user_sql(source.post)
+            return user_sql(source.outer)
     raise TypeError(f"{type(source).__name__} is no query of its own")
 
 
@@ -237,8 +237,8 @@ def _matched(relation: SemiJoin) -> str:
     return " ".join(["SELECT 1", *_rows(right.input, [scalar(relation.on, items.get)] if stated else [])])
 
 
-def _clauses(post: OuterQuery) -> Iterator[str]:
-    release = post.release
+def _clauses(outer: OuterQuery) -> Iterator[str]:
+    release = outer.release
     unit = unit_column(release.input)
     texts = {key.name: scalar(key.expr) for key in release.keys}
     for item in release.aggregations:
@@ -249,19 +249,19 @@ def _clauses(post: OuterQuery) -> Iterator[str]:
     def names(column: Column | Released) -> str | None:
         return texts[column.name] if isinstance(column, Released) else None
 
-    outputs = (f"{scalar(output.expr, names)} AS {identifier(output.name)}" for output in post.outputs)
+    outputs = (f"{scalar(output.expr, names)} AS {identifier(output.name)}" for output in outer.outputs)
     yield f"SELECT {', '.join(outputs)}"
     yield from _rows(release.input)
     if release.keys:
         yield f"GROUP BY {', '.join(scalar(key.expr) for key in release.keys)}"
-    if post.having is not None:
-        yield f"HAVING {scalar(post.having, names)}"
-    if post.order:
-        yield f"ORDER BY {', '.join(_ordered(item, names) for item in post.order)}"
-    if post.limit is not None:
-        yield f"LIMIT {post.limit}"
-    if post.offset:
-        yield f"OFFSET {post.offset}"
+    if outer.having is not None:
+        yield f"HAVING {scalar(outer.having, names)}"
+    if outer.order:
+        yield f"ORDER BY {', '.join(_ordered(item, names) for item in outer.order)}"
+    if outer.limit is not None:
+        yield f"LIMIT {outer.limit}"
+    if outer.offset:
+        yield f"OFFSET {outer.offset}"
 
 
 def _ordered(item: Order, names: Names) -> str:
@@ -269,6 +269,6 @@ def _ordered(item: Order, names: Names) -> str:
     return f"{scalar(item.expr, names)} {direction} NULLS {'FIRST' if item.nulls_first else 'LAST'}"
 
 
-def user_sql(post: OuterQuery) -> str:
+def user_sql(outer: OuterQuery) -> str:
     """The query that means a plan, but for its `max_groups`, which is no part of the text."""
-    return " ".join(_clauses(post))
+    return " ".join(_clauses(outer))

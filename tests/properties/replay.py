@@ -152,7 +152,7 @@ class Player:
         planned = () if prepared is None else [release.plan for release in prepared.releases]
         observed = Observed(
             explanation=unexplained if explained is None else str(explained),
-            prepared=_whole(prepared and (prepared.post, prepared.releases, prepared.post_sql)),
+            prepared=_whole(prepared and (prepared.outer, prepared.releases, prepared.outer_sql)),
             sent=tuple(self.sent),
             plans=tuple(_whole(item.plan) for item in measurements if item.plan not in planned),
             draws=tuple(item.draws for item in measurements),

@@ -108,7 +108,7 @@ def values(world: World, release: Release, expr: Expr) -> Iterator[Any]:
 @pytest.mark.parametrize("sql", EXPRESSIONS.values())
 def test_values_lie_in_their_interval(world: World, sql: str, where: str) -> None:
     """No value leaves the interval derived from bounds and conditions, rounding of floats aside."""
-    release = world.prepare(f"SELECT {sql} FROM t{where}").post.release
+    release = world.prepare(f"SELECT {sql} FROM t{where}").outer.release
     argument = release.aggregations[0].argument
     assert argument is not None
     known = interval(argument, conditions(release.input))
@@ -125,7 +125,7 @@ def test_values_lie_in_their_interval(world: World, sql: str, where: str) -> Non
 @pytest.mark.parametrize("key", KEY_EXPRESSIONS)
 def test_keys_lie_in_their_domain(world: World, key: str, where: str) -> None:
     """Every key that can occur is in the domain, NULL too where the key may be NULL."""
-    release = world.prepare(f"SELECT COUNT(*) FROM t{where} GROUP BY {key}").post.release
+    release = world.prepare(f"SELECT COUNT(*) FROM t{where} GROUP BY {key}").outer.release
     expr = release.keys[0].expr
     known = domain(expr, conditions(release.input), listed(release.input))
     assert known is not None
@@ -137,7 +137,7 @@ def test_keys_lie_in_their_domain(world: World, key: str, where: str) -> None:
 @pytest.mark.parametrize(("key", "where", "expected"), LISTED_KEYS)
 def test_listed_keys_are_public(world: World, key: str, where: str, expected: set[object]) -> None:
     """Values that a condition lists are a domain, which holds every key that can occur."""
-    release = world.prepare(f"SELECT COUNT(*) FROM t{where} GROUP BY {key}").post.release
+    release = world.prepare(f"SELECT COUNT(*) FROM t{where} GROUP BY {key}").outer.release
     expr = release.keys[0].expr
     assert set(domain(expr, {}, listed(release.input)) or ()) == expected
     assert set(values(world, release, expr)) <= expected
@@ -146,7 +146,7 @@ def test_listed_keys_are_public(world: World, key: str, where: str, expected: se
 @pytest.mark.parametrize("sql", EXPRESSIONS.values())
 def test_only_nullable_expressions_are_null(world: World, sql: str) -> None:
     """Where `nullable` says no, no row gives NULL."""
-    release = world.prepare(f"SELECT {sql} FROM t").post.release
+    release = world.prepare(f"SELECT {sql} FROM t").outer.release
     argument = release.aggregations[0].argument
     assert argument is not None
     if not nullable(argument):
@@ -155,7 +155,7 @@ def test_only_nullable_expressions_are_null(world: World, sql: str) -> None:
 
 def test_the_law_can_fail(world: World) -> None:
     """The values tried reach both ends of the interval of a plain column, and no special remains."""
-    release = world.prepare("SELECT SUM(x) FROM t").post.release
+    release = world.prepare("SELECT SUM(x) FROM t").outer.release
     argument = release.aggregations[0].argument
     assert argument is not None
     found = [value for value in values(world, release, argument) if value is not None]

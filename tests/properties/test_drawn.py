@@ -56,11 +56,11 @@ def pairs(draw: st.DrawFn) -> tuple[Case, Tables]:
 def invariant(drawn: tuple[Case, Tables]) -> None:
     """Plays the case's query on its database and on the neighbour."""
     case, other = drawn
-    sql, tape = user_sql(case.post), Tape(cells=len(other) % 2 == 0)
+    sql, tape = user_sql(case.outer), Tape(cells=len(other) % 2 == 0)
     replays = []
     for player, tables in zip(players(case.rules), (case.database.tables, other), strict=True):
         with holding(BENCH.connection, tables):
-            options: dict[str, Any] = {"epsilon": case.epsilon, "max_groups": case.post.release.max_groups}
+            options: dict[str, Any] = {"epsilon": case.epsilon, "max_groups": case.outer.release.max_groups}
             replays.append(player.play(tape, sql, **options))
     assert_same(replays)
     assert_neighbours(*replays)

@@ -246,7 +246,7 @@ def asked(connection: Connection, sql: str, values: str = "[]") -> PreparedQuery
 def test_a_digest_is_of_the_plan_alone(visits: Connection, one: str, other: str) -> None:
     """Plans with constants that Python takes for equal have digests of their own, whichever is asked first."""
     first, second, again = (
-        digest(asked(visits, "SELECT COUNT(*) / ? AS n FROM visits", values).post)
+        digest(asked(visits, "SELECT COUNT(*) / ? AS n FROM visits", values).outer)
         for values in (one, other, one)
     )
     assert first == again != second
@@ -256,8 +256,8 @@ def test_a_digest_is_of_the_plan_alone(visits: Connection, one: str, other: str)
 def test_spellings(visits: Connection, one: str, other: str, values: str) -> None:
     """Two spellings of a query are one plan with one digest and one statement; their texts are not."""
     plans = [asked(visits, sql, values) for sql in (one, other)]
-    assert_alike([digest(plan.post) for plan in plans])
-    assert_alike([(plan.plan, plan.statement, plan.post_sql) for plan in plans])
+    assert_alike([digest(plan.outer) for plan in plans])
+    assert_alike([(plan.plan, plan.statement, plan.outer_sql) for plan in plans])
     with pytest.raises(AssertionError):
         assert_alike([hashlib.sha256(sql.encode()).hexdigest() for sql in (one, other)])
 
@@ -303,7 +303,7 @@ def respelt(query: str, seed: str) -> str:
 
 def folded(plan: PreparedQuery) -> tuple[str, ...]:
     """A plan, what is told of it and what is run, but for the case of names: a column's is as it was written."""
-    texts = (canonical(plan.post), str(plan.explain), *(part.statement.sql for part in plan.releases))
+    texts = (canonical(plan.outer), str(plan.explain), *(part.statement.sql for part in plan.releases))
     return tuple(text.lower() for text in texts)
 
 

@@ -37,7 +37,7 @@ def test_no_neighbour_moves_a_statistic_that_a_function_is_part_of(function: str
 
     def law(case: Case) -> None:
         BENCH.check(case)
-        applying.append(function in applied(case.post.release))
+        applying.append(function in applied(case.outer.release))
 
     search(FEATURED, function, cases(BENCH, function), law)
     assert sum(applying) >= len(applying) / 3

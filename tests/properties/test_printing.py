@@ -29,23 +29,23 @@ BENCH = Bench()
 def test_a_plan_is_read_back_from_its_text(case: Case) -> None:
     """The printed query lowers to the same plan, but for the numbers of nameless tables and the joins that filters stand at."""
     catalog, facts = BENCH.engine(case.rules).catalog, BENCH.facts(case.database.tables)
-    lowered = lower(parse(user_sql(case.post)), catalog, facts, (), case.post.release.max_groups)
-    assert renumbered(finish(lowered, facts)) == renumbered(case.post)
+    lowered = lower(parse(user_sql(case.outer)), catalog, facts, (), case.outer.release.max_groups)
+    assert renumbered(finish(lowered, facts)) == renumbered(case.outer)
 
 
 @WIDE
 @given(cases(BENCH))
 def test_a_printed_plan_is_a_sentence(case: Case) -> None:
     """The printed query is a sentence of the grammar, and SQL to DuckDB."""
-    text = user_sql(case.post)
+    text = user_sql(case.outer)
     assert in_grammar(text)
     assert BENCH.backend.parses(text)
 
 
-def renumbered(post: OuterQuery) -> str:
+def renumbered(outer: OuterQuery) -> str:
     """A plan as text in which nameless tables are numbered as they come."""
     numbers: dict[str, str] = {}
-    text = canonical(lifted(post))
+    text = canonical(lifted(outer))
     return re.sub(r"#\d+", lambda found: numbers.setdefault(found[0], f"#{len(numbers)}"), text)
 
 

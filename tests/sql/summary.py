@@ -50,35 +50,35 @@ class _Summary:
     answers: list[PublicSubquery] = field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
-        yield from self._post(self.prepared.post)
-        for step in steps(self.prepared.post):
+        yield from self._outer_query(self.prepared.outer)
+        for step in steps(self.prepared.outer):
             if isinstance(step, Scalar):
                 yield "VALUE"
-                yield from (f"  {line}" for line in self._post(step.post))
+                yield from (f"  {line}" for line in self._outer_query(step.outer))
         for number, answer in enumerate(self.answers, 1):
             yield f"ANSWER {number}"
-            yield from (f"  {line}" for line in self._post(answer.post))
+            yield from (f"  {line}" for line in self._outer_query(answer.outer))
         if self.prepared.explain:
             yield "EXPLAIN"
 
-    def _post(self, post: OuterQuery) -> Iterator[str]:
-        names = _names(post)
-        shown = (_output(output, names) for output in post.outputs)
-        yield f"SELECT {'DISTINCT ' * post.distinct}{', '.join(shown)}"
-        if isinstance(post.source, Release):
-            yield from self._release(post.source)
+    def _outer_query(self, outer: OuterQuery) -> Iterator[str]:
+        names = _names(outer)
+        shown = (_output(output, names) for output in outer.outputs)
+        yield f"SELECT {'DISTINCT ' * outer.distinct}{', '.join(shown)}"
+        if isinstance(outer.source, Release):
+            yield from self._release(outer.source)
         else:
-            yield f"FROM {self._relation(post.source)}"
-        if post.having is not None:
-            yield f"HAVING {phrase(post.having, names)}"
-        if post.qualify is not None:
-            yield f"QUALIFY {phrase(post.qualify, names)}"
-        for item in post.order:
+            yield f"FROM {self._relation(outer.source)}"
+        if outer.having is not None:
+            yield f"HAVING {phrase(outer.having, names)}"
+        if outer.qualify is not None:
+            yield f"QUALIFY {phrase(outer.qualify, names)}"
+        for item in outer.order:
             direction = " DESC" if item.descending else ""
             nulls = " NULLS FIRST" if item.nulls_first else ""
             yield f"ORDER BY {phrase(item.expr, names)}{direction}{nulls}"
-        if post.limit is not None or post.offset:
-            yield f"LIMIT {post.limit} OFFSET {post.offset}"
+        if outer.limit is not None or outer.offset:
+            yield f"LIMIT {outer.limit} OFFSET {outer.offset}"
 
     def _release(self, release: Release) -> Iterator[str]:
         (analysis,) = (part.plan.analysis for part in self.prepared.releases if part.release == release)
@@ -223,8 +223,8 @@ def _output(output: Output, names: Mapping[str, str]) -> str:
     return f"{text} AS {output.name}" if alias else text
 
 
-def _names(post: OuterQuery) -> dict[str, str]:
-    if not isinstance(post.source, Release):
+def _names(outer: OuterQuery) -> dict[str, str]:
+    if not isinstance(outer.source, Release):
         return {}
-    names = {key.name: phrase(key.expr) for key in post.source.keys}
-    return names | {item.name: _call(item) for item in post.source.aggregations}
+    names = {key.name: phrase(key.expr) for key in outer.source.keys}
+    return names | {item.name: _call(item) for item in outer.source.aggregations}

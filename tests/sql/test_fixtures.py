@@ -121,7 +121,7 @@ def test_every_function_and_aggregate_has_an_accepted_fixture(connection: Connec
 
 
 def _parts(prepared: PreparedQuery) -> Iterator[Expr]:
-    expressions = [output.expr for output in prepared.post.outputs]
+    expressions = [output.expr for output in prepared.outer.outputs]
     for part in prepared.releases:
         expressions += [key.expr for key in part.release.keys]
         expressions += [item.argument for item in part.release.aggregations if item.argument is not None]

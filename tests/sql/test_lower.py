@@ -24,7 +24,7 @@ def connection() -> Iterator[Connection]:
 
 
 def lowered(connection: Connection, query: str, parameters: Sequence[Value] = ()) -> OuterQuery:
-    return prepare(connection, query, parameters).post
+    return prepare(connection, query, parameters).outer
 
 
 def code(connection: Connection, query: str) -> str:
@@ -33,10 +33,10 @@ def code(connection: Connection, query: str) -> str:
     return caught.value.code
 
 
-def where(post: OuterQuery) -> Expr:
+def where(outer: OuterQuery) -> Expr:
     """The condition of a query without joins."""
-    assert isinstance(post.release.input, Filter)
-    return post.release.input.predicate
+    assert isinstance(outer.release.input, Filter)
+    return outer.release.input.predicate
 
 
 def joins(relation: Relation) -> list[Join]:
@@ -54,23 +54,23 @@ def joins(relation: Relation) -> list[Join]:
 )
 def test_case_quotes_and_qualification_name_one_column(connection: Connection, name: str) -> None:
     """However a column is written, it is the same column, spelt as in the database."""
-    post = lowered(connection, f"SELECT COUNT({name}) FROM visits")
-    (aggregation,) = post.release.aggregations
+    outer = lowered(connection, f"SELECT COUNT({name}) FROM visits")
+    (aggregation,) = outer.release.aggregations
     assert isinstance(aggregation.argument, Column)
     assert (aggregation.argument.source, aggregation.argument.name) == ("visits", "age")
 
 
 def test_an_alias_replaces_the_table_name(connection: Connection) -> None:
     """A table that has an alias is known by it alone."""
-    post = lowered(connection, 'SELECT SUM(V.age) FROM visits "v"')
-    assert [column.source for column in columns(post.release.aggregations[0].argument)] == ["v"]
+    outer = lowered(connection, 'SELECT SUM(V.age) FROM visits "v"')
+    assert [column.source for column in columns(outer.release.aggregations[0].argument)] == ["v"]
     assert code(connection, "SELECT SUM(visits.age) FROM visits v") == "table"
 
 
 def test_the_alias_of_one_table_may_be_the_name_of_another(connection: Connection) -> None:
     """Names in FROM hide those of the database."""
-    post = lowered(connection, "SELECT SUM(regions.age) FROM visits AS regions")
-    assert scans(post.release.input)[0].table == "visits"
+    outer = lowered(connection, "SELECT SUM(regions.age) FROM visits AS regions")
+    assert scans(outer.release.input)[0].table == "visits"
 
 
 def test_a_column_of_two_tables_is_ambiguous_unless_it_is_qualified_or_used(connection: Connection) -> None:
@@ -78,33 +78,35 @@ def test_a_column_of_two_tables_is_ambiguous_unless_it_is_qualified_or_used(conn
     join = "SELECT COUNT({}) FROM visits JOIN plans"
     assert code(connection, f"{join} ON visits.plan = plans.plan".format("plan")) == "ambiguous"
     prepare(connection, f"{join} ON visits.plan = plans.plan".format("plans.plan"))
-    post = lowered(connection, f"{join} USING (plan)".format("plan"))
-    argument = post.release.aggregations[0].argument
+    outer = lowered(connection, f"{join} USING (plan)".format("plan"))
+    argument = outer.release.aggregations[0].argument
     assert isinstance(argument, Column)
     assert argument.source == "visits"
 
 
 def test_using_holds_for_the_joins_after_it(connection: Connection) -> None:
     """A column that was merged once is one column for the next USING."""
-    post = lowered(connection, "SELECT COUNT(*) FROM visits JOIN plans USING (plan) JOIN prices USING (PLAN)")
-    assert [[ours.source for ours, _ in join.on] for join in joins(post.release.input)] == [["visits"]] * 2
+    outer = lowered(
+        connection, "SELECT COUNT(*) FROM visits JOIN plans USING (plan) JOIN prices USING (PLAN)"
+    )
+    assert [[ours.source for ours, _ in join.on] for join in joins(outer.release.input)] == [["visits"]] * 2
 
 
 @pytest.mark.parametrize("key", ["age > 40", "1", "older", "(older)", "ALL", '"OLDER"', "visits.age > 40"])
 def test_group_by_finds_the_same_key(connection: Connection, key: str) -> None:
     """An expression, its number, its alias and ALL name one key."""
-    post = lowered(connection, f"SELECT age > 40 AS older, COUNT(*) FROM visits GROUP BY {key}")
-    assert [phrase(item.expr) for item in post.release.keys] == ["(age > 40)"]
-    assert [type(output.expr) for output in post.outputs] == [Released, Released]
+    outer = lowered(connection, f"SELECT age > 40 AS older, COUNT(*) FROM visits GROUP BY {key}")
+    assert [phrase(item.expr) for item in outer.release.keys] == ["(age > 40)"]
+    assert [type(output.expr) for output in outer.outputs] == [Released, Released]
 
 
 @pytest.mark.parametrize("output", ["age + 1 + 1", "(age + 1) * 2", "-(age + 1)", "ABS(age + 1) + COUNT(*)"])
 def test_a_key_is_found_within_an_output(connection: Connection, output: str) -> None:
     """What is computed of a key is computed of what was released."""
-    post = lowered(connection, f"SELECT {output} FROM visits GROUP BY age + 1")
-    (shown,) = post.outputs
+    outer = lowered(connection, f"SELECT {output} FROM visits GROUP BY age + 1")
+    (shown,) = outer.outputs
     assert not list(columns(shown.expr))
-    assert len(post.release.keys) == 1
+    assert len(outer.release.keys) == 1
 
 
 @pytest.mark.parametrize("output", ["age", "1 + age", "age + 2", "age + 1.0", "cost + age + 1"])
@@ -115,8 +117,8 @@ def test_a_key_is_not_found_where_it_is_not(connection: Connection, output: str)
 
 def test_equal_keys_are_one(connection: Connection) -> None:
     """A key that is named twice does not split the groups."""
-    post = lowered(connection, 'SELECT COUNT(*) FROM visits GROUP BY plan, visits."PLAN", (plan)')
-    assert len(post.release.keys) == 1
+    outer = lowered(connection, 'SELECT COUNT(*) FROM visits GROUP BY plan, visits."PLAN", (plan)')
+    assert len(outer.release.keys) == 1
 
 
 def test_equal_aggregates_are_measured_once(connection: Connection) -> None:
@@ -128,9 +130,9 @@ def test_equal_aggregates_are_measured_once(connection: Connection) -> None:
 @pytest.mark.parametrize("sort", ["n", "N", "2", "(2)", "COUNT(*)", '("n")'])
 def test_order_by_finds_the_same_output(connection: Connection, sort: str) -> None:
     """An alias, a number and the expression order alike."""
-    post = lowered(connection, f"SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan ORDER BY {sort} DESC")
-    (item,) = post.order
-    assert item.expr == post.outputs[1].expr
+    outer = lowered(connection, f"SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan ORDER BY {sort} DESC")
+    (item,) = outer.order
+    assert item.expr == outer.outputs[1].expr
     assert item.descending
     assert not item.nulls_first
 
@@ -140,43 +142,43 @@ def test_an_alias_hides_a_column_in_order_by_alone(connection: Connection) -> No
     query = (
         "SELECT -region AS region FROM visits GROUP BY region HAVING region > 0 ORDER BY region, region + 0"
     )
-    post = lowered(connection, query)
+    outer = lowered(connection, query)
     key = Released("k0", Type.INTEGER)
-    assert [phrase(item.expr) for item in post.release.keys] == ["region"]
-    assert post.having is not None
-    assert phrase(post.having) == "(k0 > 0)"
-    assert post.order[0].expr == post.outputs[0].expr != key
-    assert phrase(post.order[1].expr) == "(k0 + 0)"
+    assert [phrase(item.expr) for item in outer.release.keys] == ["region"]
+    assert outer.having is not None
+    assert phrase(outer.having) == "(k0 > 0)"
+    assert outer.order[0].expr == outer.outputs[0].expr != key
+    assert phrase(outer.order[1].expr) == "(k0 + 0)"
 
 
 def test_having_is_over_released_values(connection: Connection) -> None:
     """HAVING sees keys, aggregates and aliases, never a row."""
-    post = lowered(
+    outer = lowered(
         connection,
         "SELECT plan AS p, SUM(cost) AS total FROM visits GROUP BY p HAVING p <> 'A' AND total > AVG(age)",
     )
-    assert post.having is not None
-    assert not list(columns(post.having))
-    assert [item.function for item in post.release.aggregations] == ["sum", "avg"]
+    assert outer.having is not None
+    assert not list(columns(outer.having))
+    assert [item.function for item in outer.release.aggregations] == ["sum", "avg"]
 
 
 def test_parameters_keep_the_order_of_the_text(connection: Connection) -> None:
     """The first value is for the first `?` of the text, wherever the parser puts it in its tree."""
-    post = lowered(
+    outer = lowered(
         connection,
         "SELECT COUNT(*) * ?, ? FROM visits WHERE age BETWEEN ? AND ? GROUP BY plan HAVING COUNT(*) > ? "
         "ORDER BY SUM(age) + ? OFFSET ? LIMIT ?",
         [1, 2, 30, 40, 5, 6, 7, 8],
     )
-    literals = [output.expr for output in post.outputs]
+    literals = [output.expr for output in outer.outputs]
     assert isinstance(literals[0], Call)
     assert literals[0].arguments[1] == Literal(1, Type.INTEGER)
     assert literals[1] == Literal(2, Type.INTEGER)
-    assert phrase(where(post)) == "((age >= 30) AND (age <= 40))"
-    assert post.having is not None
-    assert phrase(post.having) == "(a0 > 5)"
-    assert phrase(post.order[0].expr) == "(a1 + 6)"
-    assert (post.offset, post.limit) == (7, 8)
+    assert phrase(where(outer)) == "((age >= 30) AND (age <= 40))"
+    assert outer.having is not None
+    assert phrase(outer.having) == "(a0 > 5)"
+    assert phrase(outer.order[0].expr) == "(a1 + 6)"
+    assert (outer.offset, outer.limit) == (7, 8)
 
 
 @pytest.mark.parametrize(
@@ -193,15 +195,15 @@ def test_parameters_keep_the_order_of_the_text(connection: Connection) -> None:
 )
 def test_a_parameter_has_the_type_of_its_value(connection: Connection, value: Value, kind: Type) -> None:
     """A parameter is a constant of the value's type."""
-    post = lowered(connection, "SELECT ?, COUNT(*) FROM visits", [value])
-    assert post.outputs[0].expr == Literal(value, kind)
+    outer = lowered(connection, "SELECT ?, COUNT(*) FROM visits", [value])
+    assert outer.outputs[0].expr == Literal(value, kind)
 
 
 def test_a_parameter_is_a_value_and_nothing_else(connection: Connection) -> None:
     """SQL in a parameter is text; a parameter names no output and no column."""
     text = "A' OR 'A' = 'A"
-    post = lowered(connection, "SELECT COUNT(*) FROM visits WHERE plan = ?", [text])
-    assert where(post).arguments[1] == Literal(text, Type.VARCHAR)  # type: ignore[union-attr]
+    outer = lowered(connection, "SELECT COUNT(*) FROM visits WHERE plan = ?", [text])
+    assert where(outer).arguments[1] == Literal(text, Type.VARCHAR)  # type: ignore[union-attr]
     with pytest.raises(QueryRejected):
         prepare(connection, "SELECT plan, COUNT(*) FROM visits GROUP BY ?", [1])
 
@@ -224,29 +226,29 @@ def test_the_number_of_values_is_that_of_the_parameters(connection: Connection, 
 )
 def test_inner_joins_start_from_the_private_table(connection: Connection, tables: str) -> None:
     """In whatever order inner joins are written, the private rows are followed."""
-    post = lowered(connection, f"SELECT COUNT(*) FROM {tables}")
-    first, *rest = scans(post.release.input)
+    outer = lowered(connection, f"SELECT COUNT(*) FROM {tables}")
+    first, *rest = scans(outer.release.input)
     assert first.table == "visits"
     assert {scan.table for scan in rest} == {"regions", "plans"}
-    pairs = {(phrase(ours), theirs.source) for join in joins(post.release.input) for ours, theirs in join.on}
+    pairs = {(phrase(ours), theirs.source) for join in joins(outer.release.input) for ours, theirs in join.on}
     assert pairs == {("region", "regions"), ("plan", "plans")}
 
 
 def test_conditions_of_an_inner_join_filter(connection: Connection) -> None:
     """What is no equality of keys filters the joined rows."""
-    post = lowered(connection, "SELECT COUNT(*) FROM visits JOIN regions ON region = id AND age > 30")
-    assert phrase(where(post)) == "(age > 30)"
+    outer = lowered(connection, "SELECT COUNT(*) FROM visits JOIN regions ON region = id AND age > 30")
+    assert phrase(where(outer)) == "(age > 30)"
 
 
 def test_a_left_join_makes_the_public_side_nullable(connection: Connection) -> None:
     """A row without a partner has NULL in the public columns, so NULL is a key."""
     facts = {}
     for kind in ("JOIN", "LEFT JOIN"):
-        post = lowered(
+        outer = lowered(
             connection, f"SELECT region, COUNT(id) FROM visits {kind} regions ON region = id GROUP BY 1"
         )
-        (join,) = joins(post.release.input)
-        argument = post.release.aggregations[0].argument
+        (join,) = joins(outer.release.input)
+        argument = outer.release.aggregations[0].argument
         assert isinstance(argument, Column)
         facts[join.kind] = argument.facts.nullable
     assert facts == {JoinKind.INNER: False, JoinKind.LEFT: True}

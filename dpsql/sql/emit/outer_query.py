@@ -69,7 +69,7 @@ class Copies:
 
     def answer(self, answer: PublicSubquery) -> str:
         """The query, with its outputs under the names of the answer's columns."""
-        return emit_post(answer.post, self, [column.name for column in answer.columns])
+        return emit_outer_query(answer.outer, self, [column.name for column in answer.columns])
 
     def table(self, scan: Scan, read: Sequence[Column]) -> str:
         """The query of a copy's columns."""
@@ -96,24 +96,26 @@ class Originals:
 
     def answer(self, answer: PublicSubquery) -> str:
         """The query, with its outputs under the names of the answer's columns."""
-        return emit_post(answer.post, self, [column.name for column in answer.columns])
+        return emit_outer_query(answer.outer, self, [column.name for column in answer.columns])
 
     def table(self, scan: Scan, read: Sequence[Column]) -> str:
         """The query of a table's cleaned columns."""
         return emit_copy(scan.table, read)
 
 
-def unchanged(post: OuterQuery) -> tuple[int, ...] | None:
+def unchanged(outer: OuterQuery) -> tuple[int, ...] | None:
     """The places of the released columns that are the outputs, None where more is done with a release.
 
     Such rows need no engine, where nothing has to be answered before the release.
     """
-    if not isinstance(post.source, Release) or post != OuterQuery(post.source, post.outputs):
+    if not isinstance(outer.source, Release) or outer != OuterQuery(outer.source, outer.outputs):
         return None
-    if steps(post) != (post.source,):
+    if steps(outer) != (outer.source,):
         return None
-    places = {column.name: place for place, column in enumerate(released_columns(post.source))}
-    found = [places.get(item.expr.name) if isinstance(item.expr, Released) else None for item in post.outputs]
+    places = {column.name: place for place, column in enumerate(released_columns(outer.source))}
+    found = [
+        places.get(item.expr.name) if isinstance(item.expr, Released) else None for item in outer.outputs
+    ]
     return None if None in found else tuple(place for place in found if place is not None)
 
 
@@ -123,50 +125,50 @@ def emit_copy(table: str, columns: Sequence[Column]) -> str:
     return f"SELECT {items or '1'} FROM {identifier(table)}"
 
 
-def emit_post(
-    post: OuterQuery, above: Copies | Originals, names: Sequence[str] = (), *, traced: bool = False
+def emit_outer_query(
+    outer: OuterQuery, above: Copies | Originals, names: Sequence[str] = (), *, traced: bool = False
 ) -> str:
     """The query of a plan's outputs, as `names` or else as o0, o1 and so on.
 
     Where each row comes from one released row, `traced` adds the ordinal of that row and its branch.
     """
-    named = names or [f"o{index}" for index in range(len(post.outputs))]
+    named = names or [f"o{index}" for index in range(len(outer.outputs))]
     items = [
         f"{write(output.expr)} AS {identifier(name)}"
-        for output, name in zip(post.outputs, named, strict=True)
+        for output, name in zip(outer.outputs, named, strict=True)
     ]
-    traced = traced and provenance(post) is not None
-    source, conditions = _source(post, above, traced=traced)
-    conditions += [write(post.having)] if post.having is not None else []
-    order = list(map(ordered, post.order))
-    released = isinstance(post.source, Release)
+    traced = traced and provenance(outer) is not None
+    source, conditions = _source(outer, above, traced=traced)
+    conditions += [write(outer.having)] if outer.having is not None else []
+    order = list(map(ordered, outer.order))
+    released = isinstance(outer.source, Release)
     if traced:
         items += [identifier(ORDINAL), f"{0 if released else identifier(BRANCH)} AS {identifier(BRANCH)}"]
-    if released and not post.distinct:
+    if released and not outer.distinct:
         order.append(identifier(ORDINAL))
-    lines = [f"SELECT {'DISTINCT ' * post.distinct}{', '.join(items)}", f"FROM {source}"]
+    lines = [f"SELECT {'DISTINCT ' * outer.distinct}{', '.join(items)}", f"FROM {source}"]
     if conditions:
         lines.append(f"WHERE {' AND '.join(conditions)}")
-    if post.qualify is not None:
-        lines.append(f"QUALIFY {write(post.qualify)}")
-    if order and (traced or post.order or post.limit is not None or post.offset):
+    if outer.qualify is not None:
+        lines.append(f"QUALIFY {write(outer.qualify)}")
+    if order and (traced or outer.order or outer.limit is not None or outer.offset):
         lines.append(f"ORDER BY {', '.join(order)}")
-    if post.limit is not None:
-        lines.append(f"LIMIT {post.limit}")
-    if post.offset:
-        lines.append(f"OFFSET {post.offset}")
+    if outer.limit is not None:
+        lines.append(f"LIMIT {outer.limit}")
+    if outer.offset:
+        lines.append(f"OFFSET {outer.offset}")
     return "\n".join(lines)
 
 
-def _source(post: OuterQuery, above: Copies | Originals, *, traced: bool) -> tuple[str, list[str]]:
-    read: list[Expr] = [output.expr for output in post.outputs]
-    read += [item.expr for item in post.order]
-    read += [part for part in (post.having, post.qualify) if part is not None]
-    if isinstance(post.source, Release):
-        return above.release(post.source, read), above.kept(post.source)
+def _source(outer: OuterQuery, above: Copies | Originals, *, traced: bool) -> tuple[str, list[str]]:
+    read: list[Expr] = [output.expr for output in outer.outputs]
+    read += [item.expr for item in outer.order]
+    read += [part for part in (outer.having, outer.qualify) if part is not None]
+    if isinstance(outer.source, Release):
+        return above.release(outer.source, read), above.kept(outer.source)
     if traced:
-        return _traced(post.source, above)
-    return source_of(post.source, read, above)
+        return _traced(outer.source, above)
+    return source_of(outer.source, read, above)
 
 
 def _traced(relation: Relation, above: Copies | Originals) -> tuple[str, list[str]]:
@@ -178,7 +180,7 @@ def _traced(relation: Relation, above: Copies | Originals) -> tuple[str, list[st
         case PublicSubquery():
             names = [column.name for column in relation.columns]
             return (
-                f"({emit_post(relation.post, above, names, traced=True)}) AS {identifier(relation.alias)}",
+                f"({emit_outer_query(relation.outer, above, names, traced=True)}) AS {identifier(relation.alias)}",
                 [],
             )
         case Project():

@@ -108,17 +108,17 @@ def _source(
         identifies(key, relation) for key in keys
     )
     if is_private(relation) and not of_units:
-        post = release(inner, query, relation, keys)
-        (output,) = post.outputs
-        inner.context.check_outputs(query, post.outputs)
+        grouped = release(inner, query, relation, keys)
+        (output,) = grouped.outputs
+        inner.context.check_outputs(query, grouped.outputs)
         of_none: dict[Expr, Expr] = {
             Released(item.name, item.type): _of_no_rows(item.function, item.type)
-            for item in post.release.aggregations
+            for item in grouped.release.aggregations
         }
-        shown = [Output(key.name, Released(key.name, key.expr.type)) for key in post.release.keys]
+        shown = [Output(key.name, Released(key.name, key.expr.type)) for key in grouped.release.keys]
         empty = _empty(inner, query, output.expr, of_none)
         return (
-            answer(replace(post, outputs=(*shown, output)), alias),
+            answer(replace(grouped, outputs=(*shown, output)), alias),
             empty,
             isinstance(output.expr, Released),
         )

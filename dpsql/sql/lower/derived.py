@@ -236,23 +236,23 @@ def values(context: Context, node: exp.Values, alias: str) -> Values:
     return Values(tuple(tuple(item.value for item in row) for row in rows), alias, tuple(columns))
 
 
-def answer(post: OuterQuery, alias: str) -> PublicSubquery:
+def answer(outer: OuterQuery, alias: str) -> PublicSubquery:
     """The released or public rows of a query as a source."""
-    names = unique_names([output.name for output in post.outputs])
+    names = unique_names([output.name for output in outer.outputs])
     columns = [
-        Column(alias, name, Facts(output.expr.type, "", *_values(output.expr, post)))
-        for name, output in zip(names, post.outputs, strict=True)
+        Column(alias, name, Facts(output.expr.type, "", *_values(output.expr, outer)))
+        for name, output in zip(names, outer.outputs, strict=True)
     ]
-    return PublicSubquery(post, alias, tuple(columns))
+    return PublicSubquery(outer, alias, tuple(columns))
 
 
-def _values(expr: Expr, post: OuterQuery) -> tuple[Interval, tuple[Value, ...] | None]:
+def _values(expr: Expr, outer: OuterQuery) -> tuple[Interval, tuple[Value, ...] | None]:
     """What is public of a released expression's values before it is released: for columns, their domain."""
     if isinstance(expr, Column):
         return expr.facts.interval, expr.facts.domain
     if expr.type is not Type.INTEGER:
         return ANYWHERE, None
-    release = post.source if isinstance(post.source, Release) else None
+    release = outer.source if isinstance(outer.source, Release) else None
     return (interval(expr) if release is None else released_interval(expr, release)), None
 
 

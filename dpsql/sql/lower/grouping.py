@@ -190,10 +190,10 @@ class Grouping(ABC):
         self.group_all(keys, items)
         self.leave_out(every, items)
         outputs = tuple(Output(name, expr) for name, expr in self.outputs(items))
-        return self.post(outputs, self.having())
+        return self.outer_query(outputs, self.having())
 
     @abstractmethod
-    def post(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
+    def outer_query(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
         """The groups with these outputs, where they are released or public."""
 
     def leave_out(self, nodes: Iterable[exp.Expr], items: Sequence[Item]) -> None:

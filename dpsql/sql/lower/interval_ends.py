@@ -45,20 +45,20 @@ def with_ends(source: Source) -> Source:
     """
     if (
         not isinstance(source, PublicSubquery)
-        or not isinstance(source.post.source, Release)
-        or source.post.distinct
+        or not isinstance(source.outer.source, Release)
+        or source.outer.distinct
     ):
         return source
-    aggregates = source.post.source.aggregations
-    outputs, columns = list(source.post.outputs), list(source.columns)
-    for output, column in zip(source.post.outputs, source.columns, strict=True):
+    aggregates = source.outer.source.aggregations
+    outputs, columns = list(source.outer.outputs), list(source.columns)
+    for output, column in zip(source.outer.outputs, source.columns, strict=True):
         for which in NAMES.values():
             end = end_of(output.expr, which, aggregates)
             if end is not None:
                 beside = end_column(column, which)
                 outputs.append(Output(beside.name, end))
                 columns.append(beside)
-    return replace(source, post=replace(source.post, outputs=tuple(outputs)), columns=tuple(columns))
+    return replace(source, outer=replace(source.outer, outputs=tuple(outputs)), columns=tuple(columns))
 
 
 def end_of(expr: Expr, which: str, aggregates: Sequence[Aggregation]) -> Expr | None:

@@ -71,7 +71,7 @@ class Selected:
         items = [(output.name, output.expr) for output in self.outputs]
         return project(self.rows, alias, items, distinct=self.distinct)
 
-    def post(self) -> OuterQuery:
+    def outer_query(self) -> OuterQuery:
         """The query of public rows."""
         page = self.order, self.limit, self.offset
         return OuterQuery(self.rows, self.outputs, None, *page, self.distinct, self.qualify)
@@ -132,7 +132,7 @@ def derived(scope: Scope, node: exp.Select, chosen: Selected, alias: str) -> Sou
             "order and limit what is released, in the outermost SELECT",
         )
     if chosen.paged:
-        return answer(chosen.post(), alias)
+        return answer(chosen.outer_query(), alias)
     table = chosen.source(alias)
     if private and table.distinct:
         check_identified(scope.context, node, table)
@@ -148,7 +148,7 @@ class Plain(Grouping):
         """Lowers expressions over the rows."""
         return self.scope.scalars
 
-    def post(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
+    def outer_query(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
         """The rows, where they are public."""
         return OuterQuery(self.input, outputs, having)
 
@@ -197,7 +197,7 @@ class Groups(Grouping):
             self.input, self.alias, tuple(self.keys), tuple(self.aggregated), tuple(columns)
         )
 
-    def post(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
+    def outer_query(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
         """The groups, where their rows are public."""
         return OuterQuery(self.grouped(), outputs, having)
 

@@ -40,5 +40,5 @@ class OfPublicGroups(PublicGroups):
 class Lowered:
     """A statement as its text says it, and what it needs to know of its releases."""
 
-    post: OuterQuery
+    outer: OuterQuery
     needs: tuple[PublicGroups, ...] = ()

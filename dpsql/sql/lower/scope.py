@@ -377,7 +377,7 @@ class Scope:
 def _only(source: nodes.Source) -> nodes.OuterQuery:
     """The query of a source's only column."""
     if isinstance(source, nodes.PublicSubquery):
-        return source.post
+        return source.outer
     if isinstance(source, Scan):
         raise TypeError("a table is no single value")
     (column,) = source.columns

@@ -88,13 +88,13 @@ def lower(
     )
     node = statement.query
     if isinstance(node, exp.SetOperation):
-        post = _set_post(common_tables(context, node), node)
+        outer = _set_query(common_tables(context, node), node)
     else:
         scope, chosen = _select(context, node, outermost=True)
         check_unit(scope, statement.options.unit)
-        post = chosen if isinstance(chosen, OuterQuery) else chosen.post()
+        outer = chosen if isinstance(chosen, OuterQuery) else chosen.outer_query()
     _check_unread(context)
-    return Lowered(post, tuple(context.needs))
+    return Lowered(outer, tuple(context.needs))
 
 
 def _check_unread(context: Context) -> None:
@@ -112,7 +112,7 @@ def _derive(context: Context, node: exp.Expr, alias: str, names: Sequence[str]) 
     if isinstance(node, exp.SetOperation):
         inner = common_tables(context, node)
         if any(node.args.get(name) for name in ("order", "limit", "offset")):
-            return context.renamed(node, answer(_set_post(inner, node), alias), names)
+            return context.renamed(node, answer(_set_query(inner, node), alias), names)
         _check_clauses(context.source, node, _SET)
         return context.renamed(node, set_operation(inner, node, alias), names)
     if type(node) is exp.Values:
@@ -136,7 +136,7 @@ def _select(
 
     def release() -> OuterQuery:
         if sets is not None:
-            return _sets_post(scope, node, relation, sets)
+            return _sets_query(scope, node, relation, sets)
         return _Releasing(scope, node, relation).plan()
 
     if sets is not None:
@@ -146,16 +146,16 @@ def _select(
     return scope, release() if released else selected(scope, node, relation, release)
 
 
-def _sets_post(scope: Scope, node: exp.Select, relation: Relation, sets: Sets) -> OuterQuery:
+def _sets_query(scope: Scope, node: exp.Select, relation: Relation, sets: Sets) -> OuterQuery:
     """One release for each grouping set, below each other; what orders or limits them does so to all."""
     context, every = scope.context, [key for keys in sets for key in keys]
     together: Source | None = None
     names: list[str] = []
     for keys in sets:
-        post = _over(scope, node, relation).of_set(keys, every)
-        names = [output.name for output in post.outputs]
-        context.check_outputs(node, post.outputs)
-        source = answer(post, context.fresh(node))
+        outer = _over(scope, node, relation).of_set(keys, every)
+        names = [output.name for output in outer.outputs]
+        context.check_outputs(node, outer.outputs)
+        source = answer(outer, context.fresh(node))
         together = (
             source
             if together is None
@@ -185,7 +185,7 @@ def _correlate(scope: Scope, node: exp.Select) -> Expr | None:
     return correlated(scope, node, release)
 
 
-def _set_post(context: Context, node: exp.SetOperation) -> OuterQuery:
+def _set_query(context: Context, node: exp.SetOperation) -> OuterQuery:
     """What a set operation of released or public rows means."""
     _check_clauses(context.source, node, _SET)
     alias = context.fresh(node)
@@ -263,7 +263,7 @@ class _Releasing(Grouping):
         release = Release(self.rows(), keys, tuple(self.aggregations), self.scope.context.max_groups)
         return of_public_rows(self.scope, self.select, release)
 
-    def post(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
+    def outer_query(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
         """The release with these outputs."""
         return OuterQuery(self._release(), outputs, having)
 

@@ -13,25 +13,25 @@ MOST = 100
 """More groups than this are not chosen one by one."""
 
 
-def top_k(post: OuterQuery) -> OuterQuery | None:
+def top_k(outer: OuterQuery) -> OuterQuery | None:
     """The query with its best groups selected, if that is all it asks for; None for any other.
 
     It shows nothing but keys, and orders by one aggregate that is a sum over units. Its groups must be public.
     """
-    if not isinstance(post.source, Release):
+    if not isinstance(outer.source, Release):
         return None
-    release = post.source
-    if len(release.aggregations) != 1 or not release.keys or len(post.order) != 1 or not post.limit:
+    release = outer.source
+    if len(release.aggregations) != 1 or not release.keys or len(outer.order) != 1 or not outer.limit:
         return None
-    (item,), (order,) = release.aggregations, post.order
+    (item,), (order,) = release.aggregations, outer.order
     ordered = order.expr == Released(item.name, item.type)
-    further = post.having or post.qualify or post.offset or post.distinct or post.limit > MOST
-    if not ordered or further or any(_reads(output.expr, item.name) for output in post.outputs):
+    further = outer.having or outer.qualify or outer.offset or outer.distinct or outer.limit > MOST
+    if not ordered or further or any(_reads(output.expr, item.name) for output in outer.outputs):
         return None
     if not SCORES.issuperset(AGGREGATES[item.function].moments) or len(AGGREGATES[item.function].moments) > 1:
         return None
-    top = TopK(post.limit, order.descending)
-    return replace(post, source=replace(release, top=top), order=())
+    top = TopK(outer.limit, order.descending)
+    return replace(outer, source=replace(release, top=top), order=())
 
 
 def _reads(expr: Expr, name: str) -> bool:

@@ -28,12 +28,12 @@ class BestGroup:
     Its groups must be public, and NULL no value of that key.
     """
 
-    post: OuterQuery
+    outer: OuterQuery
     release: Release
     place: int
 
 
-def best(post: OuterQuery) -> BestGroup | None:
+def best(outer: OuterQuery) -> BestGroup | None:
     """A statement that is one ARG_MAX or ARG_MIN of released groups, with the group selected; None for any other.
 
     Claim: without noise it gives what the statement gives, a key of the groups that are best by n.
@@ -42,8 +42,13 @@ def best(post: OuterQuery) -> BestGroup | None:
     it, and its further aggregates are not asked for.
     Source: Dwork, Roth 2014, Theorem 3.10 (exponential mechanism).
     """
-    groups = post.source
-    if not isinstance(groups, PerUnitGroupBy) or groups.keys or len(groups.aggregates) != 1 or _further(post):
+    groups = outer.source
+    if (
+        not isinstance(groups, PerUnitGroupBy)
+        or groups.keys
+        or len(groups.aggregates) != 1
+        or _further(outer)
+    ):
         return None
     (item,), (column,) = groups.aggregates, groups.columns
     read = _read(item, groups.input)
@@ -65,15 +70,15 @@ def best(post: OuterQuery) -> BestGroup | None:
     if found is None:
         return None
     value: dict[Column, Expr] = {column: Scalar(found, key.type)}
-    outputs = (Output(output.name, substituted(output.expr, value)) for output in post.outputs)
+    outputs = (Output(output.name, substituted(output.expr, value)) for output in outer.outputs)
     one_row = Values(((1,),), groups.alias, (Column(groups.alias, "#", Facts(Type.INTEGER, "")),))
-    return BestGroup(replace(post, source=one_row, outputs=tuple(outputs)), found.release, place)
+    return BestGroup(replace(outer, source=one_row, outputs=tuple(outputs)), found.release, place)
 
 
-def _further(post: OuterQuery) -> bool:
+def _further(outer: OuterQuery) -> bool:
     """Whether a statement asks for more than the outputs of its one row, or for other subqueries in them."""
-    other = any(isinstance(part, Scalar) for output in post.outputs for part in walk(output.expr))
-    return other or any((post.having, post.qualify, post.order, post.limit is not None, post.offset))
+    other = any(isinstance(part, Scalar) for output in outer.outputs for part in walk(output.expr))
+    return other or any((outer.having, outer.qualify, outer.order, outer.limit is not None, outer.offset))
 
 
 def _read(item: PerUnitAggregate, source: Relation) -> tuple[Release, Released, Released] | None:
