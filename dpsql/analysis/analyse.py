@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis import domains
+from dpsql.analysis.distinct_values import most_distinct
 from dpsql.analysis.domains import Domain
 from dpsql.analysis.images import Images
 from dpsql.analysis.intervals import MAX_MAGNITUDE, Known, conditions, interval
@@ -20,6 +21,7 @@ from dpsql.plan.expr import Call, Expr
 from dpsql.plan.interval import Interval, position
 from dpsql.plan.nodes import Aggregation, Relation, Release
 from dpsql.plan.render import phrase
+from dpsql.plan.tags import later
 from dpsql.plan.types import Type
 
 
@@ -36,7 +38,8 @@ class Measurand:
     """An aggregated expression with its interval, and the statistics that are needed of it.
 
     `lattice` is None if it is not summed, and `quantile_lattice` is None if no quantile is needed. `counts_distinct` says
-    that its distinct values are counted, and `counts_rows` that its non-NULL rows are.
+    that its distinct values are counted, and `counts_rows` that its non-NULL rows are. `most_distinct` bounds the distinct
+    values that are counted of one unit in a group; 0 where nothing but its rows bounds them.
     """
 
     tag: ClassVar[str] = "Measure"
@@ -47,6 +50,7 @@ class Measurand:
     counts_distinct: bool
     counts_rows: bool
     quantile_lattice: Lattice | None = None
+    most_distinct: int = later(0, "most_distinct")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +133,9 @@ def _measure(
     around = interval(expr, known)
     distinct, rows = Moment.DISTINCT in moments, bool(moments - {Moment.DISTINCT, Moment.RANKED})
     added, ranked = Moment.TOTAL in moments, Moment.RANKED in moments
+    most = (most_distinct(expr, relation, known) or 0) if distinct else 0
     if not added and not ranked:
-        return Measurand(expr, around, None, distinct, rows)
+        return Measurand(expr, around, None, distinct, rows, most_distinct=most)
     if not around.bounded:
         around = looked_up_interval(expr, relation, facts)
     if not around.bounded or around.meet(limits(expr.type)) != around:
@@ -148,4 +153,4 @@ def _measure(
     lattice = Lattice.of(around, integral=whole) if added else None
     exact = expr.type is not Type.DOUBLE
     ordered = Lattice.of(around, integral=exact, bits=62 if exact else BITS) if ranked else None
-    return Measurand(expr, around, lattice, distinct, rows, ordered)
+    return Measurand(expr, around, lattice, distinct, rows, ordered, most)

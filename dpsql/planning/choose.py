@@ -101,10 +101,15 @@ def choose(
 
 
 def former(plan: MeasurementPlan, loss: LossShare) -> MeasurementPlan | None:
-    """The plan of the same release at the same loss as it was made before 0.3.0; None if no clamps were considered."""
-    if plan.top_k is not None or not plan.vectors or plan.analysis.bound.rows < clamping.LEAST_ADDED:
+    """The plan of the same release at the same loss as it was made before 0.3.0; None if that was the same one.
+
+    Clamps had another rule, and distinct values were bounded by the rows of a unit alone.
+    """
+    measures = tuple(replace(measure, most_distinct=0) for measure in plan.analysis.measures)
+    few = plan.analysis.bound.rows < clamping.LEAST_ADDED
+    if plan.top_k is not None or not plan.vectors or (few and measures == plan.analysis.measures):
         return None
-    return _least_error(plan.analysis, loss, FORMER)
+    return _least_error(replace(plan.analysis, measures=measures), loss, FORMER)
 
 
 def _least_error(analysis: Analysis, loss: LossShare, rule: LearningRule | None) -> MeasurementPlan:

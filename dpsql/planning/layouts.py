@@ -33,7 +33,9 @@ def layouts(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[tu
     if UNITS in wanted and analysis.bound.rows == 1:
         wanted = {**wanted, ROWS: None}
     distinct = [
-        distinct_vector(index) for index, measure in enumerate(analysis.measures) if measure.counts_distinct
+        distinct_vector(index, measure.most_distinct)
+        for index, measure in enumerate(analysis.measures)
+        if measure.counts_distinct
     ]
     units = [units_vector()] if UNITS in wanted and analysis.bound.rows > 1 else []
     fewest = len(analysis.measures) + 1

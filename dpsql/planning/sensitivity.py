@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from dpsql.analysis.stability import ContributionBound
 from dpsql.mechanisms import Sensitivity
-from dpsql.planning.statistics import StatisticVector
+from dpsql.planning.statistics import StatisticVector, most_pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,11 @@ def sensitivity(
     group times as much.
     Under `replace` the l1 norm doubles; the squared l2 norm doubles if no contribution is negative, and quadruples
     otherwise. An ungrouped single component changes by at most the range of a unit's contribution. For a joint vector
-    see `_joint`.
+    see `_joint`. Of a count of distinct values R is the number of pairs of a group and a value that count; if a unit has
+    at most v values in a group, its squared l2 norm is largest with v in as many groups as there are, and the rest in one.
     Why: the contributions of at most R rows add up by the triangle inequality; two vectors a, b without negative
-    entries have |a-b|² ≤ |a|² + |b|².
+    entries have |a-b|² ≤ |a|² + |b|². The squares of entries of at most v that add up to R are convex, so they are
+    largest where all entries but one are v or 0.
     Source: Dwork, McSherry, Nissim, Smith 2006, section 3; Dwork, Roth 2014, Definitions 3.1 and 3.8.
     """
     if vector.joint:
@@ -60,9 +62,12 @@ def sensitivity(
         each = vector.padded or 1
         l1, l2_squared, span = bound.groups * each, bound.groups * each**2, vector.range
     else:
-        l1 = bound.rows * vector.contribution
-        l2_squared = l1 * l1
-        span = None if vector.range is None else bound.rows * vector.range
+        rows = most_pairs(vector.most_distinct, bound)
+        l1 = rows * vector.contribution
+        most = min(rows, vector.most_distinct or rows)
+        full, rest = divmod(rows, most)
+        l2_squared = (full * most**2 + rest**2) * vector.contribution**2
+        span = None if vector.range is None else rows * vector.range
     if not replace:
         return Sensitivity(Fraction(l1), Fraction(l2_squared))
     if span is not None and not grouped:
@@ -103,6 +108,6 @@ def unit_change(
     """
     if vector.joint or len(vector.components) != 1 or (vector.by_value and grouped):
         return None
-    times = 1 if vector.by_unit else bound.rows
+    times = 1 if vector.by_unit else most_pairs(vector.most_distinct, bound)
     span = None if vector.range is None else times * vector.range
     return UnitChange.of(times * vector.contribution, span, bound, grouped=grouped, replace=replace)

@@ -14,6 +14,8 @@ from typing import ClassVar
 
 from dpsql.aggregates import Moment
 from dpsql.analysis.lattice import Lattice
+from dpsql.analysis.stability import ContributionBound
+from dpsql.plan.tags import later
 
 Statistic = tuple[Moment, int | None]
 """A moment and the index of its measure; None for counts of rows and units."""
@@ -56,7 +58,8 @@ class StatisticVector:
     components). `nonnegative` says that no contribution is negative. Of a joint vector, `extents` bound the contribution
     of one row to each component of rows, and `unit_extent` that of a unit to the last component in each of its groups,
     if it counts units. `padded` is, for rows padded to a constant number per unit, the l1 norm of the contribution of a
-    unit to each of its groups.
+    unit to each of its groups. `most_distinct` is, where distinct values are counted, how many of them one unit brings to a
+    group at most, 0 where nothing but its rows bounds them.
     """
 
     tag: ClassVar[str] = "Block"
@@ -70,6 +73,7 @@ class StatisticVector:
     extents: tuple[int, ...] = ()
     unit_extent: int = 0
     padded: int = 0
+    most_distinct: int = later(0, "most_distinct")
 
     @property
     def joint(self) -> bool:
@@ -153,14 +157,22 @@ def units_vector() -> StatisticVector:
     return _single("units", UNITS, 1, 1)
 
 
-def distinct_vector(measure: int) -> StatisticVector:
-    """Counts the values of the argument.
+def distinct_vector(measure: int, most: int) -> StatisticVector:
+    """Counts the values of the argument, of which one unit has `most` in a group, if that is above 0.
 
     Claim: one row contributes at most 1 in l1 norm.
     Why: it brings one value or none, which others may have brought already.
     Source: McSherry 2009, "Privacy integrated queries", section 3.2.
     """
-    return _single(f"values of x{measure}", (Moment.DISTINCT, measure), 1, 1)
+    return replace(_single(f"values of x{measure}", (Moment.DISTINCT, measure), 1, 1), most_distinct=most)
+
+
+def most_pairs(most_distinct: int, bound: ContributionBound) -> int:
+    """How many pairs of a group and a distinct value count of one unit.
+
+    They are no more than its rows; nor, with at most so many values in a group, than these times its groups.
+    """
+    return min(bound.rows, most_distinct * bound.groups) if most_distinct else bound.rows
 
 
 def count_vector(measure: int, lattice: Lattice) -> StatisticVector:

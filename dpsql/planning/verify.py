@@ -227,8 +227,8 @@ def _norms(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None) -> 
         times, squares = _group_parts(clamp.most, top, analysis)
     else:
         shares = _contributions(vector.components, analysis)
-        rows = analysis.bound.rows
-        top = rows if clamp is None else clamp.points[0]
+        rows = _counted(vector, analysis)
+        top = min(rows, vector.most_distinct or rows) if clamp is None else clamp.points[0]
         fine = 1 if clamp is None else clamp.subdivisions
         times, squares = _group_parts(rows, top, analysis)
         times, squares = fine * top * times, (fine * top) ** 2 * squares
@@ -314,7 +314,7 @@ def _most_steps(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None
         times = 1
     else:
         shares = _contributions(vector.components, analysis)
-        times = analysis.bound.rows if clamp is None else clamp.points[0] * clamp.subdivisions
+        times = _counted(vector, analysis) if clamp is None else clamp.points[0] * clamp.subdivisions
 
     def steps(moves: Iterator[int]) -> int:
         return max(-(-times * abs(move) // width) for move in moves)
@@ -324,9 +324,15 @@ def _most_steps(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None
     people = 2 if analysis.replace else 1
     if vector.by_value and analysis.grouped:
         # Each of a unit's values may be in a group of its own.
-        return people * analysis.bound.rows * -(-vector.contribution // width)
+        return people * _counted(vector, analysis) * -(-vector.contribution // width)
     groups = clamp.points[0] if clamp is not None and vector.by_unit else analysis.bound.groups
     return people * groups * steps(share for (share,) in shares)
+
+
+def _counted(vector: StatisticVector, analysis: Analysis) -> int:
+    """The rows of a unit that count; of distinct values, the pairs of one with a group, as the statement limits them."""
+    each, bound = vector.most_distinct, analysis.bound
+    return bound.rows if not vector.by_value or not each else min(bound.rows, bound.groups * each)
 
 
 def _group_parts(most: int, top: int, analysis: Analysis) -> tuple[Fraction, Fraction]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .fault import Fault
 
 _AGREE = "tests/planning/test_verify.py::test_both_derivations_agree"
-_FILLED = "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived"
+_MOVED = "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived"
 
 FAULTS = (
     Fault(
@@ -419,7 +419,7 @@ FAULTS = (
         )
         """,
         "a unit moves the cells by as much as a row is said to",
-        f"{_FILLED}[SELECT k, COUNT(*) FROM t GROUP BY k [rows=3 groups=2 domain=False accountant=pure]]",
+        f"{_MOVED}[SELECT k, COUNT(*) FROM t GROUP BY k [rows=3 groups=2 domain=False accountant=pure]]",
     ),
     Fault(
         "filled-to-less-than-the-rows-that-count",
@@ -427,6 +427,38 @@ FAULTS = (
         "most, none = rows * vector.contribution, Fraction(0)",
         "most, none = (rows - 1) * vector.contribution, Fraction(0)",
         "a unit of as many rows as count moves the cells by more than is said",
-        f"{_FILLED}[SELECT k, COUNT(*), SUM(x) FROM t GROUP BY k [rows=3 groups=1 domain=False accountant=pure]]",
+        f"{_MOVED}[SELECT k, COUNT(*), SUM(x) FROM t GROUP BY k [rows=3 groups=1 domain=False accountant=pure]]",
+    ),
+    Fault(
+        "few-values-of-a-branch",
+        "dpsql.analysis.distinct_values:most_distinct",
+        "sum(count for count in each if count is not None)",
+        "max((count for count in each if count is not None), default=0)",
+        "one person has values of several branches",
+        f"{_MOVED}[SELECT COUNT(DISTINCT CASE WHEN i > 2 THEN u WHEN i < 1 THEN -5 END) FROM t GROUP BY k [rows=3]]",
+    ),
+    Fault(
+        "few-values-without-reason",
+        "dpsql.analysis.distinct_values:most_distinct",
+        "return min(found, default=None)",
+        "return min(found, default=1)",
+        "any expression is taken to have one value for a person",
+        f"{_MOVED}[SELECT COUNT(DISTINCT s) FROM t GROUP BY k []]",
+    ),
+    Fault(
+        "pairs-of-one-group",
+        "dpsql.planning.statistics:most_pairs",
+        "min(bound.rows, most_distinct * bound.groups)",
+        "min(bound.rows, most_distinct)",
+        "one person's value in many groups is charged as in one",
+        "tests/planning/test_verify.py::test_both_derivations_agree",
+    ),
+    Fault(
+        "squares-of-few-values",
+        "dpsql.planning.sensitivity:sensitivity",
+        "full * most**2 + rest**2",
+        "full * most + rest",
+        "several values of one person in one group are charged as in several",
+        f"{_MOVED}[SELECT COUNT(DISTINCT k), COUNT(DISTINCT -u) FROM t GROUP BY k [rows=3]]",
     ),
 )

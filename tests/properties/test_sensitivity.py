@@ -190,6 +190,24 @@ CASES = [
         {"rows": 3, "groups": 1},
         tight=False,
     ),
+    # values of which a unit has few, however many rows
+    *(
+        Case(f"SELECT {what} FROM t{group}", ("k", "i"), {"rows": 3, **neighbours, **pure}, tight=False)
+        for what in (
+            "COUNT(DISTINCT u) FILTER (WHERE i > 2)",
+            "COUNT(DISTINCT CASE WHEN i > 2 THEN u WHEN i < 1 THEN -5 END)",
+            "COUNT(DISTINCT k), COUNT(DISTINCT -u)",
+        )
+        for group in ("", " GROUP BY k", " GROUP BY s")
+        for neighbours in ({}, _REPLACE)
+        for pure in ({}, {"accountant": "pure"})
+    ),
+    Case("SELECT COUNT(DISTINCT u) FILTER (WHERE i > 2) FROM t", ("i",), {"rows": 3}),
+    Case(
+        "SELECT k, COUNT(DISTINCT CASE WHEN i > 2 THEN u END) FROM t GROUP BY k",
+        ("k", "i"),
+        {"rows": 3, "groups": 1},
+    ),
     # keys that are not public
     Case("SELECT k, COUNT(*), AVG(x) FROM t GROUP BY k", ("k", "x"), {"domain": False}),
     Case("SELECT k, COUNT(*), AVG(x) FROM t GROUP BY k", ("k", "x"), {"domain": False, "unit": "row"}),

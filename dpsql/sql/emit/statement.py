@@ -14,7 +14,7 @@ from dpsql.analysis.analyse import Analysis, Measurand
 from dpsql.planning.clamp_histogram import clamp_targets
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.quantiles import QuantileSelection
-from dpsql.planning.statistics import ROWS, UNITS, Statistic
+from dpsql.planning.statistics import ROWS, UNITS, Statistic, most_pairs
 from dpsql.planning.top_k import TopKSelection
 from dpsql.sql.emit.bounding import CONTRIBUTION, bounded, ranking
 from dpsql.sql.emit.clamp_histograms import COUNTED, clamp_histogram, counted_pairs, orders_groups
@@ -238,7 +238,7 @@ def _joined(keys: Sequence[str], body: str, read: Sequence[str], parts: Sequence
 
 
 def _values(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> str:
-    """The numbers of distinct values of each group; each unit contributes at most as many pairs of group and value as rows."""
+    """The numbers of distinct values of each group, of limited pairs of group and value of each unit."""
     by = f" GROUP BY {', '.join(keys)}" * bool(keys)
     counted = ", ".join([*keys, f"COUNT(DISTINCT {VALUE}) AS d"])
     source = f"SELECT * FROM ({rows(analysis, measure)}) WHERE {VALUE} IS NOT NULL"
@@ -248,7 +248,8 @@ def _values(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> str:
     grouped = (
         f"SELECT {', '.join(['u', *pair])}, 1 AS n\n  FROM ({source})\n  GROUP BY {', '.join(['u', *pair])}"
     )
-    bound = replace(analysis.bound, limits_groups=False)
+    pairs = most_pairs(measure.most_distinct, analysis.bound)
+    bound = replace(analysis.bound, limits_groups=False, rows=pairs)
     ctes = [f"{CONTRIBUTION} AS (\n  {grouped}\n)", *ranking(analysis, bound, pair)]
     return (
         f"WITH {', '.join(ctes)}\nSELECT {counted} FROM ({bounded(bound, ', '.join(pair))}) WHERE m > 0{by}"

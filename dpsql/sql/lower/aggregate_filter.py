@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from dpsql.plan.expr import Column
-from dpsql.plan.nodes import is_private
 from dpsql.sql.lower.aggregates import BY_NODE
 from dpsql.sql.lower.aggregates.base import Rows, where
 from dpsql.sql.lower.aggregates.quantiles import plain
@@ -27,19 +25,8 @@ def filtered(grouping: Rows, node: exp.Filter) -> exp.AggFunc:
         argument = None
     if type(argument) is exp.Distinct:
         (items,) = text.take(argument, "expressions")
-        _check_units(grouping, node, items)
         chosen: exp.Expr = exp.Distinct(expressions=[where(condition, item) for item in items])
     else:
         chosen = where(condition, exp.Literal.number(1) if argument is None else argument)
     built: exp.AggFunc = type(aggregate)(this=chosen, expression=other)
     return built
-
-
-def _check_units(grouping: Rows, node: exp.Filter, items: list[exp.Expr]) -> None:
-    """Refuses units that FILTER chooses, which would be counted with the noise of rows."""
-    for item in items:
-        expr = grouping.argument(item)
-        if isinstance(expr, Column) and expr.facts.is_unit and is_private(grouping.input):
-            grouping.source.refuse(
-                node, "distinct", "FILTER after COUNT(DISTINCT unit) is not supported", "filter with WHERE"
-            )

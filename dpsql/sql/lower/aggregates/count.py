@@ -64,10 +64,10 @@ COUNT = AggregateCall(
         "SELECT COUNT(DISTINCT patient_id), COUNT(DISTINCT note) FROM visits",
         "SELECT AVG(n) FROM (SELECT LEAST(COUNT(DISTINCT plan), 3) AS n FROM visits GROUP BY patient_id)",
         "SELECT COUNT(DISTINCT age) FILTER (WHERE cost > 10) FROM visits",
+        "SELECT COUNT(DISTINCT patient_id) FILTER (WHERE cost > 10) FROM visits",
     ),
     refused={
         "SELECT COUNT(DISTINCT plan, age) FROM visits": "distinct",
-        "SELECT COUNT(DISTINCT patient_id) FILTER (WHERE cost > 10) FROM visits": "distinct",
         "SELECT COUNT(SUM(age)) FROM visits": "nested_aggregate",
     },
 )

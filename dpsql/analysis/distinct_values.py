@@ -1,0 +1,35 @@
+"""How many distinct values of an expression one privacy unit can have in a group."""
+
+from __future__ import annotations
+
+from dpsql.analysis.domains import domain, listed
+from dpsql.analysis.intervals import Known
+from dpsql.analysis.unit_identity import separated_identity
+from dpsql.functions.conditional import case_branches
+from dpsql.plan.expr import UNIT_IDENTITY, Call, Expr, is_null
+from dpsql.plan.nodes import Relation
+
+
+def most_distinct(expr: Expr, relation: Relation, known: Known) -> int | None:
+    """The most values, NULL left out, that an expression has over all rows of one unit; None where that has no bound.
+
+    Claim: whatever the rows of a unit hold, the expression has at most so many values other than NULL.
+    Why: the unit's id, and what follows from it alone, is one value in all its rows; a column is read as one of the
+    values of its domain, or as NULL; CASE has the values of its branches. None of these is a declaration that the data
+    could break.
+    Source: McSherry 2009, "Privacy integrated queries", section 3.2 (a unit enlarges a set by what it brings).
+    """
+    if is_null(expr):
+        return 0
+    if separated_identity(expr, relation) == UNIT_IDENTITY:
+        return 1
+    values = domain(expr, known, listed(relation))
+    found = [] if values is None else [sum(value is not None for value in values)]
+    if isinstance(expr, Call) and expr.function.name == "case":
+        branches, otherwise = case_branches(expr.arguments)
+        each = [
+            most_distinct(part, relation, known)
+            for part in dict.fromkeys([*(value for _, value in branches), otherwise])
+        ]
+        found += [sum(count for count in each if count is not None)] * (None not in each)
+    return min(found, default=None)
