@@ -136,7 +136,7 @@ def _release(engine: Engine, prepared: PreparedQuery, released: Release, indent:
     for index, key in enumerate(released.keys):
         yield f"{indent}   │  key {phrase(key.expr)}: {_domain(part, index)}"
     if isinstance(prepared.above, Copies) and released in prepared.above.occupied:
-        yield f"{indent}   │  aggregates over these groups leave out those of NULL whose noisy count may be of nobody"
+        yield f"{indent}   │  a group of NULL is left out where its noisy count may be of nobody"
     for index, measure in enumerate(analysis.measures):
         lattice = measure.lattice
         grid = "" if lattice is None else f", summed in steps of {_number(lattice.step)}"

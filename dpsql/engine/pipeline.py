@@ -43,7 +43,7 @@ from dpsql.planning.choose import LossShare, choose
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.verify import verify
 from dpsql.policy import Policy
-from dpsql.postprocess.occupied_groups import may_be_empty
+from dpsql.postprocess.occupied_groups import may_be_empty, occupied
 from dpsql.release import ReleasedTable, refine, release
 from dpsql.replay.combine import combined
 from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
@@ -211,7 +211,12 @@ class Engine:
         table = self._release(prepared.only, prepared, entries)
         self._keep(prepared.releases, [table], {}, entries)
         receipt = self.receipt(prepared, entries, [table.plan])
-        rows = [(*(row[place] for place in places), number, 0) for number, row in enumerate(table.rows)]
+        kept = occupied(table.plan, table)
+        rows = [
+            (*(row[place] for place in places), number, 0)
+            for number, row in enumerate(table.rows)
+            if kept[number]
+        ]
         return self._result(prepared, [table], rows, [table.columns[place][1] for place in places], receipt)
 
     def _public(self, prepared: PreparedQuery) -> Result:

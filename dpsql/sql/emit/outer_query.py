@@ -38,12 +38,13 @@ class Copies:
 
     `columns` collects, for each table that is read, which columns its copy must have, and `ends`, for each
     release, which ends of intervals must stand beside its aggregates. Of the `doubtful` releases some groups may be of
-    nobody: where aggregates over groups leave these out, as `over_groups` they do, `occupied` collects the release,
-    whose table must say which groups are kept.
+    nobody: where these are left out, as `omits` says, `occupied` collects the release, whose table must say which groups
+    are kept. Within aggregates that leave them out, `over_groups`, all others do so too.
     """
 
     released: Mapping[Release, str]
     doubtful: frozenset[Release] = frozenset()
+    omits: bool = True
     over_groups: bool = False
     columns: dict[str, dict[str, Column]] = field(default_factory=dict)
     ends: dict[Release, dict[Released, None]] = field(default_factory=dict)
@@ -58,14 +59,17 @@ class Copies:
 
     def kept(self, release: Release) -> list[str]:
         """The condition on the groups that are read."""
-        if not self.over_groups or release not in self.doubtful:
+        if not self.omits or release not in self.doubtful:
             return []
         self.occupied[release] = None
         return [identifier(OCCUPIED)]
 
     def grouping(self, source: PerUnitGroupBy) -> Copies:
         """As the groups of `source` read releases, with all that they are made of."""
-        return self if self.over_groups or not leaves_out(source) else replace(self, over_groups=True)
+        if self.over_groups:
+            return self
+        omits = leaves_out(source)
+        return replace(self, omits=omits, over_groups=omits)
 
     def answer(self, answer: PublicSubquery) -> str:
         """The query, with its outputs under the names of the answer's columns."""
