@@ -46,13 +46,14 @@ class Origin:
 
     `tables` are the stored tables and frames that it reads in the end, by their full names; `foreign` the operators
     that read anything else, such as files. `stored` says that it is such a table or frame itself and no view, `checked`
-    that the engine has looked at the bytes of all texts.
+    that the engine has looked at the bytes of all texts, `required` which of its columns are declared NOT NULL.
     """
 
     tables: frozenset[str]
     foreign: tuple[str, ...] = ()
     stored: bool = True
     checked: bool = True
+    required: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,10 +110,10 @@ def build(policy: policies.Policy, schema: Schema, origin: Callable[[str], Origi
                 code="table_missing",
                 hint=f"it has {', '.join(sorted(schema)) or 'no tables at all'}",
             )
-        columns = present[fold(name)]
-        if not origins[fold(name)].checked:
+        columns, source = present[fold(name)], origins[fold(name)]
+        if not source.checked:
             columns = [(column, UNCHECKED if kind == "VARCHAR" else kind) for column, kind in columns]
-        tables[fold(name)] = _table(policy, name, table, columns)
+        tables[fold(name)] = _table(policy, name, table, columns, source.required)
     for found in tables.values():
         _check_identities(found, tables)
     return Catalog(tables)
@@ -239,11 +239,15 @@ def _refuse_reserved(policy: policies.Policy) -> None:
 
 
 def _table(
-    policy: policies.Policy, name: str, table: policies.Table, schema: Sequence[tuple[str, str]]
+    policy: policies.Policy,
+    name: str,
+    table: policies.Table,
+    schema: Sequence[tuple[str, str]],
+    required: frozenset[str],
 ) -> CatalogTable:
     engine = {fold(column): (column, kind) for column, kind in schema}
     columns = {
-        fold(declared): _declared(name, declared, column, engine)
+        fold(declared): _declared(name, declared, column, engine, required)
         for declared, column in table.columns.items()
     }
     if table.public:
@@ -295,8 +299,13 @@ def _contribution(table: policies.Table, keys: Iterable[str] = ()) -> Contributi
 
 
 def _declared(
-    table: str, declared: str, column: policies.Column, engine: Mapping[str, tuple[str, str]]
+    table: str,
+    declared: str,
+    column: policies.Column,
+    engine: Mapping[str, tuple[str, str]],
+    required: frozenset[str],
 ) -> tuple[str, Facts]:
+    """A column as the policy declares it; of whether it may be NULL the schema decides where the policy does not say."""
     where = f"tables.{table}.columns.{declared}"
     if fold(declared) not in engine:
         raise PolicyError(
@@ -321,7 +330,7 @@ def _declared(
         kind,
         _interval(column),
         _domain(wanted, column.values),
-        column.nullable,
+        column.nullable if column.says_nullable else spelt not in required,
     )
 
 

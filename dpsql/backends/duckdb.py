@@ -9,6 +9,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -69,6 +70,11 @@ _EXPLAINED = "SELECT value, scope FROM duckdb_settings() WHERE name = 'explain_o
 _VIEW = """
     SELECT sql FROM duckdb_views()
     WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp') AND view_name = {}
+"""
+_REQUIRED = """
+    SELECT column_name FROM duckdb_columns()
+    WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp')
+      AND NOT is_nullable AND table_name = {}
 """
 _PATH = "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
 _FUNCTIONS = "SELECT function_name, internal FROM duckdb_functions()"
@@ -158,14 +164,16 @@ class DuckDBBackend:
         definitions = [str(sql) for (sql,) in self._query(_VIEW.format(_literal(table)))]
         with self._explaining():
             try:
-                found = self._query(f"EXPLAIN (FORMAT JSON) SELECT * FROM {_quoted(table)}")
+                explained = self._query(f"EXPLAIN (FORMAT JSON) SELECT * FROM {_quoted(table)}")
             except BackendError:
                 return None
-        plan = dict(found).get("logical_plan")
+        plan = dict(explained).get("logical_plan")
         if plan is None:
             return None
         frames = frozenset({ARROW, PANDAS} if self._owned else {ARROW})
-        return origin(table, plan, next(iter(definitions), None), frames=frames)
+        found = origin(table, plan, next(iter(definitions), None), frames=frames)
+        required = [str(column) for (column,) in self._query(_REQUIRED.format(_literal(table)))]
+        return replace(found, required=frozenset(required))
 
     def binds(self, sql: str) -> bool:
         """Whether DuckDB can bind an emitted statement; what is dpsql's own to open stays as it is, and binds again.

@@ -31,7 +31,10 @@ def init(database: Database, output: Output = None) -> None:
 
     backend = DuckDBBackend(database)
     try:
-        text = skeleton(backend.schema(), database.name)
+        schema = backend.schema()
+        origins = {table: backend.origin(table) for table in schema}
+        required = {table: found.required for table, found in origins.items() if found is not None}
+        text = skeleton(schema, database.name, required)
     finally:
         backend.close()
     target = output or database.with_suffix(".yaml")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from dpsql.errors import PolicyError
 from dpsql.policy.domain import ColumnType
@@ -85,16 +86,20 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _YAML_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
 
-def skeleton(schema: Schema, source: str) -> str:
+def skeleton(schema: Schema, source: str, required: Mapping[str, AbstractSet[str]] | None = None) -> str:
     """A YAML policy with a TODO wherever the owner must decide, and every column's type.
 
-    `schema` maps each table to its (column, DuckDB type) pairs; `source` names the database in the
-    first line. No bounds are guessed and members of an ENUM are not shown. Columns of types that dpsql
+    `schema` maps each table to its (column, DuckDB type) pairs, `required` to its columns that are NOT NULL;
+    `source` names the database in the first line. No bounds are guessed and members of an ENUM are not shown. Columns of types that dpsql
     does not read are commented out. Raises PolicyError (`no_tables`) for a schema without tables.
     """
     if not schema:
         raise PolicyError(f"{source} has no tables to write a policy for", code="no_tables")
-    lines = [line for table, columns in schema.items() for line in _table(table, columns)]
+    lines = [
+        line
+        for table, columns in schema.items()
+        for line in _table(table, columns, (required or {}).get(table, frozenset()))
+    ]
     if all(line.startswith("  #") for line in lines):
         lines.append("  TODO: TODO  # none of the tables above can be declared")
     return _HEAD.format(source=_quoted(source)) + "\n".join(lines) + "\n"
@@ -112,7 +117,7 @@ def column_type(duckdb_type: str) -> ColumnType | None:
     return next((kind for form, kind in _TYPES if re.fullmatch(form, text, re.IGNORECASE | re.DOTALL)), None)
 
 
-def _table(table: str, columns: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _table(table: str, columns: Sequence[tuple[str, str]], required: AbstractSet[str]) -> Iterator[str]:
     wrong = name_problem(table, "table", dots=False)
     if wrong:
         yield f"  # {_quoted(table)}: left out, {wrong}"
@@ -127,7 +132,8 @@ def _table(table: str, columns: Sequence[tuple[str, str]]) -> Iterator[str]:
         if known is None or bad_name:
             yield f"      # {_name(column)}: left out, {bad_name or f'the type {_shown(kind)} is not supported'}"
         else:
-            yield f"      {_name(column)}: {{type: {known}}}"
+            rest = ", nullable: false" * (column in required)
+            yield f"      {_name(column)}: {{type: {known}{rest}}}"
 
 
 def _shown(duckdb_type: str) -> str:

@@ -118,7 +118,9 @@ class Column(Model):
         default=None, description="All values that may occur, public knowledge; others count as NULL."
     )
     nullable: bool = Field(
-        default=True, description="false: NULL is not a possible value, rows that hold it are dropped."
+        default=True,
+        description="false: NULL is not a possible value, rows that hold it are dropped. "
+        "Default: false where the database declares the column NOT NULL.",
     )
 
     @model_validator(mode="after")
@@ -131,6 +133,11 @@ class Column(Model):
                 at=("values",),
             )
         return self
+
+    @property
+    def says_nullable(self) -> bool:
+        """Whether the policy says whether it may be NULL; else the database's schema does."""
+        return "nullable" in self.model_fields_set
 
     @property
     def numeric_bounds(self) -> tuple[Fraction, Fraction] | None:

@@ -73,3 +73,21 @@ def test_a_naive_query_shows_who_is_there() -> None:
     assert empty.execute(total).fetchall() == [(None,)]
     assert one.execute(total).fetchall() == [(10.0,)]
     assert (empty.execute(grouped).fetchall(), one.execute(grouped).fetchall()) == ([], [("Bonn", 1)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "keys"),
+    [
+        ("VARCHAR NOT NULL", {}, ["Bonn", "Kiel"]),
+        ("VARCHAR NOT NULL", {"nullable": True}, ["Bonn", "Kiel", None]),
+        ("VARCHAR", {}, ["Bonn", "Kiel", None]),
+    ],
+)
+def test_the_schema_says_what_is_never_null_where_the_policy_does_not(
+    kind: str, said: dict[str, bool], keys: list[str | None]
+) -> None:
+    """What is NOT NULL has no group of NULL, whatever else its rows hold; a value that is not listed is no key."""
+    columns = COLUMNS | {"city": (kind, {"type": "varchar", "values": ["Bonn", "Kiel"], **said})}
+    rows = [person(number, city="Ulm") for number in range(1, 60)]
+    found = world(*rows, columns=columns).query("SELECT city, COUNT(*) FROM people GROUP BY city", epsilon=10)
+    assert [row[0] for row in found] == keys

@@ -181,4 +181,12 @@ FAULTS = (
         "an object's own words become SQL",
         "tests/attacks/test_a09_catalogues_and_files.py::test_a_parameter_is_a_value_whatever_it_says_of_itself",
     ),
+    Fault(
+        "nullable-against-the-schema",
+        "dpsql.backends.catalog:_declared",
+        "column.nullable if column.says_nullable else spelt not in required",
+        "column.nullable",
+        "a column that is never NULL has a group of NULL",
+        "tests/attacks/test_a10_presence.py::test_the_schema_says_what_is_never_null_where_the_policy_does_not",
+    ),
 )

@@ -147,3 +147,9 @@ def test_any_schema_gives_yaml_that_loads_once_filled(
     for table, columns in usable.items():
         declared = [name for name, kind in columns if column_type(kind) and name.strip() and "\0" not in name]
         assert list(policy.tables[table].columns) == declared
+
+
+def test_columns_that_are_never_null_are_declared_so() -> None:
+    """What the schema says of a column is written into the policy."""
+    text = skeleton({"t": [("a", "INTEGER"), ("b", "INTEGER")]}, "db", {"t": {"b"}})
+    assert "      a: {type: integer}\n      b: {type: integer, nullable: false}\n" in text
