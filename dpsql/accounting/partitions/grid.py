@@ -201,9 +201,9 @@ class Grid:
                     and (bound is None or cost <= bound)
                 ):
                     paired[one], paired[other] = other, one
-            kept = [[number] for number in range(classes) if number not in paired]
+            lone = [[number] for number in range(classes) if number not in paired]
             pairs = [[one, other] for one, other in paired.items() if one < other]
-            grid = grid.joined(place, sorted(kept + pairs), grid.slabs(place))
+            grid = grid.joined(place, sorted(lone + pairs), grid.slabs(place))
 
     def pairs(self, place: int, columns: _Columns | None = None) -> list[tuple[Amounts, int, int]]:
         """Pairs of classes that may become one, with how much more some place would count for, the cheapest first.
