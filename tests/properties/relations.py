@@ -292,8 +292,8 @@ class Relations:
         wanted: list[Expr] = []
 
         def side(_: Context, __: exp.Expr, name: str, ___: Sequence[str]) -> Source:
-            if depth >= 0 and not wanted and self.draw(HALF):
-                again = depth > 0 and self.draw(SELDOM)
+            if depth >= 0 and not wanted and self.draw(OFTEN if private else HALF):
+                again = depth > 0 and self.draw(HALF)
                 first = (self._set if again else self._derived)(name, depth - 1, private=private)
                 wanted[:] = first.columns
                 return first
@@ -302,12 +302,14 @@ class Relations:
             wanted[:] = [expr for _, expr in items]
             return project(relation, name, items)
 
-        operator, distinct = self.draw(_SETS)
-        node = operator(this=exp.null(), expression=exp.null(), distinct=distinct)
-        try:
-            return set_operation(replace(self.context, derive=side), node, alias)
-        except QueryRejected:  # rows of no unit that can be told
-            return self._project(alias, 0, private=private)
+        for operator, distinct in (self.draw(_SETS), (exp.Union, False)):
+            node = operator(this=exp.null(), expression=exp.null(), distinct=distinct)
+            wanted.clear()
+            try:
+                return set_operation(replace(self.context, derive=side), node, alias)
+            except QueryRejected:  # distinct rows, or rows at all, of no unit that can be told
+                continue
+        return self._project(alias, 0, private=private)
 
     def _alike(self, read: Sequence[Column], wanted: Sequence[Expr]) -> list[tuple[str, Expr]]:
         """Expressions of the same types, what identifies the unit in the same place."""
@@ -320,7 +322,7 @@ class Relations:
     def bounded(self, expr: Expr, relation: Relation) -> Expr:
         """An expression that has bounds: itself where it has them, else clamped by constants."""
         around = interval(expr, conditions(relation))
-        if around.bounded and around.meet(limits(expr.type)) == around:
+        if around.bounded and all(map(limits(expr.type).contains, around.ends)):
             return expr
         ends = self.draw(_CLAMPS) if expr.type.numeric else _TIMES[expr.type]
         low, high = (Literal(end, type_of(end)) for end in ends)
