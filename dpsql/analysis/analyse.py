@@ -133,7 +133,7 @@ def _measure(
         return Measurand(expr, around, None, distinct, rows)
     if not around.bounded:
         around = looked_up_interval(expr, relation, facts)
-    if not around.bounded or not all(map(limits(expr.type).contains, around.ends)):
+    if not around.bounded or around.meet(limits(expr.type)) != around:
         raise QueryRejected(
             f"{phrase(expr)} has no bounds ({around}), "
             + (

@@ -22,7 +22,7 @@ from sqlglot import exp
 
 from dpsql.aggregates.per_unit import WITHIN
 from dpsql.analysis.analyse import limits
-from dpsql.analysis.intervals import conditions, interval
+from dpsql.analysis.intervals import MAX_MAGNITUDE, conditions, interval
 from dpsql.analysis.stability import PublicFacts, most_rows
 from dpsql.analysis.unit_identity import identity
 from dpsql.backends.catalog import Catalog
@@ -273,7 +273,9 @@ class Relations:
                 fitting = [column for column in drawn.columns if entry.result(column.type)]
                 entry, argument = (entry, drawn.one(fitting)) if fitting else (WITHIN["count_rows"], None)
             if entry.adds and argument is not None and argument.type is Type.DOUBLE and is_private(relation):
-                argument = self.bounded(argument, relation)
+                # Of a unit's rows no sum is allowed whose argument lies beyond the limits.
+                within = interval(argument, conditions(relation)).within(MAX_MAGNITUDE)
+                argument = argument if within else self.clamped(argument)
         by = None
         if entry.by:
             by = drawn.expression(drawn.kind())
@@ -322,8 +324,12 @@ class Relations:
     def bounded(self, expr: Expr, relation: Relation) -> Expr:
         """An expression that has bounds: itself where it has them, else clamped by constants."""
         around = interval(expr, conditions(relation))
-        if around.bounded and all(map(limits(expr.type).contains, around.ends)):
+        if around.bounded and around.meet(limits(expr.type)) == around:
             return expr
+        return self.clamped(expr)
+
+    def clamped(self, expr: Expr) -> Expr:
+        """An expression between constants."""
         ends = self.draw(_CLAMPS) if expr.type.numeric else _TIMES[expr.type]
         low, high = (Literal(end, type_of(end)) for end in ends)
         clamped = build("least", build("greatest", expr, low) or low, high)
