@@ -72,7 +72,7 @@ def release(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: 
             for place, group in enumerate(groups)
             if optimal is None or optimal.selects(_units(plan, group), entropy)
         ]
-    shown = [(groups[place], tuple(column[place] for column in noisy)) for place in selected]
+    released = [(groups[place], tuple(column[place] for column in noisy)) for place in selected]
     chosen = [
         (
             *components,
@@ -81,9 +81,9 @@ def release(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: 
                 for part, window in zip(plan.quantiles, group.windows, strict=True)
             ),
         )
-        for group, components in shown
+        for group, components in released
     ]
-    return table_of(plan, [group.keys for group, _ in shown], chosen)
+    return table_of(plan, [group.keys for group, _ in released], chosen)
 
 
 class RefinementLaw(Protocol):
@@ -202,11 +202,11 @@ def _with_clamps(
 ) -> tuple[MeasurementPlan, list[_Group]]:
     """The plan with the `wanted` clamps chosen, by their indices, and the groups in which units count up to them."""
     clamps = choose_clamps(plan.clamps, [group.clamp_histograms for group in groups], entropy, wanted)
-    kept = [
+    clamped = [
         replace(group, moments={**group.moments, **clamped_moments(clamps, group.clamp_histograms)})
         for group in groups
     ]
-    return plan.with_clamps(clamps), kept
+    return plan.with_clamps(clamps), clamped
 
 
 _Column = list[tuple[int, ...]]
@@ -271,11 +271,11 @@ def _whole(value: Any) -> int:
     return 0 if value is None else int(value)
 
 
-def _noisy_components(measured: VectorMeasurement, groups: Sequence[_Group], entropy: Entropy) -> _Column:
-    components = measured.vector.components
+def _noisy_components(measurement: VectorMeasurement, groups: Sequence[_Group], entropy: Entropy) -> _Column:
+    components = measurement.vector.components
     read = {statistic for component in components for statistic, _ in component.combination}
     exact = {statistic: [group.moments[statistic] for group in groups] for statistic in read}
-    draws, width = noise(measured, len(groups), entropy), len(components)
+    draws, width = noise(measurement, len(groups), entropy), len(components)
     noisy = [
         [value + draw for value, draw in zip(component.exact_series(exact), draws[at::width], strict=True)]
         for at, component in enumerate(components)
@@ -283,9 +283,9 @@ def _noisy_components(measured: VectorMeasurement, groups: Sequence[_Group], ent
     return list(zip(*noisy, strict=True))
 
 
-def noise(measured: VectorMeasurement, groups: int, entropy: Entropy) -> list[int]:
+def noise(measurement: VectorMeasurement, groups: int, entropy: Entropy) -> list[int]:
     """The noise of a vector in this many groups, component by component."""
-    return measured.mechanism.draw(groups * len(measured.vector.components), entropy)
+    return measurement.mechanism.draw(groups * len(measurement.vector.components), entropy)
 
 
 def _column(plan: MeasurementPlan, item: Aggregation, components: Sequence[Components]) -> list[Value]:

@@ -102,12 +102,12 @@ class Batch:
         return float(np.dot(self.chances[first + self._last :], part))
 
 
-def measured(events: Iterable[Event], margin: Decimal = Decimal("1e-3")) -> Bounds:
+def mu_bounds(events: Iterable[Event], margin: Decimal = Decimal("1e-3")) -> Bounds:
     """The μ of a batch of events: pure ones are measured as one, what is Gaussian is added by √Σμ².
 
     LossError for events with a δ of their own, which are not Gaussian.
 
-    >>> low, high = measured([Pure(Fraction(1, 10))] * 16)
+    >>> low, high = mu_bounds([Pure(Fraction(1, 10))] * 16)
     >>> round(low, 3), round(high, 3)
     (Decimal('0.406'), Decimal('0.407'))
     """

@@ -273,11 +273,11 @@ class DuckDBBackend:
     def _explaining(self) -> Iterator[None]:
         """EXPLAIN shows the plan as it is bound, also on an owner's connection, which stays as it was."""
         before = [] if self._owned else self._query(_EXPLAINED)
-        told = bool(before) and self._quietly("SET explain_output = 'all'")
+        explains = bool(before) and self._quietly("SET explain_output = 'all'")
         try:
             yield
         finally:
-            for value, scope in before if told else ():
+            for value, scope in before if explains else ():
                 self._quietly(
                     f"SET explain_output = '{value}'" if scope == "LOCAL" else "RESET SESSION explain_output"
                 )
@@ -348,9 +348,9 @@ class DuckDBBackend:
 
 def _refuse(settings: Mapping[str, str | None]) -> None:
     if settings:
-        shown = ", ".join(f"{name} = {value}" for name, value in settings.items())
+        listed = ", ".join(f"{name} = {value}" for name, value in settings.items())
         raise OperationalError(
-            f"settings of the connection give SQL another meaning: {shown}",
+            f"settings of the connection give SQL another meaning: {listed}",
             code="setting",
             hint="; ".join(f"RESET {name}" for name in settings),
         )

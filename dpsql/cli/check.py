@@ -69,13 +69,13 @@ def check(
             hint="dpsql check queries/*.sql --policy hie.yaml, or dpsql check hie.yaml hie.duckdb",
         )
     rules, database = load(policy), next(iter(others), None)
-    kept = ledger or str(policy.with_suffix(".ledger"))
+    ledger_name = ledger or str(policy.with_suffix(".ledger"))
     # A ledger that is not there yet is not made by planning.
-    book = kept if is_url(kept) or Path(kept).is_file() else ":memory:"
+    book = ledger_name if is_url(ledger_name) or Path(ledger_name).is_file() else ":memory:"
     if not queries:
         _summed_up(policy, rules, database)
-        if book == kept:
-            _print_failures(rules, kept, ledger_key)
+        if book == ledger_name:
+            _print_failures(rules, ledger_name, ledger_key)
         return
     texts = [planned for file in queries for planned in _texts(file)]
     with _stand_in(
@@ -86,7 +86,7 @@ def check(
         states = list(connection.budget().values())
     if good:
         print(forecast)
-    for line in failure_lines(states, kept):
+    for line in failure_lines(states, ledger_name):
         print(line)
     if len(good) < len(texts):
         print(f"{len(good)} of {len(texts)} queries would be answered", file=sys.stderr)
@@ -98,7 +98,7 @@ def check(
         raise typer.Exit(1)
 
 
-class _Kept(TypedDict):
+class _LedgerOptions(TypedDict):
     """Whose budget a plan is held against."""
 
     ledger: str
@@ -145,18 +145,20 @@ def _is_answered(connection: Connection, query: _Text, epsilon: Fraction | None,
     return True
 
 
-def _stand_in(rules: Policy, database: Path | None, dialect: str, **kept: Unpack[_Kept]) -> Connection:
+def _stand_in(
+    rules: Policy, database: Path | None, dialect: str, **ledger_options: Unpack[_LedgerOptions]
+) -> Connection:
     """A connection to the database, or to empty tables as the policy declares them."""
     import dpsql
 
     if database is not None:
-        return dpsql.connect(str(database), policy=rules, dialect=dialect, **kept)
+        return dpsql.connect(str(database), policy=rules, dialect=dialect, **ledger_options)
     from dpsql.backends.empty import EmptyBackend
     from dpsql.policy.names import NameMap
 
     private = {name: rules.tables[name] for name in rules.private_tables()}
     rules = rules.model_copy(update={"tables": NameMap(private)})
-    return dpsql.connect(EmptyBackend(rules), policy=rules, dialect=dialect, **kept)
+    return dpsql.connect(EmptyBackend(rules), policy=rules, dialect=dialect, **ledger_options)
 
 
 def _summed_up(policy: Path, rules: Policy, database: Path | None) -> None:

@@ -34,7 +34,7 @@ AnchorFile = Annotated[
     Path | None,
     typer.Option("--anchor", help="The file that keeps the ledger's newest head.", show_default=False),
 ]
-KeptHead = Annotated[
+AnchoredHead = Annotated[
     str | None,
     typer.Option(
         "--head", help="A head that the ledger had, as `ledger head` printed it.", show_default=False
@@ -67,20 +67,20 @@ Last = Annotated[int, typer.Option("--last", min=1, help="At most so many, the n
 
 @ledger.command()
 def verify(
-    target: Target, anchor: AnchorFile = None, head: KeptHead = None, ledger_key: LedgerKey = None
+    target: Target, anchor: AnchorFile = None, head: AnchoredHead = None, ledger_key: LedgerKey = None
 ) -> None:
     """Check every entry, from the first to the last."""
-    kept = _kept(anchor, head)
+    anchored = _anchored_head(anchor, head)
     with _opened(target, ledger_key) as history:
-        chain = history.verify(kept)
+        chain = history.verify(anchored)
     under = " under its key" if ledger_key else ""
     print(f"an unbroken chain{under}: entries {chain.head.entries:,}, accounts {len(chain.balances):,}")
     if held := {number for balance in chain.balances.values() for number in balance.reservations}:
         print(f"reservations that are open: {', '.join(map(str, sorted(held)))}")
-    if kept is None:
+    if anchored is None:
         print("that none is missing at the end shows beside a head that was kept: --anchor FILE, or --head")
     else:
-        print(f"the head of {kept.entries:,} entries that was kept is part of it")
+        print(f"the head of {anchored.entries:,} entries that was kept is part of it")
     print(f"head: {chain.head_with(chain.stored)}")
 
 
@@ -135,7 +135,7 @@ def _opened(target: str, key: Path | None) -> closing[LedgerReader]:
     return closing(LedgerReader.open(target, ledger_key(key)))
 
 
-def _kept(anchor: Path | None, head: str | None) -> Head | None:
+def _anchored_head(anchor: Path | None, head: str | None) -> Head | None:
     from dpsql.ledger import Anchor
     from dpsql.ledger.protocol import Head
 
@@ -145,12 +145,12 @@ def _kept(anchor: Path | None, head: str | None) -> Head | None:
         return Head.parse(head)
     if anchor is None:
         return None
-    kept = Anchor(anchor).head()
-    if kept is None:
+    anchored = Anchor(anchor).head()
+    if anchored is None:
         raise OperationalError(
             f"there is no anchor {anchor}", code="anchor_unavailable", hint="correct the path"
         )
-    return kept
+    return anchored
 
 
 def _table(entries: list[Entry], budgets: dict[AccountKey, Budget]) -> Table:

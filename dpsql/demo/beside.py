@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpsql.result import Result, text
-from dpsql.shell.answers import BESIDE, aligned, shown
+from dpsql.shell.answers import BESIDE, aligned, rendered_columns
 from dpsql.shell.view import table
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def beside(result: Result, truth: Iterable[Sequence[Any]], keys: int) -> Table:
     names: list[str] = []
     columns: list[list[str]] = []
     right: list[int] = []
-    for index, column in enumerate(shown(result)):
+    for index, column in enumerate(rendered_columns(result)):
         added = [(column.name, column.cells)]
         if column.halves is not None:
             added.append((BESIDE, column.halves))

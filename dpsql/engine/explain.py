@@ -73,10 +73,10 @@ class Explanation:
 
 
 def _lines(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
-    told = notices.of_statement(prepared.outer)
-    if told:
+    messages = notices.of_statement(prepared.outer)
+    if messages:
         yield "Notices"
-        yield from (f"  {notice}" for notice in told)
+        yield from (f"  {notice}" for notice in messages)
         yield ""
     yield from _price(engine, prepared)
     yield ""
@@ -84,11 +84,11 @@ def _lines(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
     for scalar in (step for step in steps(prepared.outer) if isinstance(step, Scalar)):
         yield f"First {scalar}"
         yield from _outer_query(engine, prepared, scalar.outer, "  ")
-    for number, (release, shown) in enumerate(zip(prepared.releases, prepared.shown, strict=True), 1):
+    for number, (release, adjusted) in enumerate(zip(prepared.releases, prepared.adjusted, strict=True), 1):
         several = len(prepared.releases) > 1
         yield ""
         yield f"Measurements{f' in release {number}' * several}"
-        yield from _measurements(release, shown, _confidence(prepared))
+        yield from _measurements(release, adjusted, _confidence(prepared))
     for number, release in enumerate(prepared.releases, 1):
         yield ""
         yield f"SQL sent to the engine{f' for release {number}' * (len(prepared.releases) > 1)}"
@@ -215,7 +215,7 @@ def _confidence(prepared: PreparedQuery) -> float:
     return float(CONFIDENCE if target is None else target.confidence)
 
 
-def _measurements(part: PreparedRelease, shown: MeasurementPlan, confidence: float) -> Iterator[str]:
+def _measurements(part: PreparedRelease, adjusted: MeasurementPlan, confidence: float) -> Iterator[str]:
     plan = part.plan
     if plan.top_k is not None:
         chosen, (item,) = plan.top_k, part.release.aggregations
@@ -227,14 +227,14 @@ def _measurements(part: PreparedRelease, shown: MeasurementPlan, confidence: flo
         yield f"  partition selection: {plan.selection.mechanism.describe()}"
     elif not plan.vectors and not plan.quantiles:
         yield "  nothing: the group keys are public"
-    yield from _blocks(plan, shown)
+    yield from _blocks(plan, adjusted)
     for clamp in plan.clamps:
         yield f"  {_clamp(plan, clamp)}"
     for ranked in plan.quantiles:
         law = ranked.describe() if ranked.public else f"{ranked.mechanism.describe()} (in steps of rank)"
         yield f"  {ranked.statistic}: {law}"
     for item in part.release.aggregations:
-        yield f"  {notices.call_text(item)}: {_expected(shown, item, confidence)}"
+        yield f"  {notices.call_text(item)}: {_expected(adjusted, item, confidence)}"
     for candidate in plan.candidates[1:]:
         ratio = math.exp(min(candidate.score - plan.candidates[0].score, 700.0))  # still a float
         worse = (
@@ -245,16 +245,16 @@ def _measurements(part: PreparedRelease, shown: MeasurementPlan, confidence: flo
         yield f"  not chosen: {candidate.name}, with {ratio:.2f} times {worse}"
 
 
-def _blocks(plan: MeasurementPlan, shown: MeasurementPlan) -> Iterator[str]:
+def _blocks(plan: MeasurementPlan, adjusted: MeasurementPlan) -> Iterator[str]:
     """What is noised together, and whether it is made to agree with other releases after that."""
-    for measured, after in zip(plan.vectors, shown.vectors, strict=True):
-        noise = f"{_norms(measured)}, {measured.mechanism.describe()} (in steps)"
-        if measured.clamp is not None:
+    for measurement, after in zip(plan.vectors, adjusted.vectors, strict=True):
+        noise = f"{_norms(measurement)}, {measurement.mechanism.describe()} (in steps)"
+        if measurement.clamp is not None:
             noise = f"clamping threshold chosen privately; at its expected value, {noise}"
         agrees = "; then totals are made consistent with their parts by least squares, free" * (
-            measured != after
+            measurement != after
         )
-        yield f"  {measured.vector.name}: {noise}{agrees}"
+        yield f"  {measurement.vector.name}: {noise}{agrees}"
 
 
 def _clamp(plan: MeasurementPlan, clamp: Clamp) -> str:
@@ -277,9 +277,9 @@ def _clamp(plan: MeasurementPlan, clamp: Clamp) -> str:
     )
 
 
-def _norms(measured: VectorMeasurement) -> str:
-    l1, l2 = measured.sensitivity.l1, math.sqrt(measured.sensitivity.l2_squared)
-    linf = f", l∞ sensitivity {_number(measured.sensitivity.linf)}" * measured.vector.joint
+def _norms(measurement: VectorMeasurement) -> str:
+    l1, l2 = measurement.sensitivity.l1, math.sqrt(measurement.sensitivity.l2_squared)
+    linf = f", l∞ sensitivity {_number(measurement.sensitivity.linf)}" * measurement.vector.joint
     return f"l1 sensitivity {_number(l1)}, l2 sensitivity {l2:,.6g}{linf}"
 
 

@@ -108,12 +108,12 @@ class Forecast:
             ] or [line]
         after = engine.ledger.after(together, analyst=engine.analyst)
         accounts = (PlannedAccount(states[end.key], end) for end in after)
-        told = (
+        messages = (
             f"{number}: {notice}"
             for number, prepared in enumerate(plan, 1)
             for notice in notices.of_statement(prepared.outer)
         )
-        return cls(tuple(queries), tuple(accounts), tuple(told))
+        return cls(tuple(queries), tuple(accounts), tuple(messages))
 
     @property
     def fits(self) -> bool:

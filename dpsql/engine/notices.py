@@ -174,10 +174,10 @@ def _never(call: Call, column: Column, name: str, constant: Literal) -> Iterator
 
 
 def _not_listed(constant: Literal, column: Column, domain: tuple[Value, ...]) -> str:
-    shown = ", ".join(map(str, domain[:_LISTED])) + f", … ({len(domain):,} values)" * (len(domain) > _LISTED)
+    values = ", ".join(map(str, domain[:_LISTED])) + f", … ({len(domain):,} values)" * (len(domain) > _LISTED)
     near = get_close_matches(str(constant.value), map(str, domain), 1)
     return (
-        f"{phrase(constant)} is none of the values that the policy lists for {column}, {shown}; others count as NULL."
+        f"{phrase(constant)} is none of the values that the policy lists for {column}, {values}; others count as NULL."
         + "".join(f" Did you mean {each}?" for each in near)
     )
 

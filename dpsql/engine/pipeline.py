@@ -122,7 +122,7 @@ class Engine:
         agreed = wanted.at(self._epsilon(wanted, outer, analyses) if at is None else at)
         parts = loss_shares(analyses, self.account, agreed.epsilon, agreed.delta, self._replay.couples)
         prepared = tuple(
-            _measured(release, analysis, part, public, learn=not isinstance(wanted.loss, Target))
+            _measurement_plan(release, analysis, part, public, learn=not isinstance(wanted.loss, Target))
             for (release, analysis), part in zip(analyses.items(), parts, strict=True)
         )
         named = {release: f"#released{index}" for index, release in enumerate(analyses)}
@@ -200,10 +200,10 @@ class Engine:
             entries = self._charge(prepared)
             parts, tables, values = self._released(above, prepared, entries)
             self._keep(parts, tables, values, entries)
-            shown = above.load_consistent(prepared, tables)
+            consistent_tables = above.load_consistent(prepared, tables)
             rows, types = above.rows(prepared, values)
         receipt = self.receipt(prepared, entries, [table.plan for table in tables])
-        return self._result(prepared, shown, rows, types, receipt)
+        return self._result(prepared, consistent_tables, rows, types, receipt)
 
     def _unchanged(self, prepared: PreparedQuery, places: Sequence[int]) -> Result:
         """The released rows themselves, in these columns."""
@@ -408,7 +408,7 @@ class Engine:
         )
 
 
-def _measured(
+def _measurement_plan(
     release: Release, analysis: Analysis, price: LossShare, public: PublicTables, *, learn: bool
 ) -> PreparedRelease:
     plan = choose(analysis, price, public, learn=learn)

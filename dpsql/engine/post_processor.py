@@ -36,8 +36,8 @@ class PostProcessor:
         """Creates the released tables, empty, and copies of the public tables."""
         for part in parts:
             ends = [(end.name, end.type.value) for end in self.copies.ends.get(part.release, ())]
-            kept = [(OCCUPIED, "BOOLEAN")] * (part.release in self.copies.occupied)
-            self.scratch.create(self.copies.released[part.release], [*part.columns, *ends, *kept])
+            occupancy = [(OCCUPIED, "BOOLEAN")] * (part.release in self.copies.occupied)
+            self.scratch.create(self.copies.released[part.release], [*part.columns, *ends, *occupancy])
         for table, read in self.copies.columns.items():
             columns = list(read.values())
             rows, _ = self.backend.public_rows(emit_copy(table, columns))
@@ -50,8 +50,8 @@ class PostProcessor:
         """Loads a released table."""
         ends = [ends_of(table.plan, table, end) for end in self.copies.ends.get(release, ())]
         series = _series(table.rows, len(table.columns))
-        kept = [occupied(table.plan, table)] if release in self.copies.occupied else []
-        columns = [*series, list(range(len(table.rows))), *ends, *kept]
+        occupancy = [occupied(table.plan, table)] if release in self.copies.occupied else []
+        columns = [*series, list(range(len(table.rows))), *ends, *occupancy]
         self.scratch.fill(self.copies.released[release], columns)
 
     def load_consistent(
@@ -59,11 +59,11 @@ class PostProcessor:
     ) -> list[ReleasedTable]:
         """Makes the final releases consistent and loads them; returns the tables of all releases."""
         last = final_releases(prepared.outer)
-        shown = dict(zip((part.release for part in prepared.releases), tables, strict=True))
-        shown |= zip(last, consistent([shown[release] for release in last]), strict=True)
+        by_release = dict(zip((part.release for part in prepared.releases), tables, strict=True))
+        by_release |= zip(last, consistent([by_release[release] for release in last]), strict=True)
         for release in last:
-            self.load(release, shown[release])
-        return list(shown.values())
+            self.load(release, by_release[release])
+        return list(by_release.values())
 
     def evaluate(self, step: Scalar | PublicSubquery, values: Known) -> Literal | Values:
         """Evaluates a subquery over the tables; its rows as constants."""

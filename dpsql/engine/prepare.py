@@ -119,15 +119,15 @@ def mechanisms_of(plan: MeasurementPlan) -> list[dict[str, Any]]:
     """What is noised, chosen or tossed for, and how: for receipts and the ledger."""
     noised: list[dict[str, Any]] = [
         {
-            "statistic": measured.vector.name,
-            "noise": measured.mechanism.describe(),
-            "l1_sensitivity": str(measured.sensitivity.l1),
-            "l2_sensitivity_squared": str(measured.sensitivity.l2_squared),
-            "linf_sensitivity": str(measured.sensitivity.linf),
-            "cells": len(measured.vector.components),
-            **({} if measured.clamp is None else {"clamp": _clamp(plan.clamps[measured.clamp])}),
+            "statistic": measurement.vector.name,
+            "noise": measurement.mechanism.describe(),
+            "l1_sensitivity": str(measurement.sensitivity.l1),
+            "l2_sensitivity_squared": str(measurement.sensitivity.l2_squared),
+            "linf_sensitivity": str(measurement.sensitivity.linf),
+            "cells": len(measurement.vector.components),
+            **({} if measurement.clamp is None else {"clamp": _clamp(plan.clamps[measurement.clamp])}),
         }
-        for measured in plan.vectors
+        for measurement in plan.vectors
     ]
     if plan.top_k is not None:
         best = plan.top_k
@@ -208,7 +208,7 @@ class PreparedQuery:
         return [mechanism for release in self.releases for mechanism in release.drawn]
 
     @property
-    def shown(self) -> list[MeasurementPlan]:
+    def adjusted(self) -> list[MeasurementPlan]:
         """The plans of what is shown of each release: where totals agree with their parts, with the noise after that."""
         last = final_releases(self.outer)
         plans = {part.release: part.plan for part in self.releases}

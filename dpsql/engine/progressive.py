@@ -254,9 +254,9 @@ class _Steps:
 
     def _notice(self, result: Result, why: str) -> str:
         """What is not as accurate as it was asked for; nothing where all is."""
-        shown = Cell.all_of(result, float(self.target.confidence))
+        reported = Cell.all_of(result, float(self.target.confidence))
         held = self._cells(result)
-        missed = [cell for cell, strict in zip(shown, held, strict=True) if not strict.met(self.share)]
+        missed = [cell for cell, strict in zip(reported, held, strict=True) if not strict.met(self.share)]
         if not missed:
             return ""
         worst = max(missed, key=lambda cell: (cell.half - self.share * abs(cell.value), cell.place))

@@ -117,14 +117,14 @@ class Replay:
         """The stored release of the same measurement; else the cheapest refinement of one with more noise."""
         if part.plan.event is None:
             return part
-        kept, found = self._exact(part, values)
+        records, found = self._exact(part, values)
         earlier = None if found is not None else former(part.plan, part.price)
         if earlier is not None:
             _, found = self._exact(replace(part, plan=earlier), values)
         if found is not None:
             return found
         part = part.with_values(values)
-        able = [self._refined(part, release, promised=promised) for release in kept if not release.refined]
+        able = [self._refined(part, release, promised=promised) for release in records if not release.refined]
         least = min(filter(None, able), key=_difference, default=None)
         return replace(part, refinement=least)
 
@@ -135,12 +135,14 @@ class Replay:
         names = self._fingerprint(part.plan, values)
         refinable = self._refinable(part.tables)
         # Where nothing is refined, the stored releases with other noise are not read.
-        kept = self.ledger.stored_releases(names.statistic, None if refinable else names.measurement)
-        for release in kept:
+        records = self.ledger.stored_releases(names.statistic, None if refinable else names.measurement)
+        for release in records:
             if release.released.measurement == names.measurement:
                 table = _table(_written(release), part)
-                return kept, replace(part, plan=table.plan, stored=ReplayedRelease(table, (release.entry,)))
-        return kept, None
+                return records, replace(
+                    part, plan=table.plan, stored=ReplayedRelease(table, (release.entry,))
+                )
+        return records, None
 
     def _combined(self, part: PreparedRelease, values: Known) -> PreparedRelease:
         """The combined releases that cover a plan's statistics; of several coverages, that with the least error."""
@@ -148,8 +150,8 @@ class Replay:
             return part
         own = self._fingerprint(part.plan, values).statistic
         plans = {own: part.plan}
-        for kept in self.ledger.stored_releases(self.rules.rows_digest(part.plan, values)):
-            layout = Coverage.parse(kept.released.body)
+        for record in self.ledger.stored_releases(self.rules.rows_digest(part.plan, values)):
+            layout = Coverage.parse(record.released.body)
             plan = layout.reading(part.plan, values)
             if plan is not None:
                 plans.setdefault(layout.statistic, plan)
@@ -160,9 +162,9 @@ class Replay:
 
     def _combined_statistic(self, part: PreparedRelease, statistic: str) -> PreparedRelease:
         """All that was released of a statistic, put together where each has noise of its own; else the first."""
-        kept = self.ledger.stored_releases(statistic)
-        refined = {release.released.refines for release in kept}
-        ends = [release for release in kept if release.number not in refined]
+        records = self.ledger.stored_releases(statistic)
+        refined = {release.released.refines for release in records}
+        ends = [release for release in records if release.number not in refined]
         tables = [(_table(_written(release), part), release.entry) for release in ends]
         if not tables:
             return part
@@ -173,7 +175,7 @@ class Replay:
             part, plan=table.plan, stored=ReplayedRelease(table, tuple(entry for _, entry in able))
         )
 
-    def _refined(self, part: PreparedRelease, kept: ReleaseRecord, *, promised: bool) -> Refinement | None:
+    def _refined(self, part: PreparedRelease, record: ReleaseRecord, *, promised: bool) -> Refinement | None:
         """The refinement of a stored release to this one; None if there is none.
 
         If an accuracy is `promised`, the noise must have the law of a single release.
@@ -183,7 +185,7 @@ class Replay:
         """
         if not self._refinable(part.tables):
             return None
-        written = _written(kept)
+        written = _written(record)
         if written.source != self._source(part):
             return None
         accountants = [self.account_of(table).accountant for table in part.tables]
@@ -196,7 +198,7 @@ class Replay:
                 verify(law.plan)
         if law is None:
             return None
-        return Refinement(kept.number, kept.entry, _table(written, part), law, written.event)
+        return Refinement(record.number, record.entry, _table(written, part), law, written.event)
 
     def couples(self, tables: Sequence[str]) -> bool:
         """Whether a release that reads these tables may be refined by coupled noise."""
@@ -271,8 +273,8 @@ def _is_there(part: PreparedRelease) -> bool:
     return part.stored is not None
 
 
-def _written(kept: ReleaseRecord) -> StoredRelease:
-    return StoredRelease.parse(kept.released.body)
+def _written(record: ReleaseRecord) -> StoredRelease:
+    return StoredRelease.parse(record.released.body)
 
 
 def _table(written: StoredRelease, part: PreparedRelease) -> ReleasedTable:

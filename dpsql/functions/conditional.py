@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from dpsql.functions.enclosures import kept
+from dpsql.functions.enclosures import unchanged
 from dpsql.functions.signatures import several
 from dpsql.plan.expr import Expr, Function, is_null
 from dpsql.plan.interval import Interval, hull
@@ -58,7 +58,7 @@ ENTRIES = (
         lambda types: types[0] if len(types) == 2 and common(types) is not None else None,
         "NULLIF({0}, {1})",
         "values of one type compare",
-        interval=kept,
+        interval=unchanged,
         doubled=frozenset({0}),
         names=("nullif",),
         example=("NULLIF(6, 6)", "NULL"),

@@ -156,12 +156,12 @@ def _kinds(kinds: Iterable[Type]) -> str:
 
 def _range(function: Function) -> str:
     """The range of the results where nothing is known of the arguments."""
-    shown = set()
+    intervals = set()
     for types in signatures(function):
         arguments = tuple(Literal(None, kind) for kind in types)
         if function.literals:
             return ""
-        shown.add(function.interval(arguments, tuple(Interval() for _ in types)))
-    (around, *others) = shown
+        intervals.add(function.interval(arguments, tuple(Interval() for _ in types)))
+    (around, *others) = intervals
     known = not others and around.within(2**62) and around != Interval(0, 1)
     return str(around) if known else ""

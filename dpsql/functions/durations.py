@@ -179,15 +179,15 @@ def _bucket(unit: str, kind: Type) -> Function:
     """The entry for moments, or for days."""
     of_days = kind is Type.DATE
 
-    def shown(at: dt.datetime) -> dt.date:
+    def result(at: dt.datetime) -> dt.date:
         return at.date() if of_days else at
 
     def interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-        return mapped(lambda at: shown(bucket(unit, _count(arguments[0]), at)), arguments[1].type, of[1])
+        return mapped(lambda at: result(bucket(unit, _count(arguments[0]), at)), arguments[1].type, of[1])
 
     def values(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Iterable[Value] | None:
         known = ends(kind, interval(arguments, of))
-        return None if known is None else map(shown, every(unit, _count(arguments[0]), *known))
+        return None if known is None else map(result, every(unit, _count(arguments[0]), *known))
 
     plain = f"TIME_BUCKET({_to(unit)}({{0}}), TRY_CAST({{1}} AS {kind.value}))"
     return Function(
@@ -204,7 +204,7 @@ def _bucket(unit: str, kind: Type) -> Function:
         names=(f"time_bucket {unit}",),
         example=(
             f"TIME_BUCKET(INTERVAL (5) {unit.upper()}, {kind.value} '2024-02-29')",
-            str(shown(bucket(unit, 5, _EARLIER))),
+            str(result(bucket(unit, 5, _EARLIER))),
         ),
     )
 

@@ -28,7 +28,7 @@ def constantly(interval: Interval) -> Rule:
     return lambda _, __: interval
 
 
-def kept(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
+def unchanged(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
     """The rule of a function that gives its first argument, or NULL."""
     return of[0]
 

@@ -117,11 +117,12 @@ def stored_partitions(connection: Connection, key: AccountKey) -> PartitionSpend
 def store_partitions(connection: Connection, key: AccountKey, before: Balance, after: Balance) -> None:
     """Writes the changes in the spend of an account's partitions."""
     old, new = partition_rows(before.parts), partition_rows(after.parts)
-    if before.period != after.period:
+    stale = [box for box, own in old.items() if new.get(box) != own]
+    if before.period != after.period or 2 * len(stale) > len(old):
+        # One statement that deletes all takes less time than one for each of most boxes.
         connection.execute(delete(PARTS).where(*_of(PARTS, key)))
         old = {}
-    stale = [box for box, own in old.items() if new.get(box) != own]
-    if stale:
+    elif stale:
         wanted = delete(PARTS).where(*_of(PARTS, key), PARTS.c.box_digest == bindparam("stale"))
         connection.execute(wanted, [{"stale": text_digest(box)} for box in stale])
     fresh = [(box, own) for box, own in new.items() if old.get(box) != own]

@@ -76,14 +76,14 @@ def discrete_gaussian(variance: Fraction, size: int, entropy: Entropy) -> Intege
     Source: Canonne, Kamath and Steinke 2020, Algorithm 3.
     """
     scale = isqrt(floor(variance)) + 1
-    kept: list[NDArray[Any]] = [np.empty(0, np.int64)]
+    accepted: list[NDArray[Any]] = [np.empty(0, np.int64)]
     missing = size
     while missing > 0:
         # About three in four are kept, fewer where sigma is below 2.
         proposals = two_sided_geometric(Fraction(scale), min(missing, _BLOCK) * 4 // 3 + 8, entropy)
-        kept.append(proposals[_accepted(proposals, variance, scale, entropy)][:missing])
-        missing -= len(kept[-1])
-    return np.concatenate(kept)
+        accepted.append(proposals[_accepted(proposals, variance, scale, entropy)][:missing])
+        missing -= len(accepted[-1])
+    return np.concatenate(accepted)
 
 
 def cube(scale: Fraction, dimensions: int, vectors: int, entropy: Entropy) -> Integers:
@@ -125,16 +125,16 @@ def staircase(loss: Fraction, width: int, inner: int, size: int, entropy: Entrop
     the chance of its magnitude; a 0 with a minus sign is drawn anew.
     Source: Geng, Kairouz, Oh, Viswanath 2015, Algorithm 1, for the continuous law.
     """
-    kept: list[NDArray[Any]] = [np.empty(0, np.int64)]
+    accepted: list[NDArray[Any]] = [np.empty(0, np.int64)]
     missing = size
     while missing > 0:
         tried = min(missing, _BLOCK) + 8
         magnitudes = _stairs(loss, width, inner, tried, entropy)
         negative = (entropy.words(tried) & np.uint64(1)).astype(np.bool_)
         drawn = np.where(negative, -magnitudes, magnitudes)[~negative | (magnitudes != 0)]
-        kept.append(drawn[:missing])
-        missing -= len(kept[-1])
-    return np.concatenate(kept)
+        accepted.append(drawn[:missing])
+        missing -= len(accepted[-1])
+    return np.concatenate(accepted)
 
 
 def _stairs(loss: Fraction, width: int, inner: int, size: int, entropy: Entropy) -> Integers:
@@ -248,9 +248,9 @@ def _below(bounds: Integers, entropy: Entropy) -> Integers:
     missing = np.arange(len(bounds))
     while len(missing):
         drawn = entropy.words(len(missing)) & masks[missing]
-        kept = drawn < limits[missing]
-        found[missing[kept]] = drawn[kept].astype(np.int64)
-        missing = missing[~kept]
+        accepted = drawn < limits[missing]
+        found[missing[accepted]] = drawn[accepted].astype(np.int64)
+        missing = missing[~accepted]
     return found
 
 

@@ -13,12 +13,12 @@ def is_unique(answer: Source, columns: Iterable[Column]) -> bool:
     if not isinstance(answer, PublicSubquery) or not isinstance(answer.outer.source, Release):
         return False
     named = {column.name for column in columns}
-    shown = {
+    selected = {
         output.expr.name
         for output, column in zip(answer.outer.outputs, answer.columns, strict=True)
         if isinstance(output.expr, Released) and column.name in named
     }
-    return shown >= {key.name for key in answer.outer.source.keys}
+    return selected >= {key.name for key in answer.outer.source.keys}
 
 
 def is_single(source: Source) -> bool:

@@ -208,6 +208,6 @@ def _text(end: End) -> str:
     if end is None:
         return "None"
     if abs(end) > _LONG:
-        shown = Context(prec=6).divide(Decimal(end.numerator), Decimal(end.denominator))
-        return f"{shown.normalize():g}"
+        rounded = Context(prec=6).divide(Decimal(end.numerator), Decimal(end.denominator))
+        return f"{rounded.normalize():g}"
     return str(end.numerator) if end.denominator == 1 else f"{float(end):g}"

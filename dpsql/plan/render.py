@@ -72,8 +72,8 @@ def _call(expr: Call, names: Mapping[str, str] | None) -> str:
         )
         return f"CASE {whens} ELSE {otherwise} END"
     if name == "in":
-        shown = parts[1:] if len(parts) <= 9 else [*parts[1:8], f"… {len(parts) - 8} more"]
-        return f"({parts[0]} IN ({', '.join(shown)}))"
+        listed = parts[1:] if len(parts) <= 9 else [*parts[1:8], f"… {len(parts) - 8} more"]
+        return f"({parts[0]} IN ({', '.join(listed)}))"
     if name == "map":
         return f"MAP {{{': '.join(parts)}, …}}"
     if name == "histogram_of_group":

@@ -64,9 +64,9 @@ def link_circles(tables: NameMap[Table | None]) -> dict[str, str]:
             here = target[here]
         if here in trail:
             members = [*trail][[*trail].index(here) :]
-            shown = [spelling[member] for member in (*members, here)]
+            listed = [spelling[member] for member in (*members, here)]
             circles |= dict.fromkeys(
-                members, " → ".join(shown[:_MOST_SHOWN] + ["…"] * (len(shown) > _MOST_SHOWN))
+                members, " → ".join(listed[:_MOST_SHOWN] + ["…"] * (len(listed) > _MOST_SHOWN))
             )
         done |= trail.keys()
     return circles

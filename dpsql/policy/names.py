@@ -36,8 +36,8 @@ def account_name(name: str) -> str:
     >>> account_name(" Bob\u200b  Ross ") == account_name("BOB ROSS"), account_name("e\u0301") == account_name("É")
     (True, True)
     """
-    shown = "".join(letter for letter in name if unicodedata.category(letter) not in _UNSEEN)
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", shown).casefold())
+    visible = "".join(letter for letter in name if unicodedata.category(letter) not in _UNSEEN)
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
     return " ".join(folded.split())
 
 

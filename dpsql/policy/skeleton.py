@@ -130,13 +130,13 @@ def _table(table: str, columns: Sequence[tuple[str, str]], required: AbstractSet
         known = column_type(kind)
         bad_name = name_problem(column, "column", dots=True)
         if known is None or bad_name:
-            yield f"      # {_name(column)}: left out, {bad_name or f'the type {_shown(kind)} is not supported'}"
+            yield f"      # {_name(column)}: left out, {bad_name or f'the type {_outer_name(kind)} is not supported'}"
         else:
             rest = ", nullable: false" * (column in required)
             yield f"      {_name(column)}: {{type: {known}{rest}}}"
 
 
-def _shown(duckdb_type: str) -> str:
+def _outer_name(duckdb_type: str) -> str:
     """The outer name of a type; what stands in its brackets may name members or run over lines."""
     word = re.match(r"[A-Za-z_ ]*", duckdb_type.strip())
     name = (word[0] if word else "").strip() or "unknown"

@@ -84,12 +84,12 @@ def _effects(agreement: Hierarchy, columns: Sequence[Whole]) -> dict[Axes, Whole
     return found
 
 
-def _summed(column: Whole, axes: Sequence[int], kept: Sequence[int]) -> Whole:
+def _summed(column: Whole, axes: Sequence[int], remaining_keys: Sequence[int]) -> Whole:
     """The sums over all keys but those that are kept, whose axes come in their order."""
-    left = [place for place, key in enumerate(axes) if key not in kept]
+    left = [place for place, key in enumerate(axes) if key not in remaining_keys]
     total: Whole = np.sum(column, axis=tuple(left)) if left else column
-    remaining = [key for key in axes if key in kept]
-    order = [remaining.index(key) for key in kept]
+    remaining = [key for key in axes if key in remaining_keys]
+    order = [remaining.index(key) for key in remaining_keys]
     return np.transpose(total, [*order, len(order)])
 
 
@@ -207,9 +207,9 @@ def _inverse(axes: Sequence[int]) -> list[int]:
 
 def _with_values(table: ReleasedTable, places: Sequence[int], values: Sequence[int]) -> ReleasedTable:
     """The table with these values, kept within 64 bits, in some columns."""
-    kept = [number(Fraction(value), Type.INTEGER) for value in values]
+    numbers = [number(Fraction(value), Type.INTEGER) for value in values]
     rows = tuple(
         tuple(value if place in places else old for place, old in enumerate(row))
-        for row, value in zip(table.rows, kept, strict=True)
+        for row, value in zip(table.rows, numbers, strict=True)
     )
     return replace(table, rows=rows)

@@ -54,8 +54,8 @@ def _nearest(numerators: Whole, divisor: int) -> Whole:
     return np.asarray((2 * numerators + divisor) // (2 * divisor), dtype=object)
 
 
-def _sums(values: Whole, keys: Axes, kept: Axes) -> Whole:
-    left = tuple(axis for axis, key in enumerate(sorted(keys)) if key not in kept)
+def _sums(values: Whole, keys: Axes, remaining: Axes) -> Whole:
+    left = tuple(axis for axis, key in enumerate(sorted(keys)) if key not in remaining)
     return np.asarray(np.sum(values, axis=left), dtype=object) if left else values
 
 

@@ -27,7 +27,7 @@ _FINEST = 2**400
 def combinable(plan: MeasurementPlan) -> bool:
     """Whether releases of a plan have the same groups and components, each with noise of its own."""
     alone = plan.selection is None and not plan.quantiles and plan.top_k is None and not plan.clamps
-    return alone and all(measured.mechanism.independent for measured in plan.vectors)
+    return alone and all(measurement.mechanism.independent for measurement in plan.vectors)
 
 
 def combined(tables: Sequence[ReleasedTable]) -> ReleasedTable:
@@ -55,7 +55,7 @@ def combined(tables: Sequence[ReleasedTable]) -> ReleasedTable:
 def combined_plan(plans: Sequence[MeasurementPlan]) -> MeasurementPlan:
     """What is measured by several independent releases that are put together: the first plan, with the noise of the means."""
     first, vectors = plans[0], []
-    for place, measured in enumerate(first.vectors):
+    for place, measurement in enumerate(first.vectors):
         noises = [plan.vectors[place].mechanism for plan in plans]
         law = CombinedNoise(
             tuple(
@@ -64,7 +64,9 @@ def combined_plan(plans: Sequence[MeasurementPlan]) -> MeasurementPlan:
                 for each, part in noise.summands
             )
         )
-        vectors.append(measured.on_finer_lattice(law, law.subdivisions // measured.mechanism.subdivisions))
+        vectors.append(
+            measurement.on_finer_lattice(law, law.subdivisions // measurement.mechanism.subdivisions)
+        )
     return replace(first, vectors=tuple(vectors))
 
 
@@ -83,7 +85,7 @@ def fine_enough(noises: Sequence[Mechanism]) -> bool:
 
 def compatible(plans: Sequence[MeasurementPlan]) -> list[int]:
     """The indices of the plans that can be combined: all, or compatible ones with the least noise."""
-    noises = [[measured.mechanism for measured in plan.vectors] for plan in plans]
+    noises = [[measurement.mechanism for measurement in plan.vectors] for plan in plans]
     chosen: list[int] = []
     for at in sorted(range(len(plans)), key=lambda at: math.fsum(map(variance_of, noises[at]))):
         together = [noises[each] for each in (*chosen, at)]

@@ -44,8 +44,8 @@ class Coverage:
             return None
         analysis = substitute(plan.analysis, values)
         served = tuple(
-            {_name(analysis, found): weights for found, weights in measured.vector.estimates}
-            for measured in plan.vectors
+            {_name(analysis, found): weights for found, weights in measurement.vector.estimates}
+            for measurement in plan.vectors
         )
         return cls(statistic, plan.vectors, served)
 
@@ -54,9 +54,9 @@ class Coverage:
         analysis = substitute(plan.analysis, values)
         names = {_name(analysis, statistic): statistic for statistic in needed_statistics(analysis)}
         vectors = []
-        for measured, served in zip(self.vectors, self.served, strict=True):
+        for measurement, served in zip(self.vectors, self.served, strict=True):
             estimates = tuple((names[name], weights) for name, weights in served.items() if name in names)
-            vectors.append(replace(measured, vector=replace(measured.vector, estimates=estimates)))
+            vectors.append(replace(measurement, vector=replace(measurement.vector, estimates=estimates)))
         found = replace(plan, vectors=tuple(vectors), clamps=())
         return (
             found
@@ -111,8 +111,8 @@ def _serves(plan: MeasurementPlan) -> bool:
     return bool(plan.analysis.release.aggregations)
 
 
-def _record(measured: VectorMeasurement, served: Mapping[str, tuple[Fraction, ...]]) -> dict[str, Any]:
-    vector, sensitivity = measured.vector, measured.sensitivity
+def _record(measurement: VectorMeasurement, served: Mapping[str, tuple[Fraction, ...]]) -> dict[str, Any]:
+    vector, sensitivity = measurement.vector, measurement.sensitivity
     return {
         "name": vector.name,
         "cells": [component.name for component in vector.components],

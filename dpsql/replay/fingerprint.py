@@ -44,16 +44,16 @@ class FingerprintRules:
         If analysts have their own budgets, each sees only the releases that were charged to it: otherwise an analyst
         would see more than it was charged for.
         """
-        told = _measured(policy.model_dump(mode="json"))
-        told["tables"] = {name: _measured(table) for name, table in told["tables"].items()}
+        content = _without_budgets(policy.model_dump(mode="json"))
+        content["tables"] = {name: _without_budgets(table) for name, table in content["tables"].items()}
         own = analyst if policy.analysts or policy.per_analyst is not None else None
-        return cls(digest(equal_text((_frozen(told), own, mark))))
+        return cls(digest(equal_text((_frozen(content), own, mark))))
 
     def fingerprint(self, plan: MeasurementPlan, values: Known) -> Fingerprint:
         """The fingerprint of a plan; `values` are those of the subqueries that it uses."""
         analysis = substitute(plan.analysis, values)
         chosen = (plan.quantiles, plan.top_k, plan.clamps)
-        vectors = tuple(measured.vector for measured in plan.vectors)
+        vectors = tuple(measurement.vector for measurement in plan.vectors)
         statistic = equal_text((analysis, vectors, chosen, plan.selection is None))
         noised = equal_text((analysis, plan.vectors, chosen, plan.selection, plan.event))
         return Fingerprint(*(digest(f"{_FORM} {self.digest} {text}") for text in (statistic, noised)))
@@ -62,8 +62,10 @@ class FingerprintRules:
         """The digest of the rows and groups of a release, whatever is measured of them."""
         analysis = substitute(plan.analysis, values)
         keys = tuple(key.expr for key in analysis.release.keys)
-        told = equal_text((analysis.release.input, keys, analysis.bound, analysis.domains, analysis.replace))
-        return digest(f"{_FORM} {self.digest} rows {told}")
+        content = equal_text(
+            (analysis.release.input, keys, analysis.bound, analysis.domains, analysis.replace)
+        )
+        return digest(f"{_FORM} {self.digest} rows {content}")
 
 
 def digest(text: str) -> str:
@@ -71,12 +73,12 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _measured(told: dict[str, Any]) -> dict[str, Any]:
+def _without_budgets(level: dict[str, Any]) -> dict[str, Any]:
     """One level of the policy without budgets; at deeper levels such a key is the name of a table or column."""
-    return {name: value for name, value in told.items() if name not in _NOT_MEASURED}
+    return {name: value for name, value in level.items() if name not in _NOT_MEASURED}
 
 
-def _frozen(told: Any) -> Any:
-    if isinstance(told, dict):
-        return tuple((name, _frozen(told[name])) for name in sorted(told))
-    return tuple(map(_frozen, told)) if isinstance(told, list) else told
+def _frozen(content: Any) -> Any:
+    if isinstance(content, dict):
+        return tuple((name, _frozen(content[name])) for name in sorted(content))
+    return tuple(map(_frozen, content)) if isinstance(content, list) else content

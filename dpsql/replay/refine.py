@@ -82,14 +82,14 @@ def independent_top_up(
     if not rho:
         return None
     share, vectors = rho / len(plan.vectors), []
-    for measured, old in zip(plan.vectors, before.noise, strict=True):
-        noise = DiscreteGaussian.calibrate(measured.sensitivity.l2_squared, share)
+    for measurement, old in zip(plan.vectors, before.noise, strict=True):
+        noise = DiscreteGaussian.calibrate(measurement.sensitivity.l2_squared, share)
         if not fine_enough([old, noise]):
             return None
         precision = 1 / variance_of(old) + 1 / variance_of(noise)
-        if precision * measured.mechanism.variance_float() < _AS_ACCURATE:
+        if precision * measurement.mechanism.variance_float() < _AS_ACCURATE:
             return None
-        vectors.append(replace(measured, mechanism=noise))
+        vectors.append(replace(measurement, mechanism=noise))
     return IndependentTopUp(Gaussian(rho), replace(plan, vectors=tuple(vectors), event=Gaussian(rho)))
 
 
@@ -109,8 +109,8 @@ def coupled_refinement(plan: MeasurementPlan, before: StoredRelease) -> CoupledR
     if not isinstance(plan.event, Pure) or not isinstance(before.event, Pure):
         return None
     laws = []
-    for measured, old in zip(plan.vectors, before.noise, strict=True):
-        law = old.refinement(measured.mechanism)
+    for measurement, old in zip(plan.vectors, before.noise, strict=True):
+        law = old.refinement(measurement.mechanism)
         if law is None:
             return None
         laws.append(law)

@@ -44,7 +44,7 @@ class StoredRelease:
             tuple(row[:width] for row in table.rows),
             table.components,
             tuple(clamp.chosen for clamp in plan.clamps),
-            tuple(measured.mechanism for measured in plan.vectors),
+            tuple(measurement.mechanism for measurement in plan.vectors),
             event,
             source,
         )
@@ -57,10 +57,10 @@ class StoredRelease:
         )
         made = plan.with_clamps(clamps)
         vectors = tuple(
-            measured.on_finer_lattice(noise, noise.subdivisions)
+            measurement.on_finer_lattice(noise, noise.subdivisions)
             if isinstance(noise, CombinedNoise)
-            else replace(measured, mechanism=noise)
-            for measured, noise in zip(made.vectors, self.noise, strict=True)
+            else replace(measurement, mechanism=noise)
+            for measurement, noise in zip(made.vectors, self.noise, strict=True)
         )
         return table_of(replace(made, vectors=vectors, event=self.event), self.keys, self.components)
 

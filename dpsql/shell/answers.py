@@ -68,7 +68,7 @@ def as_table(result: Result) -> Table:
 def _spread(result: Result) -> tuple[list[str], list[list[str]], list[bool]]:
     """Names, cells and whether they are numbers, column by column, with the half-widths as columns."""
     names, columns, numbers = [], [], []
-    for column in shown(result):
+    for column in rendered_columns(result):
         names.append(column.name)
         columns.append(column.cells)
         numbers.append(column.number)
@@ -79,7 +79,7 @@ def _spread(result: Result) -> tuple[list[str], list[list[str]], list[bool]]:
     return names, columns, numbers
 
 
-def shown(result: Result) -> Iterator[RenderedAnswer]:
+def rendered_columns(result: Result) -> Iterator[RenderedAnswer]:
     """The columns in order.
 
     A value minus and plus its half-width encloses the interval of `Result.intervals`. Where the value
@@ -159,8 +159,10 @@ def _in_csv(value: Any) -> Any:
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
     if not isinstance(text, str):
         return text
-    shown = "".join(char if char in "\t\n" or category(char) != "Cc" else repr(char)[1:-1] for char in text)
-    return f"'{shown}" if shown.startswith(("=", "+", "-", "@", "\t")) and not _number(shown) else shown
+    escaped = "".join(char if char in "\t\n" or category(char) != "Cc" else repr(char)[1:-1] for char in text)
+    return (
+        f"'{escaped}" if escaped.startswith(("=", "+", "-", "@", "\t")) and not _number(escaped) else escaped
+    )
 
 
 def _number(text: str) -> bool:

@@ -83,10 +83,10 @@ def failure_lines(states: Iterable[BudgetState], ledger: str) -> Iterator[str]:
         if state.analyst or not state.failures:
             continue
         times = "one query has" if state.failures == 1 else f"{state.failures} queries have"
-        shown = printable(state.table)
-        line = f"{shown}: {times} failed while running; dpsql ledger show {ledger} --kind failure lists them"
+        table = printable(state.table)
+        line = f"{table}: {times} failed while running; dpsql ledger show {ledger} --kind failure lists them"
         if state.locked:
-            line += f', and the table is locked until: dpsql ledger unlock {ledger} {shown} --reason "…"'
+            line += f', and the table is locked until: dpsql ledger unlock {ledger} {table} --reason "…"'
         yield line
 
 

@@ -42,8 +42,8 @@ def styled(text: str) -> Text:
     """An error's text with its first word, caret and hint marked."""
     from rich.text import Text
 
-    shown = Text(text)
-    shown.highlight_regex(re.compile(r"\Aerror(\[\w+\])?:"), style="bold red")
-    shown.highlight_regex(re.compile(r"(?m)^ +\^$"), style="bold red")
-    shown.highlight_regex(re.compile(r"(?m)^hint:"), style="bold cyan")
-    return shown
+    highlighted = Text(text)
+    highlighted.highlight_regex(re.compile(r"\Aerror(\[\w+\])?:"), style="bold red")
+    highlighted.highlight_regex(re.compile(r"(?m)^ +\^$"), style="bold red")
+    highlighted.highlight_regex(re.compile(r"(?m)^hint:"), style="bold cyan")
+    return highlighted

@@ -106,7 +106,7 @@ def _prompts(
         lexer=PygmentsLexer(SqlLexer),
         completer=SqlCompleter(Vocabulary.of(session.state.connection.engine.catalog)),
         auto_suggest=AutoSuggestFromHistory(),
-        history=_kept(history),
+        history=_history(history),
         # Enter ends the entry once it is complete, and begins another line until then.
         multiline=Condition(lambda: unfinished(get_app().current_buffer.text)),
         prompt_continuation=lambda width, _, wraps: ("" if wraps else "...> ").rjust(width),
@@ -116,7 +116,7 @@ def _prompts(
     )
 
 
-def _kept(path: Path | None) -> History:
+def _history(path: Path | None) -> History:
     """A history in a file that nobody else can read; in memory where no such file can be had."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 

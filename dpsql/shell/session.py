@@ -34,8 +34,8 @@ class Session:
         if not states:
             return "dpsql> "
         last = [state for state in states.values() if state.table == self.state.table]
-        shown = min(last or states.values(), key=costs.percent_left)
-        return f"dpsql({shown.name} ε {rounded(shown.remaining_epsilon)} left)> "
+        least = min(last or states.values(), key=costs.percent_left)
+        return f"dpsql({least.name} ε {rounded(least.remaining_epsilon)} left)> "
 
     def replies(self, entry: str) -> Iterator[Reply]:
         """The reply to each statement or command of an entry, in order; none after one that quits."""

@@ -90,21 +90,21 @@ def _tail_up(mechanism: Mechanism, terms: int, threshold: int) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _shares(shown: PostSelection) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _shares(selection: PostSelection) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """A grid of numbers of units, and `at_least` of each, which is non-decreasing."""
-    _, high = shown.interval(_WIDE)
-    units = np.unique(np.linspace(shown.least, math.ceil(high), _GRID).astype(np.int64))
-    shares = np.array([shown.at_least(int(count)) for count in units])
+    _, high = selection.interval(_WIDE)
+    units = np.unique(np.linspace(selection.least, math.ceil(high), _GRID).astype(np.int64))
+    shares = np.array([selection.at_least(int(count)) for count in units])
     return units, np.maximum.accumulate(shares)
 
 
 @lru_cache(maxsize=4096)
-def _ends(shown: PostSelection, confidence: float) -> tuple[float, float]:
+def _ends(selection: PostSelection, confidence: float) -> tuple[float, float]:
     """The confidence interval, cached: small counts recur."""
     outside = (1 - confidence) / 2
-    low = _first(lambda units: shown.at_least(units) >= outside, shown.least)
-    high = max(shown.least, _first(lambda units: shown.at_most(units) < outside, shown.least) - 1)
-    noisy = shown.noisy / shown.scale
+    low = _first(lambda units: selection.at_least(units) >= outside, selection.least)
+    high = max(selection.least, _first(lambda units: selection.at_most(units) < outside, selection.least) - 1)
+    noisy = selection.noisy / selection.scale
     return min(float(low), noisy), max(float(high), noisy)
 
 

@@ -186,10 +186,10 @@ class _Rows:
         places = (np.argsort(np.argsort(sums)) + 0.5) / len(sums)
         found = np.zeros((len(self.rows), 1 + len(sums)))
         for place, row in enumerate(self.rows):
-            shown = PostSelection.of(self.plan, chosen, self.table.components[row][chosen.vector])
-            counts = shown.quantiles(1 - places, float(np.abs(sums).max()))
+            selection = PostSelection.of(self.plan, chosen, self.table.components[row][chosen.vector])
+            counts = selection.quantiles(1 - places, float(np.abs(sums).max()))
             if counts is not None:
-                found[place, 1:] = shown.noisy - shown.scale * counts - sums
+                found[place, 1:] = selection.noisy - selection.scale * counts - sums
         return found
 
     def _values(self, moved: Floats, lowered: Floats | None = None) -> Floats:
@@ -236,12 +236,12 @@ def _read(plan: MeasurementPlan, expr: Expr) -> tuple[tuple[Aggregation, ...], t
     if not all(isinstance(part, (Call, Literal)) or part in known or part in keys for part in parts):
         return None
     aggregates = tuple(item for column, item in known.items() if column in parts)
-    if not aggregates or not all(_measured(plan, item) for item in aggregates):
+    if not aggregates or not all(_is_simulated(plan, item) for item in aggregates):
         return None
     return aggregates, tuple(part for part in parts if isinstance(part, Released) and part in keys)
 
 
-def _measured(plan: MeasurementPlan, item: Aggregation) -> bool:
+def _is_simulated(plan: MeasurementPlan, item: Aggregation) -> bool:
     """Whether an aggregate is computed of noisy cells in a way that is known here."""
     entry, chosen = AGGREGATES[item.function], plan.threshold
     if chosen is not None and not plan.vectors[chosen.vector].mechanism.independent:
@@ -260,7 +260,7 @@ def _weights(plan: MeasurementPlan, item: Aggregation, moment: Moment) -> Floats
     measure = plan.analysis.measure(item)
     lattice = None if measure is None else plan.analysis.measures[measure].lattice
     step = float(lattice.step) if lattice is not None and moment is Moment.TOTAL else 1.0
-    sizes = [len(measured.vector.components) for measured in plan.vectors]
+    sizes = [len(measurement.vector.components) for measurement in plan.vectors]
     found = np.zeros(sum(sizes))
     found[sum(sizes[:index]) :][: sizes[index]] = [float(weight) * step for weight in weights]
     return found
@@ -270,7 +270,7 @@ def _deciding(plan: MeasurementPlan) -> list[int]:
     """Where the cells are whose sum decides whether a group is shown; nowhere where each is."""
     if plan.threshold is None:
         return []
-    sizes = [len(measured.vector.components) for measured in plan.vectors]
+    sizes = [len(measurement.vector.components) for measurement in plan.vectors]
     start = sum(sizes[: plan.threshold.vector])
     return [start + at for at in plan.threshold.components]
 
@@ -287,9 +287,9 @@ def _shares(plan: MeasurementPlan) -> Floats:
     chosen = plan.threshold
     if chosen is None:
         return np.zeros((1 + 2 * PAIRS, 0))
-    measured = plan.vectors[chosen.vector]
+    measurement = plan.vectors[chosen.vector]
     shape = (1 + 2 * PAIRS, len(chosen.components))
-    if measured.mechanism.is_gaussian:
+    if measurement.mechanism.is_gaussian:
         return np.full(shape, 1 / shape[1])
     words = _PublicWords().words(math.prod(shape))
     parts = -np.log((words.astype(np.float64) + 0.5) / 2.0**64).reshape(shape)
@@ -376,10 +376,10 @@ def _draws(blocks: tuple[VectorMeasurement, ...]) -> Floats:
     """Noise of all cells of a group, shape (2 * PAIRS, cells), both signs of each draw."""
     words = _PublicWords()
     parts = [
-        np.array(noise(measured, PAIRS, words), dtype=np.float64).reshape(
-            PAIRS, len(measured.vector.components)
+        np.array(noise(measurement, PAIRS, words), dtype=np.float64).reshape(
+            PAIRS, len(measurement.vector.components)
         )
-        for measured in blocks
+        for measurement in blocks
     ]
     drawn = np.hstack(parts)
     return np.vstack([drawn, -drawn])

@@ -25,7 +25,7 @@ from dpsql.accounting.partitions.ranges import (
 )
 from dpsql.accounting.spend import Spend
 from dpsql.errors import IntegrityError
-from dpsql.ledger.balance import partitions_digest
+from dpsql.ledger.balance import partition_rows, partition_spend_of, partitions_digest
 
 Place = Mapping[str, int | None]
 NAMES, NUMBERS = ("x", "y"), (None, *range(-1, 6))
@@ -193,6 +193,20 @@ def test_the_rule_is_that_of_the_entries_that_there_are() -> None:
         amount = rng.choice([1, 3, 10**20])
         spent = spent.charged(scattered(rng, most), Spend(amount, rng.choice([0, amount])))
     assert partitions_digest(spent) == "649d8ebfbc21844c743f763b185f4d509844fa6b0687c6178dfdc6b70a02d625"
+
+
+@pytest.mark.parametrize("most", [1, 20])
+def test_what_is_stored_goes_on_as_what_is_remembered(most: int) -> None:
+    """A process that reads cells back follows the same charges to the same cells as the one that has their grid."""
+    rng, spent = random.Random(most), PartitionSpend()
+    for number in range(24):
+        stored = partition_spend_of(dict(partition_rows(spent)))
+        box, amount = scattered(rng, most), rng.choice([1, 3, 10**20])
+        box = WHOLE if number % 6 == 5 else box
+        spend = Spend(amount, rng.choice([0, amount]))
+        spent, again = spent.charged(box, spend), stored.charged(box, spend)
+        assert spent == again
+        assert partitions_digest(spent) == partitions_digest(again)
 
 
 def test_small_charges_raise_no_place_by_more_than_they_are() -> None:

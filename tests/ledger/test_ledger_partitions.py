@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from dpsql.accounting import Pure, Selection, Spend
 from dpsql.accounting.events import Composed, Event
-from dpsql.accounting.partitions.boxes import WHOLE, Box, charged_exactly
+from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionSpend, charged_exactly
 from dpsql.accounting.partitions.grid import MOST_CELLS
 from dpsql.errors import BudgetExhausted, IntegrityError, OperationalError, PolicyError, ProgrammingError
 from dpsql.ledger import Budget, Ledger, journal, open_ledger, sql_ledger
@@ -104,6 +104,22 @@ def test_what_is_kept_of_parts_is_bounded(kept: str) -> None:
         before = ledger.states()
     with closing(open_ledger(kept, BUDGETS)) as ledger:
         assert ledger.states() == before
+
+
+def test_cells_that_a_charge_leaves_as_they_are_stay_stored(kept: str) -> None:
+    """Whether a charge reaches few of the stored cells or most, what is read back is what was charged."""
+    parts = [
+        *(days(30 * month, 30 * month + month + 1) for month in range(6)), days(0, 3), days(0, 140), days(31, 31), WHOLE,
+        days(61, 400),
+    ]  # fmt: skip
+    expected = PartitionSpend()
+    for part in parts:
+        with closing(open_ledger(kept, BUDGETS)) as ledger:
+            ask(ledger, part, epsilon=Fraction(1, 10))
+        expected = expected.charged(part, Spend(Spend.UNIT // 10, 0))
+        with closing(open_ledger(kept, BUDGETS)) as ledger:
+            ledger.verify()
+            assert ledger._balance(AccountKey("visits")).parts == expected  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("sliced", [False, True])

@@ -110,11 +110,11 @@ FAULTS = (
         "dpsql.engine.pipeline:Engine.answer",
         """
         self._keep(parts, tables, values, entries)
-        shown = above.load_consistent(prepared, tables)
+        consistent_tables = above.load_consistent(prepared, tables)
         """,
         """
-        shown = above.load_consistent(prepared, tables)
-        self._keep(parts, shown, values, entries)
+        consistent_tables = above.load_consistent(prepared, tables)
+        self._keep(parts, consistent_tables, values, entries)
         """,
         "adjusted cells are stored as released ones, and adjusted again",
         f"{_SEEN}::test_asked_again_it_is_the_same[zcdp]",

@@ -102,7 +102,7 @@ FAULTS = (
     ),
     Fault(
         "computed-nan-counts-as-a-value",
-        "dpsql.sql.emit.scalars:measured",
+        "dpsql.sql.emit.scalars:number_or_null",
         "Type.DOUBLE",
         "None",
         "NaN that arithmetic made is counted",

@@ -10,7 +10,7 @@ _KEPT = "tests/attacks/test_a06_engine_errors.py::test_the_text_is_constant_and_
 FAULTS = (
     Fault(
         "not-verified",
-        "dpsql.engine.pipeline:_measured",
+        "dpsql.engine.pipeline:_measurement_plan",
         "verify(plan)",
         "",
         "a plan with too little noise is charged and run",
@@ -209,8 +209,8 @@ FAULTS = (
     Fault(
         "one-draw-for-all-groups",
         "dpsql.release:noise",
-        "measured.mechanism.draw(groups * len(measured.vector.components), entropy)",
-        "measured.mechanism.draw(len(measured.vector.components), entropy) * groups",
+        "measurement.mechanism.draw(groups * len(measurement.vector.components), entropy)",
+        "measurement.mechanism.draw(len(measurement.vector.components), entropy) * groups",
         "differences of groups are exact",
         _CELLS,
     ),

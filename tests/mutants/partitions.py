@@ -78,9 +78,9 @@ FAULTS = (
     ),
     Fault(
         "overlaps-charged-once",
-        "dpsql.accounting.partitions.grid:Grid.charged",
-        "(own[0] + spend[0], own[1] + spend[1]) if all(flags) else own",
-        "(max(own[0], spend[0]), max(own[1], spend[1])) if all(flags) else own",
+        "dpsql.accounting.partitions.grid:_raised",
+        "own + amount if flag else own",
+        "max(own, amount) if flag else own",
         "what two charges share has spent the first alone",
         _PLACES,
     ),

@@ -67,7 +67,7 @@ FAULTS = (
         "release.released.measurement == names.measurement",
         "release.released.statistic == names.statistic",
         "an answer has more noise than was asked for",
-        f"{_REPLAYED}::test_what_differs_is_charged",
+        f"{_REFINED}::test_both_answers_are_answered_again",
     ),
     Fault(
         "replayed-of-other-data",
@@ -209,8 +209,8 @@ FAULTS = (
     Fault(
         "databases-not-told-apart",
         "dpsql.replay.fingerprint:FingerprintRules.of",
-        "(_frozen(told), own, mark)",
-        "(_frozen(told), own)",
+        "(_frozen(content), own, mark)",
+        "(_frozen(content), own)",
         "the count of one database is answered for another",
         f"{_DATABASES}::test_a_file_that_took_the_place_of_another",
     ),
@@ -318,8 +318,8 @@ FAULTS = (
     Fault(
         "a-chain-counted-twice",
         "dpsql.engine.replay:Replay._combined_statistic",
-        "ends = [release for release in kept if release.number not in refined]",
-        "ends = list(kept)",
+        "ends = [release for release in records if release.number not in refined]",
+        "ends = list(records)",
         "a mean of releases has more noise than it says",
         "tests/replay/test_merging.py::test_a_chain_counts_once",
     ),

@@ -234,7 +234,7 @@ def adjusted(sql: str, **changed: Any) -> set[bool]:
         prepared = connection.explain(sql, epsilon=1).prepared
     return {
         part.plan.vectors != plan.vectors
-        for part, plan in zip(prepared.releases, prepared.shown, strict=True)
+        for part, plan in zip(prepared.releases, prepared.adjusted, strict=True)
     }
 
 

@@ -31,6 +31,10 @@ SAY: Mapping[str, str] = {
 """Words of names, docstrings and comments; what to say instead."""
 TEXTS: Mapping[str, str] = {"slice": "reservation", "slices": "reservations"}
 """Words of texts of several words, docstrings among them. Stored columns, keys and codes keep their names."""
+PARTICIPLES = frozenset({"told", "kept", "shown"})
+"""Names that say what was done and not what there is: a name is the noun that is meant (records, listed columns, notices)."""
+OTHER_ROOMS = ("analysis/", "planning/", "sql/lower/")
+"""Rooms whose names are not held to `PARTICIPLES`."""
 WORD = re.compile(r"[A-Z]?[a-z]+")
 
 
@@ -60,6 +64,47 @@ def test_the_package_says_it_in_the_field_s_terms(path: Path) -> None:
         if word in SAY
     ]
     assert not found, "\n".join(found)
+
+
+def names(source: str) -> Iterator[tuple[int, str]]:
+    """Each name of a module, without leading underscores, with its line; those in formatted texts too."""
+    for node in ast.walk(ast.parse(source)):
+        found = {
+            ast.Name: "id",
+            ast.arg: "arg",
+            ast.Attribute: "attr",
+            ast.keyword: "arg",
+            ast.FunctionDef: "name",
+            ast.ClassDef: "name",
+        }.get(type(node))
+        name = getattr(node, found) if found else None
+        if name is not None:
+            yield getattr(node, "lineno", 0), name.lstrip("_").lower()
+
+
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.relative_to(PACKAGE).as_posix()
+)
+def test_no_participle_is_a_name(path: Path) -> None:
+    """No variable, argument, attribute, function or class is named by a participle alone."""
+    module = path.relative_to(PACKAGE).as_posix()
+    found = [
+        f"{module}:{line}: {name}"
+        for line, name in names(path.read_text(encoding="utf-8"))
+        if name in PARTICIPLES and not module.startswith(OTHER_ROOMS)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_a_participle_is_found_wherever_it_is_a_name() -> None:
+    """As a variable, an argument, an attribute, a method and a class, and in a formatted text; not in a docstring."""
+    source = """class Shown:
+        def _kept(self, told):
+            'what is kept'
+            return f"{self.shown} {told}"
+    """
+    found = sorted(name for _, name in names(source) if name in PARTICIPLES)
+    assert found == ["kept", "shown", "shown", "told", "told"]
 
 
 def texts(source: str) -> Iterator[tuple[int, str]]:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.result import Ends, Receipt, Result
-from dpsql.shell.answers import Format, flat, shown, written
+from dpsql.shell.answers import Format, flat, rendered_columns, written
 from dpsql.shell.view import View
 
 RECEIPT = Receipt("q", "p", "a", "u", "n", "1", "d", (), None, (), {})
@@ -74,7 +74,7 @@ def test_what_is_shown_encloses_the_interval(
     centre: float = round(value) if whole else value
     ends = (centre - below, centre + above)
     answer = Result(("x",), ("DOUBLE",), ((centre,),), ((scale,),), RECEIPT, lambda *_: ends)
-    (column,) = shown(answer)
+    (column,) = rendered_columns(answer)
     assert column.halves is not None
     middle, half = (float(text.replace(",", "")) for text in (column.cells[0], column.halves[0]))
     slack = 1e-9 * max(abs(centre), half)
@@ -97,7 +97,7 @@ def test_decimal_points_are_in_line() -> None:
     answer = Result(
         ("x",), ("DOUBLE",), ((1.25,), (10.0,), (None,)), ((0.01,), (5.0,), (None,)), RECEIPT, lambda *_: None
     )
-    (column,) = shown(answer)
+    (column,) = rendered_columns(answer)
     assert column.cells == ["1.250", "10.0  ", "NULL    "]
 
 

@@ -127,7 +127,7 @@ def test_errors_are_as_large_as_is_said_and_smaller_than_before(con: dpsql.Conne
             for group, (_, true) in enumerate(known):
                 errors.setdefault((place, group), []).append(shown[place].rows[group][-1] - true)  # type: ignore[operator]
                 before.setdefault((place, group), []).append(tables[place].rows[group][-1] - true)  # type: ignore[operator]
-    said = con.explain(sql, epsilon=Fraction(1, 2)).prepared.shown
+    said = con.explain(sql, epsilon=Fraction(1, 2)).prepared.adjusted
     for (place, _), found in errors.items():
         (measured,) = said[place].vectors
         step = said[place].analysis.measures[0].lattice.step  # type: ignore[union-attr]

@@ -148,6 +148,7 @@ class PartitionSpend:
     base: Spend = NOTHING
     cells: Mapping[Box, Spend] = field(default_factory=dict)
     _by_text: dict[str, Spend] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _known_grid: Grid | None = field(default=None, repr=False, compare=False)
 
     def most(self, box: Box = WHOLE) -> Spend:
         """The largest loss and the largest delta that were spent at any place of a box, as the cells distinguish places."""
@@ -181,13 +182,15 @@ class PartitionSpend:
         """The spend after a charge to a box; `Grid` says which places its cells distinguish."""
         booked = self.booked(box)
         if booked == WHOLE and len(self.cells) <= MOST_CELLS:
-            return PartitionSpend(self.base + spend, self.cells)
+            return PartitionSpend(self.base + spend, self.cells, _known_grid=self._known_grid)
         for before, same, amount, after in tuple(_LATEST):
             if before is self and (same, amount) == (booked, spend):
                 return after
         grid = self._grid().charged(booked.sides, (spend.loss, spend.delta))
         cells = {Box.made(sides): Spend(*own) for sides, own in grid.cells().items()}
-        found = PartitionSpend(self.base + cells.pop(WHOLE, NOTHING), cells)
+        found = PartitionSpend(
+            self.base + cells.pop(WHOLE, NOTHING), cells, _known_grid=grid.in_order() if cells else None
+        )
         _LATEST.append((self, booked, spend, found))
         return found
 
@@ -200,13 +203,16 @@ class PartitionSpend:
 
     def _grid(self) -> Grid:
         """The cells as those of a grid, including cells of an older dpsql."""
+        if self._known_grid is not None:
+            return self._known_grid
         found = Grid.of({cell.sides: (own.loss, own.delta) for cell, own in self.cells.items()})
         if found is not None:
             return found
         if len(self.cells) > MOST_CELLS:
             # As many cells as it has are too many to be looked at one by one: all places count for the most of them.
             most = self.most()
-            return Grid(amounts=((most.loss - self.base.loss, most.delta - self.base.delta),))
+            loss, delta = most.loss - self.base.loss, most.delta - self.base.delta
+            return Grid(losses=(loss,), deltas=(delta,) if delta else ())
         found = Grid()
         for cell in sorted(self.cells, key=str):
             found = found.charged(cell.sides, (self.cells[cell].loss, self.cells[cell].delta))

@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import chain, pairwise, product
 from operator import sub
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import TypeAlias
 
 from dpsql.accounting.partitions.ranges import EVERYWHERE, Ranges, Sides, complement, divided, joined, union
 
@@ -36,6 +36,7 @@ _LEVELS = 16
 Amounts: TypeAlias = tuple[int, int]
 """A loss and a delta."""
 _NONE: Amounts = (0, 0)
+_Values: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +55,16 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Cells along some axes, and what was spent in each, the last axis running fastest."""
+    """Cells along some axes, and what was spent in each, in columns; the last axis runs fastest.
+
+    `deltas` is empty where all of them are zero. `levels` are the losses in steps of a sixteenth of the largest while
+    classes are joined, and empty else.
+    """
 
     axes: tuple[Axis, ...] = ()
-    amounts: tuple[Amounts, ...] = (_NONE,)
+    losses: _Values = (0,)
+    deltas: _Values = ()
+    levels: _Values = ()
 
     @classmethod
     def of(cls, cells: Mapping[Sides, Amounts]) -> Grid | None:
@@ -92,17 +99,14 @@ class Grid:
             free = [places[name].values() for name in sides.keys() - {name for name, _ in cell}]
             for others in product(*free):
                 amounts[start + sum(others)] = own
-        return cls(tuple(axes), tuple(amounts))
+        losses, deltas = zip(*amounts, strict=True)
+        return cls(tuple(axes), losses, deltas if any(deltas) else ())
 
     def cells(self) -> dict[Sides, Amounts]:
         """What was spent in each cell where anything was, by its sides."""
-        places = product(*(axis.classes for axis in self.axes))
-        names = [axis.name for axis in self.axes]
-        return {
-            tuple(zip(names, sides, strict=True)): own
-            for sides, own in zip(places, self.amounts, strict=True)
-            if own != _NONE
-        }
+        places = product(*([(axis.name, side) for side in axis.classes] for axis in self.axes))
+        amounts = zip(self.losses, self.deltas or [0] * len(self.losses), strict=True)
+        return {sides: own for sides, own in zip(places, amounts, strict=True) if own != _NONE}
 
     def charged(self, box: Sides, spend: Amounts) -> Grid:
         """The grid after a charge to the box with these sides."""
@@ -110,23 +114,23 @@ class Grid:
         for name, side in box:
             # Only when all is cut may classes become one: a place inside must not be raised to one outside.
             grid = grid.cut(name, side)
-        inside = product(
-            *(axis.inside if any(axis.inside) else [True] * len(axis.classes) for axis in grid.axes)
-        )
-        amounts = tuple(
-            (own[0] + spend[0], own[1] + spend[1]) if all(flags) else own
-            for own, flags in zip(grid.amounts, inside, strict=True)
-        )
+        inside = [True]
+        for axis in grid.axes:
+            flags = axis.inside if any(axis.inside) else [True] * len(axis.classes)
+            inside = [so_far and flag for so_far in inside for flag in flags]
+        loss, delta = spend
+        losses = _raised(grid.losses, inside, loss)
+        deltas = _raised(grid.deltas or (0,) * len(losses), inside, delta) if grid.deltas or delta else ()
         axes = tuple(Axis(axis.name, axis.classes, (False,) * len(axis.classes)) for axis in grid.axes)
-        return Grid(axes, amounts).without_twins().within(MOST_CELLS)
+        return Grid(axes, losses, deltas).without_twins().within(MOST_CELLS)
 
     def cut(self, name: str, side: Ranges) -> Grid:
         """The same with each class of a dimension divided into what is inside of these ranges and what is not."""
         grid = self
         if name not in {axis.name for axis in self.axes}:
-            grid = Grid((*self.axes, Axis(name, (EVERYWHERE,), (False,))), self.amounts)
-            if self.axes and name < self.axes[-1].name:
-                grid = grid.in_order()
+            # An axis of one class makes no more cells, wherever it stands.
+            axes = [*self.axes, Axis(name, (EVERYWHERE,), (False,))]
+            grid = replace(self, axes=tuple(sorted(axes, key=lambda axis: axis.name)))
         place = next(place for place, axis in enumerate(grid.axes) if axis.name == name)
         found = [
             (part, flag, number)
@@ -134,58 +138,73 @@ class Grid:
             for part, flag in zip(parts, (True, False), strict=True)
             if part
         ]
-        slabs = grid.slabs(place)
         axis = Axis(name, tuple(part for part, _, _ in found), tuple(flag for _, flag, _ in found))
-        return grid.with_axis(place, axis, [slabs[number] for _, _, number in found])
+        return grid.with_axis(place, axis, [[number] for _, _, number in found])
 
-    def in_order(self) -> Grid:
-        """The grid with the last axis, of one class, in the order of names."""
-        return Grid(tuple(sorted(self.axes, key=lambda axis: axis.name)), self.amounts)
-
-    def slabs(self, place: int) -> list[tuple[Amounts, ...]]:
-        """What was spent in the cells of each class of an axis, in one order for all."""
-        return _slabs(self.amounts, _strides(self.axes)[place], len(self.axes[place].classes))
-
-    def with_axis(self, place: int, axis: Axis, slabs: Sequence[Sequence[Amounts]]) -> Grid:
-        """The grid with another axis at this place, whose classes have these slabs."""
+    def with_axis(self, place: int, axis: Axis, groups: Sequence[Sequence[int]]) -> Grid:
+        """The grid with another axis at this place; each of its classes has the largest amounts of some of the former."""
         axes = (*self.axes[:place], axis, *self.axes[place + 1 :])
         stride = _strides(self.axes)[place]
-        amounts = (
-            slab[start : start + stride] for start in range(0, len(slabs[0]), stride) for slab in slabs
-        )
-        return Grid(axes, tuple(chain.from_iterable(zip(*slabs, strict=True) if stride == 1 else amounts)))
+
+        def of_groups(column: _Values) -> _Values:
+            if not column:
+                return ()
+            slabs = _slabs(column, stride, len(self.axes[place].classes))
+            merged = [
+                slabs[group[0]] if len(group) == 1 else reduce(_most, [slabs[number] for number in group])
+                for group in groups
+            ]
+            if stride == 1:
+                return tuple(chain.from_iterable(zip(*merged, strict=True)))
+            starts = range(0, len(merged[0]), stride)
+            return tuple(chain.from_iterable([slab[at : at + stride] for at in starts for slab in merged]))
+
+        return Grid(axes, of_groups(self.losses), of_groups(self.deltas), of_groups(self.levels))
+
+    def slabs(self, place: int, column: _Values) -> list[_Values]:
+        """The values of a column in the cells of each class of an axis, in one order for all; nothing of an empty one."""
+        classes = len(self.axes[place].classes)
+        return _slabs(column, _strides(self.axes)[place], classes) if column else [()] * classes
 
     def without_twins(self) -> Grid:
         """The grid with classes of equal amounts joined, and without axes of one class."""
         grid = self
         for place in reversed(range(len(self.axes))):
-            slabs, twins = grid.slabs(place), dict[tuple[Amounts, ...], list[int]]()
-            for number, slab in enumerate(slabs):
+            twins: dict[tuple[_Values, _Values], list[int]] = {}
+            both = zip(grid.slabs(place, grid.losses), grid.slabs(place, grid.deltas), strict=True)
+            for number, slab in enumerate(both):
                 twins.setdefault(slab, []).append(number)
-            if len(twins) < len(slabs):
-                grid = grid.joined(place, list(twins.values()), slabs)
+            if len(twins) < len(grid.axes[place].classes):
+                grid = grid.joined(place, list(twins.values()))
         return grid.without_whole_axes()
 
     def without_whole_axes(self) -> Grid:
         """The grid without axes of one class."""
-        return Grid(tuple(axis for axis in self.axes if len(axis.classes) > 1), self.amounts)
+        return replace(self, axes=tuple(axis for axis in self.axes if len(axis.classes) > 1))
+
+    def in_order(self) -> Grid:
+        """The grid as `of` makes it of its cells: the classes of each axis in the order of their lowest numbers."""
+        grid = self
+        for place, axis in enumerate(self.axes):
+            order = sorted(range(len(axis.classes)), key=lambda number: _order(axis.classes[number]))
+            if order == list(range(len(order))):
+                continue
+            classes = tuple(axis.classes[number] for number in order)
+            grid = grid.with_axis(place, replace(axis, classes=classes), [[number] for number in order])
+        return grid
 
     def within(self, most: int) -> Grid:
         """The grid with at most `most` cells and `MOST_RANGES` ranges: the classes that differ least are joined."""
-        grid = self
+        largest = max(self.losses) or 1
+        # Joining keeps the largest of several values, and so the levels are those of what is joined.
+        grid = replace(self, levels=tuple([own * _LEVELS // largest for own in self.losses]))
         while True:
-            size = len(grid.amounts)
+            size = len(grid.losses)
             long = [place for place, axis in enumerate(grid.axes) if axis.ranges > MOST_RANGES]
-            if size <= most and not long:
-                return grid.without_whole_axes()
-            columns = _columns(grid.amounts)
-            costs = {
-                place: found
-                for place in (long or range(len(grid.axes)))
-                if (found := grid.pairs(place, columns))
-            }
+            places = long or range(len(grid.axes) if size > most else 0)
+            costs = {place: found for place in places if (found := grid.pairs(place))}
             if not costs:
-                return grid
+                return replace(grid, levels=()).without_whole_axes()
             place = min(costs, key=lambda place: costs[place][0][0])
             others = [found[0][0] for other, found in costs.items() if other != place]
             bound = max([costs[place][0][0], min(others)]) if others else None
@@ -201,24 +220,24 @@ class Grid:
                     and (bound is None or cost <= bound)
                 ):
                     paired[one], paired[other] = other, one
-            kept = [[number] for number in range(classes) if number not in paired]
+            lone = [[number] for number in range(classes) if number not in paired]
             pairs = [[one, other] for one, other in paired.items() if one < other]
-            grid = grid.joined(place, sorted(kept + pairs), grid.slabs(place))
+            grid = grid.joined(place, sorted(lone + pairs))
 
-    def pairs(self, place: int, columns: _Columns | None = None) -> list[tuple[Amounts, int, int]]:
+    def pairs(self, place: int) -> list[tuple[Amounts, int, int]]:
         """Pairs of classes that may become one, with how much more some place would count for, the cheapest first.
 
         Only neighbours in the order of their slabs are looked at, coarsely first, so that small amounts hide no great ones.
         """
-        axis, stride = self.axes[place], _strides(self.axes)[place]
-        columns = _columns(self.amounts) if columns is None else columns
-        levels, losses = (_slabs(column, stride, len(axis.classes)) for column in columns[:2])
-        slabs: Sequence[Sequence[int | Amounts]] = losses
-        deltas: Sequence[Sequence[int]] = [()] * len(losses)
-        if columns.deltas:
-            slabs, deltas = self.slabs(place), _slabs(columns.deltas, stride, len(axis.classes))
+        inside = self.axes[place].inside
+        levels, losses, deltas = (
+            self.slabs(place, column) for column in (self.levels, self.losses, self.deltas)
+        )
+        slabs: Sequence[tuple[object, ...]] = losses
+        if self.deltas:
+            slabs = [tuple(zip(*both, strict=True)) for both in zip(losses, deltas, strict=True)]
         order = sorted(
-            range(len(slabs)), key=lambda number: (axis.inside[number], levels[number], slabs[number], number)
+            range(len(slabs)), key=lambda number: (inside[number], levels[number], slabs[number], number)
         )
         found = [
             (
@@ -227,74 +246,52 @@ class Grid:
                 max(one, other),
             )
             for one, other in pairwise(order)
-            if axis.inside[one] == axis.inside[other]
+            if inside[one] == inside[other]
         ]
         return sorted(found)
 
-    def joined(
-        self, place: int, groups: Sequence[Sequence[int]], slabs: Sequence[tuple[Amounts, ...]]
-    ) -> Grid:
+    def joined(self, place: int, groups: Sequence[Sequence[int]]) -> Grid:
         """The grid with the classes of each group joined, where each place has the largest amount of them."""
         axis = self.axes[place]
         classes = tuple(
             axis.classes[group[0]] if len(group) == 1 else joined(axis.classes[number] for number in group)
             for group in groups
         )
-        merged = [reduce(_most, (slabs[number] for number in group)) for group in groups]
         inside = tuple(axis.inside[group[0]] for group in groups)
-        return self.with_axis(place, Axis(axis.name, classes, inside), merged)
+        return self.with_axis(place, Axis(axis.name, classes, inside), groups)
 
 
-class _Columns(NamedTuple):
-    """What was spent in each cell, in columns.
-
-    The levels are the losses in steps of a sixteenth of the largest; the deltas are left out where all are zero.
-    """
-
-    levels: tuple[int, ...]
-    losses: tuple[int, ...]
-    deltas: tuple[int, ...]
-
-
-def _columns(amounts: Sequence[Amounts]) -> _Columns:
-    losses, deltas = zip(*amounts, strict=True)
-    most = max(losses) or 1
-    return _Columns(tuple([own * _LEVELS // most for own in losses]), losses, deltas if any(deltas) else ())
-
-
-_Value = TypeVar("_Value")
-
-
-def _slabs(values: tuple[_Value, ...], stride: int, size: int) -> list[tuple[_Value, ...]]:
+def _slabs(values: _Values, stride: int, size: int) -> list[_Values]:
     """The values of each of `size` classes of the axis with that stride."""
     if stride == 1:
         return [values[number::size] for number in range(size)]
     block = stride * size
+    starts = range(0, len(values), block)
+    if len(starts) == 1:
+        return [values[start : start + stride] for start in range(0, block, stride)]
     return [
-        tuple(
-            chain.from_iterable(
-                [values[start : start + stride] for start in range(number * stride, len(values), block)]
-            )
-        )
-        for number in range(size)
+        tuple(chain.from_iterable([values[start + at : start + at + stride] for start in starts]))
+        for at in range(0, block, stride)
     ]
 
 
-def _most(some: tuple[Amounts, ...], others: tuple[Amounts, ...]) -> tuple[Amounts, ...]:
-    """The larger losses and the larger deltas of two slabs."""
-    if some == others:
-        return some
-    return tuple(
-        [
-            (max(loss, other_loss), max(delta, other_delta))
-            for (loss, delta), (other_loss, other_delta) in zip(some, others, strict=True)
-        ]
-    )
+def _raised(values: _Values, inside: Sequence[bool], amount: int) -> _Values:
+    """The values, and this much more inside of a box."""
+    return tuple([own + amount if flag else own for own, flag in zip(values, inside, strict=True)])
 
 
-def _apart(some: Sequence[int], others: Sequence[int]) -> int:
+def _most(some: _Values, others: _Values) -> _Values:
+    """The larger values of two slabs."""
+    return some if some == others else tuple(map(max, some, others))
+
+
+def _apart(some: _Values, others: _Values) -> int:
     """By how much the amounts of two slabs differ at most."""
-    return 0 if some == others else max(map(abs, map(sub, some, others)))
+    if some == others:
+        return 0
+    differences: list[int] = list(map(sub, some, others))
+    most, least = max(differences), min(differences)
+    return max(most, -least)
 
 
 def _strides(axes: Sequence[Axis]) -> list[int]:

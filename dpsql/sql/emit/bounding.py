@@ -51,10 +51,10 @@ def group_order(analysis: Analysis, keys: Sequence[str]) -> str:
     return f"PARTITION BY u ORDER BY HASH(HASH({seed})), {', '.join(keys)}"
 
 
-def bounded(bound: ContributionBound, kept: str) -> str:
+def bounded(bound: ContributionBound, columns: str) -> str:
     """All groups with the number of counted rows, m: the rows of the first groups, up to the bound."""
     allowed = f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))"
-    ranked = f"SELECT {kept}, {allowed} AS m FROM {RANKED}"
+    ranked = f"SELECT {columns}, {allowed} AS m FROM {RANKED}"
     if bound.limits_groups:
         ranked += f" WHERE place <= {bound.groups}"
-    return f"SELECT {kept}, n AS m FROM {CONTRIBUTION} ANTI JOIN {EXCESS} USING (u)\n  UNION ALL {ranked}"
+    return f"SELECT {columns}, n AS m FROM {CONTRIBUTION} ANTI JOIN {EXCESS} USING (u)\n  UNION ALL {ranked}"

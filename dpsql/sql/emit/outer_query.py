@@ -57,7 +57,7 @@ class Copies:
         self.ends.setdefault(release, {}).update(dict.fromkeys(found))
         return identifier(self.released[release])
 
-    def kept(self, release: Release) -> list[str]:
+    def group_conditions(self, release: Release) -> list[str]:
         """The condition on the groups that are read."""
         if not self.omits or release not in self.doubtful:
             return []
@@ -90,7 +90,7 @@ class Originals:
         """Never called: nothing is released."""
         raise LookupError(release, read)
 
-    def kept(self, release: Release) -> list[str]:
+    def group_conditions(self, release: Release) -> list[str]:
         """Never called: nothing is released."""
         raise LookupError(release)
 
@@ -169,7 +169,7 @@ def _source(outer: OuterQuery, above: Copies | Originals, *, traced: bool) -> tu
     read += [item.expr for item in outer.order]
     read += [part for part in (outer.having, outer.qualify) if part is not None]
     if isinstance(outer.source, Release):
-        return above.release(outer.source, read), above.kept(outer.source)
+        return above.release(outer.source, read), above.group_conditions(outer.source)
     if traced:
         return _traced(outer.source, above)
     return source_of(outer.source, read, above)
@@ -190,7 +190,7 @@ def _traced(relation: Relation, above: Copies | Originals) -> tuple[str, list[st
         case Project():
             source, conditions = _traced(relation.input, above)
             items = map(write, relation.items)
-            text = _kept(items, relation.columns, source, conditions, identifier(BRANCH))
+            text = _with_origins(items, relation.columns, source, conditions, identifier(BRANCH))
             return f"({text}) AS {identifier(relation.alias)}", []
         case SetOperation(left=left, right=right):
             sides = (_side(relation, left, 0, above), _side(relation, right, branches(left), above))
@@ -208,10 +208,10 @@ def _side(operation: SetOperation, side: Source, first: int, above: Copies | Ori
         column(theirs) if ours.type is theirs.type else cast(column(theirs), ours.type)
         for ours, theirs in zip(operation.columns, side.columns, strict=True)
     )
-    return _kept(items, operation.columns, source, conditions, f"{identifier(BRANCH)} + {first}")
+    return _with_origins(items, operation.columns, source, conditions, f"{identifier(BRANCH)} + {first}")
 
 
-def _kept(
+def _with_origins(
     items: Iterable[str], named: Iterable[Column], source: str, conditions: Sequence[str], branch: str
 ) -> str:
     """The query of items, by the names of columns, beside the origins of their rows."""

@@ -14,7 +14,7 @@ from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import PerUnitAggregate
 from dpsql.plan.types import Type
 from dpsql.sql.emit.lattice import point
-from dpsql.sql.emit.scalars import MAX_INTEGER, constant, measured, write
+from dpsql.sql.emit.scalars import MAX_INTEGER, constant, number_or_null, write
 
 _BITS = 80
 """A real value at the far bound is at most 2^80 steps from zero."""
@@ -44,7 +44,7 @@ def public_aggregate(item: PerUnitAggregate, named: Column) -> str:
 
 def _one_zero(argument: Expr) -> str:
     """A value, where it is zero of one sign."""
-    text = measured(argument)
+    text = number_or_null(argument)
     return f"({text} + 0)" if argument.type is Type.DOUBLE else text
 
 
@@ -58,12 +58,12 @@ def _added(template: str, argument: Expr, around: Interval) -> str:
     """
     if argument.type is Type.INTEGER:
         if not around.bounded:
-            return template.format(measured(argument))
+            return template.format(number_or_null(argument))
         lattice = Lattice.of(around, integral=True)
-        added = template.format(f"({point(argument, lattice, measured(argument))})")
+        added = template.format(f"({point(argument, lattice, number_or_null(argument))})")
         return added if lattice.step == 1 else f"({added}) * {constant(float(lattice.step))}"
     lattice = Lattice.of(around, integral=False, bits=_BITS)
-    name, (low, high) = measured(argument), (constant(float(end)) for end in lattice.interval.ends)
+    name, (low, high) = number_or_null(argument), (constant(float(end)) for end in lattice.interval.ends)
     held = f"CASE WHEN {name} < {low} THEN {low} WHEN {name} > {high} THEN {high} ELSE {name} END"
     # In two steps: a factor beyond the range of DOUBLE would be an infinity, and its inverse no power of two.
     first, rest = divided(-lattice.exponent)

@@ -105,12 +105,12 @@ def _points(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> list
         f"  FROM (\n  {source})\n  GROUP BY {', '.join(['u', *keys])}"
     )
     ctes = [f"{CONTRIBUTION} AS (\n  {contribution}\n)"]
-    kept = ", ".join([*keys, "s"])
+    columns = ", ".join([*keys, "s"])
     if keys:
         ctes += ranking(analysis, bound, keys)
-        counted = bounded(bound, kept)
+        counted = bounded(bound, columns)
     else:
-        counted = f"SELECT {kept}, LEAST(n, {bound.rows}) AS m FROM {CONTRIBUTION}"
+        counted = f"SELECT {columns}, LEAST(n, {bound.rows}) AS m FROM {CONTRIBUTION}"
     # If a unit has more values than count, evenly spaced ones of its sorted values.
     place = "TRY_CAST((2 * i + 1)::HUGEINT * LEN(s) // (2 * GREATEST(m, 1)::HUGEINT) + 1 AS BIGINT)"
     spread = f"LIST_TRANSFORM(RANGE(TRY_CAST(m AS BIGINT)), LAMBDA i: s[{place}])"

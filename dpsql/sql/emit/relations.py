@@ -38,7 +38,7 @@ from dpsql.sql.emit.bounding import ROW
 from dpsql.sql.emit.partition_filters import partition_conditions
 from dpsql.sql.emit.per_unit_aggregates import per_unit_aggregate, public_aggregate
 from dpsql.sql.emit.sanitized_columns import clean, unit_id, widened
-from dpsql.sql.emit.scalars import cast, column, constant, identifier, measured, write
+from dpsql.sql.emit.scalars import cast, column, constant, identifier, number_or_null, write
 
 _FEW = 100
 """Rows of constants up to which they are written one by one."""
@@ -60,10 +60,10 @@ def rows(analysis: Analysis, values: Measurand | None = None, ordered: Measurand
         items.append(f"{group_keys.grouped(values.expr)} AS {VALUE}")
     elif ordered is not None:
         read = [ordered.expr]
-        items.append(f"{_measured(ordered)} AS x")
+        items.append(f"{_aggregated(ordered)} AS x")
     else:
         items += [
-            f"{_measured(part)} AS x{index}"
+            f"{_aggregated(part)} AS x{index}"
             for index, part in enumerate(analysis.measures)
             if part.counts_rows
         ]
@@ -109,8 +109,8 @@ def emit_multiplicity(join: Join) -> str:
     )
 
 
-def _measured(measure: Measurand) -> str:
-    return measured(measure.expr)
+def _aggregated(measure: Measurand) -> str:
+    return number_or_null(measure.expr)
 
 
 def _select(items: Iterable[str], source: str, conditions: Iterable[str], distinct: str = "") -> str:

@@ -149,7 +149,7 @@ def _branches(arguments: tuple[str, ...]) -> Iterator[str]:
     yield f"ELSE {otherwise}"
 
 
-def measured(expr: Expr) -> str:
+def number_or_null(expr: Expr) -> str:
     """The value of an expression that is aggregated: NULL where it is no number."""
     text = write(expr)
     cleaned = isinstance(expr, Column) and expr.facts.stored
