@@ -18,6 +18,7 @@ from dpsql.plan.expr import Call, Expr, Function, Literal
 from dpsql.plan.types import Type, common
 from dpsql.sql.emit.scalars import write
 from dpsql.sql.lower.constants import moment
+from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.decimals import before_cast, rounded
 from dpsql.sql.lower.operators import READS_TEXT, REFUSED
 from dpsql.sql.read.rejection import Source
@@ -44,7 +45,7 @@ def meant(source: Source, node: exp.Expr | None, name: str, arguments: tuple[Exp
     if name in READS_TEXT:
         first = READS_TEXT[name]
         arguments = (*arguments[:first], *map(_as_text, arguments[first:]))
-    arguments = before_cast(name, arguments)
+    arguments = _with_constants(source, node, name, before_cast(name, arguments))
     problem: tuple[Function, str] | None = None
     for taken in _readings(source, node, name, arguments):
         for function in overloads(name):
@@ -77,6 +78,17 @@ def unknown(source: Source, node: exp.Expr, name: str) -> NoReturn:
 @lru_cache(maxsize=64)
 def _closest(name: str) -> str | None:
     return next(iter(difflib.get_close_matches(name, CALLS, 1)), None)
+
+
+def _with_constants(
+    source: Source, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]
+) -> tuple[Expr, ...]:
+    """The arguments, folded to constants where each reading of the call takes a constant."""
+    places = {place for function in overloads(name) for place in function.literals}
+    return tuple(
+        constant_of(source, node, argument) if place in places else argument
+        for place, argument in enumerate(arguments)
+    )
 
 
 def _as_text(argument: Expr) -> Expr:

@@ -20,6 +20,7 @@ from dpsql.policy import fold
 from dpsql.sql.lower.aggregate_filter import filtered
 from dpsql.sql.lower.aggregates.quantiles import plain
 from dpsql.sql.lower.derived import spelled
+from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.grouping_sets import MAX_KEYS, left_out_bits
 from dpsql.sql.lower.interval_ends import asked_of, refuse
 from dpsql.sql.lower.joins import left_joined
@@ -359,7 +360,8 @@ class Grouping(ABC):
         if clause is None:
             return None
         (node,) = self.source.take(clause, "expression")
-        value = Scalars(self.source, self.scope.context.parameters, self._ungrouped).lower(node)
+        scalars = Scalars(self.source, self.scope.context.parameters, self._ungrouped)
+        value = constant_of(self.source, node, scalars.lower(node))
         if not isinstance(value, Literal) or type(value.value) is not int or value.value < 0:
             self.source.refuse(node, "constant", f"{name.upper()} takes a whole number")
         return value.value

@@ -25,8 +25,6 @@ SHAPES: Mapping[type[exp.Expr], Shape] = {
     exp.BitwiseOr: ("|", _PAIR, {}),
     exp.BitwiseLeftShift: ("<<", _PAIR, {}),
     exp.BitwiseRightShift: (">>", _PAIR, {}),
-    exp.EQ: ("eq", _PAIR, {}),
-    exp.NEQ: ("ne", _PAIR, {}),
     exp.LT: ("lt", _PAIR, {}),
     exp.LTE: ("le", _PAIR, {}),
     exp.GT: ("gt", _PAIR, {}),

@@ -21,6 +21,7 @@ from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
 from dpsql.sql.lower.calls import meant, unknown
 from dpsql.sql.lower.constants import constant, folded, moment, number
+from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.operators import CASTS, SHAPES, SPAN_UNITS, SPANS
 from dpsql.sql.read.rejection import Source, is_text
 
@@ -177,11 +178,38 @@ def _in(self: Scalars, node: exp.Expr) -> Expr:
         self.source.refuse(
             node, "subquery", "subqueries are not supported yet", "list the values: x IN (1, 2)"
         )
-    operand, items = self.source.take(node, "this", "expressions")
-    values = [self.lower(item) for item in items or ()]
-    if not all(isinstance(value, Literal) for value in values):
-        self.source.refuse(node, "constant", "IN takes a list of constants", "write x = a OR x = b")
-    return self.call(node, "in", self.lower(operand), *values)
+    operand, items, column = self.source.take(node, "this", "expressions", "field")
+    listed = [*(items or ()), *([] if column is None else [column])]
+    if type(operand) is exp.Tuple:
+        rows = [_row_equal(self, node, operand, item) for item in listed]
+        return rows[0] if len(rows) == 1 else self.call(node, "or", *rows)
+    value = self.lower(operand)
+    others = [constant_of(self.source, item, self.lower(item)) for item in listed]
+    constants = [other for other in others if isinstance(other, Literal)]
+    parts = [self.call(node, "in", value, *constants)] if constants else []
+    parts += [self.call(node, "eq", value, other) for other in others if not isinstance(other, Literal)]
+    return parts[0] if len(parts) == 1 else self.call(node, "or", *parts)
+
+
+def _row_equal(self: Scalars, node: exp.Expr, left: exp.Expr | None, right: exp.Expr | None) -> Expr:
+    """Whether two rows of values are the same: NULL is as good as NULL in them, as in DuckDB."""
+    sides = [self.source.take(side, "expressions")[0] if type(side) is exp.Tuple else None for side in (left, right)]
+    if None in sides or len(sides[0] or ()) != len(sides[1] or ()):
+        self.source.refuse(
+            node, "type", "a row of values is compared with rows of as many", "write (a, b) IN ((1, 2), (3, 4))"
+        )
+    pairs = zip(sides[0] or (), sides[1] or (), strict=True)
+    equal = [self.call(node, "is_not_distinct", self.lower(ours), self.lower(theirs)) for ours, theirs in pairs]
+    return equal[0] if len(equal) == 1 else self.call(node, "and", *equal)
+
+
+def _equal(self: Scalars, node: exp.Expr) -> Expr:
+    left, right = self.source.take(node, "this", "expression")
+    name = "eq" if type(node) is exp.EQ else "ne"
+    if exp.Tuple not in (type(left), type(right)):
+        return self.call(node, name, self.lower(left), self.lower(right))
+    same = _row_equal(self, node, left, right)
+    return same if name == "eq" else self.call(node, "not", same)
 
 
 def _like(self: Scalars, node: exp.Expr) -> Expr:
@@ -384,6 +412,8 @@ _SPECIAL: Mapping[type[exp.Expr], Callable[[Scalars, exp.Expr], Expr]] = {
     exp.Or: _chain("or"),
     exp.Is: _is,
     exp.In: _in,
+    exp.EQ: _equal,
+    exp.NEQ: _equal,
     exp.Between: _between,
     exp.Like: _like,
     exp.ILike: _like,
