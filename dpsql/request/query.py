@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TypedDict, TypeVar
 
@@ -39,12 +40,18 @@ class Options:
     confidence: Fraction | None = None
 
 
+def utc_now() -> dt.datetime:
+    """The present time in UTC, without a zone, as moments are here."""
+    return dt.datetime.now(dt.UTC).replace(tzinfo=None)
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """What the caller asks: a text with its parameters, a loss or an accuracy, and a contribution bound.
 
     `default` is the loss where neither the call nor the text states a loss or an accuracy. `dialect` is the dialect
-    of the text. `replay` allows an answer from a stored release.
+    of the text. `replay` allows an answer from a stored release. `time` is when it is asked, in UTC without a zone: what
+    `current_date` and `now()` mean in it, at each step towards its answer.
     """
 
     sql: str
@@ -57,6 +64,7 @@ class Query:
     target_error: Error | None = None
     confidence: Fraction | None = None
     replay: bool = True
+    time: dt.datetime = field(default_factory=utc_now, compare=False)
 
     @classmethod
     def of(

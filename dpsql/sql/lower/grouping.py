@@ -68,7 +68,13 @@ class Grouping(ABC):
     @property
     def outer(self) -> Scalars:
         """Lowers expressions over the groups."""
-        return Scalars(self.source, self.scope.context.parameters, self._ungrouped, self._over_groups)
+        return replace(self._alone, intercept=self._over_groups)
+
+    @property
+    def _alone(self) -> Scalars:
+        """Lowers expressions in which no column may stand."""
+        context = self.scope.context
+        return Scalars(self.source, context.parameters, context.time, self._ungrouped)
 
     @property
     def shows(self) -> bool:
@@ -360,8 +366,7 @@ class Grouping(ABC):
         if clause is None:
             return None
         (node,) = self.source.take(clause, "expression")
-        scalars = Scalars(self.source, self.scope.context.parameters, self._ungrouped)
-        value = constant_of(self.source, node, scalars.lower(node))
+        value = constant_of(self.source, node, self._alone.lower(node))
         if not isinstance(value, Literal) or type(value.value) is not int or value.value < 0:
             self.source.refuse(node, "constant", f"{name.upper()} takes a whole number")
         return value.value

@@ -22,6 +22,7 @@ from dpsql.policy import fold
 from dpsql.sql.lower.calls import meant, unknown
 from dpsql.sql.lower.constants import constant, folded, moment, number
 from dpsql.sql.lower.folding import constant_of
+from dpsql.sql.lower.statement_time import TIME_CALLS, TIME_NODES, StatementTime
 from dpsql.sql.lower.operators import CASTS, SHAPES, SPAN_UNITS, SPANS
 from dpsql.sql.read.rejection import Source, is_text
 
@@ -37,6 +38,7 @@ class Scalars:
 
     source: Source
     parameters: Sequence[Value]
+    time: StatementTime
     column: Callable[[exp.Column], Expr]
     intercept: Callable[[exp.Expr], Expr | None] = field(default=lambda _: None)
 
@@ -121,6 +123,11 @@ def _parameter(self: Scalars, node: exp.Expr) -> Expr:
     return constant(self.source, node, value)
 
 
+def _time(self: Scalars, node: exp.Expr) -> Expr:
+    self.source.take(node)
+    return self.time.constant(TIME_NODES[type(node)])
+
+
 def _negate(self: Scalars, node: exp.Expr) -> Expr:
     (inner,) = self.source.take(node, "this")
     return _negative(self, node, self.lower(inner))
@@ -193,13 +200,21 @@ def _in(self: Scalars, node: exp.Expr) -> Expr:
 
 def _row_equal(self: Scalars, node: exp.Expr, left: exp.Expr | None, right: exp.Expr | None) -> Expr:
     """Whether two rows of values are the same: NULL is as good as NULL in them, as in DuckDB."""
-    sides = [self.source.take(side, "expressions")[0] if type(side) is exp.Tuple else None for side in (left, right)]
+    sides = [
+        self.source.take(side, "expressions")[0] if type(side) is exp.Tuple else None
+        for side in (left, right)
+    ]
     if None in sides or len(sides[0] or ()) != len(sides[1] or ()):
         self.source.refuse(
-            node, "type", "a row of values is compared with rows of as many", "write (a, b) IN ((1, 2), (3, 4))"
+            node,
+            "type",
+            "a row of values is compared with rows of as many",
+            "write (a, b) IN ((1, 2), (3, 4))",
         )
     pairs = zip(sides[0] or (), sides[1] or (), strict=True)
-    equal = [self.call(node, "is_not_distinct", self.lower(ours), self.lower(theirs)) for ours, theirs in pairs]
+    equal = [
+        self.call(node, "is_not_distinct", self.lower(ours), self.lower(theirs)) for ours, theirs in pairs
+    ]
     return equal[0] if len(equal) == 1 else self.call(node, "and", *equal)
 
 
@@ -279,6 +294,8 @@ def _trim(self: Scalars, node: exp.Expr) -> Expr:
 def _function(self: Scalars, node: exp.Expr) -> Expr:
     name, items = self.source.take(node, "this", "expressions")
     called = fold(name) if isinstance(name, str) else ""
+    if called in TIME_CALLS and not items:
+        return self.time.constant(called)
     called = SYNONYMS.get(called, called)
     items = list(items or ())
     if called in SYNONYMS.values() and items:
@@ -425,4 +442,5 @@ _SPECIAL: Mapping[type[exp.Expr], Callable[[Scalars, exp.Expr], Expr]] = {
     exp.Anonymous: _function,
     exp.Case: _case,
     exp.If: _if,
+    **dict.fromkeys(TIME_NODES, _time),
 }

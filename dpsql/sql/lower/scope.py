@@ -21,6 +21,7 @@ from dpsql.policy import fold
 from dpsql.sql.lower.interval_ends import asked_of, end_column, refuse, with_ends
 from dpsql.sql.lower.public_groups import PublicGroups
 from dpsql.sql.lower.scalars import Scalars
+from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.read.interval_calls import which_end
 from dpsql.sql.read.rejection import Source
 
@@ -49,6 +50,7 @@ class Context:
     source: Source
     catalog: Catalog
     parameters: Sequence[Value]
+    time: StatementTime
     facts: PublicFacts
     derive: Callable[[Context, exp.Expr, str, Sequence[str]], nodes.Source]
     correlate: Callable[[Scope, exp.Select], Expr | None]
@@ -162,7 +164,7 @@ class Scope:
     @property
     def scalars(self) -> Scalars:
         """Lowers expressions over the rows of this scope."""
-        return Scalars(self.source, self.context.parameters, self.column, self._scalar)
+        return Scalars(self.source, self.context.parameters, self.context.time, self.column, self._scalar)
 
     def _scalar(self, node: exp.Expr) -> Expr | None:
         if which_end(node) is not None:

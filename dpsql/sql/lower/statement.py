@@ -6,6 +6,7 @@ user's text stops here: what is sent to the engine is written anew from the plan
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -44,6 +45,7 @@ from dpsql.sql.lower.per_unit import Groups, Plain, Selected, derived, distinct_
 from dpsql.sql.lower.public_groups import Lowered
 from dpsql.sql.lower.public_left_joins import check_rows, of_public_rows
 from dpsql.sql.lower.scope import Context, Scope, named
+from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.read.interval_calls import asks_for_ends, which_end
 from dpsql.sql.read.parse import Statement
 from dpsql.sql.read.rejection import Source as Text
@@ -72,10 +74,13 @@ def lower(
     facts: PublicFacts,
     parameters: Sequence[Value] = (),
     max_groups: int | None = None,
+    *,
+    at: dt.datetime,
 ) -> Lowered:
     """The statement as a plan, and what it needs to know of its releases.
 
-    `facts` looks public tables up, `max_groups` is the query's own contribution bound. Raises
+    `facts` looks public tables up, `max_groups` is the query's own contribution bound, `at` when the statement was
+    asked, in UTC. Raises
     QueryRejected, with the place in the text, for anything that is not known to be safe.
     """
     if len(parameters) != statement.parameters:
@@ -83,8 +88,9 @@ def lower(
             f"the query has {statement.parameters} parameters, {len(parameters)} values were given",
             code="parameter",
         )
+    time = StatementTime(at)
     context = Context(
-        statement.source, catalog, parameters, facts, _derive, _correlate, max_groups=max_groups
+        statement.source, catalog, parameters, time, facts, _derive, _correlate, max_groups=max_groups
     )
     node = statement.query
     if isinstance(node, exp.SetOperation):
@@ -94,7 +100,7 @@ def lower(
         check_unit(scope, statement.options.unit)
         outer = chosen if isinstance(chosen, OuterQuery) else chosen.outer_query()
     _check_unread(context)
-    return Lowered(outer, tuple(context.needs))
+    return Lowered(outer, tuple(context.needs), dict(sorted(time.read.items())))
 
 
 def _check_unread(context: Context) -> None:
