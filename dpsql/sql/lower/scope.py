@@ -14,6 +14,7 @@ from dpsql.analysis.stability import PublicFacts
 from dpsql.backends.catalog import Catalog, CatalogTable
 from dpsql.plan import nodes
 from dpsql.plan.cardinality import is_single
+from dpsql.plan.dependencies import needs
 from dpsql.plan.expr import Column, Expr, Facts, Scalar
 from dpsql.plan.tables import Link, Scan, Unit, UnitKind
 from dpsql.plan.types import Type, Value
@@ -43,7 +44,8 @@ class CommonTable:
 class Context:
     """What all parts of one statement share.
 
-    `derive` lowers the query of a derived table, `correlate` a subquery with a value for each outer row. `needs` is what
+    `derive` lowers the query of a derived table, `correlate` a subquery with a value for each outer row, `mark` EXISTS or
+    IN over a subquery as a truth value of each row. `needs` is what
     they need to know of their releases.
     """
 
@@ -54,6 +56,7 @@ class Context:
     facts: PublicFacts
     derive: Callable[[Context, exp.Expr, str, Sequence[str]], nodes.Source]
     correlate: Callable[[Scope, exp.Select], Expr | None]
+    mark: Callable[[Scope, exp.Expr], Expr]
     common: Mapping[str, CommonTable] = field(default_factory=dict)
     unread: dict[int, tuple[Context, CommonTable]] = field(default_factory=dict)
     """The common table expressions that nothing has read yet, by the identity of their queries."""
@@ -153,6 +156,8 @@ class Scope:
     """Sources that correlated subqueries bring in, to be joined; None where none can be."""
     values: dict[exp.Expr, Expr] = field(default_factory=dict)
     """What these subqueries are, so that each is joined once."""
+    marks: dict[object, Expr] = field(default_factory=dict)
+    """The counts behind EXISTS and IN as values, likewise."""
     bounded: bool = False
     """Whether ends of intervals are asked for, so that sources keep them beside what is released."""
 
@@ -169,7 +174,9 @@ class Scope:
     def _scalar(self, node: exp.Expr) -> Expr | None:
         if which_end(node) is not None:
             return self._end(node)
-        return self.scalar(node) if type(node) is exp.Subquery else None
+        if type(node) is exp.Subquery:
+            return self.scalar(node)
+        return self.context.mark(self, node) if is_matching(node) else None
 
     def _end(self, node: exp.Expr) -> Column:
         """The end of the interval of a released aggregate that a column of FROM is."""
@@ -191,6 +198,10 @@ class Scope:
             if value is not None:
                 self.values[query] = value
                 return value
+        return self.uncorrelated(node, query)
+
+    def uncorrelated(self, node: exp.Expr, query: exp.Expr) -> Scalar:
+        """The one value of a subquery that does not depend on the rows of this scope."""
         inner = self.context.deeper(node, self.context.common)
         source = self.context.derive(inner, query, self.context.fresh(node), ())
         if nodes.is_private(source) or isinstance(source, Scan):
@@ -200,14 +211,31 @@ class Scope:
                 "a subquery with one value must aggregate over privacy units",
                 "as in WHERE cost > (SELECT AVG(cost) FROM visits)",
             )
-        if len(source.columns) != 1 or not is_single(source):
+        if len(source.columns) != 1:
+            self.source.refuse(node, "subquery", "a subquery used as a value has one column")
+        outer = _only(source) if is_single(source) else self._looked_up(node, source)
+        return Scalar(outer, source.columns[0].type)
+
+    def _looked_up(self, node: exp.Expr, source: nodes.Source) -> nodes.OuterQuery:
+        """The query of a source of public rows that, looked up, has one row or none.
+
+        Claim: its value costs nothing, and it is the same on neighbouring databases.
+        Why: it follows from public tables alone. The statement keeps the first row only, so that it could not fail.
+        Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
+        """
+        if isinstance(source, Scan) or needs(source):
+            self.source.refuse(
+                node, "subquery", "over released values, a subquery used as a value has one row", "add LIMIT 1"
+            )
+        shown = tuple(nodes.Output(column.name, column) for column in source.columns)
+        if len(self.context.facts.rows(nodes.OuterQuery(source, shown, limit=2))) > 1:
             self.source.refuse(
                 node,
                 "subquery",
-                "a subquery used as a value has one column and at most one row",
-                "add LIMIT 1",
+                "a subquery used as a value has at most one row, and this one has more",
+                "add ORDER BY x LIMIT 1, or aggregate: SELECT MIN(x)",
             )
-        return Scalar(_only(source), source.columns[0].type)
+        return nodes.OuterQuery(source, shown, limit=1)
 
     def add(self, node: exp.Expr) -> str:
         """Brings the item of a FROM or JOIN clause into scope; returns its alias, folded."""
@@ -374,6 +402,11 @@ class Scope:
             f"there is no column {name}",
             f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}",
         )
+
+
+def is_matching(node: exp.Expr) -> bool:
+    """Whether a node is EXISTS, or IN over a subquery."""
+    return isinstance(node, exp.Exists) or (isinstance(node, exp.In) and node.args.get("query") is not None)
 
 
 def _only(source: nodes.Source) -> nodes.OuterQuery:

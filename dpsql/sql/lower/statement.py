@@ -40,6 +40,7 @@ from dpsql.sql.lower.derived import answer, common_tables, put_together, set_ope
 from dpsql.sql.lower.grouping import Grouping, aggregates
 from dpsql.sql.lower.grouping_sets import Sets, grouping_sets
 from dpsql.sql.lower.interval_ends import asked_of, end_of, end_of_rank
+from dpsql.sql.lower.marks import mark
 from dpsql.sql.lower.own_unit import check_unit, refuse_units
 from dpsql.sql.lower.per_unit import Groups, Plain, Selected, derived, distinct_of, rows_of, selected
 from dpsql.sql.lower.public_groups import Lowered
@@ -90,7 +91,7 @@ def lower(
         )
     time = StatementTime(at)
     context = Context(
-        statement.source, catalog, parameters, time, facts, _derive, _correlate, max_groups=max_groups
+        statement.source, catalog, parameters, time, facts, _derive, _correlate, mark, max_groups=max_groups
     )
     node = statement.query
     if isinstance(node, exp.SetOperation):
