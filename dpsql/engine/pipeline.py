@@ -71,7 +71,8 @@ class Engine:
     @cached_property
     def catalog(self) -> catalog.Catalog:
         """What exists for an analyst."""
-        return catalog.build(self.policy, self.backend.schema(), self.backend.origin)
+        built = catalog.build(self.policy, self.backend.schema(), self.backend.origin)
+        return replace(built, database=self.backend.database)
 
     @cached_property
     def policy_digest(self) -> str:

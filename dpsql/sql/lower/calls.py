@@ -23,6 +23,7 @@ from dpsql.sql.lower.decimals import before_cast, rounded
 from dpsql.sql.lower.operators import READS_TEXT, REFUSED
 from dpsql.sql.read.rejection import Source
 
+_COMPARED = frozenset({"eq", "ne", "in", "is_distinct", "is_not_distinct"})
 SAFE_INTEGER = 2**62
 MAX_SIZE = 4_000
 """Most calls in an expression in which aliases, BETWEEN and CASE operands are written out.
@@ -102,6 +103,8 @@ def _readings(
 ) -> Iterator[tuple[Expr, ...]]:
     """The arguments as they are; then with text constants read as moments, as SQL does beside moments."""
     yield arguments
+    if name in _COMPARED and (truths := _truths(arguments)) is not None:
+        yield truths
     target = common(tuple(argument.type for argument in arguments if argument.type.temporal))
     if target is None or not target.temporal:
         return
@@ -116,6 +119,22 @@ def _readings(
             else argument
             for as_moment, argument in zip(read, arguments, strict=True)
         )
+
+
+def _truths(arguments: tuple[Expr, ...]) -> tuple[Expr, ...] | None:
+    """The arguments with 0 and 1 read as truth values beside others, as SQL does; None where that is not so."""
+    numbers = [argument.type is Type.INTEGER for argument in arguments]
+    known = all(
+        isinstance(argument, Literal) and argument.value in (0, 1)
+        for argument, number in zip(arguments, numbers, strict=True)
+        if number
+    )
+    if not any(numbers) or not known or not any(argument.type is Type.BOOLEAN for argument in arguments):
+        return None
+    return tuple(
+        Literal(bool(argument.value), Type.BOOLEAN) if number and isinstance(argument, Literal) else argument
+        for argument, number in zip(arguments, numbers, strict=True)
+    )
 
 
 def _wrong(built: Call) -> str | None:

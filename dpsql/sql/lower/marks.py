@@ -162,7 +162,9 @@ def _wrapped(scope: Scope, query: exp.Query) -> exp.Select:
     """SELECT c0, c1, … FROM (query) AS (c0, c1, …)."""
     items = query.selects
     if type(query.parent) is not exp.Exists and any(item.is_star for item in items):
-        scope.source.refuse(query, "subquery", "IN takes a subquery whose columns are named", "name them: SELECT x")
+        scope.source.refuse(
+            query, "subquery", "IN takes a subquery whose columns are named", "name them: SELECT x"
+        )
     names = [exp.to_identifier(f"c{index}") for index in range(len(items))]
     of_rows = type(query.parent) is exp.Exists
     alias = None if of_rows else exp.TableAlias(columns=[name.copy() for name in names])

@@ -56,6 +56,10 @@ class Scalars:
             return self.call(node, name, *map(self.lower, _flat(self.source.take(node, *names, **fixed))))
         self._unknown(node)
 
+    def span_of(self, node: exp.Expr) -> tuple[Expr, str] | None:
+        """How many of which unit an INTERVAL is; None for what is none."""
+        return _span(self, node) if _is_span(node) else None
+
     def call(self, node: exp.Expr, name: str, *arguments: Expr) -> Expr:
         """The typed call of a function, or a refusal that shows its signature."""
         return folded(node, arguments) or meant(self.source, node, name, arguments)

@@ -26,6 +26,8 @@ from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.read.interval_calls import which_end
 from dpsql.sql.read.rejection import Source
 
+COUNTED = frozenset({"range", "generate_series"})
+"""Functions that count rows out in FROM."""
 MAX_TABLES = 16
 MAX_SOURCES = 64
 MAX_DERIVED_DEPTH = 16
@@ -137,6 +139,16 @@ class Named:
         return self.relation.alias
 
 
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """A source that rows are matched with, on conditions: those that have a partner stay, or those that have none."""
+
+    source: Named
+    conditions: tuple[Expr, ...]
+    anti: bool
+    node: exp.Expr
+
+
 @dataclass(slots=True)
 class Scope:
     """The sources of one FROM clause; resolves column names as DuckDB does, without regard to case.
@@ -156,6 +168,8 @@ class Scope:
     """Sources that correlated subqueries bring in, to be joined; None where none can be."""
     values: dict[exp.Expr, Expr] = field(default_factory=dict)
     """What these subqueries are, so that each is joined once."""
+    matched: list[Matched] = field(default_factory=list)
+    """The sources of SEMI JOIN and ANTI JOIN."""
     marks: dict[object, Expr] = field(default_factory=dict)
     """The counts behind EXISTS and IN as values, likewise."""
     bounded: bool = False
@@ -225,7 +239,10 @@ class Scope:
         """
         if isinstance(source, Scan) or needs(source):
             self.source.refuse(
-                node, "subquery", "over released values, a subquery used as a value has one row", "add LIMIT 1"
+                node,
+                "subquery",
+                "over released values, a subquery used as a value has one row",
+                "add LIMIT 1",
             )
         shown = tuple(nodes.Output(column.name, column) for column in source.columns)
         if len(self.context.facts.rows(nodes.OuterQuery(source, shown, limit=2))) > 1:
@@ -239,7 +256,8 @@ class Scope:
 
     def add(self, node: exp.Expr) -> str:
         """Brings the item of a FROM or JOIN clause into scope; returns its alias, folded."""
-        added = self._derived(node) if type(node) in (exp.Subquery, exp.Values) else self._table(node)
+        derived = type(node) in (exp.Subquery, exp.Values) or is_table_function(node)
+        added = self._derived(node) if derived else self._table(node)
         if self.bounded:
             added = replace(added, relation=with_ends(added.relation))
         folded = fold(added.alias)
@@ -260,16 +278,10 @@ class Scope:
     def _table(self, node: exp.Expr) -> Named:
         if type(node) is not exp.Table or type(node.this) is not exp.Identifier:
             self.source.refuse(node, "table", "FROM takes the name of a declared table")
-        if node.args.get("db") or node.args.get("catalog"):
-            self.source.refuse(
-                node,
-                "table",
-                "table names take no schema or catalog",
-                "use the name that the policy declares",
-            )
-        identifier, alias = self.source.take(node, "this", "alias")
+        identifier, alias, *qualifiers = self.source.take(node, "this", "alias", "db", "catalog")
         name = str(self.source.take(identifier, "this", quoted=(True,))[0])
-        common = self.context.common.get(fold(name))
+        qualified = self._is_qualified(node, *qualifiers)
+        common = None if qualified else self.context.common.get(fold(name))
         if common is not None:
             known_as, names = self._alias(alias, name)
             inner = self.context.deeper(node, common.before)
@@ -292,11 +304,30 @@ class Scope:
         self.context.fresh(node)  # counted, as every source is
         return Named(scan(self.context.catalog, known_as, table), columns)
 
+    def _is_qualified(self, node: exp.Expr, schema: exp.Expr | None, catalog: exp.Expr | None) -> bool:
+        """Whether a table is named with its schema, which is the one whose tables the policy declares."""
+        names = [
+            fold(str(self.source.take(part, "this", quoted=(True,))[0])) if part is not None else ""
+            for part in (catalog, schema)
+        ]
+        database = fold(self.context.catalog.database)
+        known = {("", ""), ("", "main"), (database, "main"), ("", database)}
+        if tuple(names) not in known:
+            self.source.refuse(
+                node,
+                "table",
+                f"there is no schema {'.'.join(filter(None, names))}",
+                "the tables that the policy declares are in main: main.t, or t alone",
+            )
+        return any(names)
+
     def _derived(self, node: exp.Expr) -> Named:
         alias = node.args.get("alias")
-        query = node if type(node) is exp.Values else self.source.take(node, "this", "alias")[0]
+        query = self.source.take(node, "this", "alias")[0] if type(node) is exp.Subquery else node
         # An alias that begins with # is no user's: two subqueries without one do not clash.
         known_as, names = self._alias(alias, self.context.fresh(node))
+        if is_table_function(node) and alias is not None and not names and alias.args.get("this") is not None:
+            names = [str(alias.this.this)]  # the one column is called as the table is
         inner = self.context.deeper(node, self.context.common)
         return named(self.context.derive(inner, query, known_as, names))
 
@@ -315,7 +346,8 @@ class Scope:
 
     def column(self, node: exp.Column) -> Column:
         """The column that a name means."""
-        identifier, qualifier = self.source.take(node, "this", "table")
+        identifier, qualifier, *schema = self.source.take(node, "this", "table", "db", "catalog")
+        self._is_qualified(node, *schema)
         if type(identifier) is not exp.Identifier:
             self.source.refuse(node, "column", "a column name is expected here")
         name = str(self.source.take(identifier, "this", quoted=(True,))[0])
@@ -407,6 +439,13 @@ class Scope:
 def is_matching(node: exp.Expr) -> bool:
     """Whether a node is EXISTS, or IN over a subquery."""
     return isinstance(node, exp.Exists) or (isinstance(node, exp.In) and node.args.get("query") is not None)
+
+
+def is_table_function(node: exp.Expr) -> bool:
+    """Whether an item of FROM is a call that gives public rows."""
+    called = node.this if type(node) is exp.Table else None
+    named = called.this if type(called) is exp.Anonymous else None
+    return type(node) is exp.Unnest or (isinstance(named, str) and fold(named) in COUNTED)
 
 
 def _only(source: nodes.Source) -> nodes.OuterQuery:

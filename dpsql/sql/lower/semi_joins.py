@@ -17,7 +17,7 @@ from dpsql.sql.lower.derived import facts_of, output_columns, plain
 from dpsql.sql.lower.from_clause import from_clause
 from dpsql.sql.lower.joins import assemble, condition, conditions, conjuncts, same_identity
 from dpsql.sql.lower.public_left_joins import as_inner
-from dpsql.sql.lower.scope import Scope, is_matching
+from dpsql.sql.lower.scope import Matched, Scope, is_matching
 
 TRUE = Literal(True, Type.BOOLEAN)
 
@@ -53,9 +53,29 @@ def split_where(scope: Scope, select: exp.Select, *, released: bool = False) -> 
     here = {named.alias for named in scope.tables.values()}
     across = [part for part in plain if not {column.source for column in columns(part)} <= here]
     relation = assemble(scope, items, [part for part in plain if part not in across])
+    for item in scope.matched:
+        relation = _matched(scope, relation, item)
     for node in matched:
         relation = matching(scope, relation, node)
     return relation, across
+
+
+def _matched(scope: Scope, relation: Relation, item: Matched) -> SemiJoin:
+    """The rows of `relation` that SEMI JOIN or ANTI JOIN keeps."""
+    alias = scope.context.fresh(item.node)
+    exported: dict[Expr, Column] = {}
+
+    def export(expr: Expr) -> Expr:
+        if expr not in exported:
+            exported[expr] = Column(alias, f"c{len(exported)}", facts_of(expr, item.source.relation))
+        return exported[expr]
+
+    on = _all([_rewritten(part, {item.source.alias}, export) for part in item.conditions])
+    if not exported:
+        export(Literal(1, Type.INTEGER))
+    right = Project(item.source.relation, alias, tuple(exported), tuple(exported.values()))
+    _check(scope, item.node, relation, right, on)
+    return SemiJoin(relation, right, on, item.anti)
 
 
 def matching(scope: Scope, relation: Relation, node: exp.Expr) -> SemiJoin:

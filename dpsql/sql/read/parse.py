@@ -257,7 +257,8 @@ def _check(source: Source, tokens: Sequence[Token], dialect: Dialect) -> None:
         )
     for place, (token, following) in enumerate(itertools.pairwise(tokens)):
         before = tokens[place - 1].token_type if place else None
-        _check_pair(source, before, token, following)
+        if not _names_columns(tokens, place):
+            _check_pair(source, before, token, following)
         if following.token_type is TokenType.STRING and _names_table(tokens[max(place - 2, 0) : place + 1]):
             _refuse_token(source, following, "table", "FROM takes the name of a declared table")
     _check_joins(tokens)
@@ -319,6 +320,30 @@ def _check_pair(source: Source, before: TokenType | None, token: Token, followin
         _refuse_token(source, token, "syntax", f"{token.text} has no meaning here")
     if following.token_type is TokenType.L_PAREN and kind is TokenType.IDENTIFIER:
         _refuse_token(source, token, "function", f"the function {token.text} is not known to be safe")
+
+
+def _names_columns(tokens: Sequence[Token], place: int) -> bool:
+    """Whether a name in quotes before a parenthesis is that of a table with names of its columns, no function's.
+
+    It follows AS or a parenthesis, or its own parentheses are followed by AS ( or AS MATERIALIZED.
+    """
+    if tokens[place].token_type is not TokenType.IDENTIFIER:
+        return False
+    if place and tokens[place - 1].token_type in (TokenType.ALIAS, TokenType.R_PAREN):
+        return True
+    depth = 0
+    for at in range(place + 1, len(tokens) - 2):
+        kind = tokens[at].token_type
+        depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
+        if depth == 0:
+            after = tokens[at + 2]
+            query = (
+                after.token_type in (TokenType.L_PAREN, TokenType.NOT) or after.text.upper() == "MATERIALIZED"
+            )
+            return tokens[at + 1].token_type is TokenType.ALIAS and query
+        if depth > 1:
+            return False
+    return False
 
 
 def _check_quantiles(source: Source, tokens: Sequence[Token]) -> None:
