@@ -305,6 +305,8 @@ class Grouping(ABC):
         key = self._chosen(node)
         if key is not None:
             return key
+        if type(node) is exp.IgnoreNulls and type(node.this) is exp.AnyValue:
+            node = node.this  # so the parser writes ANY_VALUE
         if isinstance(node, (exp.AggFunc, exp.WithinGroup)):
             return self.aggregate(plain(self.source, node))
         if isinstance(node, (exp.Subquery, exp.Filter)):

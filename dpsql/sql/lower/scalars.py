@@ -78,11 +78,23 @@ class Scalars:
             )
         if isinstance(node, exp.Star):
             self.source.refuse(node, "star", "* would release rows", "name aggregates, such as COUNT(*)")
-        if isinstance(node, exp.AggFunc):
-            self.source.refuse(node, "aggregate", f"{node.sql_name()} is not possible here")
+        if isinstance(node, (exp.AggFunc, exp.IgnoreNulls, exp.RespectNulls)):
+            self.source.refuse(
+                node,
+                "aggregate",
+                f"{self.source.called(node)} is not possible here: it is of many rows",
+                "aggregate in a subquery, or in HAVING",
+            )
+        if isinstance(node, exp.Tuple):
+            self.source.refuse(
+                node,
+                "type",
+                "a row of values stands on a side of =, <> and IN",
+                "write (a, b) IN ((1, 2), (3, 4))",
+            )
         if isinstance(node, exp.Interval):
             self.source.refuse(node, "type", *_LONE_SPAN)
-        unknown(self.source, node, node.sql_name().lower() if isinstance(node, exp.Func) else node.key)
+        unknown(self.source, node, self.source.called(node).lower())
 
 
 def _flat(values: Sequence[object]) -> Iterator[exp.Expr]:
@@ -224,11 +236,26 @@ def _row_equal(self: Scalars, node: exp.Expr, left: exp.Expr | None, right: exp.
 
 def _equal(self: Scalars, node: exp.Expr) -> Expr:
     left, right = self.source.take(node, "this", "expression")
+    if type(right) is (exp.Any if type(node) is exp.EQ else exp.All):
+        return self.lower(_member_of(self, node, left, right))
     name = "eq" if type(node) is exp.EQ else "ne"
     if exp.Tuple not in (type(left), type(right)):
         return self.call(node, name, self.lower(left), self.lower(right))
     same = _row_equal(self, node, left, right)
     return same if name == "eq" else self.call(node, "not", same)
+
+
+def _member_of(self: Scalars, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> exp.Expr:
+    """x = ANY (SELECT …) as x IN (SELECT …), and x <> ALL (SELECT …) as its opposite, standing where it stands."""
+    (query,) = self.source.take(right, "this")
+    while type(query) in (exp.Paren, exp.Subquery):
+        (query,) = self.source.take(query, "this")
+    if not isinstance(query, exp.Query):
+        self.source.refuse(right, "subquery", "ANY and ALL take a subquery here", "x IN (1, 2)")
+    found: exp.Expr = exp.In(this=left.copy(), query=exp.Subquery(this=query.copy()))
+    found = exp.Not(this=found) if type(node) is exp.NEQ else found
+    found.parent, found.arg_key = node.parent, node.arg_key
+    return found
 
 
 def _like(self: Scalars, node: exp.Expr) -> Expr:

@@ -85,5 +85,5 @@ def _signatures(place: Place) -> list[str]:
 
 
 def _refuse(over: AcrossUnits | ExactGroups, node: exp.AggFunc, why: Refusal) -> NoReturn:
-    name = node.sql_name()
+    name = over.source.called(node)
     over.source.refuse(node, why.code, why.message.format(name=name), why.hint.format(name=name))
