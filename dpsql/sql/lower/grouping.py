@@ -93,13 +93,20 @@ class Grouping(ABC):
         def intercept(node: exp.Expr) -> Expr | None:
             if type(node) is exp.Window:
                 return window(self, node)
-            if self.shows and _is_call(node, "typeof") and len(node.expressions) == 1:
-                return Literal(str(shown.lower(node.expressions[0]).type), Type.VARCHAR)
+            if _is_call(node, "typeof") and len(node.expressions) == 1:
+                return self._type_name(node, shown.lower(node.expressions[0]))
             alias = self._aliased(node)
             return outer.intercept(node) if alias is None else alias
 
         shown = replace(outer, intercept=intercept)
         return shown
+
+    def _type_name(self, node: exp.Expr, expr: Expr) -> Literal:
+        """The name of the type that a released value has, or a column of a public table."""
+        if not self.shows:
+            self.source.refuse(node, "type", "TYPEOF is answered of released values", "SELECT typeof(COUNT(*)) FROM …")
+        stored = expr.facts.engine_type if isinstance(expr, Column) else ""
+        return Literal(stored or str(expr.type), Type.VARCHAR)
 
     def items(self) -> list[Item]:
         """The SELECT items."""
