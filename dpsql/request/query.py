@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TypedDict, TypeVar
 
 from dpsql.errors import LossError, ProgrammingError, QueryRejected
-from dpsql.plan.types import Value
 from dpsql.request.loss import Amount, amount
-from dpsql.request.parameters import bound
+from dpsql.request.parameters import BoundParameters, Parameter, Parameters, bound
 from dpsql.request.target import CONFIDENCE, Error, Share, Target, confidence_amount, error_amount
 
 _Option = TypeVar("_Option")
@@ -55,7 +53,7 @@ class Query:
     """
 
     sql: str
-    parameters: tuple[Value, ...] = ()
+    parameters: BoundParameters | tuple[Parameter, ...] = ()
     epsilon: Fraction | None = Fraction(1)
     delta: Fraction | None = None
     max_groups: int | None = None
@@ -70,7 +68,7 @@ class Query:
     def of(
         cls,
         sql: str,
-        parameters: Sequence[Value],
+        parameters: Parameters,
         *,
         epsilon: Amount | None,
         delta: Amount | None,

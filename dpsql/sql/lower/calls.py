@@ -18,8 +18,8 @@ from dpsql.plan.expr import Call, Expr, Function, Literal
 from dpsql.plan.types import Type, common
 from dpsql.sql.emit.scalars import write
 from dpsql.sql.lower.constants import moment
-from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.decimals import before_cast, rounded
+from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.operators import READS_TEXT, REFUSED
 from dpsql.sql.read.rejection import Source
 

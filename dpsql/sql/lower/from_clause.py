@@ -55,7 +55,6 @@ def _bare(scope: Scope, node: exp.Expr) -> tuple[exp.Expr, list[exp.Join]]:
 
 def _attach(scope: Scope, join: exp.Join, items: list[Attached]) -> None:
     side = _side(scope, join)
-    kind = join.args.get("kind")
     table, on, using, *_ = scope.source.take(join, "this", "on", "using", "side", "kind", "method")
     table, within = _bare(scope, table)
     if within:
@@ -65,25 +64,14 @@ def _attach(scope: Scope, join: exp.Join, items: list[Attached]) -> None:
     alias = scope.add(table)
     if join.args.get("method"):
         using = _shared(scope, join, before, alias)
-    if kind in _MATCHING:
+    if join.args.get("kind") in _MATCHING:
         _match(scope, join, before, alias, using or ())
         return
-    if side in ("FULL", "RIGHT") and scope.matched:
-        scope.source.refuse(
-            join, "join", f"a {side} JOIN comes before SEMI and ANTI JOIN", "put these into a derived table"
-        )
+    _check_place(scope, join, side, items)
     if side == "FULL":
-        if len(items) != 1:
-            scope.source.refuse(join, "join", "a FULL JOIN comes first", "put it into a derived table")
         items[0] = full_join(scope, join, items[0].alias, alias)
         return
-    if side == "LEFT":
-        scope.nullable.add(alias)
-    if side == "RIGHT":
-        if len(items) != 1:
-            scope.source.refuse(join, "join", "a RIGHT JOIN comes first", "turn it round: b LEFT JOIN a")
-        before_it = scope.tables[items[0].alias].relation  # of a FULL JOIN, both sides
-        scope.nullable |= {name for name, known in scope.tables.items() if known.relation is before_it}
+    _make_optional(scope, side, alias, items)
     conditions: list[Expr] = []
     if using:
         conditions = [_using(scope, join, before, alias, identifier) for identifier in using]
@@ -97,6 +85,29 @@ def _attach(scope: Scope, join: exp.Join, items: list[Attached]) -> None:
         items.append(replace(joined, kind=JoinKind.INNER, conditions=()))
         joined = replace(joined, alias=first.alias, node=first.node)
     items.append(joined)
+
+
+def _make_optional(scope: Scope, side: str, alias: str, items: list[Attached]) -> None:
+    """Notes of which sources a LEFT or RIGHT JOIN may find no row."""
+    if side == "LEFT":
+        scope.nullable.add(alias)
+    if side == "RIGHT":
+        before_it = scope.tables[items[0].alias].relation  # of a FULL JOIN, both sides
+        scope.nullable |= {name for name, known in scope.tables.items() if known.relation is before_it}
+
+
+def _check_place(scope: Scope, join: exp.Join, side: str, items: list[Attached]) -> None:
+    """Refuses a FULL or RIGHT JOIN that keeps rows of more than one source before it, or of which some are left out."""
+    if side not in ("FULL", "RIGHT"):
+        return
+    if scope.matched:
+        scope.source.refuse(
+            join, "join", f"a {side} JOIN comes before SEMI and ANTI JOIN", "put these into a derived table"
+        )
+    if len(items) != 1 and side == "FULL":
+        scope.source.refuse(join, "join", "a FULL JOIN comes first", "put it into a derived table")
+    if len(items) != 1:
+        scope.source.refuse(join, "join", "a RIGHT JOIN comes first", "turn it round: b LEFT JOIN a")
 
 
 def _attach_group(

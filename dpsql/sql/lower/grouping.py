@@ -104,7 +104,9 @@ class Grouping(ABC):
     def _type_name(self, node: exp.Expr, expr: Expr) -> Literal:
         """The name of the type that a released value has, or a column of a public table."""
         if not self.shows:
-            self.source.refuse(node, "type", "TYPEOF is answered of released values", "SELECT typeof(COUNT(*)) FROM …")
+            self.source.refuse(
+                node, "type", "TYPEOF is answered of released values", "SELECT typeof(COUNT(*)) FROM …"
+            )
         stored = expr.facts.engine_type if isinstance(expr, Column) else ""
         return Literal(stored or str(expr.type), Type.VARCHAR)
 

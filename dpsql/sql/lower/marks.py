@@ -85,9 +85,9 @@ def _item_never_null(scope: Scope, rows: exp.Select, item: exp.Expr) -> bool:
 
 def _only_truth_matters(node: exp.Expr) -> bool:
     """Whether NULL is as good as FALSE where a node stands: in a condition, under AND and OR alone."""
-    above, child = node.parent, node
-    while isinstance(above, (exp.Paren, exp.And, exp.Or)):
-        above, child = above.parent, above
+    child, above = node, node.parent
+    while above is not None and type(above) in (exp.Paren, exp.And, exp.Or):
+        child, above = above, above.parent
     if isinstance(above, exp.If):
         case = above.parent
         return child.arg_key == "this" and isinstance(case, exp.Case) and case.args.get("this") is None
@@ -111,8 +111,7 @@ def _any(
     key = (count, tuple(compared))
     value = scope.marks.get(key)
     if value is None:
-        value = correlated(scope, count, _refuse, compared)
-        value = _of_all(scope, node, count) if value is None else value
+        value = correlated(scope, count, _refuse, compared) or _of_all(scope, node, count)
         scope.marks[key] = value
     return scope.scalars.call(node, "gt", value, _ZERO)
 

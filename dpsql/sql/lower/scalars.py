@@ -19,11 +19,12 @@ from dpsql.functions.moments import SPELLINGS
 from dpsql.plan.expr import Expr, Literal
 from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
+from dpsql.request.parameters import Parameter
 from dpsql.sql.lower.calls import meant, unknown
 from dpsql.sql.lower.constants import constant, folded, moment, number
 from dpsql.sql.lower.folding import constant_of
-from dpsql.sql.lower.statement_time import TIME_CALLS, TIME_NODES, StatementTime
 from dpsql.sql.lower.operators import CASTS, SHAPES, SPAN_UNITS, SPANS
+from dpsql.sql.lower.statement_time import TIME_CALLS, TIME_NODES, StatementTime
 from dpsql.sql.read.rejection import Source, is_text
 
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
@@ -37,7 +38,7 @@ class Scalars:
     """Lowers scalar nodes; `column` resolves names, `intercept` may answer for a whole node."""
 
     source: Source
-    parameters: Sequence[Value]
+    parameters: Sequence[Parameter]
     time: StatementTime
     column: Callable[[exp.Column], Expr]
     intercept: Callable[[exp.Expr], Expr | None] = field(default=lambda _: None)
@@ -129,11 +130,22 @@ def _null(self: Scalars, node: exp.Expr) -> Expr:
     return Literal(None, Type.NULL)
 
 
-def _parameter(self: Scalars, node: exp.Expr) -> Expr:
+def _given(self: Scalars, node: exp.Expr) -> Parameter:
+    """What was given for a parameter."""
     (index,) = self.source.take(node, "this")
     if not str(index).isdecimal():
-        self.source.refuse(node, "parameter", "parameters are written as ?")
-    value = self.parameters[int(str(index)) - 1]
+        self.source.refuse(node, "parameter", "parameters are written as ? or :name")
+    return self.parameters[int(str(index)) - 1]
+
+
+def _parameter(self: Scalars, node: exp.Expr) -> Expr:
+    value = _given(self, node)
+    if isinstance(value, tuple):
+        self.source.refuse(node, "parameter", "a list of values stands after IN alone", "WHERE x IN ?")
+    return _given_constant(self, node, value)
+
+
+def _given_constant(self: Scalars, node: exp.Expr, value: Value) -> Literal:
     if isinstance(value, str) and not is_text(value):
         raise DataError("a parameter holds a NUL character or half a surrogate pair", code="parameter")
     return constant(self.source, node, value)
@@ -207,7 +219,13 @@ def _in(self: Scalars, node: exp.Expr) -> Expr:
         rows = [_row_equal(self, node, operand, item) for item in listed]
         return rows[0] if len(rows) == 1 else self.call(node, "or", *rows)
     value = self.lower(operand)
-    others = [constant_of(self.source, item, self.lower(item)) for item in listed]
+    others: list[Expr] = []
+    for item in listed:
+        given = _given(self, item) if type(item) is exp.Placeholder else None
+        if isinstance(given, tuple):
+            others += [_given_constant(self, item, each) for each in given]
+        else:
+            others.append(constant_of(self.source, item, self.lower(item)))
     constants = [other for other in others if isinstance(other, Literal)]
     parts = [self.call(node, "in", value, *constants)] if constants else []
     parts += [self.call(node, "eq", value, other) for other in others if not isinstance(other, Literal)]

@@ -17,8 +17,9 @@ from dpsql.plan.cardinality import is_single
 from dpsql.plan.dependencies import needs
 from dpsql.plan.expr import Column, Expr, Facts, Scalar
 from dpsql.plan.tables import Link, Scan, Unit, UnitKind
-from dpsql.plan.types import Type, Value
+from dpsql.plan.types import Type
 from dpsql.policy import fold
+from dpsql.request.parameters import Parameter
 from dpsql.sql.lower.interval_ends import asked_of, end_column, refuse, with_ends
 from dpsql.sql.lower.public_groups import PublicGroups
 from dpsql.sql.lower.scalars import Scalars
@@ -53,7 +54,7 @@ class Context:
 
     source: Source
     catalog: Catalog
-    parameters: Sequence[Value]
+    parameters: Sequence[Parameter]
     time: StatementTime
     facts: PublicFacts
     derive: Callable[[Context, exp.Expr, str, Sequence[str]], nodes.Source]

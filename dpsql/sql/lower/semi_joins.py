@@ -53,8 +53,8 @@ def split_where(scope: Scope, select: exp.Select, *, released: bool = False) -> 
     here = {named.alias for named in scope.tables.values()}
     across = [part for part in plain if not {column.source for column in columns(part)} <= here]
     relation = assemble(scope, items, [part for part in plain if part not in across])
-    for item in scope.matched:
-        relation = _matched(scope, relation, item)
+    for partner in scope.matched:
+        relation = _matched(scope, relation, partner)
     for node in matched:
         relation = matching(scope, relation, node)
     return relation, across

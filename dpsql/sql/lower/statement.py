@@ -19,7 +19,6 @@ from dpsql.aggregates import AGGREGATES
 from dpsql.analysis.stability import PublicFacts
 from dpsql.analysis.unit_identity import separated_identity
 from dpsql.backends.catalog import Catalog
-from dpsql.errors import DataError
 from dpsql.plan.expr import UNIT_IDENTITY, Expr, Released
 from dpsql.plan.nodes import (
     Aggregation,
@@ -34,8 +33,9 @@ from dpsql.plan.nodes import (
     is_private,
 )
 from dpsql.plan.tables import Scan
-from dpsql.plan.types import Type, Value
+from dpsql.plan.types import Type
 from dpsql.policy import fold
+from dpsql.request.parameters import BoundParameters, Parameter
 from dpsql.sql.lower.aggregates import across_units
 from dpsql.sql.lower.correlated import correlated
 from dpsql.sql.lower.derived import answer, common_tables, put_together, set_operation, values
@@ -76,7 +76,7 @@ def lower(
     statement: Statement,
     catalog: Catalog,
     facts: PublicFacts,
-    parameters: Sequence[Value] = (),
+    parameters: BoundParameters | Sequence[Parameter] = (),
     max_groups: int | None = None,
     *,
     at: dt.datetime,
@@ -87,14 +87,11 @@ def lower(
     asked, in UTC. Raises
     QueryRejected, with the place in the text, for anything that is not known to be safe.
     """
-    if len(parameters) != statement.parameters:
-        raise DataError(
-            f"the query has {statement.parameters} parameters, {len(parameters)} values were given",
-            code="parameter",
-        )
+    given = parameters if isinstance(parameters, BoundParameters) else BoundParameters(tuple(parameters))
+    values_ = given.of(statement.parameters, statement.names)
     time = StatementTime(at)
     context = Context(
-        statement.source, catalog, parameters, time, facts, _derive, _correlate, mark, max_groups=max_groups
+        statement.source, catalog, values_, time, facts, _derive, _correlate, mark, max_groups=max_groups
     )
     node = statement.query
     if isinstance(node, exp.SetOperation):

@@ -48,5 +48,5 @@ class StatementTime:
         """The constant that a call of the name is in this statement."""
         kind = TIME_CALLS[name]
         found = self.at.date() if kind is Type.DATE else self.at
-        self.read[name] = found.isoformat() if kind is Type.DATE else f"{found.isoformat(' ')} UTC"
+        self.read[name] = f"{found} UTC" if kind is Type.TIMESTAMP else str(found)
         return Literal(found, kind)

@@ -22,7 +22,6 @@ from dpsql.plan.types import Type, Value, common
 from dpsql.policy import fold
 from dpsql.sql.emit.scalars import constant, write
 from dpsql.sql.lower.folding import constant_of
-from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import Context, Scope
 
 MOST_ROWS = 10_000
@@ -31,13 +30,13 @@ MOST_ROWS = 10_000
 
 def table_function(context: Context, node: exp.Expr, alias: str) -> Values:
     """The rows of such a call, with their one column. Raises QueryRejected."""
-    scalars = Scope(context).scalars
     if type(node) is exp.Unnest:
         (items, _) = context.source.take(node, "expressions", "alias")
         return unnested(context, node, items, alias)
     called, _ = context.source.take(node, "this", "alias")
     name, arguments = context.source.take(called, "this", "expressions")
-    return _counted(context, scalars, node, fold(str(name)), arguments or (), alias)
+    kind, found = _counted(context, node, fold(str(name)), arguments or ())
+    return _rows(alias, fold(str(name)), kind, found)
 
 
 def unnested(context: Context, node: exp.Expr, items: Sequence[exp.Expr], alias: str) -> Values:
@@ -58,9 +57,10 @@ def unnested(context: Context, node: exp.Expr, items: Sequence[exp.Expr], alias:
 
 
 def _counted(
-    context: Context, scalars: Scalars, node: exp.Expr, name: str, items: Sequence[exp.Expr], alias: str
-) -> Values:
+    context: Context, node: exp.Expr, name: str, items: Sequence[exp.Expr]
+) -> tuple[Type, list[Value]]:
     """What `range` or `generate_series` counts out: whole numbers, or moments at a distance."""
+    scalars = Scope(context).scalars
     step = scalars.span_of(items[2]) if len(items) > len(("start", "stop")) else None
     plain = items if step is None else items[:2]
     ends = [constant_of(context.source, item, scalars.lower(item)) for item in plain]
@@ -87,7 +87,7 @@ def _counted(
         _refuse(context, node, name)
     if len(found) > MOST_ROWS:
         context.source.refuse(node, "too_long", f"{name.upper()} counts at most {MOST_ROWS:,} rows out")
-    return _rows(alias, name, Type.INTEGER if step is None else Type.TIMESTAMP, found)
+    return Type.INTEGER if step is None else Type.TIMESTAMP, found
 
 
 def _rows(alias: str, name: str, kind: Type, values: Sequence[Value]) -> Values:

@@ -10,7 +10,6 @@ from sqlglot import exp
 
 from dpsql.errors import Position, QueryRejected
 
-
 _CALLED = re.compile(r"(\w+)\s*\(\s*(?:DISTINCT\s+)?$", re.IGNORECASE)
 """The end of a text after which the first argument of a call stands."""
 

@@ -358,7 +358,7 @@ def _group(_: Translator, node: exp.Expr) -> exp.Expr:
 
 def _width_bucket(self: Translator, node: exp.Expr) -> exp.Expr:
     """The number of the bucket of equal width that a value falls into, 0 below all and one more above all."""
-    value, low, high, many = (node.args.get(name) for name in READ[exp.WidthBucket])
+    value, low, high, many = (node.args[name] for name in READ[exp.WidthBucket])
     ends = [_number(end) for end in (low, high)]
     if None in ends or not _is_whole(many) or not (ends[0] or 0) < (ends[1] or 0) or not int(many.name):
         self.refuse(
@@ -366,7 +366,7 @@ def _width_bucket(self: Translator, node: exp.Expr) -> exp.Expr:
             "constant",
             "WIDTH_BUCKET is read with constants, the lower end first, and a number of buckets,",
         )
-    if sum(1 for _ in value.walk()) > _MOST_COPIED:
+    if len(list(value.walk())) > _MOST_COPIED:
         self.refuse(node, "too_long", "WIDTH_BUCKET of so much would have to be written out three times")
     distance = exp.Paren(this=exp.Sub(this=_copy(value), expression=_copy(low)))
     width = exp.Paren(this=exp.Sub(this=_copy(high), expression=_copy(low)))
