@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypedDict, 
 from dpsql import errors
 from dpsql.cursor import Cursor
 from dpsql.errors import InterfaceError, ProgrammingError
-from dpsql.plan.types import Value
 from dpsql.request.loss import Amount, amount
+from dpsql.request.parameters import Parameters
 from dpsql.request.query import Query, QueryOptions
 from dpsql.request.target import Share
 from dpsql.result import Result
@@ -213,7 +213,7 @@ class Connection:
         self.engine  # noqa: B018  (refuses a closed connection)
         return Cursor(self)
 
-    def execute(self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[QueryOptions]) -> Cursor:
+    def execute(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Cursor:
         """A new cursor with the result of a query; the arguments are those of `query`."""
         return Cursor(self, self.query(sql, parameters, **options))
 
@@ -221,7 +221,7 @@ class Connection:
     def query(
         self,
         sql: str,
-        parameters: Sequence[Value] = (),
+        parameters: Parameters = (),
         *,
         epsilon: Amount | None = None,
         delta: Amount | None = None,
@@ -233,7 +233,7 @@ class Connection:
     ) -> Result:
         """The private answer to a SELECT.
 
-        `parameters` stand for the `?` of the text. `epsilon` is the loss: under `pure` the answer is
+        `parameters` stand for the `?` of the text, or, as a dict, for its `:name`; a list stands after IN. `epsilon` is the loss: under `pure` the answer is
         ε-DP, under `zcdp` it is charged as an ε-DP answer would be. `delta` is for choosing group keys
         that the policy does not declare; by default it is spent in proportion to the loss.
         `max_groups` lowers the number of groups of a privacy unit that count. `target_error` asks for an accuracy
@@ -275,7 +275,7 @@ class Connection:
     def combine(
         self,
         sql: str,
-        parameters: Sequence[Value] = (),
+        parameters: Parameters = (),
         *,
         max_groups: int | None = None,
         dialect: str | None = None,
@@ -292,7 +292,7 @@ class Connection:
         with self.engine.backend.snapshot():
             return self.engine.combine(asked)
 
-    def best(self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[CombineOptions]) -> Result:
+    def best(self, sql: str, parameters: Parameters = (), **options: Unpack[CombineOptions]) -> Result:
         """The former name of `combine`."""
         warnings.warn(
             "Connection.best is now called combine; the old name goes with the next version.",
@@ -302,9 +302,7 @@ class Connection:
         return self.combine(sql, parameters, **options)
 
     @_alone
-    def explain(
-        self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[QueryOptions]
-    ) -> Explanation:
+    def explain(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Explanation:
         """The plan with its proofs and its price; charges nothing and reads nothing private.
 
         The arguments are those of `query`.
@@ -450,7 +448,7 @@ class Connection:
     ) -> None:
         self.close()
 
-    def _asked(self, sql: str, parameters: Sequence[Value], **options: Unpack[QueryOptions]) -> Query:
+    def _asked(self, sql: str, parameters: Parameters, **options: Unpack[QueryOptions]) -> Query:
         self.engine  # noqa: B018  (refuses a closed connection)
         return Query.of(
             sql,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
 
 from dpsql.errors import InterfaceError, NotSupportedError, ProgrammingError
 from dpsql.plan.types import Value
+from dpsql.request.parameters import Parameters
 from dpsql.request.query import QueryOptions
 from dpsql.result import Result
 
@@ -26,7 +27,7 @@ class QueryConnection(Protocol):
         """The engine; InterfaceError once the connection is closed."""
         ...
 
-    def query(self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[QueryOptions]) -> Result:
+    def query(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
         """The private answer to a SELECT."""
         ...
 
@@ -43,7 +44,7 @@ class Cursor:
         self._closed = False
         self._alone = threading.RLock()
 
-    def execute(self, sql: str, parameters: Sequence[Value] = (), **options: Unpack[QueryOptions]) -> Self:
+    def execute(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Self:
         """Answers a query; see `Connection.query`."""
         with self._alone:
             self._open()
@@ -60,7 +61,7 @@ class Cursor:
             hint="call execute for each set of parameters; each query is charged",
         )
 
-    def callproc(self, name: str, parameters: Sequence[Value] = ()) -> None:
+    def callproc(self, name: str, parameters: Parameters = ()) -> None:
         """Always refused: there are no stored procedures."""
         raise NotSupportedError("callproc is not supported: there are no stored procedures", code="callproc")
 

@@ -30,6 +30,9 @@ _PANDAS = {
 """The dtype of each engine type. Left alone, pandas looks at the values, and whether one is NULL."""
 
 
+_WRITTEN_IF_TRUE = frozenset({"explained", "constants"})
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """What was done, for the owner's files: nothing in it depends on private data but the values.
@@ -39,7 +42,8 @@ class Receipt:
     was found for it; None where the loss was asked for. `replayed` are the ids of the ledger's entries that paid, at
     an earlier time, for what was answered again, `refined` those that paid for what was answered with less noise.
     `notices` say what of the question the answer falls short of. `explained` says that nothing was answered or charged:
-    mechanisms and loss are then what an answer would have; it is written only where it is so.
+    mechanisms and loss are then what an answer would have; it is written only where it is so. `constants` are the day
+    and the moment that `current_date` and `now()` were in the statement, written where it names them.
     """
 
     query: str
@@ -58,13 +62,14 @@ class Receipt:
     refined: tuple[int, ...] = ()
     notices: tuple[str, ...] = ()
     explained: bool = False
+    constants: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The receipt as JSON-serialisable data."""
         return {
             name: list(value) if isinstance(value := getattr(self, name), tuple) else value
             for name in self.__dataclass_fields__
-            if name != "explained" or self.explained
+            if name not in _WRITTEN_IF_TRUE or getattr(self, name)
         }
 
     def to_json(self) -> str:

@@ -79,6 +79,11 @@ class Backend(Protocol):
         """Which database this is, where its owner has given it no name; None for one without data."""
         ...
 
+    @property
+    def database(self) -> str:
+        """The name that the database has in the engine, as in database.main.table."""
+        ...
+
     def schema(self) -> dict[str, list[tuple[str, str]]]:
         """Each table's columns with their engine types. Metadata alone: no value is read."""
         ...

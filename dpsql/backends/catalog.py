@@ -74,6 +74,8 @@ class Catalog:
     """Every declared table, by folded name."""
 
     tables: Mapping[str, CatalogTable]
+    database: str = ""
+    """The database's name in the engine, by which a table may be called; empty where it has none."""
 
     def find(self, name: str) -> CatalogTable | None:
         """The table that `name` means, whatever its case."""

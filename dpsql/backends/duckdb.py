@@ -144,6 +144,12 @@ class DuckDBBackend:
             inode = ""
         return Place(identity, f"{identity} {inode} {self._host}")
 
+    @cached_property
+    def database(self) -> str:
+        """The name of the connection's own database."""
+        ((name,),) = self._query("SELECT current_database()")
+        return str(name)
+
     def schema(self) -> dict[str, list[tuple[str, str]]]:
         """Each table's columns with their engine types, from the catalogue.
 

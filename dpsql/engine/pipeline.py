@@ -71,7 +71,8 @@ class Engine:
     @cached_property
     def catalog(self) -> catalog.Catalog:
         """What exists for an analyst."""
-        return catalog.build(self.policy, self.backend.schema(), self.backend.origin)
+        built = catalog.build(self.policy, self.backend.schema(), self.backend.origin)
+        return replace(built, database=self.backend.database)
 
     @cached_property
     def policy_digest(self) -> str:
@@ -103,7 +104,7 @@ class Engine:
         require_below(self.policy.max_epsilon, wanted.loss)
         public = self.public
         with noting_translation() if parsed.translated else nullcontext():
-            lowered = lower(parsed, self.catalog, public, asked.parameters, wanted.max_groups)
+            lowered = lower(parsed, self.catalog, public, asked.parameters, wanted.max_groups, at=asked.time)
             outer = finish(lowered, public)
         if not self.backend.parses(parsed.text):
             # The parser here forgives much that the engine does not; an answer must not rest on a guess.
@@ -132,7 +133,9 @@ class Engine:
         for step in steps(outer):
             if not isinstance(step, Release):
                 emit_outer_query(step.outer, above)  # for the copies that it reads
-        found = PreparedQuery(asked, agreed, parsed.explain, outer, prepared, above, sql)
+        found = PreparedQuery(
+            asked, agreed, parsed.explain, outer, prepared, above, sql, constants=lowered.constants
+        )
         return self._replay.replay(found) if asked.replay else found
 
     def combine(self, asked: Query) -> Result:
@@ -402,6 +405,7 @@ class Engine:
                 for entry in entries
             ),
             versions=_versions(self.backend),
+            constants=dict(prepared.constants),
             target=prepared.terms.targeted(),
             replayed=prepared.replayed,
             refined=tuple(dict.fromkeys(base.entry for base in prepared.refines)),

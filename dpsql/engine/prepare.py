@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -158,7 +158,8 @@ class PreparedQuery:
 
     `releases` are in the order in which they are answered; there are none where the query reads
     nothing private. `outer_sql` is what is done with them, over the tables that `above` names. `known` are the
-    values of queries over what was released before, `steps` the charges of earlier steps to the same target.
+    values of queries over what was released before, `steps` the charges of earlier steps to the same target,
+    `constants` what the statement reads of the time at which it was asked.
     """
 
     asked: Query
@@ -170,6 +171,7 @@ class PreparedQuery:
     outer_sql: str
     known: Known = field(default_factory=dict, hash=False)
     steps: tuple[int, ...] = ()
+    constants: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def only(self) -> PreparedRelease:

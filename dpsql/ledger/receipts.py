@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -36,7 +36,9 @@ _LISTS: Mapping[str, type] = {
 }
 _ABSENT: Mapping[str, object] = {"target": None, "replayed": [], "refined": [], "notices": []}
 """Fields that the first receipts lack, with the values that they count as having."""
-_FIELDS = frozenset({*_TEXTS, *_LISTS, *_ABSENT, "loss", "versions", "explained"})
+_OPTIONAL = ("explained", "constants")
+"""Fields that are written where there is something to say."""
+_FIELDS = frozenset({*_TEXTS, *_LISTS, *_ABSENT, *_OPTIONAL, "loss", "versions"})
 _OF_A_CLAMP = ("noise", "l1_sensitivity", "l2_sensitivity_squared", "linf_sensitivity")
 _OF_A_STEP = ("epsilon", "met")
 _MERGED = "merged: "
@@ -105,6 +107,12 @@ def check_receipt(receipt: object, reader: LedgerReader) -> CheckedReceipt:
         raise _no_receipt()
     data = {**_ABSENT, **data}
     _require_notices(data)
+    checked = _checked(data, charges, reader)
+    return replace(checked, unverified=(*checked.unverified, *(["constants"] * ("constants" in data))))
+
+
+def _checked(data: Mapping[str, Any], charges: tuple[_Charge, ...], reader: LedgerReader) -> CheckedReceipt:
+    """The receipt, but for what the statement reads of the time, held against the ledger."""
     if "explained" in data:
         return _check_explanation(data)
     paid = tuple(_paying_entry(number, reader) for number in data["replayed"])
@@ -137,9 +145,16 @@ def _read(receipt: object) -> Mapping[str, Any]:
         raise _no_receipt()
     if not isinstance(receipt.get("target"), dict | None) or receipt.get("explained", True) is not True:
         raise _no_receipt()
+    if not _is_named_texts(receipt.get("constants", {"": ""})):
+        raise _no_receipt()
     if not all(type(entry.get("id")) is int for entry in receipt["entries"]):
         raise _no_receipt()
     return receipt
+
+
+def _is_named_texts(value: object) -> bool:
+    """Whether this is a dict of texts by name, and not empty."""
+    return isinstance(value, dict) and bool(value) and all(isinstance(text, str) for text in value.values())
 
 
 def _charges(data: Mapping[str, Any], reader: LedgerReader) -> tuple[_Charge, ...]:
@@ -207,7 +222,7 @@ def _check_explanation(data: Mapping[str, Any]) -> CheckedReceipt:
     """The receipt of an EXPLAIN, which names no charge; the ledger holds nothing of it."""
     if data["entries"] or data["notices"]:
         raise _refused("is of an explanation, and names what was charged")
-    return CheckedReceipt((), (), tuple(sorted(_FIELDS - {"entries", "notices", "explained"})))
+    return CheckedReceipt((), (), tuple(sorted(_FIELDS - {"entries", "notices", *_OPTIONAL})))
 
 
 def _check_uncharged(data: Mapping[str, Any], paid: Sequence[Entry], reader: LedgerReader) -> CheckedReceipt:

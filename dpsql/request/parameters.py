@@ -1,36 +1,111 @@
-"""The values that stand for the `?` of a query."""
+"""The values that stand for the `?` of a query, or for its `:name`."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dpsql.errors import DataError, ProgrammingError
 from dpsql.plan.types import Type, Value, type_of
 
+Parameter = Value | tuple[Value, ...]
+"""A value, or the values of a list, as `IN ?` takes them."""
+Parameters = Sequence[Any] | Mapping[str, Any]
+"""What a caller gives: values in order for `?`, or by name for `:name`."""
 
-def bound(parameters: Sequence[Value]) -> tuple[Value, ...]:
-    """The parameters of a query, each as exactly one of the built-in types. Raises DataError for others."""
-    if isinstance(parameters, (str, bytes, Mapping)) or not isinstance(parameters, Sequence):
+
+@dataclass(frozen=True, slots=True)
+class BoundParameters:
+    """The parameters of a query, each as exactly one of the built-in types; `names` where they were given by name."""
+
+    values: tuple[Parameter, ...] = ()
+    names: tuple[str, ...] | None = None
+
+    def of(self, count: int, names: Sequence[str]) -> tuple[Parameter, ...]:
+        """The values in the order of a text with so many `?`, or with these names. Raises DataError."""
+        if self.names is None and names and self.values:
+            raise DataError(
+                f"the query names its parameters: {', '.join(f':{name}' for name in names)}",
+                code="parameter",
+                hint=f"{{{names[0]!r}: 18}}",
+            )
+        if (self.names or ()) and not names:
+            raise DataError(
+                "parameters are given by name, the query has none", code="parameter", hint="WHERE x > :low"
+            )
+        if not names:
+            if len(self.values) != count:
+                raise DataError(
+                    f"the query has {count} parameters, {len(self.values)} values were given",
+                    code="parameter",
+                )
+            return self.values
+        given = dict(zip(self.names or (), self.values, strict=False))
+        if missing := [name for name in names if name not in given]:
+            raise DataError(f"no value was given for :{missing[0]}", code="parameter")
+        if unknown := [name for name in given if name not in names]:
+            raise DataError(f"the query has no parameter :{unknown[0]}", code="parameter")
+        return tuple(given[name] for name in names)
+
+
+def bound(parameters: Parameters) -> BoundParameters:
+    """The parameters of a query. Raises DataError for values of other types."""
+    if isinstance(parameters, Mapping):
+        names = tuple(parameters)
+        if not all(isinstance(name, str) for name in names):
+            raise ProgrammingError("the names of parameters are texts", code="parameter")
+        return BoundParameters(tuple(_given(f":{name}", value) for name, value in parameters.items()), names)
+    if isinstance(parameters, (str, bytes)) or not isinstance(parameters, Sequence):
         raise ProgrammingError(
-            "parameters must be a list or tuple with one value for each ?", code="parameter", hint="[18, 'A']"
+            "parameters must be a list or tuple with one value for each ?, or a dict with one for each :name",
+            code="parameter",
+            hint="[18, 'A']",
         )
-    return tuple(_plain(index, value) for index, value in enumerate(parameters, 1))
+    return BoundParameters(tuple(_given(str(index), value) for index, value in enumerate(parameters, 1)))
 
 
-def _plain(index: int, value: Value) -> Value:
+def _given(name: str, value: object) -> Parameter:
+    if type(value).__module__ == "numpy" and type(value).__name__ == "ndarray":
+        value = _elements(value)
+    if isinstance(value, (list, tuple)):
+        if not value:
+            raise DataError(
+                f"parameter {name} is an empty list", code="parameter", hint="of nothing, ask nothing"
+            )
+        return tuple(_plain(name, item) for item in value)
+    return _plain(name, value)
+
+
+def _elements(array: Any) -> list[object]:
+    """The elements of an array of one dimension."""
+    if array.ndim != 1:
+        raise DataError("a list of values has one dimension", code="parameter")
+    return list(array)
+
+
+def _plain(name: str, value: Any) -> Value:
     """The value as exactly one of the built-in types: a subclass may say anything of itself."""
+    if type(value).__module__ == "numpy":
+        value = _of_numpy(value)
     try:
         kind = type_of(value)
     except TypeError:
-        name = type(value).__name__
-        raise DataError(f"parameter {index} is of type {name}", code="parameter") from None
+        raise DataError(f"parameter {name} is of type {type(value).__name__}", code="parameter") from None
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         raise DataError(
-            f"parameter {index} has a time zone", code="parameter", hint="convert it to UTC and drop the zone"
+            f"parameter {name} has a time zone", code="parameter", hint="convert it to UTC and drop the zone"
         )
     return _PLAIN[kind](value)
+
+
+def _of_numpy(value: Any) -> Any:
+    """The Python value of a NumPy scalar: of a moment to the microsecond, as SQL has it."""
+    if type(value).__name__ != "datetime64":
+        return value.item() if hasattr(value, "item") else value
+    found = value.item()
+    return value.astype("datetime64[us]").item() if isinstance(found, int) else found
 
 
 _PLAIN: dict[Type, Callable[[Any], Value]] = {

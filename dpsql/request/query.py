@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import datetime as dt
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TypedDict, TypeVar
 
 from dpsql.errors import LossError, ProgrammingError, QueryRejected
-from dpsql.plan.types import Value
 from dpsql.request.loss import Amount, amount
-from dpsql.request.parameters import bound
+from dpsql.request.parameters import BoundParameters, Parameter, Parameters, bound
 from dpsql.request.target import CONFIDENCE, Error, Share, Target, confidence_amount, error_amount
 
 _Option = TypeVar("_Option")
@@ -39,16 +38,22 @@ class Options:
     confidence: Fraction | None = None
 
 
+def utc_now() -> dt.datetime:
+    """The present time in UTC, without a zone, as moments are here."""
+    return dt.datetime.now(dt.UTC).replace(tzinfo=None)
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """What the caller asks: a text with its parameters, a loss or an accuracy, and a contribution bound.
 
     `default` is the loss where neither the call nor the text states a loss or an accuracy. `dialect` is the dialect
-    of the text. `replay` allows an answer from a stored release.
+    of the text. `replay` allows an answer from a stored release. `time` is when it is asked, in UTC without a zone: what
+    `current_date` and `now()` mean in it, at each step towards its answer.
     """
 
     sql: str
-    parameters: tuple[Value, ...] = ()
+    parameters: BoundParameters | tuple[Parameter, ...] = ()
     epsilon: Fraction | None = Fraction(1)
     delta: Fraction | None = None
     max_groups: int | None = None
@@ -57,12 +62,13 @@ class Query:
     target_error: Error | None = None
     confidence: Fraction | None = None
     replay: bool = True
+    time: dt.datetime = field(default_factory=utc_now, compare=False)
 
     @classmethod
     def of(
         cls,
         sql: str,
-        parameters: Sequence[Value],
+        parameters: Parameters,
         *,
         epsilon: Amount | None,
         delta: Amount | None,

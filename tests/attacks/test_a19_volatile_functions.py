@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import re
+from unittest import mock
+
 import pytest
 from attacks.naive import Naive, told_apart
-from worlds import Refused, Row, engine_of, person, world
+from worlds import Refused, Row, engine_of, person, spent, world
+
+from dpsql.request.query import Query
 
 CALLS = """
 random() | RANDOM() | rand() | setseed(0.5) | uuid() | gen_random_uuid() | uuidv4() | uuidv7()
-now() | NOW() | transaction_timestamp() | current_timestamp | CURRENT_TIMESTAMP | get_current_timestamp()
-current_date | CURRENT_DATE | today() | current_time | get_current_time() | current_localtime()
-current_localtimestamp() | localtime | localtimestamp | age(day) | DATE 'today' | DATE 'now' | CAST('now' AS TIMESTAMP)
+current_time | get_current_time() | current_localtime() | localtime | age(day) | DATE 'today' | DATE 'now' | CAST('now' AS TIMESTAMP)
 TIMESTAMP 'now' | TIMESTAMP 'epoch' | TIMESTAMP 'infinity' | CAST('today' AS DATE) | CAST('tomorrow' AS DATE)
 getvariable('x') | current_setting('threads') | nextval('s') | currval('s') | lastval() | txid_current()
 current_user | session_user | user | current_role | current_schema() | current_schemas(TRUE) | current_database()
 current_query() | pg_backend_pid() | pg_sleep(1) | sleep_ms(1000) | sleep(1) | version() | getenv('HOME')
-add_parquet_key('k', 'v') | write_log('x') | error('x') | nullif(random(), 1) | COALESCE(NULL, now())
+add_parquet_key('k', 'v') | write_log('x') | error('x') | nullif(random(), 1) | COALESCE(NULL, random())
 CASE WHEN random() < 0.5 THEN 1 END | LEAST(random(), 1) | ABS(random()) | rowid
 """.replace("\n", "|").split("|")
 CALLS = [call.strip() for call in CALLS if call.strip()]
@@ -55,6 +59,37 @@ def test_nothing_volatile_is_accepted(call: str, refused: Refused) -> None:
     """In an argument, a filter, a key, an output, HAVING, ORDER BY, LIMIT or a join: refused, not charged."""
     for place in PLACES:
         refused(place.format(call))
+
+
+TIMES = """
+now() | NOW() | transaction_timestamp() | current_timestamp | CURRENT_TIMESTAMP | get_current_timestamp()
+current_date | CURRENT_DATE | today() | current_localtimestamp() | localtimestamp
+""".replace("\n", "|").split("|")
+
+
+@pytest.mark.parametrize("call", [call.strip() for call in TIMES if call.strip()])
+def test_the_clock_is_read_once_and_never_by_the_engine(call: str, rows: list[Row]) -> None:
+    """The time of a statement is a constant of its plan: another time is another question, which is charged."""
+    sql = f"SELECT COUNT(*) FROM people WHERE {call} > seen"
+    connection = world(*rows)
+    asked = [Query(sql, time=dt.datetime(2026, 1, day, 12)) for day in (1, 1, 2)]
+    plans = [connection.engine.prepare(each) for each in asked]
+    for plan in plans:
+        assert not re.search("now|current|today|local", plan.statement.sql, re.IGNORECASE)
+        assert plan.constants == {call.lower().removesuffix("()"): mock.ANY}
+    assert plans[0].plan_digest == plans[1].plan_digest != plans[2].plan_digest
+    for each in asked:
+        connection.engine.answer(connection.engine.prepare(each))
+    assert spent(connection) == 2
+
+
+def test_receipts_name_the_time_of_the_statement(rows: list[Row]) -> None:
+    """A receipt says what the words for the time meant; that of a statement without them says nothing."""
+    connection = world(*rows)
+    query = "SELECT COUNT(*) FROM people WHERE day < current_date"
+    told = connection.query(query, epsilon=1).receipt.to_dict()["constants"]
+    assert told == {"current_date": dt.datetime.now(dt.UTC).date().isoformat()}
+    assert "constants" not in connection.query("SELECT COUNT(*) FROM people", epsilon=1).receipt.to_dict()
 
 
 @pytest.mark.parametrize(

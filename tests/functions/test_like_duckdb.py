@@ -6,6 +6,7 @@ DuckDB, given that text alone, must compute what dpsql's own SQL computes, but w
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import re
 from typing import Any
@@ -22,6 +23,7 @@ from dpsql.plan.types import Type
 from dpsql.sql.emit.scalars import write
 from dpsql.sql.lower.operators import SPANS
 from dpsql.sql.lower.scalars import Scalars
+from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.read.parse import parse
 
 _EXACT = 2**53
@@ -50,7 +52,9 @@ def read_back(text: str, call: Call) -> Expr:
     def column(node: exp.Column) -> Expr:
         return columns[node.table]
 
-    return Scalars(statement.source, (), column).lower(statement.query.expressions[0])
+    return Scalars(statement.source, (), StatementTime(dt.datetime(2026, 4, 1)), column).lower(
+        statement.query.expressions[0]
+    )
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from dpsql.plan.expr import Expr, Function
 from dpsql.sql.emit.scalars import write
 from dpsql.sql.lower.operators import REFUSED
 from dpsql.sql.lower.scalars import Scalars
+from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.read.parse import parse
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +34,9 @@ def lowered(text: str) -> Expr:
         raise AssertionError(f"{node} is no constant")
 
     statement = parse(f"SELECT {text}")
-    return Scalars(statement.source, (), column).lower(statement.query.expressions[0])
+    return Scalars(statement.source, (), StatementTime(dt.datetime(2026, 4, 1)), column).lower(
+        statement.query.expressions[0]
+    )
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)

@@ -60,8 +60,8 @@ FAULTS = (
     Fault(
         "not-in-takes-unknown-for-unequal",
         "dpsql.sql.lower.semi_joins:matching",
-        'on = _all([*others, scope.scalars.call(node, "coalesce", equal, TRUE)])',
-        "on = _all([*others, equal])",
+        'on = _all([*others, scope.scalars.call(node, "coalesce", _all(equal), TRUE)])',
+        "on = _all([*others, _all(equal)])",
         "NOT IN keeps rows that are compared with NULL",
         f"{_DIFFERENTIAL}[3]",
     ),

@@ -150,9 +150,9 @@ FAULTS = (
     ),
     Fault(
         "scalar-of-many-rows",
-        "dpsql.sql.lower.scope:Scope.scalar",
-        "len(source.columns) != 1 or not is_single(source)",
-        "len(source.columns) != 1",
+        "dpsql.sql.lower.scope:Scope.uncorrelated",
+        "_only(source) if is_single(source) else self._looked_up(node, source)",
+        "_only(source)",
         "a subquery with two rows fails, or not, by the data",
         _MIXED,
     ),

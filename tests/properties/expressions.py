@@ -22,6 +22,7 @@ from dpsql.functions import FUNCTIONS
 from dpsql.plan.expr import Call, Column, Expr, Facts, Function, Literal, Released, walk
 from dpsql.plan.types import Type, Value
 from dpsql.sql.lower.scalars import Scalars
+from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.read.parse import parse
 from dpsql.sql.read.rejection import Source
 
@@ -66,7 +67,7 @@ _FOLDED = frozenset(
     }
 )
 """What `lower` computes itself where the argument is a constant."""
-_SCALARS = Scalars(Source(""), (), lambda _: Literal(None, Type.NULL))
+_SCALARS = Scalars(Source(""), (), StatementTime(dt.datetime(2026, 4, 1)), lambda _: Literal(None, Type.NULL))
 
 Signature = tuple[Type, ...]
 
@@ -124,7 +125,9 @@ def constants(name: str, types: Signature) -> tuple[tuple[Literal, ...], ...]:
 def _exemplary(function: Function, types: Signature) -> tuple[Value, ...]:
     """The constants of an entry's example, where it has as many arguments and the constants these types."""
     statement = parse(f"SELECT {function.example[0]}")
-    whole = Scalars(statement.source, (), _no_column).lower(statement.query.expressions[0])
+    whole = Scalars(statement.source, (), StatementTime(dt.datetime(2026, 4, 1)), _no_column).lower(
+        statement.query.expressions[0]
+    )
     places = constant_places(function, len(types))
     for part in walk(whole):
         if isinstance(part, Call) and part.function is function and len(part.arguments) == len(types):

@@ -45,6 +45,7 @@ from dpsql.policy import fold
 from dpsql.sql.lower.derived import facts_of, project, set_operation
 from dpsql.sql.lower.joins import assemble, conjuncts, filtered
 from dpsql.sql.lower.scope import Context, Named, Scope, scan
+from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.read.rejection import Source as Text
 
 T = TypeVar("T")
@@ -88,8 +89,9 @@ class Relations:
     context: Context = field(init=False)
 
     def __post_init__(self) -> None:
+        refuse, time = self._refuse, StatementTime(dt.datetime(2026, 4, 1, 12))
         context = Context(
-            Text(""), self.catalog, (), self.facts, self._refuse, self._refuse, max_groups=self.max_groups
+            Text(""), self.catalog, (), time, self.facts, refuse, refuse, refuse, max_groups=self.max_groups
         )
         object.__setattr__(self, "context", context)
 

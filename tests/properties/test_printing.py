@@ -11,6 +11,7 @@ from properties.oracle import Bench, Case, cases
 from properties.printing import user_sql
 from properties.profiles import WIDE
 from sql.sentences import in_grammar
+from sql.study import NOON
 
 from dpsql.engine.finish import finish
 from dpsql.plan.expr import Function
@@ -29,7 +30,7 @@ BENCH = Bench()
 def test_a_plan_is_read_back_from_its_text(case: Case) -> None:
     """The printed query lowers to the same plan, but for the numbers of nameless tables and the joins that filters stand at."""
     catalog, facts = BENCH.engine(case.rules).catalog, BENCH.facts(case.database.tables)
-    lowered = lower(parse(user_sql(case.outer)), catalog, facts, (), case.outer.release.max_groups)
+    lowered = lower(parse(user_sql(case.outer)), catalog, facts, (), case.outer.release.max_groups, at=NOON)
     assert renumbered(finish(lowered, facts)) == renumbered(case.outer)
 
 

@@ -22,6 +22,9 @@ from dpsql.request.query import Query
 NO_NOISE = 10**15
 """A loss at which no noise is left: what is answered is the exact statistic."""
 
+NOON = dt.datetime(2026, 4, 1, 12)
+"""When the queries are asked."""
+
 _SCHEMA = """
     CREATE TABLE visits (
         patient_id BIGINT, plan VARCHAR, region BIGINT, age INTEGER, cost DOUBLE, day DATE, seen TIMESTAMP,
@@ -127,4 +130,5 @@ def study(dialect: str = "duckdb") -> Connection:
 
 def prepare(connection: Connection, query: str, parameters: Sequence[Value] = ()) -> PreparedQuery:
     """Everything that is decided about a query before it is charged."""
-    return connection.engine.prepare(Query(query, tuple(parameters), None, default=Fraction(NO_NOISE)))
+    asked = Query(query, tuple(parameters), None, default=Fraction(NO_NOISE), time=NOON)
+    return connection.engine.prepare(asked)

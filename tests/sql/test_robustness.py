@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from speeds import examples
 from sql.fixture_files import fixtures
 from sql.mutants import mutant
-from sql.study import prepare, study
+from sql.study import NOON, prepare, study
 
 import dpsql
 from dpsql.connection import Connection
@@ -36,7 +36,10 @@ def survives(engine: Engine, text: str) -> str | None:
     """The code of the refusal, None if there is none. Any error but dpsql.Error escapes."""
     try:
         statement = parse(text)
-        finish(lower(statement, engine.catalog, engine.public, [5] * statement.parameters), engine.public)
+        finish(
+            lower(statement, engine.catalog, engine.public, [5] * statement.parameters, at=NOON),
+            engine.public,
+        )
     except dpsql.Error as error:
         str(error)
         return error.code

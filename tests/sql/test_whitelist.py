@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 from sql.fixture_files import Fixture, accepted
-from sql.study import clinic, prepare, study
+from sql.study import NOON, clinic, prepare, study
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 
@@ -39,7 +39,7 @@ def engine(connection: Connection) -> Engine:
 def test_an_unknown_argument_of_any_node_is_refused(engine: Engine, fixture: Fixture) -> None:
     """An argument that `lower` does not name is refused, wherever in the tree it stands."""
     statement = parse(fixture.query)
-    lower(statement, engine.catalog, engine.public, fixture.parameters)
+    lower(statement, engine.catalog, engine.public, fixture.parameters, at=NOON)
     for node in list(statement.query.walk()):
         node.args["not_modelled"] = True
         assert _refused(statement, engine, fixture), f"{node!r} took an argument that is not modelled"
@@ -77,7 +77,7 @@ def test_refusing_says_nothing_on_the_log(connection: Connection, caplog: pytest
 
 def _refused(statement: Statement, engine: Engine, fixture: Fixture) -> bool:
     try:
-        lower(statement, engine.catalog, engine.public, fixture.parameters)
+        lower(statement, engine.catalog, engine.public, fixture.parameters, at=NOON)
     except QueryRejected:
         return True
     return False

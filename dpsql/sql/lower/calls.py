@@ -19,9 +19,11 @@ from dpsql.plan.types import Type, common
 from dpsql.sql.emit.scalars import write
 from dpsql.sql.lower.constants import moment
 from dpsql.sql.lower.decimals import before_cast, rounded
+from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.operators import READS_TEXT, REFUSED
 from dpsql.sql.read.rejection import Source
 
+_COMPARED = frozenset({"eq", "ne", "in", "is_distinct", "is_not_distinct"})
 SAFE_INTEGER = 2**62
 MAX_SIZE = 4_000
 """Most calls in an expression in which aliases, BETWEEN and CASE operands are written out.
@@ -44,7 +46,7 @@ def meant(source: Source, node: exp.Expr | None, name: str, arguments: tuple[Exp
     if name in READS_TEXT:
         first = READS_TEXT[name]
         arguments = (*arguments[:first], *map(_as_text, arguments[first:]))
-    arguments = before_cast(name, arguments)
+    arguments = _with_constants(source, node, name, before_cast(name, arguments))
     problem: tuple[Function, str] | None = None
     for taken in _readings(source, node, name, arguments):
         for function in overloads(name):
@@ -79,6 +81,17 @@ def _closest(name: str) -> str | None:
     return next(iter(difflib.get_close_matches(name, CALLS, 1)), None)
 
 
+def _with_constants(
+    source: Source, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]
+) -> tuple[Expr, ...]:
+    """The arguments, folded to constants where each reading of the call takes a constant."""
+    places = {place for function in overloads(name) for place in function.literals}
+    return tuple(
+        constant_of(source, node, argument) if place in places else argument
+        for place, argument in enumerate(arguments)
+    )
+
+
 def _as_text(argument: Expr) -> Expr:
     if argument.type in (Type.VARCHAR, Type.NULL):
         return argument
@@ -90,6 +103,8 @@ def _readings(
 ) -> Iterator[tuple[Expr, ...]]:
     """The arguments as they are; then with text constants read as moments, as SQL does beside moments."""
     yield arguments
+    if name in _COMPARED and (truths := _truths(arguments)) is not None:
+        yield truths
     target = common(tuple(argument.type for argument in arguments if argument.type.temporal))
     if target is None or not target.temporal:
         return
@@ -104,6 +119,22 @@ def _readings(
             else argument
             for as_moment, argument in zip(read, arguments, strict=True)
         )
+
+
+def _truths(arguments: tuple[Expr, ...]) -> tuple[Expr, ...] | None:
+    """The arguments with 0 and 1 read as truth values beside others, as SQL does; None where that is not so."""
+    numbers = [argument.type is Type.INTEGER for argument in arguments]
+    known = all(
+        isinstance(argument, Literal) and argument.value in (0, 1)
+        for argument, number in zip(arguments, numbers, strict=True)
+        if number
+    )
+    if not any(numbers) or not known or not any(argument.type is Type.BOOLEAN for argument in arguments):
+        return None
+    return tuple(
+        Literal(bool(argument.value), Type.BOOLEAN) if number and isinstance(argument, Literal) else argument
+        for argument, number in zip(arguments, numbers, strict=True)
+    )
 
 
 def _wrong(built: Call) -> str | None:

@@ -28,17 +28,20 @@ Releasing = Callable[[Scope, exp.Select, Relation, Sequence[Expr]], OuterQuery]
 _PLAIN = frozenset({"expressions", "from_", "joins", "where", "kind"})
 
 
-def correlated(scope: Scope, query: exp.Select, release: Releasing) -> Expr | None:
+def correlated(
+    scope: Scope, query: exp.Select, release: Releasing, compared: Sequence[tuple[Expr, exp.Expr]] = ()
+) -> Expr | None:
     """The value of a subquery for each row of the outer scope; None if it does not depend on these.
 
-    `release` plans the release of private rows by given keys. Raises QueryRejected for what depends on
-    the outer rows otherwise than by equality.
+    `release` plans the release of private rows by given keys. `compared` are pairs of an expression over the outer rows
+    and one of the subquery's that are equal besides. Raises QueryRejected for what depends on the outer rows otherwise
+    than by equality.
     """
     inner = Scope(scope.context.deeper(query, scope.context.common), outer=scope)
     if any(query.args.get(name) for name in ("group", "having", "with_")):
         return None
     relation, across = split_where(inner, query)
-    if not across:
+    if not across and not compared:
         return None
     if {name for name, value in query.args.items() if value} - _PLAIN or scope.waiting is None:
         scope.source.refuse(
@@ -63,6 +66,7 @@ def correlated(scope: Scope, query: exp.Select, release: Releasing) -> Expr | No
         )
     here = {named.alias for named in inner.tables.values()}
     pairs = [_pair(scope, query, part, here) for part in across]
+    pairs += [(ours, inner.scalars.lower(theirs)) for ours, theirs in compared]
     keys = list(dict.fromkeys(key for _, key in pairs))
     alias = scope.context.fresh(query)
     source, empty, alone = _source(inner, query, relation, keys, alias=alias, release=release)

@@ -30,6 +30,7 @@ from dpsql.plan.tables import Scan, UnitKind
 from dpsql.plan.types import Type, Value, common
 from dpsql.policy import fold
 from dpsql.sql.lower.decimals import scale
+from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import CommonTable, Context, Scope
 from dpsql.sql.read.interval_calls import which_end
@@ -220,7 +221,7 @@ def values(context: Context, node: exp.Values, alias: str) -> Values:
     rows = []
     for part in tuples:
         (items,) = context.source.take(part, "expressions")
-        row = [lowered.lower(item) for item in items]
+        row = [constant_of(context.source, item, lowered.lower(item)) for item in items]
         if not all(isinstance(item, Literal) for item in row):
             context.source.refuse(part, "constant", "VALUES takes constants")
         rows.append([item for item in row if isinstance(item, Literal)])

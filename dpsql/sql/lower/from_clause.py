@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlglot import exp
@@ -11,7 +12,9 @@ from dpsql.plan.nodes import JoinKind
 from dpsql.policy import fold
 from dpsql.sql.lower.full_joins import full_join
 from dpsql.sql.lower.joins import Attached, condition, conjuncts, merging
-from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.scope import Matched, Scope
+
+_MATCHING = ("SEMI", "ANTI")
 
 
 def from_clause(scope: Scope, select: exp.Select) -> list[Attached]:
@@ -20,29 +23,55 @@ def from_clause(scope: Scope, select: exp.Select) -> list[Attached]:
     if origin is None:
         return [Attached(scope.nothing(select), JoinKind.INNER, (), select)]
     (node,) = scope.source.take(origin, "this")
+    node, within = _bare(scope, node)
     items = [Attached(scope.add(node), JoinKind.INNER, (), node)]
-    for join in select.args.get("joins") or ():
+    for join in (*within, *(select.args.get("joins") or ())):
         _attach(scope, join, items)
     return items
 
 
+def _bare(scope: Scope, node: exp.Expr) -> tuple[exp.Expr, list[exp.Join]]:
+    """A table within parentheses, and the joins that follow it there."""
+    joins: list[exp.Join] = []
+    while type(node) is exp.Subquery and type(node.this) in (exp.Table, exp.Subquery):
+        if node.args.get("alias") is not None and type(node.this) is exp.Table:
+            scope.source.refuse(
+                node,
+                "subquery",
+                "tables in parentheses have no name together",
+                "write (SELECT * FROM …) AS t",
+            )
+        if node.args.get("alias") is not None:
+            break
+        inner, own = scope.source.take(node, "this", "joins")
+        joins = [*(own or ()), *joins]
+        node = inner
+    if type(node) is exp.Table and node.args.get("joins"):
+        joins = [*node.args["joins"], *joins]
+        node = node.copy()
+        node.set("joins", None)
+    return node, joins
+
+
 def _attach(scope: Scope, join: exp.Join, items: list[Attached]) -> None:
     side = _side(scope, join)
-    table, on, using, *_ = scope.source.take(join, "this", "on", "using", "side", "kind")
+    table, on, using, *_ = scope.source.take(join, "this", "on", "using", "side", "kind", "method")
+    table, within = _bare(scope, table)
+    if within:
+        _attach_group(scope, join, items, table, within)
+        return
     before = list(scope.tables)
     alias = scope.add(table)
+    if join.args.get("method"):
+        using = _shared(scope, join, before, alias)
+    if join.args.get("kind") in _MATCHING:
+        _match(scope, join, before, alias, using or ())
+        return
+    _check_place(scope, join, side, items)
     if side == "FULL":
-        if len(items) != 1:
-            scope.source.refuse(join, "join", "a FULL JOIN comes first", "put it into a derived table")
         items[0] = full_join(scope, join, items[0].alias, alias)
         return
-    if side == "LEFT":
-        scope.nullable.add(alias)
-    if side == "RIGHT":
-        if len(items) != 1:
-            scope.source.refuse(join, "join", "a RIGHT JOIN comes first", "turn it round: b LEFT JOIN a")
-        before_it = scope.tables[items[0].alias].relation  # of a FULL JOIN, both sides
-        scope.nullable |= {name for name, known in scope.tables.items() if known.relation is before_it}
+    _make_optional(scope, side, alias, items)
     conditions: list[Expr] = []
     if using:
         conditions = [_using(scope, join, before, alias, identifier) for identifier in using]
@@ -58,24 +87,105 @@ def _attach(scope: Scope, join: exp.Join, items: list[Attached]) -> None:
     items.append(joined)
 
 
+def _make_optional(scope: Scope, side: str, alias: str, items: list[Attached]) -> None:
+    """Notes of which sources a LEFT or RIGHT JOIN may find no row."""
+    if side == "LEFT":
+        scope.nullable.add(alias)
+    if side == "RIGHT":
+        before_it = scope.tables[items[0].alias].relation  # of a FULL JOIN, both sides
+        scope.nullable |= {name for name, known in scope.tables.items() if known.relation is before_it}
+
+
+def _check_place(scope: Scope, join: exp.Join, side: str, items: list[Attached]) -> None:
+    """Refuses a FULL or RIGHT JOIN that keeps rows of more than one source before it, or of which some are left out."""
+    if side not in ("FULL", "RIGHT"):
+        return
+    if scope.matched:
+        scope.source.refuse(
+            join, "join", f"a {side} JOIN comes before SEMI and ANTI JOIN", "put these into a derived table"
+        )
+    if len(items) != 1 and side == "FULL":
+        scope.source.refuse(join, "join", "a FULL JOIN comes first", "put it into a derived table")
+    if len(items) != 1:
+        scope.source.refuse(join, "join", "a RIGHT JOIN comes first", "turn it round: b LEFT JOIN a")
+
+
+def _attach_group(
+    scope: Scope, join: exp.Join, items: list[Attached], table: exp.Expr, within: list[exp.Join]
+) -> None:
+    """Attaches `JOIN (a JOIN b ON …) ON …`: of INNER JOINs it does not matter which is made first."""
+    inner = all(
+        _side(scope, each) == "" and each.args.get("kind") not in _MATCHING for each in (join, *within)
+    )
+    if not inner or any(each.args.get("method") or each.args.get("using") for each in (join, *within)):
+        scope.source.refuse(
+            join,
+            "join",
+            "joins in parentheses are INNER JOINs with ON, as the join before them is",
+            "put them into a derived table: JOIN (SELECT … FROM a LEFT JOIN b ON …) AS t ON …",
+        )
+    items.append(Attached(scope.add(table), JoinKind.INNER, (), table))
+    for each in within:
+        _attach(scope, each, items)
+    if join.args.get("on") is not None:
+        conditions = tuple(conjuncts(condition(scope, join.args["on"])))
+        items[-1] = replace(items[-1], conditions=(*items[-1].conditions, *conditions))
+
+
+def _match(scope: Scope, join: exp.Join, before: list[str], alias: str, using: Sequence[exp.Expr]) -> None:
+    """SEMI JOIN and ANTI JOIN: the rows before them that have a partner, or none, whose columns are not seen after."""
+    on = join.args.get("on")
+    conditions = [_equal_of(scope, join, before, alias, identifier)[1] for identifier in using]
+    if on is not None:
+        conditions += conjuncts(condition(scope, on))
+    if not conditions:
+        scope.source.refuse(join, "join", "a join needs ON or USING", "write SEMI JOIN … ON a = b")
+    found = scope.tables.pop(alias)
+    scope.matched.append(Matched(found, tuple(conditions), join.args.get("kind") == "ANTI", join))
+
+
+def _shared(scope: Scope, join: exp.Join, before: list[str], alias: str) -> list[exp.Expr]:
+    """The columns that both sides of a NATURAL JOIN have."""
+    if join.args.get("on") is not None or join.args.get("using"):
+        scope.source.refuse(
+            join, "join", "a NATURAL JOIN has no condition of its own", "leave ON and USING out"
+        )
+    held = {name for item in before for name in scope.tables[item].columns}
+    shared = [column.name for name, column in scope.tables[alias].columns.items() if name in held]
+    if not shared:
+        scope.source.refuse(
+            join, "join", "the sides of this NATURAL JOIN share no column", "write JOIN … ON a = b"
+        )
+    return [exp.to_identifier(name, quoted=True) for name in shared]
+
+
 def _using(scope: Scope, join: exp.Join, before: list[str], alias: str, identifier: exp.Expr) -> Expr:
-    name, holder = merging(scope, before, alias, identifier)
+    (name, holder), equal = _equal_of(scope, join, before, alias, identifier)
     folded = fold(name)
     # Of the side whose rows are all kept, the column is never missing.
     scope.merged[folded] = alias if holder in scope.nullable else holder
     scope.sides.setdefault(folded, [holder]).append(alias)
-    return scope.scalars.call(join, "eq", scope.find(holder, name), scope.find(alias, name))
+    return equal
+
+
+def _equal_of(
+    scope: Scope, join: exp.Join, before: list[str], alias: str, identifier: exp.Expr
+) -> tuple[tuple[str, str], Expr]:
+    """What `merging` finds of a column of USING, and that it is equal on both sides."""
+    name, holder = merging(scope, before, alias, identifier)
+    equal = scope.scalars.call(join, "eq", scope.find(holder, name), scope.find(alias, name))
+    return (name, holder), equal
 
 
 def _side(scope: Scope, join: exp.Join) -> str:
     """The side of a join whose rows are all kept, if there is one; FULL for both."""
     side, kind, method = (join.args.get(name) or "" for name in ("side", "kind", "method"))
-    known = side in ("", "LEFT", "RIGHT", "FULL") and kind in ("", "INNER", "OUTER", "CROSS")
-    if method or not known:
+    known = side in ("", "LEFT", "RIGHT", "FULL") and kind in ("", "INNER", "OUTER", "CROSS", *_MATCHING)
+    if method not in ("", "NATURAL") or not known or (side and kind in _MATCHING):
         scope.source.refuse(
             join,
             "join",
-            "only INNER, LEFT, RIGHT, FULL and CROSS joins are supported",
+            "INNER, LEFT, RIGHT, FULL, CROSS, SEMI, ANTI and NATURAL joins are supported",
             "write JOIN … ON a = b",
         )
     return str(side)

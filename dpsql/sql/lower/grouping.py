@@ -20,6 +20,7 @@ from dpsql.policy import fold
 from dpsql.sql.lower.aggregate_filter import filtered
 from dpsql.sql.lower.aggregates.quantiles import plain
 from dpsql.sql.lower.derived import spelled
+from dpsql.sql.lower.folding import constant_of, is_constant
 from dpsql.sql.lower.grouping_sets import MAX_KEYS, left_out_bits
 from dpsql.sql.lower.interval_ends import asked_of, refuse
 from dpsql.sql.lower.joins import left_joined
@@ -27,10 +28,14 @@ from dpsql.sql.lower.public_left_joins import aggregated
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.windows import check_named, window
+from dpsql.sql.read.dialect import ADDED_NODES
 from dpsql.sql.read.interval_calls import which_end
 from dpsql.sql.read.rejection import Source
 
 MAX_OUTPUTS = 100
+
+_OF_EQUALS = (exp.AnyValue, exp.First, exp.Last, ADDED_NODES["ARBITRARY"], exp.Min, exp.Max)
+"""Aggregates that give one of the values of a group."""
 
 Item = tuple[str | None, exp.Expr]
 """A SELECT item: its alias, if there is one, and its expression."""
@@ -67,7 +72,13 @@ class Grouping(ABC):
     @property
     def outer(self) -> Scalars:
         """Lowers expressions over the groups."""
-        return Scalars(self.source, self.scope.context.parameters, self._ungrouped, self._over_groups)
+        return replace(self._alone, intercept=self._over_groups)
+
+    @property
+    def _alone(self) -> Scalars:
+        """Lowers expressions in which no column may stand."""
+        context = self.scope.context
+        return Scalars(self.source, context.parameters, context.time, self._ungrouped)
 
     @property
     def shows(self) -> bool:
@@ -82,10 +93,22 @@ class Grouping(ABC):
         def intercept(node: exp.Expr) -> Expr | None:
             if type(node) is exp.Window:
                 return window(self, node)
+            if _is_call(node, "typeof") and len(node.expressions) == 1:
+                return self._type_name(node, shown.lower(node.expressions[0]))
             alias = self._aliased(node)
             return outer.intercept(node) if alias is None else alias
 
-        return replace(outer, intercept=intercept)
+        shown = replace(outer, intercept=intercept)
+        return shown
+
+    def _type_name(self, node: exp.Expr, expr: Expr) -> Literal:
+        """The name of the type that a released value has, or a column of a public table."""
+        if not self.shows:
+            self.source.refuse(
+                node, "type", "TYPEOF is answered of released values", "SELECT typeof(COUNT(*)) FROM …"
+            )
+        stored = expr.facts.engine_type if isinstance(expr, Column) else ""
+        return Literal(stored or str(expr.type), Type.VARCHAR)
 
     def items(self) -> list[Item]:
         """The SELECT items."""
@@ -124,10 +147,17 @@ class Grouping(ABC):
         if having is None:
             return None
         (predicate,) = self.source.take(having, "this")
-        expr = self.outer.lower(predicate)
+        expr = replace(self.outer, intercept=self._in_having).lower(predicate)
         if windowed(expr):
             self.source.refuse(predicate, "qualify", "windows are laid on what HAVING keeps", "write QUALIFY")
         return self._condition(predicate, expr)
+
+    def _in_having(self, node: exp.Expr) -> Expr | None:
+        """As over groups; but a lone name means a group key, then an alias, and only then a column, as in DuckDB."""
+        name = self.lone_name(node)
+        if name in self.aliases and self.is_column(name):
+            return self._key(node) or self.aliases[name]
+        return self._over_groups(node)
 
     def qualify(self) -> Expr | None:
         """The condition on what windows say, after all outputs are known."""
@@ -154,7 +184,15 @@ class Grouping(ABC):
         nodes, every = self.source.take(group, "expressions", "all")
         if every:
             nodes = [node for _, node in items if not aggregates(node) and not self._of_output(node, items)]
-        self.group_all(nodes or (), items)
+        targets = [(node, self._group_target(node, items)) for node in nodes or ()]
+        # Beside other keys, one value for all rows makes no other groups.
+        varying = [node for node, target in targets if not self._is_constant(target)]
+        self.group_all(varying or nodes or (), items)
+
+    def _is_constant(self, node: exp.Expr) -> bool:
+        """Whether a group key has one value for all rows."""
+        shown = node.find(exp.Column, exp.Subquery, exp.Window) is not None or aggregates(node)
+        return not shown and is_constant(self.scope.scalars.lower(node))
 
     def _of_output(self, node: exp.Expr, items: Sequence[Item]) -> bool:
         """Whether a node asks for the interval of an aggregate by its alias."""
@@ -273,6 +311,11 @@ class Grouping(ABC):
             return left_out_bits(self.source, self.scope.scalars, node, self.keys, self.left_out)
         if which_end(node) is not None:
             return self.end(node) or self._key(node) or refuse(self.source, node)
+        key = self._chosen(node)
+        if key is not None:
+            return key
+        if type(node) is exp.IgnoreNulls and type(node.this) is exp.AnyValue:
+            node = node.this  # so the parser writes ANY_VALUE
         if isinstance(node, (exp.AggFunc, exp.WithinGroup)):
             return self.aggregate(plain(self.source, node))
         if isinstance(node, (exp.Subquery, exp.Filter)):
@@ -283,6 +326,22 @@ class Grouping(ABC):
         if isinstance(node, (exp.Literal, exp.Null, exp.Boolean)) or aggregates(node):
             return None
         return self._key(node)
+
+    def _chosen(self, node: exp.Expr) -> Expr | None:
+        """The group key that a call chooses a value of: all values of a group are its key.
+
+        Claim: ANY_VALUE, FIRST, LAST, MIN and MAX of a group key are the key.
+        Why: the key has one value in all rows of a group, and a group has a row, or is shown by its key alone.
+        Source: ISO/IEC 9075-2, <any value>, and <group by clause>: rows of a group are not distinct in its columns.
+        """
+        while type(node) in (exp.IgnoreNulls, exp.RespectNulls):
+            node = node.this
+        if type(node) not in _OF_EQUALS or type(node.this) is exp.Distinct or node.this is None:
+            return None
+        if any(value for name, value in node.args.items() if name != "this"):
+            return None
+        key = None if aggregates(node.this) else self._key(node.this)
+        return None if isinstance(key, Literal) else key
 
     def _key(self, node: exp.Expr) -> Expr | None:
         """The group key that a node is, NULL where it is one that the set leaves out."""
@@ -359,7 +418,7 @@ class Grouping(ABC):
         if clause is None:
             return None
         (node,) = self.source.take(clause, "expression")
-        value = Scalars(self.source, self.scope.context.parameters, self._ungrouped).lower(node)
+        value = constant_of(self.source, node, self._alone.lower(node))
         if not isinstance(value, Literal) or type(value.value) is not int or value.value < 0:
             self.source.refuse(node, "constant", f"{name.upper()} takes a whole number")
         return value.value
@@ -378,6 +437,11 @@ def _name(node: exp.Expr) -> str:
     if type(node) is exp.Count and type(node.this) is exp.Star:
         return "count_star()"
     return node.sql(dialect="duckdb", normalize_functions="lower", comments=False)[:200]
+
+
+def _is_call(node: exp.Expr, name: str) -> bool:
+    """Whether a node is a call of a function that has no node of its own."""
+    return type(node) is exp.Anonymous and isinstance(node.this, str) and fold(node.this) == name
 
 
 def aggregates(node: exp.Expr) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -56,12 +56,16 @@ class Selected:
     qualify: Expr | None
 
     @property
+    def limited(self) -> bool:
+        """Whether it has the first rows of an order alone."""
+        return self.limit is not None or bool(self.offset)
+
+    @property
     def paged(self) -> bool:
         """Whether an order of rows matters, or what windows say of them."""
         return bool(
             self.order
-            or self.limit is not None
-            or self.offset
+            or self.limited
             or self.qualify is not None
             or any(windowed(output.expr) for output in self.outputs)
         )
@@ -124,6 +128,9 @@ def distinct_of(scope: Scope, node: exp.Expr) -> bool:
 def derived(scope: Scope, node: exp.Select, chosen: Selected, alias: str) -> Source:
     """The derived table of a SELECT that releases nothing."""
     private = is_private(chosen.rows)
+    if private:
+        # Nothing follows from an order of rows without LIMIT.
+        chosen = replace(chosen, order=chosen.order if chosen.limited else ())
     if private and chosen.paged:
         scope.source.refuse(
             node,

@@ -5,8 +5,8 @@ Lowering says what is needed, the engine decides it when it has analysed the rel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from dpsql.plan.expr import Expr, Scalar
@@ -42,3 +42,5 @@ class Lowered:
 
     outer: OuterQuery
     needs: tuple[PublicGroups, ...] = ()
+    constants: Mapping[str, str] = field(default_factory=dict)
+    """What the statement reads of the time at which it was asked, by name."""

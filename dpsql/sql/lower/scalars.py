@@ -19,9 +19,12 @@ from dpsql.functions.moments import SPELLINGS
 from dpsql.plan.expr import Expr, Literal
 from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
+from dpsql.request.parameters import Parameter
 from dpsql.sql.lower.calls import meant, unknown
 from dpsql.sql.lower.constants import constant, folded, moment, number
+from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.operators import CASTS, SHAPES, SPAN_UNITS, SPANS
+from dpsql.sql.lower.statement_time import TIME_CALLS, TIME_NODES, StatementTime
 from dpsql.sql.read.rejection import Source, is_text
 
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
@@ -35,7 +38,8 @@ class Scalars:
     """Lowers scalar nodes; `column` resolves names, `intercept` may answer for a whole node."""
 
     source: Source
-    parameters: Sequence[Value]
+    parameters: Sequence[Parameter]
+    time: StatementTime
     column: Callable[[exp.Column], Expr]
     intercept: Callable[[exp.Expr], Expr | None] = field(default=lambda _: None)
 
@@ -52,6 +56,10 @@ class Scalars:
             name, names, fixed = shape
             return self.call(node, name, *map(self.lower, _flat(self.source.take(node, *names, **fixed))))
         self._unknown(node)
+
+    def span_of(self, node: exp.Expr) -> tuple[Expr, str] | None:
+        """How many of which unit an INTERVAL is; None for what is none."""
+        return _span(self, node) if _is_span(node) else None
 
     def call(self, node: exp.Expr, name: str, *arguments: Expr) -> Expr:
         """The typed call of a function, or a refusal that shows its signature."""
@@ -71,11 +79,23 @@ class Scalars:
             )
         if isinstance(node, exp.Star):
             self.source.refuse(node, "star", "* would release rows", "name aggregates, such as COUNT(*)")
-        if isinstance(node, exp.AggFunc):
-            self.source.refuse(node, "aggregate", f"{node.sql_name()} is not possible here")
+        if isinstance(node, (exp.AggFunc, exp.IgnoreNulls, exp.RespectNulls)):
+            self.source.refuse(
+                node,
+                "aggregate",
+                f"{self.source.called(node)} is not possible here: it is of many rows",
+                "aggregate in a subquery, or in HAVING",
+            )
+        if isinstance(node, exp.Tuple):
+            self.source.refuse(
+                node,
+                "type",
+                "a row of values stands on a side of =, <> and IN",
+                "write (a, b) IN ((1, 2), (3, 4))",
+            )
         if isinstance(node, exp.Interval):
             self.source.refuse(node, "type", *_LONE_SPAN)
-        unknown(self.source, node, node.sql_name().lower() if isinstance(node, exp.Func) else node.key)
+        unknown(self.source, node, self.source.called(node).lower())
 
 
 def _flat(values: Sequence[object]) -> Iterator[exp.Expr]:
@@ -110,14 +130,30 @@ def _null(self: Scalars, node: exp.Expr) -> Expr:
     return Literal(None, Type.NULL)
 
 
-def _parameter(self: Scalars, node: exp.Expr) -> Expr:
+def _given(self: Scalars, node: exp.Expr) -> Parameter:
+    """What was given for a parameter."""
     (index,) = self.source.take(node, "this")
     if not str(index).isdecimal():
-        self.source.refuse(node, "parameter", "parameters are written as ?")
-    value = self.parameters[int(str(index)) - 1]
+        self.source.refuse(node, "parameter", "parameters are written as ? or :name")
+    return self.parameters[int(str(index)) - 1]
+
+
+def _parameter(self: Scalars, node: exp.Expr) -> Expr:
+    value = _given(self, node)
+    if isinstance(value, tuple):
+        self.source.refuse(node, "parameter", "a list of values stands after IN alone", "WHERE x IN ?")
+    return _given_constant(self, node, value)
+
+
+def _given_constant(self: Scalars, node: exp.Expr, value: Value) -> Literal:
     if isinstance(value, str) and not is_text(value):
         raise DataError("a parameter holds a NUL character or half a surrogate pair", code="parameter")
     return constant(self.source, node, value)
+
+
+def _time(self: Scalars, node: exp.Expr) -> Expr:
+    self.source.take(node)
+    return self.time.constant(TIME_NODES[type(node)])
 
 
 def _negate(self: Scalars, node: exp.Expr) -> Expr:
@@ -177,11 +213,67 @@ def _in(self: Scalars, node: exp.Expr) -> Expr:
         self.source.refuse(
             node, "subquery", "subqueries are not supported yet", "list the values: x IN (1, 2)"
         )
-    operand, items = self.source.take(node, "this", "expressions")
-    values = [self.lower(item) for item in items or ()]
-    if not all(isinstance(value, Literal) for value in values):
-        self.source.refuse(node, "constant", "IN takes a list of constants", "write x = a OR x = b")
-    return self.call(node, "in", self.lower(operand), *values)
+    operand, items, column = self.source.take(node, "this", "expressions", "field")
+    listed = [*(items or ()), *([] if column is None else [column])]
+    if type(operand) is exp.Tuple:
+        rows = [_row_equal(self, node, operand, item) for item in listed]
+        return rows[0] if len(rows) == 1 else self.call(node, "or", *rows)
+    value = self.lower(operand)
+    others: list[Expr] = []
+    for item in listed:
+        given = _given(self, item) if type(item) is exp.Placeholder else None
+        if isinstance(given, tuple):
+            others += [_given_constant(self, item, each) for each in given]
+        else:
+            others.append(constant_of(self.source, item, self.lower(item)))
+    constants = [other for other in others if isinstance(other, Literal)]
+    parts = [self.call(node, "in", value, *constants)] if constants else []
+    parts += [self.call(node, "eq", value, other) for other in others if not isinstance(other, Literal)]
+    return parts[0] if len(parts) == 1 else self.call(node, "or", *parts)
+
+
+def _row_equal(self: Scalars, node: exp.Expr, left: exp.Expr | None, right: exp.Expr | None) -> Expr:
+    """Whether two rows of values are the same: NULL is as good as NULL in them, as in DuckDB."""
+    sides = [
+        self.source.take(side, "expressions")[0] if type(side) is exp.Tuple else None
+        for side in (left, right)
+    ]
+    if None in sides or len(sides[0] or ()) != len(sides[1] or ()):
+        self.source.refuse(
+            node,
+            "type",
+            "a row of values is compared with rows of as many",
+            "write (a, b) IN ((1, 2), (3, 4))",
+        )
+    pairs = zip(sides[0] or (), sides[1] or (), strict=True)
+    equal = [
+        self.call(node, "is_not_distinct", self.lower(ours), self.lower(theirs)) for ours, theirs in pairs
+    ]
+    return equal[0] if len(equal) == 1 else self.call(node, "and", *equal)
+
+
+def _equal(self: Scalars, node: exp.Expr) -> Expr:
+    left, right = self.source.take(node, "this", "expression")
+    if type(right) is (exp.Any if type(node) is exp.EQ else exp.All):
+        return self.lower(_member_of(self, node, left, right))
+    name = "eq" if type(node) is exp.EQ else "ne"
+    if exp.Tuple not in (type(left), type(right)):
+        return self.call(node, name, self.lower(left), self.lower(right))
+    same = _row_equal(self, node, left, right)
+    return same if name == "eq" else self.call(node, "not", same)
+
+
+def _member_of(self: Scalars, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> exp.Expr:
+    """x = ANY (SELECT …) as x IN (SELECT …), and x <> ALL (SELECT …) as its opposite, standing where it stands."""
+    (query,) = self.source.take(right, "this")
+    while type(query) in (exp.Paren, exp.Subquery):
+        (query,) = self.source.take(query, "this")
+    if not isinstance(query, exp.Query):
+        self.source.refuse(right, "subquery", "ANY and ALL take a subquery here", "x IN (1, 2)")
+    found: exp.Expr = exp.In(this=left.copy(), query=exp.Subquery(this=query.copy()))
+    found = exp.Not(this=found) if type(node) is exp.NEQ else found
+    found.parent, found.arg_key = node.parent, node.arg_key
+    return found
 
 
 def _like(self: Scalars, node: exp.Expr) -> Expr:
@@ -251,6 +343,8 @@ def _trim(self: Scalars, node: exp.Expr) -> Expr:
 def _function(self: Scalars, node: exp.Expr) -> Expr:
     name, items = self.source.take(node, "this", "expressions")
     called = fold(name) if isinstance(name, str) else ""
+    if called in TIME_CALLS and not items:
+        return self.time.constant(called)
     called = SYNONYMS.get(called, called)
     items = list(items or ())
     if called in SYNONYMS.values() and items:
@@ -384,6 +478,8 @@ _SPECIAL: Mapping[type[exp.Expr], Callable[[Scalars, exp.Expr], Expr]] = {
     exp.Or: _chain("or"),
     exp.Is: _is,
     exp.In: _in,
+    exp.EQ: _equal,
+    exp.NEQ: _equal,
     exp.Between: _between,
     exp.Like: _like,
     exp.ILike: _like,
@@ -395,4 +491,5 @@ _SPECIAL: Mapping[type[exp.Expr], Callable[[Scalars, exp.Expr], Expr]] = {
     exp.Anonymous: _function,
     exp.Case: _case,
     exp.If: _if,
+    **dict.fromkeys(TIME_NODES, _time),
 }

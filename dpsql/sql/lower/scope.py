@@ -14,16 +14,21 @@ from dpsql.analysis.stability import PublicFacts
 from dpsql.backends.catalog import Catalog, CatalogTable
 from dpsql.plan import nodes
 from dpsql.plan.cardinality import is_single
+from dpsql.plan.dependencies import needs
 from dpsql.plan.expr import Column, Expr, Facts, Scalar
 from dpsql.plan.tables import Link, Scan, Unit, UnitKind
-from dpsql.plan.types import Type, Value
+from dpsql.plan.types import Type
 from dpsql.policy import fold
+from dpsql.request.parameters import Parameter
 from dpsql.sql.lower.interval_ends import asked_of, end_column, refuse, with_ends
 from dpsql.sql.lower.public_groups import PublicGroups
 from dpsql.sql.lower.scalars import Scalars
+from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.read.interval_calls import which_end
 from dpsql.sql.read.rejection import Source
 
+COUNTED = frozenset({"range", "generate_series"})
+"""Functions that count rows out in FROM."""
 MAX_TABLES = 16
 MAX_SOURCES = 64
 MAX_DERIVED_DEPTH = 16
@@ -42,16 +47,19 @@ class CommonTable:
 class Context:
     """What all parts of one statement share.
 
-    `derive` lowers the query of a derived table, `correlate` a subquery with a value for each outer row. `needs` is what
+    `derive` lowers the query of a derived table, `correlate` a subquery with a value for each outer row, `mark` EXISTS or
+    IN over a subquery as a truth value of each row. `needs` is what
     they need to know of their releases.
     """
 
     source: Source
     catalog: Catalog
-    parameters: Sequence[Value]
+    parameters: Sequence[Parameter]
+    time: StatementTime
     facts: PublicFacts
     derive: Callable[[Context, exp.Expr, str, Sequence[str]], nodes.Source]
     correlate: Callable[[Scope, exp.Select], Expr | None]
+    mark: Callable[[Scope, exp.Expr], Expr]
     common: Mapping[str, CommonTable] = field(default_factory=dict)
     unread: dict[int, tuple[Context, CommonTable]] = field(default_factory=dict)
     """The common table expressions that nothing has read yet, by the identity of their queries."""
@@ -132,6 +140,16 @@ class Named:
         return self.relation.alias
 
 
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """A source that rows are matched with, on conditions: those that have a partner stay, or those that have none."""
+
+    source: Named
+    conditions: tuple[Expr, ...]
+    anti: bool
+    node: exp.Expr
+
+
 @dataclass(slots=True)
 class Scope:
     """The sources of one FROM clause; resolves column names as DuckDB does, without regard to case.
@@ -151,6 +169,10 @@ class Scope:
     """Sources that correlated subqueries bring in, to be joined; None where none can be."""
     values: dict[exp.Expr, Expr] = field(default_factory=dict)
     """What these subqueries are, so that each is joined once."""
+    matched: list[Matched] = field(default_factory=list)
+    """The sources of SEMI JOIN and ANTI JOIN."""
+    marks: dict[object, Expr] = field(default_factory=dict)
+    """The counts behind EXISTS and IN as values, likewise."""
     bounded: bool = False
     """Whether ends of intervals are asked for, so that sources keep them beside what is released."""
 
@@ -162,12 +184,14 @@ class Scope:
     @property
     def scalars(self) -> Scalars:
         """Lowers expressions over the rows of this scope."""
-        return Scalars(self.source, self.context.parameters, self.column, self._scalar)
+        return Scalars(self.source, self.context.parameters, self.context.time, self.column, self._scalar)
 
     def _scalar(self, node: exp.Expr) -> Expr | None:
         if which_end(node) is not None:
             return self._end(node)
-        return self.scalar(node) if type(node) is exp.Subquery else None
+        if type(node) is exp.Subquery:
+            return self.scalar(node)
+        return self.context.mark(self, node) if is_matching(node) else None
 
     def _end(self, node: exp.Expr) -> Column:
         """The end of the interval of a released aggregate that a column of FROM is."""
@@ -189,6 +213,10 @@ class Scope:
             if value is not None:
                 self.values[query] = value
                 return value
+        return self.uncorrelated(node, query)
+
+    def uncorrelated(self, node: exp.Expr, query: exp.Expr) -> Scalar:
+        """The one value of a subquery that does not depend on the rows of this scope."""
         inner = self.context.deeper(node, self.context.common)
         source = self.context.derive(inner, query, self.context.fresh(node), ())
         if nodes.is_private(source) or isinstance(source, Scan):
@@ -198,18 +226,39 @@ class Scope:
                 "a subquery with one value must aggregate over privacy units",
                 "as in WHERE cost > (SELECT AVG(cost) FROM visits)",
             )
-        if len(source.columns) != 1 or not is_single(source):
+        if len(source.columns) != 1:
+            self.source.refuse(node, "subquery", "a subquery used as a value has one column")
+        outer = _only(source) if is_single(source) else self._looked_up(node, source)
+        return Scalar(outer, source.columns[0].type)
+
+    def _looked_up(self, node: exp.Expr, source: nodes.Source) -> nodes.OuterQuery:
+        """The query of a source of public rows that, looked up, has one row or none.
+
+        Claim: its value costs nothing, and it is the same on neighbouring databases.
+        Why: it follows from public tables alone. The statement keeps the first row only, so that it could not fail.
+        Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
+        """
+        if isinstance(source, Scan) or needs(source):
             self.source.refuse(
                 node,
                 "subquery",
-                "a subquery used as a value has one column and at most one row",
+                "over released values, a subquery used as a value has one row",
                 "add LIMIT 1",
             )
-        return Scalar(_only(source), source.columns[0].type)
+        shown = tuple(nodes.Output(column.name, column) for column in source.columns)
+        if len(self.context.facts.rows(nodes.OuterQuery(source, shown, limit=2))) > 1:
+            self.source.refuse(
+                node,
+                "subquery",
+                "a subquery used as a value has at most one row, and this one has more",
+                "add ORDER BY x LIMIT 1, or aggregate: SELECT MIN(x)",
+            )
+        return nodes.OuterQuery(source, shown, limit=1)
 
     def add(self, node: exp.Expr) -> str:
         """Brings the item of a FROM or JOIN clause into scope; returns its alias, folded."""
-        added = self._derived(node) if type(node) in (exp.Subquery, exp.Values) else self._table(node)
+        derived = type(node) in (exp.Subquery, exp.Values) or is_table_function(node)
+        added = self._derived(node) if derived else self._table(node)
         if self.bounded:
             added = replace(added, relation=with_ends(added.relation))
         folded = fold(added.alias)
@@ -230,16 +279,10 @@ class Scope:
     def _table(self, node: exp.Expr) -> Named:
         if type(node) is not exp.Table or type(node.this) is not exp.Identifier:
             self.source.refuse(node, "table", "FROM takes the name of a declared table")
-        if node.args.get("db") or node.args.get("catalog"):
-            self.source.refuse(
-                node,
-                "table",
-                "table names take no schema or catalog",
-                "use the name that the policy declares",
-            )
-        identifier, alias = self.source.take(node, "this", "alias")
+        identifier, alias, *qualifiers = self.source.take(node, "this", "alias", "db", "catalog")
         name = str(self.source.take(identifier, "this", quoted=(True,))[0])
-        common = self.context.common.get(fold(name))
+        qualified = self._is_qualified(node, *qualifiers)
+        common = None if qualified else self.context.common.get(fold(name))
         if common is not None:
             known_as, names = self._alias(alias, name)
             inner = self.context.deeper(node, common.before)
@@ -262,11 +305,30 @@ class Scope:
         self.context.fresh(node)  # counted, as every source is
         return Named(scan(self.context.catalog, known_as, table), columns)
 
+    def _is_qualified(self, node: exp.Expr, schema: exp.Expr | None, catalog: exp.Expr | None) -> bool:
+        """Whether a table is named with its schema, which is the one whose tables the policy declares."""
+        names = [
+            fold(str(self.source.take(part, "this", quoted=(True,))[0])) if part is not None else ""
+            for part in (catalog, schema)
+        ]
+        database = fold(self.context.catalog.database)
+        known = {("", ""), ("", "main"), (database, "main"), ("", database)}
+        if tuple(names) not in known:
+            self.source.refuse(
+                node,
+                "table",
+                f"there is no schema {'.'.join(filter(None, names))}",
+                "the tables that the policy declares are in main: main.t, or t alone",
+            )
+        return any(names)
+
     def _derived(self, node: exp.Expr) -> Named:
         alias = node.args.get("alias")
-        query = node if type(node) is exp.Values else self.source.take(node, "this", "alias")[0]
+        query = self.source.take(node, "this", "alias")[0] if type(node) is exp.Subquery else node
         # An alias that begins with # is no user's: two subqueries without one do not clash.
         known_as, names = self._alias(alias, self.context.fresh(node))
+        if is_table_function(node) and alias is not None and not names and alias.args.get("this") is not None:
+            names = [str(alias.this.this)]  # the one column is called as the table is
         inner = self.context.deeper(node, self.context.common)
         return named(self.context.derive(inner, query, known_as, names))
 
@@ -285,7 +347,8 @@ class Scope:
 
     def column(self, node: exp.Column) -> Column:
         """The column that a name means."""
-        identifier, qualifier = self.source.take(node, "this", "table")
+        identifier, qualifier, *schema = self.source.take(node, "this", "table", "db", "catalog")
+        self._is_qualified(node, *schema)
         if type(identifier) is not exp.Identifier:
             self.source.refuse(node, "column", "a column name is expected here")
         name = str(self.source.take(identifier, "this", quoted=(True,))[0])
@@ -372,6 +435,18 @@ class Scope:
             f"there is no column {name}",
             f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}",
         )
+
+
+def is_matching(node: exp.Expr) -> bool:
+    """Whether a node is EXISTS, or IN over a subquery."""
+    return isinstance(node, exp.Exists) or (isinstance(node, exp.In) and node.args.get("query") is not None)
+
+
+def is_table_function(node: exp.Expr) -> bool:
+    """Whether an item of FROM is a call that gives public rows."""
+    called = node.this if type(node) is exp.Table else None
+    named = called.this if type(called) is exp.Anonymous else None
+    return type(node) is exp.Unnest or (isinstance(named, str) and fold(named) in COUNTED)
 
 
 def _only(source: nodes.Source) -> nodes.OuterQuery:

@@ -17,17 +17,14 @@ from dpsql.sql.lower.derived import facts_of, output_columns, plain
 from dpsql.sql.lower.from_clause import from_clause
 from dpsql.sql.lower.joins import assemble, condition, conditions, conjuncts, same_identity
 from dpsql.sql.lower.public_left_joins import as_inner
-from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.scope import Matched, Scope, is_matching
 
 TRUE = Literal(True, Type.BOOLEAN)
 
 
-def is_matching(node: exp.Expr) -> bool:
+def _is_semi_join(node: exp.Expr) -> bool:
     """Whether a condition is EXISTS or IN over a subquery, or NOT of one."""
-    inner = _bare(node.this) if type(node) is exp.Not else node
-    return isinstance(inner, exp.Exists) or (
-        isinstance(inner, exp.In) and inner.args.get("query") is not None
-    )
+    return is_matching(_bare(node.this) if type(node) is exp.Not else node)
 
 
 def split_where(scope: Scope, select: exp.Select, *, released: bool = False) -> tuple[Relation, list[Expr]]:
@@ -47,7 +44,7 @@ def split_where(scope: Scope, select: exp.Select, *, released: bool = False) -> 
     matched: list[exp.Expr] = []
     plain: list[Expr] = []
     for node in conditions(scope, select):
-        if is_matching(node):
+        if _is_semi_join(node):
             matched.append(node)
         else:
             plain += conjuncts(condition(scope, node))
@@ -56,9 +53,29 @@ def split_where(scope: Scope, select: exp.Select, *, released: bool = False) -> 
     here = {named.alias for named in scope.tables.values()}
     across = [part for part in plain if not {column.source for column in columns(part)} <= here]
     relation = assemble(scope, items, [part for part in plain if part not in across])
+    for partner in scope.matched:
+        relation = _matched(scope, relation, partner)
     for node in matched:
         relation = matching(scope, relation, node)
     return relation, across
+
+
+def _matched(scope: Scope, relation: Relation, item: Matched) -> SemiJoin:
+    """The rows of `relation` that SEMI JOIN or ANTI JOIN keeps."""
+    alias = scope.context.fresh(item.node)
+    exported: dict[Expr, Column] = {}
+
+    def export(expr: Expr) -> Expr:
+        if expr not in exported:
+            exported[expr] = Column(alias, f"c{len(exported)}", facts_of(expr, item.source.relation))
+        return exported[expr]
+
+    on = _all([_rewritten(part, {item.source.alias}, export) for part in item.conditions])
+    if not exported:
+        export(Literal(1, Type.INTEGER))
+    right = Project(item.source.relation, alias, tuple(exported), tuple(exported.values()))
+    _check(scope, item.node, relation, right, on)
+    return SemiJoin(relation, right, on, item.anti)
 
 
 def matching(scope: Scope, relation: Relation, node: exp.Expr) -> SemiJoin:
@@ -73,15 +90,39 @@ def matching(scope: Scope, relation: Relation, node: exp.Expr) -> SemiJoin:
         _check(scope, node, relation, right, on)
     else:
         operand, query = scope.source.take(node, "this", "query")
-        value = scope.scalars.lower(operand)
-        right, on = _subquery(scope, query, lambda item: scope.scalars.call(node, "eq", value, item))
+        right, on = _subquery(scope, query, _comparison(scope, node, operand))
         _check(scope, node, relation, right, on)
         if anti:
             # NOT IN is true only if no value is equal and none is unknown.
-            *others, equal = conjuncts(on)
+            parts = list(conjuncts(on))
+            width = len(row_of(scope, operand))
+            others, equal = parts[:-width], parts[-width:]
             _check_unknown(scope, node, relation, right, others=others, equal=equal)
-            on = _all([*others, scope.scalars.call(node, "coalesce", equal, TRUE)])
+            on = _all([*others, scope.scalars.call(node, "coalesce", _all(equal), TRUE)])
     return SemiJoin(relation, right, on, anti)
+
+
+def row_of(scope: Scope, operand: exp.Expr) -> list[exp.Expr]:
+    """The values of a row (a, b), or the one value that an operand of IN is."""
+    return list(scope.source.take(operand, "expressions")[0]) if type(operand) is exp.Tuple else [operand]
+
+
+def _comparison(scope: Scope, node: exp.Expr, operand: exp.Expr) -> Callable[[Sequence[Expr]], list[Expr]]:
+    """What IN requires of the columns of its subquery: each equals a value of the operand."""
+    values = [scope.scalars.lower(item) for item in row_of(scope, operand)]
+
+    def compare(items: Sequence[Expr]) -> list[Expr]:
+        check_width(scope, node, len(values), len(items))
+        return [scope.scalars.call(node, "eq", *pair) for pair in zip(values, items, strict=True)]
+
+    return compare
+
+
+def check_width(scope: Scope, node: exp.Expr, values: int, columns: int) -> None:
+    """Refuses IN over a subquery with another number of columns than its operand has values."""
+    if values != columns:
+        many = "one column" if values == 1 else f"{values} columns"
+        scope.source.refuse(node, "subquery", f"IN takes a subquery of {many} here, not of {columns}")
 
 
 def _check(scope: Scope, node: exp.Expr, relation: Relation, right: Source, on: Expr) -> None:
@@ -105,18 +146,24 @@ def _check(scope: Scope, node: exp.Expr, relation: Relation, right: Source, on: 
 
 
 def _check_unknown(
-    scope: Scope, node: exp.Expr, relation: Relation, right: Source, *, others: Sequence[Expr], equal: Expr
+    scope: Scope,
+    node: exp.Expr,
+    relation: Relation,
+    right: Source,
+    *,
+    others: Sequence[Expr],
+    equal: Sequence[Expr],
 ) -> None:
     """Refuses NOT IN over private rows where NULL would be compared with the rows of all units.
 
     A value other than NULL is only equal to values of its own unit; but `NULL NOT IN S` is true if nobody has a
-    value in S, and `x NOT IN S` never is if anybody has NULL there.
+    value in S, and `x NOT IN S` never is if anybody has NULL there. Of a row of values it is enough that those of the
+    units are known: where they differ, the rows do, whatever is unknown besides.
     """
-    if not is_private(right) or not isinstance(equal, Call):
+    if not is_private(right) or any(isinstance(part, Call) and _is_of_unit(part, right) for part in others):
         return
-    if any(isinstance(part, Call) and _is_of_unit(part, right) for part in others):
-        return
-    for side in equal.arguments:
+    of_units = [part for part in equal if isinstance(part, Call) and _is_of_unit(part, right)]
+    for side in of_units[0].arguments if of_units else ():
         inside = any(column.source == right.alias for column in columns(side))
         if not never_null(side, right if inside else relation):
             scope.source.refuse(
@@ -143,10 +190,12 @@ def _same_unit(arguments: Sequence[Expr], right: Source) -> bool:
     )
 
 
-def _subquery(scope: Scope, node: exp.Expr, compare: Callable[[Expr], Expr] | None) -> tuple[Source, Expr]:
+def _subquery(
+    scope: Scope, node: exp.Expr, compare: Callable[[Sequence[Expr]], list[Expr]] | None
+) -> tuple[Source, Expr]:
     """The rows to match with, under a name of their own, and the condition on them.
 
-    `compare` is the comparison with the subquery's one column, for IN.
+    `compare` is the comparison with the subquery's columns, for IN.
     """
     query = _bare(node)
     alias = scope.context.fresh(node)
@@ -157,14 +206,14 @@ def _subquery(scope: Scope, node: exp.Expr, compare: Callable[[Expr], Expr] | No
         derived = scope.context.derive(inner, query, alias, ())
         if compare is None:
             return derived, TRUE
-        if isinstance(derived, Scan) or len(derived.columns) != 1:
-            scope.source.refuse(node, "subquery", "IN takes a subquery of one column")
-        return derived, compare(derived.columns[0])
+        if isinstance(derived, Scan):
+            raise TypeError("a query is no table")
+        return derived, _all(compare(derived.columns))
     return _correlated(scope, query, alias, compare)
 
 
 def _correlated(
-    scope: Scope, query: exp.Select, alias: str, compare: Callable[[Expr], Expr] | None
+    scope: Scope, query: exp.Select, alias: str, compare: Callable[[Sequence[Expr]], list[Expr]] | None
 ) -> tuple[Source, Expr]:
     inner = Scope(scope.context.deeper(query, scope.context.common), outer=scope)
     relation, across = split_where(inner, query)
@@ -179,9 +228,7 @@ def _correlated(
     on = [_rewritten(part, here, export) for part in across]
     shown = [expr for item in query.expressions for _, expr in output_columns(inner, item)]
     if compare is not None:
-        if len(shown) != 1:
-            scope.source.refuse(query, "subquery", "IN takes a subquery of one column")
-        on.append(compare(_rewritten(shown[0], here, export)))
+        on += compare([_rewritten(item, here, export) for item in shown])
     if not exported:
         export(Literal(1, Type.INTEGER))
     right = Project(relation, alias, tuple(exported), tuple(exported.values()))

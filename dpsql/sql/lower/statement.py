@@ -6,10 +6,12 @@ user's text stops here: what is sent to the engine is written anew from the plan
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import NoReturn
 
 from sqlglot import exp
 
@@ -17,7 +19,6 @@ from dpsql.aggregates import AGGREGATES
 from dpsql.analysis.stability import PublicFacts
 from dpsql.analysis.unit_identity import separated_identity
 from dpsql.backends.catalog import Catalog
-from dpsql.errors import DataError
 from dpsql.plan.expr import UNIT_IDENTITY, Expr, Released
 from dpsql.plan.nodes import (
     Aggregation,
@@ -27,23 +28,28 @@ from dpsql.plan.nodes import (
     Relation,
     Release,
     SetKind,
+    SetOperation,
     Source,
     is_private,
 )
 from dpsql.plan.tables import Scan
-from dpsql.plan.types import Type, Value
+from dpsql.plan.types import Type
 from dpsql.policy import fold
+from dpsql.request.parameters import BoundParameters, Parameter
 from dpsql.sql.lower.aggregates import across_units
 from dpsql.sql.lower.correlated import correlated
 from dpsql.sql.lower.derived import answer, common_tables, put_together, set_operation, values
 from dpsql.sql.lower.grouping import Grouping, aggregates
 from dpsql.sql.lower.grouping_sets import Sets, grouping_sets
 from dpsql.sql.lower.interval_ends import asked_of, end_of, end_of_rank
+from dpsql.sql.lower.marks import mark
 from dpsql.sql.lower.own_unit import check_unit, refuse_units
 from dpsql.sql.lower.per_unit import Groups, Plain, Selected, derived, distinct_of, rows_of, selected
 from dpsql.sql.lower.public_groups import Lowered
 from dpsql.sql.lower.public_left_joins import check_rows, of_public_rows
-from dpsql.sql.lower.scope import Context, Scope, named
+from dpsql.sql.lower.scope import Context, Scope, is_table_function, named
+from dpsql.sql.lower.statement_time import StatementTime
+from dpsql.sql.lower.table_functions import table_function
 from dpsql.sql.read.interval_calls import asks_for_ends, which_end
 from dpsql.sql.read.parse import Statement
 from dpsql.sql.read.rejection import Source as Text
@@ -70,21 +76,22 @@ def lower(
     statement: Statement,
     catalog: Catalog,
     facts: PublicFacts,
-    parameters: Sequence[Value] = (),
+    parameters: BoundParameters | Sequence[Parameter] = (),
     max_groups: int | None = None,
+    *,
+    at: dt.datetime,
 ) -> Lowered:
     """The statement as a plan, and what it needs to know of its releases.
 
-    `facts` looks public tables up, `max_groups` is the query's own contribution bound. Raises
+    `facts` looks public tables up, `max_groups` is the query's own contribution bound, `at` when the statement was
+    asked, in UTC. Raises
     QueryRejected, with the place in the text, for anything that is not known to be safe.
     """
-    if len(parameters) != statement.parameters:
-        raise DataError(
-            f"the query has {statement.parameters} parameters, {len(parameters)} values were given",
-            code="parameter",
-        )
+    given = parameters if isinstance(parameters, BoundParameters) else BoundParameters(tuple(parameters))
+    values_ = given.of(statement.parameters, statement.names)
+    time = StatementTime(at)
     context = Context(
-        statement.source, catalog, parameters, facts, _derive, _correlate, max_groups=max_groups
+        statement.source, catalog, values_, time, facts, _derive, _correlate, mark, max_groups=max_groups
     )
     node = statement.query
     if isinstance(node, exp.SetOperation):
@@ -94,7 +101,7 @@ def lower(
         check_unit(scope, statement.options.unit)
         outer = chosen if isinstance(chosen, OuterQuery) else chosen.outer_query()
     _check_unread(context)
-    return Lowered(outer, tuple(context.needs))
+    return Lowered(outer, tuple(context.needs), dict(sorted(time.read.items())))
 
 
 def _check_unread(context: Context) -> None:
@@ -111,12 +118,14 @@ def _derive(context: Context, node: exp.Expr, alias: str, names: Sequence[str]) 
         (node,) = context.source.take(node, "this")
     if isinstance(node, exp.SetOperation):
         inner = common_tables(context, node)
-        if any(node.args.get(name) for name in ("order", "limit", "offset")):
-            return context.renamed(node, answer(_set_query(inner, node), alias), names)
         _check_clauses(context.source, node, _SET)
+        if any(node.args.get(name) for name in ("order", "limit", "offset")):
+            return context.renamed(node, _paged_source(inner, node, alias), names)
         return context.renamed(node, set_operation(inner, node, alias), names)
     if type(node) is exp.Values:
         return context.renamed(node, values(context, node, alias), names)
+    if is_table_function(node):
+        return context.renamed(node, table_function(context, node, alias), names)
     if type(node) is not exp.Select:
         context.source.refuse(node, "subquery", "a derived table is a SELECT, or several put together")
     scope, chosen = _select(context, node)
@@ -188,21 +197,50 @@ def _correlate(scope: Scope, node: exp.Select) -> Expr | None:
 def _set_query(context: Context, node: exp.SetOperation) -> OuterQuery:
     """What a set operation of released or public rows means."""
     _check_clauses(context.source, node, _SET)
-    alias = context.fresh(node)
-    operation = set_operation(context, node, alias)
+    operation = set_operation(context, node, context.fresh(node))
     if is_private(operation):
-        context.source.refuse(
-            node,
-            "no_aggregate",
-            "the query would release rows, which belong to privacy units",
-            "aggregate them: SELECT COUNT(*), AVG(…) … FROM (…)",
-        )
-    scope = Scope(context, tables={fold(alias): named(operation)})
+        _refuse_rows(context, node)
+    return _paged(context, node, operation)
+
+
+def _paged_source(context: Context, node: exp.SetOperation, alias: str) -> Source:
+    """A set operation with ORDER BY or LIMIT as a derived table; nothing follows from an order of private rows."""
+    operation = set_operation(context, node, context.fresh(node))
+    if not is_private(operation):
+        return answer(_paged(context, node, operation), alias)
+    paging, outputs = _paging(context, node, operation)
+    if paging.count("limit") is not None or paging.count("offset"):
+        _refuse_rows(context, node)
+    paging.order(outputs)
+    return replace(
+        operation, alias=alias, columns=tuple(replace(column, source=alias) for column in operation.columns)
+    )
+
+
+def _refuse_rows(context: Context, node: exp.SetOperation) -> NoReturn:
+    context.source.refuse(
+        node,
+        "no_aggregate",
+        "the query would release rows, which belong to privacy units",
+        "aggregate them: SELECT COUNT(*), AVG(…) … FROM (…)",
+    )
+
+
+def _paged(context: Context, node: exp.SetOperation, operation: SetOperation) -> OuterQuery:
+    """The rows of a set operation, in the order and number that it says."""
+    paging, outputs = _paging(context, node, operation)
+    limit, offset = paging.count("limit"), paging.count("offset") or 0
+    return OuterQuery(operation, outputs, None, paging.order(outputs), limit, offset)
+
+
+def _paging(
+    context: Context, node: exp.SetOperation, operation: SetOperation
+) -> tuple[Plain, tuple[Output, ...]]:
+    scope = Scope(context, tables={fold(operation.alias): named(operation)})
     outputs = tuple(Output(column.name, column) for column in operation.columns)
     paging = Plain(scope, node, operation)
     paging.aliases |= {fold(output.name): output.expr for output in outputs}
-    limit, offset = paging.count("limit"), paging.count("offset") or 0
-    return OuterQuery(operation, outputs, None, paging.order(outputs), limit, offset)
+    return paging, outputs
 
 
 def _check_clauses(text: Text, node: exp.Expr, allowed: Iterable[str]) -> None:

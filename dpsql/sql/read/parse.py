@@ -53,12 +53,15 @@ _JOINS = {TokenType.JOIN, TokenType.STRAIGHT_JOIN}
 _CONDITIONS = {TokenType.ON, TokenType.USING}
 _QUANTILES = {"QUANTILE", "QUANTILE_CONT", "QUANTILE_DISC"}
 _BRACKETS = {TokenType.L_BRACKET, TokenType.L_BRACE}
+_NAME = re.compile(r"[^\W\d]\w*")
+_ALIASES = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.R_PAREN, TokenType.R_BRACKET}
+"""Words after which a colon says that they were an alias."""
 _STARTS = {TokenType.SELECT, TokenType.FROM, TokenType.WITH, TokenType.L_PAREN}
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A parsed statement: `parameters` is the number of `?` in it, `options` are what it asks for itself.
+    """A parsed statement: `parameters` is the number of `?` in it, `names` are those of `:name` instead; `options` are what it asks for itself.
 
     `text` is what the engine's own parser must read too; `translated` says that it is not the user's.
     """
@@ -70,6 +73,7 @@ class Statement:
     options: OptionsClause
     text: str
     translated: bool = False
+    names: tuple[str, ...] = ()
 
 
 def parse(text: str, dialect: str = DUCKDB) -> Statement:
@@ -91,6 +95,7 @@ def parse(text: str, dialect: str = DUCKDB) -> Statement:
         parameters=words.parameters,
         options=words.options,
         translated=True,
+        names=words.names,
     )
 
 
@@ -125,6 +130,7 @@ class _Words:
     explain: bool
     parameters: int
     options: OptionsClause
+    names: tuple[str, ...] = ()
 
 
 def _words(text: str, dialect: Dialect) -> _Words:
@@ -134,10 +140,11 @@ def _words(text: str, dialect: Dialect) -> _Words:
     # The word is blanked out rather than cut off, so that positions stay those of the user's text.
     asked = text if explain is None else " " * explain.end() + text[explain.end() :]
     tokens = _tokens(asked, dialect)
-    _check(source, tokens, dialect)
+    _check(source, tokens)
     options, asked, tokens = taken_out(source, asked, tokens)
-    tokens, parameters = _numbered(tokens, named=dialect is not DIALECT)
-    return _Words(source, asked, tokens, explain is not None, parameters, options)
+    asked = _with_dollars(asked, tokens)
+    tokens, parameters, names = _numbered(source, tokens, named=dialect is not DIALECT)
+    return _Words(source, asked, tokens, explain is not None, parameters, options, names)
 
 
 def _parse(text: str, *, numbered: bool = False) -> Statement:
@@ -151,14 +158,16 @@ def _parse(text: str, *, numbered: bool = False) -> Statement:
         words = _words(text, DIALECT)
     select = _tree(words, parsed)
     _check_depth(words.source, select)
-    return Statement(words.source, select, words.explain, words.parameters, words.options, words.text)
+    return Statement(
+        words.source, select, words.explain, words.parameters, words.options, words.text, names=words.names
+    )
 
 
 def _translated(words: _Words, dialect: str) -> str:
     """The text in DuckDB's SQL that a text in another dialect means."""
     select = _tree(words, partial(parsed_as, dialect=dialect))
     _check_depth(words.source, select)
-    named = sorted(node.name for node in select.find_all(exp.Placeholder))
+    named = sorted({node.name for node in select.find_all(exp.Placeholder)})
     if named != sorted(f"p{number}" for number in range(1, words.parameters + 1)):
         _refuse("parameter", "a parameter stands where none can be read")
     text = _quietly(partial(translated, words.source, select, dialect))
@@ -243,7 +252,7 @@ def _check_length(text: str, tokens: Sequence[Token] = ()) -> None:
         _refuse("too_long", f"the query has more than {MAX_TOKENS:,} words and symbols")
 
 
-def _check(source: Source, tokens: Sequence[Token], dialect: Dialect) -> None:
+def _check(source: Source, tokens: Sequence[Token]) -> None:
     if not tokens:
         _refuse("syntax", "the query is empty")
     _check_length(source.text, tokens)
@@ -257,22 +266,37 @@ def _check(source: Source, tokens: Sequence[Token], dialect: Dialect) -> None:
         )
     for place, (token, following) in enumerate(itertools.pairwise(tokens)):
         before = tokens[place - 1].token_type if place else None
-        _check_pair(source, before, token, following)
+        if not _names_columns(tokens, place):
+            _check_pair(source, before, token, following)
         if following.token_type is TokenType.STRING and _names_table(tokens[max(place - 2, 0) : place + 1]):
             _refuse_token(source, following, "table", "FROM takes the name of a declared table")
     _check_joins(tokens)
     _check_quantiles(source, tokens)
     _check_nesting(tokens)
-    for token in tokens:
-        named = token.token_type is TokenType.COLON and dialect is not DIALECT
-        if token.token_type is TokenType.PARAMETER or named:
+    for place, token in enumerate(tokens):
+        if token.token_type is TokenType.PARAMETER and not _begins_name(tokens, place):
             raise QueryRejected(
-                "parameters are written as ?",
+                "parameters are written as ? or :name",
                 code="parameter",
-                hint='execute("… WHERE age > ?", [18])',
+                hint='execute("… WHERE age > ?", [18]), or execute("… WHERE age > :low", {"low": 18})',
                 position=source.at(token.start),
                 text=source.text,
             )
+
+
+def _begins_name(tokens: Sequence[Token], place: int) -> bool:
+    """Whether a parameter's name follows: `:low` where an operand may stand, or `$low`.
+
+    After a name a colon follows an alias in DuckDB: `n: COUNT(*)`.
+    """
+    token = tokens[place]
+    if token.token_type not in (TokenType.COLON, TokenType.PARAMETER) or place + 1 == len(tokens):
+        return False
+    name = tokens[place + 1]
+    if name.start != token.end + 1 or not _NAME.fullmatch(name.text):
+        return False
+    before = tokens[place - 1].token_type if place else None
+    return token.token_type is TokenType.PARAMETER or before not in _ALIASES
 
 
 def _check_nesting(tokens: Sequence[Token]) -> None:
@@ -321,6 +345,30 @@ def _check_pair(source: Source, before: TokenType | None, token: Token, followin
         _refuse_token(source, token, "function", f"the function {token.text} is not known to be safe")
 
 
+def _names_columns(tokens: Sequence[Token], place: int) -> bool:
+    """Whether a name in quotes before a parenthesis is that of a table with names of its columns, no function's.
+
+    It follows AS or a parenthesis, or its own parentheses are followed by AS ( or AS MATERIALIZED.
+    """
+    if tokens[place].token_type is not TokenType.IDENTIFIER:
+        return False
+    if place and tokens[place - 1].token_type in (TokenType.ALIAS, TokenType.R_PAREN):
+        return True
+    depth = 0
+    for at in range(place + 1, len(tokens) - 2):
+        kind = tokens[at].token_type
+        depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
+        if depth == 0:
+            after = tokens[at + 2]
+            query = (
+                after.token_type in (TokenType.L_PAREN, TokenType.NOT) or after.text.upper() == "MATERIALIZED"
+            )
+            return tokens[at + 1].token_type is TokenType.ALIAS and query
+        if depth > 1:
+            return False
+    return False
+
+
 def _check_quantiles(source: Source, tokens: Sequence[Token]) -> None:
     """Refuses a third argument of a quantile, which the parser would leave out in silence."""
     for place, (token, following) in enumerate(itertools.pairwise(tokens)):
@@ -349,24 +397,53 @@ def _refuse_token(source: Source, token: Token, code: str, message: str) -> NoRe
     raise QueryRejected(message, code=code, position=source.at(token.start), text=source.text)
 
 
-def _numbered(tokens: Sequence[Token], *, named: bool) -> tuple[list[Token], int]:
-    """Each `?` as `$1`, `$2`, …: a tree does not keep the order in which its leaves were written.
+def _with_dollars(text: str, tokens: Sequence[Token]) -> str:
+    """The text with `$name` in place of `:name`, as the engine's own parser reads it."""
+    letters = list(text)
+    for place, token in enumerate(tokens):
+        if _begins_name(tokens, place):
+            letters[token.start] = "$"
+    return "".join(letters)
 
-    Where they are `named`, because not every dialect knows `$1`, as `:p1`, `:p2`, … .
+
+def _numbered(
+    source: Source, tokens: Sequence[Token], *, named: bool
+) -> tuple[list[Token], int, tuple[str, ...]]:
+    """Each `?` as `$1`, `$2`, …, and each `:name` as the number of that name, with how many, and the names.
+
+    A tree does not keep the order in which its leaves were written. Where the numbers are `named`, because not every
+    dialect knows `$1`, they are `:p1`, `:p2`, … .
     """
     numbered: list[Token] = []
+    names: list[str] = []
     count = 0
-    for token in tokens:
-        if token.token_type is not TokenType.PLACEHOLDER:
+    waiting = False
+    for place, token in enumerate(tokens):
+        if waiting:
+            waiting = False
+            continue
+        waiting = _begins_name(tokens, place)
+        if not waiting and token.token_type is not TokenType.PLACEHOLDER:
             numbered.append(token)
             continue
-        count += 1
-        place = (token.line, token.col, token.start, token.end)
-        if named:
-            numbered += [Token(TokenType.COLON, ":", *place), Token(TokenType.VAR, f"p{count}", *place)]
+        if waiting:
+            name = tokens[place + 1].text
+            names += [] if name in names else [name]
+            number = names.index(name) + 1
         else:
-            numbered += [Token(TokenType.PARAMETER, "$", *place), Token(TokenType.NUMBER, str(count), *place)]
-    return numbered, count
+            count += 1
+            number = count
+        if names and count:
+            _refuse_token(source, token, "parameter", "parameters are written as ? or as :name, not as both")
+        where = (token.line, token.col, token.start, token.end)
+        if named:
+            numbered += [Token(TokenType.COLON, ":", *where), Token(TokenType.VAR, f"p{number}", *where)]
+        else:
+            numbered += [
+                Token(TokenType.PARAMETER, "$", *where),
+                Token(TokenType.NUMBER, str(number), *where),
+            ]
+    return numbered, count or len(names), tuple(names)
 
 
 def _check_depth(source: Source, root: exp.Expr) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from sqlglot import exp
 
 from dpsql.errors import Position, QueryRejected
+
+_CALLED = re.compile(r"(\w+)\s*\(\s*(?:DISTINCT\s+)?$", re.IGNORECASE)
+"""The end of a text after which the first argument of a call stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,20 @@ class Source:
         """The position of an offset into the text."""
         before = self.text[:offset]
         return Position(before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1)
+
+    def called(self, node: exp.Expr) -> str:
+        """The name that the text gives to a function, in capitals; the parser's, where it keeps no place of it."""
+        while type(node) in (exp.IgnoreNulls, exp.RespectNulls):
+            node = node.this
+        if "end" in node.meta and "start" in node.meta:
+            written = self.text[node.meta["start"] : node.meta["end"] + 1]
+        else:
+            starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
+            found = _CALLED.search(self.text[: min(starts)]) if starts else None
+            written = found[1] if found is not None else ""
+        if re.fullmatch(r"\w+", written):
+            return written.upper()
+        return str(node.sql_name() if isinstance(node, exp.Func) else node.key).upper()
 
     def refuse(self, node: exp.Expr | None, code: str, message: str, hint: str | None = None) -> NoReturn:
         """Raises QueryRejected at a node."""

@@ -30,6 +30,13 @@ _OF_NULLS = frozenset({"snowflake", "bigquery"})
 _OF_TEXT = (exp.Left, exp.Right, exp.Length)
 _OF_DATES = (exp.Year, exp.Month, exp.Day, exp.DayOfYear, exp.DateDiff)
 """Functions whose argument some parsers wrap in a conversion of their own."""
+_DEFAULT_SCHEMAS: Mapping[str, str] = {
+    "postgres": "public",
+    "snowflake": "public",
+    "spark": "default",
+    "tsql": "dbo",
+}
+"""The schema in which a dialect looks for tables that are named without one."""
 _ESCAPING = frozenset({"postgres", "spark", "bigquery"})
 """The dialects in which a backslash escapes in a pattern of LIKE."""
 _MOST_COPIED = 100
@@ -349,7 +356,66 @@ def _group(_: Translator, node: exp.Expr) -> exp.Expr:
     return node
 
 
+def _width_bucket(self: Translator, node: exp.Expr) -> exp.Expr:
+    """The number of the bucket of equal width that a value falls into, 0 below all and one more above all."""
+    value, low, high, many = (node.args[name] for name in READ[exp.WidthBucket])
+    ends = [_number(end) for end in (low, high)]
+    if None in ends or not _is_whole(many) or not (ends[0] or 0) < (ends[1] or 0) or not int(many.name):
+        self.refuse(
+            node,
+            "constant",
+            "WIDTH_BUCKET is read with constants, the lower end first, and a number of buckets,",
+        )
+    if len(list(value.walk())) > _MOST_COPIED:
+        self.refuse(node, "too_long", "WIDTH_BUCKET of so much would have to be written out three times")
+    distance = exp.Paren(this=exp.Sub(this=_copy(value), expression=_copy(low)))
+    width = exp.Paren(this=exp.Sub(this=_copy(high), expression=_copy(low)))
+    share = exp.Div(this=exp.Mul(this=distance, expression=many.copy()), expression=width)
+    one = exp.Literal.number(1)
+    inside = exp.Add(this=called("floor", share), expression=one)
+    branches = [
+        exp.If(this=exp.LT(this=_copy(value), expression=_copy(low)), true=exp.Literal.number(0)),
+        exp.If(
+            this=exp.GTE(this=_copy(value), expression=_copy(high)),
+            true=exp.Literal.number(int(many.name) + 1),
+        ),
+        exp.If(
+            this=exp.Not(this=exp.Is(this=_copy(value), expression=exp.Null())),
+            true=exp.Cast(this=inside, to=exp.DataType(this=exp.DType.BIGINT, nested=False)),
+        ),
+    ]
+    return exp.Case(ifs=branches)
+
+
+def _copy(node: exp.Expr) -> exp.Paren:
+    return exp.Paren(this=node.copy())
+
+
+def _number(node: exp.Expr | None) -> float | None:
+    """The number that a constant is."""
+    sign = 1
+    while isinstance(node, (exp.Paren, exp.Neg)):
+        sign = -sign if isinstance(node, exp.Neg) else sign
+        node = node.this
+    return sign * float(node.name) if isinstance(node, exp.Literal) and not node.is_string else None
+
+
+_CALLED: Mapping[tuple[str, str], type[exp.AggFunc]] = {
+    ("tsql", "var"): exp.Variance,
+    ("tsql", "varp"): exp.VariancePop,
+    ("tsql", "stdevp"): exp.StddevPop,
+    ("spark", "std"): exp.Stddev,
+}
+"""Aggregates that the parser reads as calls like any other, by dialect and name."""
+_NOW = {("spark", "now"), ("tsql", "getutcdate")}
+
+
 def _anonymous(self: Translator, node: exp.Expr) -> exp.Expr:
+    name = (self.dialect, fold(node.name))
+    if name in _CALLED and len(node.expressions) == 1:
+        return _CALLED[name](this=node.expressions[0])
+    if name in _NOW and not node.expressions:
+        return exp.CurrentTimestamp()
     if which_end(node) is None:
         self.source.refuse(
             node,
@@ -357,6 +423,14 @@ def _anonymous(self: Translator, node: exp.Expr) -> exp.Expr:
             f"the function {node.name} is not read from {TITLES[self.dialect]}: it may mean something else in DuckDB",
             _DUCKDB,
         )
+    return node
+
+
+def _named_in_schema(self: Translator, node: exp.Expr) -> exp.Expr:
+    """A name in the schema that the dialect has by default, which is main in DuckDB."""
+    schema = node.args.get("db")
+    if schema is not None and fold(schema.name) == _DEFAULT_SCHEMAS.get(self.dialect):
+        node.set("db", exp.to_identifier("main"))
     return node
 
 
@@ -388,6 +462,8 @@ _RULES: Mapping[type[exp.Expr], Callable[[Translator, exp.Expr], exp.Expr]] = {
     ),
     exp.Anonymous: _anonymous,
     exp.Group: _group,
+    exp.WidthBucket: _width_bucket,
+    **dict.fromkeys((exp.Table, exp.Column), _named_in_schema),
     exp.Fetch: lambda _, node: exp.Limit(expression=node.args["count"]),
     exp.National: lambda _, node: exp.Literal.string(node.name),
     **dict.fromkeys((exp.TsOrDsToDate, exp.TimeStrToTime), _to_date),

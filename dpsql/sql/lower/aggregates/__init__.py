@@ -12,6 +12,7 @@ from typing import NoReturn
 from sqlglot import exp
 
 from dpsql.plan.expr import Expr
+from dpsql.sql.lower.aggregates.approximate import APPROX_COUNT_DISTINCT
 from dpsql.sql.lower.aggregates.arg_max import ARG_MAX, ARG_MIN
 from dpsql.sql.lower.aggregates.avg import AVG
 from dpsql.sql.lower.aggregates.base import AcrossUnits, AggregateCall, ExactGroups, Form, Place, Refusal
@@ -32,6 +33,7 @@ AGGREGATE_CALLS: tuple[AggregateCall, ...] = (
     MIN,
     MAX,
     COUNT_IF,
+    APPROX_COUNT_DISTINCT,
     GEOMEAN,
     *VARIANCES,
     MEDIAN,
@@ -83,5 +85,5 @@ def _signatures(place: Place) -> list[str]:
 
 
 def _refuse(over: AcrossUnits | ExactGroups, node: exp.AggFunc, why: Refusal) -> NoReturn:
-    name = node.sql_name()
+    name = over.source.called(node)
     over.source.refuse(node, why.code, why.message.format(name=name), why.hint.format(name=name))

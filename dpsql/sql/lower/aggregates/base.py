@@ -146,7 +146,7 @@ def one_argument(over: Rows, node: exp.AggFunc, signature: str) -> Expr:
 
 def refuse_distinct(text: Source, node: exp.AggFunc) -> NoReturn:
     """Refuses DISTINCT in an aggregate."""
-    text.refuse(node, "distinct", f"{node.sql_name()}(DISTINCT …) is not supported")
+    text.refuse(node, "distinct", f"{text.called(node)}(DISTINCT …) is not supported")
 
 
 def where(condition: exp.Expr, value: exp.Expr) -> exp.Expr:

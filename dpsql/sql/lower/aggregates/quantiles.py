@@ -24,6 +24,7 @@ from dpsql.sql.lower.aggregates.base import (
     refuse_distinct,
     refuses,
 )
+from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.read.rejection import Source
 
@@ -120,7 +121,7 @@ def _asked(text: Source, scalars: Scalars, node: exp.AggFunc, name: str) -> Quan
 def _share(
     text: Source, scalars: Scalars, node: exp.AggFunc, entry: Aggregate, share: exp.Expr | None
 ) -> Fraction:
-    found = scalars.lower(share) if share is not None else None
+    found = constant_of(text, share, scalars.lower(share)) if share is not None else None
     value = found.value if isinstance(found, Literal) else None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         text.refuse(

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from dpsql.sql.lower.aggregates.base import AggregateCall, Form, one_argument
+from dpsql.functions import call
+from dpsql.plan.expr import Expr
+from dpsql.plan.types import Type
+from dpsql.sql.lower.aggregates.base import AggregateCall, Form, Rows, one_argument
 
 _SIGNATURE = "SUM(x)"
+
+
+def _argument(over: Rows, node: exp.AggFunc) -> Expr:
+    """What is added up: of truth values 1 and 0, as in DuckDB."""
+    found = one_argument(over, node, _SIGNATURE)
+    return (call("cast_bigint", found) or found) if found.type is Type.BOOLEAN else found
+
 
 SUM = AggregateCall(
     forms=(Form("TOTAL", ("SUM",)),),
     nodes=(exp.Sum,),
     signature=_SIGNATURE,
     says="The total of x, which needs bounds; across units 0 over no rows.",
-    across=lambda over, node: over.released(node, "sum", one_argument(over, node, _SIGNATURE)),
-    within=lambda over, node: over.exact(node, "sum", one_argument(over, node, _SIGNATURE)),
+    across=lambda over, node: over.released(node, "sum", _argument(over, node)),
+    within=lambda over, node: over.exact(node, "sum", _argument(over, node)),
     window=True,
     accepted=(
         "SELECT plan, SUM(cost), SUM(age) FILTER (WHERE cost > 10) FROM visits GROUP BY plan",
+        "SELECT SUM(age > 40) FROM visits",
         "SELECT AVG(LEAST(s, 500)) FROM (SELECT SUM(cost) AS s FROM visits GROUP BY patient_id)",
     ),
     refused={

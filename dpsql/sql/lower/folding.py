@@ -1,0 +1,59 @@
+"""Folds expressions of constants to the constant that they are.
+
+Claim: the constant is what the engine makes of the expression as it would be emitted; nothing of the data is read.
+Why: the expression names no column and no released value, and an engine without data evaluates it. Where a conversion
+or a division fails, which is NULL on rows, the statement is refused before any charge.
+Source: the manual of DuckDB, "Expressions": an expression of constants has one value in a statement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlglot import exp
+
+from dpsql.backends import trial
+from dpsql.plan.expr import Call, Expr, Literal, walk
+from dpsql.plan.types import Type
+from dpsql.sql.emit.scalars import cast, write
+from dpsql.sql.lower.constants import constant
+from dpsql.sql.read.rejection import Source
+
+_GIVES_NULL = frozenset({"nullif", "case"})
+"""Functions that are NULL of constants that are not, on purpose."""
+
+
+def is_constant(expr: Expr) -> bool:
+    """Whether an expression is built of constants alone."""
+    return all(isinstance(part, (Call, Literal)) for part in walk(expr))
+
+
+def constant_of(source: Source, node: exp.Expr | None, expr: Expr) -> Expr:
+    """The constant that an expression of constants is; any other expression as it is.
+
+    Raises QueryRejected where such an expression has no value.
+    """
+    if isinstance(expr, Literal) or not is_constant(expr) or expr.type is Type.LIST:
+        return expr
+    text = cast(write(expr), expr.type) if expr.type is not Type.NULL else write(expr)
+    failure = trial.failure(text)
+    found = None if failure is not None else trial.value(text)
+    if failure is not None or (found is None and not _may_be_null(expr)):
+        source.refuse(
+            node,
+            "constant",
+            "these constants have no value: a conversion, a division or a sum of them fails",
+            "write the value out, or NULL if none is meant",
+        )
+    if node is None:
+        raise TypeError("an expression has a place in the text")
+    return replace(constant(source, node, found), type=expr.type)
+
+
+def _may_be_null(expr: Expr) -> bool:
+    """Whether NULL is what the constants say, and not what has become of a failure."""
+    return any(
+        (isinstance(part, Literal) and part.value is None)
+        or (isinstance(part, Call) and part.function.name in _GIVES_NULL)
+        for part in walk(expr)
+    )

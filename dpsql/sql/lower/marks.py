@@ -1,0 +1,172 @@
+"""Lowers EXISTS and IN over a subquery, wherever a truth value may stand, to a value of each row.
+
+Claim: a mark adds a column to rows: it removes none, repeats none, and depends on rows of the same unit, on public rows
+and on what is released.
+Why: EXISTS is COUNT(*) > 0 of the subquery for the row, and IN is EXISTS of an equal value, NULL where there is none but
+one is unknown. Such a count is a group of the subquery's rows by what it has in common with the row, to which the row is
+joined by LEFT JOIN: there is one group for it at most, and of private rows only one of its own unit, since all others
+are refused here. Nothing is released for it.
+Source: Neumann, Leis, Kemper 2017, "The Complete Story of Joins (in HyPer)", section 3.2 (mark joins); McSherry 2009,
+"Privacy integrated queries", section 3.2 (stability of GroupBy and of joins on its key).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from sqlglot import exp
+
+from dpsql.analysis.nullability import never_null
+from dpsql.plan.expr import Column, Expr, Literal
+from dpsql.plan.nodes import Relation, Release
+from dpsql.plan.types import Type
+from dpsql.sql.lower.correlated import correlated
+from dpsql.sql.lower.derived import plain
+from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.semi_joins import check_width, row_of, split_where
+
+_ZERO = Literal(0, Type.INTEGER)
+_TRUE, _FALSE = Literal(True, Type.BOOLEAN), Literal(False, Type.BOOLEAN)
+_UNKNOWN = Literal(None, Type.BOOLEAN)
+
+
+def mark(scope: Scope, node: exp.Expr) -> Expr:
+    """Whether the subquery of EXISTS or IN has a row for each row of the scope. Raises QueryRejected."""
+    if type(node) is exp.Exists:
+        (query,) = scope.source.take(node, "this")
+        return _any(scope, node, _rows(scope, query), (), None)
+    operand, query = scope.source.take(node, "this", "query")
+    return _member(scope, node, row_of(scope, operand), query)
+
+
+def _member(scope: Scope, node: exp.Expr, operand: Sequence[exp.Expr], query: exp.Expr) -> Expr:
+    """Whether the values of a row are a row of the subquery; NULL where that is unknown."""
+    rows = _rows(scope, query)
+    items = [item.this if type(item) is exp.Alias else item for item in rows.expressions]
+    check_width(scope, node, len(operand), len(items))
+    values = [scope.scalars.lower(item) for item in operand]
+    found = _any(scope, node, rows, list(zip(values, items, strict=True)), None)
+    if _only_truth_matters(node):
+        return found
+    if len(items) > 1:
+        scope.source.refuse(
+            node,
+            "subquery",
+            "a row of values in a subquery stands in WHERE, FILTER and WHEN, and not under NOT, where NULL matters",
+            "write EXISTS (SELECT … WHERE inner.a = outer.a AND inner.b = outer.b)",
+        )
+    branches = [found, _TRUE]
+    if not _item_never_null(scope, rows, items[0]):
+        unknown = exp.Is(this=exp.Paren(this=items[0].copy()), expression=exp.Null())
+        branches += [_any(scope, node, rows, (), unknown), _UNKNOWN]
+    if not _never_null(scope, values[0]):
+        missing = scope.scalars.call(node, "is_null", values[0])
+        branches += [scope.scalars.call(node, "and", missing, _any(scope, node, rows, (), None)), _UNKNOWN]
+    if len(branches) == len((found, _TRUE)):
+        return found
+    return scope.scalars.call(node, "case", *branches, _FALSE)
+
+
+def _never_null(scope: Scope, value: Expr) -> bool:
+    """Whether a value of the scope's rows is known not to be NULL, whatever the conditions on them."""
+    if isinstance(value, Column) and value.source not in scope.nullable:
+        named = scope.tables.get(value.source)
+        return named is not None and never_null(value, named.relation)
+    return isinstance(value, Literal) and value.value is not None
+
+
+def _item_never_null(scope: Scope, rows: exp.Select, item: exp.Expr) -> bool:
+    """Whether the subquery's values are known not to be NULL."""
+    inner = Scope(scope.context.deeper(rows, scope.context.common), outer=scope)
+    relation, _ = split_where(inner, rows)
+    return never_null(inner.scalars.lower(item), relation)
+
+
+def _only_truth_matters(node: exp.Expr) -> bool:
+    """Whether NULL is as good as FALSE where a node stands: in a condition, under AND and OR alone."""
+    child, above = node, node.parent
+    while above is not None and type(above) in (exp.Paren, exp.And, exp.Or):
+        child, above = above, above.parent
+    if isinstance(above, exp.If):
+        case = above.parent
+        return child.arg_key == "this" and isinstance(case, exp.Case) and case.args.get("this") is None
+    return isinstance(above, exp.Where)
+
+
+def _any(
+    scope: Scope,
+    node: exp.Expr,
+    rows: exp.Select,
+    compared: Sequence[tuple[Expr, exp.Expr]],
+    condition: exp.Expr | None,
+) -> Expr:
+    """Whether the rows have one that equals what is compared, and for which the condition is true."""
+    count = rows.copy()
+    count.set("expressions", [exp.Count(this=exp.Star(), big_int=True)])
+    if condition is not None:
+        where = count.args.get("where")
+        kept = [] if where is None else [exp.Paren(this=where.this)]
+        count.set("where", exp.Where(this=exp.and_(*kept, condition, copy=False)))
+    key = (count, tuple(compared))
+    value = scope.marks.get(key)
+    if value is None:
+        value = correlated(scope, count, _refuse, compared) or _of_all(scope, node, count)
+        scope.marks[key] = value
+    return scope.scalars.call(node, "gt", value, _ZERO)
+
+
+def _of_all(scope: Scope, node: exp.Expr, count: exp.Select) -> Expr:
+    """A count of rows that are the same for each row of the scope: public, or released."""
+    value = scope.uncorrelated(node, count)
+    if isinstance(value.outer.source, Release):
+        _refuse_private(scope, node)
+    return value
+
+
+def _refuse(inner: Scope, query: exp.Select, _: Relation, __: Sequence[Expr]) -> NoReturn:
+    """Nothing is released for a mark."""
+    _refuse_private(inner, query)
+
+
+def _refuse_private(scope: Scope, node: exp.Expr) -> NoReturn:
+    scope.source.refuse(
+        node,
+        "private_join",
+        "rows are matched with private rows of the same privacy unit, since others may not decide on them",
+        "compare the units: EXISTS (SELECT … WHERE inner.unit = outer.unit)",
+    )
+
+
+def _rows(scope: Scope, query: exp.Expr) -> exp.Select:
+    """A subquery as a SELECT with one row for each of its rows."""
+    while type(query) in (exp.Paren, exp.Subquery):
+        (query,) = scope.source.take(query, "this")
+    if type(query) is exp.Select:
+        distinct = query.args.get("distinct")
+        bare = query.copy()
+        bare.set("distinct", None)
+        starred = any(item.is_star for item in query.expressions)
+        if plain(bare) and not starred and (distinct is None or not distinct.args.get("on")):
+            return bare
+        if plain(bare) and starred and type(query.parent) is exp.Exists:
+            bare.set("expressions", [exp.Literal.number(1)])
+            return bare
+    if not isinstance(query, exp.Query):
+        scope.source.refuse(query, "subquery", "IN and EXISTS take a SELECT, or several put together")
+    return _wrapped(scope, query)
+
+
+def _wrapped(scope: Scope, query: exp.Query) -> exp.Select:
+    """SELECT c0, c1, … FROM (query) AS (c0, c1, …)."""
+    items = query.selects
+    if type(query.parent) is not exp.Exists and any(item.is_star for item in items):
+        scope.source.refuse(
+            query, "subquery", "IN takes a subquery whose columns are named", "name them: SELECT x"
+        )
+    names = [exp.to_identifier(f"c{index}") for index in range(len(items))]
+    of_rows = type(query.parent) is exp.Exists
+    alias = None if of_rows else exp.TableAlias(columns=[name.copy() for name in names])
+    table = exp.Subquery(this=query.copy(), alias=alias)
+    shown = [exp.Literal.number(1)] if of_rows else [exp.Column(this=name) for name in names]
+    return exp.Select(expressions=shown, from_=exp.From(this=table))

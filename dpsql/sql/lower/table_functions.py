@@ -1,0 +1,104 @@
+"""Lowers `range`, `generate_series` and UNNEST of constants to public rows.
+
+Claim: their rows are public, and the same on neighbouring databases.
+Why: their arguments are constants of the statement; an engine without data computes them when it is planned, and what is
+sent holds the values.
+Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from sqlglot import exp
+
+from dpsql.backends import trial
+from dpsql.errors import BackendError
+from dpsql.functions import call
+from dpsql.plan.expr import Column, Expr, Facts, Literal
+from dpsql.plan.nodes import Values
+from dpsql.plan.types import Type, Value, common
+from dpsql.policy import fold
+from dpsql.sql.emit.scalars import constant, write
+from dpsql.sql.lower.folding import constant_of
+from dpsql.sql.lower.scope import Context, Scope
+
+MOST_ROWS = 10_000
+"""Most rows of a table that a statement lists or counts out."""
+
+
+def table_function(context: Context, node: exp.Expr, alias: str) -> Values:
+    """The rows of such a call, with their one column. Raises QueryRejected."""
+    if type(node) is exp.Unnest:
+        (items, _) = context.source.take(node, "expressions", "alias")
+        return unnested(context, node, items, alias)
+    called, _ = context.source.take(node, "this", "alias")
+    name, arguments = context.source.take(called, "this", "expressions")
+    kind, found = _counted(context, node, fold(str(name)), arguments or ())
+    return _rows(alias, fold(str(name)), kind, found)
+
+
+def unnested(context: Context, node: exp.Expr, items: Sequence[exp.Expr], alias: str) -> Values:
+    """The values of a constant list as rows."""
+    if len(items) != 1 or type(items[0]) is not exp.Array:
+        context.source.refuse(
+            node, "constant", "UNNEST takes a list of constants here", "FROM UNNEST([1, 2]) AS t(x)"
+        )
+    (parts,) = context.source.take(items[0], "expressions", value_constructor=(False,))
+    scalars = Scope(context).scalars
+    values = [constant_of(context.source, part, scalars.lower(part)) for part in parts]
+    if not values or not all(isinstance(value, Literal) for value in values):
+        context.source.refuse(node, "constant", "UNNEST takes a list of constants here", "UNNEST([1, 2])")
+    kind = common(tuple(value.type for value in values))
+    if kind is None:
+        context.source.refuse(node, "type", "the values of a list are of one type")
+    return _rows(alias, "unnest", kind, [value.value for value in values if isinstance(value, Literal)])
+
+
+def _counted(
+    context: Context, node: exp.Expr, name: str, items: Sequence[exp.Expr]
+) -> tuple[Type, list[Value]]:
+    """What `range` or `generate_series` counts out: whole numbers, or moments at a distance."""
+    scalars = Scope(context).scalars
+    step = scalars.span_of(items[2]) if len(items) > len(("start", "stop")) else None
+    plain = items if step is None else items[:2]
+    ends = [constant_of(context.source, item, scalars.lower(item)) for item in plain]
+    if not 1 <= len(items) <= len(("start", "stop", "step")) or not all(
+        isinstance(end, Literal) and end.value is not None for end in ends
+    ):
+        _refuse(context, node, name)
+    if step is None and all(end.type is Type.INTEGER for end in ends):
+        written = [write(end) for end in ends]
+    elif step is not None and all(end.type.temporal for end in ends):
+        count, unit = step
+        many = constant_of(context.source, node, count)
+        if not isinstance(many, Literal) or type(many.value) is not int:
+            _refuse(context, node, name)
+        moments: list[Expr] = [call("cast_timestamp", end) or end for end in ends]
+        written = [*map(write, moments), f"INTERVAL ({constant(many.value)}) {unit.upper()}"]
+    else:
+        _refuse(context, node, name)
+    try:
+        found = [
+            row[0] for row in trial.rows(f"SELECT * FROM {name}({', '.join(written)}) LIMIT {MOST_ROWS + 1}")
+        ]
+    except BackendError:
+        _refuse(context, node, name)
+    if len(found) > MOST_ROWS:
+        context.source.refuse(node, "too_long", f"{name.upper()} counts at most {MOST_ROWS:,} rows out")
+    return Type.INTEGER if step is None else Type.TIMESTAMP, found
+
+
+def _rows(alias: str, name: str, kind: Type, values: Sequence[Value]) -> Values:
+    facts = Facts(kind, "", nullable=None in values)
+    return Values(tuple((value,) for value in values), alias, (Column(alias, name, facts),))
+
+
+def _refuse(context: Context, node: exp.Expr, name: str) -> NoReturn:
+    context.source.refuse(
+        node,
+        "constant",
+        f"{name} counts from one constant to another",
+        f"{name}(0, 10), or {name}(DATE '2026-01-01', DATE '2026-02-01', INTERVAL 1 DAY)",
+    )
