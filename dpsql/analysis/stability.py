@@ -142,11 +142,36 @@ class _Rows:
             # Lowering joins a public subquery on its group keys; other public tables are looked up.
             return 1 if is_answered(join.right) else self.facts.multiplicity(join)
         theirs = [column for _, column in join.on]
-        return 1 if _distinguish(theirs, join.right) else min(self.alike(c, join.right) for c in theirs)
+        if _distinguish(theirs, join.right):
+            return 1
+        return min(self.key(theirs, join.right), *(self.alike(c, join.right) for c in theirs))
 
     def _partners_back(self, join: Join) -> int:
         """The most rows of the left side that one row of the right matches."""
-        return min(self.alike(ours, join.left) for ours, _ in join.on)
+        ours = [side for side, _ in join.on]
+        return min(self.key(ours, join.left), *(self.alike(side, join.left) for side in ours))
+
+    def key(self, exprs: Sequence[Expr], relation: Relation) -> int:
+        """The most rows of a unit in which several expressions have given values, by the keys that links refer to."""
+        most = self.most(relation)
+        held = [expr for expr in exprs if isinstance(expr, Column)]
+        match relation:
+            case Filter() | SemiJoin():
+                return self.key(held, relation.input)
+            case Join():
+                theirs = [expr for expr in held if expr.source == relation.right.alias]
+                ours = [expr for expr in held if expr.source != relation.right.alias]
+                found = self.key(ours, relation.left) * max(1, self._partners(relation))
+                if is_private(relation.right):
+                    found = min(found, self.key(theirs, relation.right) * self._partners_back(relation))
+                return min(most, found)
+            case Scan(contribution=Contribution() as contribution):
+                names = {fold(expr.name) for expr in held}
+                return 1 if any(names.issuperset(key) for key in contribution.unique) else most
+            case Project():
+                return min(most, self.key([_item(expr, relation) for expr in held], relation.input))
+            case _:
+                return most
 
     def alike(self, expr: Expr, relation: Relation) -> int:
         """The most rows of a unit in which an expression has one value that is not NULL, by what is declared."""

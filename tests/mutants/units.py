@@ -7,13 +7,14 @@ from .fault import Fault
 _A24 = "tests/attacks/test_a24_released_keys.py"
 _APART = "tests/sql/test_units.py::test_people_whose_ids_are_read_alike_stay_apart"
 _CHANCE = "tests/sql/test_units.py::test_ids_of_different_things_identify_nobody"
+_LINKS = "tests/sql/test_declared_links.py"
 _MIXED = "tests/sql/test_boundary.py::test_what_mixes_rows_of_units_is_refused"
 
 FAULTS = (
     Fault(
         "private-tables-join-on-anything",
         "dpsql.sql.lower.joins:_Assembly._private",
-        "not same or UnitKind.ROW in units",
+        "not (same or linked(on)) or UnitKind.ROW in units",
         "not on or UnitKind.ROW in units",
         "two people's rows are joined where some column is equal",
         _CHANCE,
@@ -55,6 +56,46 @@ FAULTS = (
         "isinstance(ours, Column) and ours.facts.identity is not None and ours.type is theirs.type",
         "the number of a visit is taken for that of a person",
         _CHANCE,
+    ),
+    Fault(
+        "a-part-of-a-link-is-enough",
+        "dpsql.sql.lower.declared_links:linked",
+        "found == set(keys)",
+        "bool(found)",
+        "rows are joined on one of the columns of a key, which many units share",
+        f"{_LINKS}::test_what_no_link_declares_is_refused",
+    ),
+    Fault(
+        "a-link-of-two-rows",
+        "dpsql.sql.lower.declared_links:linked",
+        "(ours.source, theirs.source, table, keys)",
+        "('', theirs.source, table, keys)",
+        "the columns of a key are taken from two rows",
+        f"{_LINKS}::test_what_no_link_declares_is_refused",
+    ),
+    Fault(
+        "a-link-of-two-rows-of-a-derived-table",
+        "dpsql.sql.lower.derived:_link_keys",
+        "sum(map(is_private, sources(relation))) == 1",
+        "sum(map(is_private, sources(relation))) >= 1",
+        "the columns of a key are taken from two rows that a derived table has joined",
+        f"{_LINKS}::test_what_no_link_declares_is_refused",
+    ),
+    Fault(
+        "a-link-proves-the-unit",
+        "dpsql.sql.lower.joins:_Assembly._private",
+        "return right, False",
+        "return right, linked(on)",
+        "units are not compared where a declared link is, so that a false declaration joins people",
+        f"{_LINKS}::test_a_false_declaration_joins_nobody_to_others",
+    ),
+    Fault(
+        "a-unit-found-by-a-part-of-its-link",
+        "dpsql.sql.emit.relations:_owned",
+        "enumerate(link.pairs)",
+        "enumerate(link.pairs[:1])",
+        "a row belongs to whoever has the first column of its key",
+        "tests/properties/test_linked.py::test_what_belongs_to_nobody_does_not_count",
     ),
     Fault(
         "joined-rows-of-other-units",

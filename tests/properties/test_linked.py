@@ -97,7 +97,24 @@ GROUPED = (
     "SELECT COUNT(*) FROM (SELECT id + 0 AS shifted, id, COUNT(*) FROM people GROUP BY id + 0, id)",
     "SELECT odd, COUNT(*) FROM (SELECT id, CASE WHEN x > 0 THEN s END AS odd, COUNT(*) AS r FROM people GROUP BY ALL) GROUP BY odd",
 )
-QUERIES = (*ONE_TABLE, *JOINED, *MATCHED, *PUT_TOGETHER, *GROUPED)
+DECLARED = (
+    "SELECT COUNT(*), SUM(m), SUM(c) FROM visits v JOIN bills b ON v.vid = b.vid AND v.t = b.t",
+    "SELECT v.t, COUNT(*), SUM(m - c) FROM bills b, visits v WHERE (v.vid = b.vid AND (b.t = v.t)) AND m > c GROUP BY v.t",
+    "SELECT COUNT(*), SUM(m), COUNT(c) FROM visits v LEFT JOIN bills b ON v.vid = b.vid AND v.t = b.t AND m > c",
+    "SELECT COUNT(*), SUM(m), SUM(c) FROM bills FULL JOIN visits USING (vid, t)",
+    "SELECT COUNT(*), SUM(b.m - d.m) FROM bills b JOIN bills d USING (vid, t)",
+    "SELECT COUNT(*), SUM(c) FROM visits v WHERE EXISTS (SELECT 1 FROM bills b WHERE b.vid = v.vid AND b.t = v.t AND m > c)",
+    "SELECT COUNT(*), SUM(c) FROM visits v WHERE NOT EXISTS (SELECT 1 FROM bills b WHERE b.vid = v.vid AND b.t = v.t)",
+    "SELECT COUNT(*), SUM(m) FROM bills b WHERE vid IN (SELECT vid FROM visits v WHERE v.t = b.t)",
+    "SELECT COUNT(*) FROM bills b WHERE vid NOT IN (SELECT vid FROM visits v WHERE v.t = b.t AND vid IS NOT NULL) AND vid IS NOT NULL",
+    "SELECT COUNT(*), SUM(c) FROM visits v WHERE c > (SELECT AVG(m) FROM bills b WHERE b.vid = v.vid AND b.t = v.t)",
+    "SELECT COUNT(*), SUM(c) FROM visits v JOIN (SELECT vid, t, m FROM bills WHERE m > 0) AS d ON d.vid = v.vid AND d.t = v.t",
+    "SELECT COUNT(*), SUM(o), COUNT(DISTINCT t) FROM notes",
+    "SELECT COUNT(*), SUM(o), SUM(c) FROM notes n JOIN visits v ON v.vid = n.vid AND v.t = n.t",
+    "SELECT COUNT(*), SUM(o), SUM(m), SUM(c) FROM notes LEFT JOIN bills USING (vid, t) LEFT JOIN visits USING (vid, t)",
+    "SELECT COUNT(*), SUM(o) FROM notes n, bills b, visits v, people WHERE n.vid = b.vid AND b.t = n.t AND v.person = b.person AND id = b.person",
+)
+QUERIES = (*ONE_TABLE, *JOINED, *MATCHED, *PUT_TOGETHER, *GROUPED, *DECLARED)
 ARITHMETIC = (
     "SELECT COUNT(*), COUNT(z) FROM (SELECT id, raw AS z FROM people UNION ALL SELECT raw, id FROM people)",
     "SELECT COUNT(*) FROM (SELECT id + 0 AS shifted, id, COUNT(*) FROM people GROUP BY id + 0, id)",

@@ -302,10 +302,8 @@ def _owned(scan: Scan) -> tuple[str, str]:
     """The id of the unit of a table's rows, and the table, joined to where the id is looked up."""
     link = scan.unit.link
     if link is not None:
-        return (
-            f"{OWNER}.{UNIT}",
-            f"{identifier(scan.table)} JOIN {_owner(link)} ON {widened(link.column)} = {OWNER}.{KEY}",
-        )
+        on = (f"{widened(ours)} = {OWNER}.{_key(place)}" for place, (ours, _) in enumerate(link.pairs))
+        return f"{OWNER}.{UNIT}", f"{identifier(scan.table)} JOIN {_owner(link)} ON {' AND '.join(on)}"
     if scan.unit.column is not None:
         return unit_id(scan.unit.column), identifier(scan.table)
     return ROW, identifier(scan.table)
@@ -313,7 +311,13 @@ def _owned(scan: Scan) -> tuple[str, str]:
 
 def _owner(link: Link) -> str:
     unit, source = _owned(link.owner)
-    return f"({_select([f'{widened(link.key)} AS {KEY}', f'{unit} AS {UNIT}'], source, ())}) AS {OWNER}"
+    keys = (f"{widened(key)} AS {_key(place)}" for place, (_, key) in enumerate(link.pairs))
+    return f"({_select([*keys, f'{unit} AS {UNIT}'], source, ())}) AS {OWNER}"
+
+
+def _key(place: int) -> str:
+    """The name of one column of a link's key."""
+    return KEY if place == 0 else identifier(f"#key{place}")
 
 
 def _named(items: Iterable[str], named: Iterable[Column]) -> list[str]:

@@ -10,7 +10,7 @@ from sqlglot import exp
 from dpsql.analysis.domains import domain, listed, nullable
 from dpsql.analysis.intervals import conditions, interval, released_interval
 from dpsql.analysis.unit_identity import compared_identity, identity
-from dpsql.plan.expr import Column, Expr, Facts, Literal
+from dpsql.plan.expr import Column, Expr, Facts, LinkKey, Literal
 from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.nodes import (
     OuterQuery,
@@ -24,6 +24,7 @@ from dpsql.plan.nodes import (
     Values,
     is_private,
     private_scans,
+    sources,
     unit_type,
 )
 from dpsql.plan.tables import Scan, UnitKind
@@ -60,7 +61,17 @@ def facts_of(expr: Expr, relation: Relation) -> Facts:
         nullable(expr) if values is None else None in values,
         compared_identity(expr, relation),
         scale(expr),
+        _link_keys(expr, relation),
     )
+
+
+def _link_keys(expr: Expr, relation: Relation) -> frozenset[LinkKey]:
+    """The parts of declared keys that a column of a derived table is.
+
+    Of several private sources, two columns could be parts of one key in different rows.
+    """
+    alone = sum(map(is_private, sources(relation))) == 1
+    return expr.facts.link_keys if isinstance(expr, Column) and alone else frozenset()
 
 
 def output_columns(scope: Scope, node: exp.Expr, shown: Scalars | None = None) -> list[tuple[str, Expr]]:
@@ -171,7 +182,9 @@ def put_together(
 def _together(ours: Facts, theirs: Facts, facts: Facts) -> Facts:
     if Type.NULL in (ours.type, theirs.type):
         known = theirs if ours.type is Type.NULL else ours
-        return replace(known, type=facts.type, engine_type="", nullable=True, identity=None)
+        return replace(
+            known, type=facts.type, engine_type="", nullable=True, identity=None, link_keys=frozenset()
+        )
     domain = None
     if ours.type is not theirs.type and facts.type.temporal:
         facts = replace(facts, interval=ANYWHERE)  # a day's line is not a moment's
@@ -184,6 +197,7 @@ def _together(ours: Facts, theirs: Facts, facts: Facts) -> Facts:
         domain=domain,
         nullable=ours.nullable or theirs.nullable,
         identity=ours.identity if ours.identity == theirs.identity else None,
+        link_keys=ours.link_keys & theirs.link_keys,
     )
 
 

@@ -399,6 +399,9 @@ def scan(catalog: Catalog, alias: str, table: CatalogTable) -> Scan:
         unit = Unit(table.unit, column)
         if table.link is not None:
             owner = catalog.tables[table.link.table]
-            key = Column("#owner", *owner.columns[table.link.key])
-            unit = Unit(table.unit, link=Link(column, scan(catalog, "#owner", owner), key))
+            (_, key), *rest = (
+                (Column(alias, *table.columns[ours]), Column("#owner", *owner.columns[theirs]))
+                for ours, theirs in table.link.pairs
+            )
+            unit = Unit(table.unit, link=Link(column, scan(catalog, "#owner", owner), key, tuple(rest)))
     return Scan(table.name, alias, unit, table.contribution)
