@@ -124,19 +124,15 @@ FAULTS = (
     Fault(
         "owner-looked-up-by-the-wrong-column",
         "dpsql.sql.emit.relations:_owner",
-        """
-        f"({_select([f'{widened(link.key)} AS {KEY}', f'{unit} AS {UNIT}'], source, ())}) AS {OWNER}"
-        """,
-        """
-        f"({_select([f'{unit} AS {KEY}', f'{unit} AS {UNIT}'], source, ())}) AS {OWNER}"
-        """,
+        "{widened(key)} AS {_key(place)}",
+        "{unit} AS {_key(place)}",
         "a linked row belongs to whoever's id equals its link",
         "tests/sql/test_units.py::test_a_linked_row_belongs_to_the_unit_that_its_link_leads_to",
     ),
     Fault(
         "matching-other-people",
         "dpsql.sql.lower.semi_joins:_check",
-        "is_private(relation) and same",
+        "is_private(relation) and (same or (linked(pairs) and not _of_rows(relation, right)))",
         "is_private(relation)",
         "a row is kept because of anybody's row",
         _CHANCE,

@@ -93,8 +93,7 @@ ANSWERED = (
     "SELECT COUNT(*), SUM(price) FROM claims c JOIN sales s ON s.ticket = c.ticket AND s.item = c.item",
     "SELECT COUNT(*), SUM(a.amount) FROM returns a JOIN returns b ON a.ticket = b.ticket AND a.item = b.item",
     "SELECT COUNT(*) FROM returns r, sales s, calls WHERE calls.caller = s.customer AND s.ticket = r.ticket AND r.item = s.item",
-    "SELECT COUNT(*) FROM sales s, calls, claims c WHERE calls.about = c.ticket AND c.ticket = s.ticket AND c.item = s.item"
-    " AND calls.caller = s.customer",
+    "SELECT COUNT(*) FROM sales s, calls l, claims c WHERE about = c.ticket AND c.ticket = s.ticket AND c.item = s.item AND caller = customer",
 )
 REFUSED = (
     "SELECT COUNT(*) FROM sales s JOIN returns r ON s.ticket = r.ticket",
@@ -102,8 +101,7 @@ REFUSED = (
     "SELECT COUNT(*) FROM sales s JOIN returns r ON s.ticket = r.ticket AND s.item = r.item + 0",
     # Both parts of the key, but of two rows.
     "SELECT COUNT(*) FROM sales s JOIN sales z ON s.customer = z.customer JOIN returns r ON s.ticket = r.ticket AND z.item = r.item",
-    "SELECT COUNT(*) FROM (SELECT s.ticket, z.item FROM sales s JOIN sales z ON s.customer = z.customer) AS d"
-    " JOIN returns r ON d.ticket = r.ticket AND d.item = r.item",
+    "SELECT COUNT(*) FROM (SELECT s.ticket, z.item FROM sales s JOIN sales z USING (customer)) AS d JOIN returns r USING (ticket, item)",
     "SELECT COUNT(*) FROM sales s WHERE EXISTS (SELECT * FROM returns r WHERE s.ticket = r.ticket)",
     "SELECT COUNT(*) FROM sales s WHERE ticket NOT IN (SELECT ticket FROM returns)",
     "SELECT COUNT(*) FROM sales s WHERE NOT EXISTS (SELECT * FROM rows_alone r WHERE r.ticket = s.ticket)",
