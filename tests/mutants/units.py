@@ -124,8 +124,8 @@ FAULTS = (
     Fault(
         "owner-looked-up-by-the-wrong-column",
         "dpsql.sql.emit.relations:_owner",
-        "{widened(key)} AS {_key(place)}",
-        "{unit} AS {_key(place)}",
+        'f"{widened(key)} AS {_key(place)}"',
+        'f"{unit} AS {_key(place)}"',
         "a linked row belongs to whoever's id equals its link",
         "tests/sql/test_units.py::test_a_linked_row_belongs_to_the_unit_that_its_link_leads_to",
     ),

@@ -20,6 +20,7 @@ from dpsql.plan.nodes import (
     Filter,
     Join,
     PerUnitGroupBy,
+    PerUnitWindows,
     Project,
     PublicSubquery,
     Relation,
@@ -39,6 +40,7 @@ from dpsql.sql.emit.partition_filters import partition_conditions
 from dpsql.sql.emit.per_unit_aggregates import per_unit_aggregate, public_aggregate
 from dpsql.sql.emit.sanitized_columns import clean, unit_id, widened
 from dpsql.sql.emit.scalars import cast, column, constant, identifier, measured, write
+from dpsql.sql.emit.unit_windows import unit_window
 
 _FEW = 100
 """Rows of constants up to which they are written one by one."""
@@ -195,6 +197,8 @@ class _Block:
                 body = self._derived(source.input, source.items, named, distinct, units=units)
             case PerUnitGroupBy():
                 body = self._grouped(source, units=units)
+            case PerUnitWindows():
+                body = self._windows(source)
             case SetOperation():
                 sides = (self._side(source, side, units=units) for side in (source.left, source.right))
                 body = f" {source.kind.value} ".join(sides)
@@ -256,6 +260,17 @@ class _Block:
         # The unit is the last item.
         by = [*range(1, len(source.keys) + 1), *([len(items) + 1] if units else [])]
         return f"{text} GROUP BY {', '.join(map(str, by))}" if by else text
+
+    def _windows(self, source: PerUnitWindows) -> str:
+        """The items in one form for each value, and windows over these: equal rows are alike in all that follows."""
+        named = source.columns[: len(source.items)]
+        items = _named(map(group_keys.grouped, source.items), named)
+        rows = self._derived(source.input, source.items, items, units=True)
+        unit = f"{identifier(source.alias)}.{UNIT}"
+        shown = [f"{column(name)} AS {identifier(name.name)}" for name in named]
+        over = zip(source.windows, source.columns[len(named) :], strict=True)
+        shown += [f"{unit_window(item, name, unit, named)} AS {identifier(name.name)}" for item, name in over]
+        return _select([*shown, f"{unit} AS {UNIT}"], f"({rows}) AS {identifier(source.alias)}", ())
 
     def _side(self, operation: SetOperation, side: Source, *, units: bool) -> str:
         if isinstance(side, Scan):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dpsql.plan.expr import Column, Expr
-from dpsql.plan.nodes import PerUnitGroupBy, Project, Relation, private_scans, sources
+from dpsql.plan.nodes import PerUnitGroupBy, PerUnitWindows, Project, Relation, private_scans, sources
 from dpsql.plan.tables import Scan, UnitKind
 from dpsql.policy import fold
 
@@ -65,9 +65,9 @@ def _stored(expr: Expr, relation: Relation) -> tuple[Scan, str] | None:
     match source:
         case Scan() if source.unit.private:
             return source, expr.name
-        case Project() | PerUnitGroupBy():
+        case Project() | PerUnitGroupBy() | PerUnitWindows():
             place = [fold(known.name) for known in source.columns].index(fold(expr.name))
-            items = source.items if isinstance(source, Project) else source.keys
+            items = source.keys if isinstance(source, PerUnitGroupBy) else source.items
             return _stored(items[place], source.input) if place < len(items) else None
         case _:
             return None

@@ -65,6 +65,11 @@ class Grouping(ABC):
         return self.scope.source
 
     @property
+    def rows_so_far(self) -> Relation:
+        """The rows that windows are laid on."""
+        return self.input
+
+    @property
     def outer(self) -> Scalars:
         """Lowers expressions over the groups."""
         return Scalars(self.source, self.scope.context.parameters, self._ungrouped, self._over_groups)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -35,6 +35,7 @@ from dpsql.sql.lower.own_unit import check_groups
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.semi_joins import split_where
+from dpsql.sql.lower.unit_windows import with_windows
 
 
 def rows_of(scope: Scope, select: exp.Select, *, released: bool = False) -> Relation:
@@ -110,6 +111,18 @@ def selected(
     return Selected(rows, tuple(outputs), order, *page, distinct_of(scope, node), qualify)
 
 
+def without_windows(scope: Scope, node: exp.Select, chosen: Selected) -> Selected:
+    """The same rows of units, with what windows say of them as columns."""
+    asked = [output.expr for output in chosen.outputs]
+    asked += [] if chosen.qualify is None else [chosen.qualify]
+    if not any(map(windowed, asked)):
+        return chosen
+    rows, found = with_windows(scope.context, node, chosen.rows, asked)
+    outputs = tuple(Output(output.name, expr) for output, expr in zip(chosen.outputs, found, strict=False))
+    kept: Relation = rows if chosen.qualify is None else filtered(rows, [found[-1]])
+    return replace(chosen, rows=kept, outputs=outputs, qualify=None)
+
+
 def distinct_of(scope: Scope, node: exp.Expr) -> bool:
     """Whether a SELECT is DISTINCT."""
     distinct = node.args.get("distinct")
@@ -124,6 +137,8 @@ def distinct_of(scope: Scope, node: exp.Expr) -> bool:
 def derived(scope: Scope, node: exp.Select, chosen: Selected, alias: str) -> Source:
     """The derived table of a SELECT that releases nothing."""
     private = is_private(chosen.rows)
+    if private:
+        chosen = without_windows(scope, node, chosen)
     if private and chosen.paged:
         scope.source.refuse(
             node,
@@ -196,6 +211,11 @@ class Groups(Grouping):
         return PerUnitGroupBy(
             self.input, self.alias, tuple(self.keys), tuple(self.aggregated), tuple(columns)
         )
+
+    @property
+    def rows_so_far(self) -> Relation:
+        """The groups that windows are laid on."""
+        return self.grouped()
 
     def outer_query(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
         """The groups, where their rows are public."""
