@@ -14,13 +14,17 @@ from typing import ClassVar
 
 from dpsql.plan.expr import Column, Expr, Order, Released, Windowed, windowed
 from dpsql.plan.tables import Link, Scan, Unit, UnitKind
-from dpsql.plan.tags import TaggedEnum
+from dpsql.plan.tags import TaggedEnum, later
 from dpsql.plan.types import Type, Value
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """SELECT below the boundary: the `items` of each row of `input`, named `columns`; with `distinct`, once per unit."""
+    """SELECT below the boundary: the `items` of each row of `input`, named `columns`; with `distinct`, once per unit.
+
+    `once` is for the time of lowering alone: equal rows of several units are to be one, which a release counts, and no
+    relation holds.
+    """
 
     tag: ClassVar[str] = "Project"
 
@@ -29,6 +33,7 @@ class Project:
     items: tuple[Expr, ...]
     columns: tuple[Column, ...]
     distinct: bool = False
+    once: bool = later(False, "once")
 
     def __post_init__(self) -> None:
         _check_columns(self.alias, self.columns, len(self.items))
@@ -109,7 +114,7 @@ class SetKind(TaggedEnum):
 
 @dataclass(frozen=True, slots=True)
 class SetOperation:
-    """A set operation of `left` and `right`, whose columns match by position."""
+    """A set operation of `left` and `right`, whose columns match by position; `once` as of `Project`."""
 
     tag: ClassVar[str] = "SetOperation"
 
@@ -118,6 +123,7 @@ class SetOperation:
     alias: str
     kind: SetKind
     columns: tuple[Column, ...]
+    once: bool = later(False, "once")
 
     def __post_init__(self) -> None:
         if is_private(self.left) != is_private(self.right):

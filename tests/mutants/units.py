@@ -8,6 +8,7 @@ _A24 = "tests/attacks/test_a24_released_keys.py"
 _APART = "tests/sql/test_units.py::test_people_whose_ids_are_read_alike_stay_apart"
 _CHANCE = "tests/sql/test_units.py::test_ids_of_different_things_identify_nobody"
 _LINKS = "tests/sql/test_declared_links.py"
+_ONCE = "tests/sql/test_distinct_rows.py"
 _MIXED = "tests/sql/test_boundary.py::test_what_mixes_rows_of_units_is_refused"
 
 FAULTS = (
@@ -147,11 +148,43 @@ FAULTS = (
     ),
     Fault(
         "distinct-rows-of-nobody",
-        "dpsql.sql.lower.derived:check_identified",
+        "dpsql.sql.lower.derived:is_identified",
         "any(identity(column, source) is not None for column in source.columns)",
-        "source.columns",
-        "distinct rows of all people together are no one's",
-        _MIXED,
+        "bool(source.columns)",
+        "distinct rows of all people together are each one's own",
+        "tests/sql/test_fixtures.py::test_meaning[subqueries: Distinct rows that do not hold the unit]",
+    ),
+    Fault(
+        "distinct-rows-read-one-by-one",
+        "dpsql.sql.lower.distinct_rows:check_counted",
+        "context.once and _holds(outer, set())",
+        "context.once and outer is None",
+        "rows that are to be one are as many as units have them",
+        f"{_ONCE}::test_what_does_not_count_distinct_rows_is_refused",
+    ),
+    Fault(
+        "distinct-rows-added-up",
+        "dpsql.sql.lower.statement:_Releasing.released",
+        'source is not None and (function != "count_distinct" or compared(source))',
+        "source is not None and node is None",
+        "a value is added up as often as units have it",
+        f"{_ONCE}::test_what_does_not_count_distinct_rows_is_refused",
+    ),
+    Fault(
+        "rows-of-values-run-together",
+        "dpsql.sql.lower.aggregates.row_values:_part",
+        'scalars.call(node, "||", scalars.call(node, "||", size, _COLON), text)',
+        "text",
+        "('a', 'bc') is ('ab', 'c')",
+        f"{_ONCE}::test_rows_differ_where_a_value_does",
+    ),
+    Fault(
+        "two-zeros-are-two-rows",
+        "dpsql.sql.lower.aggregates.row_values:_part",
+        "value.type is Type.DOUBLE",
+        "value.type is Type.NULL",
+        "0.0 and -0.0 are equal, and are counted as two",
+        f"{_ONCE}::test_rows_differ_where_a_value_does",
     ),
     Fault(
         "ids-of-two-types-put-together",

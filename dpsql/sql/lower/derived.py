@@ -171,12 +171,23 @@ def put_together(
         digits = scale(ours), scale(theirs)
         facts = replace(facts, scale=None if None in digits else max(found or 0 for found in digits))
         columns.append(Column(alias, ours.name, facts))
+    if kind is not SetKind.UNION_ALL:
+        left, right = _in_set(left), _in_set(right)
     operation = SetOperation(left, right, alias, kind, tuple(columns))
     if kind is not SetKind.UNION_ALL and is_private(left):
-        check_identified(context, node, operation)
+        operation = replace(operation, once=not is_identified(context, node, operation))
     if is_private(left):
         _check_units(context, node, operation)
     return operation
+
+
+def _in_set(source: Source) -> Source:
+    """A side of a set operation that makes equal rows one itself: what the side does of that makes no difference."""
+    if isinstance(source, Project) and source.once:
+        return replace(source, once=False)
+    if isinstance(source, SetOperation) and source.once and source.kind is SetKind.UNION:
+        return replace(source, once=False, kind=SetKind.UNION_ALL)
+    return source
 
 
 def _together(ours: Facts, theirs: Facts, facts: Facts) -> Facts:
@@ -201,15 +212,11 @@ def _together(ours: Facts, theirs: Facts, facts: Facts) -> Facts:
     )
 
 
-def check_identified(context: Context, node: exp.Expr, source: Project | SetOperation) -> None:
-    """Refuses distinct private rows that do not say whose they are: they would meet those of others."""
-    if not any(identity(column, source) is not None for column in source.columns):
-        context.source.refuse(
-            node,
-            "distinct",
-            "distinct rows of private tables must hold the privacy unit",
-            "add the unit's column to SELECT",
-        )
+def is_identified(context: Context, node: exp.Expr, source: Project | SetOperation) -> bool:
+    """Whether distinct private rows say whose they are; else they would meet those of others, and are only counted."""
+    found = any(identity(column, source) is not None for column in source.columns)
+    context.once.extend([] if found else [node])
+    return found
 
 
 def _check_units(context: Context, node: exp.Expr, operation: SetOperation) -> None:

@@ -28,7 +28,7 @@ from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.sql.lower.aggregates import of_exact_groups
 from dpsql.sql.lower.decimals import scale
-from dpsql.sql.lower.derived import answer, check_identified, facts_of, output_columns, project
+from dpsql.sql.lower.derived import answer, facts_of, is_identified, output_columns, project
 from dpsql.sql.lower.grouping import MAX_OUTPUTS, Grouping, aggregates
 from dpsql.sql.lower.joins import filtered
 from dpsql.sql.lower.own_unit import check_groups
@@ -149,8 +149,8 @@ def derived(scope: Scope, node: exp.Select, chosen: Selected, alias: str) -> Sou
     if chosen.paged:
         return answer(chosen.outer_query(), alias)
     table = chosen.source(alias)
-    if private and table.distinct:
-        check_identified(scope.context, node, table)
+    if private and table.distinct and not is_identified(scope.context, node, table):
+        return replace(table, distinct=False, once=True)
     return table
 
 

@@ -60,6 +60,8 @@ class Context:
     numbers: Iterator[int] = field(default_factory=itertools.count)
     max_groups: int | None = None
     needs: list[PublicGroups] = field(default_factory=list)
+    once: list[exp.Expr] = field(default_factory=list)
+    """Where distinct rows across units stand."""
 
     def deeper(self, node: exp.Expr, common: Mapping[str, CommonTable]) -> Context:
         """The context of a query within this one."""

@@ -36,6 +36,7 @@ from dpsql.policy import fold
 from dpsql.sql.lower.aggregates import across_units
 from dpsql.sql.lower.correlated import correlated
 from dpsql.sql.lower.derived import answer, common_tables, put_together, set_operation, values
+from dpsql.sql.lower.distinct_rows import all_rows, check_counted, compared, counted, once, refuse_values
 from dpsql.sql.lower.grouping import Grouping, aggregates
 from dpsql.sql.lower.grouping_sets import Sets, grouping_sets
 from dpsql.sql.lower.interval_ends import asked_of, end_of, end_of_rank
@@ -94,6 +95,7 @@ def lower(
         check_unit(scope, statement.options.unit)
         outer = chosen if isinstance(chosen, OuterQuery) else chosen.outer_query()
     _check_unread(context)
+    check_counted(context, outer)
     return Lowered(outer, tuple(context.needs))
 
 
@@ -260,7 +262,10 @@ class _Releasing(Grouping):
                 "aggregate them: SELECT COUNT(*), AVG(…) … GROUP BY …",
             )
         keys = tuple(Key(f"k{index}", expr) for index, expr in enumerate(self.keys))
-        release = Release(self.rows(), keys, tuple(self.aggregations), self.scope.context.max_groups)
+        rows = self.rows()
+        if self.aggregations and once(rows) is not None:
+            rows = all_rows(self.scope.context, self.select, rows)
+        release = Release(rows, keys, tuple(self.aggregations), self.scope.context.max_groups)
         return of_public_rows(self.scope, self.select, release)
 
     def outer_query(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
@@ -289,6 +294,14 @@ class _Releasing(Grouping):
         self, node: exp.AggFunc, function: str, argument: Expr | None, rank: Fraction | None = None
     ) -> Released:
         """A column of the released table that holds a statistic."""
+        source = once(self.input)
+        if source is not None and (function != "count_distinct" or compared(source)):
+            refuse_values(self.source, node, source)
+        return self._statistic(node, function, argument, rank)
+
+    def _statistic(
+        self, node: exp.AggFunc, function: str, argument: Expr | None, rank: Fraction | None = None
+    ) -> Released:
         if function == "count_rows":
             check_rows(self.scope, node)
         entry = AGGREGATES[function]
@@ -311,6 +324,16 @@ class _Releasing(Grouping):
         name = f"a{len(self.aggregations)}"
         self.aggregations.append(Aggregation(name, function, argument, result, rank))
         return Released(name, result)
+
+    def counted(self, node: exp.AggFunc, function: str, argument: Expr | None) -> Expr:
+        """COUNT(*) or COUNT(x): of distinct rows across units, by counting values."""
+        source = once(self.input)
+        if source is None:
+            return self.released(node, function, argument)
+        return counted(self.scope, node, source, argument, lambda value: self._of_values(node, value))
+
+    def _of_values(self, node: exp.AggFunc, value: Expr) -> Expr:
+        return self._statistic(node, "count_distinct", value)
 
     def end(self, node: exp.Expr) -> Expr | None:
         """The end of the interval of an aggregate of the released table, a factor and a shift aside."""
