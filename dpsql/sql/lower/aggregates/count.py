@@ -34,14 +34,16 @@ def _argument(over: Rows, node: exp.AggFunc) -> tuple[exp.Distinct | None, exp.E
 
 def _distinct(over: Rows, node: exp.Distinct) -> Expr:
     (items,) = over.source.take(node, "expressions")
-    if len(items) == 1 and type(items[0]) is exp.Tuple:
-        (values,) = over.source.take(items[0], "expressions")
-        return row_value(over.scope.scalars, node, [over.argument(value) for value in values])
-    if len(items) == 1:
-        return over.argument(items[0])
-    arguments = [over.argument(item) for item in items]
-    row = row_value(over.scope.scalars, node, arguments)
-    return present(over.scope.scalars, node, arguments, row)
+    row = len(items) == 1 and type(items[0]) is exp.Tuple
+    values = over.source.take(items[0], "expressions")[0] if row else items
+    if not values:
+        over.source.refuse(node, "distinct", "COUNT(DISTINCT …) takes one column or several")
+    arguments = [over.argument(value) for value in values]
+    if row:
+        return row_value(over.scope.scalars, node, arguments)
+    if len(arguments) == 1:
+        return arguments[0]
+    return present(over.scope.scalars, node, arguments, row_value(over.scope.scalars, node, arguments))
 
 
 def _counted(over: Rows, node: exp.Expr | None) -> tuple[str, Expr | None]:
@@ -74,6 +76,7 @@ COUNT = AggregateCall(
         "SELECT COUNT(DISTINCT (plan, age)), COUNT(DISTINCT (plan, note)) FROM visits",
     ),
     refused={
+        "SELECT COUNT(DISTINCT ()) FROM visits": "distinct",
         "SELECT COUNT(DISTINCT patient_id) FILTER (WHERE cost > 10) FROM visits": "distinct",
         "SELECT COUNT(SUM(age)) FROM visits": "nested_aggregate",
     },
