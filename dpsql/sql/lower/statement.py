@@ -45,6 +45,7 @@ from dpsql.sql.lower.per_unit import Groups, Plain, Selected, derived, distinct_
 from dpsql.sql.lower.public_groups import Lowered
 from dpsql.sql.lower.public_left_joins import check_rows, of_public_rows
 from dpsql.sql.lower.scope import Context, Scope, named
+from dpsql.sql.lower.set_windows import Parts, over_all
 from dpsql.sql.read.interval_calls import asks_for_ends, which_end
 from dpsql.sql.read.parse import Statement
 from dpsql.sql.read.rejection import Source as Text
@@ -153,24 +154,37 @@ def _sets_query(scope: Scope, node: exp.Select, relation: Relation, sets: Sets) 
     context, every = scope.context, [key for keys in sets for key in keys]
     together: Source | None = None
     names: list[str] = []
+    first: Parts | None = None
     for keys in sets:
         outer = _over(scope, node, relation).of_set(keys, every)
         names = [output.name for output in outer.outputs]
         context.check_outputs(node, outer.outputs)
-        source = answer(outer, context.fresh(node))
+        parts = Parts.of(outer)
+        first = parts if first is None else first
+        if parts.shapes != first.shapes:
+            context.source.refuse(
+                node,
+                "private_window",
+                "a window over several grouping sets is laid on all of them together",
+                "put them into a subquery: SELECT …, RANK() OVER (…) FROM (SELECT … GROUP BY ROLLUP(…))",
+            )
+        source = answer(parts.outer_query(outer), context.fresh(node))
         together = (
             source
             if together is None
             else put_together(context, node, SetKind.UNION_ALL, together, source, alias=context.fresh(node))
         )
-    if together is None or isinstance(together, Scan):
+    if together is None or first is None or isinstance(together, Scan):
         raise TypeError("there is a grouping set, and its groups are released")
-    outputs = tuple(Output(name, column) for name, column in zip(names, together.columns, strict=True))
+    exprs = over_all(first.shapes, together.columns)
+    outputs = tuple(Output(name, expr) for name, expr in zip(names, exprs, strict=False))
+    qualify = exprs[-1] if len(exprs) > len(names) else None
     paging = Plain(Scope(context, tables={fold(together.alias): named(together)}), node, together)
     paging.aliases |= {fold(output.name): output.expr for output in outputs}
     limit, offset = paging.count("limit"), paging.count("offset") or 0
     distinct = distinct_of(scope, node)
-    return OuterQuery(together, outputs, None, paging.order(outputs), limit, offset, distinct)
+    order = paging.order(outputs)
+    return OuterQuery(together, outputs, None, order, limit, offset, distinct, qualify)
 
 
 def _over(scope: Scope, node: exp.Select, relation: Relation) -> Grouping:
