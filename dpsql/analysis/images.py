@@ -22,6 +22,7 @@ from dpsql.plan.nodes import (
     OuterQuery,
     Output,
     PerUnitGroupBy,
+    PerUnitWindows,
     Project,
     Relation,
     Values,
@@ -95,9 +96,9 @@ class Images:
     def _traced(self, column: Column) -> Domain | None:
         """The values of a column of a derived table, from the rows that this is made of."""
         source = next((found for found in sources(self.relation) if found.alias == column.source), None)
-        if not isinstance(source, (Project, PerUnitGroupBy)):
+        if not isinstance(source, (Project, PerUnitGroupBy, PerUnitWindows)):
             return None
-        exprs = source.items if isinstance(source, Project) else source.keys
+        exprs = source.keys if isinstance(source, PerUnitGroupBy) else source.items
         # By name: what a LEFT JOIN may not find is known as nullable outside.
         named = (known.name for known in source.columns)
         item = dict(zip(named, exprs, strict=False)).get(column.name)

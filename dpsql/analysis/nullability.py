@@ -20,6 +20,7 @@ from dpsql.plan.nodes import (
     Join,
     JoinKind,
     PerUnitGroupBy,
+    PerUnitWindows,
     Project,
     PublicSubquery,
     Relation,
@@ -123,9 +124,9 @@ def _column(column: Column, relation: Relation) -> bool:
             return relation.kind is JoinKind.INNER and _column(column, relation.right)
         case Scan():
             return not column.facts.nullable or _leads_to_unit(column, relation)
-        case Project() | PerUnitGroupBy():
+        case Project() | PerUnitGroupBy() | PerUnitWindows():
             place = [known.name for known in relation.columns].index(column.name)
-            items = relation.items if isinstance(relation, Project) else relation.keys
+            items = relation.keys if isinstance(relation, PerUnitGroupBy) else relation.items
             if place < len(items):
                 return never_null(items[place], relation.input)
             return not column.facts.nullable

@@ -31,6 +31,7 @@ from dpsql.plan.nodes import (
     OuterQuery,
     Output,
     PerUnitGroupBy,
+    PerUnitWindows,
     Project,
     Relation,
     Release,
@@ -188,18 +189,20 @@ def _within(expr: Expr, relation: Relation, inner: Relation) -> Expr:
 
 
 def _items(source: Source) -> Mapping[Column, Expr]:
-    """What the columns of a derived table stand for, but for aggregates."""
+    """What the columns of a derived table stand for, but for aggregates and windows."""
     match source:
         case Project():
             return dict(zip(source.columns, source.items, strict=True))
         case PerUnitGroupBy():
             return dict(zip(source.columns, source.keys, strict=False))
+        case PerUnitWindows():
+            return dict(zip(source.columns, source.items, strict=False))
         case _:
             return {}
 
 
 def _input(source: Source) -> Relation:
-    if not isinstance(source, (Project, PerUnitGroupBy)):
+    if not isinstance(source, (Project, PerUnitGroupBy, PerUnitWindows)):
         raise TypeError("it is no derived table")
     return source.input
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import prod
+from math import floor, prod
 from typing import ClassVar, Protocol
 
 from dpsql.analysis.domains import domain
@@ -17,13 +17,14 @@ from dpsql.analysis.nullability import never_null
 from dpsql.analysis.unit_identity import identity_where_present
 from dpsql.errors import QueryRejected
 from dpsql.plan.dependencies import needs
-from dpsql.plan.expr import UNIT_IDENTITY, Column, Expr, columns
+from dpsql.plan.expr import UNIT_IDENTITY, Column, Expr, columns, substituted
 from dpsql.plan.nodes import (
     Filter,
     Join,
     JoinKind,
     OuterQuery,
     PerUnitGroupBy,
+    PerUnitWindows,
     Project,
     PublicSubquery,
     Relation,
@@ -36,6 +37,7 @@ from dpsql.plan.nodes import (
     is_answered,
     is_private,
     private_scans,
+    sources,
 )
 from dpsql.plan.tables import Contribution, Scan, UnitKind
 from dpsql.plan.types import Value
@@ -80,7 +82,7 @@ class ContributionBound:
 def most_rows(relation: Relation, facts: PublicFacts) -> int:
     """The most rows of one privacy unit in a relation, if its tables keep to their declared bounds.
 
-    Claim: filters and semi-joins add no rows; a join multiplies rows by at most the number of matches of one row;
+    Claim: filters, semi-joins and windows add no rows, and ROW_NUMBER <= n leaves n of each partition; a join multiplies rows by at most the number of matches of one row;
     groups and distinct rows are at most the combinations of their values; a set operation has the rows of both sides.
     Why: a row joins only rows with an equal key, and a LEFT JOIN keeps an unmatched row once.
     Source: McSherry 2009, "Privacy integrated queries", section 3.2 (stability of transformations).
@@ -112,7 +114,9 @@ class _Rows:
                 return 1 if relation.contribution is None else relation.contribution.rows
             case Project(distinct=True):
                 return min(self.most(relation.input), _most_values(relation.items, relation.input))
-            case Filter() | SemiJoin() | Project():
+            case Filter():
+                return min(self.most(relation.input), self._numbered(relation))
+            case SemiJoin() | Project() | PerUnitWindows():
                 return self.most(relation.input)
             case PerUnitGroupBy():
                 return min(self.most(relation.input), _most_values(relation.keys, relation.input))
@@ -124,6 +128,18 @@ class _Rows:
                 return self._joined(relation)
             case PublicSubquery() | Values():
                 raise TypeError("public rows belong to nobody")
+
+    def _numbered(self, relation: Filter) -> int:
+        """The most rows of a unit that conditions on ROW_NUMBER leave: so many of each partition."""
+        known, most = conditions(relation), MAX_ROWS
+        for expr, around in known.items():
+            window = _window(expr, relation) if isinstance(expr, Column) else None
+            if window is None or window.function != "row_number" or around.high is None:
+                continue
+            source = window.source
+            each = max(0, floor(around.high))
+            most = min(most, each * _most_values(window.partition, source.input))
+        return most
 
     def _joined(self, join: Join) -> int:
         """The most rows of a join, from the matches of one row on either side."""
@@ -142,11 +158,37 @@ class _Rows:
             # Lowering joins a public subquery on its group keys; other public tables are looked up.
             return 1 if is_answered(join.right) else self.facts.multiplicity(join)
         theirs = [column for _, column in join.on]
-        return 1 if _distinguish(theirs, join.right) else min(self.alike(c, join.right) for c in theirs)
+        if _distinguish(theirs, join.right):
+            return 1
+        return min(self.key(theirs, join.right), *(self.alike(c, join.right) for c in theirs))
 
     def _partners_back(self, join: Join) -> int:
         """The most rows of the left side that one row of the right matches."""
-        return min(self.alike(ours, join.left) for ours, _ in join.on)
+        ours = [side for side, _ in join.on]
+        return min(self.key(ours, join.left), *(self.alike(side, join.left) for side in ours))
+
+    def key(self, exprs: Sequence[Expr], relation: Relation) -> int:
+        """The most rows of a unit in which several expressions have given values, by the keys that links refer to."""
+        most = self.most(relation)
+        held = [expr for expr in exprs if isinstance(expr, Column)]
+        match relation:
+            case Filter() | SemiJoin():
+                return self.key(held, relation.input)
+            case Join():
+                theirs = [expr for expr in held if expr.source == relation.right.alias]
+                ours = [expr for expr in held if expr.source != relation.right.alias]
+                found = self.key(ours, relation.left) * max(1, self._partners(relation))
+                if is_private(relation.right):
+                    found = min(found, self.key(theirs, relation.right) * self._partners_back(relation))
+                return min(most, found)
+            case Scan(contribution=Contribution() as contribution):
+                names = {fold(expr.name) for expr in held}
+                return 1 if any(names.issuperset(key) for key in contribution.unique) else most
+            case Project() | PerUnitWindows():
+                items = [item for expr in held if (item := _item(expr, relation)) is not None]
+                return min(most, self.key(items, relation.input))
+            case _:
+                return most
 
     def alike(self, expr: Expr, relation: Relation) -> int:
         """The most rows of a unit in which an expression has one value that is not NULL, by what is declared."""
@@ -170,8 +212,9 @@ class _Rows:
                 return 1 if fold(expr.name) in contribution.keys else most
             case PerUnitGroupBy():
                 return 1 if _distinguish([expr], relation) else most
-            case Project():
-                return min(most, self.alike(_item(expr, relation), relation.input))
+            case Project() | PerUnitWindows():
+                item = _item(expr, relation)
+                return most if item is None else min(most, self.alike(item, relation.input))
             case SetOperation(kind=SetKind.UNION_ALL | SetKind.UNION):
                 place = [known.name for known in relation.columns].index(expr.name)
                 sides = [side for side in (relation.left, relation.right) if not isinstance(side, Scan)]
@@ -202,8 +245,9 @@ def _distinguish(columns: Sequence[Column], relation: Relation) -> bool:
         case PerUnitGroupBy():
             keys = relation.columns[: len(relation.keys)]
             return _named(keys) <= _named(columns)
-        case Project():
-            if relation.distinct and _named(relation.columns) <= _named(columns):
+        case Project() | PerUnitWindows():
+            distinct = isinstance(relation, Project) and relation.distinct
+            if distinct and _named(relation.columns) <= _named(columns):
                 return True
             items = (_item(column, relation) for column in columns)
             return _distinguish([item for item in items if isinstance(item, Column)], relation.input)
@@ -215,9 +259,38 @@ def _named(columns: Sequence[Column]) -> set[tuple[str, str]]:
     return {(column.source, column.name) for column in columns}
 
 
-def _item(column: Column, project: Project) -> Expr:
-    """The expression that a column of a derived table is."""
-    return project.items[[known.name for known in project.columns].index(column.name)]
+def _item(column: Column, source: Project | PerUnitWindows) -> Expr | None:
+    """The expression that a column of a derived table is; None of a window."""
+    place = [known.name for known in source.columns].index(column.name)
+    return source.items[place] if place < len(source.items) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A window function, with its partition as expressions over the input of its `source`."""
+
+    function: str
+    partition: tuple[Expr, ...]
+    source: PerUnitWindows
+
+
+def _window(column: Column, relation: Relation) -> _Window | None:
+    """The window function that a column is, through derived tables that only name it."""
+    source = next((found for found in sources(relation) if found.alias == column.source), None)
+    match source:
+        case Project():
+            item = _item(column, source)
+            return _window(item, source.input) if isinstance(item, Column) else None
+        case PerUnitWindows():
+            place = [known.name for known in source.columns].index(column.name) - len(source.items)
+            if place < 0:
+                return None
+            items = dict(zip(source.columns, source.items, strict=False))
+            window = source.windows[place]
+            partition = tuple(substituted(part, items) for part in window.partition)
+            return _Window(window.function, partition, source)
+        case _:
+            return None
 
 
 def contribution_bound(
@@ -313,9 +386,9 @@ def _one_value(column: Column, relation: Relation, facts: PublicFacts) -> bool:
             return True
         case Scan(contribution=Contribution(constant=constant)):
             return fold(column.name) in constant
-        case Project() | PerUnitGroupBy():
+        case Project() | PerUnitGroupBy() | PerUnitWindows():
             place = [known.name for known in relation.columns].index(column.name)
-            items = relation.items if isinstance(relation, Project) else relation.keys
+            items = relation.keys if isinstance(relation, PerUnitGroupBy) else relation.items
             return place < len(items) and _constant(items[place], relation.input, facts)
         case _:
             return False
@@ -355,6 +428,8 @@ def describe(relation: Relation, facts: PublicFacts) -> str:
             return f"stability {times}: at most {times} public row{'s' * (times != 1)} for a key"
         case Join() | SetOperation():
             return f"within a unit; {_many(most_rows(relation, facts))} of a unit"
+        case PerUnitWindows():
+            return f"windows within a unit; {_many(most_rows(relation, facts))} of a unit"
         case PerUnitGroupBy():
             return f"groups of a unit; {_many(most_rows(relation, facts))} of a unit"
         case _:

@@ -12,6 +12,7 @@ from dpsql.analysis.nullability import never_null
 from dpsql.plan.expr import Call, Column, Expr, columns, is_null
 from dpsql.plan.nodes import (
     PerUnitGroupBy,
+    PerUnitWindows,
     Project,
     Relation,
     SetKind,
@@ -73,9 +74,9 @@ def _within(column: Column, relation: Relation) -> str | None:
     """What a column of a derived table identifies in rows where it is not NULL."""
     source = next((source for source in sources(relation) if source.alias == column.source), None)
     match source:
-        case Project() | PerUnitGroupBy():
+        case Project() | PerUnitGroupBy() | PerUnitWindows():
             place = [known.name for known in source.columns].index(column.name)
-            items = source.items if isinstance(source, Project) else source.keys
+            items = source.keys if isinstance(source, PerUnitGroupBy) else source.items
             return identity_where_present(items[place], source.input) if place < len(items) else None
         case SetOperation(kind=SetKind.UNION_ALL):
             place = [known.name for known in source.columns].index(column.name)

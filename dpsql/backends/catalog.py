@@ -7,7 +7,7 @@ metadata is read here, never a value.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -43,10 +43,10 @@ _ENGINE_TYPES: tuple[tuple[str, Type], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The table and its column, by folded names, in which the unit of a linked row is looked up."""
+    """The table in which the unit of a linked row is looked up, and pairs of a column and what it equals there, folded."""
 
     table: str
-    key: str
+    pairs: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,16 +186,22 @@ def _check_identities(table: CatalogTable, tables: Mapping[str, CatalogTable]) -
                 code="unit_type",
                 hint=_as_text(facts),
             )
-    if table.link is None or table.unit_column is None:
-        return
-    column, ours = table.columns[fold(table.unit_column)]
-    key, theirs = tables[table.link.table].columns[table.link.key]
-    if ours.type is not theirs.type:
-        raise PolicyError(
-            f"tables.{table.name}: the link's {column} is {ours.engine_type}, but {key} is {theirs.engine_type}",
-            code="link_type",
-            hint="cast one of them in a view",
-        )
+    for column, ours in table.columns.values():
+        for owner, _, key in sorted(ours.link_keys):
+            spelt, theirs = tables[owner].columns[key]
+            if ours.type is not theirs.type and not (ours.is_unit and theirs.is_unit):
+                raise PolicyError(
+                    f"tables.{table.name}: the link's {column} is {ours.engine_type}, but {spelt} is {theirs.engine_type}",
+                    code="link_type",
+                    hint="cast one of them in a view",
+                )
+            if not _exact(ours):
+                raise PolicyError(
+                    f"tables.{table.name}: {column} is part of a link, but values of type {ours.engine_type} cannot be told"
+                    f" apart as {ours.type}",
+                    code="unit_type",
+                    hint=_as_text(ours),
+                )
 
 
 def _exact(facts: Facts) -> bool:
@@ -261,35 +267,78 @@ def _table(
     unit = policy.unit_of(name)
     if unit.kind == "row" or unit.column is None:
         return CatalogTable(name, UnitKind.ROW, columns, _contribution(table))
+    _add_link_keys(policy, name, columns, engine)
     for linked in policy.links_to(name):
         spelt, facts = columns.get(fold(linked), ("", None))
         if facts is not None:
             columns[fold(linked)] = (spelt, replace(facts, identity=f"{fold(name)}.{fold(linked)}"))
-    folded = fold(unit.column)
-    if folded not in engine:
-        raise PolicyError(
-            f"tables.{name}: the unit column {unit.column} is not in the database",
-            code="column_missing",
-            hint=f"the table has {', '.join(column for column, _ in schema)}",
-        )
-    column, kind = engine[folded]
-    read_as = Type.VARCHAR if kind in _WIDE else engine_type(kind)
-    spelt, facts = columns.get(folded, (column, Facts(read_as or Type.VARCHAR, kind)))
+    column, spelt, facts = _id_column(name, unit.column, columns, engine)
     link, identity = _link(table, unit)
-    columns[folded] = (spelt, replace(facts, identity=identity))
-    contribution = _contribution(table, policy.links_to(name))
+    columns[fold(column)] = (spelt, replace(facts, identity=identity or facts.identity))
+    contribution = _contribution(table, policy.links_to(name), _referenced(policy, name))
     return CatalogTable(name, UnitKind.COLUMN, columns, contribution, unit_column=column, link=link)
 
 
-def _link(table: policies.Table, unit: policies.Unit) -> tuple[Link | None, str]:
-    """Where the unit of an indirect table's rows is looked up, and what its link column identifies."""
-    if unit.kind != "indirect" or table.link is None:
+def _id_column(
+    table: str,
+    wanted: str,
+    columns: Mapping[str, tuple[str, Facts]],
+    engine: Mapping[str, tuple[str, str]],
+) -> tuple[str, str, Facts]:
+    """A column that holds ids, as the database and as the policy spells it, and its facts; it need not be declared."""
+    if fold(wanted) not in engine:
+        raise PolicyError(
+            f"tables.{table}: the unit column {wanted} is not in the database",
+            code="column_missing",
+            hint=f"the table has {', '.join(column for column, _ in engine.values())}",
+        )
+    column, kind = engine[fold(wanted)]
+    read_as = Type.VARCHAR if kind in _WIDE else engine_type(kind)
+    return column, *columns.get(fold(wanted), (column, Facts(read_as or Type.VARCHAR, kind)))
+
+
+def _link(table: policies.Table, unit: policies.Unit) -> tuple[Link | None, str | None]:
+    """Where the unit of an indirect table's rows is looked up, and what its link column identifies.
+
+    One of several columns identifies nothing by itself.
+    """
+    link = table.owner
+    if unit.kind != "indirect" or link is None:
         return None, UNIT_IDENTITY
-    identity = f"{fold(table.link.table)}.{fold(table.link.key)}"
-    return Link(fold(table.link.table), fold(table.link.key)), identity
+    owner, *keys = map(fold, (link.table, *link.keys))
+    pairs = tuple(zip(map(fold, link.names), keys, strict=True))
+    return Link(owner, pairs), f"{owner}.{keys[0]}" if len(keys) == 1 else None
 
 
-def _contribution(table: policies.Table, keys: Iterable[str] = ()) -> Contribution:
+def _add_link_keys(
+    policy: policies.Policy,
+    name: str,
+    columns: dict[str, tuple[str, Facts]],
+    engine: Mapping[str, tuple[str, str]],
+) -> None:
+    """Adds to the facts of a table's columns which parts of declared keys they are."""
+    for owner, link in policy.foreign_keys():
+        keys = tuple(map(fold, link.keys))
+        for ours, key in zip(link.names, keys, strict=True):
+            part = fold(link.table), tuple(sorted(keys)), key
+            held = [ours] if fold(owner) == fold(name) else []
+            held += [key] if fold(link.table) == fold(name) else []
+            for column in held:
+                _, spelt, facts = _id_column(name, column, columns, engine)
+                columns[fold(column)] = spelt, replace(facts, link_keys=facts.link_keys | {part})
+
+
+def _referenced(policy: policies.Policy, name: str) -> Iterator[tuple[str, ...]]:
+    """The keys of a table that links refer to which lead to no unit by one column."""
+    for owner, link in policy.foreign_keys():
+        leads = link is policy.tables[owner].owner and len(link.keys) == 1
+        if fold(link.table) == fold(name) and not leads:
+            yield tuple(sorted(map(fold, link.keys)))
+
+
+def _contribution(
+    table: policies.Table, keys: Iterable[str] = (), unique: Iterable[tuple[str, ...]] = ()
+) -> Contribution:
     constant = frozenset(map(fold, table.partition or ()))
     return Contribution(
         table.rows_per_unit or 1,
@@ -297,6 +346,7 @@ def _contribution(table: policies.Table, keys: Iterable[str] = ()) -> Contributi
         constant,
         table.min_frequency,
         frozenset(map(fold, keys)),
+        frozenset(unique),
     )
 
 

@@ -55,10 +55,9 @@ def empty_database(policy: Policy) -> duckdb.DuckDBPyConnection:
 def _ids(policy: Policy) -> dict[tuple[str, str], str]:
     """The columns that say whose a row is, with their types: what is linked has one type."""
     links = [
-        ((fold(name), spec.link.column), (fold(spec.link.table), spec.link.key))
-        for name in policy.private_tables()
-        for spec in (policy.tables[name],)
-        if spec.link is not None
+        ((fold(name), ours), (fold(link.table), theirs))
+        for name, link in policy.foreign_keys()
+        for ours, theirs in zip(link.names, link.keys, strict=True)
     ]
     units = [
         (fold(name), column)

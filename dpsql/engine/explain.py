@@ -25,6 +25,7 @@ from dpsql.plan.nodes import (
     Join,
     OuterQuery,
     PerUnitGroupBy,
+    PerUnitWindows,
     Project,
     PublicSubquery,
     Relation,
@@ -189,6 +190,9 @@ def _title(relation: Relation) -> str:
             return f"Select{' distinct' * relation.distinct} {_columns(relation.items, relation.columns)}{_known_as('', relation.alias)}"
         case PerUnitGroupBy():
             return f"Group by {', '.join(map(phrase, relation.keys))}: {_aggregated(relation)}"
+        case PerUnitWindows():
+            shown = ", ".join(map(phrase, relation.windows))
+            return f"Windows {shown}{_known_as('', relation.alias)}"
         case SetOperation():
             return f"{relation.kind.value.title()}{_known_as('', relation.alias)}"
         case PublicSubquery() | Values():

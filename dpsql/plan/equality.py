@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from dpsql.plan.expr import Call, Column, Expr, Facts
 from dpsql.plan.fields import COMPARED_FIELDS
 from dpsql.plan.fingerprint import canonical
-from dpsql.plan.nodes import PerUnitGroupBy, Project, PublicSubquery, SetOperation, Values
+from dpsql.plan.nodes import PerUnitGroupBy, PerUnitWindows, Project, PublicSubquery, SetOperation, Values
 from dpsql.plan.tables import Scan
 from dpsql.plan.tags import FORMS
 
-_NAMED = (Scan, Project, PerUnitGroupBy, SetOperation, PublicSubquery, Values)
+_NAMED = (Scan, Project, PerUnitGroupBy, PerUnitWindows, SetOperation, PublicSubquery, Values)
 _SPREAD = frozenset({"and", "or"})
 _SYMMETRIC = frozenset({"eq", "ne"})
 

@@ -18,6 +18,10 @@ UNIT_IDENTITY = "unit"
 """The identity of the columns that hold the privacy unit's id."""
 
 
+LinkKey = tuple[str, tuple[str, ...], str]
+"""A part of a key that a declared link refers to: the table, all columns of the key, and one of these, folded."""
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What the policy and the schema say of a column: public knowledge, whatever the data holds.
@@ -26,7 +30,8 @@ class Facts:
     its declared or derived bounds, `domain` its values, `nullable` whether NULL is one of its keys.
     `identity` names what its values identify: rows with equal values of one identity have one unit. `scale` is how many
     digits after the point a column of a derived table has, where it is DECIMAL in the engine; what follows of it is in the
-    plan, so that it is not compared.
+    plan, so that it is not compared. Nor are `link_keys`, the parts of declared keys that its values are: which rows may
+    be joined follows from them.
     """
 
     tag: ClassVar[str] = "Facts"
@@ -38,6 +43,7 @@ class Facts:
     nullable: bool = True
     identity: str | None = None
     scale: int | None = field(default=None, compare=False)
+    link_keys: frozenset[LinkKey] = field(default=frozenset(), compare=False)
 
     @property
     def is_unit(self) -> bool:

@@ -12,15 +12,19 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-from dpsql.plan.expr import Column, Expr, Order, Released, windowed
-from dpsql.plan.tables import Link, Scan, Unit
-from dpsql.plan.tags import TaggedEnum
+from dpsql.plan.expr import Column, Expr, Order, Released, Windowed, windowed
+from dpsql.plan.tables import Link, Scan, Unit, UnitKind
+from dpsql.plan.tags import TaggedEnum, later
 from dpsql.plan.types import Type, Value
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """SELECT below the boundary: the `items` of each row of `input`, named `columns`; with `distinct`, once per unit."""
+    """SELECT below the boundary: the `items` of each row of `input`, named `columns`; with `distinct`, once per unit.
+
+    `once` is for the time of lowering alone: equal rows of several units are to be one, which a release counts, and no
+    relation holds.
+    """
 
     tag: ClassVar[str] = "Project"
 
@@ -29,6 +33,7 @@ class Project:
     items: tuple[Expr, ...]
     columns: tuple[Column, ...]
     distinct: bool = False
+    once: bool = later(False, "once")
 
     def __post_init__(self) -> None:
         _check_columns(self.alias, self.columns, len(self.items))
@@ -73,6 +78,31 @@ class PerUnitGroupBy:
         _check_rows((*self.keys, *(expr for item in self.aggregates for expr in item.arguments)))
 
 
+@dataclass(frozen=True, slots=True)
+class PerUnitWindows:
+    """Window functions below the boundary: the `items` of each row of `input`, and `windows` over them.
+
+    A window holds rows of one unit only, whatever else its partition is; the emitted SQL partitions by the unit. Its
+    expressions read the items, by their names in `columns`.
+    """
+
+    tag: ClassVar[str] = "Windows"
+
+    input: Relation
+    alias: str
+    items: tuple[Expr, ...]
+    windows: tuple[Windowed, ...]
+    columns: tuple[Column, ...]
+
+    def __post_init__(self) -> None:
+        _check_columns(self.alias, self.columns, len(self.items) + len(self.windows))
+        _check_names(self.columns)
+        read = [part for window in self.windows for part in (*window.arguments, *window.partition)]
+        _check_rows((*self.items, *read, *(item.expr for window in self.windows for item in window.order)))
+        if not is_private(self.input) or any(scan.unit.kind is UnitKind.ROW for scan in scans(self.input)):
+            raise ValueError("windows within a unit are over rows of units that have an identifier")
+
+
 class SetKind(TaggedEnum):
     """The set operations. Columns match by position; a private row matches rows of its own unit only."""
 
@@ -84,7 +114,7 @@ class SetKind(TaggedEnum):
 
 @dataclass(frozen=True, slots=True)
 class SetOperation:
-    """A set operation of `left` and `right`, whose columns match by position."""
+    """A set operation of `left` and `right`, whose columns match by position; `once` as of `Project`."""
 
     tag: ClassVar[str] = "SetOperation"
 
@@ -93,6 +123,7 @@ class SetOperation:
     alias: str
     kind: SetKind
     columns: tuple[Column, ...]
+    once: bool = later(False, "once")
 
     def __post_init__(self) -> None:
         if is_private(self.left) != is_private(self.right):
@@ -132,7 +163,7 @@ class Values:
         _check_columns(self.alias, self.columns, len(self.columns))
 
 
-Source = Scan | Project | PerUnitGroupBy | SetOperation | PublicSubquery | Values
+Source = Scan | Project | PerUnitGroupBy | PerUnitWindows | SetOperation | PublicSubquery | Values
 """A relation with a name of its own in the query."""
 
 
@@ -336,7 +367,7 @@ def inputs(relation: Relation) -> tuple[Relation, ...]:
     match relation:
         case Scan() | PublicSubquery() | Values():
             return ()
-        case Filter() | Project() | PerUnitGroupBy():
+        case Filter() | Project() | PerUnitGroupBy() | PerUnitWindows():
             return (relation.input,)
         case SemiJoin():
             return (relation.input, relation.right)
@@ -401,7 +432,12 @@ def unit_type(relation: Relation) -> Type:
             return unit_type(owner)
         case Scan(unit=Unit(column=Column() as column)):
             return column.type
-        case Project(input=inner) | PerUnitGroupBy(input=inner) | SetOperation(left=inner):
+        case (
+            Project(input=inner)
+            | PerUnitGroupBy(input=inner)
+            | PerUnitWindows(input=inner)
+            | SetOperation(left=inner)
+        ):
             return unit_type(inner)
         case _:
             return Type.INTEGER

@@ -13,6 +13,7 @@ from dpsql.plan.expr import Column, Expr, Released, Scalar, walk, windowed
 from dpsql.plan.nodes import (
     OuterQuery,
     PerUnitGroupBy,
+    PerUnitWindows,
     Project,
     PublicSubquery,
     Relation,
@@ -69,6 +70,8 @@ def _column(column: Column, source: Source) -> bool:
             return found.function in _CHOOSES and all(
                 _noiseless(expr, source.input) for expr in found.arguments
             )
+        case PerUnitWindows():
+            return False
         case SetOperation(left=left, right=right):
             place = source.columns.index(column)
             return all(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dpsql.plan.expr import Column
-from dpsql.plan.tags import TaggedEnum
+from dpsql.plan.tags import TaggedEnum, later
 from dpsql.plan.types import Value
 
 
@@ -20,13 +20,22 @@ class UnitKind(TaggedEnum):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A foreign key: a row belongs to the unit of the row of `owner` whose `key` equals its `column`."""
+    """A foreign key: a row belongs to the unit of the row of `owner` whose `key` equals its `column`.
+
+    If the key has several columns, `rest` are the further pairs of a column and what it equals there.
+    """
 
     tag: ClassVar[str] = "Link"
 
     column: Column
     owner: Scan
     key: Column
+    rest: tuple[tuple[Column, Column], ...] = later((), "rest")
+
+    @property
+    def pairs(self) -> tuple[tuple[Column, Column], ...]:
+        """Each column with the key's column that it equals."""
+        return ((self.column, self.key), *self.rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +69,7 @@ class Contribution:
 
     `rows` bounds the rows of a unit, `groups` its groups (None: as many as rows). `constant` are the columns with one
     value per unit. `min_frequency` is the least number of units of a released group. `keys` are the unique columns that
-    other tables link to.
+    other tables link to. `unique` are the keys that further declared links refer to, of one or several columns each.
     """
 
     tag: ClassVar[str] = "Contribution"
@@ -70,6 +79,7 @@ class Contribution:
     constant: frozenset[str] = frozenset()
     min_frequency: int = 1
     keys: frozenset[str] = frozenset()
+    unique: frozenset[tuple[str, ...]] = later(frozenset(), "unique")
 
 
 @dataclass(frozen=True, slots=True)

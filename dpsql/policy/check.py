@@ -12,8 +12,8 @@ from fractions import Fraction
 from dpsql.policy.fields import CONVERTING
 from dpsql.policy.links import link_circles, link_problem
 from dpsql.policy.names import NameMap
-from dpsql.policy.problem import Problem
-from dpsql.policy.tables import BudgetSpec, Table
+from dpsql.policy.problem import KeyPath, Problem
+from dpsql.policy.tables import BudgetSpec, Link, Table
 
 
 def policy_problems(budget: BudgetSpec | None, tables: Mapping[str, Table | None]) -> list[Problem]:
@@ -29,11 +29,18 @@ def policy_problems(budget: BudgetSpec | None, tables: Mapping[str, Table | None
             continue
         if budget is not None and not table.public:
             problems += [found.below("tables", name) for found in _budget_problems(budget, table)]
-        if table.link is not None:
-            where = ("tables", name, "link", "references")
-            found = link_problem(name, table.link, known, circles)
-            problems += [found.below(*where)] if found else []
+        for place, link in _links(table):
+            found = link_problem(name, link, known, circles if link is table.owner else {})
+            problems += [found.below("tables", name, *place, "references")] if found else []
     return problems
+
+
+def _links(table: Table) -> Iterator[tuple[KeyPath, Link]]:
+    """Each link with the key at which it is written."""
+    if table.link is not None:
+        yield ("link",), table.link
+    for place, link in enumerate(table.links):
+        yield ("links", place), link
 
 
 def cap_problems(least: Fraction, most: Fraction | None) -> list[Problem]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Literal
@@ -86,11 +86,44 @@ def _as_name(columns: tuple[str, ...]) -> object:
     return columns[0] if len(columns) == 1 else list(columns)
 
 
-def _reference(text: str) -> str:
-    table, _, column = text.partition(".")
-    if not table.strip() or not column.strip():
-        raise refusal("bad_reference", f"must be <table>.<column>, not {text!r}")
-    return text
+def _link_columns(value: object, _: ValidationInfo) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, (list, tuple)) or not value or not all(isinstance(name, str) for name in value):
+        raise refusal("link_shape", "must be a list of names of columns")
+    columns = tuple(map(_column_name, value))
+    if len(set(map(fold, columns))) < len(columns):
+        raise refusal("link_shape", "names a column twice", hint="keep one of them")
+    return columns
+
+
+def _reference(value: object, _: ValidationInfo) -> str:
+    """`table.column`, or of several columns `table.[a, b]`, which a list of single ones says as well."""
+    if isinstance(value, (list, tuple)):
+        return _together(value)
+    table, _dot, column = value.partition(".") if isinstance(value, str) else ("", "", "")
+    if not isinstance(value, str) or not table.strip() or not column.strip():
+        raise refusal("bad_reference", f"must be <table>.<column>, not {value!r}")
+    if column.startswith("["):
+        names = [name.strip() for name in column[1:].removesuffix("]").split(",")]
+        if not column.endswith("]") or not all(names) or any("[" in name or "]" in name for name in names):
+            raise refusal("bad_reference", f"must be <table>.[<column>, <column>], not {value!r}")
+        return _together([f"{table}.{name}" for name in names])
+    return value
+
+
+def _together(parts: Sequence[object]) -> str:
+    """Several references to one table as one text."""
+    named = [part.partition(".") if isinstance(part, str) else ("", "", "") for part in parts]
+    tables, columns = {fold(table) for table, _, _ in named}, [column for _, _, column in named]
+    if not named or not all(column.strip() and not set(column) & set("[],") for column in columns):
+        raise refusal("bad_reference", "must be a list of <table>.<column>")
+    if len(tables) > 1 or not all(tables):
+        raise refusal("bad_reference", "must name columns of one table")
+    if len(set(map(fold, columns))) < len(columns):
+        raise refusal("bad_reference", "names a column twice", hint="keep one of them")
+    table = named[0][0]
+    return f"{table}.{columns[0]}" if len(columns) == 1 else f"{table}.[{', '.join(columns)}]"
 
 
 def _bounds(pair: object, info: ValidationInfo) -> tuple[Bound, Bound] | None:
@@ -136,7 +169,18 @@ Partition = Annotated[
     _Form(_partition, _as_name, {"anyOf": [_NAME, {"type": "array", "minItems": 1, "items": _NAME}]}),
 ]
 ColumnName = Annotated[str, AfterValidator(_column_name), WithJsonSchema(_NAME)]
-Reference = Annotated[str, AfterValidator(_reference), WithJsonSchema({**_NAME, "pattern": r"^[^.]+\..+$"})]
+_ONE_REFERENCE: Json = {**_NAME, "pattern": r"^[^.]+\..+$"}
+Reference = Annotated[
+    str,
+    _Form(
+        _reference,
+        str,
+        {"anyOf": [_ONE_REFERENCE, {"type": "array", "minItems": 1, "items": _ONE_REFERENCE}]},
+    ),
+]
+LinkColumns = Annotated[
+    tuple[str, ...] | None, _Form(_link_columns, list, {"type": "array", "minItems": 1, "items": _NAME})
+]
 Bounds = Annotated[tuple[Bound, Bound] | None, _Form(_bounds, _as_list, _PAIR)]
 Values = Annotated[tuple[Value, ...] | None, _Form(_values, _as_list, _DOMAIN)]
 Version = Annotated[str, WithJsonSchema({"type": ["string", "number"]})]

@@ -1,4 +1,4 @@
-"""Foreign keys between tables, which all lead to the column that holds the privacy unit's id."""
+"""Foreign keys between tables: those that lead to the column with the privacy unit's id, and further ones."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _MOST_SHOWN = 10
 def link_problem(
     name: str, link: Link, tables: NameMap[Table | None], circles: Mapping[str, str]
 ) -> Problem | None:
-    """The problem of the link of table `name`, or None.
+    """The problem of a link of table `name`, or None.
 
-    `circles` is what `link_circles` gives. Nothing is said of links to a table that is None, which is
-    wrong itself.
+    `circles` is what `link_circles` gives of links that lead to the unit. Nothing is said of links to a table that
+    is None, which is wrong itself.
     """
     if link.table not in tables:
         hint = did_you_mean(link.table, tables)
@@ -29,29 +29,31 @@ def link_problem(
         hint = "link to the private table whose unit the rows belong to"
         return Problem((), "public_link", f"{link.table} is public, so its rows belong to no unit", hint)
     if is_row(target.unit):
-        hint = f"in {link.table} write `unit: {link.key}` and `rows_per_unit: 1`"
+        hint = f"in {link.table} write `unit: {link.keys[0]}` and `rows_per_unit: 1`"
         words = f"the unit of {link.table} is a row, which has no id to link to"
         return Problem((), "row_link", words, hint)
     if fold(name) in circles:
         words = f"the links go round and never reach a unit: {circles[fold(name)]}"
         return Problem((), "link_cycle", words, "give one of these tables a `unit` instead of a link")
-    if not _has_column(target, link.key):
-        hint = did_you_mean(link.key, [target.unit or "", *target.columns]) or f"declare it in {link.table}"
-        return Problem((), "dangling_link", f"no column {link.key} is declared in {link.table}", hint)
+    for key in link.keys:
+        if not _has_column(target, key):
+            hint = did_you_mean(key, [target.unit or "", *target.columns]) or f"declare it in {link.table}"
+            return Problem((), "dangling_link", f"no column {key} is declared in {link.table}", hint)
     return None
 
 
 def _has_column(table: Table, column: str) -> bool:
-    own = table.unit if table.link is None else table.link.column
-    return column in table.columns or (own is not None and fold(own) == fold(column))
+    own = {fold(name) for link in table.every_link for name in link.names}
+    own |= set() if table.unit is None else {fold(table.unit)}
+    return column in table.columns or fold(column) in own
 
 
 def link_circles(tables: NameMap[Table | None]) -> dict[str, str]:
     """Each table (by folded name) on a circle of links, with that circle in words: `a → b → a`."""
     target = {
-        fold(name): fold(table.link.table)
+        fold(name): fold(table.owner.table)
         for name, table in tables.items()
-        if table is not None and table.link is not None
+        if table is not None and table.owner is not None
     }
     spelling = {fold(name): name for name in tables}
     circles: dict[str, str] = {}

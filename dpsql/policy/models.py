@@ -7,7 +7,7 @@ with the file, the line and the key.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -35,7 +35,7 @@ from dpsql.policy.fields import (
 )
 from dpsql.policy.names import NameMap, account_name, declared, fold, is_row
 from dpsql.policy.problem import refusal, refusals
-from dpsql.policy.tables import AnalystBudget, BudgetSpec, Model, Table, Unit, checked
+from dpsql.policy.tables import AnalystBudget, BudgetSpec, Link, Model, Table, Unit, checked
 
 V = TypeVar("V")
 
@@ -182,19 +182,26 @@ class Policy(Model):
     def unit_of(self, name: str) -> Unit:
         """Where the privacy unit of a private table is found. Raises PolicyError for other tables."""
         trail = [self._private(name)]
-        while (link := trail[-1].link) is not None:
+        while (link := trail[-1].owner) is not None:
             trail.append(self._private(link.table))
         root = trail.pop()
         unit = Unit("row", None) if is_row(root.unit) else Unit("column", root.unit)
-        while trail and (link := trail.pop().link) is not None:
-            direct = unit.kind == "column" and unit.column is not None and fold(unit.column) == fold(link.key)
-            unit = Unit("column" if direct else "indirect", link.column)
+        while trail and (link := trail.pop().owner) is not None:
+            keys = [fold(key) for key in link.keys]
+            direct = unit.kind == "column" and unit.column is not None and [fold(unit.column)] == keys
+            unit = Unit("column" if direct else "indirect", link.names[0])
         return unit
 
     def links_to(self, name: str) -> tuple[str, ...]:
-        """The columns of a table that others link to, in the order in which these are declared."""
-        links = (table.link for table in self.tables.values() if table.link is not None)
-        return tuple(dict.fromkeys(link.key for link in links if fold(link.table) == fold(name)))
+        """The columns of a table by each of which others find their unit, in the order in which these are declared."""
+        links = (table.owner for table in self.tables.values())
+        found = (link.keys for link in links if link is not None and fold(link.table) == fold(name))
+        return tuple(dict.fromkeys(keys[0] for keys in found if len(keys) == 1))
+
+    def foreign_keys(self) -> Iterator[tuple[str, Link]]:
+        """Each link with the table that declares it."""
+        for name, table in self.tables.items():
+            yield from ((name, link) for link in table.every_link)
 
     def digest(self) -> str:
         """SHA-256, in hexadecimal, of the whole policy as read: the same for two spellings of one number."""

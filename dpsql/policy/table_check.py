@@ -10,6 +10,7 @@ from dpsql.policy.problem import Problem, did_you_mean
 _OF_PRIVATE = (
     "unit",
     "link",
+    "links",
     "rows_per_unit",
     "partition",
     "max_groups",
@@ -49,11 +50,11 @@ def _partition_problems(partition: object, columns: Sequence[str]) -> Iterator[P
 
 def _unit_problems(given: Mapping[str, object]) -> list[Problem]:
     unit, rows = given.get("unit"), given.get("rows_per_unit")
-    if "unit" in given and "link" in given:
+    if is_row(unit) and (given.get("link") or given.get("links")):
+        key = "link" if given.get("link") else "links"
+        words = "a table whose unit is a row has no link: no other row is of its unit"
         return [
-            Problem(
-                ("link",), "unit_and_link", "a table has a unit or a link, not both", "delete one of them"
-            )
+            Problem((key,), "unit_and_link", words, "delete the link, or name the column with the unit's id")
         ]
     if "unit" not in given and "link" not in given:
         hint = (

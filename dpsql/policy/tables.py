@@ -27,6 +27,7 @@ from dpsql.policy.fields import (
     ColumnName,
     Delta,
     Epsilon,
+    LinkColumns,
     Partition,
     Reference,
     Renewal,
@@ -149,10 +150,28 @@ class Column(Model):
 
 
 class Link(Model):
-    """A foreign key that leads a table's rows towards their privacy unit."""
+    """A foreign key: a row belongs to the privacy unit of the row that it refers to."""
 
-    column: ColumnName = Field(description="The column of this table that holds the key.")
-    references: Reference = Field(description="The column it refers to, as <table>.<column>.")
+    column: ColumnName | None = Field(
+        default=None, description="The column of this table that holds the key."
+    )
+    columns: LinkColumns = Field(
+        default=None, description="The columns of this table, if the key has several."
+    )
+    references: Reference = Field(
+        description="The column it refers to, as <table>.<column>; for several columns a list of these, in their order."
+    )
+
+    @model_validator(mode="after")
+    def _pairs_up(self) -> Link:
+        if (self.column is None) == (self.columns is None):
+            words = "says column or columns, not both" if self.column else "says no column"
+            code = "link_shape" if self.column else "missing_key"
+            raise refusal(code, words, hint="write `column: a`, or `columns: [a, b]`", at=("column",))
+        if len(self.names) != len(self.keys):
+            words = f"has {len(self.names)} columns, which refer to {len(self.keys)}"
+            raise refusal("link_shape", words, hint="write as many as there are columns", at=("references",))
+        return self
 
     @property
     def table(self) -> str:
@@ -160,9 +179,20 @@ class Link(Model):
         return self.references.partition(".")[0]
 
     @property
-    def key(self) -> str:
-        """The referenced column, as written in the link."""
-        return self.references.partition(".")[2]
+    def names(self) -> tuple[str, ...]:
+        """The columns of the table itself, as written in the link."""
+        return self.columns or (() if self.column is None else (self.column,))
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The referenced columns, as written in the link, in the order of `names`."""
+        key = self.references.partition(".")[2]
+        return tuple(key[1:-1].split(", ")) if key.startswith("[") else (key,)
+
+    @model_serializer(mode="wrap")
+    def _said_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a key that says nothing: digests stay what they were."""
+        return {key: value for key, value in rest(self).items() if value is not None}
 
 
 def _columns(columns: Mapping[str, Column]) -> NameMap[Column]:
@@ -191,7 +221,13 @@ class Table(Model):
         default=None, description="The column with the unit's id, or `row`: each row is a unit."
     )
     link: Link | None = Field(
-        default=None, description="Instead of unit: the foreign key that leads to the unit."
+        default=None,
+        description="A foreign key. Without unit, it leads to the unit; in any case, joins on all its columns are answered.",
+    )
+    links: tuple[Link, ...] = Field(
+        default=(),
+        strict=False,
+        description="Further foreign keys: joins on all columns of one are answered.",
     )
     rows_per_unit: int = Field(
         default=1,
@@ -229,11 +265,23 @@ class Table(Model):
         """The declared spelling of a column's name, or None when it is not declared."""
         return declared(column, self.columns)
 
+    @property
+    def owner(self) -> Link | None:
+        """The link that leads to the unit of the rows; None if the table has the unit itself."""
+        return self.link if self.unit is None else None
+
+    @property
+    def every_link(self) -> tuple[Link, ...]:
+        """All links, that to the unit first."""
+        return (*([] if self.link is None else [self.link]), *self.links)
+
     @model_serializer(mode="wrap")
     def _own_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = rest(self)
         if self.max_failures is None:
             written.pop("max_failures", None)
+        if not self.links:
+            written.pop("links", None)
         return (
             {key: written[key] for key in ("public", "columns") if key in written} if self.public else written
         )

@@ -126,7 +126,7 @@ def _model(path: KeyPath) -> type[BaseModel] | None:
             return BudgetSpec
         case ("tables", _):
             return Table
-        case ("tables", _, "link"):
+        case ("tables", _, "link") | ("tables", _, "links", _):
             return Link
         case ("tables", _, "budget"):
             return BudgetOverride

@@ -66,7 +66,7 @@ FAULTS = (
     Fault(
         "linked-units-taken-for-direct",
         "dpsql.policy.models:Policy.unit_of",
-        'direct = unit.kind == "column" and unit.column is not None and fold(unit.column) == fold(link.key)',
+        'direct = unit.kind == "column" and unit.column is not None and [fold(unit.column)] == keys',
         'direct = unit.kind == "column"',
         "the number of an order is taken for that of a customer",
         "tests/policy/test_policy_models.py::test_the_unit_of_each_table",

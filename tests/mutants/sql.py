@@ -63,10 +63,10 @@ FAULTS = (
     ),
     Fault(
         "window-passes",
-        "dpsql.sql.lower.windows:window",
-        "not grouping.shows",
-        "grouping.select is None",
-        "a window is laid on private rows",
+        "dpsql.sql.lower.unit_windows:check_partition",
+        "not rows and any(identity(part, relation) is not None for part in partition)",
+        "not rows",
+        "a window is laid on private rows of whomever",
         "tests/sql/test_fixtures.py::test_refusal[refused_meaning: A rank of rows, counted]",
     ),
     Fault(
@@ -76,6 +76,66 @@ FAULTS = (
         "all(map(windowed, exprs)) and exprs is None",
         "a plan may look at the rows of several units below the boundary",
         "tests/sql/test_boundary.py::test_no_window_stands_below_the_boundary",
+    ),
+    Fault(
+        "windows-of-each-set",
+        "dpsql.sql.lower.set_windows:Parts._shape",
+        "isinstance(expr, Windowed)",
+        "isinstance(expr, Windowed) and not expr.order",
+        "ranks of the groups of several grouping sets are those within each set",
+        "tests/sql/test_fixtures.py::test_answers_as_duckdb_does[grouping_sets: A window over grouping sets]",
+    ),
+    Fault(
+        "last-of-equal-rows",
+        "dpsql.sql.lower.unit_windows:check_window",
+        "window.function in _CHOSEN and not by_rows and not whole",
+        "window.function in _CHOSEN and node is None",
+        "which of several rows that are equal in order is shown, storage says",
+        "tests/sql/test_unit_windows.py::test_what_sets_units_beside_each_other_is_refused",
+    ),
+    Fault(
+        "windows-across-units",
+        "dpsql.sql.emit.unit_windows:_over",
+        """
+        f"PARTITION BY {', '.join([unit, *map(write, window.partition)])}"
+        """,
+        """
+        f"PARTITION BY {', '.join([*map(write, window.partition)])}"
+        """,
+        "units that share a key that should be one's share a window",
+        "tests/properties/test_linked.py::test_a_person_s_rows_depend_on_nobody_else",
+    ),
+    Fault(
+        "ties-broken-by-storage",
+        "dpsql.sql.emit.unit_windows:_over",
+        "by_place or by_rows",
+        "by_rows",
+        "among rows that are equal in order, the place where they are stored decides",
+        "tests/sql/test_unit_windows.py::test_where_rows_are_stored_decides_nothing",
+    ),
+    Fault(
+        "frames-of-rows-broken-by-storage",
+        "dpsql.sql.emit.unit_windows:_over",
+        "by_place or by_rows",
+        "by_place",
+        "which of several equal rows a frame begins with, storage says",
+        "tests/sql/test_unit_windows.py::test_where_rows_are_stored_decides_nothing",
+    ),
+    Fault(
+        "ties-of-two-zeros",
+        "dpsql.sql.emit.relations:_Block._windows",
+        "map(group_keys.grouped, source.items)",
+        "map(write, source.items)",
+        "0.0 and -0.0 are equal in order, and differ in what follows",
+        "tests/sql/test_unit_windows.py::test_where_rows_are_stored_decides_nothing",
+    ),
+    Fault(
+        "numbers-of-one-partition",
+        "dpsql.analysis.stability:_Rows._numbered",
+        "each * _most_values(window.partition, source.input)",
+        "each",
+        "the first row of each group of a unit is taken for its only one",
+        "tests/sql/test_unit_windows.py::test_the_first_rows_of_a_unit_bound_its_contribution",
     ),
     Fault(
         "window-takes-alias-of-window",

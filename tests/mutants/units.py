@@ -7,13 +7,15 @@ from .fault import Fault
 _A24 = "tests/attacks/test_a24_released_keys.py"
 _APART = "tests/sql/test_units.py::test_people_whose_ids_are_read_alike_stay_apart"
 _CHANCE = "tests/sql/test_units.py::test_ids_of_different_things_identify_nobody"
+_LINKS = "tests/sql/test_declared_links.py"
+_ONCE = "tests/sql/test_distinct_rows.py"
 _MIXED = "tests/sql/test_boundary.py::test_what_mixes_rows_of_units_is_refused"
 
 FAULTS = (
     Fault(
         "private-tables-join-on-anything",
         "dpsql.sql.lower.joins:_Assembly._private",
-        "not same or UnitKind.ROW in units",
+        "not (same or linked(on)) or UnitKind.ROW in units",
         "not on or UnitKind.ROW in units",
         "two people's rows are joined where some column is equal",
         _CHANCE,
@@ -57,6 +59,46 @@ FAULTS = (
         _CHANCE,
     ),
     Fault(
+        "a-part-of-a-link-is-enough",
+        "dpsql.sql.lower.declared_links:linked",
+        "found == set(keys)",
+        "bool(found)",
+        "rows are joined on one of the columns of a key, which many units share",
+        f"{_LINKS}::test_what_no_link_declares_is_refused",
+    ),
+    Fault(
+        "a-link-of-two-rows",
+        "dpsql.sql.lower.declared_links:linked",
+        "(ours.source, theirs.source, table, keys)",
+        "('', theirs.source, table, keys)",
+        "the columns of a key are taken from two rows",
+        f"{_LINKS}::test_what_no_link_declares_is_refused",
+    ),
+    Fault(
+        "a-link-of-two-rows-of-a-derived-table",
+        "dpsql.sql.lower.derived:_link_keys",
+        "sum(map(is_private, sources(relation))) == 1",
+        "sum(map(is_private, sources(relation))) >= 1",
+        "the columns of a key are taken from two rows that a derived table has joined",
+        f"{_LINKS}::test_what_no_link_declares_is_refused",
+    ),
+    Fault(
+        "a-link-proves-the-unit",
+        "dpsql.sql.lower.joins:_Assembly._private",
+        "return right, False",
+        "return right, linked(on)",
+        "units are not compared where a declared link is, so that a false declaration joins people",
+        f"{_LINKS}::test_a_false_declaration_joins_nobody_to_others",
+    ),
+    Fault(
+        "a-unit-found-by-a-part-of-its-link",
+        "dpsql.sql.emit.relations:_owned",
+        "enumerate(link.pairs)",
+        "enumerate(link.pairs[:1])",
+        "a row belongs to whoever has the first column of its key",
+        "tests/properties/test_linked.py::test_what_belongs_to_nobody_does_not_count",
+    ),
+    Fault(
         "joined-rows-of-other-units",
         "dpsql.sql.emit.relations:_Block.relation",
         "not relation.proven",
@@ -83,19 +125,15 @@ FAULTS = (
     Fault(
         "owner-looked-up-by-the-wrong-column",
         "dpsql.sql.emit.relations:_owner",
-        """
-        f"({_select([f'{widened(link.key)} AS {KEY}', f'{unit} AS {UNIT}'], source, ())}) AS {OWNER}"
-        """,
-        """
-        f"({_select([f'{unit} AS {KEY}', f'{unit} AS {UNIT}'], source, ())}) AS {OWNER}"
-        """,
+        'f"{widened(key)} AS {_key(place)}"',
+        'f"{unit} AS {_key(place)}"',
         "a linked row belongs to whoever's id equals its link",
         "tests/sql/test_units.py::test_a_linked_row_belongs_to_the_unit_that_its_link_leads_to",
     ),
     Fault(
         "matching-other-people",
         "dpsql.sql.lower.semi_joins:_check",
-        "is_private(relation) and same",
+        "is_private(relation) and (same or (linked(pairs) and not _of_rows(relation, right)))",
         "is_private(relation)",
         "a row is kept because of anybody's row",
         _CHANCE,
@@ -110,11 +148,43 @@ FAULTS = (
     ),
     Fault(
         "distinct-rows-of-nobody",
-        "dpsql.sql.lower.derived:check_identified",
+        "dpsql.sql.lower.derived:is_identified",
         "any(identity(column, source) is not None for column in source.columns)",
-        "source.columns",
-        "distinct rows of all people together are no one's",
-        _MIXED,
+        "bool(source.columns)",
+        "distinct rows of all people together are each one's own",
+        "tests/sql/test_fixtures.py::test_meaning[subqueries: Distinct rows that do not hold the unit]",
+    ),
+    Fault(
+        "distinct-rows-read-one-by-one",
+        "dpsql.sql.lower.distinct_rows:check_counted",
+        "context.once and _holds(outer, set())",
+        "context.once and outer is None",
+        "rows that are to be one are as many as units have them",
+        f"{_ONCE}::test_what_does_not_count_distinct_rows_is_refused",
+    ),
+    Fault(
+        "distinct-rows-added-up",
+        "dpsql.sql.lower.statement:_Releasing.released",
+        'source is not None and (function != "count_distinct" or compared(source))',
+        "source is not None and node is None",
+        "a value is added up as often as units have it",
+        f"{_ONCE}::test_what_does_not_count_distinct_rows_is_refused",
+    ),
+    Fault(
+        "rows-of-values-run-together",
+        "dpsql.sql.lower.aggregates.row_values:_part",
+        'scalars.call(node, "||", scalars.call(node, "||", size, _COLON), text)',
+        "text",
+        "('a', 'bc') is ('ab', 'c')",
+        f"{_ONCE}::test_rows_differ_where_a_value_does",
+    ),
+    Fault(
+        "two-zeros-are-two-rows",
+        "dpsql.sql.lower.aggregates.row_values:_part",
+        "value.type is Type.DOUBLE",
+        "value.type is Type.NULL",
+        "0.0 and -0.0 are equal, and are counted as two",
+        f"{_ONCE}::test_rows_differ_where_a_value_does",
     ),
     Fault(
         "ids-of-two-types-put-together",

@@ -125,7 +125,7 @@ BAD = [
     ("{public: true}", "{public: true, min_frequency: 1}", 26, "tables.regions.min_frequency", "public_table"),
     ("{public: true}", "{public: true, budget: {}}", 26, "tables.regions.budget", "public_table"),
     ("partition: plan", "partition: plan\n    budget: {delta: 0}", 10, "tables.patients.budget", "delta_required"),
-    (LINK, f"{LINK}\n    unit: a", 15, "tables.visits.link", "unit_and_link"),
+    (LINK, f"{LINK}\n    unit: row", 15, "tables.visits.link", "unit_and_link"),
     (UNIT, "unit: row\n    rows_per_unit: 2\n", 8, "tables.patients.rows_per_unit", "rows_of_row"),
     (UNIT, "unit: patient_id\n", 6, "tables.patients.rows_per_unit", "missing_key"),
     (UNIT, "unit: patient_id\n    rows_per_unit: 1.5\n", 8, "tables.patients.rows_per_unit", "wrong_type"),

@@ -3,7 +3,7 @@
 `people` have an id, `visits` name the person, `items` name the visit and `parts` the item. Keys repeat
 within a person and between people, lead nowhere, and are NULL. A row of `items` belongs to each person
 whose visits it leads to, so it leaves with a person only where it leads to no other; and so on for
-`parts`.
+`parts`. `bills` name the person, and refer to a visit by two columns; `notes` find the person by these two alone.
 """
 
 from __future__ import annotations
@@ -66,8 +66,32 @@ class Part(NamedTuple):
     b: str | None
 
 
-Row = Person | Visit | Item | Part
-TABLES: Mapping[str, type[Row]] = {"people": Person, "visits": Visit, "items": Item, "parts": Part}
+class Bill(NamedTuple):
+    """A row of `bills`."""
+
+    vid: int | None
+    t: str | None
+    person: int | None
+    m: str | None
+
+
+class Note(NamedTuple):
+    """A row of `notes`."""
+
+    vid: int | None
+    t: str | None
+    o: str | None
+
+
+Row = Person | Visit | Item | Part | Bill | Note
+TABLES: Mapping[str, type[Row]] = {
+    "people": Person,
+    "visits": Visit,
+    "items": Item,
+    "parts": Part,
+    "bills": Bill,
+    "notes": Note,
+}
 Rows = Mapping[str, tuple[Row, ...]]
 """The rows of each table."""
 
@@ -154,6 +178,22 @@ def policy(rules: Rules) -> dict[str, Any]:
                 **bounds,
                 "columns": {"b": {"type": "integer", "bounds": [-2, 2]}},
             },
+            "bills": {
+                "unit": "person",
+                "links": [{"columns": ["vid", "t"], "references": ["visits.vid", "visits.t"]}],
+                **bounds,
+                "columns": {
+                    "vid": key,
+                    "t": {"type": "varchar"},
+                    "m": {"type": "integer", "bounds": [0, 4]},
+                    **({"person": declared} if declared else {}),
+                },
+            },
+            "notes": {
+                "link": {"columns": ["vid", "t"], "references": "visits.[vid, t]"},
+                **bounds,
+                "columns": {"t": {"type": "varchar"}, "o": {"type": "integer", "bounds": [-1, 1]}},
+            },
             "p": {"public": True, "columns": {"w": {"type": "double", "bounds": [-1, 3]}}},
         },
     }
@@ -163,6 +203,7 @@ def owners(rows: Rows) -> Iterator[tuple[str, Row, frozenset[int]]]:
     """Each row with the people that it belongs to."""
     by_visit: dict[int, set[int]] = {}
     by_item: dict[int, set[int]] = {}
+    by_both: dict[tuple[int, str], set[int]] = {}
     for row in rows["people"]:
         yield "people", row, frozenset({row.id} - {None})
     for row in rows["visits"]:
@@ -170,6 +211,8 @@ def owners(rows: Rows) -> Iterator[tuple[str, Row, frozenset[int]]]:
         yield "visits", row, mine
         if row.vid is not None:
             by_visit.setdefault(row.vid, set()).update(mine)
+            if row.t is not None:
+                by_both.setdefault((row.vid, row.t), set()).update(mine)
     for row in rows["items"]:
         mine = frozenset(by_visit.get(row.visit, ()))
         yield "items", row, mine
@@ -177,6 +220,10 @@ def owners(rows: Rows) -> Iterator[tuple[str, Row, frozenset[int]]]:
             by_item.setdefault(row.iid, set()).update(mine)
     for row in rows["parts"]:
         yield "parts", row, frozenset(by_item.get(row.item, ()))
+    for row in rows["bills"]:
+        yield "bills", row, frozenset({row.person} - {None})
+    for row in rows["notes"]:
+        yield "notes", row, frozenset(by_both.get((row.vid, row.t), ()))
 
 
 def _kept(rows: Rows, keep: Callable[[str, frozenset[int]], bool]) -> Rows:
@@ -193,8 +240,8 @@ def without(rows: Rows, person: int) -> Rows:
 
 
 def orphaned(rows: Rows, person: int) -> Rows:
-    """The database less a person and their visits, to which items and parts still lead."""
-    return _kept(rows, lambda name, whose: name not in ("people", "visits") or whose != {person})
+    """The database less a person, their visits and bills; items, parts and notes still lead to the visits."""
+    return _kept(rows, lambda name, whose: name not in ("people", "visits", "bills") or whose != {person})
 
 
 def owned(rows: Rows) -> Rows:
@@ -236,7 +283,23 @@ def share(draw: random.Random, person: int | None, most: int) -> Rows:
         Part(draw.choice((*holding, NOWHERE, None)), draw.choice(("-2", "2", "5", None)))
         for _ in range(draw.choice(_MANY))
     ]
-    drawn: dict[str, Sequence[Row]] = {"people": people, "visits": visits, "items": items, "parts": parts}
+    named = [(visit.vid, visit.t) for visit in visits] * 4 or [(10, "a")]
+    bills = [
+        Bill(*draw.choice((*named, (NOWHERE, "a"), (10, None))), person, draw.choice(("0", "4", "9", None)))
+        for _ in range(draw.choice(_MANY))
+    ]
+    notes = [
+        Note(*draw.choice((*named, (NOWHERE, "a"), (None, "a"))), draw.choice(("-1", "1", "5", None)))
+        for _ in range(draw.choice(_MANY))
+    ]
+    drawn: dict[str, Sequence[Row]] = {
+        "people": people,
+        "visits": visits,
+        "items": items,
+        "parts": parts,
+        "bills": bills,
+        "notes": notes,
+    }
     repeated = draw.choice((*drawn, None))
     return {
         name: tuple(row for row in rows for _ in range(most + 1 if name == repeated else 1))
@@ -360,5 +423,7 @@ class Linked:
             f"CREATE TABLE {schema}.people (id {kind}, x DOUBLE, k VARCHAR, n INTEGER, raw BIGINT, s VARCHAR COLLATE NOCASE);"
             f"CREATE TABLE {schema}.visits (vid INTEGER, person {kind}, c DOUBLE, t VARCHAR);"
             f"CREATE TABLE {schema}.items (iid BIGINT, visit BIGINT, a INTEGER);"
-            f"CREATE TABLE {schema}.parts (item INTEGER, b INTEGER)"
+            f"CREATE TABLE {schema}.parts (item INTEGER, b INTEGER);"
+            f"CREATE TABLE {schema}.bills (vid INTEGER, t VARCHAR, person {kind}, m INTEGER);"
+            f"CREATE TABLE {schema}.notes (vid BIGINT, t VARCHAR, o INTEGER)"
         )

@@ -97,7 +97,81 @@ GROUPED = (
     "SELECT COUNT(*) FROM (SELECT id + 0 AS shifted, id, COUNT(*) FROM people GROUP BY id + 0, id)",
     "SELECT odd, COUNT(*) FROM (SELECT id, CASE WHEN x > 0 THEN s END AS odd, COUNT(*) AS r FROM people GROUP BY ALL) GROUP BY odd",
 )
-QUERIES = (*ONE_TABLE, *JOINED, *MATCHED, *PUT_TOGETHER, *GROUPED)
+DECLARED = (
+    "SELECT COUNT(*), SUM(m), SUM(c) FROM visits v JOIN bills b ON v.vid = b.vid AND v.t = b.t",
+    "SELECT v.t, COUNT(*), SUM(m - c) FROM bills b, visits v WHERE (v.vid = b.vid AND (b.t = v.t)) AND m > c GROUP BY v.t",
+    "SELECT COUNT(*), SUM(m), COUNT(c) FROM visits v LEFT JOIN bills b ON v.vid = b.vid AND v.t = b.t AND m > c",
+    "SELECT COUNT(*), SUM(m), SUM(c) FROM bills FULL JOIN visits USING (vid, t)",
+    "SELECT COUNT(*), SUM(b.m - d.m) FROM bills b JOIN bills d USING (vid, t)",
+    "SELECT COUNT(*), SUM(c) FROM visits v WHERE EXISTS (SELECT 1 FROM bills b WHERE b.vid = v.vid AND b.t = v.t AND m > c)",
+    "SELECT COUNT(*), SUM(c) FROM visits v WHERE NOT EXISTS (SELECT 1 FROM bills b WHERE b.vid = v.vid AND b.t = v.t)",
+    "SELECT COUNT(*), SUM(m) FROM bills b WHERE vid IN (SELECT vid FROM visits v WHERE v.t = b.t)",
+    "SELECT COUNT(*) FROM bills b WHERE vid NOT IN (SELECT vid FROM visits v WHERE v.t = b.t AND vid IS NOT NULL) AND vid IS NOT NULL",
+    "SELECT COUNT(*), SUM(c) FROM visits v WHERE c > (SELECT AVG(m) FROM bills b WHERE b.vid = v.vid AND b.t = v.t)",
+    "SELECT COUNT(*), SUM(c) FROM visits v JOIN (SELECT vid, t, m FROM bills WHERE m > 0) AS d ON d.vid = v.vid AND d.t = v.t",
+    "SELECT COUNT(*), SUM(o), COUNT(DISTINCT t) FROM notes",
+    "SELECT COUNT(*), SUM(o), SUM(c) FROM notes n JOIN visits v ON v.vid = n.vid AND v.t = n.t",
+    "SELECT COUNT(*), SUM(o), SUM(m), SUM(c) FROM notes LEFT JOIN bills USING (vid, t) LEFT JOIN visits USING (vid, t)",
+    "SELECT COUNT(*), SUM(o) FROM notes n, bills b, visits v, people WHERE n.vid = b.vid AND b.t = n.t AND v.person = b.person AND id = b.person",
+)
+_RN = "ROW_NUMBER() OVER (PARTITION BY id ORDER BY x)"
+_WHOLE = "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
+WINDOWS = (
+    f"SELECT k, COUNT(*), SUM(x), COUNT(DISTINCT id) FROM (SELECT *, {_RN} AS r FROM people) WHERE r = 1 GROUP BY k",
+    f"SELECT k, COUNT(*), SUM(n), COUNT(DISTINCT s) FROM (SELECT * FROM people QUALIFY {_RN} <= 2) GROUP BY k",
+    f"SELECT COUNT(*), SUM(n) FROM (SELECT * FROM people QUALIFY {_RN} = 2 OR s = 'a')",
+    "SELECT COUNT(*), SUM(n) FROM (SELECT n, ROW_NUMBER() OVER (PARTITION BY id, k ORDER BY s) AS r FROM people) WHERE r = 1",
+    "SELECT r, COUNT(*), SUM(x) FROM (SELECT x, RANK() OVER (PARTITION BY id ORDER BY n DESC) AS r FROM people) GROUP BY r",
+    "SELECT SUM(d - r), COUNT(*) FROM (SELECT DENSE_RANK() OVER w AS d, RANK() OVER w AS r FROM people WINDOW w AS (PARTITION BY id ORDER BY k))",
+    "SELECT SUM(p), SUM(c), SUM(t) FROM (SELECT PERCENT_RANK() OVER w AS p, CUME_DIST() OVER w AS c, NTILE(2) OVER w AS t FROM people WINDOW w AS (PARTITION BY id ORDER BY x))",
+    "SELECT SUM(l), COUNT(m), SUM(n - l) FROM (SELECT n, LAG(n) OVER (PARTITION BY id ORDER BY x) AS l, LEAD(s, 2, 'b') OVER (PARTITION BY id ORDER BY n) AS m FROM people)",
+    "SELECT l, COUNT(*) FROM (SELECT LAG(k, 1, 'A') OVER (PARTITION BY id ORDER BY s) AS l FROM people) GROUP BY l",
+    "SELECT m, COUNT(*) FROM (SELECT LEAD(s) OVER (PARTITION BY id ORDER BY n) AS m FROM people) GROUP BY m",
+    (
+        "SELECT SUM(f), COUNT(g), COUNT(h) FROM (SELECT FIRST_VALUE(n) OVER (PARTITION BY id ORDER BY x) AS f,"
+        f" LAST_VALUE(s) OVER (PARTITION BY id ORDER BY k {_WHOLE}) AS g,"
+        f" NTH_VALUE(raw, 2 IGNORE NULLS) OVER (PARTITION BY id {_WHOLE}) AS h FROM people)"
+    ),
+    (
+        "SELECT SUM(a), SUM(b), SUM(c), SUM(e) FROM (SELECT SUM(x) OVER w AS a, AVG(x) OVER w AS b, COUNT(n) OVER w AS c,"
+        " MAX(n) OVER w AS e FROM people WINDOW w AS (PARTITION BY id ORDER BY n))"
+    ),
+    (
+        "SELECT SUM(a), SUM(b), SUM(c), SUM(e) FROM (SELECT SUM(n) OVER w AS a, AVG(x) OVER w AS b, COUNT(*) OVER w AS c,"
+        " MIN(x) OVER w AS e FROM people WINDOW w AS (PARTITION BY id ORDER BY s ROWS BETWEEN 1 PRECEDING AND CURRENT ROW))"
+    ),
+    "SELECT SUM(LEAST(GREATEST(t, -3), 3)), COUNT(t * t) FROM (SELECT SUM(raw) OVER (PARTITION BY id ORDER BY x) AS t FROM people)",
+    (
+        "SELECT COUNT(m), SUM(q) FROM (SELECT MIN(s) OVER (PARTITION BY id ORDER BY x GROUPS BETWEEN 1 PRECEDING AND 1 FOLLOWING EXCLUDE TIES) AS m,"
+        " SUM(n) OVER (PARTITION BY id ORDER BY x RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING EXCLUDE GROUP) AS q FROM people)"
+    ),
+    "SELECT t, COUNT(*) FROM (SELECT CAST(1 / FIRST_VALUE(x) OVER (PARTITION BY id ORDER BY k) AS VARCHAR) AS t FROM people) GROUP BY t",
+    "SELECT COUNT(*), SUM(c) FROM (SELECT v.c, ROW_NUMBER() OVER (PARTITION BY person ORDER BY v.c) AS r FROM people JOIN visits v ON id = person) WHERE r = 1",
+    "SELECT COUNT(*), SUM(a) FROM (SELECT a, ROW_NUMBER() OVER (PARTITION BY vid ORDER BY a) AS r FROM visits JOIN items ON vid = visit) WHERE r <= 2",
+    "SELECT COUNT(*), SUM(a) FROM (SELECT visit, a FROM items WHERE visit IS NOT NULL QUALIFY COUNT(*) OVER (PARTITION BY visit) = 2)",
+    "SELECT SUM(gap), COUNT(*) FROM (SELECT person, c - LAG(c) OVER (PARTITION BY person ORDER BY SUM(c)) AS gap FROM visits GROUP BY person, c)",
+    (
+        "SELECT COUNT(*), SUM(m) FROM (SELECT id, s, MAX(y) AS m FROM (SELECT id, n, SUM(y) OVER (PARTITION BY id ORDER BY n) AS s, y FROM"
+        " (SELECT id, n, CASE WHEN n - LAG(n) OVER (PARTITION BY id ORDER BY n) < 2 THEN 0 ELSE 1 END AS y FROM people)) GROUP BY id, s)"
+    ),
+    "SELECT COUNT(*), SUM(r) FROM people JOIN (SELECT person, ROW_NUMBER() OVER (PARTITION BY person ORDER BY vid) AS r FROM visits) AS d ON d.person = id",
+    "SELECT COUNT(*) FROM people WHERE id IN (SELECT person FROM visits QUALIFY RANK() OVER (PARTITION BY person ORDER BY c DESC) = 2)",
+    "SELECT COUNT(*), SUM(y) FROM (SELECT DISTINCT id, FIRST_VALUE(x) OVER (PARTITION BY id ORDER BY n) AS y FROM people)",
+)
+DISTINCT = (
+    "SELECT COUNT(DISTINCT (k, n)), COUNT(DISTINCT (x, s, raw)) FROM people",
+    "SELECT k, COUNT(DISTINCT (s, n)) FROM people GROUP BY k",
+    "SELECT COUNT(DISTINCT n, s), COUNT(DISTINCT (id, n)) FROM people",
+    "SELECT COUNT(*), COUNT(n) FROM (SELECT DISTINCT n, s FROM people)",
+    "SELECT k, COUNT(*), COUNT(DISTINCT n) FROM (SELECT DISTINCT k, n, raw FROM people WHERE x > 0) WHERE n < 4 GROUP BY k",
+    "SELECT COUNT(*) FROM (SELECT s FROM people UNION SELECT t FROM visits)",
+    "SELECT COUNT(*), COUNT(s) FROM (SELECT s, n FROM people INTERSECT SELECT t, c FROM visits)",
+    "SELECT COUNT(*) FROM (SELECT s FROM people EXCEPT SELECT t FROM visits)",
+    "SELECT s, COUNT(*) FROM (SELECT s, n FROM people EXCEPT SELECT t, m FROM bills) GROUP BY s",
+    "SELECT COUNT(*) FROM (SELECT a FROM items UNION SELECT b FROM parts UNION SELECT o FROM notes)",
+    "SELECT AVG(d), COUNT(*) FROM (SELECT id, COUNT(DISTINCT (k, n)) AS d FROM people GROUP BY id)",
+)
+QUERIES = (*ONE_TABLE, *JOINED, *MATCHED, *PUT_TOGETHER, *GROUPED, *DECLARED, *WINDOWS, *DISTINCT)
 ARITHMETIC = (
     "SELECT COUNT(*), COUNT(z) FROM (SELECT id, raw AS z FROM people UNION ALL SELECT raw, id FROM people)",
     "SELECT COUNT(*) FROM (SELECT id + 0 AS shifted, id, COUNT(*) FROM people GROUP BY id + 0, id)",

@@ -25,6 +25,7 @@ from dpsql.plan.nodes import (
     Output,
     PerUnitAggregate,
     PerUnitGroupBy,
+    PerUnitWindows,
     Project,
     PublicSubquery,
     Relation,
@@ -133,6 +134,12 @@ class _Summary:
                 shown = ", ".join(f"{text} AS {name}" for text, name in named)
                 by = f" GROUP BY {', '.join(map(phrase, source.keys))}" * bool(source.keys)
                 return f"(SELECT {shown} FROM {self._relation(source.input)}{by})"
+            case PerUnitWindows():
+                shown = ", ".join(
+                    f"{phrase(window)} AS {name}"
+                    for window, name in zip(source.windows, source.columns[len(source.items) :], strict=True)
+                )
+                return f"(WITHIN A UNIT {shown} FROM {self._relation(source.input)})"
             case SetOperation():
                 return f"({self._body(source.left)} {source.kind.value} {self._body(source.right)})"
             case PublicSubquery():

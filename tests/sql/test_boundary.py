@@ -47,9 +47,9 @@ def town() -> Iterator[Connection]:
         "staff AS a JOIN staff AS b ON a.grade = b.grade",
         "staff JOIN people ON grade = age",
         # distinct rows of nobody in particular
-        "(SELECT DISTINCT city FROM people) AS s",
-        "(SELECT city FROM people UNION SELECT word FROM people) AS s",
-        "(SELECT city FROM people INTERSECT SELECT word FROM people) AS s",
+        "(SELECT city FROM (SELECT DISTINCT city FROM people)) AS s",
+        "(SELECT city FROM (SELECT city FROM people UNION SELECT word FROM people)) AS s",
+        "(SELECT city FROM (SELECT city FROM people INTERSECT SELECT word FROM people)) AS s",
         "(SELECT DISTINCT ON (city) id, city FROM people) AS s",
         # public rows among private ones
         "(SELECT city FROM people UNION ALL SELECT name FROM regions) AS s",

@@ -25,6 +25,7 @@ from dpsql.plan.nodes import (
     Join,
     JoinKind,
     PerUnitGroupBy,
+    PerUnitWindows,
     Project,
     Relation,
     Release,
@@ -112,6 +113,9 @@ def _source(source: Source, said: Conditions) -> Source:
         case PerUnitGroupBy():
             inner = _through(said, dict(zip(source.columns, source.keys, strict=False)))
             return replace(source, input=_relation(source.input, inner))
+        case PerUnitWindows():
+            # What is asked of the result says nothing of the rows that windows look at.
+            return replace(source, input=_relation(source.input, ()))
         case SetOperation():
             sides = (_source(side, _by_position(source, side, said)) for side in (source.left, source.right))
             left, right = sides

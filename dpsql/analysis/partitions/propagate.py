@@ -24,6 +24,7 @@ from dpsql.plan.nodes import (
     Join,
     JoinKind,
     PerUnitGroupBy,
+    PerUnitWindows,
     Project,
     Relation,
     SemiJoin,
@@ -93,7 +94,7 @@ def _located(relation: Relation) -> Filters:
     match relation:
         case Scan(unit=unit) if unit.kind is UnitKind.COLUMN:
             return _by_sources(relation)
-        case Filter() | Project() | PerUnitGroupBy():
+        case Filter() | Project() | PerUnitGroupBy() | PerUnitWindows():
             return _located(relation.input)
         case Join() | SemiJoin() | SetOperation():
             left, right = map(_located, inputs(relation))
@@ -126,7 +127,7 @@ def _source(source: Source, located: Filters) -> Source:
     match source:
         case Scan():
             return _scan(source, located)
-        case Project() | PerUnitGroupBy():
+        case Project() | PerUnitGroupBy() | PerUnitWindows():
             return replace(source, input=_confined(source.input, located))
         case SetOperation():
             of_left, of_right = _filters_of_sides(source, located)

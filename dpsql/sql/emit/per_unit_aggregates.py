@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -14,27 +15,35 @@ from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import PerUnitAggregate
 from dpsql.plan.types import Type
 from dpsql.sql.emit.lattice import point
-from dpsql.sql.emit.scalars import MAX_INTEGER, constant, number_or_null, write
+from dpsql.sql.emit.scalars import MAX_INTEGER, cast, constant, number_or_null, write
 
+_CALLED = re.compile(r"\b(COUNT|SUM|MIN|MAX)\([^)]*\)")
 _BITS = 80
 """A real value at the far bound is at most 2^80 steps from zero."""
 
 
-def per_unit_aggregate(item: PerUnitAggregate, named: Column, known: Known) -> str:
+def per_unit_aggregate(item: PerUnitAggregate, named: Column, known: Known, over: str = "") -> str:
     """The aggregate, of the type and in the interval of the column as which it is known.
 
-    `known` is what conditions say of the rows.
+    `known` is what conditions say of the rows. With `over`, the rows of that window are aggregated, not those of a group.
     """
     entry = WITHIN[item.function]
+    window = over.replace("{", "{{").replace("}", "}}")
+    template = _CALLED.sub(lambda found: found[0] + window, entry.sql)
     if item.argument is None:
-        text = entry.sql
+        text = template.format()
     elif entry.adds:
         around = interval(item.argument, known)
         # Of a released value that is NULL no bounds are known; a value lies within those of a sum of it.
-        text = _added(entry.sql, item.argument, around if around.bounded else named.facts.interval)
+        text = _added(template, item.argument, around if around.bounded else named.facts.interval)
     else:
-        text = entry.sql.format(*map(_one_zero, item.arguments))
+        text = template.format(*map(one_zero, item.arguments))
     return _clamped(text, named) if named.type.numeric else text
+
+
+def within_interval(text: str, named: Column) -> str:
+    """A value of the type and, if it is a number, in the interval of the column as which it is known."""
+    return _clamped(text, named) if named.type.numeric else cast(text, named.type)
 
 
 def public_aggregate(item: PerUnitAggregate, named: Column) -> str:
@@ -42,7 +51,7 @@ def public_aggregate(item: PerUnitAggregate, named: Column) -> str:
     return f"TRY_CAST({WITHIN[item.function].sql.format(*map(write, item.arguments))} AS {named.type.value})"
 
 
-def _one_zero(argument: Expr) -> str:
+def one_zero(argument: Expr) -> str:
     """A value, where it is zero of one sign."""
     text = number_or_null(argument)
     return f"({text} + 0)" if argument.type is Type.DOUBLE else text

@@ -20,6 +20,7 @@ from dpsql.plan.nodes import (
     Filter,
     Join,
     PerUnitGroupBy,
+    PerUnitWindows,
     Project,
     PublicSubquery,
     Relation,
@@ -39,6 +40,7 @@ from dpsql.sql.emit.partition_filters import partition_conditions
 from dpsql.sql.emit.per_unit_aggregates import per_unit_aggregate, public_aggregate
 from dpsql.sql.emit.sanitized_columns import clean, unit_id, widened
 from dpsql.sql.emit.scalars import cast, column, constant, identifier, number_or_null, write
+from dpsql.sql.emit.unit_windows import unit_window
 
 _FEW = 100
 """Rows of constants up to which they are written one by one."""
@@ -195,6 +197,8 @@ class _Block:
                 body = self._derived(source.input, source.items, named, distinct, units=units)
             case PerUnitGroupBy():
                 body = self._grouped(source, units=units)
+            case PerUnitWindows():
+                body = self._windows(source)
             case SetOperation():
                 sides = (self._side(source, side, units=units) for side in (source.left, source.right))
                 body = f" {source.kind.value} ".join(sides)
@@ -257,6 +261,17 @@ class _Block:
         by = [*range(1, len(source.keys) + 1), *([len(items) + 1] if units else [])]
         return f"{text} GROUP BY {', '.join(map(str, by))}" if by else text
 
+    def _windows(self, source: PerUnitWindows) -> str:
+        """The items in one form for each value, and windows over these: equal rows are alike in all that follows."""
+        named = source.columns[: len(source.items)]
+        items = _named(map(group_keys.grouped, source.items), named)
+        rows = self._derived(source.input, source.items, items, units=True)
+        unit = f"{identifier(source.alias)}.{UNIT}"
+        shown = [f"{column(name)} AS {identifier(name.name)}" for name in named]
+        over = zip(source.windows, source.columns[len(named) :], strict=True)
+        shown += [f"{unit_window(item, name, unit, named)} AS {identifier(name.name)}" for item, name in over]
+        return _select([*shown, f"{unit} AS {UNIT}"], f"({rows}) AS {identifier(source.alias)}", ())
+
     def _side(self, operation: SetOperation, side: Source, *, units: bool) -> str:
         if isinstance(side, Scan):
             raise TypeError("a side has the columns of the whole")
@@ -302,10 +317,8 @@ def _owned(scan: Scan) -> tuple[str, str]:
     """The id of the unit of a table's rows, and the table, joined to where the id is looked up."""
     link = scan.unit.link
     if link is not None:
-        return (
-            f"{OWNER}.{UNIT}",
-            f"{identifier(scan.table)} JOIN {_owner(link)} ON {widened(link.column)} = {OWNER}.{KEY}",
-        )
+        on = (f"{widened(ours)} = {OWNER}.{_key(place)}" for place, (ours, _) in enumerate(link.pairs))
+        return f"{OWNER}.{UNIT}", f"{identifier(scan.table)} JOIN {_owner(link)} ON {' AND '.join(on)}"
     if scan.unit.column is not None:
         return unit_id(scan.unit.column), identifier(scan.table)
     return ROW, identifier(scan.table)
@@ -313,7 +326,13 @@ def _owned(scan: Scan) -> tuple[str, str]:
 
 def _owner(link: Link) -> str:
     unit, source = _owned(link.owner)
-    return f"({_select([f'{widened(link.key)} AS {KEY}', f'{unit} AS {UNIT}'], source, ())}) AS {OWNER}"
+    keys = (f"{widened(key)} AS {_key(place)}" for place, (_, key) in enumerate(link.pairs))
+    return f"({_select([*keys, f'{unit} AS {UNIT}'], source, ())}) AS {OWNER}"
+
+
+def _key(place: int) -> str:
+    """The name of one column of a link's key."""
+    return KEY if place == 0 else identifier(f"#key{place}")
 
 
 def _named(items: Iterable[str], named: Iterable[Column]) -> list[str]:

@@ -17,6 +17,7 @@ from dpsql.plan.nodes import JoinKind, OuterQuery, Output, Project, PublicSubque
 from dpsql.plan.types import Type
 from dpsql.sql.emit.scalars import cast, write
 from dpsql.sql.lower.constants import constant
+from dpsql.sql.lower.declared_links import linked
 from dpsql.sql.lower.derived import answer, project
 from dpsql.sql.lower.grouping import Grouping, aggregates
 from dpsql.sql.lower.joins import Attached
@@ -69,7 +70,7 @@ def correlated(
     pairs += [(ours, inner.scalars.lower(theirs)) for ours, theirs in compared]
     keys = list(dict.fromkeys(key for _, key in pairs))
     alias = scope.context.fresh(query)
-    source, empty, alone = _source(inner, query, relation, keys, alias=alias, release=release)
+    source, empty, alone = _source(inner, query, relation, keys, pairs, alias=alias, release=release)
     on = (scope.scalars.call(query, "eq", ours, source.columns[keys.index(key)]) for ours, key in pairs)
     scope.tables[alias] = Named(source, {})
     scope.waiting.append(Attached(alias, JoinKind.LEFT, tuple(on), query))
@@ -104,12 +105,19 @@ def _pair(scope: Scope, query: exp.Select, part: Expr, here: set[str]) -> tuple[
 
 
 def _source(
-    inner: Scope, query: exp.Select, relation: Relation, keys: list[Expr], *, alias: str, release: Releasing
+    inner: Scope,
+    query: exp.Select,
+    relation: Relation,
+    keys: list[Expr],
+    pairs: Sequence[tuple[Expr, Expr]],
+    *,
+    alias: str,
+    release: Releasing,
 ) -> tuple[Project | PublicSubquery, Expr, bool]:
     """The groups, their value last; what that is of no rows; and whether it is an aggregate by itself."""
     outer = inner.outer.tables.values() if inner.outer is not None else ()
-    of_units = any(is_private(named.relation) for named in outer) and any(
-        identifies(key, relation) for key in keys
+    of_units = any(is_private(named.relation) for named in outer) and (
+        any(identifies(key, relation) for key in keys) or linked(pairs)
     )
     if is_private(relation) and not of_units:
         grouped = release(inner, query, relation, keys)

@@ -10,7 +10,7 @@ from sqlglot import exp
 from dpsql.analysis.domains import domain, listed, nullable
 from dpsql.analysis.intervals import conditions, interval, released_interval
 from dpsql.analysis.unit_identity import compared_identity, identity
-from dpsql.plan.expr import Column, Expr, Facts, Literal
+from dpsql.plan.expr import Column, Expr, Facts, LinkKey, Literal
 from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.nodes import (
     OuterQuery,
@@ -24,6 +24,7 @@ from dpsql.plan.nodes import (
     Values,
     is_private,
     private_scans,
+    sources,
     unit_type,
 )
 from dpsql.plan.tables import Scan, UnitKind
@@ -61,7 +62,17 @@ def facts_of(expr: Expr, relation: Relation) -> Facts:
         nullable(expr) if values is None else None in values,
         compared_identity(expr, relation),
         scale(expr),
+        _link_keys(expr, relation),
     )
+
+
+def _link_keys(expr: Expr, relation: Relation) -> frozenset[LinkKey]:
+    """The parts of declared keys that a column of a derived table is.
+
+    Of several private sources, two columns could be parts of one key in different rows.
+    """
+    alone = sum(map(is_private, sources(relation))) == 1
+    return expr.facts.link_keys if isinstance(expr, Column) and alone else frozenset()
 
 
 def output_columns(scope: Scope, node: exp.Expr, shown: Scalars | None = None) -> list[tuple[str, Expr]]:
@@ -161,18 +172,31 @@ def put_together(
         digits = scale(ours), scale(theirs)
         facts = replace(facts, scale=None if None in digits else max(found or 0 for found in digits))
         columns.append(Column(alias, ours.name, facts))
+    if kind is not SetKind.UNION_ALL:
+        left, right = _in_set(left), _in_set(right)
     operation = SetOperation(left, right, alias, kind, tuple(columns))
     if kind is not SetKind.UNION_ALL and is_private(left):
-        check_identified(context, node, operation)
+        operation = replace(operation, once=not is_identified(context, node, operation))
     if is_private(left):
         _check_units(context, node, operation)
     return operation
 
 
+def _in_set(source: Source) -> Source:
+    """A side of a set operation that makes equal rows one itself: what the side does of that makes no difference."""
+    if isinstance(source, Project) and source.once:
+        return replace(source, once=False)
+    if isinstance(source, SetOperation) and source.once and source.kind is SetKind.UNION:
+        return replace(source, once=False, kind=SetKind.UNION_ALL)
+    return source
+
+
 def _together(ours: Facts, theirs: Facts, facts: Facts) -> Facts:
     if Type.NULL in (ours.type, theirs.type):
         known = theirs if ours.type is Type.NULL else ours
-        return replace(known, type=facts.type, engine_type="", nullable=True, identity=None)
+        return replace(
+            known, type=facts.type, engine_type="", nullable=True, identity=None, link_keys=frozenset()
+        )
     domain = None
     if ours.type is not theirs.type and facts.type.temporal:
         facts = replace(facts, interval=ANYWHERE)  # a day's line is not a moment's
@@ -185,18 +209,15 @@ def _together(ours: Facts, theirs: Facts, facts: Facts) -> Facts:
         domain=domain,
         nullable=ours.nullable or theirs.nullable,
         identity=ours.identity if ours.identity == theirs.identity else None,
+        link_keys=ours.link_keys & theirs.link_keys,
     )
 
 
-def check_identified(context: Context, node: exp.Expr, source: Project | SetOperation) -> None:
-    """Refuses distinct private rows that do not say whose they are: they would meet those of others."""
-    if not any(identity(column, source) is not None for column in source.columns):
-        context.source.refuse(
-            node,
-            "distinct",
-            "distinct rows of private tables must hold the privacy unit",
-            "add the unit's column to SELECT",
-        )
+def is_identified(context: Context, node: exp.Expr, source: Project | SetOperation) -> bool:
+    """Whether distinct private rows say whose they are; else they would meet those of others, and are only counted."""
+    found = any(identity(column, source) is not None for column in source.columns)
+    context.once.extend([] if found else [node])
+    return found
 
 
 def _check_units(context: Context, node: exp.Expr, operation: SetOperation) -> None:

@@ -70,6 +70,11 @@ class Grouping(ABC):
         return self.scope.source
 
     @property
+    def rows_so_far(self) -> Relation:
+        """The rows that windows are laid on."""
+        return self.input
+
+    @property
     def outer(self) -> Scalars:
         """Lowers expressions over the groups."""
         return replace(self._alone, intercept=self._over_groups)
@@ -216,19 +221,16 @@ class Grouping(ABC):
         return self.input
 
     def of_set(self, keys: Sequence[exp.Expr], every: Iterable[exp.Expr]) -> OuterQuery:
-        """The groups of one grouping set, and its outputs; keys that only other sets have are NULL."""
+        """The groups of one grouping set, and its outputs; keys that only other sets have are NULL.
+
+        Windows among the outputs, and what QUALIFY asks, are over the groups of all sets.
+        """
         items = self.items()
-        if self.select.find(exp.Window, exp.Qualify):
-            self.source.refuse(
-                self.select,
-                "private_window",
-                "a window over several grouping sets is laid on all of them together",
-                "put them into a subquery: SELECT …, RANK() OVER (…) FROM (SELECT … GROUP BY ROLLUP(…))",
-            )
         self.group_all(keys, items)
         self.leave_out(every, items)
         outputs = tuple(Output(name, expr) for name, expr in self.outputs(items))
-        return self.outer_query(outputs, self.having())
+        qualify = self.qualify()
+        return replace(self.outer_query(outputs, self.having()), qualify=qualify)
 
     @abstractmethod
     def outer_query(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:

@@ -28,6 +28,7 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Scan, Unit, UnitKind
 from dpsql.plan.types import Type, common
 from dpsql.policy import fold
+from dpsql.sql.lower.declared_links import alternatives, declaration, linked
 from dpsql.sql.lower.scope import Scope
 
 
@@ -231,7 +232,14 @@ class _Assembly:
 
     def turn(self, item: Attached) -> tuple[bool, int, int]:
         """The lower, the sooner an item of the inner joins is joined."""
-        return not self.reaches(item), _rank(self.scope, item), self._repeats(item)
+        return not self.reaches(item), self._rank(item), self._repeats(item)
+
+    def _rank(self, item: Attached) -> int:
+        """As `_rank`, but a private source last of all which nothing yet shows to be of the same unit."""
+        right = self.scope.tables[item.alias].relation
+        pairs = [pair for part in self.loose if (pair := self._pair(part, item)) is not None]
+        alike = linked(pairs) or any(same_identity(*pair) for pair in pairs)
+        return _rank(self.scope, item) if alike or not is_private(right) else 3
 
     def _repeats(self, item: Attached) -> int:
         """How often a public table would repeat rows of people now; later it may be joined on more."""
@@ -278,12 +286,12 @@ class _Assembly:
             )
         units = [scan.unit.kind for source in (self.built, right) for scan in private_scans(source)]
         same = [(ours, theirs) for ours, theirs in on if same_identity(ours, theirs)]
-        if not same or UnitKind.ROW in units:
+        if not (same or linked(on)) or UnitKind.ROW in units:
             self.scope.source.refuse(
                 item.node,
                 "private_join",
-                "private tables are joined on the privacy unit, and nothing else",
-                self._unit_hint(right),
+                "private tables are joined on the privacy unit, or on all columns of a declared link",
+                alternatives(self._unit_hint(right), declaration(on, self.built, right)),
             )
         for ours, theirs in same:
             if isinstance(ours, Column) and ours.facts.verbatim and theirs.facts.verbatim:
@@ -362,6 +370,7 @@ def _leads(theirs: Column, right: Scan, ours: Column, left: Relation) -> bool:
     return (
         isinstance(owner, Scan)
         and owner.table == link.owner.table
+        and not link.rest
         and (theirs.name, ours.name) == (link.column.name, link.key.name)
     )
 

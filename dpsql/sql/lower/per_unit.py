@@ -28,13 +28,14 @@ from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.sql.lower.aggregates import of_exact_groups
 from dpsql.sql.lower.decimals import scale
-from dpsql.sql.lower.derived import answer, check_identified, facts_of, output_columns, project
+from dpsql.sql.lower.derived import answer, facts_of, is_identified, output_columns, project
 from dpsql.sql.lower.grouping import MAX_OUTPUTS, Grouping, aggregates
 from dpsql.sql.lower.joins import filtered
 from dpsql.sql.lower.own_unit import check_groups
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.semi_joins import split_where
+from dpsql.sql.lower.unit_windows import with_windows
 
 
 def rows_of(scope: Scope, select: exp.Select, *, released: bool = False) -> Relation:
@@ -114,6 +115,18 @@ def selected(
     return Selected(rows, tuple(outputs), order, *page, distinct_of(scope, node), qualify)
 
 
+def without_windows(scope: Scope, node: exp.Select, chosen: Selected) -> Selected:
+    """The same rows of units, with what windows say of them as columns."""
+    asked = [output.expr for output in chosen.outputs]
+    asked += [] if chosen.qualify is None else [chosen.qualify]
+    if not any(map(windowed, asked)):
+        return chosen
+    rows, found = with_windows(scope.context, node, chosen.rows, asked)
+    outputs = tuple(Output(output.name, expr) for output, expr in zip(chosen.outputs, found, strict=False))
+    kept: Relation = rows if chosen.qualify is None else filtered(rows, [found[-1]])
+    return replace(chosen, rows=kept, outputs=outputs, qualify=None)
+
+
 def distinct_of(scope: Scope, node: exp.Expr) -> bool:
     """Whether a SELECT is DISTINCT."""
     distinct = node.args.get("distinct")
@@ -129,6 +142,7 @@ def derived(scope: Scope, node: exp.Select, chosen: Selected, alias: str) -> Sou
     """The derived table of a SELECT that releases nothing."""
     private = is_private(chosen.rows)
     if private:
+        chosen = without_windows(scope, node, chosen)
         # Nothing follows from an order of rows without LIMIT.
         chosen = replace(chosen, order=chosen.order if chosen.limited else ())
     if private and chosen.paged:
@@ -141,8 +155,8 @@ def derived(scope: Scope, node: exp.Select, chosen: Selected, alias: str) -> Sou
     if chosen.paged:
         return answer(chosen.outer_query(), alias)
     table = chosen.source(alias)
-    if private and table.distinct:
-        check_identified(scope.context, node, table)
+    if private and table.distinct and not is_identified(scope.context, node, table):
+        return replace(table, distinct=False, once=True)
     return table
 
 
@@ -203,6 +217,11 @@ class Groups(Grouping):
         return PerUnitGroupBy(
             self.input, self.alias, tuple(self.keys), tuple(self.aggregated), tuple(columns)
         )
+
+    @property
+    def rows_so_far(self) -> Relation:
+        """The groups that windows are laid on."""
+        return self.grouped()
 
     def outer_query(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
         """The groups, where their rows are public."""

@@ -68,6 +68,8 @@ class Context:
     numbers: Iterator[int] = field(default_factory=itertools.count)
     max_groups: int | None = None
     needs: list[PublicGroups] = field(default_factory=list)
+    once: list[exp.Expr] = field(default_factory=list)
+    """Where distinct rows across units stand."""
 
     def deeper(self, node: exp.Expr, common: Mapping[str, CommonTable]) -> Context:
         """The context of a query within this one."""
@@ -474,6 +476,9 @@ def scan(catalog: Catalog, alias: str, table: CatalogTable) -> Scan:
         unit = Unit(table.unit, column)
         if table.link is not None:
             owner = catalog.tables[table.link.table]
-            key = Column("#owner", *owner.columns[table.link.key])
-            unit = Unit(table.unit, link=Link(column, scan(catalog, "#owner", owner), key))
+            (_, key), *rest = (
+                (Column(alias, *table.columns[ours]), Column("#owner", *owner.columns[theirs]))
+                for ours, theirs in table.link.pairs
+            )
+            unit = Unit(table.unit, link=Link(column, scan(catalog, "#owner", owner), key, tuple(rest)))
     return Scan(table.name, alias, unit, table.contribution)

@@ -9,10 +9,11 @@ from sqlglot import exp
 from dpsql.analysis.nullability import never_null
 from dpsql.functions import call
 from dpsql.plan.expr import Call, Column, Expr, Literal, columns
-from dpsql.plan.nodes import Project, Relation, SemiJoin, Source, is_private, sources
+from dpsql.plan.nodes import Project, Relation, SemiJoin, Source, is_private, private_scans, sources
 from dpsql.plan.render import phrase
-from dpsql.plan.tables import Scan
+from dpsql.plan.tables import Scan, UnitKind
 from dpsql.plan.types import Type
+from dpsql.sql.lower.declared_links import alternatives, declaration, linked
 from dpsql.sql.lower.derived import facts_of, output_columns, plain
 from dpsql.sql.lower.from_clause import from_clause
 from dpsql.sql.lower.joins import assemble, condition, conditions, conjuncts, same_identity
@@ -134,12 +135,16 @@ def _check(scope: Scope, node: exp.Expr, relation: Relation, right: Source, on: 
     if not is_private(right):
         return
     same = any(isinstance(part, Call) and _is_of_unit(part, right) for part in conjuncts(on))
-    if not (is_private(relation) and same):
+    pairs = _equal(on, right)
+    if not (is_private(relation) and (same or (linked(pairs) and not _of_rows(relation, right)))):
         scope.source.refuse(
             node,
             "private_join",
             "rows are matched with private rows of the same privacy unit, since others may not decide on them",
-            "compare the units: EXISTS (SELECT … WHERE inner.unit = outer.unit)"
+            alternatives(
+                "compare the units: EXISTS (SELECT … WHERE inner.unit = outer.unit)",
+                declaration(pairs, relation, right),
+            )
             if is_private(relation)
             else "join them, so that each row is somebody's, and count each key once: COUNT(DISTINCT key)",
         )
@@ -174,6 +179,24 @@ def _check_unknown(
                 "leave NULL out: WHERE x IS NOT NULL, in the query and in the subquery; "
                 "or write NOT EXISTS (SELECT … WHERE inner.unit = outer.unit AND …)",
             )
+
+
+def _equal(on: Expr, right: Source) -> list[tuple[Expr, Expr]]:
+    """Pairs of an expression over the outer rows and the equal one over the inner rows."""
+    pairs = []
+    for part in conjuncts(on):
+        if isinstance(part, Call) and part.function.name == "eq":
+            ours, theirs = part.arguments
+            inside = [
+                any(column.source == right.alias for column in columns(side)) for side in (ours, theirs)
+            ]
+            pairs += [(theirs, ours) if inside[0] else (ours, theirs)] if inside[0] != inside[1] else []
+    return pairs
+
+
+def _of_rows(*relations: Relation) -> bool:
+    """Whether some rows are privacy units themselves."""
+    return any(scan.unit.kind is UnitKind.ROW for side in relations for scan in private_scans(side))
 
 
 def _is_of_unit(part: Call, right: Source) -> bool:

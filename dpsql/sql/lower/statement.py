@@ -39,6 +39,7 @@ from dpsql.request.parameters import BoundParameters, Parameter
 from dpsql.sql.lower.aggregates import across_units
 from dpsql.sql.lower.correlated import correlated
 from dpsql.sql.lower.derived import answer, common_tables, put_together, set_operation, values
+from dpsql.sql.lower.distinct_rows import all_rows, check_counted, compared, counted, once, refuse_values
 from dpsql.sql.lower.grouping import Grouping, aggregates
 from dpsql.sql.lower.grouping_sets import Sets, grouping_sets
 from dpsql.sql.lower.interval_ends import asked_of, end_of, end_of_rank
@@ -48,6 +49,7 @@ from dpsql.sql.lower.per_unit import Groups, Plain, Selected, derived, distinct_
 from dpsql.sql.lower.public_groups import Lowered
 from dpsql.sql.lower.public_left_joins import check_rows, of_public_rows
 from dpsql.sql.lower.scope import Context, Scope, is_table_function, named
+from dpsql.sql.lower.set_windows import Parts, over_all
 from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.lower.table_functions import table_function
 from dpsql.sql.read.interval_calls import asks_for_ends, which_end
@@ -101,6 +103,7 @@ def lower(
         check_unit(scope, statement.options.unit)
         outer = chosen if isinstance(chosen, OuterQuery) else chosen.outer_query()
     _check_unread(context)
+    check_counted(context, outer)
     return Lowered(outer, tuple(context.needs), dict(sorted(time.read.items())))
 
 
@@ -160,24 +163,37 @@ def _sets_query(scope: Scope, node: exp.Select, relation: Relation, sets: Sets) 
     context, every = scope.context, [key for keys in sets for key in keys]
     together: Source | None = None
     names: list[str] = []
+    first: Parts | None = None
     for keys in sets:
         outer = _over(scope, node, relation).of_set(keys, every)
         names = [output.name for output in outer.outputs]
         context.check_outputs(node, outer.outputs)
-        source = answer(outer, context.fresh(node))
+        parts = Parts.of(outer)
+        first = parts if first is None else first
+        if parts.shapes != first.shapes:
+            context.source.refuse(
+                node,
+                "private_window",
+                "a window over several grouping sets is laid on all of them together",
+                "put them into a subquery: SELECT …, RANK() OVER (…) FROM (SELECT … GROUP BY ROLLUP(…))",
+            )
+        source = answer(parts.outer_query(outer), context.fresh(node))
         together = (
             source
             if together is None
             else put_together(context, node, SetKind.UNION_ALL, together, source, alias=context.fresh(node))
         )
-    if together is None or isinstance(together, Scan):
+    if together is None or first is None or isinstance(together, Scan):
         raise TypeError("there is a grouping set, and its groups are released")
-    outputs = tuple(Output(name, column) for name, column in zip(names, together.columns, strict=True))
+    exprs = over_all(first.shapes, together.columns)
+    outputs = tuple(Output(name, expr) for name, expr in zip(names, exprs, strict=False))
+    qualify = exprs[-1] if len(exprs) > len(names) else None
     paging = Plain(Scope(context, tables={fold(together.alias): named(together)}), node, together)
     paging.aliases |= {fold(output.name): output.expr for output in outputs}
     limit, offset = paging.count("limit"), paging.count("offset") or 0
     distinct = distinct_of(scope, node)
-    return OuterQuery(together, outputs, None, paging.order(outputs), limit, offset, distinct)
+    order = paging.order(outputs)
+    return OuterQuery(together, outputs, None, order, limit, offset, distinct, qualify)
 
 
 def _over(scope: Scope, node: exp.Select, relation: Relation) -> Grouping:
@@ -298,7 +314,10 @@ class _Releasing(Grouping):
                 "aggregate them: SELECT COUNT(*), AVG(…) … GROUP BY …",
             )
         keys = tuple(Key(f"k{index}", expr) for index, expr in enumerate(self.keys))
-        release = Release(self.rows(), keys, tuple(self.aggregations), self.scope.context.max_groups)
+        rows = self.rows()
+        if self.aggregations and once(rows) is not None:
+            rows = all_rows(self.scope.context, self.select, rows)
+        release = Release(rows, keys, tuple(self.aggregations), self.scope.context.max_groups)
         return of_public_rows(self.scope, self.select, release)
 
     def outer_query(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
@@ -327,6 +346,14 @@ class _Releasing(Grouping):
         self, node: exp.AggFunc, function: str, argument: Expr | None, rank: Fraction | None = None
     ) -> Released:
         """A column of the released table that holds a statistic."""
+        source = once(self.input)
+        if source is not None and (function != "count_distinct" or compared(source)):
+            refuse_values(self.source, node, source)
+        return self._statistic(node, function, argument, rank)
+
+    def _statistic(
+        self, node: exp.AggFunc, function: str, argument: Expr | None, rank: Fraction | None = None
+    ) -> Released:
         if function == "count_rows":
             check_rows(self.scope, node)
         entry = AGGREGATES[function]
@@ -349,6 +376,16 @@ class _Releasing(Grouping):
         name = f"a{len(self.aggregations)}"
         self.aggregations.append(Aggregation(name, function, argument, result, rank))
         return Released(name, result)
+
+    def counted(self, node: exp.AggFunc, function: str, argument: Expr | None) -> Expr:
+        """COUNT(*) or COUNT(x): of distinct rows across units, by counting values."""
+        source = once(self.input)
+        if source is None:
+            return self.released(node, function, argument)
+        return counted(self.scope, node, source, argument, lambda value: self._of_values(node, value))
+
+    def _of_values(self, node: exp.AggFunc, value: Expr) -> Expr:
+        return self._statistic(node, "count_distinct", value)
 
     def end(self, node: exp.Expr) -> Expr | None:
         """The end of the interval of an aggregate of the released table, a factor and a shift aside."""

@@ -1,4 +1,4 @@
-"""Lowers window functions over released or public rows, with named windows."""
+"""Lowers window functions over released or public rows, or over those of a unit, with named windows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from sqlglot import exp
 
 from dpsql.aggregates.windows import OVER, WindowFunction
 from dpsql.plan.expr import Expr, Frame, FrameKind, Literal, Order, Windowed, windowed
+from dpsql.plan.nodes import Relation
 from dpsql.policy import fold
 from dpsql.sql.lower.aggregates import AGGREGATE_CALLS
 from dpsql.sql.lower.aggregates.base import where
 from dpsql.sql.lower.scalars import Scalars
+from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.unit_windows import check_partition, check_window
 from dpsql.sql.read.rejection import Source
 
 _FUNCTIONS: dict[type[exp.Expr], str] = {
@@ -40,6 +43,12 @@ class _Groups(Protocol):
     """What a window needs to know of the SELECT that it stands in."""
 
     select: exp.Select | exp.SetOperation
+    scope: Scope
+
+    @property
+    def rows_so_far(self) -> Relation:
+        """The rows or groups that windows are laid on."""
+        ...
 
     @property
     def source(self) -> Source:
@@ -70,23 +79,21 @@ def window(grouping: _Groups, node: exp.Window) -> Windowed:
     """What a function over a window means. Raises QueryRejected."""
     text = grouping.source
     called, *_ = text.take(node, "this", "partition_by", "order", "spec", "alias", over=("OVER",))
+    defined = _defined(grouping, node)
+    partition = tuple(_over_rows(grouping, part) for part in defined.partition)
     if not grouping.shows:
-        text.refuse(
-            node,
-            "private_window",
-            "a window over private rows sets the rows of one privacy unit beside those of others",
-            "release first: SELECT …, RANK() OVER (…) FROM (SELECT …, COUNT(*) … GROUP BY …)",
-        )
+        check_partition(grouping.scope, node, partition, grouping.rows_so_far)
     entry, arguments, ignores = _called(grouping, called)
     result = entry.result(tuple(argument.type for argument in arguments))
     if result is None:
         given = ", ".join(str(argument.type) for argument in arguments)
         text.refuse(node, "type", f"{entry.signature} does not take ({given})")
     _check_counts(grouping, called, entry, arguments)
-    defined = _defined(grouping, node)
-    partition = tuple(_over_rows(grouping, part) for part in defined.partition)
     frame = None if defined.frame is None else _frame(grouping, defined.frame)
-    return Windowed(entry.name, arguments, partition, _order(grouping, defined), frame, ignores, result)
+    found = Windowed(entry.name, arguments, partition, _order(grouping, defined), frame, ignores, result)
+    if not grouping.shows:
+        check_window(text, node, found)
+    return found
 
 
 def check_named(grouping: _Groups) -> None:

@@ -45,6 +45,9 @@ class AcrossUnits(Rows, Protocol):
     ) -> Released:
         """A statistic of `dpsql.aggregates.AGGREGATES`, as a column of the released table."""
 
+    def counted(self, node: exp.AggFunc, function: str, argument: Expr | None) -> Expr:
+        """COUNT(*) or COUNT(x), of distinct rows across units where the rows are those."""
+
 
 class ExactGroups(Rows, Protocol):
     """A SELECT whose groups are exact: of rows of one privacy unit, of released rows, or of public rows."""
@@ -146,7 +149,13 @@ def one_argument(over: Rows, node: exp.AggFunc, signature: str) -> Expr:
 
 def refuse_distinct(text: Source, node: exp.AggFunc) -> NoReturn:
     """Refuses DISTINCT in an aggregate."""
-    text.refuse(node, "distinct", f"{text.called(node)}(DISTINCT …) is not supported")
+    name = text.called(node)
+    text.refuse(
+        node,
+        "distinct",
+        f"{name}(DISTINCT …) is not supported",
+        f"release the values first, as groups: SELECT {name}(x) FROM (SELECT x FROM … GROUP BY x)",
+    )
 
 
 def where(condition: exp.Expr, value: exp.Expr) -> exp.Expr:

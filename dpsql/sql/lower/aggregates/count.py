@@ -6,13 +6,14 @@ from sqlglot import exp
 
 from dpsql.plan.expr import Expr, Literal
 from dpsql.sql.lower.aggregates.base import AcrossUnits, AggregateCall, ExactGroups, Form, Rows
+from dpsql.sql.lower.aggregates.row_values import present, row_value
 from dpsql.sql.lower.derived import facts_of
 
 
 def _across(over: AcrossUnits, node: exp.AggFunc) -> Expr:
     items, argument = _argument(over, node)
     if items is None:
-        return over.released(node, *_counted(over, argument))
+        return over.counted(node, *_counted(over, argument))
     expr = _distinct(over, items)
     is_unit = facts_of(expr, over.input).is_unit
     return over.released(node, "count_units" if is_unit else "count_distinct", None if is_unit else expr)
@@ -33,9 +34,16 @@ def _argument(over: Rows, node: exp.AggFunc) -> tuple[exp.Distinct | None, exp.E
 
 def _distinct(over: Rows, node: exp.Distinct) -> Expr:
     (items,) = over.source.take(node, "expressions")
-    if len(items) != 1:
-        over.source.refuse(node, "distinct", "COUNT(DISTINCT …) takes one column")
-    return over.argument(items[0])
+    row = len(items) == 1 and type(items[0]) is exp.Tuple
+    values = over.source.take(items[0], "expressions")[0] if row else items
+    if not values:
+        over.source.refuse(node, "distinct", "COUNT(DISTINCT …) takes one column or several")
+    arguments = [over.argument(value) for value in values]
+    if row:
+        return row_value(over.scope.scalars, node, arguments)
+    if len(arguments) == 1:
+        return arguments[0]
+    return present(over.scope.scalars, node, arguments, row_value(over.scope.scalars, node, arguments))
 
 
 def _counted(over: Rows, node: exp.Expr | None) -> tuple[str, Expr | None]:
@@ -52,8 +60,9 @@ def _counted(over: Rows, node: exp.Expr | None) -> tuple[str, Expr | None]:
 COUNT = AggregateCall(
     forms=(Form("COUNT", ("COUNT",)),),
     nodes=(exp.Count,),
-    signature="COUNT(*), COUNT(x), COUNT(DISTINCT x)",
-    says="The number of rows, of rows in which x is not NULL, or of distinct values; of the unit's column, of units.",
+    signature="COUNT(*), COUNT(x), COUNT(DISTINCT x), COUNT(DISTINCT x, y), COUNT(DISTINCT (x, y))",
+    says="The number of rows, of rows in which x is not NULL, or of distinct values; of the unit's column, of units. "
+    "Of several columns, of distinct rows without NULL; of a row (x, y), of distinct rows.",
     arity=(0, 1),
     across=_across,
     within=_within,
@@ -65,9 +74,10 @@ COUNT = AggregateCall(
         "SELECT AVG(n) FROM (SELECT LEAST(COUNT(DISTINCT plan), 3) AS n FROM visits GROUP BY patient_id)",
         "SELECT COUNT(DISTINCT age) FILTER (WHERE cost > 10) FROM visits",
         "SELECT COUNT(DISTINCT patient_id) FILTER (WHERE cost > 10) FROM visits",
+        "SELECT COUNT(DISTINCT (plan, age)), COUNT(DISTINCT (plan, note)) FROM visits",
     ),
     refused={
-        "SELECT COUNT(DISTINCT plan, age) FROM visits": "distinct",
+        "SELECT COUNT(DISTINCT ()) FROM visits": "distinct",
         "SELECT COUNT(SUM(age)) FROM visits": "nested_aggregate",
     },
 )

@@ -24,7 +24,7 @@ def one_or_zero(text: Source, node: exp.AggFunc) -> exp.Expr:
 
 
 def _across(over: AcrossUnits, node: exp.AggFunc) -> Expr:
-    return over.released(node, "count", over.argument(counted_if(over.source, node)))
+    return over.counted(node, "count", over.argument(counted_if(over.source, node)))
 
 
 def _within(over: ExactGroups, node: exp.AggFunc) -> Expr:

@@ -1,0 +1,74 @@
+"""Emits window functions over the rows of one unit.
+
+Claim: they depend on the rows of one unit alone, as a multiset, and cannot fail.
+Why: the unit partitions every window. Where more than the order decides, rows that are equal in it are ordered by all their
+items, which have one form for each value, so that rows that are still equal are alike. Sums are of whole numbers.
+Source: ISO/IEC 9075-2, <window function>, on what is implementation-dependent; Mironov 2012.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dpsql.aggregates.per_unit import WITHIN
+from dpsql.aggregates.windows import OVER
+from dpsql.plan.expr import Column, Expr, FrameKind, Literal, Order, Windowed
+from dpsql.plan.nodes import PerUnitAggregate
+from dpsql.plan.render import frame_text
+from dpsql.sql.emit.per_unit_aggregates import one_zero, per_unit_aggregate, within_interval
+from dpsql.sql.emit.scalars import cast, ordered, write
+
+_PLACED = frozenset({"row_number", "ntile", "lag", "lead"})
+"""Functions of the place of a row, which a frame does not change."""
+_CHOSEN = frozenset({"first_value", "last_value", "nth_value"})
+"""Functions that choose a row of the frame by its place."""
+_FIRST = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+_WHOLE = "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
+
+
+def unit_window(window: Windowed, named: Column, unit: str, items: Sequence[Column]) -> str:
+    """A window over the rows of one unit, of the type and in the interval of the column as which it is known."""
+    over = f" OVER ({_over(window, unit, items)})"
+    if window.function in WITHIN:
+        function = window.function if window.arguments else "count_rows"
+        aggregate = PerUnitAggregate(function, next(iter(window.arguments), None))
+        return per_unit_aggregate(aggregate, named, {}, over)
+    counts = [place for place, _ in OVER[window.function].counts]
+    arguments = ", ".join(
+        str(argument.value)
+        if place in counts and isinstance(argument, Literal)
+        else _argument(argument, window)
+        for place, argument in enumerate(window.arguments)
+    )
+    ignored = " IGNORE NULLS" * window.ignore_nulls
+    return within_interval(f"{window.function}({arguments}{ignored}){over}", named)
+
+
+def _argument(argument: Expr, window: Windowed) -> str:
+    text = one_zero(argument)
+    return text if argument.type is window.type else cast(text, window.type)
+
+
+def _over(window: Windowed, unit: str, items: Sequence[Column]) -> str:
+    """The partition, which is of one unit, the order and the frame."""
+    by_place = window.function in _PLACED | _CHOSEN
+    by_rows = window.frame is not None and window.frame.kind is FrameKind.ROWS
+    order = [ordered(item) for item in window.order]
+    if by_place or by_rows:
+        order += [ordered(Order(item, descending=False, nulls_first=False)) for item in items]
+    parts = [f"PARTITION BY {', '.join([unit, *map(write, window.partition)])}"]
+    parts += [f"ORDER BY {', '.join(order)}"] * bool(order)
+    frame = _frame(window)
+    return " ".join([*parts, *([] if frame is None else [frame])])
+
+
+def _frame(window: Windowed) -> str | None:
+    """The frame; where a row is chosen of those that are equal in order, it is told of rows."""
+    if window.function in _PLACED:
+        return None
+    frame = window.frame
+    if window.function not in _CHOSEN or (frame is not None and frame.kind is FrameKind.ROWS):
+        return None if frame is None else frame_text(frame)
+    if frame is None:
+        return _FIRST if window.order else _WHOLE
+    return _WHOLE if frame.last is None else _FIRST

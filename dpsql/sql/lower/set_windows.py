@@ -1,0 +1,91 @@
+"""Windows over the groups of all grouping sets: what each set gives of them, and the windows over these together.
+
+Claim: they are as private as the groups of the sets.
+Why: these are released, or public; windows over their union are post-processing.
+Source: Dwork, Roth 2014, Proposition 2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from dpsql.aggregates.windows import OVER
+from dpsql.plan.expr import Call, Column, Expr, Order, Released, Windowed, windowed
+from dpsql.plan.nodes import OuterQuery, Output
+from dpsql.plan.types import Type
+from dpsql.sql.lower.derived import unique_names
+
+
+@dataclass(slots=True)
+class Parts:
+    """The expressions of one grouping set, as `shapes` over `parts`, which have no windows in them."""
+
+    parts: list[Expr] = field(default_factory=list)
+    shapes: list[Expr] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, outer: OuterQuery) -> Parts:
+        """The outputs of a set, and what QUALIFY asks."""
+        found = cls()
+        asked = [] if outer.qualify is None else [outer.qualify]
+        found.shapes += [found._shape(expr) for expr in (*(output.expr for output in outer.outputs), *asked)]
+        return found
+
+    def _shape(self, expr: Expr) -> Expr:
+        if isinstance(expr, Windowed):
+            counts = {place for place, _ in OVER[expr.function].counts}
+            return replace(
+                expr,
+                arguments=tuple(
+                    argument if place in counts else self._shape(argument)
+                    for place, argument in enumerate(expr.arguments)
+                ),
+                partition=tuple(map(self._shape, expr.partition)),
+                order=tuple(
+                    Order(self._shape(item.expr), item.descending, item.nulls_first) for item in expr.order
+                ),
+            )
+        if isinstance(expr, Call) and windowed(expr):
+            return replace(expr, arguments=tuple(map(self._shape, expr.arguments)))
+        self.parts.append(expr)
+        # Of what type it is, the sets say together.
+        return Released(str(len(self.parts) - 1), Type.NULL)
+
+    def outer_query(self, outer: OuterQuery) -> OuterQuery:
+        """The groups of the set with the parts as outputs; those that are outputs of the query under their names."""
+        if all(isinstance(shape, Released) for shape in self.shapes) and outer.qualify is None:
+            return outer
+        named = {
+            shape.name: output.name
+            for shape, output in zip(self.shapes, outer.outputs, strict=False)
+            if isinstance(shape, Released)
+        }
+        names = unique_names([named.get(str(place), f"part {place}") for place in range(len(self.parts))])
+        outputs = tuple(Output(name, part) for name, part in zip(names, self.parts, strict=True))
+        return replace(outer, outputs=outputs, qualify=None)
+
+
+def over_all(shapes: Sequence[Expr], columns: Sequence[Column]) -> list[Expr]:
+    """The expressions over the parts of all sets, which are `columns`."""
+    return [_over(shape, columns) for shape in shapes]
+
+
+def _over(shape: Expr, columns: Sequence[Column]) -> Expr:
+    match shape:
+        case Released():
+            return columns[int(shape.name)]
+        case Call():
+            return replace(shape, arguments=tuple(_over(part, columns) for part in shape.arguments))
+        case Windowed():
+            return replace(
+                shape,
+                arguments=tuple(_over(part, columns) for part in shape.arguments),
+                partition=tuple(_over(part, columns) for part in shape.partition),
+                order=tuple(
+                    Order(_over(item.expr, columns), item.descending, item.nulls_first)
+                    for item in shape.order
+                ),
+            )
+        case _:
+            return shape

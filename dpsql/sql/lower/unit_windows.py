@@ -1,0 +1,202 @@
+"""Lowers window functions over private rows: each window holds rows of one privacy unit.
+
+Claim: each row with the windows' values depends on rows of its own unit alone; a unit has as many rows as before.
+Why: PARTITION BY names what identifies the unit, and the engine partitions by the unit besides. Among rows that are equal
+in ORDER BY, their own values decide, never the place where they are stored.
+Source: McSherry 2009, "Privacy integrated queries", section 3.2, on grouping within a partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from sqlglot import exp
+
+from dpsql.aggregates.per_unit import WITHIN
+from dpsql.analysis.domains import domain
+from dpsql.analysis.intervals import MAX_MAGNITUDE, interval
+from dpsql.analysis.stability import most_rows
+from dpsql.analysis.unit_identity import identity
+from dpsql.plan.expr import Call, Column, Expr, Facts, FrameKind, Literal, Order, Windowed, columns, walk
+from dpsql.plan.interval import Interval, hull
+from dpsql.plan.nodes import PerUnitWindows, Relation, private_scans, sources
+from dpsql.plan.render import phrase
+from dpsql.plan.tables import UnitKind
+from dpsql.plan.types import Type, Value
+from dpsql.sql.lower.derived import facts_of, unique_names
+from dpsql.sql.lower.scope import Context, Scope
+from dpsql.sql.read.rejection import Source
+
+_NUMBERED = frozenset({"row_number", "rank", "dense_rank"})
+_SHARES = frozenset({"percent_rank", "cume_dist"})
+_CHOSEN = frozenset({"first_value", "last_value", "nth_value"})
+_ALWAYS = _NUMBERED | _SHARES | {"ntile", "count"}
+"""Functions that are never NULL."""
+
+
+def check_partition(scope: Scope, node: exp.Expr, partition: Iterable[Expr], relation: Relation) -> None:
+    """Refuses a window over private rows whose partition does not say whose they are."""
+    rows = any(scan.unit.kind is UnitKind.ROW for scan in private_scans(relation))
+    if not rows and any(identity(part, relation) is not None for part in partition):
+        return
+    scope.source.refuse(
+        node,
+        "private_window",
+        "a window over private rows sets the rows of one privacy unit beside those of others",
+        "where each row is a privacy unit there is no other row of its unit: release first: "
+        "SELECT …, RANK() OVER (…) FROM (SELECT …, COUNT(*) … GROUP BY …)"
+        if rows
+        else f"lay it within a unit: OVER (PARTITION BY {_unit(scope, relation)} …); "
+        "or release first: SELECT …, RANK() OVER (…) FROM (SELECT …, COUNT(*) … GROUP BY …)",
+    )
+
+
+def _unit(scope: Scope, relation: Relation) -> str:
+    """What to write for the unit of the rows."""
+    named = [column for table in scope.tables.values() for column in table.columns.values()]
+    known = {source.alias for source in sources(relation)}
+    there = [column for column in named if column.source in known and identity(column, relation) is not None]
+    found = sorted(there, key=lambda column: not column.facts.is_unit)
+    found += [column for column in named if column.facts.is_unit]
+    if not found:
+        return "the unit's id"
+    alike = [column for column in named if column.name == found[0].name]
+    return found[0].name if len(alike) == 1 else f"{found[0].source}.{found[0].name}"
+
+
+def check_window(source: Source, node: exp.Expr, window: Windowed) -> None:
+    """Refuses a window over a unit's rows whose value would depend on where these are stored, or has no bounds."""
+    frame, whole = window.frame, window.frame is None and not window.order
+    by_rows = frame is not None and frame.kind is FrameKind.ROWS
+    if frame is not None and by_rows and frame.exclude in ("GROUP", "TIES"):
+        source.refuse(
+            node,
+            "private_window",
+            f"EXCLUDE {frame.exclude} does not stand in a frame of ROWS over private rows",
+        )
+    if window.function in _CHOSEN and not by_rows and not whole:
+        all_rows = frame is not None and (frame.first, frame.last, frame.exclude) == (None, None, "")
+        first = window.function == "first_value" and not window.ignore_nulls
+        from_start = frame is None or (frame.first is None and not frame.exclude and frame.last in (0, None))
+        if not all_rows and not (first and from_start):
+            source.refuse(
+                node,
+                "private_window",
+                f"which of several equal rows {window.function.upper()} shows, nothing says",
+                "name a frame of rows: ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING",
+            )
+    added = window.function in WITHIN and WITHIN[window.function].adds
+    if not added:
+        return
+    (argument,) = window.arguments
+    around = interval(argument)
+    if argument.type is Type.DOUBLE and not around.within(MAX_MAGNITUDE):
+        source.refuse(
+            node,
+            "unbounded",
+            f"{phrase(argument)} has no bounds ({around}), so it cannot be added up exactly",
+            "clamp it, as in SUM(LEAST(GREATEST(x, 0), 100)), or declare bounds in the policy",
+        )
+
+
+def with_windows(
+    context: Context, node: exp.Expr, relation: Relation, exprs: Iterable[Expr]
+) -> tuple[PerUnitWindows, list[Expr]]:
+    """The rows with all windows of some expressions over them, and these over its columns."""
+    given = list(exprs)
+    parts = [part for expr in given for part in walk(expr)]
+    windows = list(dict.fromkeys(part for part in parts if isinstance(part, Windowed)))
+    read = list(dict.fromkeys(column for expr in given for column in columns(expr)))
+    alias = context.fresh(node)
+    names = unique_names([*(column.name for column in read), *(window.function for window in windows)])
+    named: dict[Expr, Expr] = {
+        column: Column(alias, name, facts_of(column, relation))
+        for name, column in zip(names, read, strict=False)
+    }
+    over = [_over(window, named) for window in windows]
+    rows = most_rows(relation, context.facts)
+    found = [
+        Column(alias, name, _facts(window, rows))
+        for name, window in zip(names[len(read) :], over, strict=True)
+    ]
+    items = [column for column in named.values() if isinstance(column, Column)]
+    result = PerUnitWindows(relation, alias, tuple(read), tuple(over), (*items, *found))
+    named |= dict(zip(windows, found, strict=True))
+    return result, [_replaced(expr, named) for expr in given]
+
+
+def _over(window: Windowed, named: dict[Expr, Expr]) -> Windowed:
+    return replace(
+        window,
+        arguments=tuple(_replaced(part, named) for part in window.arguments),
+        partition=tuple(_replaced(part, named) for part in window.partition),
+        order=tuple(
+            Order(_replaced(item.expr, named), item.descending, item.nulls_first) for item in window.order
+        ),
+    )
+
+
+def _replaced(expr: Expr, named: dict[Expr, Expr]) -> Expr:
+    if expr in named:
+        return named[expr]
+    if isinstance(expr, Call):
+        return replace(expr, arguments=tuple(_replaced(part, named) for part in expr.arguments))
+    return expr
+
+
+def _facts(window: Windowed, rows: int) -> Facts:
+    """What is known of a window's value; `rows` are the most rows of a unit."""
+    return Facts(
+        window.type,
+        "",
+        _interval(window, rows),
+        _domain(window),
+        nullable=window.function not in _ALWAYS,
+    )
+
+
+def _interval(window: Windowed, rows: int) -> Interval:
+    around = [interval(argument) for argument in window.arguments]
+    match window.function:
+        case name if name in _NUMBERED:
+            return Interval(1, max(1, rows))
+        case name if name in _SHARES:
+            return Interval(0, 1)
+        case "ntile":
+            return Interval(1, around[0].high)
+        case "count":
+            return Interval(0, rows)
+        case name if name in WITHIN:
+            return WITHIN[name].interval(around[0], rows)
+        case "lag" | "lead":
+            return hull(
+                [
+                    around[0],
+                    *(
+                        end
+                        for end, arg in zip(around[2:], window.arguments[2:], strict=True)
+                        if not _none(arg)
+                    ),
+                ]
+            )
+        case _:
+            return around[0]
+
+
+def _domain(window: Windowed) -> tuple[Value, ...] | None:
+    """The values that a window can have, where it shows one that some row has."""
+    if window.function in _ALWAYS or (window.function in WITHIN and WITHIN[window.function].adds):
+        return None
+    shown = [window.arguments[0]]
+    if window.function in ("lag", "lead"):
+        shown += [argument for argument in window.arguments[2:] if not _none(argument)]
+    found = [domain(argument, {}) for argument in shown]
+    if any(argument.type is not window.type for argument in shown) or None in found:
+        return None
+    values = (value for each in found for value in each or () if value is not None)
+    return tuple(dict.fromkeys(values))
+
+
+def _none(argument: Expr) -> bool:
+    return isinstance(argument, Literal) and argument.value is None

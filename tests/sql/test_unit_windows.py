@@ -1,0 +1,211 @@
+"""Windows over private rows: within a unit as DuckDB has them, with ties that the rows' own values break."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.connection import Connection
+
+_NO_NOISE = 10**15
+_WHOLE = "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
+
+
+def _policy(unit: str = "who") -> dict[str, Any]:
+    columns = {
+        "day": {"type": "date", "bounds": [dt.date(2024, 1, 1), dt.date(2024, 1, 31)]},
+        "n": {"type": "integer", "bounds": [-5, 9]},
+        "x": {"type": "double", "bounds": [-4, 4]},
+        "raw": {"type": "integer"},
+        "s": {"type": "varchar"},
+        "k": {"type": "varchar", "values": ["a", "b"]},
+    }
+    rows = {} if unit == "row" else {"rows_per_unit": 12}
+    return {
+        "version": 1,
+        "privacy_unit": "person",
+        "budget": {"epsilon": 10**30, "delta": 1e-6},
+        "tables": {"t": {"unit": unit, **rows, "columns": columns}, "p": {"public": True}},
+    }
+
+
+_VALUES = {
+    "n": (1, 1, 2, 5, None),
+    "x": (0.0, -0.0, 1.5, -4.0, None),
+    "raw": (2**63 - 1, -(2**63), 3, None),
+    "s": ("a", "A", "", None),
+    "k": ("a", "b", None),
+}
+
+
+def _rows(*, order_alike: bool) -> list[tuple[Any, ...]]:
+    """Rows of 20 people with NULLs and duplicates; unless some are `order_alike`, each has a day of its own."""
+    draw = random.Random(7)
+    made = []
+    for who, place in itertools.product(range(20), range(9)):
+        day = f"2024-01-{(place // 3 if order_alike else place) + 1:02}"
+        made.append((who, day, *(draw.choice(values) for values in _VALUES.values())))
+    return made + made[:30] if order_alike else made
+
+
+def _database(rows: list[tuple[Any, ...]]) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE p AS SELECT 'a' AS k, 1 AS w")
+    connection.execute(
+        "CREATE TABLE t (who BIGINT, day DATE, n BIGINT, x DOUBLE, raw BIGINT, s VARCHAR, k VARCHAR)"
+    )
+    connection.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+    return connection
+
+
+def _connect(rows: list[tuple[Any, ...]], unit: str = "who") -> Connection:
+    return dpsql.connect(_database(rows), policy=_policy(unit), ledger=":memory:", epsilon=_NO_NOISE)
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Connection]:
+    with _connect(_rows(order_alike=False)) as opened:
+        yield opened
+
+
+_BY_DAY = "PARTITION BY who ORDER BY day"
+AS_DUCKDB = (
+    f"SELECT COUNT(*), SUM(n), SUM(x) FROM (SELECT *, ROW_NUMBER() OVER ({_BY_DAY}) AS r FROM t) WHERE r = 1",
+    f"SELECT COUNT(*), SUM(n) FROM (SELECT * FROM t QUALIFY ROW_NUMBER() OVER ({_BY_DAY} DESC) <= 2)",
+    "SELECT COUNT(*), SUM(n) FROM (SELECT * FROM t WHERE k = 'a' QUALIFY ROW_NUMBER() OVER (PARTITION BY who, k ORDER BY day) = 1)",
+    "SELECT SUM(r), COUNT(*) FROM (SELECT RANK() OVER (PARTITION BY who ORDER BY n NULLS FIRST) AS r FROM t)",
+    "SELECT SUM(r), COUNT(*) FROM (SELECT DENSE_RANK() OVER (PARTITION BY who ORDER BY s DESC) AS r FROM t)",
+    "SELECT SUM(r), SUM(c) FROM (SELECT PERCENT_RANK() OVER w AS r, CUME_DIST() OVER w AS c FROM t WINDOW w AS (PARTITION BY who ORDER BY n))",
+    f"SELECT SUM(r) FROM (SELECT NTILE(4) OVER ({_BY_DAY}) AS r FROM t)",
+    f"SELECT COUNT(l), SUM(n - l), SUM(m) FROM (SELECT n, LAG(n) OVER ({_BY_DAY}) AS l, LEAD(n, 2, 7) OVER ({_BY_DAY}) AS m FROM t)",
+    f"SELECT COUNT(l), SUM(l) FROM (SELECT LAG(n IGNORE NULLS) OVER ({_BY_DAY}) AS l FROM t)",
+    f"SELECT AVG(gap), COUNT(gap) FROM (SELECT day - LAG(day) OVER ({_BY_DAY}) AS gap FROM t)",
+    f"SELECT COUNT(f), SUM(f) FROM (SELECT FIRST_VALUE(n) OVER ({_BY_DAY}) AS f FROM t)",
+    f"SELECT COUNT(f), SUM(f) FROM (SELECT LAST_VALUE(n) OVER ({_BY_DAY} {_WHOLE}) AS f FROM t)",
+    f"SELECT COUNT(f), SUM(f) FROM (SELECT NTH_VALUE(x, 3) OVER ({_BY_DAY} {_WHOLE}) AS f FROM t)",
+    f"SELECT SUM(a), SUM(b), SUM(c) FROM (SELECT SUM(n) OVER w AS a, COUNT(s) OVER w AS b, COUNT(*) OVER w AS c FROM t WINDOW w AS ({_BY_DAY}))",
+    f"SELECT SUM(a), SUM(b), SUM(c) FROM (SELECT SUM(x) OVER w AS a, MIN(x) OVER w AS b, MAX(n) OVER w AS c FROM t WINDOW w AS ({_BY_DAY} ROWS 2 PRECEDING))",
+    "SELECT SUM(a), SUM(b) FROM (SELECT AVG(n) OVER (PARTITION BY who) AS a, SUM(n) OVER (PARTITION BY who ORDER BY n) AS b FROM t)",
+    "SELECT COUNT(m), COUNT(*) FROM (SELECT MIN(s) OVER (PARTITION BY who ORDER BY n GROUPS BETWEEN 1 PRECEDING AND CURRENT ROW) AS m FROM t)",
+    f"SELECT COUNT(*) FROM (SELECT s FROM t QUALIFY COUNT(*) FILTER (WHERE k = 'a') OVER ({_BY_DAY}) = 2)",
+    f"SELECT c, COUNT(*) FROM (SELECT LAG(k, 1, 'b') OVER ({_BY_DAY}) AS c FROM t) GROUP BY c",
+    (f"SELECT COUNT(*), SUM(total) FROM (SELECT who, visit, SUM(n) AS total FROM (SELECT who, n, SUM(begins) OVER ({_BY_DAY}) AS visit FROM"
+    f" (SELECT who, n, day, CASE WHEN LAG(s) OVER ({_BY_DAY}) = 'a' THEN 0 ELSE 1 END AS begins FROM t)) GROUP BY who, visit)"),
+    "SELECT COUNT(*) FROM (SELECT who, k, RANK() OVER (PARTITION BY who ORDER BY COUNT(*) DESC) AS place FROM t GROUP BY who, k) WHERE place = 1",
+    f"SELECT COUNT(*), SUM(w) FROM (SELECT k, ROW_NUMBER() OVER ({_BY_DAY}) AS r FROM t) AS d JOIN p USING (k) WHERE r < 4",
+    f"SELECT COUNT(*) FROM t WHERE EXISTS (SELECT 1 FROM (SELECT who, LAG(n) OVER ({_BY_DAY}) AS l FROM t) AS d WHERE d.who = t.who AND l = 5)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("sql", AS_DUCKDB)
+def test_windows_within_a_unit_are_duckdb_s(connection: Connection, sql: str) -> None:
+    """Where the order leaves no ties, or ties make no difference, the answer is DuckDB's."""
+    ours = sorted(connection.query(sql).rows, key=str)
+    with _database(_rows(order_alike=False)) as plain:
+        theirs = sorted(plain.execute(sql).fetchall(), key=str)
+    assert len(ours) == len(theirs)
+    for mine, its in zip(ours, theirs, strict=True):
+        assert mine == pytest.approx(its, abs=1e-6)
+
+
+TIED = (
+    "ROW_NUMBER() OVER (PARTITION BY who ORDER BY day)",
+    "NTILE(2) OVER (PARTITION BY who)",
+    "LAG(n) OVER (PARTITION BY who ORDER BY day)",
+    "LEAD(raw, 2) OVER (PARTITION BY who ORDER BY x)",
+    "FIRST_VALUE(n) OVER (PARTITION BY who)",
+    f"LAST_VALUE(n) OVER (PARTITION BY who ORDER BY day {_WHOLE})",
+    f"NTH_VALUE(n, 2 IGNORE NULLS) OVER (PARTITION BY who ORDER BY s {_WHOLE})",
+    "SUM(x) OVER (PARTITION BY who ORDER BY day ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)",
+    "AVG(x) OVER (PARTITION BY who ORDER BY day)",
+    "SUM(raw) OVER (PARTITION BY who ORDER BY day ROWS 3 PRECEDING)",
+    "1 / LAG(x) OVER (PARTITION BY who ORDER BY day)",
+    "CAST(x AS VARCHAR) || CAST(ROW_NUMBER() OVER (PARTITION BY who ORDER BY day) AS VARCHAR)",
+)
+
+
+@pytest.mark.parametrize("window", TIED)
+def test_where_rows_are_stored_decides_nothing(window: str) -> None:
+    """With many rows equal in order, and zeros of both signs, the order of storage changes no value."""
+    sql = f"SELECT v, n, COUNT(*) AS c FROM (SELECT CAST({window} AS VARCHAR) AS v, n FROM t) GROUP BY v, n ORDER BY v, n"
+    answers = set()
+    rows = _rows(order_alike=True)
+    for seed in range(4):
+        random.Random(seed).shuffle(rows)
+        with _connect(rows) as opened:
+            answers.add(opened.query(sql).rows)
+    assert len(answers) == 1
+
+
+REFUSED = {
+    "SELECT COUNT(*) FROM (SELECT RANK() OVER (ORDER BY n) AS r FROM t)": "PARTITION BY who",
+    "SELECT COUNT(*) FROM (SELECT RANK() OVER (PARTITION BY k ORDER BY n) AS r FROM t)": "PARTITION BY who",
+    "SELECT COUNT(*) FROM (SELECT RANK() OVER (PARTITION BY who % 2) AS r FROM t)": "PARTITION BY who",
+    "SELECT COUNT(*) FROM (SELECT s FROM t QUALIFY COUNT(*) OVER () > 3)": "PARTITION BY who",
+    "SELECT COUNT(*) FROM (SELECT LAG(a.n) OVER (PARTITION BY b.who) AS r FROM t a LEFT JOIN t b ON a.who = b.who AND a.n = 1)": "PARTITION BY a.who",
+    "SELECT COUNT(*) FROM (SELECT who, SUM(COUNT(*)) OVER (PARTITION BY k) AS r FROM t GROUP BY who, k)": "PARTITION BY who",
+    "SELECT COUNT(r) FROM (SELECT LAST_VALUE(n) OVER (PARTITION BY who ORDER BY day) AS r FROM t)": "ROWS BETWEEN",
+    "SELECT COUNT(r) FROM (SELECT FIRST_VALUE(n IGNORE NULLS) OVER (PARTITION BY who ORDER BY day) AS r FROM t)": "ROWS BETWEEN",
+    "SELECT COUNT(r) FROM (SELECT FIRST_VALUE(n) OVER (PARTITION BY who ORDER BY day GROUPS 1 PRECEDING) AS r FROM t)": "ROWS BETWEEN",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sql", "hint"), REFUSED.items())
+def test_what_sets_units_beside_each_other_is_refused(connection: Connection, sql: str, hint: str) -> None:
+    """Without the unit in PARTITION BY, or where rows equal in order would be told apart, the hint says what to write."""
+    with pytest.raises(dpsql.QueryRejected) as caught:
+        connection.explain(sql)
+    assert caught.value.code == "private_window"
+    assert hint in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("sql", "code"),
+    [
+        ("SELECT SUM(r) FROM (SELECT SUM(x * raw) OVER (PARTITION BY who) AS r FROM t)", "unbounded"),
+        ("SELECT COUNT(*) FROM (SELECT n FROM t ORDER BY ROW_NUMBER() OVER (PARTITION BY who) LIMIT 3)", "private_order"),
+        ("SELECT COUNT(*) FROM (SELECT SUM(n) OVER (PARTITION BY who ORDER BY n ROWS CURRENT ROW EXCLUDE TIES) AS r FROM t)", "private_window"),
+    ],
+)  # fmt: skip
+def test_what_has_no_bounds_or_no_rows_of_its_own_is_refused(
+    connection: Connection, sql: str, code: str
+) -> None:
+    """Sums of what has no bounds, an order of private rows, and what a frame of rows cannot tell."""
+    with pytest.raises(dpsql.QueryRejected) as caught:
+        connection.explain(sql)
+    assert caught.value.code == code
+
+
+def test_rows_that_are_units_have_no_windows() -> None:
+    """Where each row is a unit, a window would always be over others' rows."""
+    with _connect(_rows(order_alike=False), "row") as opened, pytest.raises(dpsql.QueryRejected) as caught:
+        opened.explain("SELECT COUNT(*) FROM (SELECT LAG(n) OVER (PARTITION BY s ORDER BY n) AS l FROM t)")
+    assert caught.value.code == "private_window"
+    assert "each row is a privacy unit" in str(caught.value.hint)
+
+
+def test_the_first_rows_of_a_unit_bound_its_contribution(connection: Connection) -> None:
+    """ROW_NUMBER <= n leaves n rows of each partition, and with the unit alone n rows of the unit."""
+    numbered = "SELECT COUNT(*) FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {} ORDER BY day) AS r FROM t) WHERE r {}"
+    for partition, condition, rows in (
+        ("who", "= 1", 1), ("who", "<= 3", 3), ("who, k", "= 1", 3), ("who, s", "= 1", 12), ("who", "> 2", 12)
+    ):  # fmt: skip
+        text = str(connection.explain(numbered.format(partition, condition)))
+        assert f"contribution: at most {rows} row{'s' * (rows > 1)} of a unit" in text
+
+
+def test_a_number_beyond_the_bound_is_the_bound() -> None:
+    """A unit with more rows than declared has no number beyond them: the group of a number is public."""
+    rows = [(1, "2024-01-01", 1, 0.0, 1, "a", "a")] * 40
+    with _connect(rows) as opened:
+        answer = opened.query(
+            "SELECT r, COUNT(*) FROM (SELECT ROW_NUMBER() OVER (PARTITION BY who) AS r FROM t) GROUP BY r ORDER BY r"
+        )
+    assert [r for r, _ in answer.rows] == [*range(1, 13)]
