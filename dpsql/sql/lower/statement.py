@@ -18,7 +18,7 @@ from dpsql.analysis.stability import PublicFacts
 from dpsql.analysis.unit_identity import separated_identity
 from dpsql.backends.catalog import Catalog
 from dpsql.errors import DataError
-from dpsql.plan.expr import UNIT_IDENTITY, Expr, Released
+from dpsql.plan.expr import UNIT_IDENTITY, Expr, Released, columns
 from dpsql.plan.nodes import (
     Aggregation,
     Key,
@@ -36,6 +36,7 @@ from dpsql.policy import fold
 from dpsql.sql.lower.aggregates import across_units
 from dpsql.sql.lower.correlated import correlated
 from dpsql.sql.lower.derived import answer, common_tables, put_together, set_operation, values
+from dpsql.sql.lower.determined import Determined
 from dpsql.sql.lower.grouping import Grouping, aggregates
 from dpsql.sql.lower.grouping_sets import Sets, grouping_sets
 from dpsql.sql.lower.interval_ends import asked_of, end_of, end_of_rank
@@ -180,7 +181,7 @@ def _over(scope: Scope, node: exp.Select, relation: Relation) -> Grouping:
 
 def _correlate(scope: Scope, node: exp.Select) -> Expr | None:
     def release(inner: Scope, query: exp.Select, relation: Relation, keys: Sequence[Expr]) -> OuterQuery:
-        return _Releasing(inner, query, relation, keys=list(keys)).plan()
+        return _Releasing(inner, query, relation, keys=list(keys), correlated=True).plan()
 
     return correlated(scope, node, release)
 
@@ -222,6 +223,8 @@ class _Releasing(Grouping):
 
     aggregations: list[Aggregation] = field(default_factory=list)
     separate: list[Expr] = field(default_factory=list)
+    found: Determined | None = None
+    correlated: bool = False
 
     def plan(self) -> OuterQuery:
         """The release with what is done with it."""
@@ -244,7 +247,9 @@ class _Releasing(Grouping):
             source = self.scope.tables[self.scope.nothing(self.select)].relation
         else:
             source = self._release()
-        return OuterQuery(source, tuple(outputs), having, order, limit, offset, distinct, qualify)
+        return self._with_rows(
+            OuterQuery(source, tuple(outputs), having, order, limit, offset, distinct, qualify)
+        )
 
     @property
     def shows(self) -> bool:
@@ -265,7 +270,27 @@ class _Releasing(Grouping):
 
     def outer_query(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
         """The release with these outputs."""
-        return OuterQuery(self._release(), outputs, having)
+        return self._with_rows(OuterQuery(self._release(), outputs, having))
+
+    def _with_rows(self, outer: OuterQuery) -> OuterQuery:
+        """The query, with the public rows that it reads of each group beside the release."""
+        return outer if self.found is None else self.found.outer_query(outer)
+
+    def determined(self, argument: exp.Expr) -> Expr | None:
+        """What an expression is in all rows of a group, if the keys determine it; None also for what is no expression."""
+        if (
+            not self.keys
+            or self.correlated
+            or argument.find(exp.Query, exp.AggFunc, exp.Distinct, exp.Window)
+        ):
+            return None
+        expr = self.scope.scalars.lower(argument)
+        if not any(columns(expr)):
+            return None
+        if self.found is None:
+            known: dict[Expr, Expr] = {key: self.key(index) for index, key in enumerate(self.keys)}
+            self.found = Determined.of(self.scope.context, self.select, self.input, known)
+        return self.found.value(expr)
 
     def key(self, index: int) -> Released:
         """A key of the released table."""

@@ -45,6 +45,9 @@ class AcrossUnits(Rows, Protocol):
     ) -> Released:
         """A statistic of `dpsql.aggregates.AGGREGATES`, as a column of the released table."""
 
+    def determined(self, argument: exp.Expr) -> Expr | None:
+        """What an expression is in all rows of a group, if the group keys determine it, through public tables too."""
+
 
 class ExactGroups(Rows, Protocol):
     """A SELECT whose groups are exact: of rows of one privacy unit, of released rows, or of public rows."""
@@ -110,6 +113,7 @@ class AggregateCall:
     distinct: bool = False
     window: bool = False
     separate: bool = False
+    of_keys: bool = False
     accepted: tuple[str, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
 

@@ -16,7 +16,6 @@ _INSTEAD: Mapping[type[exp.Expr], str] = {
     exp.GroupConcat: _LISTED,
     exp.ArrayAgg: _LISTED,
     exp.AnyValue: _LISTED,
-    exp.First: _LISTED,
     exp.Last: _LISTED,
 }
 
