@@ -20,7 +20,11 @@ from dpsql.plan.expr import Call, Expr
 from dpsql.plan.interval import Interval, position
 from dpsql.plan.nodes import Aggregation, Relation, Release
 from dpsql.plan.render import phrase
+from dpsql.plan.tags import later
 from dpsql.plan.types import Type
+
+MOST_CANDIDATES = 10_000
+"""Of public values, up to this many are the candidates of a quantile."""
 
 
 def limits(kind: Type) -> Interval:
@@ -36,7 +40,8 @@ class Measurand:
     """An aggregated expression with its interval, and the statistics that are needed of it.
 
     `lattice` is None if it is not summed, and `quantile_lattice` is None if no quantile is needed. `counts_distinct` says
-    that its distinct values are counted, and `counts_rows` that its non-NULL rows are.
+    that its distinct values are counted, and `counts_rows` that its non-NULL rows are. `candidates` are the points of all
+    values that a quantile can have, in order, if these are public; else None.
     """
 
     tag: ClassVar[str] = "Measure"
@@ -47,6 +52,7 @@ class Measurand:
     counts_distinct: bool
     counts_rows: bool
     quantile_lattice: Lattice | None = None
+    candidates: tuple[int, ...] | None = later(None, "candidates")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,4 +154,16 @@ def _measure(
     lattice = Lattice.of(around, integral=whole) if added else None
     exact = expr.type is not Type.DOUBLE
     ordered = Lattice.of(around, integral=exact, bits=62 if exact else BITS) if ranked else None
-    return Measurand(expr, around, lattice, distinct, rows, ordered)
+    public = None if ordered is None else _candidates(expr, relation, facts, ordered)
+    return Measurand(expr, around, lattice, distinct, rows, ordered, public)
+
+
+def _candidates(
+    expr: Expr, relation: Relation, facts: PublicFacts, lattice: Lattice
+) -> tuple[int, ...] | None:
+    """The points of an expression over public columns; None where it is over others, or has too many or no values."""
+    values = looked_up_values(expr, relation, facts, most=MOST_CANDIDATES)
+    positions = [position(value) for value in values or () if value is not None]
+    if not positions or None in positions:
+        return None
+    return tuple(sorted({lattice.point(place) for place in positions if place is not None}))
