@@ -24,6 +24,9 @@ from dpsql.plan.render import phrase
 from dpsql.plan.tags import later
 from dpsql.plan.types import Type
 
+MOST_CANDIDATES = 10_000
+"""Of public values, up to this many are the candidates of a quantile."""
+
 
 def limits(kind: Type) -> Interval:
     """The interval of values of a type that can be summed or chosen as a quantile: those that a result can hold."""
@@ -39,7 +42,8 @@ class Measurand:
 
     `lattice` is None if it is not summed, and `quantile_lattice` is None if no quantile is needed. `counts_distinct` says
     that its distinct values are counted, and `counts_rows` that its non-NULL rows are. `most_distinct` bounds the distinct
-    values that are counted of one unit in a group; 0 where nothing but its rows bounds them.
+    values that are counted of one unit in a group; 0 where nothing but its rows bounds them. `candidates` are the points of
+    all values that a quantile can have, in order, if these are public; else None.
     """
 
     tag: ClassVar[str] = "Measure"
@@ -51,6 +55,7 @@ class Measurand:
     counts_rows: bool
     quantile_lattice: Lattice | None = None
     most_distinct: int = later(0, "most_distinct")
+    candidates: tuple[int, ...] | None = later(None, "candidates")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,4 +158,16 @@ def _measure(
     lattice = Lattice.of(around, integral=whole) if added else None
     exact = expr.type is not Type.DOUBLE
     ordered = Lattice.of(around, integral=exact, bits=62 if exact else BITS) if ranked else None
-    return Measurand(expr, around, lattice, distinct, rows, ordered, most)
+    public = None if ordered is None else _candidates(expr, relation, facts, ordered)
+    return Measurand(expr, around, lattice, distinct, rows, ordered, most, public)
+
+
+def _candidates(
+    expr: Expr, relation: Relation, facts: PublicFacts, lattice: Lattice
+) -> tuple[int, ...] | None:
+    """The points of an expression over public columns; None where it is over others, or has too many or no values."""
+    values = looked_up_values(expr, relation, facts, most=MOST_CANDIDATES)
+    positions = [position(value) for value in values or () if value is not None]
+    if not positions or None in positions:
+        return None
+    return tuple(sorted({lattice.point(place) for place in positions if place is not None}))

@@ -53,6 +53,14 @@ class Lattice:
         """The distance of neighbouring points, in the value's own units."""
         return Fraction(2) ** self.exponent
 
+    def point(self, position: Fraction) -> int:
+        """The point of a value, as the engine rounds it: half to even, and clamped.
+
+        >>> [Lattice(0, 0, 3).point(Fraction(half, 2)) for half in (1, 3, 5, 9)]
+        [0, 2, 2, 3]
+        """
+        return max(self.low, min(self.high, round(position / self.step)))
+
     @property
     def width(self) -> int:
         """Steps from the low to the high end."""

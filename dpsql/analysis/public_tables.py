@@ -54,9 +54,9 @@ _COMPARED = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "in"})
 
 
 def looked_up_values(
-    expr: Expr, relation: Relation, facts: PublicFacts, *, all_rows: bool = False
+    expr: Expr, relation: Relation, facts: PublicFacts, *, all_rows: bool = False, most: int = MAX_DERIVED
 ) -> Domain | None:
-    """Every value of a key over public columns, NULL last; None where it is over others, or there are too many.
+    """Every value of a key over public columns, NULL last; None where it is over others, or there are over `most`.
 
     Of the rows that private ones can be joined to, or of `all_rows`; on the optional side of a LEFT JOIN also the value
     of rows without a partner.
@@ -74,9 +74,9 @@ def looked_up_values(
     if not all_rows:
         for condition in _of_partners(relation, {source.alias for source in sources(rows)}):
             rows = Filter(rows, condition)
-    query = OuterQuery(rows, (Output("k", expr),), limit=MAX_DERIVED + 1, distinct=True)
+    query = OuterQuery(rows, (Output("k", expr),), limit=most + 1, distinct=True)
     found = [value for (value,) in facts.rows(query)]
-    if len(found) > MAX_DERIVED:
+    if len(found) > most:
         return None
     for alone in unmatched:
         ((value, *held),) = facts.rows(alone)
@@ -124,7 +124,7 @@ def looked_up_interval(expr: Expr, relation: Relation, facts: PublicFacts) -> In
 
 
 def _bounds(column: Column, source: Source | None, facts: PublicFacts) -> Interval | None:
-    if source is None or column.facts.interval.bounded or not column.type.numeric:
+    if source is None or column.facts.interval.bounded or not (column.type.numeric or column.type.temporal):
         return None
     if is_private(source):
         item = _items(source).get(column)

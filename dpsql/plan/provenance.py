@@ -2,8 +2,9 @@
 
 Claim: a result cell whose expression is traced to a released column holds that column's value in the released row
 whose ordinal and branch the emitted query returns.
-Why: provenance passes through outputs, conditions, orders, limits and UNION ALL, which keep a row unchanged or drop it.
-Operators that combine rows (joins, groups, DISTINCT) have no provenance.
+Why: provenance passes through outputs, conditions, orders, limits and UNION ALL, which keep a row unchanged or drop it, and
+through a LEFT JOIN with groups of public rows on all keys of these groups, which keeps each row once. Operators that
+combine rows otherwise (joins, groups, DISTINCT) have no provenance.
 Source: Green, Karvounarakis, Tannen 2007, "Provenance semirings", section 2.
 """
 
@@ -15,7 +16,10 @@ from dataclasses import dataclass, replace
 from dpsql.plan.expr import Call, Column, Expr
 from dpsql.plan.nodes import (
     Filter,
+    Join,
+    JoinKind,
     OuterQuery,
+    PerUnitGroupBy,
     Project,
     PublicSubquery,
     Relation,
@@ -23,6 +27,7 @@ from dpsql.plan.nodes import (
     SetKind,
     SetOperation,
     inputs,
+    is_answered,
 )
 
 
@@ -111,8 +116,18 @@ def _below(relation: Relation) -> _Branches | None:
                     (release, {ours: known[theirs] for ours, theirs in pairs}) for release, known in below
                 )
             return branches
+        case Join(kind=JoinKind.LEFT, left=left) if _finds_one_row(relation):
+            return _below(left)
         case _:
             return None
+
+
+def _finds_one_row(join: Join) -> bool:
+    """Whether a row finds at most one row of the right side, whatever is released, and reads no release there."""
+    right = join.right
+    if not isinstance(right, PerUnitGroupBy) or is_answered(right):
+        return False
+    return {column for _, column in join.on} >= set(right.columns[: len(right.keys)])
 
 
 def _substituted(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:

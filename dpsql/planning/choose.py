@@ -213,11 +213,14 @@ def _quantile_selection(
     step range; a replaced row is removed and added.
     Source: McSherry, Talwar 2007, Theorem 6; Dwork, Roth 2014, Theorem 3.16.
     """
-    lattice = analysis.measures[measure].quantile_lattice
+    lattice, points = analysis.measures[measure].quantile_lattice, analysis.measures[measure].candidates
     if lattice is None:
         raise LookupError("a quantile is chosen on a lattice")
     steps = QuantileSelection.step_range(rank) * analysis.bound.rows * (2 if analysis.replace else 1)
-    return QuantileSelection(measure, rank, lattice, Exponential.calibrate(steps, epsilon), end)
+    if points is not None and end:
+        # An end is at worst the bound itself.
+        points = tuple(sorted({lattice.low, *points, lattice.high}))
+    return QuantileSelection(measure, rank, lattice, Exponential.calibrate(steps, epsilon), end, points)
 
 
 def _selection_statistic(analysis: Analysis) -> Statistic:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,6 +12,7 @@ from typing import ClassVar
 from dpsql.analysis.lattice import Lattice
 from dpsql.mechanisms import Entropy, Exponential
 from dpsql.mechanisms.selection import uniform
+from dpsql.plan.tags import later
 
 _BITS = 40
 """Penalties are cut off where all points beyond are chosen with probability at most 2^-40 together."""
@@ -62,10 +64,13 @@ class QuantileSelection:
     near 0 or 1 the offset is moved inward by `shift`: no value is beyond the points outside all values, so their penalty
     would be as low as that of the quantile, or hardly higher.
 
+    The candidates are all points of the lattice, or those `among` them that public values have, in order.
+
     An `interval_end` of -1 or 1 moves the offset `reach` steps down or up. There the least or greatest point of the
     lattice is treated as if any number of values were beyond it.
 
     Claim: one more row changes the difference of the penalties of two points by at most `step_range`.
+    The candidates do not change.
     Why: offset(n) grows by g to w - g, g being `least_growth`; an end of the interval grows by w or not at all. So the
     distances to both ends change by at most w - g in either direction, and so does the maximum of the two and zero. The
     minimum with `cutoff`, or dropping one of the distances at a point, enlarges no difference.
@@ -84,6 +89,7 @@ class QuantileSelection:
     lattice: Lattice
     mechanism: Exponential
     interval_end: int = 0
+    among: tuple[int, ...] | None = later(None, "among")
 
     @staticmethod
     def step_range(rank: Fraction) -> int:
@@ -94,6 +100,11 @@ class QuantileSelection:
     def public(self) -> bool:
         """Whether the choice is an end of the lattice, which is public."""
         return (self.rank, self.interval_end) in PUBLIC
+
+    @property
+    def candidates(self) -> int:
+        """The number of points that may be chosen. It has as many bits as its base-2 logarithm, rounded up."""
+        return self.lattice.width + 1 if self.among is None else len(self.among)
 
     @property
     def steps_per_row(self) -> int:
@@ -121,7 +132,7 @@ class QuantileSelection:
 
         Claim: with enough values, a point beyond that end is chosen with probability at most e^-6.
         Why: the point of some value has no penalty, since the offset is among the values, and each of the w points
-        beyond has a penalty of at least `shift`: for a rate r, w e^(-r shift) is at most e^-6. The width of the lattice
+        beyond has a penalty of at least `shift`: for a rate r, w e^(-r shift) is at most e^-6. The number of candidates
         and the rate are public. If half of the values are fewer than the shift, the offset is their middle, which is
         farthest from both ends.
         Source: McSherry, Talwar 2007, Theorem 7.
@@ -142,7 +153,7 @@ class QuantileSelection:
     def _steps(self, nats: int) -> int:
         """The penalty at which all points together weigh at most e^-`nats` times a point without penalty."""
         # ln 2 is below 0.7.
-        tenths = (7 * _log2(self.lattice) + 10 * nats) * self.mechanism.rate.denominator
+        tenths = (7 * self.candidates.bit_length() + 10 * nats) * self.mechanism.rate.denominator
         return min(_FAR, -(-tenths // (10 * self.mechanism.rate.numerator)))
 
     def offset(self, count: int) -> int:
@@ -158,7 +169,7 @@ class QuantileSelection:
     @property
     def cutoff(self) -> int:
         """The greatest penalty: a constant that does not depend on the data."""
-        bits = _log2(self.lattice) + _BITS
+        bits = self.candidates.bit_length() + _BITS
         # ln 2 is below 0.7.
         return min(
             _FAR, -(-bits * 7 * self.mechanism.rate.denominator // (10 * self.mechanism.rate.numerator))
@@ -202,18 +213,23 @@ class QuantileSelection:
         if self.public:
             return self.lattice.low if self.interval_end < 0 else self.lattice.high
         regions = self.regions(window)
-        chosen = self.mechanism.choose(
-            [size for _, size, _ in regions], [penalty for _, _, penalty in regions], entropy
-        )
-        start, size, _ = regions[chosen]
-        return start + uniform(size, entropy)
+        sizes = [self._candidates_in(start, size) for start, size, _ in regions]
+        chosen = self.mechanism.choose(sizes, [penalty for _, _, penalty in regions], entropy)
+        start, place = regions[chosen][0], uniform(sizes[chosen], entropy)
+        return start + place if self.among is None else self.among[bisect_left(self.among, start) + place]
+
+    def _candidates_in(self, start: int, size: int) -> int:
+        """The number of candidates in a region."""
+        if self.among is None:
+            return size
+        return bisect_left(self.among, start + size) - bisect_left(self.among, start)
 
     def rows(self, confidence: float) -> float:
         """The error of the chosen point in rows, at this confidence.
 
         Source: McSherry, Talwar 2007, Theorem 7, where at least one point has a negligible penalty.
         """
-        points = math.log(self.lattice.width + 1) - math.log(1 - confidence)
+        points = math.log(self.candidates) - math.log(1 - confidence)
         return (points / float(self.mechanism.rate) + self.shift + self.reach) / self.steps_per_row
 
     @property
@@ -228,12 +244,8 @@ class QuantileSelection:
         """The mechanism, for EXPLAIN and receipts."""
         if self.public:
             return "the bound itself, which is public"
-        return f"{self.mechanism.describe()}, over {self.lattice.width + 1:,} points"
-
-
-def _log2(lattice: Lattice) -> int:
-    """The base-2 logarithm of the number of points, rounded up."""
-    return (lattice.width + 1).bit_length()
+        what = "points" if self.among is None else "public values"
+        return f"{self.mechanism.describe()}, over {self.candidates:,} {what}"
 
 
 def _tail(rank: Fraction) -> bool:

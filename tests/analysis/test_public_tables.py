@@ -6,6 +6,7 @@ import datetime as dt
 import math
 from collections.abc import Iterator
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import duckdb
@@ -15,6 +16,8 @@ from sql.study import prepare
 import dpsql
 from dpsql.analysis.domains import MAX_DERIVED
 from dpsql.connection import Connection
+from dpsql.planning.quantiles import Window
+from dpsql.request.query import Query
 
 RULES: dict[str, Any] = {
     "version": 1,
@@ -218,3 +221,38 @@ def test_the_best_group_is_one_that_a_row_can_be_in() -> None:
             assert release.plan.top_k is not None
             assert release.plan.analysis.domains is not None
             assert set(*release.plan.analysis.domains) == reached
+
+
+WARES = """
+    CREATE TABLE wares AS SELECT i AS id, i * 0.1 + 1e-9 * i * i AS price, DATE '2020-02-27' + i::INTEGER AS day,
+        TIMESTAMP '2020-01-01 00:00:00.25' + i * INTERVAL 61 MINUTE AS seen, i * 3 - 7 AS score,
+        CASE i WHEN 0 THEN 'nan'::DOUBLE WHEN 1 THEN 'inf' WHEN 2 THEN -0.0 ELSE 0.5 / i END AS odd
+    FROM range(13) AS r(i)
+"""
+
+
+@pytest.mark.parametrize(
+    "asked", ["price", "day", "seen", "score", "score + 1", "price * 2 - score", "LEAST(odd, 0.1)"]
+)
+def test_quantiles_are_chosen_among_public_values(asked: str) -> None:
+    """The candidates are what the engine rounds values to: here, all of them are sold."""
+    with duckdb.connect() as database:
+        database.execute(WARES)
+        database.execute("CREATE TABLE sales AS SELECT i AS person, i % 13 AS item FROM range(60) AS r(i)")
+        column = {"unit": "person", "rows_per_unit": 1, "columns": {"item": {"type": "integer"}}}
+        odd = {"public": True, "columns": {"odd": {"type": "double", "bounds": [-1, 1]}}}
+        rules = {**RULES, "tables": {"sales": column, "wares": odd}}
+        opened = dpsql.connect(database, policy=rules, ledger=":memory:", epsilon=1)
+        sql = f"SELECT MEDIAN({asked}) FROM sales JOIN wares ON item = id"
+        found = opened.engine.prepare(Query(sql, (), Fraction(1, 1000))).only
+        (quantile,) = found.plan.quantiles
+        (packed,) = (Window.of(row[-1]) for row in database.execute(found.statement.sql).fetchall())
+    assert len(packed.runs) > 8
+    assert {point for point, _ in packed.runs} == set(quantile.among or ())
+
+
+def test_quantiles_of_private_or_many_values_are_chosen_among_all_points(connection: Connection) -> None:
+    """What private rows hold decides no candidate."""
+    for asked in ("stock", "paid", "stock + id", "LEAST(GREATEST(item, 0), 9)"):
+        (quantile,) = prepare(connection, f"SELECT MAX({asked}) {ON}").only.plan.quantiles
+        assert quantile.among is None

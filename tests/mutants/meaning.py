@@ -7,6 +7,7 @@ from .fault import Fault
 _DIFFERENTIAL = "tests/differential/test_differential.py::test_statements_mean_what_duckdb_means"
 _EXTREMES = "tests/differential/test_extremes.py::test_nothing_fails"
 _NULL_GROUPS = "tests/properties/test_null_groups.py"
+_DETERMINED = "tests/properties/test_determined.py"
 
 FAULTS = (
     Fault(
@@ -80,5 +81,45 @@ FAULTS = (
         "omits = True",
         "people in small groups of NULL are lost to sums over groups",
         f"{_NULL_GROUPS}::test_groups_that_are_added_up_are_all_read",
+    ),
+    Fault(
+        "values-of-one-of-many-rows",
+        "dpsql.sql.lower.determined:Determined._look_up",
+        "facts.multiplicity(Join(source, source, JoinKind.INNER, theirs)) > 1",
+        "facts.multiplicity(Join(source, source, JoinKind.INNER, theirs)) > 2",
+        "of two public rows with one key, one is shown for the rows of both",
+        f"{_DETERMINED}::test_what_is_not_determined_is_refused",
+    ),
+    Fault(
+        "values-of-rows-with-null-keys",
+        "dpsql.sql.lower.determined:Determined._look_up",
+        "_place(column) not in joined and self._holds_null(source, column)",
+        "False",
+        "rows with NULL for a key are taken for rows without a partner",
+        f"{_DETERMINED}::test_what_is_not_determined_is_refused",
+    ),
+    Fault(
+        "values-of-rows-that-are-not-joined",
+        "dpsql.sql.lower.determined:Determined._look_up",
+        "join.also is None",
+        "True",
+        "rows that a further condition leaves without a partner have its values",
+        f"{_DETERMINED}::test_what_is_not_determined_is_refused",
+    ),
+    Fault(
+        "values-of-private-columns",
+        "dpsql.sql.lower.determined:Determined._follow",
+        "not is_private(source)",
+        "True",
+        "columns of private rows are looked up as if they were public",
+        f"{_DETERMINED}::test_what_is_not_determined_is_refused",
+    ),
+    Fault(
+        "origins-through-joins-of-many-rows",
+        "dpsql.plan.provenance:_finds_one_row",
+        "{column for _, column in join.on} >= set(right.columns[: len(right.keys)])",
+        "True",
+        "a join that repeats released rows is taken to keep them",
+        f"{_DETERMINED}::test_a_row_has_one_origin_where_it_finds_one_row",
     ),
 )

@@ -205,4 +205,28 @@ FAULTS = (
         "arithmetic of integers without bounds is read as DOUBLE, and 2 becomes '2.0'",
         "tests/sql/test_own_numbers.py::test_numbers_of_one_unit_are_duckdbs",
     ),
+    Fault(
+        "points-that-are-no-public-values",
+        "dpsql.planning.quantiles:QuantileSelection._candidates_in",
+        "self.among is None",
+        "True",
+        "regions weigh as much as they have points, though only public values are chosen",
+        "tests/planning/test_quantiles.py::test_public_values_are_the_candidates",
+    ),
+    Fault(
+        "candidates-rounded-down",
+        "dpsql.analysis.lattice:Lattice.point",
+        "round(position / self.step)",
+        "position // self.step",
+        "the engine's point of a public value is no candidate, but the one beside it",
+        "tests/analysis/test_public_tables.py::test_quantiles_are_chosen_among_public_values",
+    ),
+    Fault(
+        "ends-among-public-values-alone",
+        "dpsql.planning.choose:_quantile_selection",
+        "{lattice.low, *points, lattice.high}",
+        "{*points}",
+        "of few rows there is no end that surely holds the quantile",
+        "tests/properties/test_ranked.py::test_ends_among_public_values_have_the_bounds",
+    ),
 )

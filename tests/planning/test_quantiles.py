@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
-from itertools import combinations_with_replacement
+from itertools import accumulate, combinations_with_replacement
 
 import pytest
 from hypothesis import given
@@ -182,3 +183,51 @@ def test_an_end_is_on_its_side_of_the_value(
     assert not values or wrong <= 0.025 * sum(weights)
     if not values:
         assert weights[0 if end < 0 else -1] >= 0.975 * sum(weights)
+
+
+class Recorder:
+    """A mechanism that keeps what it chooses among, and takes each candidate in turn."""
+
+    rate = Fraction(1)
+
+    def __init__(self, taken: int) -> None:
+        self.taken = taken
+        self.seen: list[tuple[int, int]] = []
+
+    def choose(self, weights: list[int], penalties: list[int], _: SeededEntropy) -> int:
+        """The region of the candidate whose turn it is."""
+        self.seen = list(zip(weights, penalties, strict=True))
+        return next(place for place, upto in enumerate(accumulate(weights)) if self.taken < upto)
+
+
+@every_end
+@every_rank
+@given(
+    st.lists(st.integers(-2, 4), max_size=12).map(tuple),
+    st.sets(st.integers(-2, 4), min_size=1).map(lambda found: tuple(sorted(found))),
+)
+def test_public_values_are_the_candidates(
+    rank: Fraction, end: int, values: tuple[int, ...], among: tuple[int, ...]
+) -> None:
+    """Each has the penalty that it has among all points, whichever values there are, and no other point is chosen."""
+    law = replace(ranked(rank, Fraction(1), end), among=among)
+    if law.public:
+        return
+    seen = window(values)
+    assert law.candidates == len(among)
+    for taken in range(len(among)):
+        recorder = Recorder(taken)
+        made = replace(law, mechanism=recorder)
+        assert made.choose(seen, SeededEntropy(taken)) in among
+        for (weight, cost), (start, size, penalty) in zip(recorder.seen, made.regions(seen), strict=True):
+            assert cost == penalty
+            assert weight == sum(start <= point < start + size for point in among)
+
+
+def test_all_public_values_are_chosen() -> None:
+    """Of a run of candidates each is as likely: none is left out, and margins are those of so few."""
+    law = replace(ranked(Fraction(1, 2), Fraction(1)), among=(-1, 2, 3))
+    entropy = SeededEntropy(5)
+    assert {law.choose(Window(), entropy) for _ in range(200)} == {-1, 2, 3}
+    wide = QuantileSelection(0, Fraction(1), Lattice(0, 0, 2**40), Exponential(Fraction(1)))
+    assert replace(wide, among=(0, 5, 2**40)).shift * 3 < wide.shift

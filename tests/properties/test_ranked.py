@@ -11,7 +11,7 @@ from properties.pairs import Case, pairs_of
 from properties.worlds import DEFAULT, Row, World, moved, policy
 
 from dpsql.engine.pipeline import PreparedQuery
-from dpsql.planning.quantiles import QuantileSelection
+from dpsql.planning.quantiles import QuantileSelection, Window
 from dpsql.release import _groups
 from dpsql.request.query import Query
 
@@ -141,3 +141,17 @@ def test_of_too_many_rows_those_count_that_are_spread_evenly() -> None:
     (window,) = group.windows
     step = float(release.plan.quantiles[0].lattice.step)
     assert [(point * step, count) for point, count in window.runs] == [(1.0, 1), (3.0, 1)]
+
+
+def test_ends_among_public_values_have_the_bounds() -> None:
+    """Whatever the rows are, some end holds the quantile: the bounds are candidates too."""
+    world = World(policy())
+    for which, end in (("LOW", -1), ("HIGH", 1)):
+        prepared = world.prepare(f"SELECT DP_INTERVAL_{which}(MEDIAN(w)) FROM t JOIN p ON t.k = p.k")
+        (chosen,) = [part for part in prepared.only.plan.quantiles if part.interval_end == end]
+        edge = chosen.lattice.low if end < 0 else chosen.lattice.high
+        assert chosen.among is not None
+        assert edge in chosen.among
+        seen = Window(1, 0, ((chosen.among[1], 1),))
+        few = [cost for start, size, cost in chosen.regions(seen) if (start, size) == (edge, 1)]
+        assert few == [0]

@@ -27,6 +27,8 @@ _PLACES = {
     Place.WINDOW: "SELECT plan, {} OVER () FROM (SELECT plan, price AS cost, price AS age FROM prices)",
 }
 """A query for each place. What is released or public gets the names of private columns."""
+_BESIDE_KEYS = "SELECT {} FROM visits GROUP BY plan"
+"""Across units, for an aggregate that group keys determine."""
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +56,11 @@ def sample(entry: AggregateCall) -> str:
     """A call in the usual form, over numbers from 1 on and a key."""
     (form, *_) = entry.forms
     return f"{form.names[0]}{form.sample}".format(x="GREATEST(cost, 1)", y="age", k="plan")
+
+
+def place_of(entry: AggregateCall, place: Place) -> str:
+    """A query for an aggregate in a place."""
+    return _BESIDE_KEYS if entry.of_keys and place is Place.ACROSS_UNITS else _PLACES[place]
 
 
 @entries
@@ -96,7 +103,7 @@ def test_names_are_its_own(entry: AggregateCall) -> None:
 @pytest.mark.parametrize("place", Place, ids=lambda place: place.value)
 def test_it_stands_in_its_places(connection: Connection, entry: AggregateCall, place: Place) -> None:
     """And in no other."""
-    found = verdict(connection, _PLACES[place].format(sample(entry)))
+    found = verdict(connection, place_of(entry, place).format(sample(entry)))
     assert (found is None) == (place in entry.places), found
 
 
@@ -104,9 +111,10 @@ def test_it_stands_in_its_places(connection: Connection, entry: AggregateCall, p
 def test_it_takes_its_arguments(connection: Connection, entry: AggregateCall) -> None:
     """Another number of arguments is refused."""
     place = Place.ACROSS_UNITS if Place.ACROSS_UNITS in entry.places else Place.WITHIN_UNIT
+    of = "plan" if entry.of_keys else "GREATEST(cost, 1)"
     for number in range(5):
-        called = f"{entry.names[0]}({', '.join(['GREATEST(cost, 1)'] * number)})"
-        found = verdict(connection, _PLACES[place].format(called))
+        called = f"{entry.names[0]}({', '.join([of] * number)})"
+        found = verdict(connection, place_of(entry, place).format(called))
         assert found is not None or number in entry.arity, called
 
 
@@ -114,7 +122,7 @@ def test_it_takes_its_arguments(connection: Connection, entry: AggregateCall) ->
 def test_it_takes_filter(connection: Connection, entry: AggregateCall) -> None:
     """FILTER is refused, or means what CASE does in the argument."""
     place = Place.ACROSS_UNITS if Place.ACROSS_UNITS in entry.places else Place.WITHIN_UNIT
-    query = _PLACES[place].format(f"{sample(entry)} FILTER (WHERE age > 30)")
+    query = place_of(entry, place).format(f"{sample(entry)} FILTER (WHERE age > 30)")
     if not entry.filters:
         assert verdict(connection, query) == "aggregate"
         return
@@ -135,7 +143,7 @@ def _without_name(text: str) -> str:
 def test_it_takes_distinct(connection: Connection, entry: AggregateCall) -> None:
     """DISTINCT is taken, or refused in every place."""
     found = {
-        verdict(connection, _PLACES[place].format(sample(entry).replace("(", "(DISTINCT ", 1)))
+        verdict(connection, place_of(entry, place).format(sample(entry).replace("(", "(DISTINCT ", 1)))
         for place in (Place.ACROSS_UNITS, Place.WITHIN_UNIT)
     }
     assert (found == {None}) == entry.distinct
@@ -157,7 +165,7 @@ def test_every_aggregate_of_duckdb_is_read_as_one() -> None:
 def test_it_takes_no_order(connection: Connection, entry: AggregateCall) -> None:
     """ORDER BY in a call is refused: rows have no order."""
     for place in (Place.ACROSS_UNITS, Place.WITHIN_UNIT):
-        query = _PLACES[place].format(f"{sample(entry)[:-1]} ORDER BY age)")
+        query = place_of(entry, place).format(f"{sample(entry)[:-1]} ORDER BY age)")
         assert verdict(connection, query) is not None, query
 
 

@@ -12,6 +12,7 @@ from dpsql.plan.dependencies import steps
 from dpsql.plan.expr import Column, Expr, Released, walk
 from dpsql.plan.nodes import (
     Filter,
+    Join,
     OuterQuery,
     PerUnitGroupBy,
     Project,
@@ -148,7 +149,7 @@ def emit_outer_query(
     released = isinstance(outer.source, Release)
     if traced:
         items += [identifier(ORDINAL), f"{0 if released else identifier(BRANCH)} AS {identifier(BRANCH)}"]
-    if released and not outer.distinct:
+    if (released or (traced and _joins(outer.source))) and not outer.distinct:
         order.append(identifier(ORDINAL))
     lines = [f"SELECT {'DISTINCT ' * outer.distinct}{', '.join(items)}", f"FROM {source}"]
     if conditions:
@@ -195,8 +196,18 @@ def _traced(relation: Relation, above: Copies | Originals) -> tuple[str, list[st
         case SetOperation(left=left, right=right):
             sides = (_side(relation, left, 0, above), _side(relation, right, branches(left), above))
             return f"({' UNION ALL '.join(sides)}) AS {identifier(relation.alias)}", []
+        case Join(left=left, right=PerUnitGroupBy() as right):
+            source, conditions = _traced(left, above)
+            on = [f"{write(ours)} = {column(theirs)}" for ours, theirs in relation.on]
+            beside, _ = source_of(right, right.columns, above)
+            return f"{source}\n    LEFT JOIN {beside} ON {' AND '.join(on)}", conditions
         case _:
             raise TypeError("only what keeps rows as they are is traced")
+
+
+def _joins(source: Release | Relation) -> bool:
+    """Whether a source is a join, which keeps no order."""
+    return isinstance(source, Join) or (isinstance(source, Filter) and _joins(source.input))
 
 
 def _side(operation: SetOperation, side: Source, first: int, above: Copies | Originals) -> str:

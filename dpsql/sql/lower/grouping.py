@@ -34,7 +34,15 @@ from dpsql.sql.read.rejection import Source
 
 MAX_OUTPUTS = 100
 
-_OF_EQUALS = (exp.AnyValue, exp.First, exp.Last, ADDED_NODES["ARBITRARY"], exp.Min, exp.Max)
+_OF_EQUALS = (
+    exp.AnyValue,
+    exp.First,
+    exp.Last,
+    ADDED_NODES["ANY_VALUE"],
+    ADDED_NODES["ARBITRARY"],
+    exp.Min,
+    exp.Max,
+)
 """Aggregates that give one of the values of a group."""
 
 Item = tuple[str | None, exp.Expr]

@@ -19,7 +19,7 @@ from dpsql.aggregates import AGGREGATES
 from dpsql.analysis.stability import PublicFacts
 from dpsql.analysis.unit_identity import separated_identity
 from dpsql.backends.catalog import Catalog
-from dpsql.plan.expr import UNIT_IDENTITY, Expr, Released
+from dpsql.plan.expr import UNIT_IDENTITY, Expr, Released, columns
 from dpsql.plan.nodes import (
     Aggregation,
     Key,
@@ -39,6 +39,7 @@ from dpsql.request.parameters import BoundParameters, Parameter
 from dpsql.sql.lower.aggregates import across_units
 from dpsql.sql.lower.correlated import correlated
 from dpsql.sql.lower.derived import answer, common_tables, put_together, set_operation, values
+from dpsql.sql.lower.determined import Determined
 from dpsql.sql.lower.distinct_rows import all_rows, check_counted, compared, counted, once, refuse_values
 from dpsql.sql.lower.grouping import Grouping, aggregates
 from dpsql.sql.lower.grouping_sets import Sets, grouping_sets
@@ -205,7 +206,7 @@ def _over(scope: Scope, node: exp.Select, relation: Relation) -> Grouping:
 
 def _correlate(scope: Scope, node: exp.Select) -> Expr | None:
     def release(inner: Scope, query: exp.Select, relation: Relation, keys: Sequence[Expr]) -> OuterQuery:
-        return _Releasing(inner, query, relation, keys=list(keys)).plan()
+        return _Releasing(inner, query, relation, keys=list(keys), correlated=True).plan()
 
     return correlated(scope, node, release)
 
@@ -276,6 +277,8 @@ class _Releasing(Grouping):
 
     aggregations: list[Aggregation] = field(default_factory=list)
     separate: list[Expr] = field(default_factory=list)
+    found: Determined | None = None
+    correlated: bool = False
 
     def plan(self) -> OuterQuery:
         """The release with what is done with it."""
@@ -298,7 +301,9 @@ class _Releasing(Grouping):
             source = self.scope.tables[self.scope.nothing(self.select)].relation
         else:
             source = self._release()
-        return OuterQuery(source, tuple(outputs), having, order, limit, offset, distinct, qualify)
+        return self._with_rows(
+            OuterQuery(source, tuple(outputs), having, order, limit, offset, distinct, qualify)
+        )
 
     @property
     def shows(self) -> bool:
@@ -322,7 +327,27 @@ class _Releasing(Grouping):
 
     def outer_query(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
         """The release with these outputs."""
-        return OuterQuery(self._release(), outputs, having)
+        return self._with_rows(OuterQuery(self._release(), outputs, having))
+
+    def _with_rows(self, outer: OuterQuery) -> OuterQuery:
+        """The query, with the public rows that it reads of each group beside the release."""
+        return outer if self.found is None else self.found.outer_query(outer)
+
+    def determined(self, argument: exp.Expr) -> Expr | None:
+        """What an expression is in all rows of a group, if the keys determine it; None also for what is no expression."""
+        if (
+            not self.keys
+            or self.correlated
+            or argument.find(exp.Query, exp.AggFunc, exp.Distinct, exp.Window)
+        ):
+            return None
+        expr = self.scope.scalars.lower(argument)
+        if not any(columns(expr)):
+            return None
+        if self.found is None:
+            known: dict[Expr, Expr] = {key: self.key(index) for index, key in enumerate(self.keys)}
+            self.found = Determined.of(self.scope.context, self.select, self.input, known)
+        return self.found.value(expr)
 
     def key(self, index: int) -> Released:
         """A key of the released table."""

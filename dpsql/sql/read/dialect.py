@@ -45,13 +45,16 @@ def _node(name: str) -> type[exp.AggFunc]:
 ADDED_NODES: Mapping[str, type[exp.AggFunc]] = {
     name: _node(name)
     for name in (
-        "ARBITRARY", "ARG_MAX_NULL", "ARG_MAX_NULLS_LAST", "ARG_MIN_NULL", "ARG_MIN_NULLS_LAST", "BITSTRING_AGG",
+        "ANY_VALUE", "ARBITRARY", "ARG_MAX_NULL", "ARG_MAX_NULLS_LAST", "ARG_MIN_NULL", "ARG_MIN_NULLS_LAST", "BITSTRING_AGG",
         "COMBINE_AGGR", "COUNT_STAR", "DECIMAL_AVERAGE", "ENTROPY", "FAVG", "FSUM", "GEOMEAN", "GEOMETRIC_MEAN",
         "HISTOGRAM", "HISTOGRAM_EXACT", "KAHAN_SUM", "KURTOSIS_POP", "LTTB", "MAD", "MEAN", "PRODUCT",
         "RESERVOIR_QUANTILE", "SEM", "SUMKAHAN", "SUM_NO_OVERFLOW", "VARIANT_GROUP_OBJECT", "WAVG", "WEIGHTED_AVG",
     )
 }  # fmt: skip
-"""DuckDB's aggregates, macros among them, for which the parser has no node: it would take them for functions of a row."""
+"""DuckDB's aggregates, macros among them, for which the parser has no node: it would take them for functions of a row.
+
+Of ANY_VALUE it would drop further arguments in silence.
+"""
 
 
 class Parser(DuckDBParser):

@@ -12,6 +12,7 @@ from typing import NoReturn
 from sqlglot import exp
 
 from dpsql.plan.expr import Expr
+from dpsql.sql.lower.aggregates.any_value import ANY_VALUE
 from dpsql.sql.lower.aggregates.approximate import APPROX_COUNT_DISTINCT
 from dpsql.sql.lower.aggregates.arg_max import ARG_MAX, ARG_MIN
 from dpsql.sql.lower.aggregates.avg import AVG
@@ -43,6 +44,7 @@ AGGREGATE_CALLS: tuple[AggregateCall, ...] = (
     HISTOGRAM,
     ARG_MAX,
     ARG_MIN,
+    ANY_VALUE,
 )
 BY_NODE: Mapping[type[exp.Expr], AggregateCall] = MappingProxyType(
     {node: entry for entry in AGGREGATE_CALLS for node in entry.nodes}

@@ -48,6 +48,9 @@ class AcrossUnits(Rows, Protocol):
     def counted(self, node: exp.AggFunc, function: str, argument: Expr | None) -> Expr:
         """COUNT(*) or COUNT(x), of distinct rows across units where the rows are those."""
 
+    def determined(self, argument: exp.Expr) -> Expr | None:
+        """What an expression is in all rows of a group, if the group keys determine it, through public tables too."""
+
 
 class ExactGroups(Rows, Protocol):
     """A SELECT whose groups are exact: of rows of one privacy unit, of released rows, or of public rows."""
@@ -113,6 +116,7 @@ class AggregateCall:
     distinct: bool = False
     window: bool = False
     separate: bool = False
+    of_keys: bool = False
     accepted: tuple[str, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
 

@@ -30,6 +30,8 @@ from dpsql.sql.read.rejection import Source
 
 _MOST = 10**6
 """Shares are told apart to a millionth."""
+_ENDS = frozenset({"min", "max"})
+"""Those that are a value of the argument's own type, and so the value itself where all rows of a group have one."""
 MOST_SHARES = 100
 """Most values that one call lists."""
 LIST = Function(
@@ -140,6 +142,9 @@ def _selected(function: str) -> Callable[[AcrossUnits, exp.AggFunc], Expr]:
         ranks = _asked(over.source, over.scope.scalars, node, function)
         if type(ranks.argument) is exp.Distinct:
             refuse_distinct(over.source, node)
+        known = over.determined(ranks.argument) if function in _ENDS else None
+        if known is not None:
+            return known
         value = over.argument(ranks.argument)
         return ranks.value([over.released(node, function, value, rank) for rank in ranks.shares])
 

@@ -7,7 +7,6 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.sql.read.dialect import ADDED_NODES
 from dpsql.sql.read.rejection import Source
 
 _LISTED = "values of rows are never released; how often each occurs is: SELECT x, COUNT(*) … GROUP BY x"
@@ -16,7 +15,6 @@ _INSTEAD: Mapping[type[exp.Expr], str] = {
     exp.GroupConcat: _LISTED,
     exp.ArrayAgg: _LISTED,
 }
-_OF_KEYS = (exp.AnyValue, exp.First, exp.Last, ADDED_NODES["ARBITRARY"])
 
 
 def unsupported(source: Source, node: exp.Expr, signatures: Iterable[str], *, across: bool) -> NoReturn:
@@ -33,12 +31,5 @@ def unsupported(source: Source, node: exp.Expr, signatures: Iterable[str], *, ac
             f"use COUNT_IF({'NOT ' * every}condition)",
         )
     name = source.called(node)
-    if type(node) in _OF_KEYS:
-        source.refuse(
-            node,
-            "group_by",
-            f"{name} would show a value of one row: it is answered of a group key alone, of which it is the value",
-            "add x to GROUP BY; or count: SELECT x, COUNT(*) … GROUP BY x",
-        )
     hint = _INSTEAD.get(type(node), f"there are: {', '.join(signatures)}")
     source.refuse(node, "aggregate", f"{name} is not supported yet", hint)

@@ -1,0 +1,54 @@
+"""ANY_VALUE(x): the value that all rows of a group have, where the group keys determine it.
+
+Of other groups it would be some row's value, which is not released.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from dpsql.plan.expr import Expr
+from dpsql.sql.lower.aggregates.base import AcrossUnits, AggregateCall, Form, one_argument, refuses
+from dpsql.sql.read.dialect import ADDED_NODES
+
+_INSTEAD = "add x to GROUP BY; or how often each occurs: SELECT x, COUNT(*) … GROUP BY x"
+
+
+def any_value(over: AcrossUnits, node: exp.AggFunc) -> Expr:
+    """The value of a determined expression. Raises QueryRejected with code "exact_only" for any other."""
+    (argument,) = over.source.take(node, "this")
+    value = None if argument is None else over.determined(argument)
+    if value is None:
+        one_argument(over, node, "ANY_VALUE(x)")
+        over.source.refuse(
+            node,
+            "exact_only",
+            f"{over.source.called(node)} would show one row's value: the group keys do not determine it through public tables",
+            _INSTEAD,
+        )
+    return value
+
+
+ANY_VALUE = AggregateCall(
+    forms=(Form("UNFILTERED", ("ANY_VALUE", "ARBITRARY", "FIRST", "LAST"), "({k})"),),
+    nodes=(ADDED_NODES["ANY_VALUE"], ADDED_NODES["ARBITRARY"], exp.AnyValue, exp.First, exp.Last),
+    signature="ANY_VALUE(x)",
+    says="The value that all rows of a group have; of keys, and of public columns that they determine.",
+    across=any_value,
+    within=refuses(
+        "exact_only",
+        "{name} would be some row's value, which may be another at the next call",
+        "write MIN(x) or MAX(x)",
+    ),
+    filters=False,
+    of_keys=True,
+    accepted=(
+        "SELECT region, ANY_VALUE(name), ARBITRARY(country), FIRST(name) FROM visits JOIN regions ON region = id GROUP BY region",
+        "SELECT plan, ANY_VALUE(UPPER(plan)), COUNT(*) FROM visits GROUP BY plan",
+    ),
+    refused={
+        "SELECT plan, ANY_VALUE(note) FROM visits GROUP BY plan": "exact_only",
+        "SELECT ANY_VALUE(plan) FROM visits": "exact_only",
+        "SELECT COUNT(p) FROM (SELECT ANY_VALUE(plan) AS p FROM visits GROUP BY patient_id)": "exact_only",
+    },
+)
