@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def matched(relations: Relations, scope: Scope, relation: Relation, depth: int, *, private: bool) -> Relation:
     """The rows that have a match among the rows of a subquery, or have none."""
     draw = relations.draw
-    inner_private = private and not relations.rules.by_row and draw(HALF)
+    inner_private = private and not relations.rules.by_row and draw(OFTEN)
     alias = relations.context.fresh(exp.null())
     inner = Scope(relations.context, outer=scope)
     released = private and not inner_private and not draw(OFTEN)

@@ -22,7 +22,7 @@ from sqlglot import exp
 
 from dpsql.aggregates.per_unit import WITHIN
 from dpsql.analysis.analyse import limits
-from dpsql.analysis.intervals import conditions, interval
+from dpsql.analysis.intervals import MAX_MAGNITUDE, conditions, interval
 from dpsql.analysis.stability import PublicFacts, most_rows
 from dpsql.analysis.unit_identity import identity
 from dpsql.backends.catalog import Catalog
@@ -273,7 +273,9 @@ class Relations:
                 fitting = [column for column in drawn.columns if entry.result(column.type)]
                 entry, argument = (entry, drawn.one(fitting)) if fitting else (WITHIN["count_rows"], None)
             if entry.adds and argument is not None and argument.type is Type.DOUBLE and is_private(relation):
-                argument = self.bounded(argument, relation)
+                # Of a unit's rows no sum is allowed whose argument lies beyond the limits.
+                within = interval(argument, conditions(relation)).within(MAX_MAGNITUDE)
+                argument = argument if within else self.clamped(argument)
         by = None
         if entry.by:
             by = drawn.expression(drawn.kind())
@@ -292,8 +294,8 @@ class Relations:
         wanted: list[Expr] = []
 
         def side(_: Context, __: exp.Expr, name: str, ___: Sequence[str]) -> Source:
-            if depth >= 0 and not wanted and self.draw(HALF):
-                again = depth > 0 and self.draw(SELDOM)
+            if depth >= 0 and not wanted and self.draw(OFTEN if private else HALF):
+                again = depth > 0 and self.draw(HALF)
                 first = (self._set if again else self._derived)(name, depth - 1, private=private)
                 wanted[:] = first.columns
                 return first
@@ -302,12 +304,14 @@ class Relations:
             wanted[:] = [expr for _, expr in items]
             return project(relation, name, items)
 
-        operator, distinct = self.draw(_SETS)
-        node = operator(this=exp.null(), expression=exp.null(), distinct=distinct)
-        try:
-            return set_operation(replace(self.context, derive=side), node, alias)
-        except QueryRejected:  # rows of no unit that can be told
-            return self._project(alias, 0, private=private)
+        for operator, distinct in (self.draw(_SETS), (exp.Union, False)):
+            node = operator(this=exp.null(), expression=exp.null(), distinct=distinct)
+            wanted.clear()
+            try:
+                return set_operation(replace(self.context, derive=side), node, alias)
+            except QueryRejected:  # distinct rows, or rows at all, of no unit that can be told
+                continue
+        return self._project(alias, 0, private=private)
 
     def _alike(self, read: Sequence[Column], wanted: Sequence[Expr]) -> list[tuple[str, Expr]]:
         """Expressions of the same types, what identifies the unit in the same place."""
@@ -322,6 +326,10 @@ class Relations:
         around = interval(expr, conditions(relation))
         if around.bounded and around.meet(limits(expr.type)) == around:
             return expr
+        return self.clamped(expr)
+
+    def clamped(self, expr: Expr) -> Expr:
+        """An expression between constants."""
         ends = self.draw(_CLAMPS) if expr.type.numeric else _TIMES[expr.type]
         low, high = (Literal(end, type_of(end)) for end in ends)
         clamped = build("least", build("greatest", expr, low) or low, high)
