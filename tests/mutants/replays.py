@@ -67,7 +67,7 @@ FAULTS = (
         "release.released.measurement == names.measurement",
         "release.released.statistic == names.statistic",
         "an answer has more noise than was asked for",
-        f"{_REPLAYED}::test_what_differs_is_charged",
+        f"{_REFINED}::test_both_answers_are_answered_again",
     ),
     Fault(
         "replayed-of-other-data",
