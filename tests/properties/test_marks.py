@@ -28,7 +28,9 @@ JOINS = (
     "SELECT SUM(CASE WHEN EXISTS (SELECT 1 FROM people q WHERE q.id = p.id AND q.age > 40) THEN cost ELSE 0 END) FROM people p",
 )
 CROWD = tuple(
-    person(who, city=("Bonn", "Kiel", None)[who % 3], age=(25, 35, 45, None)[(who + again) % 4], cost=who * 9 - 5)
+    person(
+        who, city=("Bonn", "Kiel", None)[who % 3], age=(25, 35, 45, None)[(who + again) % 4], cost=who * 9 - 5
+    )
     for who in range(8)
     for again in range(1 + who % 2)
 )
