@@ -86,6 +86,13 @@ class Scalars:
                 f"{self.source.called(node)} is not possible here: it is of many rows",
                 "aggregate in a subquery, or in HAVING",
             )
+        if isinstance(node, (exp.Any, exp.All)):
+            self.source.refuse(
+                node,
+                "subquery",
+                "ANY stands after =, and ALL after <>",
+                "compare with one value: x > (SELECT MIN(y) FROM …)",
+            )
         if isinstance(node, exp.Tuple):
             self.source.refuse(
                 node,
