@@ -141,7 +141,7 @@ FAULTS = (
     Fault(
         "values-of-marks-are-never-null",
         "dpsql.sql.lower.marks:_member",
-        "not _item_never_null(scope, rows, items[0])",
+        "not never_null(shown[0], relation)",
         "not items",
         "NOT IN is true beside a NULL of the subquery",
         _MEANT,

@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 from sql.damage import damage
 from sql.fixture_files import Fixture, dialects, fixtures
-from sql.study import NO_NOISE, prepare, study
+from sql.study import NO_NOISE, NOON, prepare, study
 
 import dpsql
 from dpsql.connection import Connection
@@ -27,7 +27,7 @@ def connection() -> Iterator[Connection]:
 def prepared(connection: Connection, fixture: Fixture) -> PreparedQuery:
     """Everything that is decided about a query in the dialect of its file."""
     loss = Fraction(NO_NOISE)
-    asked = Query(fixture.query, fixture.parameters, None, default=loss, dialect=fixture.file)
+    asked = Query(fixture.query, fixture.parameters, None, default=loss, dialect=fixture.file, time=NOON)
     return connection.engine.prepare(asked)
 
 
@@ -156,3 +156,17 @@ def test_what_is_too_much_is_refused(connection: Connection, dialect: str, text:
     with pytest.raises(dpsql.QueryRejected) as caught:
         connection.query(text, dialect=dialect)
     assert caught.value.code in {"too_long", "too_deep", "syntax", "one_statement", "type"}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "written"),
+    [("tsql", "@age"), ("bigquery", "@age"), ("postgres", ":age"), ("snowflake", ":age")],
+)
+def test_parameters_are_given_by_name(connection: Connection, dialect: str, written: str) -> None:
+    """As each dialect writes them, also twice; the same query with ? is answered from what was released."""
+    named = f"SELECT COUNT(*) AS n FROM visits WHERE age > {written} OR region > {written}"
+    result = connection.query(named, {"age": 30}, dialect=dialect)
+    assert (
+        result.rows
+        == connection.query("SELECT COUNT(*) AS n FROM visits WHERE age > ? OR region > ?", [30, 30]).rows
+    )

@@ -29,6 +29,40 @@ WORDS = {
 }
 
 
+REWRITES = {
+    "SELECT plan, ANY_VALUE(region) FROM visits GROUP BY plan": "SELECT plan, region, COUNT(*) FROM visits GROUP BY plan, region",
+    "SELECT LISTAGG(plan, ',') FROM visits": "SELECT plan, COUNT(*) FROM visits GROUP BY plan",
+    "SELECT COUNT(*) FROM visits WHERE region = (SELECT id FROM regions)": "SELECT COUNT(*) FROM visits WHERE region = (SELECT MIN(id) FROM regions)",
+    "SELECT COUNT(*) FROM visits WHERE cost > (SELECT price FROM plans WHERE plans.plan = visits.plan)": "SELECT COUNT(*) FROM visits WHERE cost > (SELECT MIN(price) FROM plans WHERE plans.plan = visits.plan)",
+    "SELECT COUNT(*) FROM visits v WHERE age > 30 OR EXISTS (SELECT 1 FROM visits w WHERE w.age = v.age)": "SELECT COUNT(*) FROM visits v WHERE age > 30 OR EXISTS (SELECT 1 FROM visits w WHERE w.patient_id = v.patient_id AND w.age = v.age)",
+    "SELECT COUNT(*) FROM visits v SEMI JOIN visits w ON v.age = w.age": "SELECT COUNT(*) FROM visits v SEMI JOIN visits w ON v.patient_id = w.patient_id AND v.age = w.age",
+    "SELECT COUNT(*) FROM visits WHERE NOT ((region, plan) IN (SELECT id, name FROM regions) OR age > 30)": "SELECT COUNT(*) FROM visits WHERE NOT (EXISTS (SELECT 1 FROM regions WHERE id = region AND name = plan) OR age > 30)",
+    "SELECT COUNT(*) FROM visits v WHERE age > 30 OR EXISTS (SELECT 1 FROM regions WHERE id = region AND id < age)": "SELECT COUNT(*) FROM visits v WHERE EXISTS (SELECT 1 FROM regions WHERE id = region AND id < age)",
+    "SELECT COUNT(*) FROM visits SEMI JOIN regions": "SELECT COUNT(*) FROM visits SEMI JOIN regions ON region = id",
+    "SELECT COUNT(*) FROM visits SEMI JOIN regions ON region = id RIGHT JOIN plans USING (plan)": "SELECT COUNT(cost) FROM plans LEFT JOIN (SELECT * FROM visits SEMI JOIN regions ON region = id) AS v USING (plan)",
+    "SELECT COUNT(*) FROM visits JOIN (regions LEFT JOIN plans ON id = price) ON region = id": "SELECT COUNT(*) FROM visits JOIN (SELECT id FROM regions LEFT JOIN plans ON id = price) AS t ON region = id",
+    "SELECT COUNT(*) FROM (visits JOIN regions ON region = id) AS t": "SELECT COUNT(*) FROM (SELECT * FROM visits JOIN regions ON region = id) AS t",
+    "SELECT COUNT(*) FROM other.visits": "SELECT COUNT(*) FROM main.visits",
+    "SELECT COUNT(*) FROM visits WHERE region IN (1, CAST('x' AS INTEGER))": "SELECT COUNT(*) FROM visits WHERE region IN (1, NULL)",
+    "SELECT COUNT(*) FROM visits WHERE (region, plan) IN ((1, 'A', 2))": "SELECT COUNT(*) FROM visits WHERE (region, age) IN ((1, 2), (3, 4))",
+    "SELECT COUNT(*) FROM range(NULL)": "SELECT COUNT(*) FROM range(0, 10)",
+    "SELECT COUNT(*) FROM UNNEST(visits) AS t(a)": "SELECT COUNT(*) FROM UNNEST([1, 2]) AS t(x)",
+    "SELECT 'a' AS label, COUNT(*) FROM visits GROUP BY label": "SELECT 'a' AS label, COUNT(*) FROM visits",
+    "SELECT COUNT(*) FROM visits WHERE urgent = 2": "SELECT COUNT(*) FROM visits WHERE CAST(urgent AS INTEGER) = 2",
+    "SELECT COUNT(*) FROM visits NATURAL JOIN (VALUES (1)) AS t (x)": "SELECT COUNT(*) FROM visits JOIN (VALUES (1)) AS t (x) ON region = x",
+    "SELECT COUNT(*) FROM (SELECT typeof(cost) AS k FROM visits) AS t": "SELECT typeof(COUNT(*)) FROM visits",
+    "SELECT COUNT(*) FROM visits WHERE current_time IS NULL": "SELECT COUNT(*) FROM visits WHERE seen < now()",
+    "SELECT WIDTH_BUCKET(cost, 0, 1000, 10) AS b, COUNT(*) FROM visits GROUP BY b": "SELECT FLOOR(cost / 100) + 1 AS b, COUNT(*) FROM visits GROUP BY b",
+    "SELECT COUNT(*) FROM visits WHERE SUM(cost) > 3": "SELECT COUNT(*) FROM visits HAVING SUM(cost) > 3",
+    "SELECT UNNEST([1, 2]) AS i": "SELECT i FROM UNNEST([1, 2]) AS t(i)",
+    "SELECT * FROM regions PIVOT (SUM(id) FOR name IN ('north'))": "SELECT SUM(CASE WHEN name = 'north' THEN id END) AS north FROM regions",
+    "SELECT COUNT(*) FROM visits WHERE region > ANY (SELECT id FROM regions)": "SELECT COUNT(*) FROM visits WHERE region > (SELECT MIN(id) FROM regions)",
+    "SELECT COUNT(*) FROM (SELECT answer FROM surveys UNION ALL SELECT answer FROM surveys)": "SELECT SUM(n) FROM (SELECT COUNT(*) AS n FROM surveys UNION ALL SELECT COUNT(*) AS n FROM surveys WHERE score > 0)",
+    "SELECT COUNT(*) FROM visits WHERE FIRST(plan) = 'A'": "SELECT COUNT(*) FROM visits WHERE plan = 'A'",
+}
+"""Refused statements, each with one that its hint leads to."""
+
+
 @pytest.fixture(scope="module")
 def connection() -> Iterator[Connection]:
     with study() as opened:
@@ -61,3 +95,35 @@ def test_a_type_that_cannot_be_read_can_be_cast_in_a_view() -> None:
     policy["tables"] = {"v": table}
     with dpsql.connect(database, policy=policy, ledger=":memory:", epsilon=1) as con:
         con.explain("SELECT COUNT(*) FROM v")
+
+
+@pytest.mark.parametrize(("sql", "instead"), REWRITES.items(), ids=REWRITES)
+def test_a_statement_that_is_refused_can_be_written_otherwise(
+    connection: Connection, sql: str, instead: str
+) -> None:
+    """The refusal has a hint, and what follows it is answered."""
+    with pytest.raises(dpsql.QueryRejected) as caught:
+        prepare(connection, sql)
+    assert caught.value.hint
+    assert prepare(connection, instead)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "any_value",
+        "listagg",
+        "string_agg",
+        "group_concat",
+        "first",
+        "list",
+        "array_agg",
+        "arbitrary",
+        "entropy",
+    ],
+)
+def test_a_refusal_names_what_was_written(connection: Connection, name: str) -> None:
+    """Whatever the parser calls it."""
+    with pytest.raises(dpsql.QueryRejected) as caught:
+        prepare(connection, f"SELECT {name}(cost) FROM visits")
+    assert caught.value.message.lower().startswith(f"{name} ")

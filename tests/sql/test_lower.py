@@ -261,7 +261,7 @@ def test_a_left_join_makes_the_public_side_nullable(connection: Connection) -> N
         "plans LEFT JOIN regions ON price = id JOIN visits USING (plan)",
         "visits RIGHT JOIN regions ON region = id",
         "visits FULL JOIN regions ON region = id",
-        "visits NATURAL JOIN plans",
+        "visits POSITIONAL JOIN plans",
     ],
 )
 def test_other_joins_are_refused(connection: Connection, tables: str) -> None:

@@ -100,7 +100,7 @@ def _pair(scope: Scope, query: exp.Select, part: Expr, here: set[str]) -> tuple[
         query,
         "subquery",
         "a subquery with a value depends on the outer rows by equality alone",
-        "write inner.a = outer.a",
+        "write inner.a = outer.a; EXISTS that stands alone in WHERE compares by anything",
     )
 
 

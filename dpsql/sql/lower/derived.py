@@ -223,7 +223,10 @@ def is_identified(context: Context, node: exp.Expr, source: Project | SetOperati
 def _check_units(context: Context, node: exp.Expr, operation: SetOperation) -> None:
     if any(scan.unit.kind is UnitKind.ROW for scan in private_scans(operation)):
         context.source.refuse(
-            node, "set_operation", "where each row is a privacy unit, a table is read once in a query"
+            node,
+            "set_operation",
+            "where each row is a privacy unit, a table is read once in a query",
+            "aggregate each table: SELECT SUM(n) FROM (SELECT COUNT(*) AS n FROM a UNION ALL SELECT COUNT(*) FROM b)",
         )
     left, right = unit_type(operation.left), unit_type(operation.right)
     if left is not right:

@@ -106,16 +106,20 @@ class Grouping(ABC):
         def intercept(node: exp.Expr) -> Expr | None:
             if type(node) is exp.Window:
                 return window(self, node)
-            if _is_call(node, "typeof") and len(node.expressions) == 1:
-                return self._type_name(node, shown.lower(node.expressions[0]))
+            if _is_call(node, "typeof"):
+                return self._type_name(node, shown)
             alias = self._aliased(node)
             return outer.intercept(node) if alias is None else alias
 
         shown = replace(outer, intercept=intercept)
         return shown
 
-    def _type_name(self, node: exp.Expr, expr: Expr) -> Literal:
+    def _type_name(self, node: exp.Expr, shown: Scalars) -> Literal:
         """The name of the type that a released value has, or a column of a public table."""
+        _, items = self.source.take(node, "this", "expressions")
+        if len(items or ()) != 1:
+            self.source.refuse(node, "type", "TYPEOF takes one value")
+        expr = shown.lower(items[0])
         if not self.shows:
             self.source.refuse(
                 node, "type", "TYPEOF is answered of released values", "SELECT typeof(COUNT(*)) FROM …"
@@ -325,7 +329,7 @@ class Grouping(ABC):
         if key is not None:
             return key
         if type(node) is exp.IgnoreNulls and type(node.this) is exp.AnyValue:
-            node = node.this  # so the parser writes ANY_VALUE
+            (node,) = self.source.take(node, "this")  # so the parser writes ANY_VALUE
         if isinstance(node, (exp.AggFunc, exp.WithinGroup)):
             return self.aggregate(plain(self.source, node))
         if isinstance(node, (exp.Subquery, exp.Filter)):
@@ -344,8 +348,8 @@ class Grouping(ABC):
         Why: the key has one value in all rows of a group, and a group has a row, or is shown by its key alone.
         Source: ISO/IEC 9075-2, <any value>, and <group by clause>: rows of a group are not distinct in its columns.
         """
-        while type(node) in (exp.IgnoreNulls, exp.RespectNulls):
-            node = node.this
+        if type(node) is exp.IgnoreNulls:
+            (node,) = self.source.take(node, "this")
         if type(node) not in _OF_EQUALS or type(node.this) is exp.Distinct or node.this is None:
             return None
         if any(value for name, value in node.args.items() if name != "this"):

@@ -22,7 +22,7 @@ from dpsql.plan.expr import Column, Expr, Literal
 from dpsql.plan.nodes import Relation, Release
 from dpsql.plan.types import Type
 from dpsql.sql.lower.correlated import correlated
-from dpsql.sql.lower.derived import plain
+from dpsql.sql.lower.derived import output_columns, plain
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.semi_joins import check_width, row_of, split_where
 
@@ -35,7 +35,9 @@ def mark(scope: Scope, node: exp.Expr) -> Expr:
     """Whether the subquery of EXISTS or IN has a row for each row of the scope. Raises QueryRejected."""
     if type(node) is exp.Exists:
         (query,) = scope.source.take(node, "this")
-        return _any(scope, node, _rows(scope, query), (), None)
+        rows = _rows(scope, query)
+        _read(scope, rows)
+        return _any(scope, node, rows, (), None)
     operand, query = scope.source.take(node, "this", "query")
     return _member(scope, node, row_of(scope, operand), query)
 
@@ -45,6 +47,7 @@ def _member(scope: Scope, node: exp.Expr, operand: Sequence[exp.Expr], query: ex
     rows = _rows(scope, query)
     items = [item.this if type(item) is exp.Alias else item for item in rows.expressions]
     check_width(scope, node, len(operand), len(items))
+    relation, shown = _read(scope, rows)
     values = [scope.scalars.lower(item) for item in operand]
     found = _any(scope, node, rows, list(zip(values, items, strict=True)), None)
     if _only_truth_matters(node):
@@ -57,7 +60,7 @@ def _member(scope: Scope, node: exp.Expr, operand: Sequence[exp.Expr], query: ex
             "write EXISTS (SELECT … WHERE inner.a = outer.a AND inner.b = outer.b)",
         )
     branches = [found, _TRUE]
-    if not _item_never_null(scope, rows, items[0]):
+    if not never_null(shown[0], relation):
         unknown = exp.Is(this=exp.Paren(this=items[0].copy()), expression=exp.Null())
         branches += [_any(scope, node, rows, (), unknown), _UNKNOWN]
     if not _never_null(scope, values[0]):
@@ -76,11 +79,11 @@ def _never_null(scope: Scope, value: Expr) -> bool:
     return isinstance(value, Literal) and value.value is not None
 
 
-def _item_never_null(scope: Scope, rows: exp.Select, item: exp.Expr) -> bool:
-    """Whether the subquery's values are known not to be NULL."""
+def _read(scope: Scope, rows: exp.Select) -> tuple[Relation, list[Expr]]:
+    """The rows of a subquery, and what it shows of them. Raises QueryRejected for what it shows, of which EXISTS has no use."""
     inner = Scope(scope.context.deeper(rows, scope.context.common), outer=scope)
     relation, _ = split_where(inner, rows)
-    return never_null(inner.scalars.lower(item), relation)
+    return relation, [expr for item in rows.expressions for _, expr in output_columns(inner, item)]
 
 
 def _only_truth_matters(node: exp.Expr) -> bool:
@@ -144,13 +147,11 @@ def _rows(scope: Scope, query: exp.Expr) -> exp.Select:
         (query,) = scope.source.take(query, "this")
     if type(query) is exp.Select:
         distinct = query.args.get("distinct")
+        on = None if distinct is None else scope.source.take(distinct, "on")[0]
         bare = query.copy()
         bare.set("distinct", None)
         starred = any(item.is_star for item in query.expressions)
-        if plain(bare) and not starred and (distinct is None or not distinct.args.get("on")):
-            return bare
-        if plain(bare) and starred and type(query.parent) is exp.Exists:
-            bare.set("expressions", [exp.Literal.number(1)])
+        if plain(bare) and on is None and not (starred and type(query.parent) is not exp.Exists):
             return bare
     if not isinstance(query, exp.Query):
         scope.source.refuse(query, "subquery", "IN and EXISTS take a SELECT, or several put together")

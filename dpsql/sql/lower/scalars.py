@@ -86,6 +86,13 @@ class Scalars:
                 f"{self.source.called(node)} is not possible here: it is of many rows",
                 "aggregate in a subquery, or in HAVING",
             )
+        if isinstance(node, (exp.Any, exp.All)) and isinstance(node.parent, _COMPARISONS):
+            self.source.refuse(
+                node,
+                "subquery",
+                "ANY stands after =, and ALL after <>",
+                "compare with one value: x > (SELECT MIN(y) FROM …)",
+            )
         if isinstance(node, exp.Tuple):
             self.source.refuse(
                 node,
@@ -460,6 +467,7 @@ def _if(self: Scalars, node: exp.Expr) -> Expr:
     return self.call(node, "case", self.lower(condition), self.lower(value), last)
 
 
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 _TIGHTER = frozenset({exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Pow, exp.Neg})
 """Operators that DuckDB applies before ~, and the parser after it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -10,6 +11,11 @@ from sqlglot import exp
 
 from dpsql.errors import Position, QueryRejected
 
+_INSTEAD: Mapping[str, str] = {
+    "pivots": "a column for each value: SUM(CASE WHEN k = 'a' THEN x END) AS a; rows for columns: UNION ALL",
+    "sample": "the noise is less for all rows than for a part of them: leave the sample out",
+}
+"""What to write for a clause that is refused wherever it stands."""
 _CALLED = re.compile(r"(\w+)\s*\(\s*(?:DISTINCT\s+)?$", re.IGNORECASE)
 """The end of a text after which the first argument of a call stands."""
 
@@ -67,6 +73,7 @@ class Source:
                 value if isinstance(value, exp.Expr) else node,
                 "clause",
                 f"{_title(node)} with {key.strip('_').replace('_', ' ').upper()} is not supported",
+                _INSTEAD.get(key),
             )
         return [node.args.get(name) for name in names]
 
