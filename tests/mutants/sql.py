@@ -79,7 +79,7 @@ FAULTS = (
     ),
     Fault(
         "spread-of-a-unit-without-bounds",
-        "dpsql.sql.lower.aggregates.variance:_exact",
+        "dpsql.sql.lower.aggregates.variance:_exact.within",
         "found if bounds is None else formula.between(found, *bounds)",
         "found",
         "a sample's variance within a unit has no bounds, so it cannot be added up",
