@@ -2,8 +2,8 @@
 
 Claim: the value depends on these rows alone, whatever their order and whatever other rows there are,
 and lies in the interval, to which the engine clamps it.
-Why: counts and sums are of integers, real values being added up on their lattice; the least and the
-greatest are some row's, and of several rows that are best by y the one that is shown is least or greatest by x.
+Why: counts and sums are of integers, real values being added up on their lattice; the least, the
+greatest and the two in the middle are some rows', and of several rows that are best by y the one that is shown is least or greatest by x.
 Source: Mironov 2012, "On significance of the least significant bits for differential privacy".
 """
 
@@ -89,6 +89,7 @@ _ENTRIES = (
     ExactAggregate("avg", "AVG(x)", _real, _one, "SUM({0}) / COUNT({0})", adds=True),
     ExactAggregate("min", "MIN(x)", _ordered, _one, "MIN({0})", keeps_scale=True),
     ExactAggregate("max", "MAX(x)", _ordered, _one, "MAX({0})", keeps_scale=True),
+    ExactAggregate("median", "MEDIAN(x)", _real, _one, "MEDIAN({0})"),
     *(
         ExactAggregate(
             name,

@@ -78,6 +78,14 @@ FAULTS = (
         "tests/sql/test_boundary.py::test_no_window_stands_below_the_boundary",
     ),
     Fault(
+        "spread-of-a-unit-without-bounds",
+        "dpsql.sql.lower.aggregates.variance:_exact.within",
+        "found if bounds is None else formula.between(found, *bounds)",
+        "found",
+        "a sample's variance within a unit has no bounds, so it cannot be added up",
+        "tests/sql/test_spread_of_groups.py::test_of_a_unit_s_rows",
+    ),
+    Fault(
         "windows-of-each-set",
         "dpsql.sql.lower.set_windows:Parts._shape",
         "isinstance(expr, Windowed)",

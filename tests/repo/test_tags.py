@@ -107,6 +107,7 @@ FIELDS = {
     "Unit": 3,
     "Values": 3,
     "Windowed": 7,
+    "Windows": 5,
     "Within": 3,
 }
 """Of each tag, how many fields always enter. A tag is never renamed or used again; a new field is a `later` one."""

@@ -5,6 +5,9 @@ Why: of x and y, taken from the middles of their intervals, the means of x, y, x
 and the number of rows; what is computed of these is post-processing.
 Source: Dwork, Roth 2014, Proposition 2.1.
 
+Over the rows of one unit, and over released and public rows, they are computed of exact means: to some 15 digits of the
+square of the bounds' width, or of the greatest value where there are no bounds. Within bounds, a variance is within its own.
+
 A variance does not change where its argument is shifted, and the square of what lies about zero has the
 smallest interval, hence the least noise. A noisy variance below zero is zero.
 """
@@ -14,14 +17,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 
 from sqlglot import exp
 
-from dpsql.analysis.intervals import Known, conditions, interval
+from dpsql.analysis.intervals import MAX_MAGNITUDE, Known, conditions, interval
 from dpsql.plan.expr import Expr, Literal
+from dpsql.plan.nodes import is_private
 from dpsql.plan.types import Type
-from dpsql.sql.lower.aggregates.base import AcrossUnits, AggregateCall, Form, refuse_distinct, refuses
+from dpsql.sql.lower.aggregates.base import (
+    AcrossUnits,
+    AggregateCall,
+    ExactGroups,
+    Form,
+    Rows,
+    refuse_distinct,
+)
 from dpsql.sql.lower.scalars import Scalars
 
 _ZERO, _ONE = Literal(0.0, Type.DOUBLE), Literal(1, Type.INTEGER)
@@ -37,6 +49,27 @@ class VarianceFormula:
     released: Callable[[str, Expr], Expr]
     known: Known
     of: tuple[Expr, ...]
+    exact: bool = False
+
+    def between(self, found: Expr, low: Fraction | None, high: Fraction) -> Expr:
+        """What is exact, in the interval that it is in but for rounding; `low` is None for -`high`."""
+        if not self.exact:
+            return found
+        ends = (Literal(float(end), Type.DOUBLE) for end in (-high if low is None else low, high))
+        least, greatest = ends
+        held = self._call("least", self._call("greatest", found, least), greatest)
+        return self._call("case", self._call("is_null", found), _NULL, held)
+
+    def widths(self, *places: int) -> Fraction | None:
+        """The product of the widths of some arguments' intervals; None where one has no bounds."""
+        product = Fraction(1)
+        for place in places:
+            around = interval(self.of[place], self.known)
+            if not around.within(MAX_MAGNITUDE):
+                return None
+            low, high = around.ends
+            product *= high - low
+        return product
 
     def variance(self, place: int = 0) -> Expr:
         """The mean square less the square of the mean."""
@@ -111,33 +144,73 @@ class VarianceFormula:
         return self.scalars.call(self.node, name, *arguments)
 
 
+def _arguments(over: Rows, node: exp.AggFunc, width: int) -> tuple[Expr, ...]:
+    """The numbers that are a call's arguments."""
+    nodes = [part for part in over.source.take(node, "this", "expression") if part is not None]
+    if any(type(part) is exp.Distinct for part in nodes):
+        refuse_distinct(over.source, node)
+    of = tuple(map(over.argument, nodes))
+    if len(of) != width or not all(expr.type.numeric for expr in of):
+        given = ", ".join(str(expr.type) for expr in of)
+        name, _, _ = node.sql(dialect="duckdb").partition("(")
+        over.source.refuse(
+            node, "type", f"{name} takes {'x' if width == 1 else 'y, x'}: numbers, not ({given})"
+        )
+    return of
+
+
 def _computed(
     width: int, build: Callable[[VarianceFormula], Expr]
 ) -> Callable[[AcrossUnits, exp.AggFunc], Expr]:
-    """What is computed of the numbers that are a call's arguments."""
+    """What is computed of released means."""
 
     def across(over: AcrossUnits, node: exp.AggFunc) -> Expr:
-        nodes = [part for part in over.source.take(node, "this", "expression") if part is not None]
-        if any(type(part) is exp.Distinct for part in nodes):
-            refuse_distinct(over.source, node)
-        of = tuple(map(over.argument, nodes))
-        if len(of) != width or not all(expr.type.numeric for expr in of):
-            given = ", ".join(str(expr.type) for expr in of)
-            name, _, _ = node.sql(dialect="duckdb").partition("(")
-            over.source.refuse(
-                node, "type", f"{name} takes {'x' if width == 1 else 'y, x'}: numbers, not ({given})"
-            )
-        known = conditions(over.input)
+        of, known = _arguments(over, node, width), conditions(over.input)
         return build(VarianceFormula(node, over.scope.scalars, partial(over.released, node), known, of))
 
     return across
 
 
-_ACROSS_ALONE = refuses(
-    "released_only",
-    "{name} is computed across units alone for now",
-    "a variance can be written out: AVG(x * x) - AVG(x) * AVG(x)",
-)
+def _exact(
+    width: int, build: Callable[[VarianceFormula], Expr], most: _Most
+) -> Callable[[ExactGroups, exp.AggFunc], Expr]:
+    """What is computed of exact means, within the bounds that follow from the arguments'."""
+
+    def within(over: ExactGroups, node: exp.AggFunc) -> Expr:
+        of, known = _arguments(over, node, width), conditions(over.input)
+        formula = VarianceFormula(
+            node, over.scope.scalars, partial(over.exact, node), known, of, is_private(over.input)
+        )
+        found, bounds = build(formula), most(formula)
+        return found if bounds is None else formula.between(found, *bounds)
+
+    return within
+
+
+_Most = Callable[[VarianceFormula], "tuple[Fraction | None, Fraction] | None"]
+"""The interval of what is computed, as `VarianceFormula.between` takes it; None for any."""
+
+
+def _share(share: Fraction, *, root: bool = False, signed: bool = False) -> _Most:
+    """A share of the square of the width, or of the product of two; of a `root`, of the width itself."""
+
+    def most(of: VarianceFormula) -> tuple[Fraction | None, Fraction] | None:
+        width = of.widths(*((0,) if root else (0, len(of.of) - 1)))
+        return None if width is None else (None if signed else Fraction(0), width * share)
+
+    return most
+
+
+def _any(_: VarianceFormula) -> None:
+    return None
+
+
+def _signed_one(_: VarianceFormula) -> tuple[None, Fraction]:
+    return None, Fraction(1)
+
+
+def _one(_: VarianceFormula) -> tuple[Fraction, Fraction]:
+    return Fraction(0), Fraction(1)
 
 
 def _of_one(
@@ -145,6 +218,7 @@ def _of_one(
     nodes: tuple[type[exp.Expr], ...],
     says: str,
     build: Callable[[VarianceFormula], Expr],
+    most: _Most,
 ) -> AggregateCall:
     return AggregateCall(
         forms=(Form("OF_ONE", names),),
@@ -152,21 +226,21 @@ def _of_one(
         signature=f"{names[0]}(x)",
         says=says,
         across=_computed(1, build),
-        within=_ACROSS_ALONE,
+        within=_exact(1, build, most),
         accepted=(
             *(f"SELECT plan, {name}(cost) FROM visits GROUP BY plan" for name in names),
             f"SELECT {names[0]}(age) FILTER (WHERE cost > 10) FROM visits",
+            f"SELECT AVG(v) FROM (SELECT {names[0]}(age) AS v FROM visits GROUP BY patient_id)",
         ),
         refused={
             f"SELECT {names[0]}(DISTINCT age) FROM visits": "distinct",
             f"SELECT {names[0]}(note) FROM visits": "type",
-            f"SELECT COUNT(v) FROM (SELECT {names[0]}(age) AS v FROM visits GROUP BY patient_id)": "released_only",
         },
     )
 
 
 def _of_two(
-    name: str, node: type[exp.Expr], says: str, build: Callable[[VarianceFormula], Expr]
+    name: str, node: type[exp.Expr], says: str, build: Callable[[VarianceFormula], Expr], most: _Most
 ) -> AggregateCall:
     return AggregateCall(
         forms=(Form("OF_TWO", (name,), "({x}, {y})"),),
@@ -175,14 +249,14 @@ def _of_two(
         says=says,
         arity=(2,),
         across=_computed(2, build),
-        within=_ACROSS_ALONE,
+        within=_exact(2, build, most),
         accepted=(
             f"SELECT plan, {name}(cost, age) FROM visits GROUP BY plan",
             f"SELECT {name}(age, cost) FILTER (WHERE cost > 10) FROM visits",
+            f"SELECT COUNT(v) FROM (SELECT {name}(age, cost) AS v FROM visits GROUP BY patient_id)",
         ),
         refused={
             f"SELECT {name}(note, age) FROM visits": "type",
-            f"SELECT COUNT(v) FROM (SELECT {name}(age, cost) AS v FROM visits GROUP BY patient_id)": "released_only",
         },
     )
 
@@ -193,41 +267,51 @@ VARIANCES = (
         (exp.VariancePop,),
         "The mean square of distances from the mean.",
         VarianceFormula.variance,
+        _share(Fraction(1, 4)),
     ),
     _of_one(
         ("VAR_SAMP", "VARIANCE"),
         (exp.Variance,),
         "The variance of all from which the rows are a sample.",
         lambda of: of.of_sample(of.variance()),
+        _share(Fraction(1, 2)),
     ),
     _of_one(
-        ("STDDEV_POP",), (exp.StddevPop,), "The square root of VAR_POP.", lambda of: of.root(of.variance())
+        ("STDDEV_POP",),
+        (exp.StddevPop,),
+        "The square root of VAR_POP.",
+        lambda of: of.root(of.variance()),
+        _share(Fraction(1, 2), root=True),
     ),
     _of_one(
         ("STDDEV_SAMP", "STDDEV"),
         (exp.StddevSamp, exp.Stddev),
         "The square root of VAR_SAMP.",
         lambda of: of.root(of.of_sample(of.variance())),
+        _share(Fraction(3, 4), root=True),
     ),
     _of_two(
         "COVAR_POP",
         exp.CovarPop,
         "The mean product of distances from the two means.",
         VarianceFormula.covariance,
+        _share(Fraction(1, 4), signed=True),
     ),
     _of_two(
         "COVAR_SAMP",
         exp.CovarSamp,
         "The covariance of all from which the rows are a sample.",
         lambda of: of.of_sample(of.covariance()),
+        _share(Fraction(1, 2), signed=True),
     ),
-    _of_two("CORR", exp.Corr, "The correlation, from -1 to 1.", VarianceFormula.correlation),
-    _of_two("REGR_SLOPE", exp.RegrSlope, "How much y changes with x.", VarianceFormula.slope),
+    _of_two("CORR", exp.Corr, "The correlation, from -1 to 1.", VarianceFormula.correlation, _signed_one),
+    _of_two("REGR_SLOPE", exp.RegrSlope, "How much y changes with x.", VarianceFormula.slope, _any),
     _of_two(
         "REGR_INTERCEPT",
         exp.RegrIntercept,
         "What the line says of y where x is 0.",
         VarianceFormula.intercept,
+        _any,
     ),
-    _of_two("REGR_R2", exp.RegrR2, "The square of the correlation.", VarianceFormula.determination),
+    _of_two("REGR_R2", exp.RegrR2, "The square of the correlation.", VarianceFormula.determination, _one),
 )

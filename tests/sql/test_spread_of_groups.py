@@ -1,0 +1,61 @@
+"""Variances, correlations and medians of exact groups: of one unit's rows, of released rows and of public rows."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from sql.study import clinic, study
+
+from dpsql.connection import Connection
+
+CALLS = (
+    "VAR_POP(age)",
+    "VAR_SAMP(cost)",
+    "STDDEV_POP(cost)",
+    "STDDEV(age)",
+    "COVAR_POP(age, cost)",
+    "COVAR_SAMP(cost, age)",
+    "CORR(age, cost)",
+    "REGR_R2(cost, age)",
+    "MEDIAN(cost)",
+    "MEDIAN(age) FILTER (WHERE urgent)",
+)
+"""With NULLs: of some patients no value is left, of others one."""
+OTHERS = (
+    "SELECT COUNT(v), COUNT(i) FROM (SELECT REGR_SLOPE(cost, age) AS v, REGR_INTERCEPT(cost, age) AS i FROM visits GROUP BY patient_id) WHERE v > 0",
+    "SELECT STDDEV(n), VAR_POP(n), MEDIAN(n), CORR(n, s) FROM (SELECT plan, urgent, COUNT(*) AS n, SUM(age) AS s FROM visits GROUP BY plan, urgent)",
+    "SELECT STDDEV(price), MEDIAN(price), CORR(price, price), VAR_SAMP(id) FROM plans, regions",
+    "SELECT country, STDDEV(id), MEDIAN(id) FROM regions GROUP BY country",
+)
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Connection]:
+    with study() as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("by", ["patient_id", "patient_id, urgent"])
+def test_of_a_unit_s_rows(connection: Connection, call: str, by: str) -> None:
+    """The value of each unit is DuckDB's; and it has bounds, since it is added up."""
+    _assert_alike(
+        connection, f"SELECT SUM(v), COUNT(v), COUNT(*) FROM (SELECT {call} AS v FROM visits GROUP BY {by})"
+    )
+
+
+@pytest.mark.parametrize("sql", OTHERS)
+def test_of_released_and_public_rows(connection: Connection, sql: str) -> None:
+    """So is that of released groups, and of public rows."""
+    _assert_alike(connection, sql)
+
+
+def _assert_alike(connection: Connection, sql: str) -> None:
+    ours = sorted(connection.query(sql).rows, key=str)
+    with clinic() as plain:
+        theirs = sorted(plain.execute(sql).fetchall(), key=str)
+    assert len(ours) == len(theirs)
+    for mine, its in zip(itertools.chain(*ours), itertools.chain(*theirs), strict=True):
+        assert mine == (pytest.approx(its, rel=1e-6, abs=1e-6) if isinstance(its, float) else its)
