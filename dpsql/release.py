@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Protocol
@@ -22,7 +22,8 @@ from dpsql.mechanisms import Entropy
 from dpsql.plan.nodes import Aggregation, released_columns
 from dpsql.plan.types import Value
 from dpsql.planning.choose import statistic_of
-from dpsql.planning.clamp_histogram import ClampHistogram, choose_clamps, clamped_moments
+from dpsql.planning.clamp_histogram import ClampHistogram, choose_clamps, clamp_targets, clamped_moments
+from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.planning.partition_selection import Threshold
 from dpsql.planning.quantiles import Window
@@ -61,12 +62,27 @@ def release(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: 
         keys, scores = _scores(plan.analysis, statement, exact.reveal())
         best = [keys[index] for index in plan.top_k.choose(scores, entropy)]
         return table_of(plan, best, ((),) * len(best))
-    groups = _groups(plan, statement, exact.reveal())
-    if isinstance(plan.selection, Threshold):
-        plan, groups, noisy, selected = _selected_and_noisy(plan, groups, plan.selection, entropy)
+    return _released(plan, _Whole(_groups(plan, statement, exact.reveal())), entropy)
+
+
+def release_in_stages(
+    plan: MeasurementPlan, histograms: Exact, read: Callable[[MeasurementPlan], GroupRows], entropy: Entropy
+) -> ReleasedTable:
+    """As `release`, from the histograms of all clamps; `read` gives the groups of a plan whose clamps are chosen so far.
+
+    Claim: the released table has the law of that of `release`.
+    Why: clamps are chosen from the same numbers of units, and noise is added to the same sums; see `sql.emit.stages`.
+    """
+    return _released(plan, _Staged.of(plan, histograms, read), entropy)
+
+
+def _released(plan: MeasurementPlan, source: _Clamping, entropy: Entropy) -> ReleasedTable:
+    optimal = plan.selection
+    if isinstance(optimal, Threshold):
+        plan, groups, noisy = _selected_and_noisy(plan, source, optimal, entropy)
+        selected: Iterable[int] = range(len(groups))
     else:
-        optimal = plan.selection
-        plan, groups, noisy = _noisy_groups(plan, groups, range(len(plan.vectors)), entropy)
+        plan, groups, noisy = _noisy_groups(plan, source, range(len(plan.vectors)), entropy)
         selected = [
             place
             for place, group in enumerate(groups)
@@ -197,16 +213,73 @@ def _groups(plan: MeasurementPlan, statement: Statement, rows: Sequence[tuple[An
     return [present.get(keys) or _Group(keys, zeros, unfilled, empty) for keys in known]
 
 
-def _with_clamps(
-    plan: MeasurementPlan, groups: Sequence[_Group], wanted: Container[int], entropy: Entropy
-) -> tuple[MeasurementPlan, list[_Group]]:
-    """The plan with the `wanted` clamps chosen, by their indices, and the groups in which units count up to them."""
-    clamps = choose_clamps(plan.clamps, [group.clamp_histograms for group in groups], entropy, wanted)
-    clamped = [
+def _clamped(clamps: Sequence[Clamp], groups: Iterable[_Group]) -> list[_Group]:
+    """The groups in which units count up to the chosen points."""
+    return [
         replace(group, moments={**group.moments, **clamped_moments(clamps, group.clamp_histograms)})
         for group in groups
     ]
-    return plan.with_clamps(clamps), clamped
+
+
+class _Clamping(Protocol):
+    """The exact groups, in which clamps are chosen."""
+
+    def groups(self, plan: MeasurementPlan, places: Sequence[int] | None = None) -> list[_Group]:
+        """The groups, or those in these places, in which units count up to the points of the clamps that are chosen."""
+
+    def choose(self, plan: MeasurementPlan, wanted: Container[int], entropy: Entropy) -> MeasurementPlan:
+        """The plan with the `wanted` clamps chosen, by their indices."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """Groups with the histograms of their clamps."""
+
+    found: list[_Group]
+
+    def groups(self, plan: MeasurementPlan, places: Sequence[int] | None = None) -> list[_Group]:
+        found = self.found if places is None else [self.found[place] for place in places]
+        return _clamped(plan.clamps, found) if plan.clamps else found
+
+    def choose(self, plan: MeasurementPlan, wanted: Container[int], entropy: Entropy) -> MeasurementPlan:
+        histograms = [group.clamp_histograms for group in self.found]
+        return plan.with_clamps(choose_clamps(plan.clamps, histograms, entropy, wanted))
+
+
+GroupRows = tuple[Statement, Exact]
+"""A statement of the groups, and its exact result."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """The histograms of all clamps over all units; groups are read when their clamps are chosen."""
+
+    histograms: tuple[ClampHistogram, ...]
+    read: Callable[[MeasurementPlan], GroupRows]
+
+    def __repr__(self) -> str:
+        return "_Staged(…)"  # exact values are never displayed
+
+    @classmethod
+    def of(
+        cls, plan: MeasurementPlan, histograms: Exact, read: Callable[[MeasurementPlan], GroupRows]
+    ) -> _Staged:
+        """From the rows of the query of histograms: the index of a target, that of an interval, and a number."""
+        found: list[list[tuple[int, ...]]] = [[] for _ in clamp_targets(plan.clamps)]
+        for target, interval, units in histograms.reveal():
+            found[target].append((interval, 0, _whole(units)))
+        return cls(tuple(ClampHistogram(tuple(intervals)) for intervals in found), read)
+
+    def groups(self, plan: MeasurementPlan, places: Sequence[int] | None = None) -> list[_Group]:
+        statement, exact = self.read(plan)
+        rows = exact.reveal()
+        if places is not None and plan.analysis.domains is None:
+            return _clamped(plan.clamps, _groups(plan, statement, [rows[place] for place in places]))
+        found = _groups(plan, statement, rows)
+        return _clamped(plan.clamps, found if places is None else [found[place] for place in places])
+
+    def choose(self, plan: MeasurementPlan, wanted: Container[int], entropy: Entropy) -> MeasurementPlan:
+        return plan.with_clamps(choose_clamps(plan.clamps, [self.histograms], entropy, wanted))
 
 
 _Column = list[tuple[int, ...]]
@@ -214,26 +287,32 @@ _Column = list[tuple[int, ...]]
 
 
 def _noisy_groups(
-    plan: MeasurementPlan, groups: list[_Group], vectors: Sequence[int], entropy: Entropy
+    plan: MeasurementPlan,
+    source: _Clamping,
+    vectors: Sequence[int],
+    entropy: Entropy,
+    places: Sequence[int] | None = None,
 ) -> tuple[MeasurementPlan, list[_Group], list[_Column]]:
-    """The plan and the groups with the clamps of these vectors chosen, and the noisy components of each vector."""
+    """The plan with the clamps of these vectors chosen, the groups (in these places), and their noisy components."""
     wanted = {plan.vectors[index].clamp for index in vectors}
     unchosen = {place for place, clamp in enumerate(plan.clamps) if place in wanted and not clamp.chosen}
     if unchosen:
-        plan, groups = _with_clamps(plan, groups, unchosen, entropy)
+        plan = source.choose(plan, unchosen, entropy)
+    groups = source.groups(plan, places)
     return plan, groups, [_noisy_components(plan.vectors[index], groups, entropy) for index in vectors]
 
 
 def _selected_and_noisy(
-    plan: MeasurementPlan, groups: list[_Group], deciding: Threshold, entropy: Entropy
-) -> tuple[MeasurementPlan, list[_Group], list[_Column], list[int]]:
-    """As `_noisy_groups` for all vectors, and the indices of the selected groups. The vector that decides comes first.
+    plan: MeasurementPlan, source: _Clamping, deciding: Threshold, entropy: Entropy
+) -> tuple[MeasurementPlan, list[_Group], list[_Column]]:
+    """As `_noisy_groups` for all vectors and the selected groups. The vector that decides comes first.
 
-    Claim: the choice of the other clamps may depend on the number of selected groups.
-    Why: the number is released, and a choice has the same loss whichever number of units it tolerates.
+    Claim: the choice of the other clamps may depend on the number of selected groups, and so may the number of draws.
+    Why: the number is released, and a choice has the same loss whichever number of units it tolerates. Noise of groups
+    that are not shown is not released.
     Source: Dwork, Roth 2014, Theorem 3.16 (adaptive composition).
     """
-    plan, groups, (counts,) = _noisy_groups(plan, groups, [deciding.vector], entropy)
+    plan, groups, (counts,) = _noisy_groups(plan, source, [deciding.vector], entropy)
     decided = plan.threshold or deciding
     selected = [
         place
@@ -241,8 +320,13 @@ def _selected_and_noisy(
         if _is_selected(decided, _units(plan, group), count)
     ]
     others = [index for index in range(len(plan.vectors)) if index != deciding.vector]
-    plan, groups, noisy = _noisy_groups(plan.for_groups(len(selected)), groups, others, entropy)
-    return plan, groups, [*noisy[: deciding.vector], counts, *noisy[deciding.vector :]], selected
+    plan = plan.for_groups(len(selected))
+    if others or plan.quantiles:
+        plan, groups, noisy = _noisy_groups(plan, source, others, entropy, selected)
+    else:
+        groups, noisy = [groups[place] for place in selected], []
+    noisy.insert(deciding.vector, [counts[place] for place in selected])
+    return plan, groups, noisy
 
 
 def _is_selected(chosen: Threshold, units: int, components: tuple[int, ...]) -> bool:

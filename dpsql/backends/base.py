@@ -120,6 +120,13 @@ class Backend(Protocol):
         """Runs the emitted statement. Raises BackendError, with constant text, for any failure."""
         ...
 
+    def staged(self, tables: Sequence[tuple[str, str]]) -> AbstractContextManager[None]:
+        """Within it there are temporary tables with the rows of these queries, by their names, one made after another.
+
+        Nobody else can name them, and they are gone at the end, whatever happens. Raises as `run` does.
+        """
+        ...
+
     def close(self) -> None:
         """Lets the database go."""
         ...

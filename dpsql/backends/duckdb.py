@@ -7,7 +7,7 @@ import os
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -234,6 +234,21 @@ class DuckDBBackend:
         """The exact rows of the emitted statement."""
         with self._running():
             return Exact(self._long(sql))
+
+    @contextmanager
+    def staged(self, tables: Sequence[tuple[str, str]]) -> Iterator[None]:
+        """Temporary tables of the connection; its database is not written to.
+
+        A transaction that fails, or that is interrupted, is rolled back with them.
+        """
+        try:
+            with self._running():
+                for name, sql in tables:
+                    self._long(f"CREATE OR REPLACE TEMPORARY TABLE {name} AS {sql}")
+            yield
+        finally:
+            for name, _ in reversed(tables):
+                self._quietly(f"DROP TABLE IF EXISTS temp.{name}")
 
     def close(self) -> None:
         """Closes the connection, unless it is the owner's."""

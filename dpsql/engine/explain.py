@@ -93,7 +93,8 @@ def _lines(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
     for number, release in enumerate(prepared.releases, 1):
         yield ""
         yield f"SQL sent to the engine{f' for release {number}' * (len(prepared.releases) > 1)}"
-        yield from (f"  {line}" for line in release.statement.sql.splitlines())
+        for text in release.texts:
+            yield from (f"  {line}" for line in text.splitlines())
 
 
 def _outer_query(engine: Engine, prepared: PreparedQuery, outer: OuterQuery, indent: str) -> Iterator[str]:

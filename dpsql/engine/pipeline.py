@@ -44,13 +44,14 @@ from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.verify import verify
 from dpsql.policy import Policy
 from dpsql.postprocess.occupied_groups import may_be_empty, occupied
-from dpsql.release import ReleasedTable, refine, release
+from dpsql.release import GroupRows, ReleasedTable, refine, release, release_in_stages
 from dpsql.replay.combine import combined
 from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
 from dpsql.request.query import Query, ResolvedQuery, resolve
 from dpsql.request.target import Target
 from dpsql.result import Receipt, Result
 from dpsql.sql.emit.outer_query import Copies, Originals, emit_outer_query, unchanged
+from dpsql.sql.emit.stages import Stages
 from dpsql.sql.emit.statement import emit
 from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import noting_translation, parse_once, require_room
@@ -320,6 +321,8 @@ class Engine:
         if prepared.stored is not None:
             return prepared.stored.table
         plan, statement, refinement = prepared.plan, prepared.statement, prepared.refinement
+        if statement.stages is not None and refinement is None:
+            return self._drawn_in_stages(prepared, statement.stages)
         # What is not charged, because it follows from the policy alone, reads nothing private either.
         exact = Exact([]) if plan.event is None else self.backend.run(statement.sql)
         failed = ""
@@ -334,6 +337,26 @@ class Engine:
             failed = type(error).__name__
         finally:
             clear_cache()
+        raise InternalError(f"the noise could not be added ({failed}); the charge stays", code="release")
+
+    def _drawn_in_stages(self, prepared: PreparedRelease, stages: Stages) -> ReleasedTable:
+        """A release with clamps by group: contributions are read once, and the groups when clamps are chosen."""
+        failed = ""
+
+        def read(plan: MeasurementPlan) -> GroupRows:
+            sums = prepared.sums(plan)
+            return sums, self.backend.run(sums.sql)
+
+        with self.backend.staged(stages.tables):
+            histograms = self.backend.run(stages.histograms)
+            try:
+                return release_in_stages(prepared.plan, histograms, read, self.entropy)
+            except BackendError:
+                raise
+            except Exception as error:  # noqa: BLE001  (its words and its frames may hold exact values)
+                failed = type(error).__name__
+            finally:
+                clear_cache()
         raise InternalError(f"the noise could not be added ({failed}); the charge stays", code="release")
 
     def _result(

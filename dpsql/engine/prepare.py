@@ -24,7 +24,7 @@ from dpsql.replay.combine import combined_plan
 from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
 from dpsql.request.query import Query, ResolvedQuery
 from dpsql.sql.emit.outer_query import ORDINAL, Copies, Originals
-from dpsql.sql.emit.statement import Statement, emit
+from dpsql.sql.emit.statement import Statement, emit, emit_sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,26 @@ class PreparedRelease:
         plan = self.plan
         statement = emit(substitute(plan.analysis, read), plan.quantiles, plan.top_k, plan.clamps)
         return replace(self, statement=statement, values=read)
+
+    def sums(self, plan: MeasurementPlan) -> Statement:
+        """The last stage of `statement`, for a plan whose clamps are chosen so far.
+
+        Values are put in order when all of them are.
+        """
+        read = substitute(plan.analysis, self.values)
+        chosen = all(clamp.chosen for clamp in plan.clamps)
+        return emit_sums(read, plan.quantiles if chosen else (), plan.clamps)
+
+    @property
+    def texts(self) -> list[str]:
+        """The SQL that is sent to the engine; of groups with clamps, that for the expected points."""
+        stages = self.statement.stages
+        if stages is None or self.refinement is not None:
+            return [self.statement.sql]
+        made = (f"CREATE TEMPORARY TABLE {name} AS {sql};" for name, sql in stages.tables)
+        expected = (replace(clamp, chosen=(clamp.expected,) * len(clamp.sides)) for clamp in self.plan.clamps)
+        last = self.sums(replace(self.plan, clamps=tuple(expected))).sql
+        return [*made, f"{stages.histograms};", f"-- with the clamps that are chosen:\n{last}"]
 
     @property
     def columns(self) -> list[tuple[str, str]]:

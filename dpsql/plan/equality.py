@@ -17,7 +17,7 @@ from dpsql.plan.fields import COMPARED_FIELDS
 from dpsql.plan.fingerprint import canonical
 from dpsql.plan.nodes import PerUnitGroupBy, PerUnitWindows, Project, PublicSubquery, SetOperation, Values
 from dpsql.plan.tables import Scan
-from dpsql.plan.tags import FORMS
+from dpsql.plan.tags import FORMS, Form
 
 _NAMED = (Scan, Project, PerUnitGroupBy, PerUnitWindows, SetOperation, PublicSubquery, Values)
 _SPREAD = frozenset({"and", "or"})
@@ -26,9 +26,20 @@ _SYMMETRIC = frozenset({"eq", "ne"})
 
 def equal_text(part: object) -> str:
     """A text that equal plans share, in every process. Plans with different texts may still be equivalent."""
-    names: dict[str, str] = {}
-    _name(part, names, set())
-    return _Text(names).of(part)
+    (text,) = equal_texts(part)
+    return text
+
+
+def equal_texts(*wholes: object) -> tuple[str, ...]:
+    """The texts of several parts. What these have in common is written once, where their sources have the same numbers."""
+    found: list[str] = []
+    text = _Text({})
+    for part in wholes:
+        names: dict[str, str] = {}
+        _name(part, names, set())
+        text = text if names == text.names else _Text(names)
+        found.append(text.of(part))
+    return tuple(found)
 
 
 def _name(part: object, names: dict[str, str], seen: set[int]) -> None:
@@ -52,6 +63,8 @@ class _Text:
     names: dict[str, str]
     facts: dict[int, str] = dataclasses.field(default_factory=dict)
     """The text of a column's facts, by identity: many mentions share one object, which the plan keeps alive."""
+    done: dict[int, str] = dataclasses.field(default_factory=dict)
+    """The text of each tagged part, by identity, likewise."""
 
     def of(self, part: object) -> str:
         if isinstance(part, Column):
@@ -65,6 +78,11 @@ class _Text:
         form = FORMS[type(part)]
         if form is None:
             return canonical(part)
+        if id(part) not in self.done:
+            self.done[id(part)] = self._tagged(part, form)
+        return self.done[id(part)]
+
+    def _tagged(self, part: object, form: Form) -> str:
         alias = self._named(part.alias) if isinstance(part, _NAMED) else None
         fields = [alias if alias and name == "alias" else self.of(getattr(part, name)) for name in form.names]
         return f"({form.tag} {' '.join([*fields, *form.rest(part, self.of)])})"

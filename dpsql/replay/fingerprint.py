@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpsql.plan.dependencies import Known, substitute
-from dpsql.plan.equality import equal_text
+from dpsql.plan.equality import equal_text, equal_texts
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.policy import Policy
 
@@ -54,9 +54,10 @@ class FingerprintRules:
         analysis = substitute(plan.analysis, values)
         chosen = (plan.quantiles, plan.top_k, plan.clamps)
         vectors = tuple(measurement.vector for measurement in plan.vectors)
-        statistic = equal_text((analysis, vectors, chosen, plan.selection is None))
-        noised = equal_text((analysis, plan.vectors, chosen, plan.selection, plan.event))
-        return Fingerprint(*(digest(f"{_FORM} {self.digest} {text}") for text in (statistic, noised)))
+        statistic = (analysis, vectors, chosen, plan.selection is None)
+        noised = (analysis, plan.vectors, chosen, plan.selection, plan.event)
+        texts = equal_texts(statistic, noised)
+        return Fingerprint(*(digest(f"{_FORM} {self.digest} {text}") for text in texts))
 
     def rows_digest(self, plan: MeasurementPlan, values: Known) -> str:
         """The digest of the rows and groups of a release, whatever is measured of them."""

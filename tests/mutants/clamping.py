@@ -6,6 +6,7 @@ from .fault import Fault
 
 _COMPUTED = "tests/properties/test_clamps.py::test_what_is_clamped_is_what_plain_python_computes[0-by group]"
 _LAW = "tests/properties/test_clamps.py::test_no_neighbour_moves_what_is_clamped_further_than_derived"
+_STAGES = "tests/properties/test_stages.py"
 _REFUSED = "tests/planning/test_clamping.py::test_verification_refuses_what_is_sharper_or_less_noisy"
 
 FAULTS = (
@@ -25,7 +26,7 @@ FAULTS = (
     ),
     Fault(
         "one-side-of-a-total-alone",
-        "dpsql.sql.emit.clamp_histograms:_amount",
+        "dpsql.sql.emit.clamp_histograms:amount_of",
         """
         f"GREATEST({'-' * (sign < 0)}COALESCE(t{measure}, 0), 0)"
         """,
@@ -37,9 +38,9 @@ FAULTS = (
     ),
     Fault(
         "small-groups-left-out-of-the-choice",
-        "dpsql.release:_with_clamps",
-        "[group.clamp_histograms for group in groups]",
-        "[group.clamp_histograms for group in groups if group.moments[UNITS] > 4]",
+        "dpsql.release:_Whole.choose",
+        "[group.clamp_histograms for group in self.found]",
+        "[group.clamp_histograms for group in self.found if group.moments[UNITS] > 4]",
         "a unit that makes a group large enough moves all that its other units have",
         "tests/planning/test_clamping.py::test_what_is_in_a_small_group_alone_decides_all_the_same",
     ),
@@ -201,15 +202,15 @@ FAULTS = (
     ),
     Fault(
         "pairs-told-for-units",
-        "dpsql.sql.emit.clamp_histograms:_compared_and_summed",
-        '(_total_name(target.clamp, target.side), _indicator("g", (1,)))',
-        '(_total_name(target.clamp, target.side), "1")',
+        "dpsql.sql.emit.clamp_histograms:compared_and_summed",
+        '(total_name(target.clamp, target.side), _indicator("g", (1,)))',
+        '(total_name(target.clamp, target.side), "1")',
         "a unit moves the penalties once for each of its groups",
         "tests/properties/test_clamps.py::test_no_neighbour_moves_penalties_apart_by_more_than_its_groups",
     ),
     Fault(
         "parts-rounded-up",
-        "dpsql.sql.emit.clamp_histograms:_compared_and_summed",
+        "dpsql.sql.emit.clamp_histograms:compared_and_summed",
         'f"{amount}::HUGEINT * {clamp.subdivisions} // GREATEST({compared}, 1)"',
         'f"{amount}::HUGEINT * {clamp.subdivisions} // GREATEST({compared}, 1) + 1"',
         "what a unit has in all its groups is more than the point",
@@ -219,10 +220,10 @@ FAULTS = (
         "rows-and-values-by-their-own-measure",
         "dpsql.sql.emit.clamp_histograms:counted_pairs",
         """
-        f"SUM({_extent(clamp, _amount(clamp, clamp.measures[0], sign))}) OVER (PARTITION BY u) AS {_total_name(place, sign)}"
+        f"SUM({extent(clamp, amount_of(clamp, clamp.measures[0], sign))}) OVER (PARTITION BY u) AS {total_name(place, sign)}"
         """,
         """
-        f"SUM({_extent(clamp, _amount(clamp, clamp.measures[-1], sign))}) OVER (PARTITION BY u) AS {_total_name(place, sign)}"
+        f"SUM({extent(clamp, amount_of(clamp, clamp.measures[-1], sign))}) OVER (PARTITION BY u) AS {total_name(place, sign)}"
         """,
         "rows without a value are parts of the rows that have one",
         "tests/properties/test_clamps.py::test_what_is_clamped_is_what_plain_python_computes[0-sum]",
@@ -253,7 +254,7 @@ FAULTS = (
     ),
     Fault(
         "squares-not-squared",
-        "dpsql.sql.emit.clamp_histograms:_extent",
+        "dpsql.sql.emit.clamp_histograms:extent",
         """
         f"({held}) * ({held})"
         """,
@@ -334,5 +335,37 @@ FAULTS = (
         '("chosen",)',
         "a genuine receipt is refused where another point was chosen than was expected",
         "tests/cli/test_ledger.py::test_what_was_learnt_after_the_charge_is_in_the_receipt_alone",
+    ),
+    Fault(
+        "stages-count-pairs-for-units",
+        "dpsql.sql.emit.stages:_histogram",
+        'UNITS, "COUNT(*)"',
+        'f"{PAIRS} JOIN {UNITS} USING (u)", "COUNT(*)"',
+        "a unit moves the penalties once for each of its groups",
+        f"{_STAGES}::test_they_give_what_the_one_statement_gives[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
+    ),
+    Fault(
+        "sums-of-stages-below-the-point",
+        "dpsql.sql.emit.stages:_two_intervals",
+        'f"{compared} <= {clamp.thresholds[chosen]}"',
+        'f"{compared} < {clamp.thresholds[chosen]}"',
+        "contributions of just the chosen point are scaled as if they were beyond it",
+        f"{_STAGES}::test_they_give_what_the_one_statement_gives[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
+    ),
+    Fault(
+        "sums-of-stages-without-means",
+        "dpsql.sql.emit.stages:_two_intervals",
+        "{0, 3}",
+        "{0}",
+        "the values of rows beyond a clamp are added up whole",
+        f"{_STAGES}::test_they_give_what_the_one_statement_gives[SELECT COUNT(*), AVG(x) FROM t WHERE u > 0 GROUP BY k [] by norm]",
+    ),
+    Fault(
+        "stages-are-left-behind",
+        "dpsql.backends.duckdb:DuckDBBackend.staged",
+        'f"DROP TABLE IF EXISTS temp.{name}"',
+        'f"SELECT {name!r}"',
+        "contributions of units stay on the connection after the answer",
+        f"{_STAGES}::test_nothing_is_left",
     ),
 )

@@ -226,7 +226,7 @@ FAULTS = (
     ),
     Fault(
         "rows-of-a-unit-not-limited",
-        "dpsql.sql.emit.statement:_per_unit",
+        "dpsql.sql.emit.statement:_pairs",
         'f"LEAST(n, {bound.rows}) AS m"',
         '"n AS m"',
         "all rows of a unit count, however many there are",
@@ -343,7 +343,7 @@ FAULTS = (
     ),
     Fault(
         "groups-in-the-order-of-the-data",
-        "dpsql.sql.emit.statement:emit",
+        "dpsql.sql.emit.statement:_finished",
         r"""
         f"\nORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
         """,

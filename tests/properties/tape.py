@@ -17,7 +17,7 @@ from dpsql.mechanisms import Entropy, Mechanism
 from dpsql.planning.clamp_histogram import choose_clamps, clamped_moments
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import Components, Keys, ReleasedTable, _groups
+from dpsql.release import Components, GroupRows, Keys, ReleasedTable, _groups, _Staged
 from dpsql.sql.emit.statement import Statement
 
 Place = tuple[int, int, Keys, int]
@@ -45,8 +45,8 @@ class Tape:
 class Measurement:
     """One release: its plan, each group's exact cells and noise, and the released table.
 
-    `draws` is how many each block took. Where keys are secret there are as many groups as the data has,
-    so there it is how many there were beyond one for each cell of a group: none.
+    `draws` is how many each block took. Where keys are secret there are as many groups as the data has, so there it is how
+    many there were beyond one for each cell of a group that is noised: none.
     """
 
     plan: MeasurementPlan
@@ -100,14 +100,14 @@ def recorded_by(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
         _assert_domain_is_whole(plan, statement, exact)
         number, given, sizes = len(measurements), {}, [0] * len(plan.vectors)
         counted = [] if plan.top_k is not None else _groups(plan, statement, exact.reveal())
-        if plan.clamps:
+        if any(not clamp.chosen for clamp in plan.clamps):
             rungs = [group.clamp_histograms for group in counted]
             clamps = tape.clamps.setdefault(number, choose_clamps(plan.clamps, rungs, entropy))
             plan = plan.with_clamps(clamps)
-            counted = [
-                replace(group, moments={**group.moments, **clamped_moments(clamps, group.clamp_histograms)})
-                for group in counted
-            ]
+        counted = [
+            replace(group, moments={**group.moments, **clamped_moments(plan.clamps, group.clamp_histograms)})
+            for group in counted
+        ]
         groups = {
             group.keys: _cells(
                 plan, lambda block, at, of=group.moments: plan.vectors[block].vector.components[at].exact(of)
@@ -133,14 +133,33 @@ def recorded_by(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
             keys: _cells(plan, lambda block, at, of=keys: given.get((number, block, of, at), 0))
             for keys in groups
         }
-        expected = len(groups) if plan.selection is not None else 0
+        # A count that selects groups is noised in all of them, and the rest in those that are shown.
+        selects = None if plan.threshold is None else plan.threshold.vector
+        expected = [len(groups if place == selects else table.rows) for place in range(len(plan.vectors))]
+        if plan.selection is None:
+            expected = [0] * len(plan.vectors)
         draws = tuple(
-            size - expected * len(b.vector.components) for size, b in zip(sizes, plan.vectors, strict=True)
+            size - number * len(b.vector.components)
+            for size, number, b in zip(sizes, expected, plan.vectors, strict=True)
         )
         measurements.append(Measurement(plan, groups, noise, table, draws))
         return table
 
-    with mock.patch.object(dataflow, "release", recorded):
+    def in_stages(
+        plan: MeasurementPlan,
+        histograms: Exact,
+        read: Callable[[MeasurementPlan], GroupRows],
+        entropy: Entropy,
+    ) -> ReleasedTable:
+        number, source = len(measurements), _Staged.of(plan, histograms, read)
+        chosen = source.choose(plan, range(len(plan.clamps)), entropy).clamps
+        plan = plan.with_clamps(tape.clamps.setdefault(number, chosen))
+        return recorded(plan, *read(plan), entropy)
+
+    with (
+        mock.patch.object(dataflow, "release", recorded),
+        mock.patch.object(dataflow, "release_in_stages", in_stages),
+    ):
         yield
 
 

@@ -35,7 +35,7 @@ def counted_pairs(
     listed = [*(["u"] if orders_groups(clamps) else []), *keys, "m", *held]
     pairs = f"SELECT {', '.join(listed)}\n  FROM ({source})\n  WHERE m > 0"
     windows = [
-        f"SUM({_extent(clamp, _amount(clamp, clamp.measures[0], sign))}) OVER (PARTITION BY u) AS {_total_name(place, sign)}"
+        f"SUM({extent(clamp, amount_of(clamp, clamp.measures[0], sign))}) OVER (PARTITION BY u) AS {total_name(place, sign)}"
         for place, clamp in enumerate(clamps)
         if clamp.across_groups
         for sign in clamp.sides
@@ -53,31 +53,34 @@ def clamp_histogram(
 
     An interval is the index of its point and the totals that `ClampHistogram` documents.
     """
-    compared, summed = _compared_and_summed(analysis, clamp, target)
+    compared, summed = compared_and_summed(analysis, clamp, target)
     sums = ", ".join(f"SUM({text}) AS s{index}" for index, text in enumerate(summed))
     found = ", ".join(f"s{index}::HUGEINT" for index in range(len(summed)))
     by = ", ".join(keys)
-    place = f"CASE WHEN {compared} <= 0 THEN -1 ELSE {_interval_index(compared, clamp.thresholds)} END AS b"
+    place = f"{interval_of(compared, clamp)} AS b"
     grouped = f"SELECT {', '.join([*keys, place, sums])} FROM {COUNTED}\n  GROUP BY {', '.join([*keys, 'b'])}"
     listed = f"LIST([b::HUGEINT, {found}] ORDER BY b) AS {name}"
     return f"SELECT {', '.join([*keys, listed])} FROM (\n  {grouped})" + f" GROUP BY {by}" * bool(keys)
 
 
-def _compared_and_summed(
-    analysis: Analysis, clamp: Clamp, target: ClampTarget
-) -> tuple[str, tuple[str, ...]]:
+def interval_of(compared: str, clamp: Clamp) -> str:
+    """The index of the interval that a contribution is in; -1 for none."""
+    return f"CASE WHEN {compared} <= 0 THEN -1 ELSE {_interval_index(compared, clamp.thresholds)} END"
+
+
+def compared_and_summed(analysis: Analysis, clamp: Clamp, target: ClampTarget) -> tuple[str, tuple[str, ...]]:
     """The integer that is compared with the grid, and the integers that are summed.
 
     Claim: the subdivisions of a unit in all its groups sum to at most a point, or for an l2 norm their squares do.
     Why: they are rounded down, and are in proportion to its contributions to the groups; the rows with a value are at most
     its rows.
     """
-    amount = _amount(clamp, target.measure, target.side)
+    amount = amount_of(clamp, target.measure, target.side)
     if clamp.amount is Amount.GROUPS:
         return "g", ("1", _indicator("g", (point + 1 for point in (0, *clamp.grid[:-1]))))
     compared, times, units = amount, str(clamp.subdivisions), "1"
     if clamp.across_groups:
-        compared, units = _total_name(target.clamp, target.side), _indicator("g", (1,))
+        compared, units = total_name(target.clamp, target.side), _indicator("g", (1,))
         times = (
             _part_of_norm(clamp, amount, compared)
             if clamp.euclidean
@@ -87,7 +90,7 @@ def _compared_and_summed(
     return compared, (times, amount, *(values if clamp.total is None else ()), units)
 
 
-def _extent(clamp: Clamp, amount: str) -> str:
+def extent(clamp: Clamp, amount: str) -> str:
     """What is added up over the groups of a unit, for a clamp across groups: its contributions, or their squares.
 
     Claim: a sum of squares does not overflow.
@@ -127,14 +130,14 @@ def _values(analysis: Analysis, measure: int, times: str) -> tuple[str, str]:
     return total, f"({times})::HUGEINT * {total} // GREATEST(c{measure}, 1)"
 
 
-def _amount(clamp: Clamp, measure: int | None, sign: int) -> str:
+def amount_of(clamp: Clamp, measure: int | None, sign: int) -> str:
     """The contribution of a unit to a group that is clamped."""
     if clamp.total is not None:
         return f"GREATEST({'-' * (sign < 0)}COALESCE(t{measure}, 0), 0)"
     return "m" if measure is None else f"c{measure}"
 
 
-def _total_name(place: int, sign: int) -> str:
+def total_name(place: int, sign: int) -> str:
     """The column with the contribution of a unit to all its groups, of a clamp, on a side."""
     return f"{'below' if sign < 0 else 'above'}{place}"
 

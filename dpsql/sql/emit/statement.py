@@ -22,6 +22,7 @@ from dpsql.sql.emit.group_keys import key_values
 from dpsql.sql.emit.lattice import point
 from dpsql.sql.emit.quantile_windows import windows
 from dpsql.sql.emit.relations import VALUE, rows
+from dpsql.sql.emit.stages import Stages, clamped_groups, stages
 from dpsql.sql.emit.top_k_scores import SCORE, scores_query
 
 _NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
@@ -33,7 +34,8 @@ class Statement:
 
     `moments` are exact statistics in lattice steps, by their columns. `histograms` are read by
     `planning.clamp_histogram.ClampHistogram`, one for each of its targets, `windows` by `planning.quantiles.Window`, one
-    for each quantile. A top-k statement has the `score` of each group and nothing else.
+    for each quantile. A top-k statement has the `score` of each group and nothing else. With `stages`, its rows are read
+    in stages instead, from which `emit_sums` gives the groups.
     """
 
     sql: str
@@ -42,6 +44,7 @@ class Statement:
     histograms: tuple[str, ...] = ()
     windows: tuple[str, ...] = ()
     score: str | None = None
+    stages: Stages | None = field(default=None, hash=False)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -60,7 +63,7 @@ def emit(
     top_k: TopKSelection | None = None,
     clamps: Sequence[Clamp] = (),
 ) -> Statement:
-    """The only statement that reads private rows for a release.
+    """The only statement that reads private rows for a release; with clamps by group, it also has their stages.
 
     Its result has a window for each of the `quantiles`, and histograms for the `clamps`; with `top_k`, only scores.
     """
@@ -68,10 +71,39 @@ def emit(
         names = tuple(key.name for key in analysis.release.keys)
         return Statement(scores_query(analysis, top_k), names, score=SCORE)
     keys = [key.name for key in analysis.release.keys]
-    if analysis.bound.per_unit:
-        body, counts = _per_unit(analysis, keys, clamps), {"units": UNITS, "n": ROWS}
-    else:
-        body, counts = _per_row(analysis, keys), {"n": ROWS}
+    if not analysis.bound.per_unit:
+        return _finished(analysis, keys, _per_row(analysis, keys), quantiles)
+    whole = _finished(analysis, keys, _per_unit(analysis, keys, clamps), quantiles, clamps)
+    if not keys or not clamps:
+        return whole
+    ctes, source = _pairs(analysis, keys, clamps)
+    held = [*(["u"] if orders_groups(clamps) else []), *keys, "m", *_held(analysis)]
+    pairs = f"SELECT {', '.join(held)}\n  FROM ({source})\n  WHERE m > 0"
+    return replace(whole, stages=stages(analysis, keys, clamps, (ctes, pairs)))
+
+
+def emit_sums(
+    analysis: Analysis, quantiles: Sequence[QuantileSelection] = (), clamps: Sequence[Clamp] = ()
+) -> Statement:
+    """The last stage of a release: its groups, clamped to the points that are chosen so far, as the statement has them."""
+    keys = [key.name for key in analysis.release.keys]
+    totals = [
+        "COUNT(*) AS units",
+        "SUM(m) AS n",
+        *(f"SUM({name}) AS {name}" for name in _sum_names(analysis)),
+    ]
+    return _finished(analysis, keys, clamped_groups(analysis, keys, clamps, totals), quantiles, clamps)
+
+
+def _finished(
+    analysis: Analysis,
+    keys: list[str],
+    body: str,
+    quantiles: Sequence[QuantileSelection],
+    clamps: Sequence[Clamp] = (),
+) -> Statement:
+    """The statement whose groups `body` gives, with distinct values and windows beside them, in the order of the keys."""
+    counts = {"units": UNITS, "n": ROWS} if analysis.bound.per_unit else {"n": ROWS}
     values = {
         f"d{index}": (Moment.DISTINCT, index)
         for index, part in enumerate(analysis.measures)
@@ -144,6 +176,25 @@ def _grouping(keys: Sequence[str], min_frequency: int) -> Iterable[str]:
 
 def _per_unit(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> str:
     """Rows are aggregated by unit and group, then bounded, then summed over units."""
+    ctes, source = _pairs(analysis, keys, clamps)
+    if clamps:
+        ctes.append(counted_pairs(analysis, keys, clamps, source, _held(analysis)))
+        return f"WITH {', '.join(ctes)}\n{_with_clamp_histograms(analysis, keys, clamps)}"
+    summed = _unit_aggregates(analysis)
+    totals = ["COUNT(*) AS units", "SUM(m) AS n", *(f"SUM({text}) AS {name}" for name, text in summed)]
+    return "\n".join(
+        [
+            f"WITH {', '.join(ctes)}",
+            f"SELECT {', '.join([*keys, *totals])}",
+            f"FROM ({source})",
+            "WHERE m > 0",
+            *_grouping(keys, analysis.bound.min_frequency),
+        ]
+    )
+
+
+def _pairs(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> tuple[list[str], str]:
+    """The common table expressions and the query of the unit-group pairs with their counted rows."""
     bound = analysis.bound
     contribution = (
         f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', *_row_aggregates(analysis)])}\n"
@@ -158,21 +209,12 @@ def _per_unit(analysis: Analysis, keys: list[str], clamps: Sequence[Clamp]) -> s
     else:
         listed = ", ".join([*_sum_names(analysis), f"LEAST(n, {bound.rows}) AS m"])
         source = f"SELECT {listed} FROM {CONTRIBUTION}"
-    summed = _unit_aggregates(analysis)
-    if clamps:
-        held = [f"{text} AS {name}" for name, text in summed]
-        ctes.append(counted_pairs(analysis, keys, clamps, source, held))
-        return f"WITH {', '.join(ctes)}\n{_with_clamp_histograms(analysis, keys, clamps)}"
-    totals = ["COUNT(*) AS units", "SUM(m) AS n", *(f"SUM({text}) AS {name}" for name, text in summed)]
-    return "\n".join(
-        [
-            f"WITH {', '.join(ctes)}",
-            f"SELECT {', '.join([*keys, *totals])}",
-            f"FROM ({source})",
-            "WHERE m > 0",
-            *_grouping(keys, bound.min_frequency),
-        ]
-    )
+    return ctes, source
+
+
+def _held(analysis: Analysis) -> list[str]:
+    """The contributions of a unit to a group, limited to its counted rows, under their names."""
+    return [f"{text} AS {name}" for name, text in _unit_aggregates(analysis)]
 
 
 def _with_clamp_histograms(analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp]) -> str:

@@ -1,0 +1,113 @@
+"""Emits a release with clamps in stages: contributions once, as temporary tables, then histograms, then clamped sums.
+
+Claim: for any points that are chosen, the sums are those that the histograms of the whole statement give, and the histograms
+of all units are those of its groups, added up.
+Why: both read the same unit-group pairs. A contribution is in an interval up to the chosen point if and only if it is no
+more than the chosen threshold, and of the last point there is nothing beyond; so the totals of both parts are all that
+`clamped_moments` reads. Across groups, each unit has one row in `UNITS`.
+Source: McSherry 2009, "Privacy integrated queries", section 2.3 (adaptive composition: a later query may depend on the
+choice).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpsql.analysis.analyse import Analysis
+from dpsql.planning.clamp_histogram import ClampTarget, clamp_targets
+from dpsql.planning.clamping import Amount, Clamp
+from dpsql.sql.emit.bounding import group_order
+from dpsql.sql.emit.clamp_histograms import (
+    amount_of,
+    compared_and_summed,
+    extent,
+    interval_of,
+    total_name,
+)
+
+PAIRS, UNITS = '"#pairs"', '"#units"'
+"""The temporary tables: one row per unit-group pair, with its counted rows `m` and contributions; and one row per unit,
+with its contributions to all its groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The queries of temporary tables, by their names, in order; and the query of the histograms of all clamps over them.
+
+    The latter has the index of a clamp target, the index of an interval, and the number of units (or pairs) in it.
+    """
+
+    tables: tuple[tuple[str, str], ...]
+    histograms: str
+
+
+def stages(
+    analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp], pairs: tuple[Sequence[str], str]
+) -> Stages:
+    """The stages of a release by group; `pairs` are the common table expressions and the query of its pairs."""
+    ctes, query = pairs
+    if any(clamp.amount is Amount.GROUPS for clamp in clamps):
+        query = f"SELECT *, ROW_NUMBER() OVER ({group_order(analysis, keys)}) AS g\n  FROM ({query})"
+    tables = [(PAIRS, f"WITH {', '.join(ctes)}\n{query}")]
+    totals = [
+        f"SUM({extent(clamp, amount_of(clamp, clamp.measures[0], sign))}) AS {total_name(place, sign)}"
+        for place, clamp in enumerate(clamps)
+        if clamp.across_groups
+        for sign in clamp.sides
+    ]
+    if totals:
+        tables.append((UNITS, f"SELECT u, {', '.join(totals)} FROM {PAIRS} GROUP BY u"))
+    histograms = [
+        _histogram(analysis, clamps[target.clamp], target, index) for index, target in _choosing(clamps)
+    ]
+    return Stages(tuple(tables), "\nUNION ALL ".join(histograms))
+
+
+def _choosing(clamps: Sequence[Clamp]) -> list[tuple[int, ClampTarget]]:
+    """The targets by which clamps are chosen: the first of each clamp, or one for each side of a total."""
+    found: list[tuple[int, ClampTarget]] = []
+    for index, target in enumerate(clamp_targets(clamps)):
+        if sum(known.clamp == target.clamp for _, known in found) < len(clamps[target.clamp].sides):
+            found.append((index, target))
+    return found
+
+
+def _histogram(analysis: Analysis, clamp: Clamp, target: ClampTarget, index: int) -> str:
+    compared, summed = compared_and_summed(analysis, clamp, target)
+    source, counted = (UNITS, "COUNT(*)") if clamp.across_groups else (PAIRS, f"SUM({summed[-1]})")
+    return (
+        f"SELECT {index} AS t, {interval_of(compared, clamp)} AS b, {counted} AS n FROM {source} GROUP BY b"
+    )
+
+
+def clamped_groups(
+    analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp], totals: Sequence[str]
+) -> str:
+    """The query of the groups: their keys, these totals, and for each target a histogram of two intervals.
+
+    These are all contributions up to the chosen point, and all beyond; of a clamp that is not chosen there is none.
+    """
+    items = [*keys, *totals]
+    for index, target in enumerate(clamp_targets(clamps)):
+        clamp = clamps[target.clamp]
+        items.append(f"{_two_intervals(analysis, clamp, target) if clamp.chosen else 'NULL'} AS s{index}")
+    across = any(clamp.across_groups and clamp.chosen for clamp in clamps)
+    source = f"{PAIRS} JOIN {UNITS} USING (u)" if across else PAIRS
+    return f"SELECT {', '.join(items)}\nFROM {source}\nGROUP BY {', '.join(keys)}"
+
+
+def _two_intervals(analysis: Analysis, clamp: Clamp, target: ClampTarget) -> str:
+    compared, summed = compared_and_summed(analysis, clamp, target)
+    chosen = clamp.chosen[clamp.sides.index(target.side)]
+    within = "TRUE" if chosen == len(clamp.grid) - 1 else f"{compared} <= {clamp.thresholds[chosen]}"
+    # What `clamped_moments` reads: beyond the point the subdivisions and as many times the mean, else the rest.
+    beyond = {0, 3} if clamp.amount is not Amount.GROUPS else set[int]()
+    parts: tuple[list[str], list[str]] = ([str(chosen)], [str(chosen + 1)])
+    for place, text in enumerate(summed):
+        last = place == len(summed) - 1
+        read = "0" if last else f"SUM({text}) FILTER (WHERE {'NOT ' * (place in beyond)}({within}))"
+        for at, part in enumerate(parts):
+            part.append(read if at == (place in beyond) else "0")
+    lists = (f"[{', '.join(f'CAST({text} AS HUGEINT)' for text in part)}]" for part in parts)
+    return f"[{', '.join(lists)}]"

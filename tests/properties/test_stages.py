@@ -1,0 +1,183 @@
+"""Releases in stages: the same histograms, sums and tables as by the one statement, whatever is chosen, and nothing is left."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import duckdb
+import pytest
+from properties.test_clamps import CASES, ROWS_OF_A_UNIT, Case, learning, points
+from properties.worlds import KEYS, Database, I, Row, World, X, policy
+
+import dpsql
+from dpsql.engine.pipeline import PreparedRelease
+from dpsql.errors import BackendError
+from dpsql.planning.clamp_histogram import clamp_targets, clamped_moments, units_beyond
+from dpsql.planning.measurement import MeasurementPlan
+from dpsql.release import GroupRows, _groups, _Staged, release, release_in_stages
+from dpsql.sql.emit.stages import PAIRS, UNITS, Stages
+from tests.entropy import SeededEntropy
+
+GROUPED = [case for case in CASES if "GROUP BY" in case.sql]
+MORE = [
+    Case("SELECT k, SUM(x), COUNT(DISTINCT i), COUNT(*) FROM t WHERE u > 0 GROUP BY k"),
+    Case("SELECT k, i, COUNT(*), MEDIAN(x), SUM(x) FROM t WHERE u > 0 GROUP BY k, i", {"domain": False}),
+    Case("SELECT k, SUM(x) FROM t WHERE u > 0 GROUP BY k", {"min_frequency": 3}),
+]
+LEFT = "SELECT table_name FROM duckdb_tables() WHERE temporary"
+
+
+def databases(seed: str) -> Iterator[Database]:
+    """Databases of few and of many rows, with units beyond all bounds, and none."""
+    dice = random.Random(seed)
+    yield ()
+    for units, rows in ((2, 3), (3, 2 * ROWS_OF_A_UNIT), (9, 6)):
+        yield tuple(
+            Row(unit, dice.choice(KEYS), dice.choice(X), dice.choice(I))
+            for unit in range(1, units + 1)
+            for _ in range(dice.randrange(rows + 1))
+        )
+
+
+def stages_of(part: PreparedRelease) -> Stages:
+    """The stages of a release, which it has."""
+    assert part.statement.stages is not None
+    return part.statement.stages
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("case", [*GROUPED, *MORE], ids=str)
+def test_they_give_what_the_one_statement_gives(case: Case) -> None:
+    """The numbers of units by which each clamp is chosen, and the clamped sums for all points, exactly."""
+    world = World(policy(rows=ROWS_OF_A_UNIT, **case.rules))
+    prepared, plan = learning(world, case.sql, case.scope)
+    part, engine = prepared.only, world.engine.backend
+    for rows in databases(str(case)):
+        world.hold(rows)
+        whole = _groups(plan, part.statement, engine.run(part.statement.sql).reveal())
+        with engine.staged(stages_of(part).tables):
+            staged = _Staged.of(plan, engine.run(stages_of(part).histograms), lambda _: pytest.fail("unread"))
+            for place, target in enumerate(clamp_targets(plan.clamps)):
+                clamp = plan.clamps[target.clamp]
+                first = [one.clamp for one in clamp_targets(plan.clamps)].index(target.clamp)
+                if place - first < len(clamp.sides):
+                    each = [group.clamp_histograms[place] for group in whole]
+                    assert units_beyond(clamp, each) == units_beyond(clamp, [staged.histograms[place]])
+            for clamps in points(plan.clamps):
+                sums = part.sums(replace(plan, clamps=clamps))
+                found = _groups(plan, sums, engine.run(sums.sql).reveal())
+                assert [(group.keys, group.windows) for group in found] == [
+                    (group.keys, group.windows) for group in whole
+                ]
+                assert [
+                    {**group.moments, **clamped_moments(clamps, group.clamp_histograms)} for group in found
+                ] == [{**group.moments, **clamped_moments(clamps, group.clamp_histograms)} for group in whole]
+
+
+@pytest.mark.parametrize("case", [GROUPED[0], GROUPED[-1], *MORE], ids=str)
+def test_the_same_noise_gives_the_same_table(case: Case) -> None:
+    """With groups that are selected, and others."""
+    world = World(policy(rows=ROWS_OF_A_UNIT, **case.rules))
+    prepared, plan = learning(world, case.sql, case.scope)
+    part, engine = prepared.only, world.engine.backend
+
+    def read(chosen: MeasurementPlan) -> GroupRows:
+        sums = part.sums(chosen)
+        return sums, engine.run(sums.sql)
+
+    for seed, rows in enumerate(databases(case.sql)):
+        world.hold(tuple(row._replace(u=row.u + 20 * at) for at in range(9) for row in rows))
+        whole = release(plan, part.statement, engine.run(part.statement.sql), SeededEntropy(seed))
+        with engine.staged(stages_of(part).tables):
+            histograms = engine.run(stages_of(part).histograms)
+            table = release_in_stages(plan, histograms, read, SeededEntropy(seed))
+        assert table == whole
+        assert table.plan.clamps == whole.plan.clamps
+
+
+ASKED = "SELECT k, SUM(x) FROM t WHERE u > 0 GROUP BY k"
+
+
+@pytest.fixture
+def study() -> Iterator[tuple[duckdb.DuckDBPyConnection, dpsql.Connection]]:
+    with ExitStack() as stack:
+        database = stack.enter_context(duckdb.connect())
+        database.execute("CREATE TABLE t AS SELECT i % 9 AS u, 'A' AS k, 1.0 AS x FROM range(99) r(i)")
+        rules = policy(rows=ROWS_OF_A_UNIT)
+        rules["tables"]["t"]["columns"] = {name: rules["tables"]["t"]["columns"][name] for name in ("k", "x")}
+        rules["tables"].pop("p")
+        yield (
+            database,
+            stack.enter_context(dpsql.connect(database, policy=rules, ledger=":memory:", epsilon=1)),
+        )
+
+
+def tables(database: duckdb.DuckDBPyConnection) -> list[Any]:
+    """The temporary tables that there are."""
+    return database.execute(LEFT).fetchall()
+
+
+@pytest.mark.parametrize("within", [False, True], ids=["alone", "in the owner's transaction"])
+def test_nothing_is_left(study: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], *, within: bool) -> None:
+    """After an answer; the transaction of an owner goes on."""
+    database, connection = study
+    if within:
+        database.execute("BEGIN")
+    assert connection.engine.prepare(dpsql.request.query.Query(ASKED, epsilon=1)).only.statement.stages
+    seen: list[Any] = []
+    run = connection.engine.backend.run
+
+    def looking(sql: str) -> Any:
+        seen.append({name for (name,) in tables(database)})
+        return run(sql)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connection.engine.backend, "run", looking)
+        connection.execute(ASKED)
+    assert seen == [{PAIRS.strip('"'), UNITS.strip('"')}] * 2
+    assert tables(database) == []
+    if within:
+        database.execute("COMMIT")
+
+
+class BrokenError(Exception):
+    """What a test raises between two stages."""
+
+
+@pytest.mark.parametrize("raised", [BackendError, KeyboardInterrupt, BrokenError])
+@pytest.mark.parametrize("stage", [0, 1])
+def test_nothing_is_left_of_what_fails(
+    study: tuple[duckdb.DuckDBPyConnection, dpsql.Connection], raised: type[BaseException], stage: int
+) -> None:
+    """Whichever stage fails or is interrupted, the tables are gone, and the next query is answered."""
+    database, connection = study
+    run, count = connection.engine.backend.run, itertools.count()
+
+    def failing(sql: str) -> Any:
+        if next(count) == stage:
+            raise raised
+        return run(sql)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connection.engine.backend, "run", failing)
+        with pytest.raises((raised, dpsql.Error)):
+            connection.execute(ASKED)
+    assert tables(database) == []
+    assert len(connection.query(ASKED, epsilon=0.5)) > 0
+
+
+def test_nobody_can_name_them(study: tuple[duckdb.DuckDBPyConnection, dpsql.Connection]) -> None:
+    """Not while they are there either."""
+    _, connection = study
+    backend = connection.engine.backend
+    with backend.staged([(PAIRS, "SELECT 1 AS u"), (UNITS, f"SELECT u FROM {PAIRS}")]):
+        assert not {PAIRS.strip('"'), UNITS.strip('"')} & backend.schema().keys()
+        for name in (PAIRS, UNITS, f"temp.{PAIRS}"):
+            with pytest.raises(dpsql.QueryRejected) as caught:
+                connection.execute(f"SELECT COUNT(*) FROM {name}")
+            assert caught.value.code == "table"
