@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -29,12 +29,24 @@ class Remembering:
     name: str
     version: str
     _found: dict[str, Exact] = field(default_factory=dict)
+    _over: list[str] = field(default_factory=list)
 
     def run(self, sql: str) -> Exact:
-        """What the statement found when it was run first."""
-        if sql not in self._found:
-            self._found[sql] = self.inner.run(sql)
-        return self._found[sql]
+        """What the statement found when it was run first, over the same temporary tables."""
+        name = "\n".join([*self._over, sql])
+        if name not in self._found:
+            self._found[name] = self.inner.run(sql)
+        return self._found[name]
+
+    @contextmanager
+    def staged(self, tables: Sequence[tuple[str, str]]) -> Iterator[None]:
+        """The temporary tables, which are made for each answer: a later statement depends on what was chosen."""
+        with self.inner.staged(tables):
+            self._over.extend(sql for _, sql in tables)
+            try:
+                yield
+            finally:
+                self._over.clear()
 
     @property
     def place(self) -> Place | None:
