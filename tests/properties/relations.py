@@ -305,9 +305,11 @@ class Relations:
         operator, distinct = self.draw(_SETS)
         node = operator(this=exp.null(), expression=exp.null(), distinct=distinct)
         try:
-            return set_operation(replace(self.context, derive=side), node, alias)
-        except QueryRejected:  # rows of no unit that can be told
+            found = set_operation(replace(self.context, derive=side), node, alias)
+        except QueryRejected:  # columns of other types
             return self._project(alias, 0, private=private)
+        # Rows of no unit that can be told are only counted.
+        return self._project(alias, 0, private=private) if found.once else found
 
     def _alike(self, read: Sequence[Column], wanted: Sequence[Expr]) -> list[tuple[str, Expr]]:
         """Expressions of the same types, what identifies the unit in the same place."""
