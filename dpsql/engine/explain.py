@@ -192,8 +192,8 @@ def _title(relation: Relation) -> str:
         case PerUnitGroupBy():
             return f"Group by {', '.join(map(phrase, relation.keys))}: {_aggregated(relation)}"
         case PerUnitWindows():
-            shown = ", ".join(map(phrase, relation.windows))
-            return f"Windows {shown}{_known_as('', relation.alias)}"
+            windows = ", ".join(map(phrase, relation.windows))
+            return f"Windows {windows}{_known_as('', relation.alias)}"
         case SetOperation():
             return f"{relation.kind.value.title()}{_known_as('', relation.alias)}"
         case PublicSubquery() | Values():

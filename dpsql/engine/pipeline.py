@@ -215,11 +215,11 @@ class Engine:
         table = self._release(prepared.only, prepared, entries)
         self._keep(prepared.releases, [table], {}, entries)
         receipt = self.receipt(prepared, entries, [table.plan])
-        kept = occupied(table.plan, table)
+        inhabited = occupied(table.plan, table)
         rows = [
             (*(row[place] for place in places), number, 0)
             for number, row in enumerate(table.rows)
-            if kept[number]
+            if inhabited[number]
         ]
         return self._result(prepared, [table], rows, [table.columns[place][1] for place in places], receipt)
 

@@ -37,8 +37,8 @@ FAULTS = (
     Fault(
         "plan-after-the-optimiser",
         "dpsql.backends.duckdb:DuckDBBackend.origin",
-        'dict(found).get("logical_plan")',
-        'dict(found).get("logical_opt")',
+        'dict(explained).get("logical_plan")',
+        'dict(explained).get("logical_opt")',
         "a scan that the optimiser leaves out today is not seen",
         f"{_VIEWS}::test_a_public_view_of_a_private_table_is_refused[where nothing is left of it]",
     ),

@@ -310,9 +310,11 @@ class Relations:
             node = operator(this=exp.null(), expression=exp.null(), distinct=distinct)
             wanted.clear()
             try:
-                return set_operation(replace(self.context, derive=side), node, alias)
-            except QueryRejected:  # distinct rows, or rows at all, of no unit that can be told
+                found = set_operation(replace(self.context, derive=side), node, alias)
+            except QueryRejected:  # rows of no unit that can be told, or columns of other types
                 continue
+            if not found.once:  # else rows of no unit that can be told are only counted
+                return found
         return self._project(alias, 0, private=private)
 
     def _alike(self, read: Sequence[Column], wanted: Sequence[Expr]) -> list[tuple[str, Expr]]:

@@ -267,10 +267,10 @@ class _Block:
         items = _named(map(group_keys.grouped, source.items), named)
         rows = self._derived(source.input, source.items, items, units=True)
         unit = f"{identifier(source.alias)}.{UNIT}"
-        shown = [f"{column(name)} AS {identifier(name.name)}" for name in named]
+        own = [f"{column(name)} AS {identifier(name.name)}" for name in named]
         over = zip(source.windows, source.columns[len(named) :], strict=True)
-        shown += [f"{unit_window(item, name, unit, named)} AS {identifier(name.name)}" for item, name in over]
-        return _select([*shown, f"{unit} AS {UNIT}"], f"({rows}) AS {identifier(source.alias)}", ())
+        own += [f"{unit_window(item, name, unit, named)} AS {identifier(name.name)}" for item, name in over]
+        return _select([*own, f"{unit} AS {UNIT}"], f"({rows}) AS {identifier(source.alias)}", ())
 
     def _side(self, operation: SetOperation, side: Source, *, units: bool) -> str:
         if isinstance(side, Scan):

@@ -43,7 +43,7 @@ ANY_VALUE = AggregateCall(
     filters=False,
     of_keys=True,
     accepted=(
-        "SELECT region, ANY_VALUE(name), ARBITRARY(country), FIRST(name) FROM visits JOIN regions ON region = id GROUP BY region",
+        "SELECT region, ANY_VALUE(name), ARBITRARY(country), FIRST(name), LAST(name) FROM visits JOIN regions ON region = id GROUP BY region",
         "SELECT plan, ANY_VALUE(UPPER(plan)), COUNT(*) FROM visits GROUP BY plan",
     ),
     refused={
