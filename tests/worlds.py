@@ -99,7 +99,7 @@ def insert(database: duckdb.DuckDBPyConnection, rows: Sequence[Row], columns: De
     if not rows:
         return
     texts = [[None if row.get(name) is None else str(row[name]) for row in rows] for name in columns]
-    kinds = [kind.partition(" COLLATE ")[0] for kind, _ in columns.values()]
+    kinds = [kind.partition(" COLLATE ")[0].removesuffix(" NOT NULL") for kind, _ in columns.values()]
     lists = ", ".join(f"unnest(CAST(? AS VARCHAR[])) AS c{index}" for index in range(len(kinds)))
     casts = ", ".join(f"CAST(c{index} AS {kind})" for index, kind in enumerate(kinds))
     database.execute(f"INSERT INTO people SELECT {casts} FROM (SELECT {lists})", texts)

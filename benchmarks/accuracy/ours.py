@@ -53,6 +53,11 @@ class Remembering:
         """Which database this is."""
         return self.inner.place
 
+    @property
+    def database(self) -> str:
+        """The name that the database has in the engine."""
+        return self.inner.database
+
     def origin(self, table: str) -> Origin | None:
         """Where a table's rows come from."""
         return self.inner.origin(table)

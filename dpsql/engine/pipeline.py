@@ -133,7 +133,7 @@ class Engine:
         sql = emit_outer_query(outer, above, traced=True)
         for step in steps(outer):
             if not isinstance(step, Release):
-                emit_outer_query(step.outer, above)  # for the copies that it reads
+                emit_outer_query(step.outer, above.of_step(step))  # for the copies that it reads
         found = PreparedQuery(
             asked, agreed, parsed.explain, outer, prepared, above, sql, constants=lowered.constants
         )

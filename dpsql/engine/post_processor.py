@@ -68,7 +68,7 @@ class PostProcessor:
     def evaluate(self, step: Scalar | PublicSubquery, values: Known) -> Literal | Values:
         """Evaluates a subquery over the tables; its rows as constants."""
         query = substitute(step.outer, values, within_releases=False)
-        rows, _ = self.scratch.query(emit_outer_query(query, self.copies))
+        rows, _ = self.scratch.query(emit_outer_query(query, self.copies.of_step(step)))
         return as_constants(step, rows)
 
     def rows(self, prepared: PreparedQuery, values: Known) -> tuple[list[tuple[Any, ...]], list[str]]:

@@ -37,12 +37,12 @@ SPELLINGS = [
     "people AS people",
     "people regions",
     'people "Ä"',
+    "main.people",
+    '"main"."people"',
 ]
 REFUSED = [
-    "SELECT COUNT(*) FROM main.people",
     "SELECT COUNT(*) FROM memory.people",
     "SELECT COUNT(*) FROM memory.main.people",
-    'SELECT COUNT(*) FROM "main"."people"',
     'SELECT COUNT(*) FROM "main.people"',
     "SELECT COUNT(*) FROM temp.people",
     "SELECT COUNT(*) FROM ''.people",

@@ -15,14 +15,14 @@ NOBODY = [
     "SELECT COUNT(*) FROM people LEFT JOIN regions ON city = name WHERE name = 'nowhere'",
 ]
 DOMAINS = {
-    "SELECT city, COUNT(*) FROM people GROUP BY city": 3,
-    "SELECT member, city, AVG(cost) FROM people GROUP BY member, city": 9,
-    "SELECT age > 40, SUM(cost) FROM people GROUP BY 1": 3,
+    "SELECT city, COUNT(*) FROM people GROUP BY city": 2,
+    "SELECT member, city, AVG(cost) FROM people GROUP BY member, city": 4,
+    "SELECT age > 40, SUM(cost) FROM people GROUP BY 1": 2,
     "SELECT CASE WHEN cost > 50 THEN 'high' ELSE 'low' END AS level, COUNT(*) FROM people GROUP BY level": 2,
-    "SELECT DATE_TRUNC('month', day), COUNT(DISTINCT id) FROM people GROUP BY 1": 13,
-    "SELECT EXTRACT(isodow FROM seen), COUNT(*) FROM people WHERE cost > 99 GROUP BY 1": 8,
-    "SELECT ROUND(cost), COUNT(*) FROM people GROUP BY 1": 107,
-    "SELECT city FROM people GROUP BY city": 3,
+    "SELECT DATE_TRUNC('month', day), COUNT(DISTINCT id) FROM people GROUP BY 1": 12,
+    "SELECT EXTRACT(isodow FROM seen), COUNT(*) FROM people WHERE cost > 99 GROUP BY 1": 7,
+    "SELECT ROUND(cost), COUNT(*) FROM people GROUP BY 1": 106,
+    "SELECT city FROM people GROUP BY city": 2,
 }
 
 
@@ -44,14 +44,18 @@ def test_an_ungrouped_aggregate_is_one_row(unit: str) -> None:
 def test_known_keys_are_all_there_in_their_own_order(
     sql: str, groups: int, unit: str, rows: list[Row]
 ) -> None:
-    """With public domains, nobody, one unit and many give the same keys in the same order."""
+    """With public domains, nobody, one unit and many give the same keys in the same order.
+
+    A group of NULL is shown, or not, by its noisy count alone: see `test_null_groups`.
+    """
     sql = sql.replace("COUNT(DISTINCT id)", "COUNT(*)") if unit == "row" else sql
     connection = world(unit=unit)
     width = len(prepared(connection, sql).outer.release.keys)
     seen = []
     for people in ([], [person(1)], [*reversed(rows), person(99, city="Ulm")]):
         hold(connection, people)
-        seen.append([row[:width] for row in connection.query(sql, replay=False)])
+        found = [row[:width] for row in connection.query(sql, replay=False)]
+        seen.append([keys for keys in found if None not in keys])
     assert seen[0] == seen[1] == seen[2]
     assert len(seen[0]) == groups
 

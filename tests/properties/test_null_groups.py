@@ -38,6 +38,7 @@ SHOWN = [
     "SELECT COALESCE(city, 'none') AS c, AVG(cost) AS a, COUNT(*) FROM people GROUP BY city ORDER BY city",
     "SELECT city, COUNT(*) FROM people GROUP BY ROLLUP (city) ORDER BY 2",
     f"SELECT city, n FROM {COUNTED} ORDER BY city",
+    "SELECT city, HISTOGRAM(age, [30, 60]), COUNT(*) FROM people GROUP BY city ORDER BY city",
     f"SELECT city, RANK() OVER (ORDER BY n) AS r FROM {COUNTED} ORDER BY city",
 ]
 """What shows the released groups themselves."""

@@ -247,10 +247,11 @@ def _sales(channel: str) -> dict[str, dict[str, Any]]:
         "quantity": _number("integer", 1, 10, **_MONEY),
         "amount": _number("double", -20, 500, **_MONEY),
     }
-    unit = {"unit": "customer_key"}
+    unit, key = {"unit": "customer_key"}, ["order_key", "item_key"]
+    sold = {"columns": key, "references": [f"{channel}_sales.{column}" for column in key]}
     return {
         f"{channel}_sales": {**unit, "rows_per_unit": 250, "columns": sales},
-        f"{channel}_returns": {**unit, "rows_per_unit": 40, "columns": returns},
+        f"{channel}_returns": {**unit, "link": sold, "rows_per_unit": 40, "columns": returns},
     }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dpsql.plan.dependencies import steps
-from dpsql.plan.expr import Column, Expr, Released, walk
+from dpsql.plan.expr import Column, Expr, Released, Scalar, walk
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -25,6 +25,7 @@ from dpsql.plan.nodes import (
 )
 from dpsql.plan.provenance import branches, provenance
 from dpsql.plan.tables import Scan
+from dpsql.plan.types import Type
 from dpsql.sql.emit.over_groups import leaves_out
 from dpsql.sql.emit.relations import source_of
 from dpsql.sql.emit.sanitized_columns import clean
@@ -72,6 +73,11 @@ class Copies:
         omits = leaves_out(source)
         return replace(self, omits=omits, over_groups=omits)
 
+    def of_step(self, step: Scalar | PublicSubquery) -> Copies:
+        """As a subquery reads releases: a histogram with all groups, among which each has its place."""
+        whole = isinstance(step, Scalar) and step.type is Type.LIST
+        return replace(self, omits=False) if whole else self
+
     def answer(self, answer: PublicSubquery) -> str:
         """The query, with its outputs under the names of the answer's columns."""
         return emit_outer_query(answer.outer, self, [column.name for column in answer.columns])
@@ -96,6 +102,10 @@ class Originals:
         raise LookupError(release)
 
     def grouping(self, _: PerUnitGroupBy) -> Originals:
+        """The same."""
+        return self
+
+    def of_step(self, _: Scalar | PublicSubquery) -> Originals:
         """The same."""
         return self
 

@@ -18,6 +18,7 @@ from dpsql.plan.nodes import OuterQuery, Output, Relation, is_private
 from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.sql.lower.aggregate_filter import filtered
+from dpsql.sql.lower.aggregates.any_value import ANY_VALUE
 from dpsql.sql.lower.aggregates.quantiles import plain
 from dpsql.sql.lower.derived import spelled
 from dpsql.sql.lower.folding import constant_of, is_constant
@@ -28,21 +29,12 @@ from dpsql.sql.lower.public_left_joins import aggregated
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.windows import check_named, window
-from dpsql.sql.read.dialect import ADDED_NODES
 from dpsql.sql.read.interval_calls import which_end
 from dpsql.sql.read.rejection import Source
 
 MAX_OUTPUTS = 100
 
-_OF_EQUALS = (
-    exp.AnyValue,
-    exp.First,
-    exp.Last,
-    ADDED_NODES["ANY_VALUE"],
-    ADDED_NODES["ARBITRARY"],
-    exp.Min,
-    exp.Max,
-)
+_OF_EQUALS = (*ANY_VALUE.nodes, exp.Min, exp.Max)
 """Aggregates that give one of the values of a group."""
 
 Item = tuple[str | None, exp.Expr]
@@ -235,14 +227,19 @@ class Grouping(ABC):
     def of_set(self, keys: Sequence[exp.Expr], every: Iterable[exp.Expr]) -> OuterQuery:
         """The groups of one grouping set, and its outputs; keys that only other sets have are NULL.
 
-        Windows among the outputs, and what QUALIFY asks, are over the groups of all sets.
+        Windows among the outputs, and what QUALIFY asks, are over the groups of all sets. Of ORDER BY it has what is no output.
         """
         items = self.items()
         self.group_all(keys, items)
         self.leave_out(every, items)
         outputs = tuple(Output(name, expr) for name, expr in self.outputs(items))
         qualify = self.qualify()
-        return replace(self.outer_query(outputs, self.having()), qualify=qualify)
+        order = tuple(
+            self.ordered(outputs, node)
+            for node in self.order_items(len(outputs))
+            if not self.is_output(outputs, node)
+        )
+        return replace(self.outer_query(outputs, self.having()), qualify=qualify, order=order)
 
     @abstractmethod
     def outer_query(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
@@ -392,7 +389,7 @@ class Grouping(ABC):
 
     def order(self, outputs: Sequence[Output]) -> tuple[Order, ...]:
         """ORDER BY, over the outputs and whatever else the groups have."""
-        items = tuple(self._ordered(outputs, node) for node in self._order_items())
+        items = tuple(self.ordered(outputs, node) for node in self.order_items(len(outputs)))
         # One value orders nothing, whether it is known now or answered before.
         # A HISTOGRAM differs from group to group when it is written.
         return tuple(
@@ -401,14 +398,30 @@ class Grouping(ABC):
             if not isinstance(item.expr, (Literal, Scalar)) or (item.expr.type is Type.LIST and self.keys)
         )
 
-    def _order_items(self) -> Iterable[exp.Expr]:
+    def is_output(self, outputs: Sequence[Output], node: exp.Expr) -> bool:
+        """Whether an item of ORDER BY names an output, by its place or its name."""
+        bare = self.bare(node.this)
+        return self.ordinal(bare) is not None or self.lone_name(bare) in {
+            fold(output.name) for output in outputs
+        }
+
+    def order_items(self, outputs: int) -> tuple[exp.Expr, ...]:
+        """The items of ORDER BY; those of ORDER BY ALL are the places of all outputs."""
         order = self.select.args.get("order")
         if order is None:
             return ()
         (nodes,) = self.source.take(order, "expressions")
-        return tuple(nodes)
+        first = nodes[0]
+        if len(nodes) > 1 or type(first.this) is not exp.Var or first.this.name.upper() != "ALL":
+            return tuple(nodes)
+        _, descending, nulls_first = self.source.take(first, "this", "desc", "nulls_first")
+        return tuple(
+            exp.Ordered(this=exp.Literal.number(place), desc=descending, nulls_first=nulls_first)
+            for place in range(1, outputs + 1)
+        )
 
-    def _ordered(self, outputs: Sequence[Output], node: exp.Expr) -> Order:
+    def ordered(self, outputs: Sequence[Output], node: exp.Expr) -> Order:
+        """An item of ORDER BY."""
         inner, descending, nulls_first = self.source.take(node, "this", "desc", "nulls_first")
         bare = self.bare(inner)
         ordinal = self.ordinal(bare)
@@ -418,7 +431,8 @@ class Grouping(ABC):
             expr = self.aliases[name]
         elif ordinal is None:
             expr = self.shown.lower(inner)
-            if isinstance(expr, Literal):
+            of_set = bool(self.left_out) or inner.find(exp.Grouping) is not None
+            if isinstance(expr, Literal) and not of_set:
                 self.source.refuse(node, "constant", "a constant orders nothing", "leave it out of ORDER BY")
         elif 1 <= ordinal <= len(outputs):
             expr = outputs[ordinal - 1].expr

@@ -26,10 +26,11 @@ class Parts:
 
     @classmethod
     def of(cls, outer: OuterQuery) -> Parts:
-        """The outputs of a set, and what QUALIFY asks."""
+        """The outputs of a set, what it is ordered by besides, and what QUALIFY asks."""
         found = cls()
         asked = [] if outer.qualify is None else [outer.qualify]
-        found.shapes += [found._shape(expr) for expr in (*(output.expr for output in outer.outputs), *asked)]
+        exprs = (*(output.expr for output in outer.outputs), *(item.expr for item in outer.order), *asked)
+        found.shapes += map(found._shape, exprs)
         return found
 
     def _shape(self, expr: Expr) -> Expr:
@@ -54,7 +55,8 @@ class Parts:
 
     def outer_query(self, outer: OuterQuery) -> OuterQuery:
         """The groups of the set with the parts as outputs; those that are outputs of the query under their names."""
-        if all(isinstance(shape, Released) for shape in self.shapes) and outer.qualify is None:
+        plain = all(isinstance(shape, Released) for shape in self.shapes)
+        if plain and outer.qualify is None and not outer.order:
             return outer
         named = {
             shape.name: output.name
@@ -63,7 +65,7 @@ class Parts:
         }
         names = unique_names([named.get(str(place), f"part {place}") for place in range(len(self.parts))])
         outputs = tuple(Output(name, part) for name, part in zip(names, self.parts, strict=True))
-        return replace(outer, outputs=outputs, qualify=None)
+        return replace(outer, outputs=outputs, order=(), qualify=None)
 
 
 def over_all(shapes: Sequence[Expr], columns: Sequence[Column]) -> list[Expr]:

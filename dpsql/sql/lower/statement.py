@@ -19,7 +19,7 @@ from dpsql.aggregates import AGGREGATES
 from dpsql.analysis.stability import PublicFacts
 from dpsql.analysis.unit_identity import separated_identity
 from dpsql.backends.catalog import Catalog
-from dpsql.plan.expr import UNIT_IDENTITY, Expr, Released, columns
+from dpsql.plan.expr import UNIT_IDENTITY, Expr, Order, Released, columns
 from dpsql.plan.nodes import (
     Aggregation,
     Key,
@@ -165,10 +165,13 @@ def _sets_query(scope: Scope, node: exp.Select, relation: Relation, sets: Sets) 
     together: Source | None = None
     names: list[str] = []
     first: Parts | None = None
+    besides: tuple[Order, ...] = ()
+    asks = False
     for keys in sets:
         outer = _over(scope, node, relation).of_set(keys, every)
         names = [output.name for output in outer.outputs]
         context.check_outputs(node, outer.outputs)
+        besides, asks = outer.order, outer.qualify is not None
         parts = Parts.of(outer)
         first = parts if first is None else first
         if parts.shapes != first.shapes:
@@ -188,12 +191,16 @@ def _sets_query(scope: Scope, node: exp.Select, relation: Relation, sets: Sets) 
         raise TypeError("there is a grouping set, and its groups are released")
     exprs = over_all(first.shapes, together.columns)
     outputs = tuple(Output(name, expr) for name, expr in zip(names, exprs, strict=False))
-    qualify = exprs[-1] if len(exprs) > len(names) else None
+    qualify = exprs[-1] if asks else None
     paging = Plain(Scope(context, tables={fold(together.alias): named(together)}), node, together)
     paging.aliases |= {fold(output.name): output.expr for output in outputs}
     limit, offset = paging.count("limit"), paging.count("offset") or 0
     distinct = distinct_of(scope, node)
-    order = paging.order(outputs)
+    hidden = iter(replace(item, expr=expr) for item, expr in zip(besides, exprs[len(names) :], strict=False))
+    order = tuple(
+        paging.ordered(outputs, item) if paging.is_output(outputs, item) else next(hidden)
+        for item in paging.order_items(len(outputs))
+    )
     return OuterQuery(together, outputs, None, order, limit, offset, distinct, qualify)
 
 

@@ -40,11 +40,11 @@ LIST = Function(
 
 
 def plain(text: Source, node: exp.AggFunc | exp.WithinGroup) -> exp.AggFunc:
-    """PERCENTILE_CONT(q) WITHIN GROUP (ORDER BY x) as QUANTILE_CONT(x, q), and QUANTILE as QUANTILE_DISC.
+    """PERCENTILE_CONT(q) WITHIN GROUP (ORDER BY x) as QUANTILE_CONT(x, q), and QUANTILE and APPROX_QUANTILE as QUANTILE_DISC.
 
     From the greatest down a share q of the values is one of 1 - q from the least up.
     """
-    if type(node) is exp.Quantile:
+    if type(node) in (exp.Quantile, exp.ApproxQuantile):
         argument, share = text.take(node, "this", "quantile")
         return exp.PercentileDisc(this=argument, expression=share)
     if not isinstance(node, exp.WithinGroup):
@@ -220,10 +220,10 @@ QUANTILE_CONT, QUANTILE_DISC = (
     for names, ordered, of, nodes in (
         (("QUANTILE_CONT",), "PERCENTILE_CONT", "between two if need be", (exp.PercentileCont,)),
         (
-            ("QUANTILE_DISC", "QUANTILE"),
+            ("QUANTILE_DISC", "QUANTILE", "APPROX_QUANTILE"),
             "PERCENTILE_DISC",
             "a whole number of whole numbers",
-            (exp.PercentileDisc, exp.Quantile),
+            (exp.PercentileDisc, exp.Quantile, exp.ApproxQuantile),
         ),
     )
 )

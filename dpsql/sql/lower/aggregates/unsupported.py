@@ -11,7 +11,6 @@ from dpsql.sql.read.rejection import Source
 
 _LISTED = "values of rows are never released; how often each occurs is: SELECT x, COUNT(*) … GROUP BY x"
 _INSTEAD: Mapping[type[exp.Expr], str] = {
-    exp.ApproxQuantile: "QUANTILE_CONT(x, q)",
     exp.GroupConcat: _LISTED,
     exp.ArrayAgg: _LISTED,
 }
