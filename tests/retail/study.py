@@ -248,10 +248,17 @@ def _sales(channel: str) -> dict[str, dict[str, Any]]:
         "amount": _number("double", -20, 500, **_MONEY),
     }
     unit, key = {"unit": "customer_key"}, ["order_key", "item_key"]
+    whole = {"column": "order_key", "references": f"{channel}_sales.order_key"}
     sold = {"columns": key, "references": [f"{channel}_sales.{column}" for column in key]}
     return {
-        f"{channel}_sales": {**unit, "rows_per_unit": 250, "columns": sales},
-        f"{channel}_returns": {**unit, "link": sold, "rows_per_unit": 40, "columns": returns},
+        f"{channel}_sales": {**unit, "links": [whole], "rows_per_unit": 250, "columns": sales},
+        f"{channel}_returns": {
+            **unit,
+            "link": sold,
+            "links": [whole],
+            "rows_per_unit": 40,
+            "columns": returns,
+        },
     }
 
 
