@@ -339,7 +339,14 @@ def cases(draw: st.DrawFn, bench: Bench, featured: str | None = None, deepest: i
     """Rules, a plan, and a database in which the columns that the plan reads have values."""
     rules, public = draw(RULES), draw(publics())
     outer = draw(
-        plans(bench.engine(rules).catalog, rules, bench.facts(public), featured=featured, deepest=deepest)
+        plans(
+            bench.engine(rules).catalog,
+            rules,
+            bench.facts(public),
+            featured=featured,
+            deepest=deepest,
+            windows=True,
+        )
     )
     database = draw(databases(wanted(outer), rules, public))
     answers = {

@@ -29,6 +29,7 @@ from dpsql.plan.nodes import (
     OuterQuery,
     Output,
     PerUnitGroupBy,
+    PerUnitWindows,
     Project,
     Relation,
     Release,
@@ -182,14 +183,15 @@ def plans(
     *,
     featured: str | None = None,
     deepest: int = DEEPEST,
+    windows: bool = False,
 ) -> OuterQuery:
     """Plans over the tables of `laws.schema` that `lower` could have made, public tables being as `facts` say.
 
     Nearly all of them apply the `featured` function, one of the registry, or without it many apply some
-    function often; calls nest as deep as `deepest`.
+    function often; calls nest as deep as `deepest`. With `windows` some have windows over the rows of each unit.
     """
     chosen = featured or draw(one_of(tuple(FUNCTIONS)))
-    relations = Relations(draw, catalog, rules, facts, chosen, deepest, draw(_MAX_GROUPS))
+    relations = Relations(draw, catalog, rules, facts, chosen, deepest, draw(_MAX_GROUPS), windows)
     return _Plans(draw, relations, insistent=featured is not None).plan()
 
 
@@ -234,6 +236,8 @@ def _expressions(relation: Relation) -> Iterator[Expr | None]:
         case PerUnitGroupBy():
             yield from relation.keys
             yield from (expr for item in relation.aggregates for expr in item.arguments)
+        case PerUnitWindows():
+            yield from (*relation.items, *relation.windows)
         case _:
             pass
     for part in inputs(relation):

@@ -21,13 +21,14 @@ from properties.scopes import equal, identities, known
 from sqlglot import exp
 
 from dpsql.aggregates.per_unit import WITHIN
+from dpsql.aggregates.windows import OVER
 from dpsql.analysis.analyse import limits
 from dpsql.analysis.intervals import MAX_MAGNITUDE, conditions, interval
 from dpsql.analysis.stability import PublicFacts, most_rows
 from dpsql.analysis.unit_identity import identity
 from dpsql.backends.catalog import Catalog
 from dpsql.errors import QueryRejected
-from dpsql.plan.expr import Column, Expr, Facts, Literal, columns
+from dpsql.plan.expr import Column, Expr, Facts, Literal, Order, Windowed, columns
 from dpsql.plan.interval import ANYWHERE
 from dpsql.plan.nodes import (
     JoinKind,
@@ -46,6 +47,7 @@ from dpsql.sql.lower.derived import facts_of, project, set_operation
 from dpsql.sql.lower.joins import assemble, conjuncts, filtered
 from dpsql.sql.lower.scope import Context, Named, Scope, scan
 from dpsql.sql.lower.statement_time import StatementTime
+from dpsql.sql.lower.unit_windows import with_windows
 from dpsql.sql.read.rejection import Source as Text
 
 T = TypeVar("T")
@@ -60,6 +62,8 @@ _TIMES = {
     Type.TIMESTAMP: (dt.datetime(2024, 2, 29), dt.datetime(2024, 2, 29, 12)),
 }
 _AGGREGATES = one_of((1, 1, 2, 0))
+_OF_NONE = ("row_number", "rank", "dense_rank")
+_WINDOWS = (*_OF_NONE, "count", "min", "max", "lag", "lead", "first_value")
 _DERIVED = one_of(("project", "grouped", "grouped", "set", "set"))
 _SETS = one_of(((exp.Union, False), (exp.Union, True), (exp.Intersect, True), (exp.Except, True)))
 
@@ -85,6 +89,7 @@ class Relations:
     featured: str
     deepest: int
     max_groups: int | None
+    windows: bool = False
     aliases: set[str] = field(default_factory=set)
     context: Context = field(init=False)
 
@@ -231,8 +236,28 @@ class Relations:
     def _project(self, alias: str, depth: int, *, private: bool, distinct: bool = False) -> Project:
         relation, read = self.block(depth, private=private)
         items = self._items(read, self.draw(one_of((1, 2))), private=private)
+        if self.windows and private and not self.rules.by_row and not self.draw(OFTEN):
+            relation, items = self._windows(relation, read, items)
         whole = not private or any(identity(expr, relation) for _, expr in items)
         return project(relation, alias, items, distinct=distinct and whole)
+
+    def _windows(
+        self, relation: Relation, read: Sequence[Column], items: list[tuple[str, Expr]]
+    ) -> tuple[Relation, list[tuple[str, Expr]]]:
+        """The items, and a window over the rows of each unit, where a column tells whose a row is."""
+        identifying = [column for column in read if identity(column, relation)]
+        if not identifying:
+            return relation, items
+        name = self.draw(one_of(_WINDOWS))
+        arguments = () if name in _OF_NONE else (self.one(read),)
+        kind = OVER[name].result(tuple(argument.type for argument in arguments))
+        if kind is None:
+            name, arguments, kind = "row_number", (), Type.INTEGER
+        order = (Order(self.one(read), self.draw(HALF), self.draw(HALF)),)
+        window = Windowed(name, arguments, (self.one(identifying),), order, None, False, kind)
+        exprs = [*(expr for _, expr in items), window]
+        rows, found = with_windows(self.context, exp.null(), relation, exprs)
+        return rows, [(f"c{place}", expr) for place, expr in enumerate(found)]
 
     def _items(self, read: Sequence[Column], number: int, *, private: bool) -> list[tuple[str, Expr]]:
         """What identifies the unit, most of it, and some expressions, all under names of their own."""

@@ -29,11 +29,11 @@ def is_constant(expr: Expr) -> bool:
 
 
 def constant_of(source: Source, node: exp.Expr | None, expr: Expr) -> Expr:
-    """The constant that an expression of constants is; any other expression as it is.
+    """The constant that an expression of constants is; any other expression, or one without a place in the text, as it is.
 
     Raises QueryRejected where such an expression has no value.
     """
-    if isinstance(expr, Literal) or not is_constant(expr) or expr.type is Type.LIST:
+    if node is None or isinstance(expr, Literal) or not is_constant(expr) or expr.type is Type.LIST:
         return expr
     text = cast(write(expr), expr.type) if expr.type is not Type.NULL else write(expr)
     failure = trial.failure(text)
@@ -45,8 +45,6 @@ def constant_of(source: Source, node: exp.Expr | None, expr: Expr) -> Expr:
             "these constants have no value: a conversion, a division or a sum of them fails",
             "write the value out, or NULL if none is meant",
         )
-    if node is None:
-        raise TypeError("an expression has a place in the text")
     return replace(constant(source, node, found), type=expr.type)
 
 
