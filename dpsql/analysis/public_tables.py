@@ -257,9 +257,9 @@ def _of_partners(relation: Relation, public: set[str]) -> Iterator[Expr]:
             yield from _called("in", theirs, *there)
     for condition in _conditions(relation):
         if isinstance(condition, Call) and condition.function.name in _COMPARED:
-            told = narrow(condition)
+            narrowed = narrow(condition)
             for side in condition.arguments:
-                yield from reached(side, told.get(side, Interval()))
+                yield from reached(side, narrowed.get(side, Interval()))
 
 
 def _called(name: str, *arguments: Expr | None) -> Iterator[Expr]:

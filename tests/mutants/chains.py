@@ -141,7 +141,7 @@ FAULTS = (
     Fault(
         "values-of-marks-are-never-null",
         "dpsql.sql.lower.marks:_member",
-        "not never_null(shown[0], relation)",
+        "not never_null(outputs[0], relation)",
         "not items",
         "NOT IN is true beside a NULL of the subquery",
         _MEANT,
@@ -165,8 +165,8 @@ FAULTS = (
     Fault(
         "first-of-many-public-rows",
         "dpsql.sql.lower.scope:Scope._looked_up",
-        "len(self.context.facts.rows(nodes.OuterQuery(source, shown, limit=2))) > 1",
-        "len(self.context.facts.rows(nodes.OuterQuery(source, shown, limit=2))) > 2",
+        "len(self.context.facts.rows(nodes.OuterQuery(source, outputs, limit=2))) > 1",
+        "len(self.context.facts.rows(nodes.OuterQuery(source, outputs, limit=2))) > 2",
         "a scalar subquery of many rows has the value of any of them",
         _REFUSED,
     ),

@@ -33,8 +33,6 @@ TEXTS: Mapping[str, str] = {"slice": "reservation", "slices": "reservations"}
 """Words of texts of several words, docstrings among them. Stored columns, keys and codes keep their names."""
 PARTICIPLES = frozenset({"told", "kept", "shown"})
 """Names that say what was done and not what there is: a name is the noun that is meant (records, listed columns, notices)."""
-OTHER_ROOMS = ("analysis/", "planning/", "sql/lower/")
-"""Rooms whose names are not held to `PARTICIPLES`."""
 WORD = re.compile(r"[A-Z]?[a-z]+")
 
 
@@ -91,7 +89,7 @@ def test_no_participle_is_a_name(path: Path) -> None:
     found = [
         f"{module}:{line}: {name}"
         for line, name in names(path.read_text(encoding="utf-8"))
-        if name in PARTICIPLES and not module.startswith(OTHER_ROOMS)
+        if name in PARTICIPLES
     ]
     assert not found, "\n".join(found)
 

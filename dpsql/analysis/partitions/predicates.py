@@ -130,8 +130,8 @@ def _among(name: str, literal: Literal, dimension: Dimension) -> Positions | Non
         literal.type.numeric and dimension.column.type.numeric
     ):
         return None
-    kept = (place for place, value in enumerate(dimension.values) if _COMPARED[name](value, literal.value))
-    return _found((place, place) for place in kept)
+    places = (place for place, value in enumerate(dimension.values) if _COMPARED[name](value, literal.value))
+    return _found((place, place) for place in places)
 
 
 def _seasonal(name: str, left: Call, right: Expr, dimension: Dimension) -> Positions | None:
@@ -181,10 +181,10 @@ def _halved(
         )
         return _found(pair for pair in outside if pair[0] <= pair[1]) if known else None
     if dimension.values is not None:
-        kept = (
+        places = (
             place for place in range(dimension.high + 1) if _can(name, image(place), constant, exact=False)
         )
-        return _found((place, place) for place in kept)
+        return _found((place, place) for place in places)
     first, last = dimension.low, dimension.high
     if name in ("eq", "gt", "ge"):
         over = "ge" if name == "eq" else name

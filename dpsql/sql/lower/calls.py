@@ -216,10 +216,10 @@ def _is_widened(expr: Expr) -> bool:
 
 def _refuse_types(source: Source, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]) -> NoReturn:
     given = ", ".join(str(argument.type) for argument in arguments)
-    shown = dict.fromkeys(function.signature for function in overloads(name))
+    signatures = dict.fromkeys(function.signature for function in overloads(name))
     source.refuse(
         node,
         "type",
-        f"{' or '.join(list(shown)[:3])} does not take ({given})",
+        f"{' or '.join(list(signatures)[:3])} does not take ({given})",
         "convert with CAST(… AS …)",
     )

@@ -127,10 +127,10 @@ def _source(
             Released(item.name, item.type): _of_no_rows(item.function, item.type)
             for item in grouped.release.aggregations
         }
-        shown = [Output(key.name, Released(key.name, key.expr.type)) for key in grouped.release.keys]
+        key_outputs = [Output(key.name, Released(key.name, key.expr.type)) for key in grouped.release.keys]
         empty = _empty(inner, query, output.expr, of_none)
         return (
-            answer(replace(grouped, outputs=(*shown, output)), alias),
+            answer(replace(grouped, outputs=(*key_outputs, output)), alias),
             empty,
             isinstance(output.expr, Released),
         )

@@ -75,8 +75,8 @@ def _link_keys(expr: Expr, relation: Relation) -> frozenset[LinkKey]:
     return expr.facts.link_keys if isinstance(expr, Column) and alone else frozenset()
 
 
-def output_columns(scope: Scope, node: exp.Expr, shown: Scalars | None = None) -> list[tuple[str, Expr]]:
-    """The columns that a SELECT item means; `shown` lowers them, else the scope does."""
+def output_columns(scope: Scope, node: exp.Expr, scalars: Scalars | None = None) -> list[tuple[str, Expr]]:
+    """The columns that a SELECT item means; `scalars` lowers them, else the scope does."""
     if type(node) is exp.Star:
         scope.source.take(node)
         return [(column.name, column) for column in scope.every(node)]
@@ -89,7 +89,7 @@ def output_columns(scope: Scope, node: exp.Expr, shown: Scalars | None = None) -
     if type(node) is exp.Alias:
         node, identifier = scope.source.take(node, "this", "alias")
         name = str(scope.source.take(identifier, "this", quoted=(True,))[0])
-    expr = (scope.scalars if shown is None else shown).lower(node)
+    expr = (scope.scalars if scalars is None else scalars).lower(node)
     if name is None:
         name = (
             spelled(node, expr)

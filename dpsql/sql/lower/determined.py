@@ -126,12 +126,12 @@ class Determined:
         if not wanted:
             return outer
         read += [part for lookup in wanted for ours, _ in lookup.on for part in walk(ours)]
-        shown = dict.fromkeys(part for part in read if isinstance(part, Released))
+        released = dict.fromkeys(part for part in read if isinstance(part, Released))
         groups = answer(
-            OuterQuery(outer.source, tuple(Output(part.name, part) for part in shown)),
+            OuterQuery(outer.source, tuple(Output(part.name, part) for part in released)),
             self.context.fresh(self.node),
         )
-        moved: dict[Expr, Expr] = dict(zip(shown, groups.columns, strict=True))
+        moved: dict[Expr, Expr] = dict(zip(released, groups.columns, strict=True))
         relation: Relation = groups
         for lookup in wanted:
             relation = lookup.join(relation, moved)

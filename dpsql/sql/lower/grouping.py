@@ -91,7 +91,7 @@ class Grouping(ABC):
         return not is_private(self.input)
 
     @property
-    def shown(self) -> Scalars:
+    def over_groups(self) -> Scalars:
         """Lowers what is put out, chosen or ordered: expressions over the groups, and windows."""
         outer = self.outer
 
@@ -99,19 +99,19 @@ class Grouping(ABC):
             if type(node) is exp.Window:
                 return window(self, node)
             if _is_call(node, "typeof"):
-                return self._type_name(node, shown)
+                return self._type_name(node, scalars)
             alias = self._aliased(node)
             return outer.intercept(node) if alias is None else alias
 
-        shown = replace(outer, intercept=intercept)
-        return shown
+        scalars = replace(outer, intercept=intercept)
+        return scalars
 
-    def _type_name(self, node: exp.Expr, shown: Scalars) -> Literal:
+    def _type_name(self, node: exp.Expr, scalars: Scalars) -> Literal:
         """The name of the type that a released value has, or a column of a public table."""
         _, items = self.source.take(node, "this", "expressions")
         if len(items or ()) != 1:
             self.source.refuse(node, "type", "TYPEOF takes one value")
-        expr = shown.lower(items[0])
+        expr = scalars.lower(items[0])
         if not self.shows:
             self.source.refuse(
                 node, "type", "TYPEOF is answered of released values", "SELECT typeof(COUNT(*)) FROM …"
@@ -136,7 +136,7 @@ class Grouping(ABC):
         """The SELECT items over the groups, each with its name; aliases are known from here on."""
         outputs = []
         for alias, node in items:
-            expr = self.shown.lower(node)
+            expr = self.over_groups.lower(node)
             outputs.append((self._named(node, expr) if alias is None else alias, expr))
             if alias is not None:
                 # A later alias hides an earlier one, as in DuckDB.
@@ -175,7 +175,7 @@ class Grouping(ABC):
         if qualify is None:
             return None
         (predicate,) = self.source.take(qualify, "this")
-        expr = self.shown.lower(predicate)
+        expr = self.over_groups.lower(predicate)
         if not windowed(expr):
             self.source.refuse(predicate, "qualify", "QUALIFY chooses by a window", "write WHERE, or HAVING")
         return self._condition(predicate, expr)
@@ -200,8 +200,8 @@ class Grouping(ABC):
 
     def _is_constant(self, node: exp.Expr) -> bool:
         """Whether a group key has one value for all rows."""
-        shown = node.find(exp.Column, exp.Subquery, exp.Window) is not None or aggregates(node)
-        return not shown and is_constant(self.scope.scalars.lower(node))
+        reads = node.find(exp.Column, exp.Subquery, exp.Window) is not None or aggregates(node)
+        return not reads and is_constant(self.scope.scalars.lower(node))
 
     def _of_output(self, node: exp.Expr, items: Sequence[Item]) -> bool:
         """Whether a node asks for the interval of an aggregate by its alias."""
@@ -430,7 +430,7 @@ class Grouping(ABC):
             # A lone name means the output first, and the column only if there is none of that name.
             expr = self.aliases[name]
         elif ordinal is None:
-            expr = self.shown.lower(inner)
+            expr = self.over_groups.lower(inner)
             of_set = bool(self.left_out) or inner.find(exp.Grouping) is not None
             if isinstance(expr, Literal) and not of_set:
                 self.source.refuse(node, "constant", "a constant orders nothing", "leave it out of ORDER BY")

@@ -47,7 +47,7 @@ def _member(scope: Scope, node: exp.Expr, operand: Sequence[exp.Expr], query: ex
     rows = _rows(scope, query)
     items = [item.this if type(item) is exp.Alias else item for item in rows.expressions]
     check_width(scope, node, len(operand), len(items))
-    relation, shown = _read(scope, rows)
+    relation, outputs = _read(scope, rows)
     values = [scope.scalars.lower(item) for item in operand]
     found = _any(scope, node, rows, list(zip(values, items, strict=True)), None)
     if _only_truth_matters(node):
@@ -60,7 +60,7 @@ def _member(scope: Scope, node: exp.Expr, operand: Sequence[exp.Expr], query: ex
             "write EXISTS (SELECT … WHERE inner.a = outer.a AND inner.b = outer.b)",
         )
     branches = [found, _TRUE]
-    if not never_null(shown[0], relation):
+    if not never_null(outputs[0], relation):
         unknown = exp.Is(this=exp.Paren(this=items[0].copy()), expression=exp.Null())
         branches += [_any(scope, node, rows, (), unknown), _UNKNOWN]
     if not _never_null(scope, values[0]):
@@ -109,8 +109,8 @@ def _any(
     count.set("expressions", [exp.Count(this=exp.Star(), big_int=True)])
     if condition is not None:
         where = count.args.get("where")
-        kept = [] if where is None else [exp.Paren(this=where.this)]
-        count.set("where", exp.Where(this=exp.and_(*kept, condition, copy=False)))
+        conditions = [] if where is None else [exp.Paren(this=where.this)]
+        count.set("where", exp.Where(this=exp.and_(*conditions, condition, copy=False)))
     key = (count, tuple(compared))
     value = scope.marks.get(key)
     if value is None:
@@ -169,5 +169,5 @@ def _wrapped(scope: Scope, query: exp.Query) -> exp.Select:
     of_rows = type(query.parent) is exp.Exists
     alias = None if of_rows else exp.TableAlias(columns=[name.copy() for name in names])
     table = exp.Subquery(this=query.copy(), alias=alias)
-    shown = [exp.Literal.number(1)] if of_rows else [exp.Column(this=name) for name in names]
-    return exp.Select(expressions=shown, from_=exp.From(this=table))
+    outputs = [exp.Literal.number(1)] if of_rows else [exp.Column(this=name) for name in names]
+    return exp.Select(expressions=outputs, from_=exp.From(this=table))

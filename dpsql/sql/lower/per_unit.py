@@ -91,8 +91,8 @@ def selected(
     """
     grouping: Grouping
     scope.waiting = []
-    shown = [*node.expressions, *filter(None, [node.args.get("order")])]
-    if node.args.get("group") or node.args.get("having") or any(map(aggregates, shown)):
+    parts = [*node.expressions, *filter(None, [node.args.get("order")])]
+    if node.args.get("group") or node.args.get("having") or any(map(aggregates, parts)):
         grouping = Groups(scope, node, relation, alias=scope.context.fresh(node))
         items = grouping.items()
         grouping.group(items)
@@ -123,8 +123,8 @@ def without_windows(scope: Scope, node: exp.Select, chosen: Selected) -> Selecte
         return chosen
     rows, found = with_windows(scope.context, node, chosen.rows, asked)
     outputs = tuple(Output(output.name, expr) for output, expr in zip(chosen.outputs, found, strict=False))
-    kept: Relation = rows if chosen.qualify is None else filtered(rows, [found[-1]])
-    return replace(chosen, rows=kept, outputs=outputs, qualify=None)
+    filtered_rows: Relation = rows if chosen.qualify is None else filtered(rows, [found[-1]])
+    return replace(chosen, rows=filtered_rows, outputs=outputs, qualify=None)
 
 
 def distinct_of(scope: Scope, node: exp.Expr) -> bool:
@@ -187,7 +187,9 @@ class Plain(Grouping):
     def columns(self) -> list[tuple[str, Expr]]:
         """The columns that the SELECT items mean."""
         pairs = [
-            pair for item in self.select.expressions for pair in output_columns(self.scope, item, self.shown)
+            pair
+            for item in self.select.expressions
+            for pair in output_columns(self.scope, item, self.over_groups)
         ]
         if not pairs:
             self.source.refuse(self.select, "star", "there is nothing that * could mean")

@@ -247,15 +247,15 @@ class Scope:
                 "over released values, a subquery used as a value has one row",
                 "add LIMIT 1",
             )
-        shown = tuple(nodes.Output(column.name, column) for column in source.columns)
-        if len(self.context.facts.rows(nodes.OuterQuery(source, shown, limit=2))) > 1:
+        outputs = tuple(nodes.Output(column.name, column) for column in source.columns)
+        if len(self.context.facts.rows(nodes.OuterQuery(source, outputs, limit=2))) > 1:
             self.source.refuse(
                 node,
                 "subquery",
                 "a subquery used as a value has at most one row, and this one has more",
                 "add ORDER BY x LIMIT 1, or aggregate: SELECT MIN(x)",
             )
-        return nodes.OuterQuery(source, shown, limit=1)
+        return nodes.OuterQuery(source, outputs, limit=1)
 
     def add(self, node: exp.Expr) -> str:
         """Brings the item of a FROM or JOIN clause into scope; returns its alias, folded."""

@@ -249,9 +249,9 @@ def _correlated(
         return exported[expr]
 
     on = [_rewritten(part, here, export) for part in across]
-    shown = [expr for item in query.expressions for _, expr in output_columns(inner, item)]
+    items = [expr for item in query.expressions for _, expr in output_columns(inner, item)]
     if compare is not None:
-        on += compare([_rewritten(item, here, export) for item in shown])
+        on += compare([_rewritten(item, here, export) for item in items])
     if not exported:
         export(Literal(1, Type.INTEGER))
     right = Project(relation, alias, tuple(exported), tuple(exported.values()))

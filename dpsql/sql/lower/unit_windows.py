@@ -188,11 +188,11 @@ def _domain(window: Windowed) -> tuple[Value, ...] | None:
     """The values that a window can have, where it shows one that some row has."""
     if window.function in _ALWAYS or (window.function in WITHIN and WITHIN[window.function].adds):
         return None
-    shown = [window.arguments[0]]
+    arguments = [window.arguments[0]]
     if window.function in ("lag", "lead"):
-        shown += [argument for argument in window.arguments[2:] if not _none(argument)]
-    found = [domain(argument, {}) for argument in shown]
-    if any(argument.type is not window.type for argument in shown) or None in found:
+        arguments += [argument for argument in window.arguments[2:] if not _none(argument)]
+    found = [domain(argument, {}) for argument in arguments]
+    if any(argument.type is not window.type for argument in arguments) or None in found:
         return None
     values = (value for each in found for value in each or () if value is not None)
     return tuple(dict.fromkeys(values))

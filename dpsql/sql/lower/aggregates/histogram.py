@@ -107,17 +107,17 @@ def histogram(over: AcrossUnits, node: exp.AggFunc) -> Expr:
 
     def written(domains: Sequence[Sequence[Value]]) -> Expr:
         *groups, found = domains
-        shown = [value for value in found if value is not None]
-        if not 0 < len(shown) <= MOST_BINS + 1:
+        bins = [value for value in found if value is not None]
+        if not 0 < len(bins) <= MOST_BINS + 1:
             refuse()
-        if math.prod(map(len, groups)) * len(shown) > MOST_CELLS:
+        if math.prod(map(len, groups)) * len(bins) > MOST_CELLS:
             text.refuse(
                 node,
                 "too_long",
                 f"HISTOGRAM has at most {MOST_CELLS:,} bins in all groups together",
                 _COUNTED,
             )
-        return _value(over, node, release, groups, shown)
+        return _value(over, node, release, groups, bins)
 
     if value.type is Type.NULL:
         refuse()
@@ -143,9 +143,9 @@ def _value(
     node: exp.Expr,
     release: Release,
     groups: Sequence[Sequence[Value]],
-    shown: Sequence[Value],
+    bins: Sequence[Value],
 ) -> Expr:
-    """The map of the bins that are `shown`, or in groups of these keys the part of each group, from their counts."""
+    """The map of the `bins`, or in groups of these keys the part of each group, from their counts."""
     scalars, (rows,) = over.scope.scalars, release.aggregations
     *outer, key = (Released(key.name, key.expr.type) for key in release.keys)
     # Of a computed day the domain may hold NULL, which is no key of a map.
@@ -153,12 +153,12 @@ def _value(
     number: Expr | None = None
     for place, values in zip(outer, groups, strict=True):
         number = _numbered(over, node, number, place, values)
-    cell: Expr = key if number is None else _numbered(over, node, number, key, shown)
+    cell: Expr = key if number is None else _numbered(over, node, number, key, bins)
     counts = Call(_MAP, (cell, Released(rows.name, rows.type)), Type.LIST)
     whole = Scalar(OuterQuery(release, (Output("histogram", counts),), having=keyed), Type.LIST)
     if number is None:
         return whole
-    listed = Call(LIST, tuple(Literal(end, key.type) for end in shown), Type.LIST)
+    listed = Call(LIST, tuple(Literal(end, key.type) for end in bins), Type.LIST)
     return Call(_PART, (whole, number, listed), Type.LIST)
 
 

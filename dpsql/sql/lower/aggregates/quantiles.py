@@ -90,13 +90,13 @@ class QuantileCall:
     def value(self, found: Sequence[Expr]) -> Expr:
         """What the call gives, of the values at its shares: between two days lies a moment, as in DuckDB."""
         between = AGGREGATES[self.function].result_type(Type.INTEGER) is Type.DOUBLE
-        shown = [
+        values = [
             Call(FUNCTIONS["cast_timestamp"], (value,), Type.TIMESTAMP)
             if between and value.type is Type.DATE
             else value
             for value in found
         ]
-        return Call(LIST, tuple(shown), Type.LIST) if self.listed else shown[0]
+        return Call(LIST, tuple(values), Type.LIST) if self.listed else values[0]
 
 
 def _asked(text: Source, scalars: Scalars, node: exp.AggFunc, name: str) -> QuantileCall:
