@@ -198,9 +198,8 @@ CASES = [
             "COUNT(DISTINCT CASE WHEN i > 2 THEN u WHEN i < 1 THEN -5 END)",
             "COUNT(DISTINCT k), COUNT(DISTINCT -u)",
         )
-        for group in ("", " GROUP BY k", " GROUP BY s")
-        for neighbours in ({}, _REPLACE)
-        for pure in ({}, {"accountant": "pure"})
+        for group in ("", " GROUP BY k")
+        for neighbours, pure in (({}, {}), (_REPLACE, {"accountant": "pure"}))
     ),
     Case("SELECT COUNT(DISTINCT u) FILTER (WHERE i > 2) FROM t", ("i",), {"rows": 3}),
     Case(
