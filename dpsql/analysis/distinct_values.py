@@ -13,7 +13,7 @@ from dpsql.plan.nodes import Relation
 def most_distinct(expr: Expr, relation: Relation, known: Known) -> int | None:
     """The most values, NULL left out, that an expression has over all rows of one unit; None where that has no bound.
 
-    Claim: whatever the rows of a unit hold, the expression has at most so many values other than NULL.
+    Claim: whatever the rows of a unit hold, the expression has no more values other than NULL than this number.
     Why: the unit's id, and what follows from it alone, is one value in all its rows; a column is read as one of the
     values of its domain, or as NULL; CASE has the values of its branches. None of these is a declaration that the data
     could break.

@@ -12,11 +12,10 @@ the clamp seldom acts, and that integer arithmetic stays within 64 bits.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from dpsql.aggregates.windows import OVER
 from dpsql.functions.conditional import case_branches
-from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, Windowed, is_null
+from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, Windowed, is_null, replaced
 from dpsql.plan.interval import Interval, hull, position
 from dpsql.plan.nodes import Filter, Join, Relation, Release, SemiJoin
 from dpsql.plan.types import Type
@@ -40,14 +39,8 @@ def released_interval(expr: Expr, release: Release) -> Interval:
     Keys without bounds are taken to be as small as aggregates: arithmetic on them stays with whole numbers.
     """
     keys: dict[Expr, Expr] = {Released(key.name, key.expr.type): key.expr for key in release.keys}
-    found = interval(_substituted(expr, keys), conditions(release.input))
+    found = interval(replaced(expr, keys), conditions(release.input))
     return found if found.bounded else interval(expr)
-
-
-def _substituted(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
-    if isinstance(expr, (Call, Windowed)):
-        return replace(expr, arguments=tuple(_substituted(part, known) for part in expr.arguments))
-    return known.get(expr, expr)
 
 
 def interval(expr: Expr, known: Known | None = None) -> Interval:

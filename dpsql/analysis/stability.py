@@ -6,9 +6,10 @@ other units do not change.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import floor, prod
+from types import MappingProxyType
 from typing import ClassVar, Protocol
 
 from dpsql.analysis.domains import domain
@@ -37,7 +38,6 @@ from dpsql.plan.nodes import (
     is_answered,
     is_private,
     private_scans,
-    sources,
 )
 from dpsql.plan.tables import Contribution, Scan, UnitKind
 from dpsql.plan.types import Value
@@ -82,8 +82,8 @@ class ContributionBound:
 def most_rows(relation: Relation, facts: PublicFacts) -> int:
     """The most rows of one privacy unit in a relation, if its tables keep to their declared bounds.
 
-    Claim: filters, semi-joins and windows add no rows, and ROW_NUMBER <= n leaves n of each partition; a join multiplies rows by at most the number of matches of one row;
-    groups and distinct rows are at most the combinations of their values; a set operation has the rows of both sides.
+    Claim: filters, semi-joins and windows add no rows, and ROW_NUMBER <= n leaves n of each partition of the rows that it
+    numbers; a join multiplies rows by at most the number of matches of one row; groups and distinct rows are at most the combinations of their values; a set operation has the rows of both sides.
     Why: a row joins only rows with an equal key, and a LEFT JOIN keeps an unmatched row once.
     Source: McSherry 2009, "Privacy integrated queries", section 3.2 (stability of transformations).
 
@@ -115,7 +115,7 @@ class _Rows:
             case Project(distinct=True):
                 return min(self.most(relation.input), _most_values(relation.items, relation.input))
             case Filter():
-                return min(self.most(relation.input), self._numbered(relation))
+                return self.numbered(relation.input, _highest(relation))
             case SemiJoin() | Project() | PerUnitWindows():
                 return self.most(relation.input)
             case PerUnitGroupBy():
@@ -129,24 +129,35 @@ class _Rows:
             case PublicSubquery() | Values():
                 raise TypeError("public rows belong to nobody")
 
-    def _numbered(self, relation: Filter) -> int:
-        """The most rows of a unit that conditions on ROW_NUMBER leave: so many of each partition."""
-        known, most = conditions(relation), MAX_ROWS
-        for expr, around in known.items():
-            window = _window(expr, relation) if isinstance(expr, Column) else None
-            if window is None or window.function != "row_number" or around.high is None:
-                continue
-            source = window.source
-            each = max(0, floor(around.high))
-            most = min(most, each * _most_values(window.partition, source.input))
-        return most
+    def numbered(self, relation: Relation, highest: Mapping[Column, int]) -> int:
+        """The most rows of a unit in which columns have no larger values: of each partition, as many as its ROW_NUMBER."""
+        most = self.most(relation)
+        match relation:
+            case _ if not highest:
+                return most
+            case Filter() | SemiJoin():
+                return min(most, self.numbered(relation.input, highest))
+            case Join():
+                return min(most, self._joined(relation, highest))
+            case Project() | PerUnitWindows():
+                own = {
+                    column: number for column, number in highest.items() if column.source == relation.alias
+                }
+                within = {_item(column, relation): number for column, number in own.items()}
+                inner = {item: number for item, number in within.items() if isinstance(item, Column)}
+                most = min(most, self.numbered(relation.input, inner))
+                if isinstance(relation, PerUnitWindows):
+                    most = min([most, *_left_by_numbers(relation, own)])
+                return most
+            case _:
+                return most
 
-    def _joined(self, join: Join) -> int:
-        """The most rows of a join, from the matches of one row on either side."""
-        left, forwards = self.most(join.left), self._partners(join)
+    def _joined(self, join: Join, highest: Mapping[Column, int] = MappingProxyType({})) -> int:
+        """The most rows of a join, from the matches of one row on either side; columns as of `numbered`."""
+        left, forwards = self.numbered(join.left, highest), self._partners(join)
         if not is_private(join.right):
             return left * max(1, forwards)
-        right = self.most(join.right)
+        right = self.numbered(join.right, highest)
         # A LEFT JOIN keeps an unmatched row once; if the right side has a row, `back` rows on the left match it.
         back = min(left, self._partners_back(join))
         backwards = right * back + (0 if join.kind is JoinKind.INNER else left - back)
@@ -237,6 +248,25 @@ def _most_values(exprs: Sequence[Expr], relation: Relation) -> int:
     return max(1, most)
 
 
+def _highest(relation: Filter) -> dict[Column, int]:
+    """The largest whole numbers that conditions leave to columns."""
+    return {
+        expr: max(0, floor(around.high))
+        for expr, around in conditions(relation).items()
+        if isinstance(expr, Column) and around.high is not None
+    }
+
+
+def _left_by_numbers(source: PerUnitWindows, highest: Mapping[Column, int]) -> Iterator[int]:
+    """How many rows of a unit each condition on a ROW_NUMBER leaves: so many of each partition."""
+    items: dict[Column, Expr] = dict(zip(source.columns, source.items, strict=False))
+    for column, window in zip(source.columns[len(source.items) :], source.windows, strict=True):
+        number = next((most for known, most in highest.items() if known.name == column.name), None)
+        if number is not None and window.function == "row_number":
+            partition = [substituted(part, items) for part in window.partition]
+            yield number * _most_values(partition, source.input)
+
+
 def _distinguish(columns: Sequence[Column], relation: Relation) -> bool:
     """Whether these columns are a unique key among the rows of a unit, by GROUP BY or DISTINCT."""
     match relation:
@@ -263,34 +293,6 @@ def _item(column: Column, source: Project | PerUnitWindows) -> Expr | None:
     """The expression that a column of a derived table is; None of a window."""
     place = [known.name for known in source.columns].index(column.name)
     return source.items[place] if place < len(source.items) else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Window:
-    """A window function, with its partition as expressions over the input of its `source`."""
-
-    function: str
-    partition: tuple[Expr, ...]
-    source: PerUnitWindows
-
-
-def _window(column: Column, relation: Relation) -> _Window | None:
-    """The window function that a column is, through derived tables that only name it."""
-    source = next((found for found in sources(relation) if found.alias == column.source), None)
-    match source:
-        case Project():
-            item = _item(column, source)
-            return _window(item, source.input) if isinstance(item, Column) else None
-        case PerUnitWindows():
-            place = [known.name for known in source.columns].index(column.name) - len(source.items)
-            if place < 0:
-                return None
-            items = dict(zip(source.columns, source.items, strict=False))
-            window = source.windows[place]
-            partition = tuple(substituted(part, items) for part in window.partition)
-            return _Window(window.function, partition, source)
-        case _:
-            return None
 
 
 def contribution_bound(

@@ -226,6 +226,23 @@ def _exact(facts: Facts) -> bool:
             return engine not in (UNTYPED, "TIMESTAMP_NS")
 
 
+def _reads_every_value(facts: Facts) -> bool:
+    """Whether no value of a column is read as NULL, as what is not listed, NaN, or beyond 64 bits or the calendar is.
+
+    >>> [_reads_every_value(Facts(Type.INTEGER, kind)) for kind in ("BIGINT", "HUGEINT")]
+    [True, False]
+    """
+    if facts.domain is not None or facts.engine_type in (UNTYPED, UNCHECKED):
+        return False
+    match facts.type:
+        case Type.INTEGER:
+            return facts.interval.bounded or facts.engine_type not in _WIDE
+        case Type.DATE | Type.TIMESTAMP:
+            return facts.interval.bounded
+        case kind:
+            return kind is not Type.DOUBLE
+
+
 def _as_text(facts: Facts) -> str:
     if facts.engine_type in _WIDE or facts.engine_type == UNTYPED:
         return "declare it varchar: every digit counts then"
@@ -329,10 +346,15 @@ def _add_link_keys(
 
 
 def _referenced(policy: policies.Policy, name: str) -> Iterator[tuple[str, ...]]:
-    """The keys of a table that links refer to which lead to no unit by one column."""
-    for owner, link in policy.foreign_keys():
-        leads = link is policy.tables[owner].owner and len(link.keys) == 1
-        if fold(link.table) == fold(name) and not leads:
+    """The keys of a table, each in one row, that a `link` refers to which leads to no unit by one column.
+
+    Further `links` say whose the rows of equal values are, and not that one row has them.
+    """
+    for table in policy.tables.values():
+        link = table.link
+        if link is None or fold(link.table) != fold(name):
+            continue
+        if link is not table.owner or len(link.keys) > 1:
             yield tuple(sorted(map(fold, link.keys)))
 
 
@@ -377,13 +399,9 @@ def _declared(
             if found is not None
             else f"{kind} cannot be read: leave the column out, or declare a view that casts it",
         )
-    return spelt, Facts(
-        wanted,
-        kind,
-        _interval(column),
-        _domain(wanted, column.values),
-        column.nullable if column.says_nullable else spelt not in required,
-    )
+    facts = Facts(wanted, kind, _interval(column), _domain(wanted, column.values), column.nullable)
+    decided = not column.says_nullable and spelt in required and _reads_every_value(facts)
+    return spelt, replace(facts, nullable=False) if decided else facts
 
 
 def _domain(kind: Type, values: Sequence[Value] | None) -> tuple[Value, ...] | None:

@@ -6,7 +6,7 @@ All but the charge, the engine's run and the draws are pure functions over froze
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -30,7 +30,14 @@ from dpsql.engine.loss_split import loss_shares
 from dpsql.engine.post_processor import PostProcessor, as_constants
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease, mechanisms_of
 from dpsql.engine.replay import Replay
-from dpsql.errors import BackendError, BudgetExhausted, InternalError, OperationalError, QueryRejected
+from dpsql.errors import (
+    BackendError,
+    BudgetExhausted,
+    DatabaseError,
+    InternalError,
+    OperationalError,
+    QueryRejected,
+)
 from dpsql.ledger import Entry, Ledger, Quote
 from dpsql.ledger.protocol import Account
 from dpsql.mechanisms import Entropy, SystemEntropy
@@ -325,23 +332,19 @@ class Engine:
             return self._drawn_in_stages(prepared, statement.stages)
         # What is not charged, because it follows from the policy alone, reads nothing private either.
         exact = Exact([]) if plan.event is None else self.backend.run(statement.sql)
-        failed = ""
-        try:
+
+        def draw() -> ReleasedTable:
             match None if refinement is None else refinement.law:
                 case CoupledRefinement() as law if refinement is not None:
                     return refine(plan, (statement, exact), refinement.table, law, self.entropy)
                 case IndependentTopUp(plan=beside) if refinement is not None:
                     return combined([refinement.table, release(beside, statement, exact, self.entropy)])
             return release(plan, statement, exact, self.entropy)
-        except Exception as error:  # noqa: BLE001  (its words and its frames may hold exact values)
-            failed = type(error).__name__
-        finally:
-            clear_cache()
-        raise InternalError(f"the noise could not be added ({failed}); the charge stays", code="release")
+
+        return _without_frames(draw)
 
     def _drawn_in_stages(self, prepared: PreparedRelease, stages: Stages) -> ReleasedTable:
         """A release with clamps by group: contributions are read once, and the groups when clamps are chosen."""
-        failed = ""
 
         def read(plan: MeasurementPlan) -> GroupRows:
             sums = prepared.sums(plan)
@@ -349,15 +352,7 @@ class Engine:
 
         with self.backend.staged(stages.tables):
             histograms = self.backend.run(stages.histograms)
-            try:
-                return release_in_stages(prepared.plan, histograms, read, self.entropy)
-            except BackendError:
-                raise
-            except Exception as error:  # noqa: BLE001  (its words and its frames may hold exact values)
-                failed = type(error).__name__
-            finally:
-                clear_cache()
-        raise InternalError(f"the noise could not be added ({failed}); the charge stays", code="release")
+            return _without_frames(lambda: release_in_stages(prepared.plan, histograms, read, self.entropy))
 
     def _result(
         self,
@@ -433,6 +428,21 @@ class Engine:
             replayed=prepared.replayed,
             refined=tuple(dict.fromkeys(base.entry for base in prepared.refines)),
         )
+
+
+def _without_frames(draw: Callable[[], ReleasedTable]) -> ReleasedTable:
+    """The released table; an error that stops it says nothing of exact values, neither in its words nor by its frames."""
+    failure: DatabaseError
+    try:
+        return draw()
+    except BackendError as error:
+        failure = error.with_traceback(None)
+    except Exception as error:  # noqa: BLE001  (its words and its frames may hold exact values)
+        failed = type(error).__name__
+        failure = InternalError(f"the noise could not be added ({failed}); the charge stays", code="release")
+    finally:
+        clear_cache()
+    raise failure
 
 
 def _measurement_plan(

@@ -289,6 +289,27 @@ def substituted(expr: Expr, items: Mapping[Column, Expr]) -> Expr:
             return expr
 
 
+def replaced(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
+    """An expression with what is known of its columns, released values and windows in their place; others stay."""
+    match expr:
+        case Call():
+            return replace(expr, arguments=tuple(replaced(part, known) for part in expr.arguments))
+        case Windowed() if expr not in known:
+            return replace(
+                expr,
+                arguments=tuple(replaced(part, known) for part in expr.arguments),
+                partition=tuple(replaced(part, known) for part in expr.partition),
+                order=replaced_order(expr.order, known),
+            )
+        case _:
+            return known.get(expr, expr)
+
+
+def replaced_order(order: Iterable[Order], known: Mapping[Expr, Expr]) -> tuple[Order, ...]:
+    """An order by expressions that are replaced."""
+    return tuple(replace(item, expr=replaced(item.expr, known)) for item in order)
+
+
 def windowed(expr: Expr) -> bool:
     """Whether an expression looks at several rows."""
     return any(isinstance(part, Windowed) for part in walk(expr))

@@ -11,9 +11,9 @@ Source: Green, Karvounarakis, Tannen 2007, "Provenance semirings", section 2.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from dpsql.plan.expr import Call, Column, Expr
+from dpsql.plan.expr import Expr, replaced
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -50,14 +50,14 @@ def provenance(outer: OuterQuery) -> tuple[Provenance, ...] | None:
     if below is None:
         return None
     return tuple(
-        Provenance(release, tuple(_substituted(expr, known) for expr in exprs)) for release, known in below
+        Provenance(release, tuple(replaced(expr, known) for expr in exprs)) for release, known in below
     )
 
 
 def traced(expr: Expr, relation: Relation) -> tuple[tuple[Release, Expr], ...] | None:
     """An expression over a relation, for each release that the rows come from; None as for `provenance`."""
     below = _below(relation)
-    return None if below is None else tuple((release, _substituted(expr, known)) for release, known in below)
+    return None if below is None else tuple((release, replaced(expr, known)) for release, known in below)
 
 
 def branches(relation: Relation) -> int:
@@ -102,7 +102,7 @@ def _below(relation: Relation) -> _Branches | None:
                 return None
             items = list(zip(relation.columns, relation.items, strict=True))
             return tuple(
-                (release, {column: _substituted(item, known) for column, item in items})
+                (release, {column: replaced(item, known) for column, item in items})
                 for release, known in below
             )
         case SetOperation(kind=SetKind.UNION_ALL):
@@ -128,15 +128,3 @@ def _finds_one_row(join: Join) -> bool:
     if not isinstance(right, PerUnitGroupBy) or is_answered(right):
         return False
     return {column for _, column in join.on} >= set(right.columns[: len(right.keys)])
-
-
-def _substituted(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
-    match expr:
-        case Column():
-            return known.get(expr, expr)
-        case Call():
-            return replace(
-                expr, arguments=tuple(_substituted(argument, known) for argument in expr.arguments)
-            )
-        case _:
-            return expr

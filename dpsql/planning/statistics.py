@@ -168,9 +168,10 @@ def distinct_vector(measure: int, most: int) -> StatisticVector:
 
 
 def most_pairs(most_distinct: int, bound: ContributionBound) -> int:
-    """How many pairs of a group and a distinct value count of one unit.
+    """How many pairs of a group and a distinct value are counted of one unit.
 
-    They are no more than its rows; nor, with at most so many values in a group, than these times its groups.
+    That is the bound on its rows or, where a group has at most `most_distinct` of its values, this number times the
+    bound on its groups, if that is less.
     """
     return min(bound.rows, most_distinct * bound.groups) if most_distinct else bound.rows
 

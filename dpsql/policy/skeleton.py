@@ -69,7 +69,7 @@ data_version: "1"
 # Each column has a type, and may have
 #   bounds: [lowest, highest]   numbers, dates, timestamps; without bounds it is never summed
 #   values: [a, b, c]           all values, if they are public: groups are then known in advance
-#   nullable: false             NULL cannot occur: rows that hold one are dropped
+#   nullable: false             NULL cannot occur: rows that hold one, or a value that is not listed, are dropped
 tables:
 """
 

@@ -121,7 +121,7 @@ class Column(Model):
     nullable: bool = Field(
         default=True,
         description="false: NULL is not a possible value, rows that hold it are dropped. "
-        "Default: false where the database declares the column NOT NULL.",
+        "Default: false where the database declares the column NOT NULL and each value is read as it is.",
     )
 
     @model_validator(mode="after")
@@ -227,7 +227,8 @@ class Table(Model):
     links: tuple[Link, ...] = Field(
         default=(),
         strict=False,
-        description="Further foreign keys: joins on all columns of one are answered.",
+        description="Further columns that tell the unit: rows that have what the referenced ones have, of which there may be "
+        "several, belong to the same. Joins on all columns of one are answered, as on those of `link`.",
     )
     rows_per_unit: int = Field(
         default=1,

@@ -13,7 +13,7 @@ from dpsql.plan.types import Type, Value, type_of
 Parameter = Value | tuple[Value, ...]
 """A value, or the values of a list, as `IN ?` takes them."""
 Parameters = Sequence[Any] | Mapping[str, Any]
-"""What a caller gives: values in order for `?`, or by name for `:name`."""
+"""What a caller gives: a sequence of values for `?`, or a mapping of names to values for `:name`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class BoundParameters:
     names: tuple[str, ...] | None = None
 
     def of(self, count: int, names: Sequence[str]) -> tuple[Parameter, ...]:
-        """The values in the order of a text with so many `?`, or with these names. Raises DataError."""
+        """The values in the order in which a text has `count` times `?`, or these names. Raises DataError."""
         if self.names is None and names and self.values:
             raise DataError(
                 f"the query names its parameters: {', '.join(f':{name}' for name in names)}",

@@ -174,6 +174,40 @@ def test_a_failure_after_the_read_shows_no_locals(sql: str, crowd: Connection) -
     assert not shows(frames(caught.value.__context__))
 
 
+@pytest.fixture
+def staged() -> Connection:
+    """A hundred people with 7,919 rows, of whose groups contributions are read first and clamped sums then."""
+    database = engine_of(world())
+    database.execute(
+        f"INSERT INTO people (id, city, cost) SELECT i % 100, '{SECRET}', 1 FROM range({ROWS}) AS r(i)"
+    )
+    columns = {"city": {"type": "varchar"}, "cost": {"type": "double", "bounds": [0, 9]}}
+    table = {"unit": "id", "rows_per_unit": 100, "columns": columns}
+    return connected(database, {"budget": {"epsilon": 1000, "delta": 1e-6}, "tables": {"people": table}})
+
+
+def test_a_failure_between_two_reads_shows_no_locals(
+    staged: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where groups are read again for the clamps that were chosen, the failure of a read shows nothing of the one before."""
+    sql = "SELECT city, COUNT(*), SUM(cost) FROM people GROUP BY city"
+    assert prepared(staged, sql).only.statement.stages is not None
+    run, reads = staged.engine.backend.run, []
+
+    def failing(statement: str) -> Exact:
+        reads.append(statement)
+        if len(reads) > 2:
+            raise dpsql.BackendError
+        return run(statement)
+
+    monkeypatch.setattr(staged.engine.backend, "run", failing)
+    with pytest.raises(dpsql.BackendError) as caught:
+        staged.query(sql, epsilon=10)
+    assert len(reads) == 3
+    assert not shows(frames(caught.value))
+    assert not shows(frames(caught.value.__context__))
+
+
 def test_an_engine_failure_shows_no_locals(crowd: Connection) -> None:
     """The traceback of a BackendError, with all locals: the statement, but no value."""
     with pytest.raises(dpsql.BackendError) as caught:

@@ -192,9 +192,9 @@ FAULTS = (
     ),
     Fault(
         "cause-of-a-failure-shown",
-        "dpsql.engine.pipeline:Engine._drawn",
-        'raise InternalError(f"the noise could not be added ({failed}); the charge stays", code="release")',
-        "return release(plan, statement, exact, self.entropy)",
+        "dpsql.engine.pipeline:_without_frames",
+        "raise failure",
+        "return draw()",
         "an error's frames hold exact values",
         "tests/attacks/test_a22_exact_values.py::test_a_failure_after_the_read_shows_no_locals",
     ),

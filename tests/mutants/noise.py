@@ -276,7 +276,7 @@ FAULTS = (
     ),
     Fault(
         "exact-values-remembered",
-        "dpsql.engine.pipeline:Engine._drawn",
+        "dpsql.engine.pipeline:_without_frames",
         "clear_cache()",
         "pass",
         "how far exact values lie apart stays in memory after the answer",

@@ -184,9 +184,25 @@ FAULTS = (
     Fault(
         "nullable-against-the-schema",
         "dpsql.backends.catalog:_declared",
-        "column.nullable if column.says_nullable else spelt not in required",
-        "column.nullable",
+        "replace(facts, nullable=False) if decided else facts",
+        "facts",
         "a column that is never NULL has a group of NULL",
         "tests/attacks/test_a10_presence.py::test_the_schema_says_what_is_never_null_where_the_policy_does_not",
+    ),
+    Fault(
+        "values-that-are-not-listed-leave-the-count",
+        "dpsql.backends.catalog:_reads_every_value",
+        "facts.domain is not None or facts.engine_type in (UNTYPED, UNCHECKED)",
+        "facts.engine_type in (UNTYPED, UNCHECKED)",
+        "rows of values that are not listed are dropped because the database says NOT NULL",
+        "tests/attacks/test_a10_presence.py::test_what_is_read_as_null_is_counted_though_the_schema_says_not_null",
+    ),
+    Fault(
+        "one-row-for-what-links-refer-to",
+        "dpsql.backends.catalog:_referenced",
+        "link = table.link",
+        "link = next(iter(table.every_link), None)",
+        "what further links refer to is taken for a key, and rows of joins are cut",
+        "tests/sql/test_declared_links.py::test_what_links_refer_to_may_stand_in_several_rows",
     ),
 )

@@ -139,9 +139,9 @@ FAULTS = (
     ),
     Fault(
         "numbers-of-one-partition",
-        "dpsql.analysis.stability:_Rows._numbered",
-        "each * _most_values(window.partition, source.input)",
-        "each",
+        "dpsql.analysis.stability:_left_by_numbers",
+        "number * _most_values(partition, source.input)",
+        "number",
         "the first row of each group of a unit is taken for its only one",
         "tests/sql/test_unit_windows.py::test_the_first_rows_of_a_unit_bound_its_contribution",
     ),
@@ -155,7 +155,7 @@ FAULTS = (
     ),
     Fault(
         "other-columns-counted-as-units",
-        "dpsql.sql.lower.aggregates.count:_across",
+        "dpsql.sql.lower.aggregates.count:count_across",
         "is_unit = facts_of(expr, over.input).is_unit",
         "is_unit = facts_of(expr, over.input) is not None",
         "COUNT(DISTINCT x) counts units, whatever x is",

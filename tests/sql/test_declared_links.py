@@ -152,6 +152,25 @@ def test_the_hint_says_which_declaration_would_allow_it(connection: Connection, 
         assert tuple(opened.query(sql).rows) == tuple(plain.execute(sql).fetchall())
 
 
+@pytest.mark.parametrize(("sql", "table"), DECLARABLE)
+def test_what_links_refer_to_may_stand_in_several_rows(sql: str, table: str) -> None:
+    """That rows with equal values belong to one unit does not say that one row has them: none of a join is lost."""
+    with _connect(_policy()) as opened, pytest.raises(dpsql.QueryRejected) as caught:
+        opened.explain(sql)
+    said = re.search(r"`(links: .*)`", str(caught.value.hint))
+    assert said is not None
+    policy, database = _policy(), _database()
+    policy["tables"][table] |= yaml.safe_load(said[1])
+    database.execute(
+        "INSERT INTO sales SELECT customer, ticket, item + 10 * i, price FROM sales, range(1, 9) AS t(i)"
+    )
+    for name, unit in (("sales", "customer"), ("returns", "who"), ("calls", "caller")):
+        counts = f"SELECT MAX(n) FROM (SELECT COUNT(*) AS n FROM {name} GROUP BY {unit})"
+        ((policy["tables"][name]["rows_per_unit"],),) = database.execute(counts).fetchall()
+    with dpsql.connect(database, policy=policy, ledger=":memory:", epsilon=_NO_NOISE) as opened:
+        assert tuple(opened.query(sql).rows) == tuple(database.execute(sql).fetchall())
+
+
 def test_a_false_declaration_joins_nobody_to_others() -> None:
     """Rows of two units with equal keys do not meet: what one unit changes does not rest on the declaration."""
     with _connect(_policy()) as opened:

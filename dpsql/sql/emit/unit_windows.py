@@ -63,7 +63,7 @@ def _over(window: Windowed, unit: str, items: Sequence[Column]) -> str:
 
 
 def _frame(window: Windowed) -> str | None:
-    """The frame; where a row is chosen of those that are equal in order, it is told of rows."""
+    """The frame, which is one of ROWS where a function chooses a row among those that are equal in order."""
     if window.function in _PLACED:
         return None
     frame = window.frame

@@ -12,14 +12,14 @@ Source: ISO/IEC 9075-2, section 4.19 (functional dependencies); Dwork, Roth 2014
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
 from dpsql.functions import call
 from dpsql.plan.dependencies import needs
-from dpsql.plan.expr import Call, Column, Expr, Literal, Order, Released, Windowed, columns, walk
+from dpsql.plan.expr import Call, Column, Expr, Literal, Released, columns, replaced, replaced_order, walk
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -69,7 +69,7 @@ class Lookup:
             tuple(PerUnitAggregate("max", value) for value in values),
             (*found, *map(self.column, values)),
         )
-        on = ((_moved(ours, moved), theirs) for (ours, _), theirs in zip(self.on, found, strict=True))
+        on = ((replaced(ours, moved), theirs) for (ours, _), theirs in zip(self.on, found, strict=True))
         return Join(groups, rows, JoinKind.LEFT, tuple(on))
 
     def _named(self, name: str, column: Column) -> Column:
@@ -138,10 +138,10 @@ class Determined:
         return replace(
             outer,
             source=relation,
-            outputs=tuple(replace(output, expr=_moved(output.expr, moved)) for output in outer.outputs),
-            having=None if outer.having is None else _moved(outer.having, moved),
-            order=_moved_order(outer.order, moved),
-            qualify=None if outer.qualify is None else _moved(outer.qualify, moved),
+            outputs=tuple(replace(output, expr=replaced(output.expr, moved)) for output in outer.outputs),
+            having=None if outer.having is None else replaced(outer.having, moved),
+            order=replaced_order(outer.order, moved),
+            qualify=None if outer.qualify is None else replaced(outer.qualify, moved),
         )
 
     def _wanted(self, read: set[str]) -> list[Lookup]:
@@ -254,25 +254,3 @@ def _exprs(outer: OuterQuery) -> Iterator[Expr]:
     yield from (output.expr for output in outer.outputs)
     yield from (item.expr for item in outer.order)
     yield from (part for part in (outer.having, outer.qualify) if part is not None)
-
-
-def _moved(expr: Expr, moved: Mapping[Expr, Expr]) -> Expr:
-    """An expression with released columns in terms of the groups."""
-    match expr:
-        case Released():
-            return moved[expr]
-        case Call():
-            return replace(expr, arguments=tuple(_moved(part, moved) for part in expr.arguments))
-        case Windowed():
-            return replace(
-                expr,
-                arguments=tuple(_moved(part, moved) for part in expr.arguments),
-                partition=tuple(_moved(part, moved) for part in expr.partition),
-                order=_moved_order(expr.order, moved),
-            )
-        case _:
-            return expr
-
-
-def _moved_order(order: Sequence[Order], moved: Mapping[Expr, Expr]) -> tuple[Order, ...]:
-    return tuple(replace(item, expr=_moved(item.expr, moved)) for item in order)

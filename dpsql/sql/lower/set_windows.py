@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from dpsql.aggregates.windows import OVER
-from dpsql.plan.expr import Call, Column, Expr, Order, Released, Windowed, windowed
+from dpsql.plan.expr import Call, Column, Expr, Order, Released, Windowed, replaced, windowed
 from dpsql.plan.nodes import OuterQuery, Output
 from dpsql.plan.types import Type
 from dpsql.sql.lower.derived import unique_names
@@ -50,8 +50,7 @@ class Parts:
         if isinstance(expr, Call) and windowed(expr):
             return replace(expr, arguments=tuple(map(self._shape, expr.arguments)))
         self.parts.append(expr)
-        # Of what type it is, the sets say together.
-        return Released(str(len(self.parts) - 1), Type.NULL)
+        return _part(len(self.parts) - 1)
 
     def outer_query(self, outer: OuterQuery) -> OuterQuery:
         """The groups of the set with the parts as outputs; those that are outputs of the query under their names."""
@@ -70,24 +69,10 @@ class Parts:
 
 def over_all(shapes: Sequence[Expr], columns: Sequence[Column]) -> list[Expr]:
     """The expressions over the parts of all sets, which are `columns`."""
-    return [_over(shape, columns) for shape in shapes]
+    parts: dict[Expr, Expr] = {_part(place): column for place, column in enumerate(columns)}
+    return [replaced(shape, parts) for shape in shapes]
 
 
-def _over(shape: Expr, columns: Sequence[Column]) -> Expr:
-    match shape:
-        case Released():
-            return columns[int(shape.name)]
-        case Call():
-            return replace(shape, arguments=tuple(_over(part, columns) for part in shape.arguments))
-        case Windowed():
-            return replace(
-                shape,
-                arguments=tuple(_over(part, columns) for part in shape.arguments),
-                partition=tuple(_over(part, columns) for part in shape.partition),
-                order=tuple(
-                    Order(_over(item.expr, columns), item.descending, item.nulls_first)
-                    for item in shape.order
-                ),
-            )
-        case _:
-            return shape
+def _part(place: int) -> Released:
+    # Of what type it is, the sets say together.
+    return Released(str(place), Type.NULL)

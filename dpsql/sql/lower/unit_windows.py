@@ -9,7 +9,6 @@ Source: McSherry 2009, "Privacy integrated queries", section 3.2, on grouping wi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from sqlglot import exp
 
@@ -18,7 +17,7 @@ from dpsql.analysis.domains import domain
 from dpsql.analysis.intervals import MAX_MAGNITUDE, interval
 from dpsql.analysis.stability import most_rows
 from dpsql.analysis.unit_identity import identity
-from dpsql.plan.expr import Call, Column, Expr, Facts, FrameKind, Literal, Order, Windowed, columns, walk
+from dpsql.plan.expr import Column, Expr, Facts, FrameKind, Literal, Windowed, columns, replaced, walk
 from dpsql.plan.interval import Interval, hull
 from dpsql.plan.nodes import PerUnitWindows, Relation, private_scans, sources
 from dpsql.plan.render import phrase
@@ -114,7 +113,7 @@ def with_windows(
         column: Column(alias, name, facts_of(column, relation))
         for name, column in zip(names, read, strict=False)
     }
-    over = [_over(window, named) for window in windows]
+    over = [part for window in windows if isinstance(part := replaced(window, named), Windowed)]
     rows = most_rows(relation, context.facts)
     found = [
         Column(alias, name, _facts(window, rows))
@@ -123,26 +122,7 @@ def with_windows(
     items = [column for column in named.values() if isinstance(column, Column)]
     result = PerUnitWindows(relation, alias, tuple(read), tuple(over), (*items, *found))
     named |= dict(zip(windows, found, strict=True))
-    return result, [_replaced(expr, named) for expr in given]
-
-
-def _over(window: Windowed, named: dict[Expr, Expr]) -> Windowed:
-    return replace(
-        window,
-        arguments=tuple(_replaced(part, named) for part in window.arguments),
-        partition=tuple(_replaced(part, named) for part in window.partition),
-        order=tuple(
-            Order(_replaced(item.expr, named), item.descending, item.nulls_first) for item in window.order
-        ),
-    )
-
-
-def _replaced(expr: Expr, named: dict[Expr, Expr]) -> Expr:
-    if expr in named:
-        return named[expr]
-    if isinstance(expr, Call):
-        return replace(expr, arguments=tuple(_replaced(part, named) for part in expr.arguments))
-    return expr
+    return result, [replaced(expr, named) for expr in given]
 
 
 def _facts(window: Windowed, rows: int) -> Facts:

@@ -13,7 +13,7 @@ from dpsql.sql.lower.aggregates.base import (
     Rows,
     refuse_distinct,
 )
-from dpsql.sql.lower.aggregates.count import COUNT
+from dpsql.sql.lower.aggregates.count import count_across, count_within
 
 
 def _counted(over: Rows, node: exp.AggFunc) -> exp.Count:
@@ -26,11 +26,11 @@ def _counted(over: Rows, node: exp.AggFunc) -> exp.Count:
 
 
 def _across(over: AcrossUnits, node: exp.AggFunc) -> Expr:
-    return COUNT.across(over, _counted(over, node))  # type: ignore[operator]
+    return count_across(over, _counted(over, node))
 
 
 def _within(over: ExactGroups, node: exp.AggFunc) -> Expr:
-    return COUNT.within(over, _counted(over, node))  # type: ignore[operator]
+    return count_within(over, _counted(over, node))
 
 
 APPROX_COUNT_DISTINCT = AggregateCall(

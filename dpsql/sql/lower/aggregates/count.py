@@ -10,7 +10,8 @@ from dpsql.sql.lower.aggregates.row_values import present, row_value
 from dpsql.sql.lower.derived import facts_of
 
 
-def _across(over: AcrossUnits, node: exp.AggFunc) -> Expr:
+def count_across(over: AcrossUnits, node: exp.AggFunc) -> Expr:
+    """COUNT over the rows of all units."""
     items, argument = _argument(over, node)
     if items is None:
         return over.counted(node, *_counted(over, argument))
@@ -19,7 +20,8 @@ def _across(over: AcrossUnits, node: exp.AggFunc) -> Expr:
     return over.released(node, "count_units" if is_unit else "count_distinct", None if is_unit else expr)
 
 
-def _within(over: ExactGroups, node: exp.AggFunc) -> Expr:
+def count_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
+    """COUNT over the rows of one unit, over released rows or public ones."""
     items, argument = _argument(over, node)
     if items is None:
         return over.exact(node, *_counted(over, argument))
@@ -64,8 +66,8 @@ COUNT = AggregateCall(
     says="The number of rows, of rows in which x is not NULL, or of distinct values; of the unit's column, of units. "
     "Of several columns, of distinct rows without NULL; of a row (x, y), of distinct rows.",
     arity=(0, 1),
-    across=_across,
-    within=_within,
+    across=count_across,
+    within=count_within,
     distinct=True,
     window=True,
     accepted=(
