@@ -101,11 +101,15 @@ def _plain(name: str, value: Any) -> Value:
 
 
 def _of_numpy(value: Any) -> Any:
-    """The Python value of a NumPy scalar: of a moment to the microsecond, as SQL has it."""
-    if type(value).__name__ != "datetime64":
-        return value.item() if hasattr(value, "item") else value
+    """The Python value of a NumPy scalar, of a moment to the microsecond; what has none that is alike stays as it is."""
+    kind = type(value).__name__
+    if kind == "timedelta64" or not hasattr(value, "item"):
+        return value
     found = value.item()
-    return value.astype("datetime64[us]").item() if isinstance(found, int) else found
+    if kind == "datetime64" and isinstance(found, int):
+        found = value.astype("datetime64[us]").item()
+    # Beyond the calendar a moment would be a number.
+    return value if kind == "datetime64" and isinstance(found, int) else found
 
 
 _PLAIN: dict[Type, Callable[[Any], Value]] = {
