@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from dpsql.analysis.domains import domain, listed
 from dpsql.analysis.intervals import Known
 from dpsql.analysis.unit_identity import separated_identity
 from dpsql.functions.conditional import case_branches
-from dpsql.plan.expr import UNIT_IDENTITY, Call, Expr, is_null
+from dpsql.plan.expr import UNIT_IDENTITY, Call, Expr, columns, is_null
 from dpsql.plan.nodes import Relation
 
 
@@ -15,8 +17,8 @@ def most_distinct(expr: Expr, relation: Relation, known: Known) -> int | None:
 
     Claim: whatever the rows of a unit hold, the expression has no more values other than NULL than this number.
     Why: the unit's id, and what follows from it alone, is one value in all its rows; a column is read as one of the
-    values of its domain, or as NULL; CASE has the values of its branches. None of these is a declaration that the data
-    could break.
+    values of its domain, or as NULL; CASE has the values of its branches, and a function one value for each combination of
+    those of its columns. None of these is a declaration that the data could break.
     Source: McSherry 2009, "Privacy integrated queries", section 3.2 (a unit enlarges a set by what it brings).
     """
     if is_null(expr):
@@ -25,6 +27,9 @@ def most_distinct(expr: Expr, relation: Relation, known: Known) -> int | None:
         return 1
     values = domain(expr, known, listed(relation))
     found = [] if values is None else [sum(value is not None for value in values)]
+    if isinstance(expr, Call):
+        read = [most_distinct(column, relation, known) for column in dict.fromkeys(columns(expr))]
+        found += [prod(count + 1 for count in read if count is not None)] * (None not in read)  # or NULL
     if isinstance(expr, Call) and expr.function.name == "case":
         branches, otherwise = case_branches(expr.arguments)
         each = [

@@ -461,4 +461,12 @@ FAULTS = (
         "several values of one person in one group are charged as in several",
         f"{_MOVED}[SELECT COUNT(DISTINCT k), COUNT(DISTINCT -u) FROM t GROUP BY k [rows=3]]",
     ),
+    Fault(
+        "few-values-without-null",
+        "dpsql.analysis.distinct_values:most_distinct",
+        "prod(count + 1 for count in read if count is not None)",
+        "prod(count for count in read if count is not None)",
+        "NULL is no value of a column that a function reads",
+        f"{_MOVED}[SELECT COUNT(DISTINCT COALESCE(k, 'Q')) FROM t GROUP BY s [rows=4]]",
+    ),
 )

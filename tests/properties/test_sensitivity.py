@@ -197,11 +197,13 @@ CASES = [
             "COUNT(DISTINCT u) FILTER (WHERE i > 2)",
             "COUNT(DISTINCT CASE WHEN i > 2 THEN u WHEN i < 1 THEN -5 END)",
             "COUNT(DISTINCT k), COUNT(DISTINCT -u)",
+            "COUNT(DISTINCT (k, i > 2))",
         )
         for group in ("", " GROUP BY k")
         for neighbours, pure in (({}, {}), (_REPLACE, {"accountant": "pure"}))
     ),
     Case("SELECT COUNT(DISTINCT u) FILTER (WHERE i > 2) FROM t", ("i",), {"rows": 3}),
+    Case("SELECT COUNT(DISTINCT COALESCE(k, 'Q')) FROM t GROUP BY s", ("k",), {"rows": 4}, tight=False),
     Case(
         "SELECT k, COUNT(DISTINCT CASE WHEN i > 2 THEN u END) FROM t GROUP BY k",
         ("k", "i"),
