@@ -6,14 +6,14 @@ other units do not change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from math import floor, prod
-from types import MappingProxyType
 from typing import ClassVar, Protocol
 
-from dpsql.analysis.domains import domain
-from dpsql.analysis.intervals import conditions
+from dpsql.analysis import intervals
+from dpsql.analysis.domains import domain, listed
 from dpsql.analysis.nullability import never_null
 from dpsql.analysis.unit_identity import identity_where_present
 from dpsql.errors import QueryRejected
@@ -45,6 +45,10 @@ from dpsql.policy import fold
 
 MAX_ROWS = 2**30
 """The greatest bound on the rows of a unit: keeps every per-unit sum within 64 bits."""
+
+
+Conditions = tuple[Expr, ...]
+"""Predicates that are all true of the rows that are counted."""
 
 
 class PublicFacts(Protocol):
@@ -83,8 +87,10 @@ def most_rows(relation: Relation, facts: PublicFacts) -> int:
     """The most rows of one privacy unit in a relation, if its tables keep to their declared bounds.
 
     Claim: filters, semi-joins and windows add no rows, and ROW_NUMBER <= n leaves n of each partition of the rows that it
-    numbers; a join multiplies rows by at most the number of matches of one row; groups and distinct rows are at most the combinations of their values; a set operation has the rows of both sides.
-    Why: a row joins only rows with an equal key, and a LEFT JOIN keeps an unmatched row once.
+    numbers; a join multiplies rows by at most the number of matches of one row; groups and distinct rows are at most the
+    combinations of their values that conditions leave; a set operation has the rows of both sides.
+    Why: a row joins only rows with an equal key, and a LEFT JOIN keeps an unmatched row once. A condition on columns that
+    are expressions of the input is one on the rows of the input.
     Source: McSherry 2009, "Privacy integrated queries", section 3.2 (stability of transformations).
 
     If units have identifiers, the guarantee does not rest on this number: the emitted SQL counts at most this many rows of
@@ -105,63 +111,46 @@ class _Rows:
     def most(self, relation: Relation) -> int:
         """The most rows of a unit."""
         if id(relation) not in self._counted:  # all are parts of one plan, which outlives this
-            self._counted[id(relation)] = self._most(relation)
+            self._counted[id(relation)] = self._where((), relation)
         return self._counted[id(relation)]
 
-    def _most(self, relation: Relation) -> int:
+    def where(self, known: Conditions, relation: Relation) -> int:
+        """The most rows of a unit for which conditions on columns of the relation are true."""
+        most = self.most(relation)
+        return min(most, self._where(known, relation)) if known else most
+
+    def _where(self, known: Conditions, relation: Relation) -> int:
         match relation:
             case Scan():
                 return 1 if relation.contribution is None else relation.contribution.rows
-            case Project(distinct=True):
-                return min(self.most(relation.input), _most_values(relation.items, relation.input))
             case Filter():
-                return self.numbered(relation.input, _highest(relation))
-            case SemiJoin() | Project() | PerUnitWindows():
-                return self.most(relation.input)
-            case PerUnitGroupBy():
-                return min(self.most(relation.input), _most_values(relation.keys, relation.input))
+                return self.where((*known, relation.predicate), relation.input)
+            case SemiJoin():
+                return self.where(known, relation.input)
+            case Project() | PerUnitGroupBy() | PerUnitWindows():
+                within = _within(known, relation)
+                return min([self.where(within, relation.input), *_distinct(relation, known, within)])
             case SetOperation(kind=SetKind.UNION_ALL | SetKind.UNION):
                 return self.most(relation.left) + self.most(relation.right)
             case SetOperation():
                 return self.most(relation.left)
             case Join():
-                return self._joined(relation)
+                return self._joined(relation, known)
             case PublicSubquery() | Values():
                 raise TypeError("public rows belong to nobody")
 
-    def numbered(self, relation: Relation, highest: Mapping[Column, int]) -> int:
-        """The most rows of a unit in which columns have no larger values: of each partition, as many as its ROW_NUMBER."""
-        most = self.most(relation)
-        match relation:
-            case _ if not highest:
-                return most
-            case Filter() | SemiJoin():
-                return min(most, self.numbered(relation.input, highest))
-            case Join():
-                return min(most, self._joined(relation, highest))
-            case Project() | PerUnitWindows():
-                own = {
-                    column: number for column, number in highest.items() if column.source == relation.alias
-                }
-                within = {_item(column, relation): number for column, number in own.items()}
-                inner = {item: number for item, number in within.items() if isinstance(item, Column)}
-                most = min(most, self.numbered(relation.input, inner))
-                if isinstance(relation, PerUnitWindows):
-                    most = min([most, *_left_by_numbers(relation, own)])
-                return most
-            case _:
-                return most
-
-    def _joined(self, join: Join, highest: Mapping[Column, int] = MappingProxyType({})) -> int:
-        """The most rows of a join, from the matches of one row on either side; columns as of `numbered`."""
-        left, forwards = self.numbered(join.left, highest), self._partners(join)
+    def _joined(self, join: Join, known: Conditions) -> int:
+        """The most rows of a join for which conditions are true, from the matches of one row on either side."""
+        left, forwards = self.where(known, join.left), self._partners(join)
         if not is_private(join.right):
             return left * max(1, forwards)
-        right = self.numbered(join.right, highest)
+        if join.kind is JoinKind.INNER:
+            right = self.where(known, join.right)
+            return min(left * max(1, forwards), right * self._partners_back(join))
         # A LEFT JOIN keeps an unmatched row once; if the right side has a row, `back` rows on the left match it.
+        right = self.where(() if join.also is None else (join.also,), join.right)
         back = min(left, self._partners_back(join))
-        backwards = right * back + (0 if join.kind is JoinKind.INNER else left - back)
-        return min(left * max(1, forwards), backwards)
+        return min(left * max(1, forwards), max(left, right * back + left - back))
 
     def _partners(self, join: Join) -> int:
         """The most rows of the right side that one row of the left matches."""
@@ -234,37 +223,65 @@ class _Rows:
                 return most
 
 
-def _most_values(exprs: Sequence[Expr], relation: Relation) -> int:
-    """The most combinations of values among the rows of one unit; its identifier is one value."""
-    known = conditions(relation)
+def _most_values(exprs: Sequence[Expr], relation: Relation, conditions: Conditions) -> int:
+    """The most combinations of values among the rows of one unit for which conditions are true.
+
+    A unit's identifier is one value.
+    """
+    left = _left_by(conditions, relation)
+    known, stated = intervals.conditions(left), listed(left)
     most = 1
     for expr in exprs:
         if identity_where_present(expr, relation) == UNIT_IDENTITY:
             size: int | None = 1 if never_null(expr, relation) else 2  # an outer join adds NULL
         else:
-            values = domain(expr, known)
+            values = domain(expr, known, stated)
             size = None if values is None else len(values)
         most = MAX_ROWS if size is None else min(MAX_ROWS, most * size)
     return max(1, most)
 
 
-def _highest(relation: Filter) -> dict[Column, int]:
-    """The largest whole numbers that conditions leave to columns."""
-    return {
-        expr: max(0, floor(around.high))
-        for expr, around in conditions(relation).items()
-        if isinstance(expr, Column) and around.high is not None
-    }
+def _within(known: Conditions, source: Project | PerUnitGroupBy | PerUnitWindows) -> Conditions:
+    """Those of the conditions that name nothing but keys or items of a source, over its input."""
+    items = source.keys if isinstance(source, PerUnitGroupBy) else source.items
+    inner = {column.name: item for column, item in zip(source.columns, items, strict=False)}
+    parts = (part for condition in known for part in intervals.conjuncts(condition))
+    named = ((part, set(columns(part))) for part in parts)
+    return tuple(
+        substituted(part, {column: inner[column.name] for column in read})
+        for part, read in named
+        if all(column.source == source.alias and column.name in inner for column in read)
+    )
 
 
-def _left_by_numbers(source: PerUnitWindows, highest: Mapping[Column, int]) -> Iterator[int]:
+def _distinct(
+    source: Project | PerUnitGroupBy | PerUnitWindows, known: Conditions, within: Conditions
+) -> Iterator[int]:
+    """The most rows of a unit, where they are distinct in what a source computes; `within` as of `_within`."""
+    match source:
+        case PerUnitWindows():
+            yield from _numbered(source, known, within)
+        case PerUnitGroupBy():
+            yield _most_values(source.keys, source.input, within)
+        case Project(distinct=True):
+            yield _most_values(source.items, source.input, within)
+
+
+def _numbered(source: PerUnitWindows, known: Conditions, within: Conditions) -> Iterator[int]:
     """How many rows of a unit each condition on a ROW_NUMBER leaves: so many of each partition."""
     items: dict[Column, Expr] = dict(zip(source.columns, source.items, strict=False))
+    said = intervals.conditions(_left_by(known, source)).items()
+    highest = {(expr.source, expr.name): around.high for expr, around in said if isinstance(expr, Column)}
     for column, window in zip(source.columns[len(source.items) :], source.windows, strict=True):
-        number = next((most for known, most in highest.items() if known.name == column.name), None)
+        number = highest.get((column.source, column.name))
         if number is not None and window.function == "row_number":
             partition = [substituted(part, items) for part in window.partition]
-            yield number * _most_values(partition, source.input)
+            yield max(0, floor(number)) * _most_values(partition, source.input, within)
+
+
+def _left_by(conditions: Conditions, relation: Relation) -> Relation:
+    """The rows for which conditions are true."""
+    return reduce(Filter, conditions, relation)
 
 
 def _distinguish(columns: Sequence[Column], relation: Relation) -> bool:

@@ -20,6 +20,7 @@ from dpsql.connection import Connection
 from dpsql.plan.nodes import JoinKind
 from dpsql.sql.lower import joins
 
+_TEXTS = "(SELECT cid, s, COUNT(*) AS n FROM o GROUP BY cid, s)"
 MEANT = (
     # conditions behind an outer join
     "SELECT COUNT(*) FROM c LEFT JOIN o ON c.id = o.cid JOIN pub ON pub.s = c.s",
@@ -89,6 +90,8 @@ MEANT = (
     "SELECT AVG(n), COUNT(*) FROM (SELECT o.cid AS x, COUNT(*) AS n FROM r FULL JOIN o ON r.rid = o.cid WHERE o.cid IS NOT NULL GROUP BY 1)",
     "SELECT AVG(n), COUNT(*) FROM (SELECT COALESCE(o.cid, r.rid) AS x, COUNT(*) AS n FROM r LEFT JOIN o ON r.rid = o.cid GROUP BY 1)",
     "SELECT COUNT(DISTINCT COALESCE(o.cid, r.rid)) FROM r FULL JOIN o ON r.rid = o.cid",
+    # conditions on one of two columns of a name
+    f"SELECT COUNT(*) FROM {_TEXTS} d JOIN r ON r.rid = d.cid WHERE r.s = 'a'",
 )
 REFUSED = {
     "SELECT COUNT(*) FROM c WHERE n = 1 OR EXISTS (SELECT 1 FROM o WHERE o.s = c.s)": "private_join",
@@ -147,6 +150,15 @@ FULL = (
     f"{_NUMBERED} d JOIN {_NUMBERED} e ON e.cid = d.cid WHERE d.rn < 3 AND e.rn = 3",
     f"(SELECT d.rn, r.k FROM {_NUMBERED} d JOIN r ON r.rid = d.cid) e WHERE rn <= 3",
     f"{_NUMBERED} d JOIN tag ON tag.s <> 'q' WHERE rn = 1",
+    f"c LEFT JOIN {_NUMBERED} d ON c.id = d.cid AND rn <= 2",
+    f"r LEFT JOIN {_NUMBERED} d ON r.rid = d.cid AND rn = 9",
+    f"(SELECT * FROM {_NUMBERED} WHERE rn <= 4 AND s = 'a') d JOIN r ON r.rid = d.cid",
+    f"{_TEXTS} d JOIN r ON r.rid = d.cid WHERE d.s = 'a'",
+    f"{_TEXTS} d JOIN r ON r.rid = d.cid WHERE d.s IS NOT NULL",
+    f"r LEFT JOIN {_TEXTS} d ON r.rid = d.cid AND d.s IN ('a', 'x')",
+    f"{_TEXTS} d JOIN {_TEXTS} e ON d.cid = e.cid WHERE d.s = 'a' AND e.s IN ('b', 'x') AND d.n > 0",
+    "(SELECT DISTINCT cid, s, n FROM o) d JOIN r ON r.rid = d.cid WHERE d.s IN ('a', 'b')",
+    f"(SELECT s AS t, cid, n FROM {_TEXTS} WHERE s <> 'x') d JOIN r ON r.rid = d.cid WHERE t <> 'b'",
 )
 """Joins of which unit 1 has as many rows as anybody may have."""
 DRAWN = 60

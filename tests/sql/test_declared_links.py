@@ -76,6 +76,8 @@ def connection() -> Iterator[Connection]:
 
 
 BOTH = "s.ticket = r.ticket AND s.item = r.item"
+_ALL = "SELECT * FROM returns WHERE ticket IS NOT NULL AND item IS NOT NULL"
+_KNOWN = f"SELECT ticket, item FROM ({_ALL})"
 ANSWERED = (
     f"SELECT COUNT(*), SUM(price - amount), COUNT(amount) FROM sales s JOIN returns r ON {BOTH}",
     "SELECT COUNT(*), SUM(amount) FROM sales JOIN returns USING (ticket, item)",
@@ -89,6 +91,8 @@ ANSWERED = (
     "SELECT COUNT(*) FROM sales s WHERE ticket IN (SELECT ticket FROM returns r WHERE r.item = s.item)",
     f"SELECT COUNT(*) FROM sales s WHERE price > (SELECT AVG(amount) FROM returns r WHERE {BOTH})",
     f"SELECT COUNT(*) FROM sales s JOIN (SELECT ticket, item FROM returns WHERE amount > 5) AS r ON {BOTH}",
+    f"SELECT COUNT(*) FROM sales s WHERE ticket IS NOT NULL AND item IS NOT NULL AND (ticket, item) NOT IN ({_KNOWN})",
+    f"SELECT COUNT(*) FROM sales s WHERE ticket IS NOT NULL AND item IS NOT NULL AND (item, ticket, price) NOT IN (SELECT item, ticket, amount FROM ({_ALL}))",
     "SELECT COUNT(*), COUNT(words) FROM claims",
     "SELECT COUNT(*), SUM(price) FROM claims c JOIN sales s ON s.ticket = c.ticket AND s.item = c.item",
     "SELECT COUNT(*), SUM(a.amount) FROM returns a JOIN returns b ON a.ticket = b.ticket AND a.item = b.item",
@@ -104,6 +108,10 @@ REFUSED = (
     "SELECT COUNT(*) FROM (SELECT s.ticket, z.item FROM sales s JOIN sales z USING (customer)) AS d JOIN returns r USING (ticket, item)",
     "SELECT COUNT(*) FROM sales s WHERE EXISTS (SELECT * FROM returns r WHERE s.ticket = r.ticket)",
     "SELECT COUNT(*) FROM sales s WHERE ticket NOT IN (SELECT ticket FROM returns)",
+    # A NULL is compared with the rows of all, also where both parts of the key are.
+    f"SELECT COUNT(*) FROM sales s WHERE (ticket, item) NOT IN ({_KNOWN})",
+    f"SELECT COUNT(*) FROM sales s WHERE ticket IS NOT NULL AND (ticket, item) NOT IN ({_KNOWN})",
+    "SELECT COUNT(*) FROM sales s WHERE ticket IS NOT NULL AND item IS NOT NULL AND (ticket, item) NOT IN (SELECT ticket, item FROM returns WHERE ticket IS NOT NULL)",
     "SELECT COUNT(*) FROM sales s WHERE NOT EXISTS (SELECT * FROM rows_alone r WHERE r.ticket = s.ticket)",
     "SELECT COUNT(*) FROM sales s JOIN rows_alone r ON r.ticket = s.ticket",
 )

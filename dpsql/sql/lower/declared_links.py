@@ -18,6 +18,15 @@ from dpsql.plan.tables import Scan, UnitKind
 from dpsql.policy import fold
 
 
+def tells(ours: Expr, theirs: Expr) -> bool:
+    """Whether equal columns are the same part of a declared key."""
+    return (
+        isinstance(ours, Column)
+        and isinstance(theirs, Column)
+        and bool(ours.facts.link_keys & theirs.facts.link_keys)
+    )
+
+
 def linked(on: Iterable[tuple[Expr, Expr]]) -> bool:
     """Whether equal pairs of columns hold all parts of a declared key, of one source on each side."""
     met: dict[tuple[str, str, str, tuple[str, ...]], set[str]] = {}

@@ -13,7 +13,7 @@ from dpsql.plan.nodes import Project, Relation, SemiJoin, Source, is_private, pr
 from dpsql.plan.render import phrase
 from dpsql.plan.tables import Scan, UnitKind
 from dpsql.plan.types import Type
-from dpsql.sql.lower.declared_links import alternatives, declaration, linked
+from dpsql.sql.lower.declared_links import alternatives, declaration, linked, tells
 from dpsql.sql.lower.derived import facts_of, output_columns, plain
 from dpsql.sql.lower.from_clause import from_clause
 from dpsql.sql.lower.joins import assemble, condition, conditions, conjuncts, same_identity
@@ -163,12 +163,15 @@ def _check_unknown(
 
     A value other than NULL is only equal to values of its own unit; but `NULL NOT IN S` is true if nobody has a
     value in S, and `x NOT IN S` never is if anybody has NULL there. Of a row of values it is enough that those of the
-    units are known: where they differ, the rows do, whatever is unknown besides.
+    units are known: where they differ, the rows do, whatever is unknown besides. So are the columns of a declared link,
+    all of them, where these alone say whose the rows are.
     """
     if not is_private(right) or any(isinstance(part, Call) and _is_of_unit(part, right) for part in others):
         return
-    of_units = [part for part in equal if isinstance(part, Call) and _is_of_unit(part, right)]
-    for side in of_units[0].arguments if of_units else ():
+    compared = [part for part in equal if isinstance(part, Call)]
+    of_units = [part for part in compared if _is_of_unit(part, right)]
+    telling = of_units[:1] or [part for part in compared if tells(*part.arguments)]
+    for side in (side for part in telling for side in part.arguments):
         inside = any(column.source == right.alias for column in columns(side))
         if not never_null(side, right if inside else relation):
             scope.source.refuse(
