@@ -8,7 +8,7 @@ from __future__ import annotations
 import getpass
 import platform
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dpsql.engine.prepare import PreparedQuery
     from dpsql.engine.reservation import Reservation
     from dpsql.ledger import BudgetState, Head
+    from dpsql.policy import Policy
 
 apilevel = "2.0"
 threadsafety = 1
@@ -39,7 +40,7 @@ paramstyle = "qmark"
 
 
 def connect(
-    database: Any,
+    database: Any = None,
     *,
     policy: Any,
     ledger: str | Path | SharedLedger | None = None,
@@ -55,8 +56,9 @@ def connect(
 ) -> Connection:
     """Opens private data for questions.
 
-    `database` is a DuckDB path, an open duckdb connection, or a dict of name → pandas, polars or Arrow
-    table. `policy` is a YAML path or text, a dict, or a `dpsql.policy.Policy`. `ledger` is the file
+    `database` is the path of a DuckDB, Parquet, CSV or Arrow file, or of a folder of such files, each of which is a table;
+    an open duckdb connection; or a dict of name → pandas, polars or Arrow table, or path, folder or pattern of files.
+    Tables with a `source` in the policy need none. `policy` is a YAML path or text, a dict, or a `dpsql.policy.Policy`. `ledger` is the file
     that remembers what was spent; it defaults to the policy's path with the ending .ledger, and
     ":memory:" forgets at exit; a `SharedLedger` is one that several connections share. `epsilon` is the loss of a query that names none. `anchor` is a small file,
     on another disk or machine, that holds how far the ledger has come: beside it an older ledger, or none, is
@@ -99,7 +101,13 @@ def connect(
     backend = (
         database
         if isinstance(database, DuckDBBackend)
-        else DuckDBBackend(database, host=host, temp_directory=temp_directory, temp_limit=temp_limit)
+        else DuckDBBackend(
+            _with_sources(database, rules, policy),
+            host=host,
+            types=rules.column_types(),
+            temp_directory=temp_directory,
+            temp_limit=temp_limit,
+        )
     )
     try:
         who = rules.analyst(analyst or login())
@@ -128,6 +136,27 @@ def connect(
             con.close()
             raise
     return con
+
+
+def _with_sources(database: Any, rules: Policy, policy: Any) -> Any:
+    """The database with the tables whose files the policy names."""
+    named = isinstance(policy, Path) or (isinstance(policy, str) and "\n" not in policy)
+    sources = rules.sources(Path(policy).parent if named else Path())
+    if database is None and not sources:
+        raise ProgrammingError(
+            "no database given, and the policy names no source of a table",
+            code="no_database",
+            hint='connect("name.duckdb", policy=…), or `source: name.parquet` in the policy\'s table',
+        )
+    if not sources:
+        return database
+    if not (database is None or isinstance(database, Mapping)):
+        raise ProgrammingError(
+            f"the policy has the sources of {', '.join(sources)}, and a database is given",
+            code="ambiguous",
+            hint="leave out one of them; what is not in files may be given as a dict of frames",
+        )
+    return {**sources, **(database or {})}
 
 
 def _ledger_beside(policy: Any) -> Path:

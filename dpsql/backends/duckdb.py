@@ -12,12 +12,14 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import duckdb
 
 from dpsql.backends.base import Exact, Origin, Place
+from dpsql.backends.files import FileTable, Types, make, paths, sniffed, table_of, tables_of
 from dpsql.backends.frames import UNTYPED, typed
 from dpsql.backends.interrupts import cancellation, interruptible
 from dpsql.backends.origins import ARROW, PANDAS, origin
@@ -26,6 +28,7 @@ from dpsql.backends.shapes import shape
 from dpsql.backends.spill import SpillFolder, spill_folder
 from dpsql.errors import BackendError, OperationalError, ProgrammingError
 from dpsql.ledger.identity import FILE, MEMORY
+from dpsql.policy import fold
 
 UNSOUND = "common_subplan"
 """The optimizer of DuckDB 2.0 that gives wrong rows: it takes subqueries for equal that are not, as some of its
@@ -91,11 +94,12 @@ _LOCKS: WeakKeyDictionary[duckdb.DuckDBPyConnection, threading.RLock] = WeakKeyD
 
 
 class DuckDBBackend:
-    """A DuckDB file, opened read-only and locked; frames by name; or the owner's open connection.
+    """A DuckDB file, opened read-only and locked; files and frames by name; or the owner's open connection.
 
     The owner's connection is used as it is: it cannot be locked without taking it from the owner. What its
     settings may be is looked at instead, and so is what its views read. `host` names the machine where a ledger
-    is shared by several, each of which may have another file at the same path.
+    is shared by several, each of which may have another file at the same path. `types` are the policy's, by folded names of
+    tables and columns: as these the texts of CSV files are read.
     """
 
     name = "duckdb"
@@ -106,6 +110,7 @@ class DuckDBBackend:
         database: str | Path | Mapping[str, Any] | duckdb.DuckDBPyConnection,
         *,
         host: str = "",
+        types: Mapping[str, Types] = MappingProxyType({}),
         temp_directory: str | Path | None = None,
         temp_limit: str | None = None,
     ) -> None:
@@ -113,12 +118,19 @@ class DuckDBBackend:
         self._path = str(database) if isinstance(database, (str, Path)) else None
         self._owned = not isinstance(database, duckdb.DuckDBPyConnection)
         self._untyped: set[tuple[str, str]] = set()
+        self._files: dict[str, FileTable] = {}
+        if isinstance(database, (str, Path)):
+            self._files = tables_of(database)
+            database = self._files or database
         if isinstance(database, Mapping):
-            frames = {name: typed(frame) for name, frame in database.items()}
+            tables = {name: _table(table) for name, table in database.items()}
+            self._files = {name: table for name, table in tables.items() if isinstance(table, FileTable)}
+            frames = {name: typed(table) for name, table in tables.items() if name not in self._files}
             self._untyped = {(name, column) for name, (_, columns) in frames.items() for column in columns}
-            database = {name: frame for name, (frame, _) in frames.items()}
+            database = {**self._files, **{name: frame for name, (frame, _) in frames.items()}}
+        self._in_files = isinstance(database, Mapping) and 0 < len(self._files) == len(database)
         spill = None if temp_directory is None else self._spill_folder(temp_directory, temp_limit)
-        self._connection = _connect(database, spill)
+        self._connection = _connect(database, spill, types)
         # The folder goes with the connection, whoever closes it, or nobody.
         self._left = None if spill is None else weakref.finalize(self, spill.leave)
         self._bound: set[bytes] = set()
@@ -132,6 +144,8 @@ class DuckDBBackend:
         A file that took another's place at the same path has another inode, and so another mark. The path of an owner's
         connection is that of its current database; what else is attached, or read by views, does not count.
         """
+        if self._in_files:
+            return self._place_of_files()
         path: object = self._path
         if not self._owned:
             ((path,),) = self._query(_PATH)
@@ -165,8 +179,14 @@ class DuckDBBackend:
             tables.setdefault(table, []).append((column, UNTYPED if loose else kind))
         return tables
 
+    def suggested(self) -> dict[str, list[tuple[str, str]]]:
+        """The columns of tables of texts, with types that some of their rows suggest: for an owner alone."""
+        return {name: sniffed(table) for name, table in self._files.items() if not table.format.typed}
+
     def origin(self, table: str) -> Origin | None:
         """Where the rows of a table or view come from, None where DuckDB cannot bind it."""
+        if table in self._files:
+            return Origin(frozenset({f"file {table}"}))
         definitions = [str(sql) for (sql,) in self._query(_VIEW.format(_literal(table)))]
         with self._explaining():
             try:
@@ -187,6 +207,7 @@ class DuckDBBackend:
         So does a statement with other constants: see `shape`. Raises OperationalError where a setting of the owner's
         connection now gives SQL another meaning.
         """
+        self._refuse_changed_files()
         if not self._owned:
             self._refuse_settings_now()
             return self._quietly(f"DESCRIBE {sql}")
@@ -265,6 +286,23 @@ class DuckDBBackend:
                 hint="SET temp_directory = '…' on the connection, and leave the argument out",
             )
         return spill_folder(parent, limit, None if self._path == MEMORY_PATH else self._path)
+
+    def _place_of_files(self) -> Place:
+        """Where the files lie, and as which they were opened."""
+        sources = sorted({table.source for table in self._files.values()})
+        identity = FILE + os.pathsep.join([os.path.realpath(self._path)] if self._path else sources)
+        marks = hashlib.sha256(repr(sorted(table.marks for table in self._files.values())).encode())
+        return Place(identity, f"{identity} {marks.hexdigest()} {self._host}")
+
+    def _refuse_changed_files(self) -> None:
+        """Raises OperationalError where a file that is still read is another than when it was opened."""
+        changed = [table.source for table in self._files.values() if table.changed]
+        if changed:
+            raise OperationalError(
+                f"{', '.join(changed)} has changed since it was opened",
+                code="source_changed",
+                hint="connect again",
+            )
 
     def _refuse_shadows(self) -> None:
         functions = {(name.lower(), internal) for name, internal in self._query(_FUNCTIONS)}
@@ -377,34 +415,54 @@ def _refuse(settings: Mapping[str, str | None]) -> None:
         )
 
 
-def lock_down(connection: duckdb.DuckDBPyConnection, *, spills: bool = False) -> None:
+def lock_down(
+    connection: duckdb.DuckDBPyConnection,
+    reads: Sequence[str] = (),
+    *,
+    spills: bool = False,
+    closed: bool = True,
+) -> None:
     """Takes files away for good from an engine that has opened all it needs, and its word on standard output.
 
-    One that `spills` keeps the file system, and of that the folder for temporary files alone, besides its database.
+    One that `reads` files keeps these alone of the file system; one that `spills`, the folder for temporary files, besides
+    its database. One that is `closed` was opened with the configuration of `LOCKED` whole.
 
     Without external access DuckDB still reads the database's own file by its name, and reads and writes
     the log beside it; its configuration cannot say so before the file is open. Of a long query it prints
     how much of it is done, among the answers, and exact.
     """
-    for setting in _SEAL[spills:]:
+    if reads:
+        connection.execute(f"SET allowed_paths = [{', '.join(map(_literal, reads))}]")
+    for setting in _SEAL[spills or bool(reads) :]:
         connection.execute(setting)
-    if spills and connection.execute(_IS_CLOSED).fetchone() != (True,):
+    if not closed and connection.execute(_IS_CLOSED).fetchall() != [(True,)]:
         for setting in _CLOSE:
             connection.execute(setting)
 
 
+def _table(table: Any) -> Any:
+    """A frame as it is, and the table of a path."""
+    return table_of(table) if isinstance(table, (str, Path)) else table
+
+
 def _connect(
-    database: str | Path | Mapping[str, Any] | duckdb.DuckDBPyConnection, spill: SpillFolder | None
+    database: str | Path | Mapping[str, Any] | duckdb.DuckDBPyConnection,
+    spill: SpillFolder | None,
+    types: Mapping[str, Types],
 ) -> duckdb.DuckDBPyConnection:
     if isinstance(database, duckdb.DuckDBPyConnection):
         return database
+    files = _files(database)
     config = LOCKED
-    if spill is not None:
-        # The engine takes settings in an order of its own, and none for temporary files once files are closed: see `lock_down`.
-        config = {name: value for name, value in LOCKED.items() if name not in _CLOSING} | spill.config
+    if spill is not None or files:
+        # The engine takes settings in an order of its own, and none for files once these are closed: see `lock_down`.
+        config = {name: value for name, value in LOCKED.items() if name not in _CLOSING}
+        config |= {} if spill is None else spill.config
     try:
         connection = _own(database, config)
-        lock_down(connection, spills=spill is not None)
+        for name, table in files.items():
+            make(connection, name, table, types.get(fold(name), {}))
+        lock_down(connection, paths(files), spills=spill is not None, closed=config is LOCKED)
     except BaseException:
         if spill is not None:
             spill.leave()
@@ -439,8 +497,14 @@ def _opened(path: str, config: Config) -> duckdb.DuckDBPyConnection:
     )
 
 
-def _framed(frames: Mapping[str, Any], config: Config) -> duckdb.DuckDBPyConnection:
+def _files(database: str | Path | Mapping[str, Any]) -> dict[str, FileTable]:
+    tables = database if isinstance(database, Mapping) else {}
+    return {name: table for name, table in tables.items() if isinstance(table, FileTable)}
+
+
+def _framed(tables: Mapping[str, Any], config: Config) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(config=config)
+    frames = {name: table for name, table in tables.items() if not isinstance(table, FileTable)}
     for name, frame in frames.items():
         failed = False
         try:
@@ -449,7 +513,7 @@ def _framed(frames: Mapping[str, Any], config: Config) -> duckdb.DuckDBPyConnect
             failed = True
         if failed:
             raise ProgrammingError(
-                f"the table {name} is no pandas, polars or Arrow table but {type(frame).__name__}",
+                f"the table {name} is no pandas, polars or Arrow table and no path but {type(frame).__name__}",
                 code="frame",
             )
     return connection

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypedDict, Unpack
 
 import typer
 
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from dpsql.connection import Connection
     from dpsql.policy import Column, Policy
 
+Database: TypeAlias = Path | Mapping[str, Path]
+"""The file or folder with the data, or where each table of it lies."""
 Files = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILES...",
-        help="The policy to check; a DuckDB file to hold it against, of which no value is read; queries to plan, in"
+        help="The policy to check; the file or folder with the data, to hold it against; queries to plan, in"
         " files that end in .sql.",
         show_default=False,
     ),
@@ -68,7 +70,8 @@ def check(
             code="argument",
             hint="dpsql check queries/*.sql --policy hie.yaml, or dpsql check hie.yaml hie.duckdb",
         )
-    rules, database = load(policy), next(iter(others), None)
+    rules = load(policy)
+    database: Database | None = next(iter(others), None) or rules.sources(policy.parent) or None
     ledger_name = ledger or str(policy.with_suffix(".ledger"))
     # A ledger that is not there yet is not made by planning.
     book = ledger_name if is_url(ledger_name) or Path(ledger_name).is_file() else ":memory:"
@@ -146,13 +149,13 @@ def _is_answered(connection: Connection, query: _Text, epsilon: Fraction | None,
 
 
 def _stand_in(
-    rules: Policy, database: Path | None, dialect: str, **ledger_options: Unpack[_LedgerOptions]
+    rules: Policy, database: Database | None, dialect: str, **ledger_options: Unpack[_LedgerOptions]
 ) -> Connection:
     """A connection to the database, or to empty tables as the policy declares them."""
     import dpsql
 
     if database is not None:
-        return dpsql.connect(str(database), policy=rules, dialect=dialect, **ledger_options)
+        return dpsql.connect(database, policy=rules, dialect=dialect, **ledger_options)
     from dpsql.backends.empty import EmptyBackend
     from dpsql.policy.names import NameMap
 
@@ -161,7 +164,7 @@ def _stand_in(
     return dpsql.connect(EmptyBackend(rules), policy=rules, dialect=dialect, **ledger_options)
 
 
-def _summed_up(policy: Path, rules: Policy, database: Path | None) -> None:
+def _summed_up(policy: Path, rules: Policy, database: Database | None) -> None:
     from dpsql.shell.view import View
 
     schema = None if database is None else _held_against(rules, database)
@@ -169,7 +172,8 @@ def _summed_up(policy: Path, rules: Policy, database: Path | None) -> None:
     print(f"{policy} is a valid policy")
     print(view.show(*_summary(rules)))
     if database is not None and schema is not None:
-        print(f"\n{database} has every table and column that it declares")
+        data = database if isinstance(database, Path) else "what it names as sources"
+        print(f"\n{data} has every table and column that it declares")
         hidden = list(_undeclared(rules, schema))
         if hidden:
             print(f"not declared, so analysts cannot see: {', '.join(hidden)}")
@@ -192,12 +196,12 @@ def _print_failures(rules: Policy, ledger: str, key: Path | None) -> None:
         print(line)
 
 
-def _held_against(rules: Policy, database: Path) -> Schema:
+def _held_against(rules: Policy, database: Database) -> Schema:
     """The database's schema, after the policy was held against it."""
     from dpsql.backends import catalog
     from dpsql.backends.duckdb import DuckDBBackend
 
-    backend = DuckDBBackend(database)
+    backend = DuckDBBackend(database, types=rules.column_types())
     try:
         schema = backend.schema()
         catalog.build(rules, schema, backend.origin)

@@ -24,14 +24,14 @@ Output = Annotated[
 def init(database: Database, output: Output = None) -> None:
     """Write a policy to fill in, from the schema alone.
 
-    No value is read, so no bounds are guessed. An existing file is never overwritten.
+    No value is read, so no bounds are guessed; of a CSV file some lines, for the types of its columns. An existing file is never overwritten.
     """
     from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.policy import skeleton
 
     backend = DuckDBBackend(database)
     try:
-        schema = backend.schema()
+        schema = backend.schema() | backend.suggested()
         origins = {table: backend.origin(table) for table in schema}
         required = {table: found.required for table, found in origins.items() if found is not None}
         text = skeleton(schema, database.name, required)

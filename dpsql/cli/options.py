@@ -47,7 +47,13 @@ def _read(number: Callable[[], _Number]) -> _Number:
         raise typer.BadParameter(error.message) from None
 
 
-Database = Annotated[Path, typer.Argument(help="The DuckDB file with the data.", show_default=False)]
+Database = Annotated[
+    Path,
+    typer.Argument(
+        help="The data: a DuckDB, Parquet, CSV or Arrow file, or a folder of such files; or a policy that says where they are.",
+        show_default=False,
+    ),
+]
 PolicyFile = Annotated[
     Path | None,
     typer.Option(
@@ -148,11 +154,18 @@ Sql = Annotated[
 ]
 
 
+def is_policy(database: Path) -> bool:
+    """Whether a policy stands in the place of the database: it says itself where its tables lie."""
+    return database.suffix.lower() in {".yaml", ".yml"}
+
+
 def policy_of(database: Path, policy: Path | None) -> Path:
     """The policy that is named, or the one beside the database. Raises ProgrammingError without either."""
-    beside = database.with_suffix(".yaml")
     if policy is not None:
         return policy
+    if is_policy(database):
+        return database
+    beside = database.with_suffix(".yaml")
     if not beside.is_file():
         raise ProgrammingError(
             f"no policy given for {database}, and there is no {beside}",
@@ -176,7 +189,7 @@ def opened(
     import dpsql
 
     return dpsql.connect(
-        str(database),
+        None if is_policy(database) else str(database),
         policy=policy_of(database, policy),
         ledger=ledger,
         analyst=analyst,

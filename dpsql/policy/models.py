@@ -12,6 +12,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from hashlib import sha256
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -178,6 +179,19 @@ class Policy(Model):
         """An analyst's name as it is listed, where it is, whatever its case or spaces; as it is given elsewhere."""
         wanted = account_name(name)
         return next((listed for listed in self.analysts if account_name(listed) == wanted), name)
+
+    def column_types(self) -> dict[str, dict[str, str]]:
+        """The types of all declared columns, by folded names of tables and columns."""
+        return {
+            fold(name): {fold(column): found.type for column, found in table.columns.items()}
+            for name, table in self.tables.items()
+        }
+
+    def sources(self, beside: Path) -> dict[str, Path]:
+        """Where the tables lie that have a source, by name, seen from the policy's folder."""
+        return {
+            name: beside / table.source for name, table in self.tables.items() if table.source is not None
+        }
 
     def unit_of(self, name: str) -> Unit:
         """Where the privacy unit of a private table is found. Raises PolicyError for other tables."""

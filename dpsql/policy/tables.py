@@ -220,6 +220,11 @@ class Table(Model):
     unit: ColumnName | None = Field(
         default=None, description="The column with the unit's id, or `row`: each row is a unit."
     )
+    source: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="The files that the table lies in, relative to the policy: a Parquet, CSV or Arrow file, a folder or a "
+        "pattern. Then dpsql.connect needs no database.",
+    )
     link: Link | None = Field(
         default=None,
         description="A foreign key. Without unit, it leads to the unit; in any case, joins on all its columns are answered.",
@@ -283,6 +288,10 @@ class Table(Model):
             written.pop("max_failures", None)
         if not self.links:
             written.pop("links", None)
+        if self.source is None:
+            written.pop("source", None)
         return (
-            {key: written[key] for key in ("public", "columns") if key in written} if self.public else written
+            {key: written[key] for key in ("public", "source", "columns") if key in written}
+            if self.public
+            else written
         )

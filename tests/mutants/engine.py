@@ -72,6 +72,38 @@ FAULTS = (
         "tests/backends/test_spill.py::test_the_rest_of_the_file_system_stays_closed",
     ),
     Fault(
+        "other-files-left-open",
+        "dpsql.backends.duckdb:lock_down",
+        "not closed and connection.execute(_IS_CLOSED).fetchall() != [(True,)]",
+        "spills",
+        "an engine that reads files reads any other",
+        "tests/backends/test_files.py::test_nothing_else_can_be_read",
+    ),
+    Fault(
+        "changed-files-are-read",
+        "dpsql.backends.duckdb:DuckDBBackend._refuse_changed_files",
+        "table.changed",
+        "False",
+        "a file that was replaced is read as it never was looked at",
+        "tests/backends/test_files.py::test_a_file_that_has_changed_is_refused_before_a_charge",
+    ),
+    Fault(
+        "texts-of-files-not-looked-at",
+        "dpsql.backends.files:_make_parquet",
+        "not alike or kind not in _WHOLE",
+        "not alike",
+        "a text that is none makes each statement fail that reads it",
+        "tests/backends/test_files.py::test_what_cannot_be_read_is_refused_at_once",
+    ),
+    Fault(
+        "a-value-is-cast-or-fails",
+        "dpsql.backends.files:_make_csv",
+        '_READ.get(types.get(fold(column), ""), "{0}")',
+        '_READ.get(types.get(fold(column), ""), "{0}").replace("TRY_CAST", "CAST")',
+        "one row with a word for a number makes a file unreadable",
+        "tests/backends/test_files.py::test_a_value_decides_over_no_type_and_no_error",
+    ),
+    Fault(
         "progress-printed",
         "dpsql.backends.duckdb",
         """

@@ -1,0 +1,278 @@
+"""Tables that lie in files: Parquet, CSV and Arrow, alone, in folders or by a pattern.
+
+Claim: once a database of files is open, no value of a row decides over the type of a column or makes a statement fail.
+Why: the types of Parquet and Arrow stand in the file; those of a CSV file are the policy's, a column that it does not
+declare is text, and its first line alone decides over separator and columns. All that a value could make fail is read through when the file is
+opened, before anybody asks: CSV and Arrow files are read into memory, and of Parquet every column whose decoding looks
+at values. A Parquet file that changed since is refused before a charge.
+Source: attack A25, the type channel; DuckDB's documentation, "Reading Parquet files" and "CSV import".
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from dpsql.errors import OperationalError, ProgrammingError
+from dpsql.policy import fold
+
+_SEPARATORS = ",;\t|"
+_WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN"})
+"""Types that Parquet stores as they are: decoding them looks at no value."""
+_READ = {
+    "integer": "CASE WHEN regexp_full_match({0}, '\\s*[-+]?[0-9]+\\s*') THEN TRY_CAST({0} AS BIGINT) END",
+    **{name: f"TRY_CAST({{0}} AS {name.upper()})" for name in ("double", "date", "timestamp", "boolean")},
+}
+"""How a text of a CSV file is read as a type of the policy: what is none of the type is NULL."""
+_DECODED = "SELECT COUNT(*), {} FROM {}"
+_PATTERN = frozenset("*?[")
+
+
+Types = Mapping[str, str]
+"""The policy's types of a table's columns, by folded names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format of files: how they are named, how a table is made of them, and whether the engine goes on reading them.
+
+    `make` raises whatever the engine does for a file that it cannot read.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    make: Callable[[duckdb.DuckDBPyConnection, str, Sequence[Path], Types], None]
+    stays: bool = False
+    typed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class FileTable:
+    """A table in files of one format: where its owner says that it lies, and each file as it was when it was opened."""
+
+    source: str
+    format: Format
+    files: tuple[Path, ...]
+    marks: tuple[str, ...] = field(repr=False)
+
+    @property
+    def changed(self) -> bool:
+        """Whether a file that the engine goes on reading is another by now."""
+        return self.format.stays and tuple(map(_mark, self.files)) != self.marks
+
+
+def tables_of(path: str | Path) -> dict[str, FileTable]:
+    """The tables that a file or a folder holds, by name; none where it is not one of those.
+
+    A file has one table, of its own name without the ending. In a folder each file is a table, and so is each folder
+    with Parquet files below it. Raises OperationalError where two tables have one name.
+    """
+    place = Path(path)
+    if not place.is_dir():
+        if _PATTERN & set(str(path)) and not place.exists():
+            raise ProgrammingError(
+                f"{path} names no table", code="source", hint=f'{{"name": {str(path)!r}}} gives it a name'
+            )
+        return {_stem(place): table_of(path)} if _format(place) else {}
+    tables: dict[str, FileTable] = {}
+    for entry in sorted(place.iterdir()):
+        if entry.name.startswith(".") or not (entry.is_dir() or _format(entry)):
+            continue
+        if entry.is_dir() and not any(entry.rglob("*.parquet")):
+            continue
+        name = _stem(entry)
+        if name.casefold() in map(str.casefold, tables):
+            raise OperationalError(f"{path} has two tables of the name {name}", code="source")
+        tables[name] = table_of(entry)
+    if not tables:
+        raise OperationalError(
+            f"the folder {path} has no files that can be read",
+            code="no_database",
+            hint=f"tables end in {_endings()}",
+        )
+    return tables
+
+
+def table_of(source: str | Path) -> FileTable:
+    """The table in a file, in all Parquet files below a folder, or in the files of a pattern.
+
+    Raises OperationalError where there is none, or files of several formats.
+    """
+    place = Path(source)
+    if place.is_dir():
+        found = sorted(place.rglob("*.parquet"))
+    elif _PATTERN & set(str(source)):
+        found = sorted(Path(place.anchor or ".").glob(str(place.relative_to(place.anchor))))
+    else:
+        found = [place]
+    files = tuple(Path(os.path.realpath(each)) for each in found)
+    if not files or not all(file.is_file() for file in files):
+        raise OperationalError(f"there is no file {source}", code="no_database")
+    formats = {_format(file) for file in files}
+    kind = next(iter(formats))
+    if kind is None or len(formats) > 1:
+        raise OperationalError(
+            f"{source} is not of one format that can be read",
+            code="source",
+            hint=f"files end in {_endings()}",
+        )
+    return FileTable(os.path.realpath(place), kind, files, tuple(map(_mark, files)))
+
+
+def make(connection: duckdb.DuckDBPyConnection, name: str, table: FileTable, types: Types) -> None:
+    """Makes a table of files under a name. Raises OperationalError, without the engine's words, where it cannot be read."""
+    failed = False
+    try:
+        table.format.make(connection, name, table.files, types)
+    except (duckdb.Error, OSError, ValueError):
+        failed = True
+    if failed:
+        raise OperationalError(
+            f"{table.source} cannot be read as {table.format.name}",
+            code="source",
+            hint=_HINTS.get(table.format.name),
+        )
+
+
+def paths(tables: Mapping[str, FileTable]) -> list[str]:
+    """The files that the engine goes on reading."""
+    return [str(file) for table in tables.values() if table.format.stays for file in table.files]
+
+
+def sniffed(table: FileTable) -> list[tuple[str, str]]:
+    """The columns of files with the types that some of their rows suggest: for an owner who writes a policy."""
+    with duckdb.connect() as connection:
+        if table.format.typed:
+            make(connection, "t", table, {})
+            described = connection.execute("DESCRIBE t").fetchall()
+        else:
+            separator, names = _header(table.files[0])
+            columns = f"{_first(table.files, separator)}, names = {_list(names)})"
+            described = connection.execute(f"DESCRIBE FROM {columns}").fetchall()
+    return [(str(column), str(kind)) for column, kind, *_ in described]
+
+
+def _make_parquet(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], _: Types) -> None:
+    """A view on the files: the engine reads of them what a statement needs."""
+    parts = any("=" in part for file in files for part in file.parts[:-1])
+    options = f"hive_partitioning = {str(parts).lower()}, hive_types_autocast = false"
+    rows = f"read_parquet({_list(map(str, files))}, {options})"
+    connection.execute(f"CREATE VIEW {_quoted(name)} AS SELECT * FROM {rows}")
+    columns = connection.execute(f"DESCRIBE {_quoted(name)}").fetchall()
+    alike = len({_schema(connection, file) for file in files}) == 1
+    decoded = [column for column, kind, *_ in columns if not alike or kind not in _WHOLE]
+    if decoded:
+        looked_at = ", ".join(f"BIT_XOR(hash({_quoted(column)}))" for column in decoded)
+        connection.execute(_DECODED.format(looked_at, _quoted(name))).fetchall()
+
+
+def _schema(connection: duckdb.DuckDBPyConnection, file: Path) -> tuple[Any, ...]:
+    described = connection.execute(f"DESCRIBE FROM read_parquet({_list([str(file)])})").fetchall()
+    return tuple((column, kind) for column, kind, *_ in described)
+
+
+def _make_csv(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], types: Types) -> None:
+    """A table in memory, with the policy's types. Every line has to have the columns of the first."""
+    separator, names = _header(files[0])
+    if any(_header(file) != (separator, names) for file in files[1:]):
+        raise ValueError("the files have other columns")
+    columns = "{" + ", ".join(f"{_literal(column)}: 'VARCHAR'" for column in names) + "}"
+    rows = f"{_first(files, separator)}, auto_detect = false, columns = {columns})"
+    read = ", ".join(
+        _READ.get(types.get(fold(column), ""), "{0}").format(_quoted(column)) + f" AS {_quoted(column)}"
+        for column in names
+    )
+    connection.execute(f"CREATE TABLE {_quoted(name)} AS SELECT {read} FROM {rows}")
+
+
+def _first(files: Sequence[Path], separator: str) -> str:
+    """The call that reads the files, up to its further options."""
+    return f"read_csv({_list(map(str, files))}, header = true, delim = {_literal(separator)}, quote = '\"', escape = '\"'"
+
+
+def _header(file: Path) -> tuple[str, list[str]]:
+    """The separator and the columns of a CSV file, by its first line alone."""
+    opened = gzip.open if file.suffix.lower() == ".gz" else open
+    with opened(file, "rt", encoding="utf-8-sig", newline="") as lines:
+        first = lines.readline(1 << 20)
+    separator = max(_SEPARATORS, key=first.count)
+    names = next(csv.reader([first], delimiter=separator), [])
+    if not all(name.strip() for name in names) or len({name.casefold() for name in names}) < max(
+        1, len(names)
+    ):
+        raise ValueError("the first line does not name the columns")
+    return separator, names
+
+
+def _make_arrow(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], _: Types) -> None:
+    """A table in memory."""
+    try:
+        import pyarrow
+        import pyarrow.ipc
+    except ImportError:
+        raise ProgrammingError("Arrow files need pyarrow", code="extra", hint="pip install pyarrow") from None
+    found = []
+    for file in files:
+        with pyarrow.memory_map(str(file)) as mapped:
+            found.append(pyarrow.ipc.open_file(mapped).read_all())
+    connection.register("#read", pyarrow.concat_tables(found))
+    connection.execute(f'CREATE TABLE {_quoted(name)} AS SELECT * FROM "#read"')
+    connection.unregister("#read")
+
+
+FORMATS = (
+    Format("Parquet", (".parquet", ".pq"), _make_parquet, stays=True),
+    Format("CSV", (".csv", ".tsv", ".csv.gz", ".tsv.gz"), _make_csv, typed=False),
+    Format("Arrow IPC", (".arrow", ".feather", ".ipc"), _make_arrow),
+)
+_HINTS = {
+    "CSV": 'the first line names the columns, and every line has as many; texts with separators stand in "…", in UTF-8',
+    "Parquet": "is each file whole, and its text UTF-8?",
+}
+
+
+def _format(file: Path) -> Format | None:
+    name = file.name.lower()
+    return next((each for each in FORMATS if name.endswith(each.suffixes)), None)
+
+
+def _stem(file: Path) -> str:
+    """The name of the table in a file."""
+    if file.is_dir():
+        return file.name
+    found = _format(file)
+    suffixes = () if found is None else found.suffixes
+    longest = max((suffix for suffix in suffixes if file.name.lower().endswith(suffix)), key=len, default="")
+    return file.name[: len(file.name) - len(longest)]
+
+
+def _endings() -> str:
+    return ", ".join(suffix for each in FORMATS for suffix in each.suffixes)
+
+
+def _mark(file: Path) -> str:
+    """What changes when a file does; empty where there is none."""
+    try:
+        found = file.stat()
+    except OSError:
+        return ""
+    return f"{found.st_ino} {found.st_size} {found.st_mtime_ns}"
+
+
+def _list(texts: Iterator[str] | Sequence[str]) -> str:
+    return "[" + ", ".join(map(_literal, texts)) + "]"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
