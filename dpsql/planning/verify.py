@@ -107,9 +107,9 @@ def _plans_with_each_point(plan: MeasurementPlan, measured: VectorMeasurement) -
 
 
 def _points(clamp: Clamp) -> Iterator[Clamp]:
-    sides = len(clamp.sides)
     for index in range(len(clamp.grid)):
-        for chosen in {(index, index)[:sides], (index, 0)[:sides], (0, index)[-sides:]}:
+        alone = len(clamp.sides) == 1
+        for chosen in {(index,)} if alone else {(index, index), (index, 0), (0, index)}:
             yield replace(clamp, chosen=chosen)
 
 
