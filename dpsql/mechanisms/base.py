@@ -143,6 +143,8 @@ class Mechanism(Protocol):
     """Whether the coordinates of a vector are drawn independently; if not, releases are neither combined nor topped up."""
     tight_tail: ClassVar[bool] = True
     """Whether `tail_up` is tight enough for the interval of one draw."""
+    scaled_by_changes: ClassVar[bool] = False
+    """Whether `rescaled` reads the changes of single components."""
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
         """`size` independent draws from the exact law."""

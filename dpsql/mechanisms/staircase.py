@@ -75,6 +75,7 @@ class Staircase(Mechanism):
     tag: ClassVar[str] = "Staircase"
     name: ClassVar[str] = "staircase"
     record_type: ClassVar[type[MechanismRecord]] = StaircaseRecord
+    scaled_by_changes: ClassVar[bool] = True
 
     loss: Fraction
     width: int

@@ -187,8 +187,8 @@ FAULTS = (
     Fault(
         "rest-of-a-unit-in-no-group",
         "dpsql.planning.verify:_group_parts",
-        "full + rest, full + rest**2",
-        "Fraction(full), Fraction(full)",
+        "full * top + rest, full * top**2 + rest**2",
+        "full * top, full * top**2",
         "verification leaves out the group in which a unit has the rest of its rows",
         "tests/planning/test_norms.py::test_groups_are_added_up_as_if_one_by_one",
     ),
