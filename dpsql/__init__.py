@@ -35,8 +35,9 @@ from dpsql.errors import (
 )
 from dpsql.result import Receipt, Result
 from dpsql.shared_ledger import SharedLedger
+from dpsql.version import VERSION
 
-__version__ = "0.2.0"
+__version__ = VERSION
 
 __all__ = [
     "BINARY",

@@ -7,7 +7,7 @@ import re
 _CONSTANT = re.compile(
     r"""
     (?P<name>"(?:[^"]|"")*") | (?P<text>'(?:[^']|'')*')
-    | (?P<word>[A-Za-z_]\w*) | (?P<double>\d+(?:\.\d+)?e[+-]?\d+) | (?P<decimal>\d+\.\d+) | (?P<whole>\d+)
+    | (?<!\w)(?: (?P<double>\d+(?:\.\d+)?e[+-]?\d+) | (?P<decimal>\d+\.\d+) | (?P<whole>\d+) )
     """,
     re.VERBOSE,
 )

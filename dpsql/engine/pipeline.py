@@ -63,6 +63,7 @@ from dpsql.sql.emit.statement import emit
 from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import noting_translation, parse_once, require_room
 from dpsql.uncertainty.cells import RowProvenance
+from dpsql.version import VERSION
 
 
 @dataclass(frozen=True)
@@ -459,12 +460,12 @@ def _unknown(_row: int, _column: int, _confidence: float) -> None:
 
 
 def _versions(backend: Backend) -> dict[str, str]:
-    return {backend.name: backend.version, **{name: _version(name) for name in ("dpsql", "sqlglot")}}
+    return {backend.name: backend.version, "dpsql": VERSION, "sqlglot": _parser_version()}
 
 
 @cache
-def _version(package: str) -> str:
+def _parser_version() -> str:
     try:
-        return version(package)
+        return version("sqlglot")
     except PackageNotFoundError:
         return "unknown"

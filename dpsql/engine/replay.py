@@ -22,7 +22,7 @@ from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
 from dpsql.plan.dependencies import Known, needed, releases, steps
 from dpsql.plan.expr import Expr, Scalar
 from dpsql.plan.nodes import PublicSubquery, Release, Values, reads_a_table_twice
-from dpsql.planning.choose import former, mean_error
+from dpsql.planning.choose import former, is_of_former_rule, mean_error
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.verify import verify
 from dpsql.policy import Policy
@@ -118,9 +118,9 @@ class Replay:
         if part.plan.event is None:
             return part
         records, found = self._exact(part, values)
-        earlier = None if found is not None else former(part.plan, part.price)
-        if earlier is not None:
-            _, found = self._exact(replace(part, plan=earlier), values)
+        if found is None and any(map(is_of_former_rule, self.ledger.versions())):
+            earlier = former(part.plan, part.price)
+            found = None if earlier is None else self._exact(replace(part, plan=earlier), values)[1]
         if found is not None:
             return found
         part = part.with_values(values)

@@ -20,7 +20,7 @@ from dpsql.ledger.entry_kinds import RESERVE, EntryKind, NotAnEntryError, applie
 from dpsql.ledger.identity import may_follow
 from dpsql.ledger.protocol import AccountKey, Head
 from dpsql.ledger.reservations import Reservations, reservations_digest
-from dpsql.ledger.rows import FIRST_PREVIOUS, START, account_of, head_of, stored_spend, tampered
+from dpsql.ledger.rows import FIRST_PREVIOUS, START, account_of, head_of, stored_spend, tampered, version_of
 
 BudgetOf: TypeAlias = Callable[[AccountKey], str | None]
 """The digest of an account's budget; None if there is no such account."""
@@ -41,7 +41,8 @@ class Chain:
     """The state that follows from the entries: the head, and the balance of each account.
 
     With what the last entry states of the whole ledger: the `claims` to refine stored releases, the head of the
-    `stored` releases when it was written, and the identity of the `database`.
+    `stored` releases when it was written, and the identity of the `database`. `versions` are those of dpsql that
+    charged the entries; None where not all entries were read.
     """
 
     head: Head = START
@@ -49,6 +50,7 @@ class Chain:
     claims: Claims = field(default_factory=Claims)
     stored: Head = START
     database: str | None = None
+    versions: frozenset[str] | None = field(default=frozenset(), compare=False)
 
     def balance(self, key: AccountKey) -> Balance:
         """The balance of an account."""
@@ -105,7 +107,7 @@ class Chain:
                 hint="dpsql ledger verify finds the place; restore the newest backup",
             )
         if end is None:
-            return cls(found, balances)
+            return cls(found, balances, versions=None)
         claims = noted_claims() if end["claims"] is not None else Claims()
         if claims.digest != end["claims"]:
             raise IntegrityError(
@@ -113,7 +115,7 @@ class Chain:
                 code="ledger_tampered",
                 hint="dpsql ledger verify finds the place; restore the newest backup",
             )
-        return cls(found, balances, claims, _stored_end(end), end["database"])
+        return cls(found, balances, claims, _stored_end(end), end["database"], None)
 
     def followed(self, rows: Iterable[Row], digests: KeyedDigest, budget_of: BudgetOf) -> Chain:
         """The chain with these entries after its last.
@@ -122,7 +124,7 @@ class Chain:
         digest, a link, a running total, an account's count or a budget is not what dpsql wrote.
         """
         end, balances, budgets = self.head, dict(self.balances), dict[AccountKey, str | None]()
-        claims, stored, database = self.claims, self.stored, self.database
+        claims, stored, database, versions = self.claims, self.stored, self.database, self.versions
         for row in rows:
             number = end.entries + 1
             if row["id"] > number:
@@ -141,7 +143,9 @@ class Chain:
             if not may_follow(database, row["database"]):
                 raise tampered(number, "is of another database than those before")
             end, database = head_of(row), row["database"]
-        return Chain(end, balances, claims, stored, database)
+            if versions is not None and (version := version_of(row)) and version not in versions:
+                versions |= {version}
+        return Chain(end, balances, claims, stored, database, versions)
 
 
 def _claims_after(before: Claims, row: Row) -> Claims:

@@ -6,6 +6,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from itertools import zip_longest
 from typing import Any, TypeVar
@@ -43,6 +44,7 @@ from dpsql.ledger.stored_budget import require_one_spelling, with_stored_limit
 from dpsql.ledger.stores.base import UNKNOWN, Store
 from dpsql.ledger.tables import (
     OLDEST_FIRST,
+    charging_versions,
     end_row,
     entry_rows,
     last_rows,
@@ -294,6 +296,12 @@ class SqlJournal:
         if key not in self._budgets:  # another process may have added the account
             self._budgets = _digests(stored_accounts(connection, self._digests))
         return self._budgets.get(key)
+
+    def _versions_by(self, connection: Connection) -> frozenset[str]:
+        """The versions of dpsql that charged the entries, found once and then followed."""
+        if self._chain.versions is None:
+            self._chain = replace(self._chain, versions=charging_versions(connection))
+        return self._chain.versions or frozenset()
 
     def _require_committed(self, head: Head, error: Error) -> None:
         """Finds out whether a commit landed whose answer was lost, or raises the error that says nobody knows."""

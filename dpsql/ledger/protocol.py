@@ -354,6 +354,10 @@ class Ledger(Protocol):
         """
         ...
 
+    def versions(self) -> frozenset[str]:
+        """The versions of dpsql that charged the entries, up to the last that this object has read."""
+        ...
+
     def head(self) -> Head:
         """The head of the ledger now."""
         ...

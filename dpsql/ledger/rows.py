@@ -25,6 +25,8 @@ _RESTORE = "restore the newest backup, and find out who can write the ledger"
 
 FIRST_PREVIOUS = "0" * 64
 START = Head(0, FIRST_PREVIOUS)
+VERSION_KEY = '"dpsql":"'
+"""What precedes the version of dpsql in the details of an entry."""
 
 
 def account_of(row: Row) -> AccountKey:
@@ -109,6 +111,18 @@ def entry_row(
     for columns in amounts:
         row |= columns
     return row | {"digest": digests.digest(row)}
+
+
+def version_of(row: Row) -> str:
+    r"""The version of dpsql that charged an entry; "" where it does not say, as of what is no charge.
+
+    Why: details are JSON without spaces, in which no text holds a quotation mark that is not escaped.
+
+    >>> version_of({"details": '{"plan":"\\"dpsql\\":\\"7","versions":{"dpsql":"0.1.0","duckdb":"2.0.0"}}'})
+    '0.1.0'
+    """
+    _, _, rest = str(row["details"]).partition(VERSION_KEY)
+    return rest.partition('"')[0]
 
 
 def head_of(row: Row) -> Head:

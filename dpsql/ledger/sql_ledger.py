@@ -196,6 +196,11 @@ class SqlLedger(SqlJournal):
 
         return self._read(found)
 
+    def versions(self) -> frozenset[str]:
+        """As `Ledger.versions`."""
+        known = self._chain.versions
+        return self._read(self._versions_by) if known is None else known
+
     def head(self) -> Head:
         """As `Ledger.head`."""
         return self._read(self._head)

@@ -16,7 +16,14 @@ from dpsql.ledger.digest import KeyedDigest, Row, text_digest
 from dpsql.ledger.protocol import AccountKey, Head
 from dpsql.ledger.refusal import rolled_back
 from dpsql.ledger.reservations import AccountReservation, Reservations
-from dpsql.ledger.rows import account_of, spend_columns, stored_budget, stored_spend
+from dpsql.ledger.rows import (
+    VERSION_KEY,
+    account_of,
+    spend_columns,
+    stored_budget,
+    stored_spend,
+    version_of,
+)
 from dpsql.ledger.schema import ACCOUNTS, ENTRIES, FORMAT, META, METADATA, PARTS, RELEASES, SCHEMA, SLICES
 from dpsql.ledger.stores.base import Store
 
@@ -167,6 +174,16 @@ def require_holds(connection: Connection, expected: Head, where: str) -> None:
     release = select(RELEASES.c.digest).where(RELEASES.c.number == expected.releases)
     if expected.releases and connection.execute(release).scalar() != expected.release_digest:
         raise rolled_back(where, expected)
+
+
+def charging_versions(connection: Connection) -> frozenset[str]:
+    """The versions of dpsql that charged the entries: one pass for each, and one more."""
+    details, found = ENTRIES.c.details, set[str]()
+    wanted = select(details).where(details.contains(VERSION_KEY, autoescape=True)).limit(1)
+    while (row := connection.execute(wanted).mappings().first()) is not None:
+        found.add(version := version_of({"details": row["details"]}))
+        wanted = wanted.where(~details.contains(f'{VERSION_KEY}{version}"', autoescape=True))
+    return frozenset(found)
 
 
 def _of(table: Table, key: AccountKey) -> tuple[ColumnElement[bool], ColumnElement[bool]]:

@@ -44,12 +44,14 @@ class Sensitivity:
     linf: Fraction = Fraction(-1)
 
     def __post_init__(self) -> None:
-        if self.l1 < 0 or not 0 <= self.l2_squared <= self.l1**2:
+        # In whole numbers: of these there are many to a plan.
+        (above, below), (square, divisor) = self.l1.as_integer_ratio(), self.l2_squared.as_integer_ratio()
+        if above < 0 or not 0 <= square * below * below <= above * above * divisor:
             raise InternalError(f"no vector has l1 norm {self.l1} and squared l2 norm {self.l2_squared}")
-        if self.linf > self.l1:
-            raise InternalError(f"no vector has l1 norm {self.l1} and l∞ norm {self.linf}")
-        if self.linf < 0:
+        if self.linf.numerator < 0:
             object.__setattr__(self, "linf", self.l1)
+        elif self.linf > self.l1:
+            raise InternalError(f"no vector has l1 norm {self.l1} and l∞ norm {self.linf}")
 
 
 def _fraction(value: object) -> Fraction:
@@ -141,6 +143,8 @@ class Mechanism(Protocol):
     """Whether the coordinates of a vector are drawn independently; if not, releases are neither combined nor topped up."""
     tight_tail: ClassVar[bool] = True
     """Whether `tail_up` is tight enough for the interval of one draw."""
+    scaled_by_changes: ClassVar[bool] = False
+    """Whether `rescaled` reads the changes of single components."""
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
         """`size` independent draws from the exact law."""
@@ -230,8 +234,8 @@ class Mechanism(Protocol):
         """
         if not 0 < confidence < 1:
             raise DataError(f"a confidence lies between 0 and 1, and {confidence} does not")
-        outside = 1 - Fraction(confidence)
-        return smallest(lambda t: 2 * Fraction(self.tail_up(t + 1)) <= outside)
+        side = (1 - Fraction(confidence)) / 2
+        return max(smallest_with_tail(self.tail_up, side, math.ceil(min(self.std, _LARGE))), 1) - 1
 
     def sum_threshold(self, terms: int, probability: Fraction) -> int:
         """The smallest t >= 0 with P(sum of `terms` draws >= t) <= `probability`, as `sum_tail_up` shows it.
@@ -254,7 +258,7 @@ def require_parameter(value: Fraction, bits: int, what: str) -> None:
     """
     if not isinstance(value, Fraction) or value <= 0:
         raise InternalError(f"the {what} of a mechanism is a positive Fraction, and {value!r} is not")
-    if not Fraction(1, 2**bits) <= value <= 2**bits:
+    if not value.denominator <= value.numerator << bits or value.numerator > value.denominator << bits:
         raise LossError(
             f"the privacy loss needs noise whose {what} is out of range", hint="ask for a loss nearer to 1"
         )

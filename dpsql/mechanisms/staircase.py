@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 
 from pydantic import StrictInt
 
+from dpsql.accounting.accountants.base import largest
 from dpsql.accounting.events import Pure
 from dpsql.errors import InternalError
 from dpsql.mechanisms.base import (
@@ -21,7 +22,6 @@ from dpsql.mechanisms.base import (
     Sensitivity,
     positive_loss,
     require_parameter,
-    smallest,
 )
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.exponentials import exp, guarded
@@ -29,6 +29,8 @@ from dpsql.mechanisms.sampler import staircase
 
 _UP = 1 + Decimal(10) ** -30
 _WIDEST = 1 << 256
+_LARGEST_EXPONENT, _NEAR_ONE = 700.0, 1 - 1e-6
+"""Beyond these a float has no digits left for the first guess at the first stair."""
 
 
 class StaircaseRecord(MechanismRecord):
@@ -73,6 +75,7 @@ class Staircase(Mechanism):
     tag: ClassVar[str] = "Staircase"
     name: ClassVar[str] = "staircase"
     record_type: ClassVar[type[MechanismRecord]] = StaircaseRecord
+    scaled_by_changes: ClassVar[bool] = True
 
     loss: Fraction
     width: int
@@ -182,7 +185,21 @@ def _least(loss: Fraction, width: int) -> int:
             above_next, below_next = _variance(ratio, width, inner + 1)
             return above_next * below >= above * below_next
 
-        return smallest(lambda more: 1 + more >= width or rises(1 + more)) + 1
+        if width == 1 or rises(1):
+            return 1
+        # One more than the greatest length from which the variance still falls; all lengths are below `width`.
+        return largest(lambda inner: inner < width and not rises(inner), _about(loss, width)) + 1
+
+
+def _about(loss: Fraction, width: int) -> int:
+    """About the length of the first stair at which the variance is least: that of the continuous law.
+
+    Source: Geng, Viswanath 2016, "The optimal noise-adding mechanism in differential privacy", section IV.
+    """
+    ratio = math.exp(-min(float(loss), _LARGEST_EXPONENT))
+    if ratio > _NEAR_ONE:
+        return width // 2
+    return int(((ratio * (1 + ratio) / 2) ** (1 / 3) - ratio) / (1 - ratio) * width)
 
 
 def _variance(ratio: Decimal, width: int, inner: int) -> tuple[Decimal, Decimal]:

@@ -44,18 +44,19 @@ def equal_texts(*wholes: object) -> tuple[str, ...]:
 
 def _name(part: object, names: dict[str, str], seen: set[int]) -> None:
     """Numbers the sources, in an order that does not depend on the order of conditions."""
-    if id(part) in seen or not (isinstance(part, tuple) or COMPARED_FIELDS[type(part)]):
-        return
     seen.add(id(part))
     if isinstance(part, _NAMED):
         names.setdefault(part.alias, f"#{len(names)}")
-    if not isinstance(part, Expr):
-        for child in part if isinstance(part, tuple) else _fields(part):
+    for child in part if isinstance(part, tuple) else _fields(part):
+        # Expressions name no source that is not made elsewhere.
+        if (isinstance(child, tuple) or COMPARED_FIELDS[type(child)]) and not (
+            isinstance(child, Expr) or id(child) in seen
+        ):
             _name(child, names, seen)
 
 
-def _fields(part: object) -> Iterator[object]:
-    return (getattr(part, name) for name in COMPARED_FIELDS[type(part)])
+def _fields(part: object) -> list[object]:
+    return [getattr(part, name) for name in COMPARED_FIELDS[type(part)]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,17 +68,15 @@ class _Text:
     """The text of each tagged part, by identity, likewise."""
 
     def of(self, part: object) -> str:
+        form = FORMS[type(part)]
+        if form is None:
+            return f"({' '.join(map(self.of, part))})" if isinstance(part, tuple) else canonical(part)
         if isinstance(part, Column):
             return (
                 f"({Column.tag} {self._named(part.source)} {canonical(part.name)} {self._facts(part.facts)})"
             )
         if isinstance(part, Call):
             return self._call(part)
-        if isinstance(part, tuple):
-            return f"({' '.join(map(self.of, part))})"
-        form = FORMS[type(part)]
-        if form is None:
-            return canonical(part)
         if id(part) not in self.done:
             self.done[id(part)] = self._tagged(part, form)
         return self.done[id(part)]

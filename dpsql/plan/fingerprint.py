@@ -9,6 +9,8 @@ from dpsql.plan.expr import Function
 from dpsql.plan.nodes import OuterQuery
 from dpsql.plan.tags import FORMS, TaggedEnum
 
+_VALUES: set[type] = set()
+
 
 def canonical(part: object) -> str:
     """A text that is the same for equal plans, in this process and every other, and in every version of dpsql.
@@ -16,6 +18,8 @@ def canonical(part: object) -> str:
     Raises TypeError for what has no tag.
     """
     kind = type(part)
+    if kind in _VALUES:
+        return f"{kind.__name__}:{part!r}"
     if isinstance(part, Function):
         return part.name
     form = FORMS[kind]
@@ -30,7 +34,8 @@ def canonical(part: object) -> str:
         return canonical(sorted(part))
     if isinstance(part, Enum) or kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
         raise TypeError(f"{kind.__name__} has no tag, so no fingerprint holds it")
-    return f"{kind.__name__}:{part!r}"  # a value of Python's own
+    _VALUES.add(kind)  # a value of Python's own, as all of its class are
+    return f"{kind.__name__}:{part!r}"
 
 
 def digest(outer: OuterQuery) -> str:

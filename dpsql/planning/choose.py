@@ -100,6 +100,19 @@ def choose(
     return _least_error(analysis, loss, LEARNING if learn else None)
 
 
+def is_of_former_rule(version: str) -> bool:
+    """Whether a version of dpsql planned releases by the rule of `former`; a version that cannot be read may have.
+
+    >>> [is_of_former_rule(version) for version in ("0.1.0", "0.2.0", "0.3.0.dev0", "0.10.1", "1.0", "unknown")]
+    [True, True, False, False, False, True]
+    """
+    first, _, rest = version.partition(".")
+    second = rest.partition(".")[0]
+    if not (first.isdecimal() and second.isdecimal()):
+        return True
+    return (int(first), int(second)) < (0, 3)
+
+
 def former(plan: MeasurementPlan, loss: LossShare) -> MeasurementPlan | None:
     """The plan of the same release at the same loss as it was made before 0.3.0; None if that was the same one.
 

@@ -46,7 +46,9 @@ class VectorMeasurement:
     def with_clamp(self, clamp: Clamp, analysis: Analysis) -> VectorMeasurement:
         """The vector with the same loss, where its clamp has other points."""
         found = clamping.clamped_sensitivity(self.vector, clamp, analysis)
-        moved = clamping.clamped_unit_change(self.vector, clamp, analysis)
+        # Few mechanisms are scaled by the changes of single components, which take as long to find as all the rest.
+        by_change = self.mechanism.scaled_by_changes
+        moved = clamping.clamped_unit_change(self.vector, clamp, analysis) if by_change else None
         noise = self.mechanism.rescaled(self.sensitivity, found, moved)
         return replace(self, sensitivity=found, mechanism=noise)
 

@@ -62,8 +62,11 @@ def _loss_by_kind(plan: MeasurementPlan) -> dict[str, Fraction]:
     """The loss of the noise and of partition selection, by kind."""
     spent = {"pure": Fraction(0), "gaussian": Fraction(0)}
     for measured in plan.vectors:
+        # The contributions of rows are the same whatever point is chosen.
+        clamped = measured.clamp is not None and not measured.vector.joint
+        rows = _contributions(measured.vector.components, plan.analysis) if clamped else None
         kind, loss = max(
-            _loss(vector, clamp, plan.analysis) for vector, clamp in _with_each_point(plan, measured)
+            _loss(vector, clamp, plan.analysis, rows) for vector, clamp in _with_each_point(plan, measured)
         )
         spent[kind] += loss
     if isinstance(plan.selection, OptimalPartitionSelection):
@@ -107,15 +110,17 @@ def _plans_with_each_point(plan: MeasurementPlan, measured: VectorMeasurement) -
 
 
 def _points(clamp: Clamp) -> Iterator[Clamp]:
-    sides = len(clamp.sides)
     for index in range(len(clamp.grid)):
-        for chosen in {(index, index)[:sides], (index, 0)[:sides], (0, index)[-sides:]}:
+        alone = len(clamp.sides) == 1
+        for chosen in {(index,)} if alone else {(index, index), (index, 0), (0, index)}:
             yield replace(clamp, chosen=chosen)
 
 
-def _loss(measured: VectorMeasurement, clamp: Clamp | None, analysis: Analysis) -> tuple[str, Fraction]:
+def _loss(
+    measured: VectorMeasurement, clamp: Clamp | None, analysis: Analysis, rows: Sequence[Vector] | None
+) -> tuple[str, Fraction]:
     """The kind and the loss of the noise of a vector."""
-    l1, l2_squared, linf = norms(measured.vector, analysis, clamp)
+    l1, l2_squared, linf = norms(measured.vector, analysis, clamp, rows)
     known = measured.sensitivity
     if l1 > known.l1 or l2_squared > known.l2_squared or linf > known.linf:
         raise VerificationError(f"the sensitivity of {measured.vector.name} is above what was derived")
@@ -195,20 +200,28 @@ def _quantile_range(part: QuantileSelection, analysis: Analysis) -> Fraction:
 
 
 def norms(
-    vector: StatisticVector, analysis: Analysis, clamp: Clamp | None = None
+    vector: StatisticVector,
+    analysis: Analysis,
+    clamp: Clamp | None = None,
+    rows: Sequence[Vector] | None = None,
 ) -> tuple[Fraction, Fraction, Fraction]:
     """The l1 norm, squared l2 norm, and sum over groups of l∞ norms of the largest change, by trying all extreme rows.
+
+    `rows` are the contributions of these rows where they are known already.
+
 
     The worst case has all rows of a unit in one group; with a clamp, groups filled to its point one after another, or
     each side in a group of its own.
     """
     if vector.joint:
         return _joint_norms(vector, analysis)
-    l1, l2_squared = _norms(vector, analysis, clamp)
+    l1, l2_squared = _norms(vector, analysis, clamp, rows)
     return l1, l2_squared, l1
 
 
-def _norms(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None) -> tuple[Fraction, Fraction]:
+def _norms(
+    vector: StatisticVector, analysis: Analysis, clamp: Clamp | None, rows: Sequence[Vector] | None
+) -> tuple[Fraction, Fraction]:
     """The l1 norm and squared l2 norm; the contributions of a unit to its groups are parts of one extreme contribution."""
     read = {statistic for component in vector.components for statistic, _ in component.combination}
     if UNITS in read and len(read) > 1:
@@ -216,22 +229,23 @@ def _norms(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None) -> 
     if vector.by_unit:
         return _unit_norms(analysis.bound.groups if clamp is None else clamp.points[0], analysis)
     if clamp is not None and clamp.euclidean:
-        return _euclidean_norms(vector, analysis, clamp)
+        return _euclidean_norms(vector, analysis, clamp, rows)
     if clamp is not None and clamp.across_groups:
-        shares = _contributions_across_groups(vector, analysis, clamp)
+        shares = _contributions_across_groups(vector, analysis, clamp, rows)
         times, squares = Fraction(clamp.subdivisions), Fraction(clamp.subdivisions**2)
     elif clamp is not None and clamp.total is not None:
         top = max(clamp.points)
         shares = [(0,)]
         shares += [(sign * point,) for sign, point in zip(clamp.sides, clamp.points, strict=True)]
-        times, squares = _group_parts(clamp.most, top, analysis)
+        amount, squared = _group_parts(clamp.most, top, analysis)
+        times, squares = Fraction(amount, top), Fraction(squared, top**2)
     else:
-        shares = _contributions(vector.components, analysis)
-        rows = _counted(vector, analysis)
-        top = min(rows, vector.most_distinct or rows) if clamp is None else clamp.points[0]
+        shares = _contributions(vector.components, analysis) if rows is None else list(rows)
+        counted = _counted(vector, analysis)
+        top = min(counted, vector.most_distinct or counted) if clamp is None else clamp.points[0]
         fine = 1 if clamp is None else clamp.subdivisions
-        times, squares = _group_parts(rows, top, analysis)
-        times, squares = fine * top * times, (fine * top) ** 2 * squares
+        amount, squared = _group_parts(counted, top, analysis)
+        times, squares = Fraction(fine * amount), Fraction(fine**2 * squared)
     l1, l2_squared = _largest_norms(shares, analysis)
     return l1 * times, l2_squared * squares
 
@@ -263,11 +277,13 @@ def _padded_norms(vector: StatisticVector, analysis: Analysis) -> tuple[Fraction
     return l1 * groups, l2_squared * groups
 
 
-def _contributions_across_groups(vector: StatisticVector, analysis: Analysis, clamp: Clamp) -> list[Vector]:
+def _contributions_across_groups(
+    vector: StatisticVector, analysis: Analysis, clamp: Clamp, each: Sequence[Vector] | None
+) -> list[Vector]:
     """The extreme contributions under a clamp across groups: all in one group, or each side of a total in its own group."""
     if clamp.total is None:
-        rows = clamp.points[0]
-        return [tuple(rows * x for x in share) for share in _contributions(vector.components, analysis)]
+        each = _contributions(vector.components, analysis) if each is None else each
+        return [tuple(clamp.points[0] * x for x in share) for share in each]
     if len(clamp.sides) == 1:
         return [(0,), (clamp.sides[0] * clamp.points[0],)]
     above, below = clamp.points
@@ -275,13 +291,15 @@ def _contributions_across_groups(vector: StatisticVector, analysis: Analysis, cl
     return [(0, 0), *ends, *(end[::-1] for end in ends)]
 
 
-def _euclidean_norms(vector: StatisticVector, analysis: Analysis, clamp: Clamp) -> tuple[Fraction, Fraction]:
+def _euclidean_norms(
+    vector: StatisticVector, analysis: Analysis, clamp: Clamp, each: Sequence[Vector] | None
+) -> tuple[Fraction, Fraction]:
     """The norms under a clamp on the l2 norm: largest in l2 norm in one group, or with each side in a group of its own.
 
     The l1 norm is largest if the unit has as much in each of its groups.
     """
     if clamp.total is None:
-        each = _contributions(vector.components, analysis)
+        each = _contributions(vector.components, analysis) if each is None else each
         shares = [tuple(clamp.points[0] * x for x in share) for share in each]
         longest = max(sum(map(abs, share)) for share in each)
     else:
@@ -335,14 +353,14 @@ def _counted(vector: StatisticVector, analysis: Analysis) -> int:
     return bound.rows if not vector.by_value or not each else min(bound.rows, bound.groups * each)
 
 
-def _group_parts(most: int, top: int, analysis: Analysis) -> tuple[Fraction, Fraction]:
-    """The sum, and the sum of squares, of the parts of `top` that the groups have, if all of them together have `most`.
+def _group_parts(most: int, top: int, analysis: Analysis) -> tuple[int, int]:
+    """The sum, and the sum of squares, of what the groups have: each at most `top`, and all of them together `most`.
 
-    As many groups as possible have all of it, and one more has the rest.
+    As many groups as possible have as much as they can, and one more has the rest.
     """
     full = min(analysis.bound.groups, most // top)
-    rest = Fraction(most - full * top, top) if full < analysis.bound.groups else Fraction(0)
-    return full + rest, full + rest**2
+    rest = most - full * top if full < analysis.bound.groups else 0
+    return full * top + rest, full * top**2 + rest**2
 
 
 def _unit_norms(groups: int, analysis: Analysis) -> tuple[Fraction, Fraction]:

@@ -8,7 +8,7 @@ FAULTS = (
     Fault(
         "first-stair-too-long",
         "dpsql.mechanisms.staircase:_least",
-        "return smallest(lambda more: 1 + more >= width or rises(1 + more)) + 1",
+        "return largest(lambda inner: inner < width and not rises(inner), _about(loss, width)) + 1",
         "return width",
         "stairs stray further than they need to",
         "tests/mechanisms/test_staircase.py::test_the_first_stair_has_the_least_variance",

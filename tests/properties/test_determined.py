@@ -7,8 +7,9 @@ from typing import Any
 
 import duckdb
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from speeds import examples
 from sql.study import prepare
 
 import dpsql
@@ -102,6 +103,7 @@ def answered(connection: Connection, query: str) -> dpsql.Result | None:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("joined", JOINS)
+@settings(max_examples=examples(100))
 @given(st.tuples(ITEMS, KINDS, SALES), st.sampled_from(KEYS), st.sets(st.sampled_from(VALUES), min_size=1))
 def test_they_are_the_values_of_all_rows(
     joined: str, rows: tuple[list[Any], list[Any], list[Any]], keys: str, values: set[str]

@@ -18,7 +18,10 @@ from small_study import write_study
 import dpsql
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
+from dpsql.engine import pipeline, replay
+from dpsql.ledger import journal
 from dpsql.request.query import Query
+from dpsql.version import VERSION
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
 QUERIES = [
@@ -270,3 +273,33 @@ def test_a_replay_draws_nothing_on_neighbours() -> None:
                 connection.query(sql)
             seen.append((entropy.requests, [entry.event for entry in connection.engine.ledger.entries()]))
     assert seen[0] == seen[1]
+
+
+def test_the_old_rule_costs_nothing_where_no_old_version_has_charged(
+    con: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan of versions before 0.3 is made only where one of them has charged the ledger."""
+    planned = []
+    monkeypatch.setattr(replay, "former", lambda *_: planned.append(1))
+    con.query(COUNT)
+    con.query(COUNT, epsilon=0.5)
+    assert planned == []
+    monkeypatch.setattr(pipeline, "VERSION", "0.2.0")
+    con.query(COUNT, epsilon=0.25)
+    con.query(COUNT, epsilon=0.125)
+    assert planned == [1]
+
+
+def test_old_versions_are_known_of_a_long_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the entries before the last of each account are not read; and those that are added are followed."""
+    path = tmp_path / "ledger"
+    monkeypatch.setattr(pipeline, "VERSION", "0.2.0")
+    with opened(path) as connection:
+        for epsilon in (0.5, 0.25, 0.125):
+            connection.query(COUNT, epsilon=epsilon, replay=False)
+    monkeypatch.setattr(pipeline, "VERSION", VERSION)
+    monkeypatch.setattr(journal, "_MOST_FOLLOWED", 1)
+    with opened(path) as connection:
+        assert connection.engine.ledger.versions() == {"0.2.0"}
+        connection.query(COUNT, epsilon=1)
+        assert connection.engine.ledger.versions() == {"0.2.0", VERSION}
