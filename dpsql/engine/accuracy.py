@@ -23,6 +23,7 @@ from dpsql.planning.choose import choose, statistic_of
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.request.target import Share, Target
 from dpsql.uncertainty import laws
+from dpsql.uncertainty.cut_off import allowance, clamp_of
 
 FIRST = 1024
 """The first step to an error that is a part of each value costs one of so many parts of the most."""
@@ -33,7 +34,7 @@ _GRID = range(_DECADE * 320)
 
 
 def predicted_half_width(plan: MeasurementPlan, item: Aggregation, confidence: float) -> float | None:
-    """What the noise of an aggregate keeps to with that probability, in the value's own units.
+    """The half-width of an aggregate's interval, for its noise and what a clamp cuts off, in the value's own units.
 
     None where the data decides it, as the number of rows does for a mean, and how near values lie for a median.
     """
@@ -44,7 +45,10 @@ def predicted_half_width(plan: MeasurementPlan, item: Aggregation, confidence: f
     half = laws.half_width(plan.vectors[block].mechanism, weights, confidence)
     index = plan.analysis.measure(item)
     lattice = None if index is None else plan.analysis.measures[index].lattice
-    return half if lattice is None or moment is not Moment.TOTAL else half * float(lattice.step)
+    if lattice is not None and moment is Moment.TOTAL:
+        half *= float(lattice.step)
+    clamp = clamp_of(plan, item)
+    return half if clamp is None else half + sum(allowance(plan, item, clamp.released, confidence)) / 2
 
 
 Place = tuple[int, int]
