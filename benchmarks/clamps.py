@@ -1,8 +1,9 @@
 """How well clamps are learnt: `python -m benchmarks.clamps`.
 
-Units have amounts by many laws, of which the largest that is allowed is 8 to 4,096 times the median, spread over 1, 7
-or 30 groups. For each choice of five constants (the power by which points weigh, the share of the loss that is spent on
-the choice, that where up to 4 groups are released, the tolerated error of units beyond the clamp in noise, and the evidence that a lower clamp needs) it prints
+Units have amounts by many laws, of which the largest that is allowed is 8 to 4,096 times the median, spread over 1, 7,
+30 or 100 groups. For each choice of four constants (the power by which points weigh and the share of the loss that is
+spent on the choice, both as factors of what the rule has for a number of groups, the tolerated error of units beyond the
+clamp in noise, and the evidence that a lower clamp needs) it prints
 
 - the share of groups whose 95% interval holds the true sum;
 - the share that is off by more than three half-widths;
@@ -23,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planning.clamping import FEW_GROUPS, FORMER, LEARNING, OCTAVES, SOME_GROUPS, LearningRule
+from dpsql.planning.clamping import FORMER, LEARNING, OCTAVES, LearningRule, tier
 
 Amounts = NDArray[np.float64]
 LAWS: dict[str, Callable[[np.random.Generator, int], Amounts]] = {
@@ -42,7 +43,7 @@ LAWS: dict[str, Callable[[np.random.Generator, int], Amounts]] = {
 }
 UNITS = (30, 300, 3_000, 100_000)
 HEADROOMS = (8, 128, 4096)
-GROUPS = (1, 7, 30)
+GROUPS = (1, 7, 30, 100)
 EPSILONS = (0.1, 0.2, 1.0, 4.0)
 ACCOUNTANTS = ("pure", "zcdp")
 DRAWS = 100
@@ -53,32 +54,39 @@ _GAUSSIAN, _LAPLACE = 1.959964, math.log(20) / math.sqrt(2)
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """What is to be chosen once and for all; without `slack`, a clamp is lowered without evidence, and nothing allowed for."""
+    """What is to be chosen once and for all; without `slack`, a clamp is lowered without evidence, and nothing allowed for.
 
+    `exponent` and `share` are factors of those that the rule has for a number of groups.
+    """
+
+    rule: LearningRule
+    accountant: str
     exponent: float
     share: float
     tolerance: float
     slack: float | None
-    few_share: float
 
     @classmethod
     def of(cls, rule: LearningRule, accountant: str) -> Constants:
         """The constants of a rule."""
-        tolerance = float(rule.tolerance)
-        if accountant != "pure":
-            return cls(rule.exponent, float(rule.share), tolerance, rule.slack, float(rule.share))
-        few = rule.pure_share if rule.pure_few_share is None else rule.pure_few_share
-        return cls(rule.pure_exponent, float(rule.pure_share), tolerance, rule.slack, float(few))
+        return cls(rule, accountant, 1, 1, float(rule.tolerance), rule.slack)
+
+    def exponent_of(self, groups: int) -> float:
+        """The exponent where so many groups are released."""
+        rule = self.rule
+        if rule.tiers:
+            return self.exponent * tier(groups).exponent
+        return self.exponent * (rule.pure_exponent if self.accountant == "pure" else rule.exponent)
 
     def share_of(self, groups: int) -> float:
-        """The share where so many groups are released."""
-        return self.few_share if groups <= FEW_GROUPS else self.share
+        """The share of the loss that is spent on the choice where so many groups are released."""
+        found = tier(groups) if self.rule.tiers else self.rule
+        return self.share * float(found.pure_share if self.accountant == "pure" else found.share)
 
 
 TRIED: dict[str, Sequence[float | None]] = {
-    "exponent": (1, 2, 4),
-    "share": (0.05, 0.1, 0.15, 0.3),
-    "few_share": (0.1, 0.2, 0.4),
+    "exponent": (0.5, 1.5, 2),
+    "share": (0.5, 0.7, 1.5, 2),
     "tolerance": (0.0, 0.1, 0.4, 0.8),
     "slack": (None, 3, 9, 12, 18),
 }
@@ -120,12 +128,9 @@ class Case:
 
     def chosen(self, constants: Constants, random: np.random.Generator) -> NDArray[np.intp]:
         """The points that are chosen, draw by draw."""
-        rate, exponent = self.rate(constants.share_of(self.groups)), constants.exponent
-        if constants.slack is not None:
-            exponent = min(
-                exponent, 1 if self.groups <= FEW_GROUPS else 2 if self.groups <= SOME_GROUPS else exponent
-            )
-        spread = float((self.std(1 - constants.share_of(self.groups)) / self.points)[0])
+        share, exponent = constants.share_of(self.groups), constants.exponent_of(self.groups)
+        rate = self.rate(share)
+        spread = float((self.std(1 - share) / self.points)[0])
         tolerated = math.floor(constants.tolerance * self.groups * spread)
         steps = np.arange(len(self.points)) / (len(self.points) - 1)
         asked = 0.0 * steps

@@ -38,6 +38,14 @@ def predicted_half_width(plan: MeasurementPlan, item: Aggregation, confidence: f
 
     None where the data decides it, as the number of rows does for a mean, and how near values lie for a median.
     """
+    half, clamp = noise_half_width(plan, item, confidence), clamp_of(plan, item)
+    if half is None or clamp is None:
+        return half
+    return half + sum(allowance(plan, item, clamp.released, confidence)) / 2
+
+
+def noise_half_width(plan: MeasurementPlan, item: Aggregation, confidence: float) -> float | None:
+    """As `predicted_half_width`, for the noise alone."""
     moment, *more = AGGREGATES[item.function].moments
     if more or plan.quantile_index(item) is not None:
         return None
@@ -45,10 +53,7 @@ def predicted_half_width(plan: MeasurementPlan, item: Aggregation, confidence: f
     half = laws.half_width(plan.vectors[block].mechanism, weights, confidence)
     index = plan.analysis.measure(item)
     lattice = None if index is None else plan.analysis.measures[index].lattice
-    if lattice is not None and moment is Moment.TOTAL:
-        half *= float(lattice.step)
-    clamp = clamp_of(plan, item)
-    return half if clamp is None else half + sum(allowance(plan, item, clamp.released, confidence)) / 2
+    return half if lattice is None or moment is not Moment.TOTAL else half * float(lattice.step)
 
 
 Place = tuple[int, int]

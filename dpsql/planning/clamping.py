@@ -28,12 +28,41 @@ from dpsql.planning.statistics import Statistic, StatisticVector
 
 
 @dataclass(frozen=True, slots=True)
+class Tier:
+    """The constants of a release of up to so many groups: the part of the loss that the choice spends, and the exponent.
+
+    Claim: more groups want a smaller part, and a larger exponent.
+    Why: what units have beyond a clamp is divided among the groups, and noise is added to each. So in few groups a clamp
+    must leave few units beyond it, and the choice must tell few units apart.
+    """
+
+    groups: int
+    exponent: int
+    share: Fraction
+    pure_share: Fraction
+
+
+TIERS = (
+    Tier(4, 1, Fraction(1, 5), Fraction(3, 10)),
+    Tier(15, 2, Fraction(1, 5), Fraction(1, 4)),
+    Tier(63, 3, Fraction(1, 10), Fraction(1, 5)),
+    Tier(2**30, 4, Fraction(1, 20), Fraction(1, 10)),
+)
+"""Measured by `benchmarks.clamps`."""
+
+
+def tier(groups: int) -> Tier:
+    """The constants for so many groups."""
+    return next(each for each in TIERS if groups <= each.groups)
+
+
+@dataclass(frozen=True, slots=True)
 class LearningRule:
     """The public constants by which clamps are chosen.
 
     `share` is the part of a statistic's loss that the choice of its clamp spends, and `exponent` the power of the inverse
-    of a point that is its prior weight; `pure_share` and `pure_exponent` are those of pure accounting, and
-    `pure_few_share` the part where a release has few groups, whose number is public. `tolerance` is the
+    of a point that is its prior weight; `pure_share` and `pure_exponent` are those of pure accounting. With `tiers` these
+    follow from the number of groups: the share where it is public, the exponent where it is released. `tolerance` is the
     mean error that units beyond the clamp may cause in a group, as a part of the noise. `slack` is the surplus of evidence,
     as a log of odds, that a point below the greatest needs; None asks for no evidence, and then the power is the same for
     any number of groups. `euclidean` says that l2 norms are clamped, and `stated` that clamps are also chosen where the
@@ -44,7 +73,7 @@ class LearningRule:
     pure_share: Fraction
     exponent: int
     pure_exponent: int
-    pure_few_share: Fraction | None = None
+    tiers: bool = False
     tolerance: Fraction = Fraction(0)
     slack: int | None = None
     euclidean: bool = False
@@ -52,19 +81,17 @@ class LearningRule:
 
     def share_of(self, analysis: Analysis, *, pure: bool) -> Fraction:
         """The part of a statistic's loss that the choice of its clamp spends."""
-        if not pure:
-            return self.share
         public = not analysis.grouped or analysis.domains is not None
-        few = public and _released_groups(analysis) <= FEW_GROUPS
-        return self.pure_few_share if self.pure_few_share is not None and few else self.pure_share
+        found = tier(_released_groups(analysis)) if public and self.tiers else self
+        return found.pure_share if pure else found.share
 
 
 LEARNING = LearningRule(
     Fraction(1, 5),
     Fraction(1, 4),
-    3,
-    3,
-    pure_few_share=Fraction(3, 10),
+    4,
+    4,
+    tiers=True,
     tolerance=Fraction(1, 5),
     slack=15,
     euclidean=True,
@@ -74,9 +101,6 @@ LEARNING = LearningRule(
 `benchmarks.clamps`."""
 FORMER = LearningRule(Fraction(1, 10), Fraction(1, 5), 3, 2)
 """The rule of releases before 0.3.0: they are found again by the plan that was made then."""
-FEW_GROUPS, SOME_GROUPS = 4, 15
-"""Up to so many released groups, the power by which points weigh is at most 1, or 2: what units have beyond a clamp is
-divided among few groups, so that a low clamp cuts off more than the noise."""
 OCTAVES = 14
 """The least point is the greatest contribution, halved this many times."""
 _EXPECTED_PART = 4
@@ -187,8 +211,7 @@ class Clamp:
 
         It is a function of released values: the number of groups is public, or selected before.
         """
-        few = 1 if self.released <= FEW_GROUPS else 2 if self.released <= SOME_GROUPS else self.exponent
-        return min(self.exponent, few) if self.evidence else self.exponent
+        return min(self.exponent, tier(self.released).exponent) if self.evidence else self.exponent
 
     @property
     def most_beyond(self) -> int:
