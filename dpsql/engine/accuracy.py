@@ -23,6 +23,7 @@ from dpsql.planning.choose import choose, statistic_of
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.request.target import Share, Target
 from dpsql.uncertainty import laws
+from dpsql.uncertainty.cut_off import allowance, clamp_of
 
 FIRST = 1024
 """The first step to an error that is a part of each value costs one of so many parts of the most."""
@@ -33,10 +34,18 @@ _GRID = range(_DECADE * 320)
 
 
 def predicted_half_width(plan: MeasurementPlan, item: Aggregation, confidence: float) -> float | None:
-    """What the noise of an aggregate keeps to with that probability, in the value's own units.
+    """The half-width of an aggregate's interval, for its noise and what a clamp cuts off, in the value's own units.
 
     None where the data decides it, as the number of rows does for a mean, and how near values lie for a median.
     """
+    half, clamp = noise_half_width(plan, item, confidence), clamp_of(plan, item)
+    if half is None or clamp is None:
+        return half
+    return half + sum(allowance(plan, item, clamp.released, confidence)) / 2
+
+
+def noise_half_width(plan: MeasurementPlan, item: Aggregation, confidence: float) -> float | None:
+    """As `predicted_half_width`, for the noise alone."""
     moment, *more = AGGREGATES[item.function].moments
     if more or plan.quantile_index(item) is not None:
         return None

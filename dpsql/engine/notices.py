@@ -10,24 +10,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from statistics import median
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.analysis.intervals import conditions, interval
+from dpsql.engine.accuracy import noise_half_width
 from dpsql.plan.expr import Call, Column, Expr, Function, Literal, Released
 from dpsql.plan.fields import INIT_FIELDS
 from dpsql.plan.interval import Interval, position
 from dpsql.plan.nodes import Aggregation, OuterQuery, Release
 from dpsql.plan.render import phrase
 from dpsql.plan.types import Type, Value
+from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.release import ReleasedTable
 from dpsql.result import Result, text
+from dpsql.uncertainty.cut_off import allowance, clamp_of
 
 CONFIDENCE = 0.95
 FEW_VALUES = 100
 """An end of so few whole numbers, as of months, is often reached by right values."""
 _LISTED = 6
+_MATTERS = 0.01
+"""What clamps may cut off is told from this part of the value on."""
 _LEAVES = (Function, Column, Literal, Released)
 _EQUALITIES = ("eq", "ne", "in", "is_distinct", "is_not_distinct")
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
@@ -50,6 +56,7 @@ def _answer(tables: Sequence[ReleasedTable], result: Result) -> Iterator[str]:
             yield _nothing_selected(plan, f" of release {number}" * (len(tables) > 1))
     yield from _mostly_noise(result)
     for table in tables:
+        yield from _beyond_clamps(table)
         yield from _at_bounds(table)
 
 
@@ -93,6 +100,51 @@ def _mostly_noise(result: Result) -> Iterator[str]:
             else f"in {len(poor):,} of {len(cells):,} rows its 95% interval has a half-width above the value"
         )
         yield f"Most of {name} is noise: {where}. A larger epsilon, fewer groups or fewer aggregates help."
+
+
+def _beyond_clamps(table: ReleasedTable) -> Iterator[str]:
+    """A notice for each learnt clamp beyond which units may contribute more than the noise, and a part of the value.
+
+    How many units that are is known from the choice: see `Clamp.most_beyond`. Of how many units is known if they are counted.
+    """
+    plan, told = table.plan, set[int]()
+    release, groups = plan.analysis.release, len(table.rows)
+    counted = next(
+        (at for at, item in enumerate(release.aggregations) if item.function == "count_units"), None
+    )
+    for place, item in enumerate(release.aggregations, len(release.keys)):
+        clamp, noise = clamp_of(plan, item), noise_half_width(plan, item, CONFIDENCE)
+        if clamp is None or noise is None or not clamp.chosen or id(clamp) in told:
+            continue
+        allowed = max(allowance(plan, item, groups, CONFIDENCE))
+        values = [abs(value) for row in table.rows if isinstance(value := row[place], (int, float))]
+        if not values or allowed <= max(noise, _MATTERS * float(median(values))):
+            continue
+        told.add(id(clamp))
+        most, units = clamp.most_beyond, "units"
+        if (
+            counted is not None
+            and groups == 1
+            and isinstance(count := table.rows[0][len(release.keys) + counted], int)
+        ):
+            count = max(count, 1)
+            most, units = min(most, count), f"of about {count:,} units"
+        yield (
+            f"Up to {most:,} {units} contribute more to {call_text(item)} than {_limits(plan, clamp)}, the bound that was "
+            f"chosen privately, and what is beyond it is not counted; the 95% interval allows for {text(allowed)} more. "
+            "A larger epsilon helps, and so do lower bounds on rows and values that the owner knows."
+        )
+
+
+def _limits(plan: MeasurementPlan, clamp: Clamp) -> str:
+    """The chosen points of a clamp, in the units of what it limits."""
+    if clamp.total is None:
+        return f"{clamp.points[0]:,} {clamp.amount.value}"
+    lattice = plan.analysis.measures[clamp.total].lattice
+    step = 1.0 if lattice is None else float(lattice.step)
+    return " or ".join(
+        text(sign * point * step) for sign, point in zip(clamp.sides, clamp.points, strict=True)
+    )
 
 
 def _at_bounds(table: ReleasedTable) -> Iterator[str]:

@@ -295,7 +295,7 @@ def _learnings(
     if rule is None:
         return
     pure = loss.rho is None
-    spent = share * (rule.pure_share if pure else rule.share)
+    spent = share * rule.share_of(analysis, pure=pure)
     rest = share - spent
     variance = 2 / (loss.epsilon * rest) ** 2 if loss.rho is None else 1 / (2 * loss.rho * rest)
     exponent = rule.pure_exponent if pure else rule.exponent

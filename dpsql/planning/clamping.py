@@ -28,36 +28,72 @@ from dpsql.planning.statistics import Statistic, StatisticVector
 
 
 @dataclass(frozen=True, slots=True)
+class Tier:
+    """The constants of a release of up to so many groups: the part of the loss that the choice spends, and the exponent.
+
+    Claim: more groups want a smaller part, and a larger exponent.
+    Why: what units have beyond a clamp is divided among the groups, and noise is added to each. So in few groups a clamp
+    must leave few units beyond it, and the choice must tell few units apart.
+    """
+
+    groups: int
+    exponent: int
+    share: Fraction
+    pure_share: Fraction
+
+
+TIERS = (
+    Tier(4, 1, Fraction(1, 5), Fraction(3, 10)),
+    Tier(15, 2, Fraction(1, 5), Fraction(1, 4)),
+    Tier(63, 3, Fraction(1, 10), Fraction(1, 5)),
+    Tier(2**30, 4, Fraction(1, 20), Fraction(1, 10)),
+)
+"""Measured by `benchmarks.clamps`."""
+
+
+def tier(groups: int) -> Tier:
+    """The constants for so many groups."""
+    return next(each for each in TIERS if groups <= each.groups)
+
+
+@dataclass(frozen=True, slots=True)
 class LearningRule:
     """The public constants by which clamps are chosen.
 
     `share` is the part of a statistic's loss that the choice of its clamp spends, and `exponent` the power of the inverse
-    of a point that is its prior weight; `pure_share` and `pure_exponent` are those of pure accounting. `tolerance` is the
+    of a point that is its prior weight; `pure_share` and `pure_exponent` are those of pure accounting. With `tiers` these
+    follow from the number of groups: the share where it is public, the exponent where it is released. `tolerance` is the
     mean error that units beyond the clamp may cause in a group, as a part of the noise. `slack` is the surplus of evidence,
-    as a log of odds, that a point below the greatest needs; None asks for no evidence. `headroom` is the number of points
-    by which a clamp is above the one that the mechanism selects. `euclidean` says that l2 norms are
-    clamped, and `stated` that clamps are also chosen where the owner declares the rows of a unit.
+    as a log of odds, that a point below the greatest needs; None asks for no evidence, and then the power is the same for
+    any number of groups. `euclidean` says that l2 norms are clamped, and `stated` that clamps are also chosen where the
+    owner declares the rows of a unit.
     """
 
     share: Fraction
     pure_share: Fraction
     exponent: int
     pure_exponent: int
+    tiers: bool = False
     tolerance: Fraction = Fraction(0)
     slack: int | None = None
-    headroom: int = 0
     euclidean: bool = False
     stated: bool = False
+
+    def share_of(self, analysis: Analysis, *, pure: bool) -> Fraction:
+        """The part of a statistic's loss that the choice of its clamp spends."""
+        public = not analysis.grouped or analysis.domains is not None
+        found = tier(_released_groups(analysis)) if public and self.tiers else self
+        return found.pure_share if pure else found.share
 
 
 LEARNING = LearningRule(
     Fraction(1, 5),
     Fraction(1, 4),
-    3,
-    3,
+    4,
+    4,
+    tiers=True,
     tolerance=Fraction(1, 5),
     slack=15,
-    headroom=1,
     euclidean=True,
     stated=True,
 )
@@ -101,11 +137,12 @@ class Clamp:
     groups, None. `sides` are the signs that a total can have. `across_groups` says that the clamp limits the unit's
     contribution to all its groups together; contributions above it are scaled down in each group. `subdivisions` are
     those of a row or lattice step in which clamped contributions are counted. `grid` ends with the greatest contribution
-    of a unit. `chosen` has the index of the chosen point of each side, and is empty before the release; `expected` is
+    of a unit. `exponent` is the power of the inverse of a point that is its weight where many groups are released.
+    `chosen` has the index of the chosen point of each side, and is empty before the release; `expected` is
     the index that the noise is calibrated to until then. `euclidean` says that a clamp across groups limits the l2 norm
     of the contributions, and not their sum. `tolerance` is the square of the number of units beyond the clamp that are
-    tolerated for each of the `released` groups, and `evidence` the number that is needed beyond these: see `penalties`.
-    The chosen point is `headroom` points above the one that the mechanism selects, which costs nothing.
+    tolerated for each of the `released` groups, and `evidence` the number that is needed beyond these and the prior odds:
+    see `penalties`. Without evidence it is a clamp of a release before 0.3.0.
 
     Claim: the choices of both sides together have a range of `mechanism.rate` times n, where n is the most groups of a
     unit; 1 for a clamp on groups; the number of sides for a clamp across groups; and twice as much under `replace`.
@@ -132,7 +169,6 @@ class Clamp:
     tolerance: Fraction | int = later(0, "tolerance")  # noqa: RUF009 (a field, not a value)
     released: int = later(1, "released")
     evidence: int = later(0, "evidence")
-    headroom: int = later(0, "headroom")
 
     @property
     def total(self) -> int | None:
@@ -167,7 +203,15 @@ class Clamp:
     @property
     def weights(self) -> tuple[int, ...]:
         """The prior weight of each point, above zero: its inverse to a power."""
-        return tuple(self.most**self.exponent // point**self.exponent for point in self.grid)
+        return tuple(self.most**self.power // point**self.power for point in self.grid)
+
+    @property
+    def power(self) -> int:
+        """The power of the inverse of a point that is its weight: the exponent, or less where few groups are released.
+
+        It is a function of released values: the number of groups is public, or selected before.
+        """
+        return min(self.exponent, tier(self.released).exponent) if self.evidence else self.exponent
 
     @property
     def most_beyond(self) -> int:
@@ -181,10 +225,24 @@ class Clamp:
         Source: McSherry, Talwar 2007, Theorem 7; Dwork, Roth 2014, Theorem 3.11.
         """
         weights = self.weights
-        places = [max(0, place - self.headroom) for place in self.chosen or (self.expected,)]
+        places = self.chosen or (self.expected,)
         odds = max(log(Fraction(weights[place], weights[-1])) for place in places)
         rest = odds + log(len(self.grid) / (1 - BEYOND_CONFIDENCE))
         return self.tolerated + max(map(self._asked, places)) + ceil(Fraction(rest) / self.mechanism.rate)
+
+    def overlooked(self, confidence: float) -> tuple[float, ...]:
+        """The contributions beyond the point of each side, of all units to all groups, that an interval allows for.
+
+        Claim: they are those of as many units as are overlooked with the probability that the interval may miss, if each
+        contributes twice the point, or the greatest contribution if that is less. It costs no privacy loss.
+        Why: each unit beyond a point makes it less likely by a factor of exp(rate), so ln(1/(1-confidence))/rate units
+        make it less likely by a factor of 1-confidence. How far beyond they are, no choice with a small loss can tell:
+        one unit more would have to change it. Twice the point is the mean beyond it in the tail of a power law of 2, and
+        is wide for those of all lighter tails. It was measured (`benchmarks.clamps`).
+        Source: Dwork, Roth 2014, Theorem 3.11 (utility of the exponential mechanism).
+        """
+        units = log(1 / (1 - confidence)) / float(self.mechanism.rate) if self.evidence else 0.0
+        return tuple(units * min(point, self.most - point) for point in self.points)
 
     def range(self, analysis: Analysis) -> Fraction:
         """The range of the choices of both sides together."""
@@ -236,15 +294,22 @@ class Clamp:
         ]
 
     def _asked(self, place: int) -> int:
-        """The number of units up to a point without which it is favoured."""
-        most = self.evidence and self.evidence + self.tolerated
+        """The number of units up to a point without which it is favoured.
+
+        The prior odds of the least and the greatest point are their ratio to the `power`: the log of these odds, in steps
+        of the mechanism's rate, is asked for besides the `evidence`.
+        """
+        if not self.evidence:
+            return 0
+        # The natural log of 2 is less than 0.7.
+        odds = Fraction(7, 10) * self.power * (self.most // self.grid[0]).bit_length()
+        most = self.evidence + self.tolerated + -(-odds // self.mechanism.rate)
         return most * place // max(1, len(self.grid) - 1)
 
     def choose(self, above: Sequence[Sequence[int]], entropy: Entropy) -> Clamp:
         """The clamp with a chosen point for each side; `above` has the numbers of units that `penalties` takes."""
-        selected = (self.mechanism.choose(self.weights, self.penalties(side), entropy) for side in above)
-        last = len(self.grid) - 1
-        return replace(self, chosen=tuple(min(place + self.headroom, last) for place in selected))
+        chosen = (self.mechanism.choose(self.weights, self.penalties(side), entropy) for side in above)
+        return replace(self, chosen=tuple(chosen))
 
 
 def step_range(analysis: Analysis, amount: Amount, sides: int) -> int:
@@ -408,17 +473,9 @@ class Learning:
         """
         return self.rule.tolerance**2 * self.variance or 0
 
-    def evidence(self, points: Sequence[int], mechanism: Exponential) -> int:
-        """The number of units at or below the greatest point at which a lower one may be as likely.
-
-        The prior odds of the least and the greatest point are their ratio to the power `exponent`: this log of odds and
-        the rule's `slack`, in steps of the mechanism's rate.
-        """
-        if self.rule.slack is None:
-            return 0
-        # The natural log of 2 is less than 0.7.
-        odds = Fraction(7, 10) * self.exponent * (points[-1] // points[0]).bit_length() + self.rule.slack
-        return -(-odds // mechanism.rate)
+    def evidence(self, mechanism: Exponential) -> int:
+        """The rule's `slack`, in steps of the mechanism's rate: the units that must be at or below a point beyond all odds."""
+        return 0 if self.rule.slack is None else -(-self.rule.slack // mechanism.rate)
 
 
 def clamps_for(
@@ -455,8 +512,7 @@ def clamps_for(
             euclidean=own.euclidean,
             tolerance=learning.tolerance,
             released=_released_groups(analysis) if learning.tolerance else 1,
-            evidence=learning.evidence(points, mechanism),
-            headroom=rule.headroom,
+            evidence=learning.evidence(mechanism),
         )
 
     taken: list[int | None] = [None] * len(vectors)

@@ -19,6 +19,7 @@ from dpsql.planning.measurement import MeasurementPlan
 from dpsql.release import Components, ReleasedTable, estimate, estimates
 from dpsql.result import Ends
 from dpsql.uncertainty import laws
+from dpsql.uncertainty.cut_off import allowance
 from dpsql.uncertainty.post_selection import PostSelection
 from dpsql.uncertainty.simulation import simulable, simulated_intervals
 
@@ -105,6 +106,7 @@ def intervals_of(
 ) -> list[Ends]:
     """The confidence interval of a released aggregate in each of these rows of the released table.
 
+    It holds the value without noise, and what learnt clamps cut off as far as `allowance` says.
     If partition selection compared a count with a threshold, aggregates that share its components are simulated, since
     their noise given selection is not symmetric. A quantile has the interval ends that were released with it, else None.
     """
@@ -116,13 +118,16 @@ def intervals_of(
         return simulated_intervals(plan, table, Released(item.name, item.type), rows, confidence)
     cells = [table.components[row] for row in rows]
     if not entry.ratio and plan.threshold is None:
-        return _linear_intervals(plan, item, cells, confidence)
-    return [_interval(plan, item, each, confidence) for each in cells]
+        found = _linear_intervals(plan, item, cells, confidence)
+    else:
+        found = [_interval(plan, item, each, confidence) for each in cells]
+    below, above = allowance(plan, item, len(table.rows), confidence)
+    return [(low - below, high + above) for low, high in found] if below or above else [*found]
 
 
 def _linear_intervals(
     plan: MeasurementPlan, item: Aggregation, cells: Sequence[Components], confidence: float
-) -> list[Ends]:
+) -> list[tuple[float, float]]:
     """As `_interval`, of an aggregate that is a weighted sum of components, in many groups."""
     entry, index = AGGREGATES[item.function], plan.analysis.measure(item)
     block, weights = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))

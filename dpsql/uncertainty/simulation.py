@@ -17,11 +17,13 @@ Source: Dwork, Roth 2014, Proposition 2.1 (post-processing); Fieller 1954, secti
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import shake_128
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +42,7 @@ from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.release import Components, ReleasedTable, noise
 from dpsql.result import Ends
 from dpsql.sql.emit.simulated import DRAWN, KEYS, PLACE, ROW, emit_simulated
+from dpsql.uncertainty.cut_off import allowance
 from dpsql.uncertainty.post_selection import PostSelection
 
 PAIRS = 5000
@@ -57,7 +60,11 @@ _CHOOSES = frozenset({"greatest", "least"})
 _CHOICES = 4
 """For a choice among more noisy values, the simulated extremes no longer cover the exact value."""
 
+_CORNERS = 3
+
 Floats = NDArray[np.float64]
+Cut = Mapping[str, float]
+"""How much clamps have cut off of aggregates, by their names."""
 
 
 def simulated_intervals(
@@ -88,9 +95,17 @@ def simulable(plan: MeasurementPlan, expr: Expr) -> bool:
 
 
 def simulated_values(
-    plan: MeasurementPlan, item: Aggregation, released: Floats, moved: Floats, lowered: Floats | None = None
+    plan: MeasurementPlan,
+    item: Aggregation,
+    released: Floats,
+    moved: Floats,
+    lowered: Floats | None = None,
+    *,
+    cut: float = 0.0,
 ) -> Floats:
     """The values of an aggregate where noisy cells are less by `moved`, as `release` computes them.
+
+    All but the first of each row are more by `cut`, which a clamp has cut off; a ratio is not.
 
     `released` has the shape (rows, cells), `moved` (draws, cells) or (rows, draws, cells) and the values
     (rows, draws), NaN for NULL. The sum of the cells that decide whether a group is shown is less by `lowered`,
@@ -112,6 +127,8 @@ def simulated_values(
         low, high = (Interval() if index is None else plan.analysis.measures[index].interval).ends
         return np.clip(mean, float(low), float(high))
     (value,) = moments
+    if cut:
+        value[:, 1:] += cut
     return np.clip(np.floor(value + 0.5), -_WHOLE, _WHOLE) if item.type is Type.INTEGER else value
 
 
@@ -127,10 +144,39 @@ class _Rows:
     rows: tuple[int, ...]
 
     def intervals(self, confidence: float) -> list[Ends]:
+        """The intervals; where clamps may have cut off much, the least that holds those of all corners of what they may."""
         draws = _draws(self.plan.vectors)
-        values = self._values(draws, self._lowered(draws))
+        lowered = self._lowered(draws)
+        found = self._intervals(draws, lowered, confidence, {})
+        for cut in self._corners(confidence):
+            found = [*map(_hull, found, self._intervals(draws, lowered, confidence, cut))]
+        return found
+
+    def _corners(self, confidence: float) -> Iterator[Cut]:
+        """The corners of what clamps may have cut off of each aggregate: all of few aggregates, else each alone and all."""
+        groups = len(self.table.rows)
+        allowed = {item.name: allowance(self.plan, item, groups, confidence) for item in self.aggregates}
+        allowed = {name: each for name, each in allowed.items() if any(each)}
+        if not allowed:
+            return
+        if len(allowed) <= _CORNERS:
+            sides = list(itertools.product((-1, 1), repeat=len(allowed)))
+        else:
+            alone = [
+                tuple(sign * (at == one) for at in range(len(allowed)))
+                for one in range(len(allowed))
+                for sign in (-1, 1)
+            ]
+            sides = [*alone, (-1,) * len(allowed), (1,) * len(allowed)]
+        for signs in sides:
+            yield {
+                name: sign * each[sign > 0] for (name, each), sign in zip(allowed.items(), signs, strict=True)
+            }
+
+    def _intervals(self, draws: Floats, lowered: Floats | None, confidence: float, cut: Cut) -> list[Ends]:
+        values = self._values(draws, lowered, cut)
         lines = [np.outer(_STEPS, _line(of[1:], draws, confidence)) for of in values]
-        beside = self._values(np.array(lines))
+        beside = self._values(np.array(lines), cut=cut)
         near = _near(draws, confidence) if _choices(self.expr) > 1 else None
         return [
             None if math.isnan(of[0]) else self._ends(of, along, near, confidence)
@@ -192,8 +238,12 @@ class _Rows:
                 found[place, 1:] = selection.noisy - selection.scale * counts - sums
         return found
 
-    def _values(self, moved: Floats, lowered: Floats | None = None) -> Floats:
+    def _values(
+        self, moved: Floats, lowered: Floats | None = None, cut: Cut = MappingProxyType({})
+    ) -> Floats:
         """What is released, then the values where the cells are less by `moved`; shape (rows, 1 + draws).
+
+        Where clamps have `cut` something off, each aggregate is more by it.
 
         NaN is where anything may be the value.
         """
@@ -203,7 +253,9 @@ class _Rows:
         count, draws = len(self.rows), moved.shape[-2]
         places = np.arange(count * draws)
         columns = {
-            item.name: simulated_values(self.plan, item, centres, moved, lowered).ravel()
+            item.name: simulated_values(
+                self.plan, item, centres, moved, lowered, cut=cut.get(item.name, 0.0)
+            ).ravel()
             for item in self.aggregates
         }
         divisors = tuple(dict.fromkeys(_divisors(self.expr)))
@@ -224,6 +276,11 @@ class _Rows:
         scratch.create(KEYS, [*((key.name, key.type.value) for key in self.keys), (ROW, "BIGINT")])
         series = [[self.table.rows[row][place] for row in self.rows] for place in places]
         scratch.fill(KEYS, [*series, list(range(len(self.rows)))])
+
+
+def _hull(one: Ends, other: Ends) -> Ends:
+    """The least interval that holds both."""
+    return None if one is None or other is None else (min(one[0], other[0]), max(one[1], other[1]))
 
 
 def _read(plan: MeasurementPlan, expr: Expr) -> tuple[tuple[Aggregation, ...], tuple[Released, ...]] | None:

@@ -151,6 +151,30 @@ def test_keys_without_numbers_say_it_too(database: duckdb.DuckDBPyConnection) ->
     assert "is released with probability 1/2" in answer.notices[0]
 
 
+def test_what_is_beyond_a_clamp_is_told_where_it_matters(database: duckdb.DuckDBPyConnection) -> None:
+    """How many units may be beyond it, of how many if these are counted; nothing where little is or can be cut off."""
+    policy: dict[str, Any] = {
+        **POLICY,
+        "tables": {"orders": {**POLICY["tables"]["orders"], "rows_per_unit": 500}},
+    }
+    with dpsql.connect(database, policy=policy, ledger=":memory:", replay=False) as con:
+        answer = con.query("SELECT COUNT(DISTINCT customer), SUM(price) FROM orders", epsilon=8)
+        (beyond,) = (each["clamp"]["beyond"] for each in answer.receipt.mechanisms if "clamp" in each)
+        notice = next(each for each in answer.notices if "contribute more" in each)
+        alone = con.query("SELECT SUM(price) FROM orders", epsilon=8)
+        by_key = con.query("SELECT hour, SUM(price) FROM orders GROUP BY hour", epsilon=8)
+        sharp = con.query("SELECT SUM(price) FROM orders", epsilon=5_000)
+        mean = con.query("SELECT AVG(price) FROM orders", epsilon=8)
+    customers = max(1, answer.rows[0][0])
+    assert notice.startswith(
+        f"Up to {min(beyond, customers):,} of about {customers:,} units contribute more to SUM(price) than "
+    )
+    (_, (low, high)) = answer.intervals()[0]
+    assert high - answer.rows[0][1] > answer.rows[0][1] - low
+    assert any(" units contribute more to SUM(price) than " in each for each in alone.notices)
+    assert not any("contribute more" in each for each in (*by_key.notices, *sharp.notices, *mean.notices))
+
+
 def test_values_that_are_mostly_noise_are_told(con: Connection) -> None:
     """Of one value what its interval is, of several in how many rows; nothing where noise is small."""
     one = con.query("SELECT COUNT(*) AS n FROM orders WHERE hour = 5 AND price > 70", epsilon="0.001")

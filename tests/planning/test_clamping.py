@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
+from math import exp
+from statistics import NormalDist
 from typing import Any
 
 import duckdb
@@ -13,11 +15,13 @@ import pytest
 from entropy import SeededEntropy
 from hypothesis import given
 from hypothesis import strategies as st
+from statistical.chance import largest_share, least_share
 
 import dpsql
 from dpsql.accounting import Composed
 from dpsql.accounting.events import BoundedRange, Pure
 from dpsql.connection import Connection
+from dpsql.engine.accuracy import noise_half_width
 from dpsql.errors import VerificationError
 from dpsql.ledger import Budget
 from dpsql.ledger.protocol import Account
@@ -29,6 +33,7 @@ from dpsql.planning.partition_selection import Threshold
 from dpsql.planning.verify import verify
 from dpsql.request.query import Query
 from dpsql.sql.emit.clamp_histograms import _interval_index
+from dpsql.uncertainty.cut_off import MANY_GROUPS, NOTHING, allowance
 
 mosts = st.one_of(st.integers(1, 3000), st.integers(1, 2**61))
 every_accountant = pytest.mark.parametrize("accountant", ["pure", "zcdp"])
@@ -328,6 +333,78 @@ def test_what_is_cut_is_little_beside_the_noise(accountant: str, epsilon: Fracti
         std = plan.with_clamps((chosen,)).vectors[0].std((Fraction(1, clamp.subdivisions),))
         lost.append(sum(max(0, total - point) for total in totals) / 3 / std)
     assert sum(part < 1 for part in lost) >= 90
+
+
+TAILS: dict[str, Callable[[float], float]] = {
+    "uniform": lambda part: 200 * part,
+    "lognormal 1": lambda part: 100 * exp(NormalDist().inv_cdf(part)),
+    "lognormal 2": lambda part: 100 * exp(2 * NormalDist().inv_cdf(part)),
+    "power law of 2": lambda part: 100 * (1 - part) ** (-1 / 2),
+    "power law of 1.5": lambda part: 100 * (1 - part) ** (-1 / 1.5),
+    "mostly zero": lambda part: 100 * exp(NormalDist().inv_cdf(50 * part - 49)) if part > 0.98 else 0,
+}
+"""The quantiles of units' totals."""
+
+
+@every_accountant
+@pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1, 5), Fraction(1), Fraction(4)], ids=str)
+@pytest.mark.parametrize("law", TAILS)
+@pytest.mark.sampled(4)
+def test_the_interval_of_a_single_total_holds_what_is_cut_off(
+    accountant: str, epsilon: Fraction, law: str
+) -> None:
+    """However long the tail of the units' totals is, of which the bounds allow a thousand times as much."""
+    plan = planned("SELECT SUM(y) FROM t", accountant=accountant, epsilon=epsilon)
+    (clamp,), (item,) = plan.clamps, plan.analysis.release.aggregations
+    totals = [min(clamp.most, int(TAILS[law]((rank + 0.5) / 3000))) for rank in range(3000)]
+    beyond = [sum(total > point for total in totals) for point in (0, *clamp.grid)]
+    counted = [sum(min(total, point) for total in totals) for point in clamp.grid]
+    entropy, runs, held, far = SeededEntropy(1), 100, 0, 0
+    for _ in range(runs):
+        chosen = clamp.choose([beyond], entropy)
+        noised = plan.with_clamps((chosen,))
+        (noise,) = noised.vectors[0].mechanism.draw(1, entropy)
+        missing = sum(totals) - counted[chosen.chosen[0]] - noise / clamp.subdivisions
+        half = noise_half_width(noised, item, 0.95) or 0.0
+        below, above = allowance(noised, item, 1, 0.95)
+        held += -half - below <= missing <= half + above
+        far += abs(missing) > 3 * (half + (below + above) / 2)
+    assert held >= least_share(runs, 0.92) * runs
+    assert far <= largest_share(runs, 0.01) * runs
+
+
+@every_accountant
+def test_intervals_are_wider_to_the_side_to_which_clamps_cut(accountant: str) -> None:
+    """Of a total above it, of its negative below; of a sum of releases as of its parts; the same in SQL."""
+    sql = "SELECT SUM(y), -SUM(y), SUM(y) + COUNT(DISTINCT u), DP_INTERVAL_HIGH(SUM(y)) FROM t"
+    with study(accountant=accountant) as connection:
+        answer = connection.query(sql, epsilon=1)
+    value, negative, several, end = map(float, answer.rows[0])
+    one, mirrored, simulated, _ = answer.intervals()[0]
+    assert one
+    assert mirrored == (-one[1], -one[0])
+    assert negative == -value
+    assert end == one[1]
+    noise, above = value - one[0], one[1] - value
+    assert above > 1.3 * noise
+    assert simulated
+    assert several - simulated[0] == pytest.approx(noise, rel=0.2)
+    assert simulated[1] - several == pytest.approx(above, rel=0.2)
+
+
+def test_an_allowance_is_divided_among_few_groups() -> None:
+    """Each has its part, many none; a clamp that cuts nothing off has none, nor has one of the rule before."""
+    plan = planned("SELECT SUM(y) FROM t")
+    (clamp,), (item,) = plan.clamps, plan.analysis.release.aggregations
+    below, above = allowance(plan, item, 1, 0.95)
+    assert below == 0
+    assert above > 0
+    assert allowance(plan, item, 4, 0.95) == (0, above / 4)
+    assert allowance(plan, item, MANY_GROUPS + 1, 0.95) == NOTHING
+    greatest = dataclasses.replace(clamp, chosen=(len(clamp.grid) - 1,))
+    assert allowance(plan.with_clamps((greatest,)), item, 1, 0.95) == NOTHING
+    former = dataclasses.replace(clamp, evidence=0)
+    assert allowance(plan.with_clamps((former,)), item, 1, 0.95) == NOTHING
 
 
 def test_a_group_too_small_to_be_shown_takes_part() -> None:

@@ -1,0 +1,51 @@
+"""What learnt clamps cut off, as far as intervals allow for it.
+
+Claim: it costs no privacy loss.
+Why: it is a function of the chosen clamps and of the number of released groups.
+Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
+"""
+
+from __future__ import annotations
+
+from dpsql.aggregates import AGGREGATES, Moment
+from dpsql.plan.nodes import Aggregation
+from dpsql.planning.choose import statistic_of
+from dpsql.planning.clamping import Clamp
+from dpsql.planning.measurement import MeasurementPlan
+
+Allowance = tuple[float, float]
+"""How far the value without noise and clamp may be below and above that without noise."""
+NOTHING = (0.0, 0.0)
+MANY_GROUPS = 64
+"""Divided among more groups, it is less than a twentieth of the noise, and is left out."""
+
+
+def allowance(plan: MeasurementPlan, item: Aggregation, groups: int, confidence: float) -> Allowance:
+    """The allowance for an aggregate in each group of a release of so many groups, in the value's own units.
+
+    What all units contribute beyond the clamp is divided among the groups. Means have none: a clamp on the rows of a unit
+    leaves each unit its mean.
+    """
+    clamp, moment = clamp_of(plan, item), AGGREGATES[item.function].moments[0]
+    if clamp is None or groups > MANY_GROUPS:
+        return NOTHING
+    among = max(1, groups)
+    beyond = dict(zip(clamp.sides, clamp.overlooked(confidence), strict=True))
+    index = plan.analysis.measure(item)
+    lattice = None if index is None else plan.analysis.measures[index].lattice
+    if moment is not Moment.TOTAL or lattice is None:
+        return 0.0, beyond[1] / among
+    step = float(lattice.step) / among
+    if clamp.total is not None:
+        return beyond.get(-1, 0.0) * step, beyond.get(1, 0.0) * step
+    return beyond[1] * max(0, -lattice.low) * step, beyond[1] * max(0, lattice.high) * step
+
+
+def clamp_of(plan: MeasurementPlan, item: Aggregation) -> Clamp | None:
+    """The learnt clamp of an aggregate that is no mean or quantile; None if it has none."""
+    entry = AGGREGATES[item.function]
+    if entry.ratio or item.rank is not None or not plan.clamps:
+        return None
+    vector, _ = plan.source(statistic_of(plan.analysis, item, entry.moments[0]))
+    place = plan.vectors[vector].clamp
+    return None if place is None else plan.clamps[place]
