@@ -114,7 +114,7 @@ class PartitionFilter:
         return self.column.name if self.source is None else f"{self.source.table}.{self.column.name}"
 
     def __str__(self) -> str:
-        texts = (f"{low}" if low == high else f"{low} to {high}" for low, high in self.ranges)
+        texts = (str(low) if low == high else f"{low!s} to {high!s}" for low, high in self.ranges)
         return f"{self.name} {', '.join(texts)}"
 
 

@@ -18,7 +18,6 @@ from pydantic import (
     model_validator,
 )
 
-from dpsql.policy.domain import ColumnType
 from dpsql.policy.fields import (
     AS_DICT,
     CONVERTING,
@@ -31,6 +30,7 @@ from dpsql.policy.fields import (
     Partition,
     Reference,
     Renewal,
+    TypeName,
     Values,
     as_dict,
 )
@@ -106,12 +106,14 @@ class Column(Model):
     """What a column may hold.
 
     `bounds` are Fraction for numbers, date or datetime (no time zone) for days and moments. `values` is
-    a public domain: int, float, str, date, datetime or bool as `type` says. A value outside its bounds
+    a public domain: int, float, str, date, datetime, bool, time or UUID as `type` says. A value outside its bounds
     counts as the nearer bound; one outside its domain counts as NULL. `nullable=False` says that NULL
     is no possible value: rows that hold one are dropped, the claim is not trusted.
     """
 
-    type: ColumnType = Field(description="The type that the column is read as.")
+    type: TypeName = Field(
+        description="The type that the column is read as, by any of the engine's names: bigint, text, numeric(12,2), timestamptz."
+    )
     bounds: Bounds = Field(
         default=None, description="[lower, upper]: values are clamped to it. Never taken from the data."
     )

@@ -6,7 +6,7 @@ import difflib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 from sqlglot import exp
 
@@ -193,6 +193,8 @@ class Scope:
             return self._end(node)
         if type(node) is exp.Subquery:
             return self.scalar(node)
+        if type(node) is exp.Dot:
+            return self._field_of(node)
         return self.context.mark(self, node) if is_matching(node) else None
 
     def _end(self, node: exp.Expr) -> Column:
@@ -350,6 +352,11 @@ class Scope:
     def column(self, node: exp.Column) -> Column:
         """The column that a name means."""
         identifier, qualifier, *schema = self.source.take(node, "this", "table", "db", "catalog")
+        field_ = self._field(
+            [part for part in (*reversed(schema), qualifier, identifier) if part is not None]
+        )
+        if field_ is not None:
+            return field_
         self._is_qualified(node, *schema)
         if type(identifier) is not exp.Identifier:
             self.source.refuse(node, "column", "a column name is expected here")
@@ -379,6 +386,44 @@ class Scope:
                 "give one of the two an alias",
             )
         return scope.find(holders[0], name)
+
+    def _field(self, parts: Sequence[object]) -> Column | None:
+        """The field of a STRUCT that the policy declares by its dotted name; None where a name means something else."""
+        if len(parts) < 2 or not all(type(part) is exp.Identifier for part in parts):
+            return None
+        names = [str(self.source.take(part, "this", quoted=(True,))[0]) for part in parts]  # type: ignore[arg-type]
+        scope: Scope | None = self
+        while scope is not None:
+            owner, rest = names[0], ".".join(names[1:])
+            if scope._holders(rest, owner):  # noqa: SLF001  (a scope of the same class)
+                return scope.find(fold(owner), rest) if len(names) > 2 else None
+            holders = scope._holders(".".join(names), None)  # noqa: SLF001
+            if len(holders) == 1:
+                return scope.find(holders[0], ".".join(names))
+            scope = scope.outer
+        return None
+
+    def _field_of(self, node: exp.Expr) -> Column:
+        """The field that `(s).field` means."""
+        names: list[exp.Expr] = []
+        at = node
+        while type(at) in (exp.Dot, exp.Paren):
+            if type(at) is exp.Dot:
+                at, name = self.source.take(at, "this", "expression")
+                names.insert(0, name)
+            else:
+                (at,) = self.source.take(at, "this")
+        if type(at) is not exp.Column:
+            self._no_field(node)
+        return self._field([*(part for part in at.parts if part is not None), *names]) or self._no_field(node)
+
+    def _no_field(self, node: exp.Expr) -> NoReturn:
+        self.source.refuse(
+            node,
+            "column",
+            "there is no such field: elements of lists and fields that the policy does not declare are not read",
+            "declare the field of a STRUCT by its dotted name, as in address.city",
+        )
 
     def _inside(self, scope: Scope) -> Iterator[Scope]:
         """The scopes from this one out to `scope`, without that."""
