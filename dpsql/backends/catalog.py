@@ -180,7 +180,7 @@ def _check_identities(table: CatalogTable, tables: Mapping[str, CatalogTable]) -
                 raise PolicyError(
                     f"tables.{table.name}: the link's {column} is {ours.engine_type}, but {spelt} is {theirs.engine_type}",
                     code="link_type",
-                    hint="cast one of them in a view",
+                    hint="declare both with one type, or cast one of them in a view",
                 )
             if not _exact(ours):
                 raise PolicyError(
