@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from dpsql import policy as policies
@@ -20,7 +20,7 @@ from dpsql.plan.interval import Interval, position
 from dpsql.plan.tables import Contribution, UnitKind
 from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
-from dpsql.policy.engine_types import fields, read_as, reads, unread
+from dpsql.policy.engine_types import element, fields, read_as, reads, unread
 
 Schema = Mapping[str, Sequence[tuple[str, str]]]
 """Each table of the database with its columns' names and engine types."""
@@ -52,7 +52,9 @@ class Link:
 class CatalogTable:
     """A declared table: `name` as the policy spells it, `columns` by folded name.
 
-    `unit_column` holds the id of a row's unit, or of the row of another table that has the unit.
+    `unit_column` holds the id of a row's unit, or of the row of another table that has the unit. `lists` are the columns
+    that are read by UNNEST alone, by folded name: how each is spelt, its path, what is known of its elements, and the most
+    of a row.
     """
 
     name: str
@@ -61,6 +63,7 @@ class CatalogTable:
     contribution: Contribution | None = None
     unit_column: str | None = None
     link: Link | None = None
+    lists: Mapping[str, tuple[str, tuple[str, ...], Facts, int]] = field(default_factory=dict)
 
     @property
     def private(self) -> bool:
@@ -266,16 +269,18 @@ def _table(
     columns = {
         fold(declared): _declared(name, declared, column, engine, required)
         for declared, column in table.columns.items()
+        if column.max_elements is None
     }
+    lists = _lists(name, table, engine)
     if table.public:
         for folded, (column, kind) in engine.items():
             read_as = _undeclared(policy, kind)
             if read_as is not None and folded not in columns:
                 columns[folded] = (column, Facts(read_as, kind))
-        return CatalogTable(name, UnitKind.PUBLIC, columns)
+        return CatalogTable(name, UnitKind.PUBLIC, columns, lists=lists)
     unit = policy.unit_of(name)
     if unit.kind == "row" or unit.column is None:
-        return CatalogTable(name, UnitKind.ROW, columns, _contribution(table))
+        return CatalogTable(name, UnitKind.ROW, columns, _contribution(table), lists=lists)
     _add_link_keys(policy, name, columns, engine)
     for linked in policy.links_to(name):
         spelt, facts = columns.get(fold(linked), ("", None))
@@ -285,7 +290,34 @@ def _table(
     link, identity = _link(table, unit)
     columns[fold(column)] = (spelt, replace(facts, identity=identity or facts.identity))
     contribution = _contribution(table, policy.links_to(name), _referenced(policy, name))
-    return CatalogTable(name, UnitKind.COLUMN, columns, contribution, unit_column=column, link=link)
+    return CatalogTable(
+        name, UnitKind.COLUMN, columns, contribution, unit_column=column, link=link, lists=lists
+    )
+
+
+def _lists(
+    name: str, table: policies.Table, engine: Mapping[str, tuple[str, str]]
+) -> dict[str, tuple[str, tuple[str, ...], Facts, int]]:
+    """The declared columns that are lists."""
+    found = {}
+    for declared, column in table.columns.items():
+        if column.max_elements is None:
+            continue
+        where, stored = f"tables.{name}.columns.{declared}", _stored(declared, engine)
+        kind = None if stored is None else element(stored[1])
+        if stored is None or kind is None:
+            raise PolicyError(
+                f"{where}: max_elements is of a list, which the database does not have there",
+                code="column_missing" if stored is None else "column_type",
+                hint="delete max_elements" if stored is not None else "declare a column that it has",
+            )
+        if fold(declared) in map(fold, table.partition or ()):
+            raise PolicyError(f"{where}: a list is no partition", code="column_type", hint="name another column")
+        spelt, _, path = stored
+        of = {fold(declared): (f"#{spelt}", kind)}
+        _, facts = _declared(name, declared, column, of, frozenset())
+        found[fold(declared)] = (spelt, path or (spelt,), facts, column.max_elements)
+    return found
 
 
 def _engine_type(name: str) -> Type | None:

@@ -94,7 +94,10 @@ VIEW = "leave the column out, or declare a view that casts it"
 _UNREAD: tuple[tuple[str, str], ...] = (
     (r"INTERVAL", "declare a view with the length as a number: EXTRACT(epoch FROM x)"),
     (r"TIME WITH TIME ZONE|TIMETZ", "declare a view that casts it to TIME"),
-    (r".*\[\d*\]|LIST.*|ARRAY.*", "declare a view with a row for each element: UNNEST(x)"),
+    (
+        r".*\[\d*\]|LIST.*|ARRAY.*",
+        "declare the type of its elements, and max_elements: the most of a row that count",
+    ),
     (r"(STRUCT|ROW|TUPLE).*", "declare its fields, each as a column of its own: address.city"),
     (r"MAP.*", "declare a view with a row for each entry"),
     (r"(BIT|BITSTRING|BIGNUM|VARINT|UNION|VARIANT|GEOMETRY|NULL|TYPE)\b.*", VIEW),
@@ -159,7 +162,7 @@ def unread(name: str) -> str:
     """What to do with a column of an engine type that is not read.
 
     >>> unread("VARCHAR[]")
-    'declare a view with a row for each element: UNNEST(x)'
+    'declare the type of its elements, and max_elements: the most of a row that count'
     """
     text = " ".join(name.upper().split())
     return next((hint for form, hint in _UNREAD if re.fullmatch(form, text, re.DOTALL)), VIEW)
@@ -194,6 +197,17 @@ def fields(name: str) -> dict[str, str] | None:
     return found
 
 
+def element(name: str) -> str | None:
+    """The engine type of the elements of a list or array; None for other engine types.
+
+    >>> element("VARCHAR[]"), element("DECIMAL(5,2)[3]"), element("DATE")
+    ('VARCHAR', 'DECIMAL(5,2)', None)
+    """
+    found = _LIST.fullmatch(name)
+    return None if found is None else found[1]
+
+
+_LIST = re.compile(r"(.*)\[\d*\]", re.DOTALL)
 _FIELD = re.compile(r'(?:"((?:[^"]|"")*)"|([^\s"]+)) (.*)', re.DOTALL)
 _PIECE = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|.""", re.DOTALL)
 

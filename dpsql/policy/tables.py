@@ -126,6 +126,21 @@ class Column(Model):
         "Default: false where the database declares the column NOT NULL and each value is read as it is.",
     )
 
+    max_elements: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000,
+        description="The column is a list, of elements of this type: most elements of a row that count. Read by UNNEST.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _said_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a newer key that says nothing: digests stay what they were."""
+        written: dict[str, Any] = rest(self)
+        if self.max_elements is None:
+            written.pop("max_elements", None)
+        return written
+
     @model_validator(mode="after")
     def _bounds_or_values(self) -> Column:
         if self.bounds is not None and self.values is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Sequence
 
 from dpsql.backends.frames import UNCHECKED, UNTYPED
 from dpsql.plan.expr import Column, Facts
@@ -56,10 +57,14 @@ def unit_id(unit: Column) -> str:
 
 
 def _stored(column: Column) -> str:
-    """A column as it is stored, or a field of a STRUCT, which is NULL where that is."""
-    path = column.facts.path
-    read = identifier(path[0] if path else column.name)
-    for name in path[1:]:
+    """A column as it is stored, or a field of a STRUCT."""
+    return path(column.facts.path or (column.name,))
+
+
+def path(names: Sequence[str]) -> str:
+    """A column of a table, or a field of one that is a STRUCT, which is NULL where that is."""
+    read = identifier(names[0])
+    for name in names[1:]:
         read = f"struct_extract({read}, {constant(name)})"
     return read
 

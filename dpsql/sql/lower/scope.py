@@ -16,7 +16,7 @@ from dpsql.plan import nodes
 from dpsql.plan.cardinality import is_single
 from dpsql.plan.dependencies import needs
 from dpsql.plan.expr import Column, Expr, Facts, Scalar
-from dpsql.plan.tables import Link, Scan, Unit, UnitKind
+from dpsql.plan.tables import Elements, Link, Scan, Unit, UnitKind
 from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.request.parameters import Parameter
@@ -273,6 +273,100 @@ class Scope:
         self.tables[folded] = added
         return folded
 
+    def elements(self, node: exp.Expr) -> bool:
+        """Brings the elements of a list of a table in scope into it; False where UNNEST is of something else.
+
+        Claim: each row of a unit becomes at most `max_elements` rows of that unit.
+        Why: the scan itself repeats its rows, so that each has the unit of its table; the bound of rows is multiplied.
+        Source: McSherry 2009, Theorem 5.
+        """
+        lateral = type(node) is exp.Lateral
+        inner = (
+            self.source.take(node, "this", "alias", view=(False, None), outer=(False, None))[0]
+            if lateral
+            else node
+        )
+        if (
+            type(inner) is not exp.Unnest
+            or len(inner.expressions) != 1
+            or type(inner.expressions[0]) is not exp.Column
+        ):
+            return False
+        (listed,) = inner.expressions
+        alias, names = self._alias(node.args.get("alias"), self.context.fresh(node))
+        if not lateral:
+            self.source.take(node, "expressions", "alias", offset=(False, None))
+        parts = [str(self.source.take(part, "this", quoted=(True,))[0]) for part in listed.parts]
+        found = list(self._lists(parts))
+        if len(found) != 1:
+            self.source.refuse(
+                listed,
+                "column",
+                f"there is no list {'.'.join(parts)} in the tables before",
+                "the policy declares it with max_elements, and its table stands before it in FROM",
+            )
+        ((holder, (spelt, path, facts, most)),) = found
+        scanned = self.tables[holder].relation
+        column = Column(self.tables[holder].alias, f"#{spelt}", facts)
+        self._check_unnested(node, holder, scanned, column)
+        if not isinstance(scanned, Scan) or scanned.contribution is None or fold(alias) in self.tables:
+            self.source.refuse(node, "ambiguous", f"two tables are called {alias}", "give one an alias")
+        bound = replace(
+            scanned.contribution,
+            rows=scanned.contribution.rows * most,
+            keys=frozenset(),
+            unique=frozenset(),
+        )
+        whole = replace(
+            scanned, contribution=bound, unnested=(*scanned.unnested, Elements(path, column, most))
+        )
+        for name, known in self.tables.items():
+            if known.relation is scanned:
+                self.tables[name] = replace(known, relation=whole)
+        called = names[0] if names else (alias if not alias.startswith("#") else "unnest")
+        self.context.check_name(node, called)
+        if len(names) > 1:
+            self.source.refuse(node, "column", f"{len(names)} names are given to 1 column")
+        self.tables[fold(alias)] = Named(whole, {fold(called): column})
+        return True
+
+    def _lists(self, parts: Sequence[str]) -> Iterator[tuple[str, tuple[str, tuple[str, ...], Facts, int]]]:
+        """The lists that a name may mean, each with the alias of its table."""
+        for holder, known in self.tables.items():
+            table = (
+                self.context.catalog.find(known.relation.table) if isinstance(known.relation, Scan) else None
+            )
+            if table is None or fold(known.alias) != holder:
+                continue
+            for rest in {".".join(parts), ".".join(parts[1:]) if fold(parts[0]) == holder else ""}:
+                if fold(rest) in table.lists:
+                    yield holder, table.lists[fold(rest)]
+
+    def _check_unnested(self, node: exp.Expr, holder: str, scanned: nodes.Source, column: Column) -> None:
+        unit = scanned.unit if isinstance(scanned, Scan) else Unit(UnitKind.PUBLIC)
+        if unit.kind is not UnitKind.COLUMN:
+            self.source.refuse(
+                node,
+                "join",
+                "the list is of rows that have no unit's id"
+                if unit.private
+                else "the list is of a public table",
+                "unnest it in a view"
+                if not unit.private
+                else "declare the unit's column, or unnest it in a view that has it",
+            )
+        if holder in self.nullable:
+            self.source.refuse(
+                node,
+                "join",
+                "the list is of a table whose row a LEFT JOIN may not find",
+                "put its table first",
+            )
+        if isinstance(scanned, Scan) and any(item.column == column for item in scanned.unnested):
+            self.source.refuse(
+                node, "join", "the list is unnested twice", "join two derived tables on the unit"
+            )
+
     def nothing(self, node: exp.Expr) -> str:
         """Brings what a SELECT without FROM reads into scope: one row, of which nothing can be named."""
         alias = self.context.fresh(node)
@@ -474,6 +568,13 @@ class Scope:
 
     def _no_column(self, node: exp.Column, name: str, owner: str | None) -> None:
         tables = [self.tables[fold(owner)]] if owner else list(self.tables.values())
+        if any(True for _ in self._lists([name])):
+            self.source.refuse(
+                node,
+                "column",
+                f"{name} is a list, whose elements are read as rows",
+                f"FROM t, UNNEST(t.{name}) AS u(x)",
+            )
         known = [column.name for named in tables for column in named.columns.values()]
         close = difflib.get_close_matches(name, known, 1)
         self.source.refuse(
