@@ -193,7 +193,7 @@ class Scope:
             return self._end(node)
         if type(node) is exp.Subquery:
             return self.scalar(node)
-        if type(node) is exp.Dot:
+        if type(node) is exp.Dot and type(node.expression) is exp.Identifier:
             return self._field_of(node)
         return self.context.mark(self, node) if is_matching(node) else None
 
