@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from dpsql.errors import DataError
 from dpsql.plan.types import Value
@@ -193,13 +194,16 @@ class Result:
             "BOOLEAN": pyarrow.bool_(),
             "DATE": pyarrow.date32(),
             "TIMESTAMP": pyarrow.timestamp("us"),
+            "TIME": pyarrow.time64("us"),
+            "UUID": pyarrow.string(),
+            "BLOB": pyarrow.binary(),
         }
         types |= {f"{kind}[]": pyarrow.list_(of) for kind, of in types.items()}
         types |= {f"MAP({kind}, BIGINT)": pyarrow.map_(of, pyarrow.int64()) for kind, of in types.items()}
         try:
             arrays = [
                 pyarrow.array(
-                    [list(value.items()) if isinstance(value, dict) else value for value in values],
+                    [_of_arrow(value) for value in values],
                     types.get(kind),
                 )
                 for values, kind in zip(self._series(), self.types, strict=True)
@@ -265,6 +269,13 @@ class Result:
 
 def _nothing(_row: int, _column: int, _confidence: float) -> None:
     """The interval of what is an end of one itself."""
+
+
+def _of_arrow(value: Any) -> Any:
+    """A value as Arrow takes it; of a UUID its text."""
+    if isinstance(value, dict):
+        return [(_of_arrow(key), count) for key, count in value.items()]
+    return str(value) if isinstance(value, UUID) else value
 
 
 def _displayed(value: Any) -> Any:

@@ -36,9 +36,9 @@ Domain = tuple[Value, ...]
 Listed = Mapping[Expr, Domain | None]
 """The values that conditions list of expressions, NULL never among them; None for any but NULL."""
 
-_LISTED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DATE})
+_LISTED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DATE, Type.TIME, Type.UUID, Type.BLOB})
 """Types whose values are equal only if they are the same: 0.0 and -0.0 are not."""
-_PRESENT = frozenset({Type.VARCHAR, Type.INTEGER, Type.BOOLEAN})
+_PRESENT = frozenset({Type.VARCHAR, Type.INTEGER, Type.BOOLEAN, Type.UUID, Type.BLOB})
 """Types of which no value but NULL has the key NULL: NaN has, and a day that is in no calendar."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from dpsql import policy as policies
@@ -20,25 +20,24 @@ from dpsql.plan.interval import Interval, position
 from dpsql.plan.tables import Contribution, UnitKind
 from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
+from dpsql.policy.engine_types import element, fields, read_as, reads, unread
 
 Schema = Mapping[str, Sequence[tuple[str, str]]]
 """Each table of the database with its columns' names and engine types."""
 
 _COPY = "copy it into a table: CREATE TABLE {} AS SELECT …"
-_WIDE = ("UBIGINT", "HUGEINT")
+_WIDE = ("UBIGINT", "HUGEINT", "UHUGEINT")
 """Whole numbers of which BIGINT, as which they are read, holds a part: ids of them are read as texts."""
 _SMALL = ("TINYINT", "SMALLINT", "INTEGER")
 MOST_DIGITS = 15
 """Decimal digits that a DOUBLE always tells apart."""
-_ENGINE_TYPES: tuple[tuple[str, Type], ...] = (
-    # Not UHUGEINT, which the engine compares with other integers by a cast that can fail.
-    (r"U?(TINYINT|SMALLINT|INTEGER|BIGINT)|HUGEINT", Type.INTEGER),
-    (r"FLOAT|DOUBLE|DECIMAL\(.*\)", Type.DOUBLE),
-    (rf"VARCHAR|ENUM\(.*\)|UUID|{UNTYPED}|{UNCHECKED}", Type.VARCHAR),
-    (r"DATE", Type.DATE),
-    (r"TIMESTAMP(_S|_MS|_NS)?", Type.TIMESTAMP),
-    (r"BOOLEAN", Type.BOOLEAN),
-)
+_BIGINT_DIGITS = 18
+"""Decimal digits that a BIGINT always holds."""
+_LOOSE = (UNTYPED, UNCHECKED)
+_OF_OBJECTS = (Type.INTEGER, Type.DOUBLE, Type.VARCHAR, Type.DATE, Type.TIMESTAMP, Type.BOOLEAN)
+"""As what the texts of a frame's objects are read."""
+_TEXTS = ("UHUGEINT", "BIT", "BIGNUM")
+"""Types of ids that are read as texts alone: texts differ where they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,9 @@ class Link:
 class CatalogTable:
     """A declared table: `name` as the policy spells it, `columns` by folded name.
 
-    `unit_column` holds the id of a row's unit, or of the row of another table that has the unit.
+    `unit_column` holds the id of a row's unit, or of the row of another table that has the unit. `lists` are the columns
+    that are read by UNNEST alone, by folded name: how each is spelt, its path, what is known of its elements, and the most
+    of a row.
     """
 
     name: str
@@ -62,6 +63,7 @@ class CatalogTable:
     contribution: Contribution | None = None
     unit_column: str | None = None
     link: Link | None = None
+    lists: Mapping[str, tuple[str, tuple[str, ...], Facts, int]] = field(default_factory=dict)
 
     @property
     def private(self) -> bool:
@@ -80,18 +82,6 @@ class Catalog:
     def find(self, name: str) -> CatalogTable | None:
         """The table that `name` means, whatever its case."""
         return self.tables.get(fold(name))
-
-
-def engine_type(name: str) -> Type | None:
-    """The type as which a column of an engine type is read, or None where it cannot be.
-
-    >>> engine_type("DECIMAL(10,2)"), engine_type("UINTEGER"), engine_type("BLOB")
-    (<Type.DOUBLE: 'DOUBLE'>, <Type.INTEGER: 'BIGINT'>, None)
-    """
-    for pattern, kind in _ENGINE_TYPES:
-        if re.fullmatch(pattern, name, re.DOTALL):
-            return kind
-    return None
 
 
 def build(policy: policies.Policy, schema: Schema, origin: Callable[[str], Origin | None]) -> Catalog:
@@ -193,7 +183,7 @@ def _check_identities(table: CatalogTable, tables: Mapping[str, CatalogTable]) -
                 raise PolicyError(
                     f"tables.{table.name}: the link's {column} is {ours.engine_type}, but {spelt} is {theirs.engine_type}",
                     code="link_type",
-                    hint="cast one of them in a view",
+                    hint="declare both with one type, or cast one of them in a view",
                 )
             if not _exact(ours):
                 raise PolicyError(
@@ -212,18 +202,23 @@ def _exact(facts: Facts) -> bool:
     >>> _exact(Facts(Type.INTEGER, "BIGINT")), _exact(Facts(Type.INTEGER, "UBIGINT"))
     (True, False)
     """
-    engine = facts.engine_type
-    digits = re.match(r"DECIMAL\((\d+)", engine)
+    engine, digits = facts.engine_type, _digits(facts.engine_type)
     match facts.type:
         case Type.VARCHAR:
             return True
         case Type.INTEGER:
-            return engine not in _WIDE
+            return engine not in _WIDE and (digits or 0) <= _BIGINT_DIGITS
         case Type.DOUBLE:
-            whole = engine_type(engine) is Type.INTEGER and engine.removeprefix("U") not in _SMALL
-            return engine != UNTYPED and not whole and (digits is None or int(digits[1]) <= MOST_DIGITS)
+            whole = _engine_type(engine) is Type.INTEGER and engine.removeprefix("U") not in _SMALL
+            return engine != UNTYPED and not whole and (digits or 0) <= MOST_DIGITS
         case _:
-            return engine not in (UNTYPED, "TIMESTAMP_NS")
+            return engine not in (UNTYPED, "TIMESTAMP_NS", "TIMESTAMPTZ_NS", "TIME_NS")
+
+
+def _digits(engine: str) -> int | None:
+    """The decimal digits of an engine type; None where it is no DECIMAL."""
+    found = re.match(r"DECIMAL\((\d+)", engine)
+    return None if found is None else int(found[1])
 
 
 def _reads_every_value(facts: Facts) -> bool:
@@ -232,21 +227,21 @@ def _reads_every_value(facts: Facts) -> bool:
     >>> [_reads_every_value(Facts(Type.INTEGER, kind)) for kind in ("BIGINT", "HUGEINT")]
     [True, False]
     """
-    if facts.domain is not None or facts.engine_type in (UNTYPED, UNCHECKED):
+    if facts.domain is not None or facts.engine_type in _LOOSE:
         return False
     match facts.type:
         case Type.INTEGER:
-            return facts.interval.bounded or facts.engine_type not in _WIDE
+            return facts.interval.bounded or _exact(facts)
         case Type.DATE | Type.TIMESTAMP:
             return facts.interval.bounded
         case kind:
-            return kind is not Type.DOUBLE
+            return kind not in (Type.DOUBLE, Type.TIME)
 
 
 def _as_text(facts: Facts) -> str:
-    if facts.engine_type in _WIDE or facts.engine_type == UNTYPED:
+    if facts.engine_type in _WIDE or facts.engine_type == UNTYPED or _digits(facts.engine_type):
         return "declare it varchar: every digit counts then"
-    if engine_type(facts.engine_type) is Type.INTEGER:
+    if _engine_type(facts.engine_type) is Type.INTEGER:
         return "declare it integer"
     return "cast it in a view, to VARCHAR"
 
@@ -274,44 +269,133 @@ def _table(
     columns = {
         fold(declared): _declared(name, declared, column, engine, required)
         for declared, column in table.columns.items()
+        if column.max_elements is None
     }
+    lists = _lists(name, table, engine)
     if table.public:
         for folded, (column, kind) in engine.items():
-            read_as = engine_type(kind)
+            read_as = _undeclared(policy, kind)
             if read_as is not None and folded not in columns:
                 columns[folded] = (column, Facts(read_as, kind))
-        return CatalogTable(name, UnitKind.PUBLIC, columns)
+        return CatalogTable(name, UnitKind.PUBLIC, columns, lists=lists)
     unit = policy.unit_of(name)
     if unit.kind == "row" or unit.column is None:
-        return CatalogTable(name, UnitKind.ROW, columns, _contribution(table))
+        return CatalogTable(name, UnitKind.ROW, columns, _contribution(table), lists=lists)
     _add_link_keys(policy, name, columns, engine)
     for linked in policy.links_to(name):
         spelt, facts = columns.get(fold(linked), ("", None))
         if facts is not None:
             columns[fold(linked)] = (spelt, replace(facts, identity=f"{fold(name)}.{fold(linked)}"))
-    column, spelt, facts = _id_column(name, unit.column, columns, engine)
+    column, spelt, facts = _id_column(policy, name, unit.column, columns, engine)
     link, identity = _link(table, unit)
     columns[fold(column)] = (spelt, replace(facts, identity=identity or facts.identity))
     contribution = _contribution(table, policy.links_to(name), _referenced(policy, name))
-    return CatalogTable(name, UnitKind.COLUMN, columns, contribution, unit_column=column, link=link)
+    return CatalogTable(
+        name, UnitKind.COLUMN, columns, contribution, unit_column=column, link=link, lists=lists
+    )
+
+
+def _lists(
+    name: str, table: policies.Table, engine: Mapping[str, tuple[str, str]]
+) -> dict[str, tuple[str, tuple[str, ...], Facts, int]]:
+    """The declared columns that are lists."""
+    found = {}
+    for declared, column in table.columns.items():
+        if column.max_elements is None:
+            continue
+        where, stored = f"tables.{name}.columns.{declared}", _stored(declared, engine)
+        kind = None if stored is None else element(stored[1])
+        if stored is None or kind is None:
+            raise PolicyError(
+                f"{where}: max_elements is of a list, which the database does not have there",
+                code="column_missing" if stored is None else "column_type",
+                hint="delete max_elements" if stored is not None else "declare a column that it has",
+            )
+        if fold(declared) in map(fold, table.partition or ()):
+            raise PolicyError(f"{where}: a list is no partition", code="column_type", hint="name another column")
+        spelt, _, path = stored
+        of = {fold(declared): (f"#{spelt}", kind)}
+        _, facts = _declared(name, declared, column, of, frozenset())
+        found[fold(declared)] = (spelt, path or (spelt,), facts, column.max_elements)
+    return found
+
+
+def _engine_type(name: str) -> Type | None:
+    """The type as which a column of an engine type is read."""
+    found = read_as(name)
+    return None if found is None else Type[found.upper()]
+
+
+def _undeclared(policy: policies.Policy, kind: str) -> Type | None:
+    """As which type a column is read that the policy does not declare; None where it cannot be.
+
+    A UUID is text to a policy that declares none.
+    """
+    found = Type.VARCHAR if kind in _LOOSE else _engine_type(kind)
+    if found is not Type.UUID:
+        return found
+    declared = {column.type for table in policy.tables.values() for column in table.columns.values()}
+    return found if "uuid" in declared else Type.VARCHAR
+
+
+def _undeclared_id(policy: policies.Policy, table: str, column: str, kind: str) -> Facts:
+    """What is known of a column of ids that the policy does not declare: ids that differ are read as values that differ.
+
+    What no type holds exactly is read as text. Raises PolicyError for types whose texts may be alike.
+    """
+    found = _undeclared(policy, kind)
+    facts = Facts(found or Type.VARCHAR, kind)
+    if found is None and kind not in _TEXTS:
+        raise PolicyError(
+            f"tables.{table}: {column} says whose a row is, but ids of type {kind} are not compared exactly",
+            code="unit_type",
+            hint="cast it in a view",
+        )
+    as_text = found in (Type.INTEGER, Type.DOUBLE) and not _exact(facts) and reads("varchar", kind)
+    return Facts(Type.VARCHAR, kind) if as_text else facts
 
 
 def _id_column(
+    policy: policies.Policy,
     table: str,
     wanted: str,
     columns: Mapping[str, tuple[str, Facts]],
     engine: Mapping[str, tuple[str, str]],
 ) -> tuple[str, str, Facts]:
     """A column that holds ids, as the database and as the policy spells it, and its facts; it need not be declared."""
-    if fold(wanted) not in engine:
+    found = _stored(wanted, engine)
+    if found is None:
         raise PolicyError(
             f"tables.{table}: the unit column {wanted} is not in the database",
             code="column_missing",
             hint=f"the table has {', '.join(column for column, _ in engine.values())}",
         )
-    column, kind = engine[fold(wanted)]
-    read_as = Type.VARCHAR if kind in _WIDE else engine_type(kind)
-    return column, *columns.get(fold(wanted), (column, Facts(read_as or Type.VARCHAR, kind)))
+    column, kind, path = found
+    known = columns.get(fold(wanted))
+    if known is not None:
+        return column, *known
+    return column, column, replace(_undeclared_id(policy, table, column, kind), path=path)
+
+
+def _stored(wanted: str, engine: Mapping[str, tuple[str, str]]) -> tuple[str, str, tuple[str, ...]] | None:
+    """A column, or a field of a STRUCT by the dotted name: how it is spelt, its engine type, and the field's path.
+
+    The path is empty for a column. None for what is not there.
+    """
+    if fold(wanted) in engine:
+        return *engine[fold(wanted)], ()
+    first, *rest = wanted.split(".")
+    if fold(first) not in engine:
+        return None
+    spelt, kind = engine[fold(first)]
+    path = [spelt]
+    for name in rest:
+        inner = {fold(field): (field, of) for field, of in (fields(kind) or {}).items()}
+        if fold(name) not in inner:
+            return None
+        spelt, kind = inner[fold(name)]
+        path.append(spelt)
+    return ".".join(path), kind, tuple(path)
 
 
 def _link(table: policies.Table, unit: policies.Unit) -> tuple[Link | None, str | None]:
@@ -341,7 +425,7 @@ def _add_link_keys(
             held = [ours] if fold(owner) == fold(name) else []
             held += [key] if fold(link.table) == fold(name) else []
             for column in held:
-                _, spelt, facts = _id_column(name, column, columns, engine)
+                _, spelt, facts = _id_column(policy, name, column, columns, engine)
                 columns[fold(column)] = spelt, replace(facts, link_keys=facts.link_keys | {part})
 
 
@@ -381,25 +465,25 @@ def _declared(
 ) -> tuple[str, Facts]:
     """A column as the policy declares it; of whether it may be NULL the schema decides where the policy does not say."""
     where = f"tables.{table}.columns.{declared}"
-    if fold(declared) not in engine:
+    stored = _stored(declared, engine)
+    if stored is None:
         raise PolicyError(
             f"{where}: the database's table {table} has no such column",
             code="column_missing",
             hint=f"it has {', '.join(name for name, _ in engine.values())}",
         )
-    spelt, kind = engine[fold(declared)]
-    wanted, found = Type[column.type.upper()], engine_type(kind)
-    readable = found is wanted or kind == UNTYPED or (wanted is Type.DOUBLE and found is Type.INTEGER)
-    readable = readable or (wanted is Type.VARCHAR and kind in _WIDE)
-    if not readable:
+    spelt, kind, path = stored
+    wanted, found = Type[column.type.upper()], _engine_type(kind)
+    loose = {UNTYPED: _OF_OBJECTS, UNCHECKED: (Type.VARCHAR,)}.get(kind, ())
+    if not (wanted in loose or reads(column.type, kind)):
         raise PolicyError(
             f"{where}: the policy says {column.type}, the database says {kind}",
             code="column_type",
             hint="declare the type that the database has, or leave the column out"
-            if found is not None
-            else f"{kind} cannot be read: leave the column out, or declare a view that casts it",
+            if found is not None or loose
+            else f"{kind} cannot be read: {unread(kind)}",
         )
-    facts = Facts(wanted, kind, _interval(column), _domain(wanted, column.values), column.nullable)
+    facts = Facts(wanted, kind, _interval(column), _domain(wanted, column.values), column.nullable, path=path)
     decided = not column.says_nullable and spelt in required and _reads_every_value(facts)
     return spelt, replace(facts, nullable=False) if decided else facts
 

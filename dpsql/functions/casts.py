@@ -170,4 +170,32 @@ ENTRIES = (
         interval=_moment,
         example=("CAST('2024-02' || '-29' AS TIMESTAMP)", "2024-02-29 00:00:00"),
     ),
+    Function(
+        "cast_time",
+        "CAST(x AS TIME)",
+        fixed(Type.TIME, (Type.VARCHAR, Type.TIMESTAMP, Type.TIME)),
+        "NULLIF(TRY_CAST({0} AS TIME), TIME '24:00:00')",
+        f"{_TOTAL}; 24:00:00, which is no time of a day, becomes NULL",
+        doubled=frozenset({0}),
+        example=("CAST('12:' || '34' AS TIME)", "12:34:00"),
+    ),
+    Function(
+        "cast_uuid",
+        "CAST(x AS UUID)",
+        fixed(Type.UUID, (Type.VARCHAR, Type.UUID)),
+        "TRY_CAST({0} AS UUID)",
+        _TOTAL,
+        example=(
+            "CAST('550e8400-e29b-41d4-a716-' || '446655440000' AS UUID)",
+            "550e8400-e29b-41d4-a716-446655440000",
+        ),
+    ),
+    Function(
+        "cast_blob",
+        "CAST(x AS BLOB)",
+        fixed(Type.BLOB, (Type.VARCHAR, Type.BLOB)),
+        "TRY_CAST({0} AS BLOB)",
+        _TOTAL,
+        example=("CAST(CAST('a' AS BLOB) AS VARCHAR)", "a"),
+    ),
 )

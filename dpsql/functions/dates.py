@@ -124,6 +124,20 @@ def _part(name: str, interval: Rule) -> Function:
     )
 
 
+def _part_of_time(name: str) -> Function:
+    return Function(
+        f"time_{name}",
+        f"{name.upper()}(time)",
+        fixed(Type.INTEGER, (Type.TIME,)),
+        f"CAST(TRY(EXTRACT({name} FROM {{0}})) AS BIGINT)",
+        "a time of day has each of its parts",
+        interval=_RULES[name],
+        strict=True,
+        names=(name,),
+        example=(f"{name.upper()}(TIME '12:34:56')", _VALUES[name]),
+    )
+
+
 def _truncation(unit: str) -> Function:
     def interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
         return mapped(lambda at: truncate(unit, at), arguments[0].type, of[0])
@@ -191,6 +205,7 @@ def _format_to_read(values: tuple[Value, ...]) -> str | None:
 
 ENTRIES = (
     *(_part(name, interval) for name, interval in _RULES.items()),
+    *map(_part_of_time, ("hour", "minute", "second", "millisecond", "microsecond")),
     *(_truncation(unit) for unit in UNITS),
     _name("dayname", _DAYS, "Thursday"),
     _name("monthname", _MONTHS, "February"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from dpsql.plan.interval import ANYWHERE, Interval
-from dpsql.plan.tags import TaggedEnum
+from dpsql.plan.tags import TaggedEnum, later
 from dpsql.plan.types import Type, Value
 
 UNIT_IDENTITY = "unit"
@@ -31,7 +31,8 @@ class Facts:
     `identity` names what its values identify: rows with equal values of one identity have one unit. `scale` is how many
     digits after the point a column of a derived table has, where it is DECIMAL in the engine; what follows of it is in the
     plan, so that it is not compared. Nor are `link_keys`, the parts of declared keys that its values are: which rows may
-    be joined follows from them.
+    be joined follows from them. `path` is the way to a field of a STRUCT: the column and the names of fields; empty for a
+    column itself.
     """
 
     tag: ClassVar[str] = "Facts"
@@ -44,6 +45,7 @@ class Facts:
     identity: str | None = None
     scale: int | None = field(default=None, compare=False)
     link_keys: frozenset[LinkKey] = field(default=frozenset(), compare=False)
+    path: tuple[str, ...] = later((), "path")
 
     @property
     def is_unit(self) -> bool:
@@ -54,6 +56,11 @@ class Facts:
     def stored(self) -> bool:
         """Whether it is a column of a table of the database."""
         return self.engine_type != ""
+
+    @property
+    def zoned(self) -> bool:
+        """Whether the database holds moments with a time zone, which are read in UTC."""
+        return self.engine_type in ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")
 
     @property
     def verbatim(self) -> bool:

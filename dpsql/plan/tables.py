@@ -114,13 +114,31 @@ class PartitionFilter:
         return self.column.name if self.source is None else f"{self.source.table}.{self.column.name}"
 
     def __str__(self) -> str:
-        texts = (f"{low}" if low == high else f"{low} to {high}" for low, high in self.ranges)
+        texts = (str(low) if low == high else f"{low!s} to {high!s}" for low, high in self.ranges)
         return f"{self.name} {', '.join(texts)}"
 
 
 @dataclass(frozen=True, slots=True)
+class Elements:
+    """A list column of which each row is read once for each element, the first `most` of them.
+
+    `stored` is the path to the list in the table; `column` is the column that holds the element.
+    """
+
+    tag: ClassVar[str] = "Elements"
+
+    stored: tuple[str, ...]
+    column: Column
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class Scan:
-    """Reads `table` under the name `alias`; with `partition_filters`, only the units in these partitions."""
+    """Reads `table` under the name `alias`; with `partition_filters`, only the units in these partitions.
+
+    With `unnested` lists, a row is read once for each combination of their elements. The contribution bounds are then those
+    of these rows.
+    """
 
     tag: ClassVar[str] = "Scan"
 
@@ -129,7 +147,10 @@ class Scan:
     unit: Unit
     contribution: Contribution | None = None
     partition_filters: tuple[PartitionFilter, ...] = ()
+    unnested: tuple[Elements, ...] = later((), "unnested")
 
     def __post_init__(self) -> None:
         if self.unit.private != (self.contribution is not None):
             raise ValueError("a scan has contribution bounds if and only if it is private")
+        if self.unnested and self.unit.kind is not UnitKind.COLUMN:
+            raise ValueError("only rows with the identifier of a unit can be repeated")

@@ -8,6 +8,7 @@ plan alone.
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 
 from dpsql.plan.tags import TaggedEnum
 
@@ -21,6 +22,9 @@ class Type(TaggedEnum):
     DATE = "DATE", "DATE"
     TIMESTAMP = "TIMESTAMP", "TIMESTAMP"
     BOOLEAN = "BOOLEAN", "BOOLEAN"
+    TIME = "TIME", "TIME"
+    UUID = "UUID", "UUID"
+    BLOB = "BLOB", "BLOB"
     LIST = "LIST", "LIST"  # or map, of released values, which are shown and not computed with
     NULL = "NULL", "NULL"
 
@@ -38,7 +42,7 @@ class Type(TaggedEnum):
         return str(self.value)
 
 
-Value = int | float | str | bool | dt.date | dt.datetime | None
+Value = int | float | str | bool | dt.date | dt.datetime | dt.time | uuid.UUID | bytes | None
 """A value of one of the types: what literals, domains and released cells hold."""
 Pairs = tuple[tuple[Value, Value], ...]
 """A map of released values as a literal of the plan holds it."""
@@ -63,6 +67,9 @@ _PYTHON: tuple[tuple[type, Type], ...] = (
     (str, Type.VARCHAR),
     (dt.datetime, Type.TIMESTAMP),  # before date, of which it is a subclass
     (dt.date, Type.DATE),
+    (dt.time, Type.TIME),
+    (uuid.UUID, Type.UUID),
+    (bytes, Type.BLOB),
     (type(None), Type.NULL),
 )
 

@@ -8,24 +8,29 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from fractions import Fraction
 from typing import Literal, TypeGuard, TypeVar, get_args
+from uuid import UUID
 
 from pydantic_core import PydanticCustomError
 
 from dpsql.policy.exact import exact, show_number
 from dpsql.policy.problem import Problem, problems_in, refusal, refusals, show
 
-ColumnType = Literal["integer", "double", "varchar", "date", "timestamp", "boolean"]
+ColumnType = Literal["integer", "double", "varchar", "date", "timestamp", "boolean", "time", "uuid", "blob"]
 Bound = Fraction | date | datetime
-Value = int | float | str | date | datetime | bool
+Value = int | float | str | date | datetime | bool | time | UUID
 D = TypeVar("D", bound=date)
 
 COLUMN_TYPES: tuple[ColumnType, ...] = get_args(ColumnType)
+_ORDERED = frozenset({"integer", "double", "date", "timestamp"})
+"""The types that have bounds."""
 LARGEST_INTEGER = 10**15  # sums over 10^9 rows stay far inside HUGEINT
 LARGEST_DOUBLE = 10**150  # squares and products stay finite doubles
 MOST_VALUES = 10_000
 _ENDS = 2
 
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_TIME = re.compile(r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?")
 
 
@@ -35,8 +40,12 @@ def bounds_of(pair: object, kind: ColumnType) -> tuple[Bound, Bound]:
     Raises through `refusal`: `bounds_type` for types without bounds, `bounds_shape`, `bounds_inverted`,
     and whatever is wrong with one bound.
     """
-    if kind in ("varchar", "boolean"):
-        hint = "list its public values instead, or delete the key" if kind == "varchar" else "delete the key"
+    if kind not in _ORDERED:
+        hint = (
+            "delete the key"
+            if kind in ("boolean", "blob")
+            else "list its public values instead, or delete the key"
+        )
         raise refusal("bounds_type", f"a {kind} column has no bounds", hint=hint)
     if not _is_list(pair) or len(pair) != _ENDS:
         raise refusal("bounds_shape", f"must be [lower, upper], not {show(pair)}")
@@ -114,9 +123,11 @@ def _parse(text: str, kind: type[D]) -> D:
 def values_of(values: object, kind: ColumnType) -> tuple[Value, ...]:
     """The public domain of a column of type `kind`, in the order given.
 
-    Each value has the column's type: int, float, str, date, datetime or bool. Raises through `refusal`,
+    Each value has the column's type: int, float, str, date, datetime, bool, time or UUID. Raises through `refusal`,
     all wrong values at once, at their place in the list.
     """
+    if kind == "blob":
+        raise refusal("values_type", "a blob column has no list of values", hint="delete the key")
     if not _is_list(values):
         raise refusal("values_shape", f"must be a list of values, not {show(values)}")
     if not 1 <= len(values) <= MOST_VALUES:
@@ -152,6 +163,10 @@ def _value(value: object, kind: ColumnType) -> Value:
         return int(_number(value, kind))
     if kind == "double":
         return float(_number(value, kind))
+    if kind == "time":
+        return _time(value)
+    if kind == "uuid":
+        return _uuid(value)
     return _day(value) if kind == "date" else _moment(value)
 
 
@@ -159,6 +174,27 @@ def _boolean(value: object) -> bool:
     if not isinstance(value, bool):
         raise refusal("not_a_boolean", f"must be true or false, not {show(value)}")
     return value
+
+
+def _time(value: object) -> time:
+    if isinstance(value, time) and value.tzinfo is None:
+        return time(value.hour, value.minute, value.second, value.microsecond)
+    if isinstance(value, str) and _TIME.fullmatch(value.strip()):
+        try:
+            return time.fromisoformat(value.strip())
+        except ValueError:
+            pass
+    hint = "put quotes around it" if isinstance(value, int) else None  # YAML reads 12:30 as a number
+    raise refusal("not_a_time", f"must be a time of day such as '08:30:00', not {show(value)}", hint=hint)
+
+
+def _uuid(value: object) -> UUID:
+    if isinstance(value, UUID):
+        return UUID(int=value.int)
+    if isinstance(value, str) and _UUID.fullmatch(value.strip()):
+        return UUID(value.strip())
+    words = "must be a UUID such as 550e8400-e29b-41d4-a716-446655440000"
+    raise refusal("not_a_uuid", f"{words}, not {show(value)}")
 
 
 def _text(value: object) -> str:

@@ -17,10 +17,11 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from dpsql.policy.domain import MOST_VALUES, Bound, Value, bounds_of, values_of
+from dpsql.policy.domain import COLUMN_TYPES, MOST_VALUES, Bound, ColumnType, Value, bounds_of, values_of
+from dpsql.policy.engine_types import POLICY_TYPES, VIEW, policy_type, unread
 from dpsql.policy.exact import exact
 from dpsql.policy.names import fold, name_problem
-from dpsql.policy.problem import refusal
+from dpsql.policy.problem import did_you_mean, refusal, show
 
 Accountant = Literal["pure", "basic", "zcdp", "gdp"]
 CONVERTING = ("zcdp", "gdp")
@@ -126,6 +127,30 @@ def _together(parts: Sequence[object]) -> str:
     return f"{table}.{columns[0]}" if len(columns) == 1 else f"{table}.[{', '.join(columns)}]"
 
 
+def _type_name(value: object, _: ValidationInfo) -> ColumnType:
+    """The policy's own name for a type, whichever of the engine's names it is given by."""
+    if not isinstance(value, str):
+        raise refusal("unknown_choice", f"{show(value)} is none of {', '.join(COLUMN_TYPES)}")
+    found = policy_type(value)
+    if found is None:
+        raise refusal(
+            "unknown_choice", f"{show(value)} is none of {', '.join(COLUMN_TYPES)}", hint=_meant(value)
+        )
+    return found.name
+
+
+def _meant(value: str) -> str:
+    """What to write instead of a name that is no type's."""
+    names = [name for kind in POLICY_TYPES for name in kind.names]
+    name = value.partition("(")[0].strip()
+    if fold(name) == "enum":
+        return "declare it varchar, with its members as values"
+    if fold(name) in names and "(" in value:
+        return f"write {name}, or the digits as in numeric(12,2)"
+    hint = unread(value)
+    return hint if hint != VIEW else did_you_mean(name, names) or hint
+
+
 def _bounds(pair: object, info: ValidationInfo) -> tuple[Bound, Bound] | None:
     kind = info.data.get("type")  # absent when the type itself is wrong, which is reported on its own
     return None if pair is None or kind is None else bounds_of(pair, kind)
@@ -181,6 +206,13 @@ Reference = Annotated[
 LinkColumns = Annotated[
     tuple[str, ...] | None, _Form(_link_columns, list, {"type": "array", "minItems": 1, "items": _NAME})
 ]
+_TYPE_NAMES: Json = {
+    "anyOf": [
+        {"enum": list(COLUMN_TYPES)},
+        {"type": "string", "pattern": r"^[A-Za-z][A-Za-z0-9_ ]*(\([0-9]+( *, *[0-9]+)?\))?$"},
+    ]
+}
+TypeName = Annotated[ColumnType, _Form(_type_name, str, _TYPE_NAMES)]
 Bounds = Annotated[tuple[Bound, Bound] | None, _Form(_bounds, _as_list, _PAIR)]
 Values = Annotated[tuple[Value, ...] | None, _Form(_values, _as_list, _DOMAIN)]
 Version = Annotated[str, WithJsonSchema({"type": ["string", "number"]})]

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from dpsql.errors import PolicyError
-from dpsql.policy.domain import ColumnType
+from dpsql.policy.domain import MOST_VALUES, ColumnType
+from dpsql.policy.engine_types import members, policy_type
 from dpsql.policy.names import name_problem
 
 Schema = Mapping[str, Sequence[tuple[str, str]]]
@@ -73,15 +74,6 @@ data_version: "1"
 tables:
 """
 
-_TYPES: tuple[tuple[str, ColumnType], ...] = (
-    (r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?", "integer"),
-    (r"(DECIMAL|NUMERIC)\([0-9]+, *0\)", "integer"),
-    (r"(DECIMAL|NUMERIC)(\([0-9]+(, *[0-9]+)?\))?|FLOAT|REAL|DOUBLE", "double"),
-    (r"VARCHAR(\([0-9]+\))?|TEXT|STRING|ENUM\(.*\)", "varchar"),
-    (r"DATE", "date"),
-    (r"TIMESTAMP(_S|_MS|_NS|_US)?|DATETIME", "timestamp"),
-    (r"BOOL(EAN)?", "boolean"),
-)
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _YAML_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
@@ -90,8 +82,8 @@ def skeleton(schema: Schema, source: str, required: Mapping[str, AbstractSet[str
     """A YAML policy with a TODO wherever the owner must decide, and every column's type.
 
     `schema` maps each table to its (column, DuckDB type) pairs, `required` to its columns that are NOT NULL;
-    `source` names the database in the first line. No bounds are guessed and members of an ENUM are not shown. Columns of types that dpsql
-    does not read are commented out. Raises PolicyError (`no_tables`) for a schema without tables.
+    `source` names the database in the first line. No bounds are guessed; the members of an ENUM are proposed as values. Columns of types that
+    dpsql does not read are commented out. Raises PolicyError (`no_tables`) for a schema without tables.
     """
     if not schema:
         raise PolicyError(f"{source} has no tables to write a policy for", code="no_tables")
@@ -108,13 +100,12 @@ def skeleton(schema: Schema, source: str, required: Mapping[str, AbstractSet[str
 def column_type(duckdb_type: str) -> ColumnType | None:
     """The policy's type for a DuckDB type, or None when dpsql does not read it.
 
-    A timestamp with time zone is not read: what day it falls on depends on the session's settings.
-
     >>> column_type("DECIMAL(10,2)"), column_type("VARCHAR[]")
     ('double', None)
     """
     text = duckdb_type.strip()
-    return next((kind for form, kind in _TYPES if re.fullmatch(form, text, re.IGNORECASE | re.DOTALL)), None)
+    found = policy_type("enum" if members(text) is not None else text)
+    return None if found is None else found.name
 
 
 def _table(table: str, columns: Sequence[tuple[str, str]], required: AbstractSet[str]) -> Iterator[str]:
@@ -133,7 +124,16 @@ def _table(table: str, columns: Sequence[tuple[str, str]], required: AbstractSet
             yield f"      # {_name(column)}: left out, {bad_name or f'the type {_outer_name(kind)} is not supported'}"
         else:
             rest = ", nullable: false" * (column in required)
-            yield f"      {_name(column)}: {{type: {known}{rest}}}"
+            yield f"      {_name(column)}: {{type: {known}{rest}{_members(kind)}"
+
+
+def _members(kind: str) -> str:
+    """The end of a column: the members of an ENUM are part of the schema, and its owner says whether they are public."""
+    named = members(kind.strip())
+    if not named or len(named) > MOST_VALUES or any("\0" in name for name in named):
+        return "}"
+    listed = ", ".join(map(_quoted, named))
+    return f", values: [{listed}]}}  # the ENUM's members: delete values unless they are public"
 
 
 def _outer_name(duckdb_type: str) -> str:

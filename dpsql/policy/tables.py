@@ -18,7 +18,6 @@ from pydantic import (
     model_validator,
 )
 
-from dpsql.policy.domain import ColumnType
 from dpsql.policy.fields import (
     AS_DICT,
     CONVERTING,
@@ -31,6 +30,7 @@ from dpsql.policy.fields import (
     Partition,
     Reference,
     Renewal,
+    TypeName,
     Values,
     as_dict,
 )
@@ -106,12 +106,14 @@ class Column(Model):
     """What a column may hold.
 
     `bounds` are Fraction for numbers, date or datetime (no time zone) for days and moments. `values` is
-    a public domain: int, float, str, date, datetime or bool as `type` says. A value outside its bounds
+    a public domain: int, float, str, date, datetime, bool, time or UUID as `type` says. A value outside its bounds
     counts as the nearer bound; one outside its domain counts as NULL. `nullable=False` says that NULL
     is no possible value: rows that hold one are dropped, the claim is not trusted.
     """
 
-    type: ColumnType = Field(description="The type that the column is read as.")
+    type: TypeName = Field(
+        description="The type that the column is read as, by any of the engine's names: bigint, text, numeric(12,2), timestamptz."
+    )
     bounds: Bounds = Field(
         default=None, description="[lower, upper]: values are clamped to it. Never taken from the data."
     )
@@ -123,6 +125,21 @@ class Column(Model):
         description="false: NULL is not a possible value, rows that hold it are dropped. "
         "Default: false where the database declares the column NOT NULL and each value is read as it is.",
     )
+
+    max_elements: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000,
+        description="The column is a list, of elements of this type: most elements of a row that count. Read by UNNEST.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _said_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a newer key that says nothing: digests stay what they were."""
+        written: dict[str, Any] = rest(self)
+        if self.max_elements is None:
+            written.pop("max_elements", None)
+        return written
 
     @model_validator(mode="after")
     def _bounds_or_values(self) -> Column:

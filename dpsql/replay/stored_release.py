@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import uuid
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -114,6 +115,12 @@ def _value(value: Value) -> Any:
             return {"timestamp": value.isoformat()}
         case dt.date():
             return {"date": value.isoformat()}
+        case dt.time():
+            return {"time": value.isoformat()}
+        case uuid.UUID():
+            return {"uuid": str(value)}
+        case bytes():
+            return {"blob": value.hex()}
         case _:
             return value
 
@@ -128,6 +135,12 @@ def _read(record: Any) -> Value:
             return dt.datetime.fromisoformat(text)
         case {"date": str(text)}:
             return dt.date.fromisoformat(text)
+        case {"time": str(text)}:
+            return dt.time.fromisoformat(text)
+        case {"uuid": str(text)}:
+            return uuid.UUID(text)
+        case {"blob": str(text)}:
+            return bytes.fromhex(text)
         case _:
             raise ValueError(record)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from dpsql.errors import DataError, ProgrammingError
 from dpsql.plan.types import Type, Value, type_of
 
+_MOST_DIGITS = 76
 Parameter = Value | tuple[Value, ...]
 """A value, or the values of a list, as `IN ?` takes them."""
 Parameters = Sequence[Any] | Mapping[str, Any]
@@ -89,15 +92,42 @@ def _plain(name: str, value: Any) -> Value:
     """The value as exactly one of the built-in types: a subclass may say anything of itself."""
     if type(value).__module__ == "numpy":
         value = _of_numpy(value)
+    if isinstance(value, Decimal):
+        return _decimal(name, value)
+    if isinstance(value, dt.datetime):
+        return _moment(name, value)
     try:
         kind = type_of(value)
     except TypeError:
         raise DataError(f"parameter {name} is of type {type(value).__name__}", code="parameter") from None
-    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+    if isinstance(value, dt.time) and value.tzinfo is not None:
         raise DataError(
-            f"parameter {name} has a time zone", code="parameter", hint="convert it to UTC and drop the zone"
+            f"parameter {name} is a time of day with a zone", code="parameter", hint="drop the zone"
         )
     return _PLAIN[kind](value)
+
+
+def _moment(name: str, value: dt.datetime) -> dt.datetime:
+    """A moment as exactly a datetime without a zone: in UTC, if it has one."""
+    found = dt.datetime.fromisoformat(dt.datetime.isoformat(value))
+    if found.tzinfo is None:
+        return found
+    try:
+        return found.astimezone(dt.UTC).replace(tzinfo=None)
+    except OverflowError:
+        raise DataError(f"parameter {name} is beyond the years 1 to 9999 in UTC", code="parameter") from None
+
+
+def _decimal(name: str, value: Decimal) -> int | float:
+    """A decimal as a number of a query would be read: whole, or the nearest floating-point number."""
+    exact = Decimal(Decimal.__str__(value))
+    if not exact.is_finite():
+        raise DataError(f"parameter {name} must be a finite number", code="parameter")
+    exponent = exact.as_tuple().exponent
+    digits = len(exact.as_tuple().digits)
+    if not isinstance(exponent, int) or digits + abs(exponent) > _MOST_DIGITS:
+        raise DataError(f"parameter {name} has more digits than a DECIMAL", code="parameter")
+    return int(exact) if exponent >= 0 else float(exact)
 
 
 def _of_numpy(value: Any) -> Any:
@@ -118,6 +148,8 @@ _PLAIN: dict[Type, Callable[[Any], Value]] = {
     Type.DOUBLE: float.__float__,
     Type.VARCHAR: str.__str__,
     Type.DATE: lambda value: dt.date.fromordinal(dt.date.toordinal(value)),
-    Type.TIMESTAMP: lambda value: dt.datetime.fromisoformat(dt.datetime.isoformat(value)),
+    Type.TIME: lambda value: dt.time.fromisoformat(dt.time.isoformat(value)),
+    Type.UUID: lambda value: uuid.UUID(int=value.int),
+    Type.BLOB: bytes,
     Type.NULL: lambda _: None,
 }

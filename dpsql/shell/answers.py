@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 from unicodedata import category
+from uuid import UUID
 
 from dpsql.plan.types import Value
 from dpsql.result import Ends, Result, text
@@ -216,4 +217,8 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(count) for key, count in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    return value.isoformat() if isinstance(value, dt.date) else value
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, UUID):
+        return str(value)
+    return value.isoformat() if isinstance(value, (dt.date, dt.time)) else value

@@ -12,6 +12,7 @@ import json
 import math
 import random
 import re
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -57,6 +58,13 @@ NASTY: Mapping[Type, tuple[str | None, ...]] = {
         "1969-12-31 23:59:59.999999", "0001-01-01", "9999-12-31 23:59:59.999999", "10000-01-01", "0044-03-15 (BC) 01:00:00",
         "294247-01-10 04:00:54.775806", "290309-12-22 (BC) 00:00:00", "infinity", "-infinity", None,
     ),
+    Type.TIME: ("00:00:00", "12:34:56.789012", "23:59:59.999999", "24:00:00", "08:30:00", None),
+    Type.UUID: (
+        "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff",
+        "7fffffff-ffff-ffff-ffff-ffffffffffff", "80000000-0000-0000-0000-000000000000",
+        "550e8400-e29b-41d4-a716-446655440000", None,
+    ),
+    Type.BLOB: ("", "a", "\\x00", "\\xFF\\x00", "\\xC3\\x28", "\\x5C", "a\\x27", None),
 }  # fmt: skip
 """For each type values that its columns and expressions can hold, as text that the engine casts."""
 
@@ -87,6 +95,9 @@ CONSTANTS: Mapping[Type, tuple[Value, ...]] = {
         dt.datetime(1, 1, 1),
         dt.datetime(9999, 12, 31, 23, 59, 59, 999999),
     ),
+    Type.TIME: (dt.time(0), dt.time(12, 34, 56), dt.time.max),
+    Type.UUID: (uuid.UUID(int=0), uuid.UUID(int=2**128 - 1), uuid.UUID(int=2**127)),
+    Type.BLOB: (b"", b"a", b"\xff\x00", b"\\'"),
     Type.NULL: (None,),
 }
 """For each type values that constants of a query can have."""

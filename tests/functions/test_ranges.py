@@ -10,6 +10,7 @@ import datetime as dt
 import itertools
 import math
 import random
+import uuid
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
@@ -63,6 +64,9 @@ BOXES: dict[Type, tuple[Box, ...]] = {
     ),
     Type.BOOLEAN: ((False, True), (True,)),
     Type.VARCHAR: (("", "a", "abc", "é", "12", "2024-02-29"),),
+    Type.TIME: ((dt.time(0), dt.time(0, 0, 0, 1), dt.time(12, 34, 56), dt.time.max),),
+    Type.UUID: ((uuid.UUID(int=0), uuid.UUID(int=2**127), uuid.UUID(int=2**128 - 1)),),
+    Type.BLOB: ((b"", b"a", b"\xff\x00"),),
 }
 MOST_BOXES = 8
 """Most combinations of boxes that are tried of a signature."""

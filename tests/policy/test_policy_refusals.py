@@ -160,7 +160,14 @@ BAD = [
     (", references: patients.patient_id", "", 15, "tables.visits.link.references", "missing_key"),
     (UNIT, "unit: row\n", 14, "tables.visits.link.references", "row_link"),
     (COST, "cost: {bounds: [0, 1]}", 21, f"{COSTS}.type", "missing_key"),
-    (COST, "cost: {type: text}", 21, f"{COSTS}.type", "unknown_choice"),
+    (COST, "cost: {type: interval}", 21, f"{COSTS}.type", "unknown_choice"),
+    (COST, "cost: {type: 'numeric(39,2)'}", 21, f"{COSTS}.type", "unknown_choice"),
+    (COST, "cost: {type: 'bigint(3)'}", 21, f"{COSTS}.type", "unknown_choice"),
+    (COST, "cost: {type: 7}", 21, f"{COSTS}.type", "unknown_choice"),
+    (COST, "cost: {type: uuid, bounds: [a, b]}", 21, f"{COSTS}.bounds", "bounds_type"),
+    (COST, "cost: {type: uuid, values: [1234]}", 21, f"{COSTS}.values[0]", "not_a_uuid"),
+    (COST, "cost: {type: time, values: ['25:00']}", 21, f"{COSTS}.values[0]", "not_a_time"),
+    (COST, "cost: {type: blob, values: [a]}", 21, f"{COSTS}.values", "values_type"),
     (COST, "cost: {type: double, bounds: [10, 0]}", 21, f"{COSTS}.bounds", "bounds_inverted"),
     (COST, "cost: {type: double, bounds: [0]}", 21, f"{COSTS}.bounds", "bounds_shape"),
     (COST, "cost: {type: double, bounds: 10}", 21, f"{COSTS}.bounds", "bounds_shape"),
@@ -255,7 +262,7 @@ def test_all_problems_of_a_file_are_listed_in_its_order() -> None:
 
 def test_a_flood_of_problems_is_cut_short() -> None:
     """A policy with hundreds of problems gives a message that a person can read."""
-    columns = "".join(f"      c{place}: {{type: text}}\n" for place in range(300))
+    columns = "".join(f"      c{place}: {{type: interval}}\n" for place in range(300))
     error = refused(changed(("      age:", columns + "      age:")))
     assert len(error.message.splitlines()) < 30
     assert "and 280 more" in error.message
@@ -265,7 +272,10 @@ def test_a_flood_of_problems_is_cut_short() -> None:
     ("old", "new", "hint"),
     [
         ("neighbors:", "neighbours:", "did you mean neighbors?"),
-        ("type: double", "type: float", "did you mean double?"),
+        ("type: double", "type: interval", "EXTRACT(epoch FROM x)"),
+        ("type: double", "type: 'int[]'", "a row for each element"),
+        ("type: double", "type: enum(a)", "declare it varchar, with its members as values"),
+        ("type: double", "type: bigint(3)", "write bigint"),
         ("type: double", "type: doubel", "did you mean double?"),
         (SEX, "values: [F, NO]", "put quotes around it"),
         (SEX, "values: [F, 7]", "put quotes around it: '7'"),

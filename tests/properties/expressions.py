@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import random
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -41,6 +42,9 @@ CONSTANTS: dict[Type, tuple[Value, ...]] = {
         dt.datetime(1, 1, 1),
         dt.datetime(9999, 12, 31, 23, 59, 59, 999999),
     ),
+    Type.TIME: (dt.time(0), dt.time(12, 34, 56), dt.time.max),
+    Type.UUID: (uuid.UUID(int=0), uuid.UUID(int=2**127), uuid.UUID(int=2**128 - 1)),
+    Type.BLOB: (b"", b"a", b"\xff\x00"),
     Type.NULL: (None,),
 }
 SMALL = (1, 2, 0, -1, 3, -2, 15, 2**31 - 1)

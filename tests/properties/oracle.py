@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -373,5 +374,8 @@ _ANSWERED: dict[Type, tuple[Value, ...]] = {
     Type.DATE: (dt.date(2024, 2, 29), dt.date(2024, 2, 27), None),
     Type.TIMESTAMP: (dt.datetime(2024, 2, 29, 12), dt.datetime(2024, 2, 29), None),
     Type.BOOLEAN: (True, False, None),
+    Type.TIME: (dt.time(12), dt.time.max, None),
+    Type.UUID: (uuid.UUID(int=0), uuid.UUID(int=2**128 - 1), None),
+    Type.BLOB: (b"", b"\xff\x00", None),
 }
 """Keys that may have been released."""

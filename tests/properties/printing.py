@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
@@ -112,6 +113,12 @@ def _constant(literal: Literal) -> str:
             return f"CAST('{moment.isoformat(sep=' ')}' AS TIMESTAMP)"
         case dt.date() as day:
             return f"CAST('{day.isoformat()}' AS DATE)"
+        case dt.time() as time:
+            return f"CAST('{time.isoformat()}' AS TIME)"
+        case uuid.UUID() as known:
+            return f"CAST('{known}' AS UUID)"
+        case bytes() as content:
+            return f"CAST('{''.join(f'{chr(92)}x{byte:02x}' for byte in content)}' AS BLOB)"
 
 
 def _aggregate(signature: str, argument: Expr | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import uuid
 from contextlib import nullcontext
 from fractions import Fraction
 from typing import Any
@@ -123,6 +124,9 @@ SAMPLES: dict[Type, Value] = {
     Type.BOOLEAN: True,
     Type.DATE: dt.date(2024, 2, 29),
     Type.TIMESTAMP: dt.datetime(2024, 2, 29, 10),
+    Type.TIME: dt.time(10, 30),
+    Type.UUID: uuid.UUID(int=5),
+    Type.BLOB: b"a",
 }
 
 

@@ -34,6 +34,20 @@ _SCHEMA = """
     CREATE TABLE samples (visit_id BIGINT, value DOUBLE);
     CREATE TABLE surveys (answer VARCHAR, score INTEGER);
     CREATE TABLE pulses (patient_id BIGINT, plan VARCHAR);
+    CREATE TYPE device AS ENUM ('pump', 'lamp', 'bed');
+    CREATE TABLE devices AS
+    SELECT i % 60 AS patient_id,
+           CAST('00000000-0000-0000-0000-00000000000' || i % 4 AS UUID) AS model,
+           TIME '08:00:00' + to_minutes(CAST(i % 5 * 30 AS INTEGER)) AS starts,
+           TIMESTAMPTZ '2026-01-01 23:30:00+00' + to_hours(CAST(i % 6 AS INTEGER)) AS woken,
+           encode(CAST(i % 3 AS VARCHAR)) AS mark,
+           CAST(['pump', 'lamp', 'bed'][i % 3 + 1] AS device) AS kind,
+           CAST(i % 40 / 4 AS DECIMAL(10, 2)) AS price,
+           CAST(18446744073709551000 + i % 60 AS UBIGINT) AS serial,
+           CASE WHEN i % 9 = 4 THEN NULL
+                ELSE {'city': ['Bonn', 'Kiel'][i % 2 + 1], 'at': {'floor': i % 4}} END AS place,
+           CASE i % 8 WHEN 5 THEN NULL WHEN 6 THEN [] ELSE ['new', 'loud', NULL][: 1 + i % 3] END AS tags
+    FROM range(360) AS r(i);
     CREATE TABLE regions (id BIGINT, name VARCHAR, country VARCHAR);
     CREATE TABLE plans (plan VARCHAR, label VARCHAR, price DOUBLE);
     CREATE TABLE prices (plan VARCHAR, price DOUBLE);
@@ -41,6 +55,19 @@ _SCHEMA = """
     INSERT INTO plans VALUES ('A', 'basic', 10), ('B', 'extra', 20), ('C', 'full', 30);
     INSERT INTO prices VALUES ('A', 1), ('A', 2), ('B', 3);
 """
+
+_DEVICES = {
+    "model": {"type": "uuid"},
+    "starts": {"type": "time"},
+    "woken": {"type": "timestamptz", "bounds": [dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 31)]},
+    "mark": {"type": "bytea"},
+    "kind": {"type": "enum", "values": ["pump", "lamp", "bed"]},
+    "price": {"type": "numeric(10,2)", "bounds": [0, 20]},
+    "serial": {"type": "varchar"},
+    "place.city": {"type": "text", "values": ["Bonn", "Kiel"]},
+    "place.at.floor": {"type": "int", "bounds": [0, 3]},
+    "tags": {"type": "text", "values": ["new", "loud"], "max_elements": 3},
+}
 
 _VISITS = {
     "plan": {"type": "varchar", "values": ["A", "B", "C"], "nullable": False},
@@ -65,6 +92,7 @@ POLICY: dict[str, Any] = {
     "budget": {"epsilon": 10**30, "delta": 1e-6},
     "tables": {
         "visits": {"unit": "patient_id", "rows_per_unit": 12, "columns": _VISITS},
+        "devices": {"unit": "patient_id", "rows_per_unit": 6, "columns": _DEVICES},
         "staff": {
             "unit": "row",
             "columns": {

@@ -18,7 +18,7 @@ from dpsql.sql.emit.scalars import NAN, constant, identifier, write
 
 MOST_PLACES = 64
 """Of a longer list, a look-up by comparing one by one is no gain."""
-_PLACED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DATE})
+_PLACED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DATE, Type.TIME, Type.UUID})
 """Types whose values are equal only if they are the same: 0.0 and -0.0 are not."""
 
 
@@ -87,7 +87,7 @@ def grouped(expr: Expr) -> str:
     text = write(expr)
     if expr.type is Type.DOUBLE:
         return f"NULLIF({text} + 0, {NAN})"
-    if expr.type.temporal and not (isinstance(expr, Column) and expr.facts.stored):
+    if expr.type in CALENDAR and not (isinstance(expr, Column) and expr.facts.stored):
         low, high = map(constant, CALENDAR[expr.type])
         return f"CASE WHEN {text} BETWEEN {low} AND {high} THEN {text} END"
     return f'({text} COLLATE "binary")' if expr.type is Type.VARCHAR else text

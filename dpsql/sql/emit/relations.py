@@ -38,7 +38,7 @@ from dpsql.sql.emit import group_keys
 from dpsql.sql.emit.bounding import ROW
 from dpsql.sql.emit.partition_filters import partition_conditions
 from dpsql.sql.emit.per_unit_aggregates import per_unit_aggregate, public_aggregate
-from dpsql.sql.emit.sanitized_columns import clean, unit_id, widened
+from dpsql.sql.emit.sanitized_columns import clean, path, unit_id, widened
 from dpsql.sql.emit.scalars import cast, column, constant, identifier, number_or_null, write
 from dpsql.sql.emit.unit_windows import unit_window
 
@@ -217,8 +217,9 @@ class _Block:
         items += self.places.get(scan.alias, ())
         unit, source = _owned(scan)
         if not (self.units and scan.unit.known):
-            return _select(items, identifier(scan.table), partition_conditions(scan, unit, source))
-        return _select([*items, f"{unit} AS {UNIT}"], source, partition_conditions(scan, unit, source))
+            return _select(items, _table(scan), partition_conditions(scan, unit, source))
+        rows = _owned(scan, _table(scan))[1]
+        return _select([*items, f"{unit} AS {UNIT}"], rows, partition_conditions(scan, unit, source))
 
     def _matching(self, relation: SemiJoin) -> str:
         on = [write(relation.on)]
@@ -313,15 +314,29 @@ def _pending(source: PublicSubquery) -> str:
     return f"{_values(Values((), source.alias, source.columns))} /* released before */"
 
 
-def _owned(scan: Scan) -> tuple[str, str]:
-    """The id of the unit of a table's rows, and the table, joined to where the id is looked up."""
-    link = scan.unit.link
+def _table(scan: Scan) -> str:
+    """The table, or its rows once for each element of its lists.
+
+    Claim: a row is there at most as often as the product of the most elements of its lists, and each time with its unit.
+    Why: a list is cut to its first elements before it is unnested; the other columns are repeated.
+    Source: McSherry 2009, Theorem 5 (a transformation that makes k rows of one is k-stable).
+    """
+    text = identifier(scan.table)
+    for item in scan.unnested:
+        cut = f"list_slice({path(item.stored)}, 1, {item.most})"
+        text = f"(SELECT *, UNNEST({cut}) AS {identifier(item.column.name)} FROM {text}) AS {identifier(scan.table)}"
+    return text
+
+
+def _owned(scan: Scan, table: str | None = None) -> tuple[str, str]:
+    """The id of the unit of a table's rows, and the table, or what stands for it, joined to where the id is looked up."""
+    link, table = scan.unit.link, table or identifier(scan.table)
     if link is not None:
         on = (f"{widened(ours)} = {OWNER}.{_key(place)}" for place, (ours, _) in enumerate(link.pairs))
-        return f"{OWNER}.{UNIT}", f"{identifier(scan.table)} JOIN {_owner(link)} ON {' AND '.join(on)}"
+        return f"{OWNER}.{UNIT}", f"{table} JOIN {_owner(link)} ON {' AND '.join(on)}"
     if scan.unit.column is not None:
-        return unit_id(scan.unit.column), identifier(scan.table)
-    return ROW, identifier(scan.table)
+        return unit_id(scan.unit.column), table
+    return ROW, table
 
 
 def _owner(link: Link) -> str:

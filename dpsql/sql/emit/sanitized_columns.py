@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Sequence
 
 from dpsql.backends.frames import UNCHECKED, UNTYPED
 from dpsql.plan.expr import Column, Facts
@@ -17,11 +18,12 @@ from dpsql.plan.interval import date_at, timestamp_at
 from dpsql.plan.types import Type
 from dpsql.sql.emit.scalars import NAN, constant, identifier
 
-CALENDAR: dict[Type, tuple[dt.date, dt.date]] = {
+CALENDAR: dict[Type, tuple[dt.date | dt.time, dt.date | dt.time]] = {
     Type.DATE: (dt.date.min, dt.date.max),
     Type.TIMESTAMP: (dt.datetime.min, dt.datetime.max),  # noqa: DTZ901  (SQL timestamps have no zone)
+    Type.TIME: (dt.time.min, dt.time.max),
 }
-"""The first and last day and moment that Python can hold; infinities lie outside."""
+"""The first and last day, moment and time of day that Python can hold; infinities and 24:00:00 lie outside."""
 _NARROWER = frozenset({"TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT", "UINTEGER"})
 INFINITY = "CAST('Infinity' AS DOUBLE)"
 
@@ -37,7 +39,7 @@ def clean(column: Column) -> str:
             return _integer(raw, read, facts)
         case Type.DOUBLE:
             return _double(read, facts)
-        case Type.DATE | Type.TIMESTAMP:
+        case Type.DATE | Type.TIMESTAMP | Type.TIME:
             return _temporal(read, facts)
         case _:
             return read
@@ -51,11 +53,24 @@ def widened(column: Column) -> str:
 def unit_id(unit: Column) -> str:
     """A unit's id, of a type that two tables' ids can be compared in without any failing to convert."""
     whole = unit.type is Type.INTEGER and unit.facts.engine_type != UNTYPED
-    return identifier(unit.name) if whole else widened(unit)
+    return _stored(unit) if whole else widened(unit)
+
+
+def _stored(column: Column) -> str:
+    """A column as it is stored, or a field of a STRUCT."""
+    return path(column.facts.path or (column.name,))
+
+
+def path(names: Sequence[str]) -> str:
+    """A column of a table, or a field of one that is a STRUCT, which is NULL where that is."""
+    read = identifier(names[0])
+    for name in names[1:]:
+        read = f"struct_extract({read}, {constant(name)})"
+    return read
 
 
 def _raw(column: Column) -> str:
-    raw = identifier(column.name)
+    raw = _stored(column)
     if column.facts.engine_type == UNCHECKED:
         # The engine's functions of text fail on bytes that are not UTF-8, and end every later query too.
         return f"TRY(decode(encode({raw})))"
@@ -82,6 +97,10 @@ def _widened(raw: str, facts: Facts) -> str:
     if facts.type is Type.INTEGER:
         return _widened_integer(raw, facts.engine_type)
     wanted = facts.type.value
+    if facts.zoned and facts.type is Type.TIMESTAMP:
+        # A cast would go by the session's time zone; TRY, because the conversion fails on some bits of a broken file.
+        raw = f"TRY({raw} AT TIME ZONE 'UTC')"
+        return raw if facts.engine_type == "TIMESTAMP WITH TIME ZONE" else f"TRY_CAST({raw} AS TIMESTAMP)"
     read = raw if facts.engine_type in (wanted, UNCHECKED) else f"TRY_CAST({raw} AS {wanted})"
     # Under a collation, which of two equal texts stands for a group would depend on one row.
     return f'({read} COLLATE "binary")' if facts.type is Type.VARCHAR else read
@@ -106,7 +125,7 @@ def _double(read: str, facts: Facts) -> str:
 
 
 def _temporal(read: str, facts: Facts) -> str:
-    ends: tuple[dt.date, ...] = CALENDAR[facts.type]
+    ends: tuple[dt.date | dt.time, ...] = CALENDAR[facts.type]
     if facts.interval.bounded:
         at = timestamp_at if facts.type is Type.TIMESTAMP else date_at
         ends = tuple(map(at, facts.interval.ends))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import uuid
 from collections.abc import Callable, Iterator
 
 from dpsql.aggregates.windows import OVER
@@ -53,10 +54,23 @@ def constant(value: Value | Pairs) -> str:
             return "'" + value.replace("'", "''") + "'"
         case tuple():
             return f"MAP_FROM_ENTRIES([{', '.join(f'({constant(key)}, {constant(n)})' for key, n in value)}])"
+        case _:
+            return _of_text(value)
+
+
+def _of_text(value: dt.date | dt.time | uuid.UUID | bytes) -> str:
+    """A constant that the engine writes as a text of its type."""
+    match value:
         case dt.datetime():
             return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
         case dt.date():
             return f"DATE '{value.isoformat()}'"
+        case dt.time():
+            return f"TIME '{value.isoformat()}'"
+        case uuid.UUID():
+            return f"CAST('{value}' AS UUID)"
+        case bytes():
+            return f"CAST('{''.join(f'{chr(92)}x{byte:02X}' for byte in value)}' AS BLOB)"
 
 
 def cast(text: str, kind: Type) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
+import uuid
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NoReturn
@@ -14,10 +15,10 @@ from dpsql.analysis.intervals import interval
 from dpsql.backends import trial
 from dpsql.functions import CALLS, call, overloads, typed
 from dpsql.functions.growth import MOST_GROWTH, constants, growth
-from dpsql.plan.expr import Call, Expr, Function, Literal
+from dpsql.plan.expr import Call, Column, Expr, Function, Literal
 from dpsql.plan.types import Type, common
 from dpsql.sql.emit.scalars import write
-from dpsql.sql.lower.constants import moment
+from dpsql.sql.lower.constants import READ_FROM_TEXT, of_text
 from dpsql.sql.lower.decimals import before_cast, rounded
 from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.operators import READS_TEXT, REFUSED
@@ -37,6 +38,9 @@ _SAMPLES: Mapping[Type, Literal] = {
     Type.BOOLEAN: Literal(value=True, type=Type.BOOLEAN),
     Type.DATE: Literal(dt.date(2024, 2, 29), Type.DATE),
     Type.TIMESTAMP: Literal(dt.datetime(2024, 2, 29), Type.TIMESTAMP),  # noqa: DTZ001  (SQL timestamps have no zone)
+    Type.TIME: Literal(dt.time(12, 34), Type.TIME),
+    Type.UUID: Literal(uuid.UUID(int=1), Type.UUID),
+    Type.BLOB: Literal(b"a", Type.BLOB),
     Type.NULL: Literal(None, Type.NULL),
 }
 
@@ -101,20 +105,21 @@ def _as_text(argument: Expr) -> Expr:
 def _readings(
     source: Source, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]
 ) -> Iterator[tuple[Expr, ...]]:
-    """The arguments as they are; then with text constants read as moments, as SQL does beside moments."""
+    """The arguments as they are; then with text constants read as the type of what stands beside them, as in SQL."""
     yield arguments
     if name in _COMPARED and (truths := _truths(arguments)) is not None:
         yield truths
-    target = common(tuple(argument.type for argument in arguments if argument.type.temporal))
-    if target is None or not target.temporal:
+    target = common(tuple(argument.type for argument in arguments if argument.type in READ_FROM_TEXT))
+    if target is None or target not in READ_FROM_TEXT:
         return
     read = [isinstance(argument, Literal) and isinstance(argument.value, str) for argument in arguments]
+    zoned = any(isinstance(argument, Column) and argument.facts.zoned for argument in arguments)
     types = tuple(
         target if as_moment else argument.type for as_moment, argument in zip(read, arguments, strict=True)
     )
     if any(read) and any(function.result(types) is not None for function in overloads(name)):
         yield tuple(
-            moment(source, node, target, str(argument.value))  # type: ignore[arg-type, union-attr]
+            of_text(source, node, target, str(argument.value), zoned=zoned)  # type: ignore[union-attr]
             if as_moment
             else argument
             for as_moment, argument in zip(read, arguments, strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
+import uuid
 from collections.abc import Callable, Mapping
 from decimal import Context, Decimal, Inexact
 
@@ -16,6 +17,11 @@ from dpsql.sql.emit.scalars import MAX_INTEGER
 from dpsql.sql.read.rejection import Source
 
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?)?", re.ASCII)
+_ZONED = re.compile(rf"{_MOMENT.pattern} ?(Z|UTC|[+-]\d{{2}}(:?\d{{2}})?)", re.ASCII)
+_TIME = re.compile(r"\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?", re.ASCII)
+_UUID = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
+_BYTES = re.compile(r"(\\x[0-9a-f]{2}|[\x01-\x5b\x5d-\x7f])*", re.ASCII | re.IGNORECASE)
+_BYTE = re.compile(r"\\x([0-9a-f]{2})|(.)", re.ASCII | re.IGNORECASE | re.DOTALL)
 _WRITTEN = re.compile(r"\d+\.?\d*|\.\d+", re.ASCII)
 _DIGITS = Context(prec=38, traps=[Inexact])
 """The numbers that DuckDB adds, subtracts and multiplies exactly."""
@@ -77,17 +83,75 @@ def _decimal(node: exp.Expr) -> Decimal | None:
             return None
 
 
-def moment(source: Source, node: exp.Expr, target: Type, text: str) -> Literal:
-    """The date or timestamp that a text writes; for a DATE, a time of day is left out as in DuckDB."""
+def of_text(
+    source: Source, node: exp.Expr | None, target: Type, text: str, *, zoned: bool = False
+) -> Literal:
+    """The constant of a type that a text writes; of a moment `zoned` is as `moment` says."""
+    if target.temporal:
+        return moment(source, node, target, text, zoned=zoned)
+    read, example = _READ[target]
+    value = read(text)
+    if value is None:
+        source.refuse(node, "constant", f"{text!r} is not a {target}", f"write it as {example}")
+    return Literal(value, target)
+
+
+def moment(source: Source, node: exp.Expr | None, target: Type, text: str, *, zoned: bool = False) -> Literal:
+    """The date or timestamp that a text writes; for a DATE, a time of day is left out as in DuckDB.
+
+    One that is `zoned`, or stands beside one, may say how far it is from UTC, and is read in UTC. Elsewhere DuckDB would
+    drop what it says.
+    """
+    at, offset = None, _ZONED.fullmatch(text)
     try:
-        at = dt.datetime.fromisoformat(text) if _MOMENT.fullmatch(text) else None
-    except ValueError:
+        if offset is not None and zoned:
+            at = dt.datetime.fromisoformat(_bare_zone(text))
+            at = at.astimezone(dt.UTC).replace(tzinfo=None)
+        elif offset is None and _MOMENT.fullmatch(text):
+            at = dt.datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
         at = None
     if at is None:
         source.refuse(
             node,
             "constant",
             f"{text!r} is not a {target}",
-            "write it as '2026-01-31' or '2026-01-31 12:00:00'",
+            "write TIMESTAMPTZ before it, which is in UTC then"
+            if offset is not None and not zoned
+            else "write it as '2026-01-31' or '2026-01-31 12:00:00'",
         )
     return Literal(at.date(), Type.DATE) if target is Type.DATE else Literal(at, Type.TIMESTAMP)
+
+
+def _bare_zone(text: str) -> str:
+    """A moment whose zone follows at once, as Python reads it."""
+    return re.sub(r" ?UTC$", "Z", re.sub(r" ?([+-]\d{2}(:?\d{2})?|Z)$", r"\1", text))
+
+
+def _time(text: str) -> dt.time | None:
+    try:
+        return dt.time.fromisoformat(text) if _TIME.fullmatch(text) else None
+    except ValueError:
+        return None
+
+
+def _uuid(text: str) -> uuid.UUID | None:
+    return uuid.UUID(text) if _UUID.fullmatch(text) else None
+
+
+def _bytes(text: str) -> bytes | None:
+    """The bytes that a text means beside a BLOB, as in DuckDB."""
+    if not _BYTES.fullmatch(text):
+        return None
+    return b"".join(
+        bytes.fromhex(found[1]) if found[1] else found[2].encode() for found in _BYTE.finditer(text)
+    )
+
+
+_READ: Mapping[Type, tuple[Callable[[str], Value], str]] = {
+    Type.TIME: (_time, "'08:30:00'"),
+    Type.UUID: (_uuid, "'550e8400-e29b-41d4-a716-446655440000'"),
+    Type.BLOB: (_bytes, "'\\xAB\\xCD'"),
+}
+READ_FROM_TEXT = frozenset(_READ) | {Type.DATE, Type.TIMESTAMP}
+"""The types as which a text constant beside their values is read."""

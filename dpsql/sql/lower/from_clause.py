@@ -60,6 +60,9 @@ def _attach(scope: Scope, join: exp.Join, items: list[Attached]) -> None:
     if within:
         _attach_group(scope, join, items, table, within)
         return
+    if scope.elements(table):
+        _check_elements(scope, join, side, items)
+        return
     before = list(scope.tables)
     alias = scope.add(table)
     if join.args.get("method"):
@@ -85,6 +88,32 @@ def _attach(scope: Scope, join: exp.Join, items: list[Attached]) -> None:
         items.append(replace(joined, kind=JoinKind.INNER, conditions=()))
         joined = replace(joined, alias=first.alias, node=first.node)
     items.append(joined)
+
+
+def _check_elements(scope: Scope, join: exp.Join, side: str, items: list[Attached]) -> None:
+    """Refuses conditions and sides of a join with the elements of a row's list: it keeps rows that have some."""
+    on = join.args.get("on")
+    plain = on is None or (type(on) is exp.Boolean and on.this)
+    if (
+        side
+        or not plain
+        or join.args.get("using")
+        or join.args.get("method")
+        or join.args.get("kind") in _MATCHING
+    ):
+        scope.source.refuse(
+            join,
+            "join",
+            "a list is unnested by CROSS JOIN: rows without elements are not kept",
+            "FROM t, UNNEST(t.tags) AS u(tag) WHERE …",
+        )
+    if scope.matched or any(item.kind is not JoinKind.INNER for item in items):
+        scope.source.refuse(
+            join,
+            "join",
+            "a list is unnested before LEFT, SEMI and ANTI JOIN",
+            "move UNNEST next to its table",
+        )
 
 
 def _make_optional(scope: Scope, side: str, alias: str, items: list[Attached]) -> None:

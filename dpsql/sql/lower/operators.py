@@ -61,6 +61,11 @@ CASTS: Mapping[exp.DType, str] = {
     exp.DType.DATE: "date",
     exp.DType.TIMESTAMP: "timestamp",
     exp.DType.TIMESTAMPNTZ: "timestamp",
+    exp.DType.TIMESTAMPTZ: "timestamptz",
+    exp.DType.TIME: "time",
+    exp.DType.UUID: "uuid",
+    exp.DType.VARBINARY: "blob",
+    exp.DType.BLOB: "blob",
 }
 """The types that CAST takes, by the name of their entry."""
 

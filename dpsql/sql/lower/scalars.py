@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import NoReturn
 
 from sqlglot import exp
@@ -16,18 +17,21 @@ from sqlglot import exp
 from dpsql.errors import DataError
 from dpsql.functions import BY_UNIT, CALLS, SYNONYMS
 from dpsql.functions.moments import SPELLINGS
-from dpsql.plan.expr import Expr, Literal
+from dpsql.plan.expr import Column, Expr, Literal
 from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
 from dpsql.request.parameters import Parameter
 from dpsql.sql.lower.calls import meant, unknown
-from dpsql.sql.lower.constants import constant, folded, moment, number
+from dpsql.sql.lower.constants import READ_FROM_TEXT, constant, folded, number, of_text
 from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.operators import CASTS, SHAPES, SPAN_UNITS, SPANS
 from dpsql.sql.lower.statement_time import TIME_CALLS, TIME_NODES, StatementTime
 from dpsql.sql.read.rejection import Source, is_text
 
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_STORED_WHOLE = frozenset({"UBIGINT", "HUGEINT", "UHUGEINT"})
+_STORED_DECIMAL = re.compile(r"DECIMAL\(\d+, ?(\d+)\)", re.ASCII)
+_LONG = Context(prec=400, traps=[Inexact, InvalidOperation])
 _LONE_SPAN = ("a length of time is added to a date or taken from one", "write day + INTERVAL 1 DAY")
 _DECIMAL = (18, 3)
 """The digits of a DECIMAL that does not say them, all of them and those after the point."""
@@ -228,6 +232,10 @@ def _in(self: Scalars, node: exp.Expr) -> Expr:
     value = self.lower(operand)
     others: list[Expr] = []
     for item in listed:
+        written_id = _id_constant(self, item, value)
+        if written_id is not None:
+            others += written_id
+            continue
         given = _given(self, item) if type(item) is exp.Placeholder else None
         if isinstance(given, tuple):
             others += [_given_constant(self, item, each) for each in given]
@@ -265,9 +273,68 @@ def _equal(self: Scalars, node: exp.Expr) -> Expr:
         return self.lower(_member_of(self, node, left, right))
     name = "eq" if type(node) is exp.EQ else "ne"
     if exp.Tuple not in (type(left), type(right)):
-        return self.call(node, name, self.lower(left), self.lower(right))
+        return self.call(node, name, *_compared(self, left, right))
     same = _row_equal(self, node, left, right)
     return same if name == "eq" else self.call(node, "not", same)
+
+
+def _compared(self: Scalars, left: exp.Expr, right: exp.Expr) -> tuple[Expr, Expr]:
+    """Both sides of a comparison, a number beside an id that is read as text as such a text."""
+    sides = [None if _is_number(side) else self.lower(side) for side in (left, right)]
+    first, second = sides
+    for node, place, other in ((left, 0, second), (right, 1, first)):
+        found = None if other is None else _id_constant(self, node, other)
+        if found is not None and len(found) == 1:
+            sides[place] = found[0]
+    ours, theirs = (
+        self.lower(node) if side is None else side for side, node in zip(sides, (left, right), strict=True)
+    )
+    return ours, theirs
+
+
+def _is_number(node: exp.Expr) -> bool:
+    """Whether a node may be a number of any size: a literal, its negative, or a parameter."""
+    inner = node.this if type(node) is exp.Neg else node
+    return (type(inner) is exp.Literal and not inner.is_string) or type(node) is exp.Placeholder
+
+
+def _id_constant(self: Scalars, node: exp.Expr, column: Expr) -> list[Literal] | None:
+    """A number, or a list of them, beside a column of numbers that is read as text, as the texts that it has there.
+
+    Claim: they are equal if and only if the numbers are, of whatever size.
+    Why: the engine writes each number of one type in one way.
+    """
+    digits = _digits_of(column)
+    if digits is None or not _is_number(node):
+        return None
+    if type(node) is exp.Placeholder:
+        given = _given(self, node)
+        numbers = given if isinstance(given, tuple) else (given,)
+        texts = [str(number) if type(number) is int else None for number in numbers]
+    else:
+        inner = self.source.take(node, "this")[0] if type(node) is exp.Neg else node
+        text, _ = self.source.take(inner, "this", "is_string")
+        texts = [f"-{text}" if inner is not node else str(text)]
+    found = [None if text is None else _as_stored(text, digits) for text in texts]
+    return None if None in found else [Literal(text, Type.VARCHAR) for text in found]
+
+
+def _digits_of(expr: Expr) -> int | None:
+    """The digits after the point of the numbers that a column of texts holds; None for other expressions."""
+    if not isinstance(expr, Column) or expr.type is not Type.VARCHAR:
+        return None
+    engine = expr.facts.engine_type
+    stored = _STORED_DECIMAL.fullmatch(engine)
+    return int(stored[1]) if stored else 0 if engine in _STORED_WHOLE else None
+
+
+def _as_stored(text: str, digits: int) -> str | None:
+    """A number as the engine writes one with so many digits after the point; None where it has more, or is no number."""
+    try:
+        value = Decimal(text)
+        return format(_LONG.add(_LONG.quantize(value, Decimal(1).scaleb(-digits)), 0), "f")  # -0 is 0
+    except ArithmeticError:
+        return None
 
 
 def _member_of(self: Scalars, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> exp.Expr:
@@ -326,12 +393,43 @@ def _cast(self: Scalars, node: exp.Expr) -> Expr:
             target,
             "type",
             "CAST to this type is not supported",
-            "use BIGINT, INTEGER, DOUBLE, DECIMAL, VARCHAR, DATE, TIMESTAMP or BOOLEAN",
+            "use BIGINT, INTEGER, DOUBLE, DECIMAL, VARCHAR, DATE, TIMESTAMP, TIME, UUID, BLOB or BOOLEAN",
         )
     value = self.lower(operand)
-    if name in ("date", "timestamp") and isinstance(value, Literal) and isinstance(value.value, str):
-        return moment(self.source, node, Type[name.upper()], value.value)
+    if name == "timestamptz":
+        return _zoned(self, node, value)
+    kind = Type[name.upper()] if name.upper() in Type.__members__ else Type.NULL
+    if kind in READ_FROM_TEXT and isinstance(value, Literal) and isinstance(value.value, str):
+        return of_text(self.source, node, kind, value.value)
     return self.call(node, f"cast_{name}", value, *(_digits(self, digits) if name == "decimal" else ()))
+
+
+def _zoned(self: Scalars, node: exp.Expr, value: Expr) -> Expr:
+    """A moment with a time zone, which is one in UTC here."""
+    if isinstance(value, Literal) and isinstance(value.value, str):
+        return of_text(self.source, node, Type.TIMESTAMP, value.value, zoned=True)
+    if value.type is Type.VARCHAR:
+        self.source.refuse(
+            node,
+            "type",
+            "a text without a zone would be read in the session's",
+            "CAST(x AS TIMESTAMP), which is in UTC",
+        )
+    return self.call(node, "cast_timestamp", value)
+
+
+def _at_zone(self: Scalars, node: exp.Expr) -> Expr:
+    """A moment in UTC, which all moments are in."""
+    operand, zone = self.source.take(node, "this", "zone")
+    value, named = self.lower(operand), self.lower(zone)
+    if not isinstance(named, Literal) or str(named.value).upper() not in ("UTC", "GMT", "Z", "ETC/UTC"):
+        self.source.refuse(
+            node,
+            "constant",
+            "moments are in UTC, and rules of other zones change",
+            "AT TIME ZONE 'UTC', or + INTERVAL 2 HOUR",
+        )
+    return self.call(node, "cast_timestamp", value)
 
 
 def _digits(self: Scalars, nodes: Sequence[exp.Expr] | None) -> tuple[Expr, ...]:
@@ -494,6 +592,7 @@ _SPECIAL: Mapping[type[exp.Expr], Callable[[Scalars, exp.Expr], Expr]] = {
     exp.Escape: _escape,
     exp.Cast: _cast,
     exp.TryCast: _cast,
+    exp.AtTimeZone: _at_zone,
     exp.Extract: _extract,
     exp.Trim: _trim,
     exp.Anonymous: _function,

@@ -6,7 +6,7 @@ import difflib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 from sqlglot import exp
 
@@ -16,7 +16,7 @@ from dpsql.plan import nodes
 from dpsql.plan.cardinality import is_single
 from dpsql.plan.dependencies import needs
 from dpsql.plan.expr import Column, Expr, Facts, Scalar
-from dpsql.plan.tables import Link, Scan, Unit, UnitKind
+from dpsql.plan.tables import Elements, Link, Scan, Unit, UnitKind
 from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.request.parameters import Parameter
@@ -193,6 +193,8 @@ class Scope:
             return self._end(node)
         if type(node) is exp.Subquery:
             return self.scalar(node)
+        if type(node) is exp.Dot and type(node.expression) is exp.Identifier:
+            return self._field_of(node)
         return self.context.mark(self, node) if is_matching(node) else None
 
     def _end(self, node: exp.Expr) -> Column:
@@ -270,6 +272,100 @@ class Scope:
             self.source.refuse(node, "too_long", f"at most {MAX_TABLES} tables in one query")
         self.tables[folded] = added
         return folded
+
+    def elements(self, node: exp.Expr) -> bool:
+        """Brings the elements of a list of a table in scope into it; False where UNNEST is of something else.
+
+        Claim: each row of a unit becomes at most `max_elements` rows of that unit.
+        Why: the scan itself repeats its rows, so that each has the unit of its table; the bound of rows is multiplied.
+        Source: McSherry 2009, Theorem 5.
+        """
+        lateral = type(node) is exp.Lateral
+        inner = (
+            self.source.take(node, "this", "alias", view=(False, None), outer=(False, None))[0]
+            if lateral
+            else node
+        )
+        if (
+            type(inner) is not exp.Unnest
+            or len(inner.expressions) != 1
+            or type(inner.expressions[0]) is not exp.Column
+        ):
+            return False
+        (listed,) = inner.expressions
+        alias, names = self._alias(node.args.get("alias"), self.context.fresh(node))
+        if not lateral:
+            self.source.take(node, "expressions", "alias", offset=(False, None))
+        parts = [str(self.source.take(part, "this", quoted=(True,))[0]) for part in listed.parts]
+        found = list(self._lists(parts))
+        if len(found) != 1:
+            self.source.refuse(
+                listed,
+                "column",
+                f"there is no list {'.'.join(parts)} in the tables before",
+                "the policy declares it with max_elements, and its table stands before it in FROM",
+            )
+        ((holder, (spelt, path, facts, most)),) = found
+        scanned = self.tables[holder].relation
+        column = Column(self.tables[holder].alias, f"#{spelt}", facts)
+        self._check_unnested(node, holder, scanned, column)
+        if not isinstance(scanned, Scan) or scanned.contribution is None or fold(alias) in self.tables:
+            self.source.refuse(node, "ambiguous", f"two tables are called {alias}", "give one an alias")
+        bound = replace(
+            scanned.contribution,
+            rows=scanned.contribution.rows * most,
+            keys=frozenset(),
+            unique=frozenset(),
+        )
+        whole = replace(
+            scanned, contribution=bound, unnested=(*scanned.unnested, Elements(path, column, most))
+        )
+        for name, known in self.tables.items():
+            if known.relation is scanned:
+                self.tables[name] = replace(known, relation=whole)
+        called = names[0] if names else (alias if not alias.startswith("#") else "unnest")
+        self.context.check_name(node, called)
+        if len(names) > 1:
+            self.source.refuse(node, "column", f"{len(names)} names are given to 1 column")
+        self.tables[fold(alias)] = Named(whole, {fold(called): column})
+        return True
+
+    def _lists(self, parts: Sequence[str]) -> Iterator[tuple[str, tuple[str, tuple[str, ...], Facts, int]]]:
+        """The lists that a name may mean, each with the alias of its table."""
+        for holder, known in self.tables.items():
+            table = (
+                self.context.catalog.find(known.relation.table) if isinstance(known.relation, Scan) else None
+            )
+            if table is None or fold(known.alias) != holder:
+                continue
+            for rest in {".".join(parts), ".".join(parts[1:]) if fold(parts[0]) == holder else ""}:
+                if fold(rest) in table.lists:
+                    yield holder, table.lists[fold(rest)]
+
+    def _check_unnested(self, node: exp.Expr, holder: str, scanned: nodes.Source, column: Column) -> None:
+        unit = scanned.unit if isinstance(scanned, Scan) else Unit(UnitKind.PUBLIC)
+        if unit.kind is not UnitKind.COLUMN:
+            self.source.refuse(
+                node,
+                "join",
+                "the list is of rows that have no unit's id"
+                if unit.private
+                else "the list is of a public table",
+                "unnest it in a view"
+                if not unit.private
+                else "declare the unit's column, or unnest it in a view that has it",
+            )
+        if holder in self.nullable:
+            self.source.refuse(
+                node,
+                "join",
+                "the list is of a table whose row a LEFT JOIN may not find",
+                "put its table first",
+            )
+        if isinstance(scanned, Scan) and any(item.column == column for item in scanned.unnested):
+            self.source.refuse(
+                node, "join", "the list is unnested twice", "join two derived tables on the unit"
+            )
 
     def nothing(self, node: exp.Expr) -> str:
         """Brings what a SELECT without FROM reads into scope: one row, of which nothing can be named."""
@@ -350,6 +446,11 @@ class Scope:
     def column(self, node: exp.Column) -> Column:
         """The column that a name means."""
         identifier, qualifier, *schema = self.source.take(node, "this", "table", "db", "catalog")
+        field_ = self._field(
+            [part for part in (*reversed(schema), qualifier, identifier) if part is not None]
+        )
+        if field_ is not None:
+            return field_
         self._is_qualified(node, *schema)
         if type(identifier) is not exp.Identifier:
             self.source.refuse(node, "column", "a column name is expected here")
@@ -379,6 +480,44 @@ class Scope:
                 "give one of the two an alias",
             )
         return scope.find(holders[0], name)
+
+    def _field(self, parts: Sequence[object]) -> Column | None:
+        """The field of a STRUCT that the policy declares by its dotted name; None where a name means something else."""
+        if len(parts) < 2 or not all(type(part) is exp.Identifier for part in parts):
+            return None
+        names = [str(self.source.take(part, "this", quoted=(True,))[0]) for part in parts]  # type: ignore[arg-type]
+        scope: Scope | None = self
+        while scope is not None:
+            owner, rest = names[0], ".".join(names[1:])
+            if scope._holders(rest, owner):  # noqa: SLF001  (a scope of the same class)
+                return scope.find(fold(owner), rest) if len(names) > 2 else None
+            holders = scope._holders(".".join(names), None)  # noqa: SLF001
+            if len(holders) == 1:
+                return scope.find(holders[0], ".".join(names))
+            scope = scope.outer
+        return None
+
+    def _field_of(self, node: exp.Expr) -> Column:
+        """The field that `(s).field` means."""
+        names: list[exp.Expr] = []
+        at = node
+        while type(at) in (exp.Dot, exp.Paren):
+            if type(at) is exp.Dot:
+                at, name = self.source.take(at, "this", "expression")
+                names.insert(0, name)
+            else:
+                (at,) = self.source.take(at, "this")
+        if type(at) is not exp.Column:
+            self._no_field(node)
+        return self._field([*(part for part in at.parts if part is not None), *names]) or self._no_field(node)
+
+    def _no_field(self, node: exp.Expr) -> NoReturn:
+        self.source.refuse(
+            node,
+            "column",
+            "there is no such field: elements of lists and fields that the policy does not declare are not read",
+            "declare the field of a STRUCT by its dotted name, as in address.city",
+        )
 
     def _inside(self, scope: Scope) -> Iterator[Scope]:
         """The scopes from this one out to `scope`, without that."""
@@ -429,6 +568,13 @@ class Scope:
 
     def _no_column(self, node: exp.Column, name: str, owner: str | None) -> None:
         tables = [self.tables[fold(owner)]] if owner else list(self.tables.values())
+        if any(True for _ in self._lists([name])):
+            self.source.refuse(
+                node,
+                "column",
+                f"{name} is a list, whose elements are read as rows",
+                f"FROM t, UNNEST(t.{name}) AS u(x)",
+            )
         known = [column.name for named in tables for column in named.columns.values()]
         close = difflib.get_close_matches(name, known, 1)
         self.source.refuse(

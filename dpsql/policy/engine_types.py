@@ -1,0 +1,224 @@
+"""The engine's types: what a policy may call them, and as which value type a column of each is read.
+
+A name of the engine's stands for the type of the policy that reads it: `bigint` is `integer`, `numeric(12,2)` is `double`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from dpsql.policy.domain import ColumnType
+
+_DIGITS = re.compile(r"([A-Z0-9_ ]*?)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?", re.ASCII)
+_MEMBER = re.compile(r"'((?:[^']|'')*)'")
+_ENUM = re.compile(r"ENUM\((.*)\)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyType:
+    """A type of a policy: `names` are what else it may be called, `own` the engine types that it reads by themselves.
+
+    `also` are engine types that it reads where the policy declares it. `sized` are the names that may have a length or a
+    precision in parentheses. Both forms are regular expressions over the engine's names. `read` says how a column is read.
+    """
+
+    name: ColumnType
+    names: tuple[str, ...]
+    own: str
+    read: str
+    also: str = "(?!)"
+    sized: tuple[str, ...] = ()
+
+
+_WHOLE = r"U?(TINYINT|SMALLINT|INTEGER|BIGINT)|HUGEINT"
+
+POLICY_TYPES: tuple[PolicyType, ...] = (
+    PolicyType(
+        "integer",
+        (
+            *("tinyint", "int1", "smallint", "int2", "int16", "short", "integer", "int", "int4", "int32"),
+            *("signed", "integral", "bigint", "int8", "int64", "long", "oid", "hugeint", "int128"),
+            *("utinyint", "uint8", "usmallint", "uint16", "uinteger", "uint32", "ubigint", "uint64"),
+        ),
+        # Not UHUGEINT, which the engine compares with other integers by a cast that can fail.
+        _WHOLE,
+        "as 64 bits; beyond them the nearer bound, or NULL where there are no bounds",
+        also=r"DECIMAL\(\d+, ?0\)",
+    ),
+    PolicyType(
+        "double",
+        ("double", "double precision", "float8", "float", "float4", "real", "decimal", "numeric", "dec"),
+        r"FLOAT|DOUBLE|DECIMAL\(.*\)",
+        "as the nearest 64-bit floating-point number; NaN is NULL; up to 15 decimal digits are exact",
+        also=_WHOLE,
+        sized=("decimal", "numeric", "dec", "float"),
+    ),
+    PolicyType(
+        "varchar",
+        (
+            *("varchar", "text", "string", "char", "character", "character varying", "bpchar", "nvarchar"),
+            *("enum", "json", "uhugeint", "uint128"),
+        ),
+        r"VARCHAR|JSON|ENUM\(.*\)",
+        "as text, compared by its bytes; of an ENUM the member's name",
+        also=r"UBIGINT|HUGEINT|UHUGEINT|UUID|DECIMAL\(.*\)",
+        sized=("varchar", "char", "character", "character varying", "bpchar", "nvarchar", "text", "string"),
+    ),
+    PolicyType("date", ("date",), r"DATE", "as a day of the years 1 to 9999, others NULL"),
+    PolicyType(
+        "timestamp",
+        (
+            *("timestamp", "datetime", "timestamp_us", "timestamp_ms", "timestamp_s", "timestamp_ns"),
+            *("timestamp without time zone", "timestamptz", "timestamp with time zone", "timestamptz_ns"),
+        ),
+        r"TIMESTAMP(_S|_MS|_NS| WITH TIME ZONE)?|TIMESTAMPTZ_NS",
+        "as a moment of the years 1 to 9999, to the microsecond, others NULL; WITH TIME ZONE: in UTC",
+        sized=("timestamp", "datetime"),
+    ),
+    PolicyType("boolean", ("boolean", "bool", "logical"), r"BOOLEAN", "as it is"),
+    PolicyType(
+        "time",
+        ("time", "time without time zone", "time_ns"),
+        r"TIME(_NS)?",
+        "as a time of day, to the microsecond; 24:00:00 is NULL",
+        sized=("time",),
+    ),
+    PolicyType("uuid", ("uuid", "guid"), r"UUID", "as it is"),
+    PolicyType("blob", ("blob", "bytea", "binary", "varbinary"), r"BLOB", "as it is"),
+)
+"""The types of a policy. Where several read an engine type by themselves, the first one does."""
+
+VIEW = "leave the column out, or declare a view that casts it"
+_UNREAD: tuple[tuple[str, str], ...] = (
+    (r"INTERVAL", "declare a view with the length as a number: EXTRACT(epoch FROM x)"),
+    (r"TIME WITH TIME ZONE|TIMETZ", "declare a view that casts it to TIME"),
+    (
+        r".*\[\d*\]|LIST.*|ARRAY.*",
+        "declare the type of its elements, and max_elements: the most of a row that count",
+    ),
+    (r"(STRUCT|ROW|TUPLE).*", "declare its fields, each as a column of its own: address.city"),
+    (r"MAP.*", "declare a view with a row for each entry"),
+    (r"(BIT|BITSTRING|BIGNUM|VARINT|UNION|VARIANT|GEOMETRY|NULL|TYPE)\b.*", VIEW),
+)
+"""Engine types that no column is read as, each with what to do instead."""
+
+
+def policy_type(text: str) -> PolicyType | None:
+    """The type that a policy's text names, in any case, with a length or precision where the engine allows one; or None.
+
+    A DECIMAL without digits after the point is a whole number.
+
+    >>> [policy_type(text).name for text in ("BigInt", "numeric(12, 2)", "NUMERIC(12,0)", "timestamptz", "text")]
+    ['integer', 'double', 'integer', 'timestamp', 'varchar']
+    >>> policy_type("date(3)") is None, policy_type("interval") is None
+    (True, True)
+    """
+    found = _DIGITS.fullmatch(" ".join(text.upper().split()))
+    if found is None:
+        return None
+    name, digits, scale = found[1].lower(), found[2], found[3]
+    kind = _named().get(name)
+    if kind is None or (digits is not None and name not in kind.sized):
+        return None
+    if name not in _DECIMALS:
+        return kind if scale is None else None
+    if digits is not None and not (1 <= int(digits) <= 38 and int(scale or 0) <= int(digits)):
+        return None
+    return _named()["integer"] if digits is not None and not int(scale or 0) else kind
+
+
+_DECIMALS = frozenset({"decimal", "numeric", "dec"})
+
+
+@cache
+def _named() -> dict[str, PolicyType]:
+    return {name: kind for kind in POLICY_TYPES for name in kind.names}
+
+
+def read_as(name: str) -> ColumnType | None:
+    """The type as which a column of an engine type is read, or None where it cannot be.
+
+    >>> read_as("DECIMAL(10,2)"), read_as("UINTEGER"), read_as("INTERVAL")
+    ('double', 'integer', None)
+    """
+    return next((kind.name for kind in POLICY_TYPES if re.fullmatch(kind.own, name, re.DOTALL)), None)
+
+
+def reads(kind: str, name: str) -> bool:
+    """Whether a column of an engine type can be declared with a type of a policy.
+
+    >>> reads("varchar", "UHUGEINT"), reads("date", "VARCHAR")
+    (True, False)
+    """
+    return any(
+        entry.name == kind and re.fullmatch(f"{entry.own}|{entry.also}", name, re.DOTALL)
+        for entry in POLICY_TYPES
+    )
+
+
+def unread(name: str) -> str:
+    """What to do with a column of an engine type that is not read.
+
+    >>> unread("VARCHAR[]")
+    'declare the type of its elements, and max_elements: the most of a row that count'
+    """
+    text = " ".join(name.upper().split())
+    return next((hint for form, hint in _UNREAD if re.fullmatch(form, text, re.DOTALL)), VIEW)
+
+
+def members(name: str) -> tuple[str, ...] | None:
+    """The members of an ENUM in their order; None for other engine types.
+
+    >>> members("ENUM('a', 'it''s')"), members("ENUM('a')[]")
+    (('a', "it's"), None)
+    """
+    found = _ENUM.fullmatch(name)
+    return None if found is None else tuple(text.replace("''", "'") for text in _MEMBER.findall(found[1]))
+
+
+def fields(name: str) -> dict[str, str] | None:
+    """The fields of a STRUCT with their engine types; None for other engine types.
+
+    >>> fields('STRUCT(city VARCHAR, "zip code" DECIMAL(5,0), n STRUCT(a INTEGER))')
+    {'city': 'VARCHAR', 'zip code': 'DECIMAL(5,0)', 'n': 'STRUCT(a INTEGER)'}
+    >>> fields("STRUCT(a INTEGER)[]") is None
+    True
+    """
+    if not name.startswith("STRUCT(") or not name.endswith(")"):
+        return None
+    found: dict[str, str] = {}
+    for part in _split(name[len("STRUCT(") : -1]):
+        field = _FIELD.fullmatch(part.strip())
+        if field is None:
+            return None
+        found[field[1].replace('""', '"') if field[1] is not None else field[2]] = field[3]
+    return found
+
+
+def element(name: str) -> str | None:
+    """The engine type of the elements of a list or array; None for other engine types.
+
+    >>> element("VARCHAR[]"), element("DECIMAL(5,2)[3]"), element("DATE")
+    ('VARCHAR', 'DECIMAL(5,2)', None)
+    """
+    found = _LIST.fullmatch(name)
+    return None if found is None else found[1]
+
+
+_LIST = re.compile(r"(.*)\[\d*\]", re.DOTALL)
+_FIELD = re.compile(r'(?:"((?:[^"]|"")*)"|([^\s"]+)) (.*)', re.DOTALL)
+_PIECE = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|.""", re.DOTALL)
+
+
+def _split(text: str) -> list[str]:
+    """The parts of a text between the commas that are in no parentheses and no quotes."""
+    parts, depth = [""], 0
+    for piece in _PIECE.findall(text):
+        depth += (piece == "(") - (piece == ")")
+        if piece == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += piece
+    return parts
