@@ -44,12 +44,14 @@ class Sensitivity:
     linf: Fraction = Fraction(-1)
 
     def __post_init__(self) -> None:
-        if self.l1 < 0 or not 0 <= self.l2_squared <= self.l1**2:
+        # By numerators and denominators: each plan makes many of these, and fractions compare slowly.
+        l1, above = self.l1.numerator, self.l1.denominator
+        if l1 < 0 or not 0 <= self.l2_squared.numerator * above**2 <= l1**2 * self.l2_squared.denominator:
             raise InternalError(f"no vector has l1 norm {self.l1} and squared l2 norm {self.l2_squared}")
-        if self.linf > self.l1:
-            raise InternalError(f"no vector has l1 norm {self.l1} and l∞ norm {self.linf}")
-        if self.linf < 0:
+        if self.linf.numerator < 0:
             object.__setattr__(self, "linf", self.l1)
+        elif self.linf > self.l1:
+            raise InternalError(f"no vector has l1 norm {self.l1} and l∞ norm {self.linf}")
 
 
 def _fraction(value: object) -> Fraction:
@@ -141,6 +143,8 @@ class Mechanism(Protocol):
     """Whether the coordinates of a vector are drawn independently; if not, releases are neither combined nor topped up."""
     tight_tail: ClassVar[bool] = True
     """Whether `tail_up` is tight enough for the interval of one draw."""
+    by_changes: ClassVar[bool] = False
+    """Whether `rescaled` reads the changes of single components."""
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
         """`size` independent draws from the exact law."""
@@ -252,12 +256,23 @@ def require_parameter(value: Fraction, bits: int, what: str) -> None:
     InternalError unless `value` is a positive Fraction (a sensitivity of zero needs no noise and no
     mechanism); LossError if it is not within 2**-bits and 2**bits, far past all that a database holds.
     """
-    if not isinstance(value, Fraction) or value <= 0:
+    if not isinstance(value, Fraction) or value.numerator <= 0:
         raise InternalError(f"the {what} of a mechanism is a positive Fraction, and {value!r} is not")
-    if not Fraction(1, 2**bits) <= value <= 2**bits:
+    above, below = value.numerator, value.denominator
+    if above << bits < below or above > below << bits:
         raise LossError(
             f"the privacy loss needs noise whose {what} is out of range", hint="ask for a loss nearer to 1"
         )
+
+
+def rescale(parameter: Fraction, new: Fraction, old: Fraction) -> Fraction:
+    """`parameter * new / old`, reduced once; ZeroDivisionError if `old` is zero.
+
+    >>> rescale(Fraction(3, 2), Fraction(4), Fraction(6))
+    Fraction(1, 1)
+    """
+    above = parameter.numerator * new.numerator * old.denominator
+    return Fraction(above, parameter.denominator * new.denominator * old.numerator)
 
 
 def positive_loss(value: Fraction, what: str) -> Fraction:

@@ -72,6 +72,7 @@ class Staircase(Mechanism):
 
     tag: ClassVar[str] = "Staircase"
     name: ClassVar[str] = "staircase"
+    by_changes: ClassVar[bool] = True
     record_type: ClassVar[type[MechanismRecord]] = StaircaseRecord
 
     loss: Fraction

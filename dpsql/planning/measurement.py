@@ -46,9 +46,11 @@ class VectorMeasurement:
     def with_clamp(self, clamp: Clamp, analysis: Analysis) -> VectorMeasurement:
         """The vector with the same loss, where its clamp has other points."""
         found = clamping.clamped_sensitivity(self.vector, clamp, analysis)
-        moved = clamping.clamped_unit_change(self.vector, clamp, analysis)
-        noise = self.mechanism.rescaled(self.sensitivity, found, moved)
-        return replace(self, sensitivity=found, mechanism=noise)
+        changes = (
+            clamping.clamped_unit_change(self.vector, clamp, analysis) if self.mechanism.by_changes else None
+        )
+        noise = self.mechanism.rescaled(self.sensitivity, found, changes)
+        return VectorMeasurement(self.vector, found, noise, self.clamp)
 
 
 @dataclass(frozen=True, slots=True)

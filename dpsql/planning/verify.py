@@ -15,7 +15,9 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from math import isqrt
+from operator import mul
 from typing import Any
 
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
@@ -106,11 +108,15 @@ def _plans_with_each_point(plan: MeasurementPlan, measured: VectorMeasurement) -
         )
 
 
-def _points(clamp: Clamp) -> Iterator[Clamp]:
+@lru_cache(maxsize=128)
+def _points(clamp: Clamp) -> tuple[Clamp, ...]:
+    """The clamp with each point that may be chosen; several vectors have one clamp."""
     sides = len(clamp.sides)
-    for index in range(len(clamp.grid)):
-        for chosen in {(index, index)[:sides], (index, 0)[:sides], (0, index)[-sides:]}:
-            yield replace(clamp, chosen=chosen)
+    return tuple(
+        replace(clamp, chosen=chosen)
+        for index in range(len(clamp.grid))
+        for chosen in {(index, index)[:sides], (index, 0)[:sides], (0, index)[-sides:]}
+    )
 
 
 def _loss(measured: VectorMeasurement, clamp: Clamp | None, analysis: Analysis) -> tuple[str, Fraction]:
@@ -217,9 +223,11 @@ def _norms(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None) -> 
         return _unit_norms(analysis.bound.groups if clamp is None else clamp.points[0], analysis)
     if clamp is not None and clamp.euclidean:
         return _euclidean_norms(vector, analysis, clamp)
+    times: Fraction | int
+    squares: Fraction | int
     if clamp is not None and clamp.across_groups:
         shares = _contributions_across_groups(vector, analysis, clamp)
-        times, squares = Fraction(clamp.subdivisions), Fraction(clamp.subdivisions**2)
+        times, squares = clamp.subdivisions, clamp.subdivisions**2
     elif clamp is not None and clamp.total is not None:
         top = max(clamp.points)
         shares = [(0,)]
@@ -233,18 +241,18 @@ def _norms(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None) -> 
         times, squares = _group_parts(rows, top, analysis)
         times, squares = fine * top * times, (fine * top) ** 2 * squares
     l1, l2_squared = _largest_norms(shares, analysis)
-    return l1 * times, l2_squared * squares
+    return Fraction(l1 * times), Fraction(l2_squared * squares)
 
 
-def _largest_norms(shares: Sequence[Vector], analysis: Analysis) -> tuple[Fraction, Fraction]:
+def _largest_norms(shares: Sequence[Vector], analysis: Analysis) -> tuple[int, int]:
     """The largest l1 norm and squared l2 norm of a contribution; under `replace`, of the difference of two."""
     changes = list(shares)
     if analysis.replace:
         changes = [_minus(a, b) for a, b in itertools.product(shares, repeat=2)]
         if analysis.grouped:  # the removed and the added unit may be in different groups
             changes += [(*a, *b) for a, b in itertools.product(shares, repeat=2)]
-    l1 = max(sum(map(abs, change)) for change in changes)
-    return Fraction(l1), Fraction(max(sum(x * x for x in change) for change in changes))
+    l1 = max([sum(map(abs, change)) for change in changes])
+    return l1, max([sum(map(mul, change, change)) for change in changes])
 
 
 def _padded_norms(vector: StatisticVector, analysis: Analysis) -> tuple[Fraction, Fraction]:
@@ -260,7 +268,7 @@ def _padded_norms(vector: StatisticVector, analysis: Analysis) -> tuple[Fraction
     ]
     l1, l2_squared = _largest_norms(shares, analysis)
     groups = analysis.bound.groups if analysis.grouped else 1
-    return l1 * groups, l2_squared * groups
+    return Fraction(l1 * groups), Fraction(l2_squared * groups)
 
 
 def _contributions_across_groups(vector: StatisticVector, analysis: Analysis, clamp: Clamp) -> list[Vector]:
@@ -280,21 +288,22 @@ def _euclidean_norms(vector: StatisticVector, analysis: Analysis, clamp: Clamp) 
 
     The l1 norm is largest if the unit has as much in each of its groups.
     """
+    points = clamp.points
     if clamp.total is None:
         each = _contributions(vector.components, analysis)
-        shares = [tuple(clamp.points[0] * x for x in share) for share in each]
+        shares = [tuple(points[0] * x for x in share) for share in each]
         longest = max(sum(map(abs, share)) for share in each)
     else:
-        ends = [sign * point for sign, point in zip(clamp.sides, clamp.points, strict=True)]
+        ends = [sign * point for sign, point in zip(clamp.sides, points, strict=True)]
         orders = list(itertools.permutations(ends))
         shares = [(0,) * len(ends), *orders]
         longest = 1
     _, l2_squared = _largest_norms(shares, analysis)
     people = 2 if analysis.replace else 1
-    square = analysis.bound.groups * sum(point**2 for point in clamp.points)
+    square = analysis.bound.groups * sum(map(mul, points, points))
     root = isqrt(square)
     l1 = people * longest * (root + (root * root < square))
-    return Fraction(clamp.subdivisions * l1), clamp.subdivisions**2 * l2_squared
+    return Fraction(clamp.subdivisions * l1), Fraction(clamp.subdivisions**2 * l2_squared)
 
 
 def _most_steps(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None, width: int) -> int:
@@ -335,14 +344,16 @@ def _counted(vector: StatisticVector, analysis: Analysis) -> int:
     return bound.rows if not vector.by_value or not each else min(bound.rows, bound.groups * each)
 
 
-def _group_parts(most: int, top: int, analysis: Analysis) -> tuple[Fraction, Fraction]:
+def _group_parts(most: int, top: int, analysis: Analysis) -> tuple[Fraction | int, Fraction | int]:
     """The sum, and the sum of squares, of the parts of `top` that the groups have, if all of them together have `most`.
 
     As many groups as possible have all of it, and one more has the rest.
     """
     full = min(analysis.bound.groups, most // top)
-    rest = Fraction(most - full * top, top) if full < analysis.bound.groups else Fraction(0)
-    return full + rest, full + rest**2
+    left = most - full * top if full < analysis.bound.groups else 0
+    if not left:
+        return full, full
+    return Fraction(most, top), Fraction(full * top * top + left * left, top * top)
 
 
 def _unit_norms(groups: int, analysis: Analysis) -> tuple[Fraction, Fraction]:
