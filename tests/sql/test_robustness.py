@@ -171,4 +171,6 @@ def test_a_common_table_is_planned_once(engine: Engine) -> None:
         f", c{place + 1} AS (SELECT a.plan, a.n FROM c{place} AS a JOIN c{place} AS b ON a.plan = b.plan)"
         for place in range(12)
     )
-    assert survives(engine, f"{counts}, c0 AS (SELECT * FROM c){doubling} SELECT SUM(n) FROM c12") == "too_long"
+    assert (
+        survives(engine, f"{counts}, c0 AS (SELECT * FROM c){doubling} SELECT SUM(n) FROM c12") == "too_long"
+    )

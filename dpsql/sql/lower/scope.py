@@ -293,7 +293,10 @@ class Scope:
             self.source.refuse(node, "ambiguous", f"two tables are called {added.alias}", "give one an alias")
         if len(self.tables) == MAX_JOINED:
             self.source.refuse(
-                node, "too_long", f"at most {MAX_JOINED} tables in one FROM", "join some of them in a subquery"
+                node,
+                "too_long",
+                f"at most {MAX_JOINED} tables in one FROM",
+                "join some of them in a subquery",
             )
         self.tables[folded] = added
         return folded
