@@ -68,6 +68,11 @@ class Aggregate:
     rank: Fraction | None = None
     column: Callable[[Sequence[Series], Interval | None, Type], list[Value]] | None = None
 
+    @property
+    def within_argument(self) -> bool:
+        """Whether the released value lies in the interval of the argument, as a quantile or an average does."""
+        return self.ratio or self.moments == (Moment.RANKED,)
+
     def call(self, argument: str, rank: Fraction | None = None, end: int = 0) -> str:
         """The call with an argument, as text, or of an end of its interval.
 

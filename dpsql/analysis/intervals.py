@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.windows import OVER
 from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, Windowed, is_null, replaced
-from dpsql.plan.interval import Interval, hull, position
-from dpsql.plan.nodes import Filter, Join, Relation, Release, SemiJoin
+from dpsql.plan.interval import ANYWHERE, Interval, hull, position
+from dpsql.plan.nodes import Filter, Join, OuterQuery, PublicSubquery, Relation, Release, SemiJoin
+from dpsql.plan.noiseless import noiseless
 from dpsql.plan.types import Type
 
 Known = Mapping[Expr, Interval]
@@ -41,6 +43,32 @@ def released_interval(expr: Expr, release: Release) -> Interval:
     keys: dict[Expr, Expr] = {Released(key.name, key.expr.type): key.expr for key in release.keys}
     found = interval(replaced(expr, keys), conditions(release.input))
     return found if found.bounded else interval(expr)
+
+
+def answer_intervals(outer: OuterQuery) -> tuple[Interval, ...]:
+    """The interval of each number that a query over released values gives to a private computation.
+
+    Claim: each is where the value is without noise, and `engine.post_processor.as_constants` clamps the noisy value to it.
+    Why: MIN, MAX, quantiles and averages of an expression lie in its interval, and group keys in theirs; clamping is
+    post-processing. Values without noise are not clamped, and have no interval here but that of their column.
+    Source: Dwork, Roth 2014, Proposition 2.1.
+    """
+    known, source = dict[Expr, Interval](), outer.source
+    if isinstance(source, Release):
+        rows = conditions(source.input)
+        known |= {Released(key.name, key.expr.type): interval(key.expr, rows) for key in source.keys}
+        known |= {
+            Released(item.name, item.type): interval(item.argument, rows)
+            for item in source.aggregations
+            if item.argument is not None and AGGREGATES[item.function].within_argument
+        }
+    else:
+        known |= conditions(source)
+    exact = noiseless(outer)
+    return tuple(
+        interval(output.expr, known) if output.expr.type.numeric and not free else Interval()
+        for output, free in zip(outer.outputs, exact, strict=True)
+    )
 
 
 def interval(expr: Expr, known: Known | None = None) -> Interval:
@@ -67,8 +95,11 @@ class _Derivation:
         match expr:
             case Column():
                 return expr.facts.interval
-            case Released() | Scalar() if expr.type is Type.INTEGER:
+            case Released() if expr.type is Type.INTEGER:
                 return Interval(-RELEASED, RELEASED)
+            case Scalar():
+                whole = Interval(-RELEASED, RELEASED) if expr.type is Type.INTEGER else Interval()
+                return whole.meet(answer_intervals(expr.outer)[0])
             case Literal():
                 at = position(expr.value)
                 return Interval() if at is None else Interval(at, at)
@@ -101,7 +132,10 @@ def conditions(relation: Relation) -> Known:
         case SemiJoin():
             return conditions(relation.input)
         case Join():
-            return conditions(relation.left)
+            return {**conditions(relation.right), **conditions(relation.left)}
+        case PublicSubquery():
+            found = zip(relation.columns, answer_intervals(relation.outer), strict=True)
+            return {column: around for column, around in found if around != ANYWHERE}
         case _:
             return {}  # what a source's rows fulfil is in the facts of its columns
 

@@ -8,7 +8,7 @@ import threading
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -134,6 +134,8 @@ class DuckDBBackend:
         # The folder goes with the connection, whoever closes it, or nobody.
         self._left = None if spill is None else weakref.finalize(self, spill.leave)
         self._bound: set[bytes] = set()
+        self._looked: ExitStack | None = None
+        self._looks = False
         # Several of these may have one connection of the owner's: what one asks, another must not fetch.
         self._alone = _LOCKS.setdefault(self._connection, threading.RLock())
 
@@ -220,13 +222,13 @@ class DuckDBBackend:
 
     def public_number(self, sql: str) -> int:
         """The whole number that an emitted query over public tables alone gives."""
-        with self._running():
+        with self._looking():
             ((number,),) = self._long(sql)
         return int(number)
 
     def public_rows(self, sql: str) -> tuple[list[tuple[Any, ...]], list[str]]:
         """The rows of an emitted query over public tables alone, and the engine types of its columns."""
-        with self._running():
+        with self._looking():
             rows = self._long(sql)
             return rows, [str(column[1]) for column in self._connection.description or ()]
 
@@ -244,10 +246,13 @@ class DuckDBBackend:
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """A read-only transaction, or the owner's own if one is open."""
-        opened = self._begin()
+        opened, before = self._begin(), (self._looked, self._looks)
         try:
-            yield
+            with ExitStack() as self._looked:
+                self._looks = False
+                yield
         finally:
+            self._looked, self._looks = before
             if opened:
                 self._quietly("ROLLBACK")
 
@@ -363,6 +368,18 @@ class DuckDBBackend:
         finally:
             if progress:
                 self._quietly("SET enable_progress_bar = true")
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        """As `_running`, of look-ups in public tables: once for all of a snapshot, as a query has many."""
+        if self._looked is None:
+            with self._running():
+                yield
+            return
+        if not self._looks:
+            self._looked.enter_context(self._running())
+            self._looks = True
+        yield
 
     def _require_sound(self) -> None:
         """Disables the unsound optimizer in an owner's database, for good.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpsql.analysis.intervals import interval
+from dpsql.analysis.intervals import answer_intervals, interval
 from dpsql.backends import Backend
 from dpsql.backends.scratch import Scratch
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease
@@ -90,8 +90,10 @@ def as_constants(step: Scalar | PublicSubquery, rows: Sequence[tuple[Any, ...]])
     """
     columns: Sequence[Expr] = step.columns if isinstance(step, PublicSubquery) else (step,)
     ranges = [
-        ANYWHERE if exact else interval(column)
-        for column, exact in zip(columns, noiseless(step.outer), strict=True)
+        ANYWHERE if exact else interval(column).meet(around)
+        for column, around, exact in zip(
+            columns, answer_intervals(step.outer), noiseless(step.outer), strict=True
+        )
     ]
     series = [
         _clamped_column(values, around)

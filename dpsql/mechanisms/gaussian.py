@@ -20,6 +20,7 @@ from dpsql.mechanisms.base import (
     Sensitivity,
     positive_loss,
     require_parameter,
+    rescale,
 )
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.sampler import discrete_gaussian
@@ -89,7 +90,7 @@ class DiscreteGaussian(Mechanism):
         self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None
     ) -> DiscreteGaussian:
         """The mechanism with the same loss for the sensitivity `new` as this has for `old`."""
-        return DiscreteGaussian(self.variance * new.l2_squared / old.l2_squared)
+        return DiscreteGaussian(rescale(self.variance, new.l2_squared, old.l2_squared))
 
     @property
     def is_gaussian(self) -> bool:

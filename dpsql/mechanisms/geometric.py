@@ -18,6 +18,7 @@ from dpsql.mechanisms.base import (
     Sensitivity,
     positive_loss,
     require_parameter,
+    rescale,
 )
 from dpsql.mechanisms.coupling import Coupling
 from dpsql.mechanisms.entropy import Entropy
@@ -83,7 +84,7 @@ class Geometric(Mechanism):
 
     def rescaled(self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None) -> Geometric:
         """The mechanism with the same loss for the sensitivity `new` as this has for `old`."""
-        return Geometric(self.scale * new.l1 / old.l1)
+        return Geometric(rescale(self.scale, new.l1, old.l1))
 
     def refinement(self, finer: Mechanism) -> Coupling | None:
         """The `Coupling` with geometric noise of a smaller scale."""

@@ -365,23 +365,23 @@ def clamped_sensitivity(vector: StatisticVector, clamp: Clamp, analysis: Analysi
             vector, clamped_bound(analysis, clamp), grouped=analysis.grouped, replace=analysis.replace
         )
     rows = clamp.amount is Amount.ROWS
-    unit = vector.contribution if rows else clamp.subdivisions
-    top = max(clamp.points) * unit
+    unit, points = vector.contribution if rows else clamp.subdivisions, clamp.points
+    top = max(points) * unit
     l1 = min(analysis.bound.groups * top, clamp.most * unit)
     l2_squared = top * l1
     if clamp.euclidean:
-        squares = sum(point**2 for point in clamp.points)
+        squares = sum(point**2 for point in points)
         l1, l2_squared = root_above(analysis.bound.groups * squares) * unit, squares * unit**2
     elif clamp.across_groups:
-        l1 = min(sum(clamp.points), clamp.most) * unit
+        l1 = min(sum(points), clamp.most) * unit
         l2_squared = l1 * l1
     if not analysis.replace:
         return Sensitivity(Fraction(l1), Fraction(l2_squared))
     if not analysis.grouped and vector.range is not None:
-        span = clamp.points[0] * vector.range if rows else sum(clamp.points)
+        span = points[0] * vector.range if rows else sum(points)
         return Sensitivity(Fraction(span), Fraction(span * span))
     if clamp.euclidean and not rows:
-        return Sensitivity(Fraction(2 * l1), Fraction(2 * (sum(clamp.points) * unit) ** 2))
+        return Sensitivity(Fraction(2 * l1), Fraction(2 * (sum(points) * unit) ** 2))
     one_sign = vector.nonnegative or (not rows and len(clamp.sides) == 1)
     return Sensitivity(Fraction(2 * l1), Fraction((2 if one_sign else 4) * l2_squared))
 

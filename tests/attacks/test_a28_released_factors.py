@@ -7,11 +7,12 @@ that the plan derived for it, and no query asks for less than the policy's least
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 import pytest
-from worlds import observed, person, prepared, world
+from worlds import assert_within, cells, observed, person, prepared, world
 
 from dpsql.analysis.intervals import RELEASED, interval
 from dpsql.connection import Connection
@@ -92,10 +93,39 @@ def test_a_factor_is_read_within_its_interval(town: Connection) -> None:
         step for step in steps(prepared(town, QUESTIONS[0]).outer) if isinstance(step, PublicSubquery)
     ]
     column = interval(answer.columns[0])
-    assert post_processor.as_constants(step, [(10**18,)]) == Literal(RELEASED, Type.INTEGER)
+    assert post_processor.as_constants(step, [(10**18,)]) == Literal(RELEASED // 1000, Type.INTEGER)
     rows = post_processor.as_constants(answer, [(10**18,), (-(10**18),)])
     assert isinstance(rows, Values)
     assert [row[0] for row in rows.rows] == [column.high, column.low]
+
+
+AGES = "SELECT city, MIN(age) AS low, AVG(age) AS mean, 2 * MAX(age) AS high, SUM(age) AS total FROM people GROUP BY city"
+
+
+def test_what_lies_in_the_interval_of_a_column_enters_within_it(town: Connection) -> None:
+    """A minimum and an average of ages are ages, whatever they are read as; a total may be anything."""
+    sql = f"SELECT SUM(p.age - m.low), SUM(p.age - m.mean), SUM(p.age - m.high) FROM people p JOIN ({AGES}) m USING (city)"
+    plan = prepared(town, sql)
+    (answer,) = [step for step in steps(plan.outer) if isinstance(step, PublicSubquery)]
+    far = [("Kiel", 10**9, 1e9, 10**9, 10**9), ("Bonn", -(10**9), float("nan"), None, -(10**9))]
+    rows = post_processor.as_constants(answer, far)
+    assert isinstance(rows, Values)
+    assert rows.rows == (("Kiel", 110, 110.0, 220, 10**9), ("Bonn", 0, None, None, -(10**9)))
+    known = [str(measure.interval) for part in plan.releases for measure in part.plan.analysis.measures]
+    assert {"[-110, 110]", "[-220, 110]"} <= set(known)
+
+
+@pytest.mark.parametrize("drawn", [-1e300, 0.0, 110.0, 1e300, float("nan"), None])
+def test_one_person_moves_a_sum_no_further_whatever_was_drawn(
+    worlds: tuple[Connection, Connection], drawn: float | None
+) -> None:
+    """The sum of what people are above an average moves by no more than was derived before the average was released."""
+    plan = prepared(worlds[0], "SELECT SUM(age - (SELECT AVG(age) FROM people)) FROM people")
+    (step,) = [step for step in steps(plan.outer) if isinstance(step, Scalar)]
+    last = plan.releases[-1].with_values({step: post_processor.as_constants(step, [(drawn,)])})
+    held = replace(plan, releases=(last,))
+    moved = assert_within(held, *(cells(connection, held) for connection in worlds))
+    assert moved > 0 or drawn != 0.0
 
 
 @pytest.mark.parametrize(

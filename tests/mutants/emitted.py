@@ -354,8 +354,8 @@ FAULTS = (
     Fault(
         "released-keys-enter-within-their-interval",
         "dpsql.engine.post_processor:as_constants",
-        "ANYWHERE if exact else interval(column)",
-        "interval(column)",
+        "ANYWHERE if exact else interval(column).meet(around)",
+        "interval(column).meet(around)",
         "two group keys beyond an interval become one, so that one private row is joined to two groups",
         "tests/attacks/test_a39_ids_beyond_their_type.py::test_released_keys_stay_apart",
     ),

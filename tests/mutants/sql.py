@@ -246,6 +246,22 @@ FAULTS = (
         "tests/attacks/test_a28_released_factors.py::test_a_factor_is_read_within_its_interval",
     ),
     Fault(
+        "released-values-enter-beyond-their-column",
+        "dpsql.engine.post_processor:as_constants",
+        "interval(column).meet(around)",
+        "interval(column)",
+        "a released minimum is read beyond the interval that the plan derived for it",
+        "tests/attacks/test_a28_released_factors.py::test_what_lies_in_the_interval_of_a_column_enters_within_it",
+    ),
+    Fault(
+        "a-released-sum-lies-in-the-interval-of-its-column",
+        "dpsql.analysis.intervals:answer_intervals",
+        "AGGREGATES[item.function].within_argument",
+        "item.function",
+        "a total is cut to what one value may be",
+        "tests/attacks/test_a28_released_factors.py::test_what_lies_in_the_interval_of_a_column_enters_within_it",
+    ),
+    Fault(
         "values-that-differ-enter-as-one",
         "dpsql.engine.post_processor:_clamped_column",
         "None if isinstance(at, (int, float)) and at != value and at in merged else at",

@@ -20,7 +20,6 @@ OPEN: Mapping[str, str] = {
     "channels-6": "distinct",
     "channels-12": "private_join",
     "channels-41": "subquery",
-    "dashboards-68": "unbounded",
 }
 """What could be answered, and is refused with a way round it."""
 EMPTY = frozenset(

@@ -17,6 +17,8 @@ import dpsql
 from dpsql.connection import Connection
 from dpsql.engine.finish import finish
 from dpsql.engine.pipeline import Engine, PreparedQuery
+from dpsql.plan.dependencies import releases
+from dpsql.sql.lower.scope import MAX_JOINED
 from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import MAX_CHARACTERS, MAX_NESTING, parse
 
@@ -146,5 +148,29 @@ def test_length(engine: Engine) -> None:
     assert survives(engine, query + " " * (MAX_CHARACTERS - len(query) + 1)) == "too_long"
     assert survives(engine, "SELECT " + "COUNT(*)," * 20_000 + "1 FROM visits") == "too_long"
     assert survives(engine, "SELECT " + "COUNT(*)," * 200 + "1 FROM visits") is not None
-    joins = "".join(f" JOIN regions r{place} ON region = r{place}.id" for place in range(17))
-    assert survives(engine, f"SELECT COUNT(*) FROM visits{joins}") == "too_long"
+
+
+def test_the_number_of_tables(engine: Engine) -> None:
+    """As many tables as can be put in order are joined, and one more is not."""
+
+    def joined(tables: int) -> str:
+        joins = "".join(f" JOIN regions r{place} ON region = r{place}.id" for place in range(tables - 1))
+        return f"SELECT COUNT(*) FROM visits{joins}"
+
+    assert survives(engine, joined(MAX_JOINED)) is None
+    assert survives(engine, joined(MAX_JOINED + 1)) == "too_long"
+
+
+def test_a_common_table_is_planned_once(engine: Engine) -> None:
+    """It is one release however often it is read; but tables that double what they read would make a plan without end."""
+    counts = "WITH c AS (SELECT plan, COUNT(*) AS n FROM (SELECT plan FROM visits) GROUP BY plan)"
+    often = ", ".join(f"(SELECT SUM(n) FROM c WHERE plan <> '{place}') AS n{place}" for place in range(60))
+    outer = lower(parse(f"{counts} SELECT {often}"), engine.catalog, engine.public, at=NOON).outer
+    assert len(releases(outer)) == 1
+    doubling = "".join(
+        f", c{place + 1} AS (SELECT a.plan, a.n FROM c{place} AS a JOIN c{place} AS b ON a.plan = b.plan)"
+        for place in range(12)
+    )
+    assert (
+        survives(engine, f"{counts}, c0 AS (SELECT * FROM c){doubling} SELECT SUM(n) FROM c12") == "too_long"
+    )

@@ -18,8 +18,10 @@ from dpsql.plan.types import Type
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.read.rejection import Source
 
-MAX_KEYS = 8
+MAX_KEYS = 60
+"""The most keys of a SELECT; GROUPING, a bit for each, is then a BIGINT."""
 MAX_SETS = 32
+"""The most grouping sets, each of which is a release."""
 _SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 Sets = list[tuple[exp.Expr, ...]]
 

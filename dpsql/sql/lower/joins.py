@@ -104,7 +104,7 @@ def assemble(scope: Scope, items: Sequence[Attached], where: Sequence[Expr]) -> 
     first_left = next((index for index, item in enumerate(items) if item.kind is JoinKind.LEFT), len(items))
     inner, rest = list(items[:first_left]), list(items[first_left:])
     start = min(inner, key=lambda item: _rank(scope, item))
-    assembly = _Assembly(scope, scope.tables[start.alias].relation, [*where])
+    assembly = _Assembly.of(scope, scope.tables[start.alias].relation, [*where])
     assembly.loose += [condition for item in inner for condition in item.conditions]
     pending = [item for item in inner if item is not start]
     while pending:
@@ -196,7 +196,7 @@ def merging(scope: Scope, before: Sequence[str], alias: str, identifier: exp.Exp
 
 def left_joined(scope: Scope, left: Relation, item: Attached) -> Relation:
     """The rows of `left`, each with those of the item that its conditions find, or with none."""
-    assembly = _Assembly(scope, left, [])
+    assembly = _Assembly.of(scope, left, [])
     assembly.join(item)
     _check_own(scope, assembly.built, item)
     return assembly.built
@@ -217,34 +217,31 @@ class _Assembly:
     scope: Scope
     built: Relation
     loose: list[Expr]
+    reached: set[str]
+    """The sources of the relation so far, by alias."""
 
-    @property
-    def reached(self) -> set[str]:
-        return {source.alias for source in sources(self.built)}
+    @classmethod
+    def of(cls, scope: Scope, built: Relation, loose: list[Expr]) -> _Assembly:
+        """The assembly that begins with a relation."""
+        return cls(scope, built, loose, {source.alias for source in sources(built)})
 
     def _known_as(self, item: Attached) -> str:
         return self.scope.tables[item.alias].alias
 
-    def reaches(self, item: Attached) -> bool:
-        """Whether an equality joins an item of the inner joins to what there is."""
-        pairs = (self._pair(condition, item) for condition in self.loose)
-        return any(pair is not None for pair in pairs)
-
     def turn(self, item: Attached) -> tuple[bool, int, int]:
-        """The lower, the sooner an item of the inner joins is joined."""
-        return not self.reaches(item), self._rank(item), self._repeats(item)
+        """The lower, the sooner an item of the inner joins is joined: first those that an equality joins to what there is."""
+        pairs = [pair for part in self.loose if (pair := self._pair(part, item)) is not None]
+        return not pairs, self._rank(item, pairs), self._repeats(item, pairs)
 
-    def _rank(self, item: Attached) -> int:
+    def _rank(self, item: Attached, pairs: Sequence[tuple[Expr, Column]]) -> int:
         """As `_rank`, but a private source last of all which nothing yet shows to be of the same unit."""
         right = self.scope.tables[item.alias].relation
-        pairs = [pair for part in self.loose if (pair := self._pair(part, item)) is not None]
         alike = linked(pairs) or any(same_identity(*pair) for pair in pairs)
         return _rank(self.scope, item) if alike or not is_private(right) else 3
 
-    def _repeats(self, item: Attached) -> int:
+    def _repeats(self, item: Attached, pairs: Sequence[tuple[Expr, Column]]) -> int:
         """How often a public table would repeat rows of people now; later it may be joined on more."""
         right = self.scope.tables[item.alias].relation
-        pairs = [pair for part in self.loose if (pair := self._pair(part, item)) is not None]
         if not pairs or is_private(right) or needs(right) or not is_private(self.built):
             return 0
         join = Join(self.built, right, JoinKind.INNER, tuple(pairs))
@@ -263,15 +260,15 @@ class _Assembly:
             right, proven = self._private(item, right, on)
         elif is_private(self.built) and not is_unique(right, _unconverted(on)):
             self._check_known(item, right)
-        reached = self.reached | {right.alias}
-        if left and any(not _names(condition) <= reached for condition in others):
+        self.reached.add(right.alias)
+        if left and any(not _names(condition) <= self.reached for condition in others):
             self.scope.source.refuse(item.node, "join", "ON may only name tables before it")
         also = all_of(others) if left else None
         self.built = Join(self.built, right, item.kind, on, also, proven)
         if left:
             others = self.loose
-        self.built = filtered(self.built, [part for part in others if _names(part) <= reached])
-        self.loose = [part for part in others if not _names(part) <= reached]
+        self.built = filtered(self.built, [part for part in others if _names(part) <= self.reached])
+        self.loose = [part for part in others if not _names(part) <= self.reached]
 
     def _private(
         self, item: Attached, right: Source, on: Sequence[tuple[Expr, Column]]
@@ -338,11 +335,12 @@ class _Assembly:
         """`reached expression = column of the item`, however it is written."""
         if not isinstance(condition, Call) or condition.function.name != "eq":
             return None
-        reached, alias = self.reached, self._known_as(item)
+        alias = self._known_as(item)
         for ours, theirs in (condition.arguments, condition.arguments[::-1]):
-            ready = _names(ours) and _names(ours) <= reached
-            if isinstance(theirs, Column) and theirs.source == alias and ready:
-                return ours, theirs
+            if isinstance(theirs, Column) and theirs.source == alias:
+                names = _names(ours)
+                if names and names <= self.reached:
+                    return ours, theirs
         return None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
@@ -29,8 +28,12 @@ from dpsql.sql.read.rejection import Source
 
 COUNTED = frozenset({"range", "generate_series"})
 """Functions that count rows out in FROM."""
-MAX_TABLES = 16
-MAX_SOURCES = 64
+MAX_SOURCES = 256
+"""The most tables and subqueries of a plan: planning takes about a millisecond for each."""
+NEW, REPEATED = 4, 1
+"""What planning costs for a source, and for one of a common table expression that is read again."""
+MAX_JOINED = 64
+"""The most tables of one FROM: putting n joins in order takes n² steps."""
 MAX_DERIVED_DEPTH = 16
 
 
@@ -41,6 +44,14 @@ class CommonTable:
     query: exp.Expr
     names: Sequence[str]
     before: Mapping[str, CommonTable]
+
+
+@dataclass(slots=True)
+class Sources:
+    """How many tables and subqueries a plan has so far, each as often as it is written out."""
+
+    number: int = 0
+    cost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +76,9 @@ class Context:
     """The common table expressions that nothing has read yet, by the identity of their queries."""
     read: set[int] = field(default_factory=set)
     depth: int = 0
-    numbers: Iterator[int] = field(default_factory=itertools.count)
+    sources: Sources = field(default_factory=Sources)
+    lowered: dict[int, tuple[nodes.Source, int]] = field(default_factory=dict)
+    """The common table expressions that were read, by the identity of their queries, and how many sources each has."""
     max_groups: int | None = None
     needs: list[PublicGroups] = field(default_factory=list)
     once: list[exp.Expr] = field(default_factory=list)
@@ -123,10 +136,22 @@ class Context:
 
     def fresh(self, node: exp.Expr) -> str:
         """A name that no table of the query has."""
-        number = next(self.numbers)
-        if number >= MAX_SOURCES:
-            self.source.refuse(node, "too_long", f"at most {MAX_SOURCES} tables and subqueries in one query")
-        return f"#{number}"
+        return f"#{self.count(node, 1, NEW)}"
+
+    def count(self, node: exp.Expr, more: int, cost: int) -> int:
+        """Counts further sources, each of a cost that planning has; returns how many there were before."""
+        before = self.sources.number
+        self.sources.number += more
+        self.sources.cost += more * cost
+        if self.sources.cost > MAX_SOURCES * NEW:
+            self.source.refuse(
+                node,
+                "too_long",
+                f"the plan would have over {MAX_SOURCES} tables and subqueries, or {MAX_SOURCES * NEW // REPEATED:,} of common "
+                "table expressions that are read again",
+                "split the query",
+            )
+        return before
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +293,13 @@ class Scope:
         folded = fold(added.alias)
         if folded in self.tables:
             self.source.refuse(node, "ambiguous", f"two tables are called {added.alias}", "give one an alias")
-        if len(self.tables) == MAX_TABLES:
-            self.source.refuse(node, "too_long", f"at most {MAX_TABLES} tables in one query")
+        if len(self.tables) == MAX_JOINED:
+            self.source.refuse(
+                node,
+                "too_long",
+                f"at most {MAX_JOINED} tables in one FROM",
+                "join some of them in a subquery",
+            )
         self.tables[folded] = added
         return folded
 
@@ -383,9 +413,7 @@ class Scope:
         common = None if qualified else self.context.common.get(fold(name))
         if common is not None:
             known_as, names = self._alias(alias, name)
-            inner = self.context.deeper(node, common.before)
-            source = self.context.derive(inner, inner.reading(common), known_as, common.names)
-            return named(self.context.renamed(node, source, names))
+            return named(self.context.renamed(node, self._common(node, common, known_as), names))
         table = self.context.catalog.find(name)
         if table is None:
             known = sorted(item.name for item in self.context.catalog.tables.values())
@@ -402,6 +430,22 @@ class Scope:
         columns = {folded: Column(known_as, *column) for folded, column in table.columns.items()}
         self.context.fresh(node)  # counted, as every source is
         return Named(scan(self.context.catalog, known_as, table), columns)
+
+    def _common(self, node: exp.Expr, common: CommonTable, known_as: str) -> nodes.Source:
+        """The rows of a common table expression, which is lowered once; its tables count wherever it is read."""
+        lowered = self.context.lowered
+        if id(common.query) not in lowered:
+            inner = self.context.deeper(node, common.before)
+            before = self.context.sources.number
+            source = self.context.derive(inner, inner.reading(common), known_as, common.names)
+            lowered[id(common.query)] = source, self.context.sources.number - before
+            return source
+        source, size = lowered[id(common.query)]
+        self.context.count(node, size, REPEATED)
+        if isinstance(source, Scan):
+            return source
+        columns = tuple(replace(column, source=known_as) for column in source.columns)
+        return replace(source, alias=known_as, columns=columns)
 
     def _is_qualified(self, node: exp.Expr, schema: exp.Expr | None, catalog: exp.Expr | None) -> bool:
         """Whether a table is named with its schema, which is the one whose tables the policy declares."""

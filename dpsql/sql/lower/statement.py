@@ -7,7 +7,6 @@ user's text stops here: what is sent to the engine is written anew from the plan
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -49,7 +48,7 @@ from dpsql.sql.lower.own_unit import check_unit, refuse_units
 from dpsql.sql.lower.per_unit import Groups, Plain, Selected, derived, distinct_of, rows_of, selected
 from dpsql.sql.lower.public_groups import Lowered
 from dpsql.sql.lower.public_left_joins import check_rows, of_public_rows
-from dpsql.sql.lower.scope import Context, Scope, is_table_function, named
+from dpsql.sql.lower.scope import Context, Scope, Sources, is_table_function, named
 from dpsql.sql.lower.set_windows import Parts, over_all
 from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.lower.table_functions import table_function
@@ -112,7 +111,7 @@ def _check_unread(context: Context) -> None:
     """Refuses what is in common table expressions that nothing reads as if something did."""
     while context.unread:
         _, (around, table) = context.unread.popitem()
-        inner = replace(around, common=table.before, numbers=itertools.count())
+        inner = replace(around, common=table.before, sources=Sources())
         _derive(inner, inner.reading(table), "unread", table.names)
 
 
