@@ -19,6 +19,8 @@ _sign = st.sampled_from(["<", "<=", ">", ">=", "=", "<>"])
 _conditions = st.one_of(
     st.builds("{} {} {}".format, st.just("n"), _sign, _number),
     st.builds("{} {} {}".format, _number, _sign, st.just("t.n")),
+    st.builds("n > {} AND {} >= n".format, _number, _number),
+    st.builds("{} < n AND n < {}".format, _number, _number),
     st.builds("n {} {} AND {}".format, st.sampled_from(["BETWEEN", "NOT BETWEEN"]), _number, _number),
     st.builds("n IN ({}, {})".format, _number, st.one_of(_number, st.just("NULL"))),
     st.builds("s {} ({}, {})".format, st.sampled_from(["IN", "NOT IN"]), _text, _text),
