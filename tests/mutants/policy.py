@@ -16,11 +16,11 @@ FAULTS = (
         "tests/policy/test_policy_load.py::test_a_model_is_held_to_the_rules_again",
     ),
     Fault(
-        "checked-ends-swapped",
-        "dpsql.policy.check_constraints:_comparison",
-        'sign.startswith(">")',
-        'sign.startswith("<")',
-        "a CHECK of at least 0 is read as at most 0",
+        "checked-ends-excluded",
+        "dpsql.policy.check_constraints:Checked.bounds",
+        "math.floor(low) + 1 if above else math.ceil(low)",
+        "math.floor(low) + 1",
+        "a CHECK of at least 0 is read as above 0",
         "tests/policy/test_check_constraints.py::test_what_is_read_holds_for_each_value_that_the_engine_admits",
     ),
     Fault(
