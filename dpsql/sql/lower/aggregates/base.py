@@ -55,7 +55,14 @@ class AcrossUnits(Rows, Protocol):
 class ExactGroups(Rows, Protocol):
     """A SELECT whose groups are exact: of rows of one privacy unit, of released rows, or of public rows."""
 
-    def exact(self, node: exp.AggFunc, function: str, argument: Expr | None, by: Expr | None = None) -> Expr:
+    def exact(
+        self,
+        node: exp.AggFunc,
+        function: str,
+        argument: Expr | None,
+        by: Expr | None = None,
+        rank: Fraction | None = None,
+    ) -> Expr:
         """An aggregate of `dpsql.aggregates.per_unit.WITHIN`, as a column of the groups."""
 
 
