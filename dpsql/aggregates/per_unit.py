@@ -98,6 +98,12 @@ _ENTRIES = (
     ),
     ExactAggregate("sum", "SUM(x)", _number, _added, "SUM({0})", adds=True, keeps_scale=True),
     ExactAggregate("avg", "AVG(x)", _real, _one, "SUM({0}) / COUNT({0})", adds=True),
+    ExactAggregate(
+        "sum_distinct", "SUM(DISTINCT x)", _number, _added, "SUM(DISTINCT {0})", adds=True, keeps_scale=True
+    ),
+    ExactAggregate(
+        "avg_distinct", "AVG(DISTINCT x)", _real, _one, "SUM(DISTINCT {0}) / COUNT(DISTINCT {0})", adds=True
+    ),
     ExactAggregate("min", "MIN(x)", _ordered, _one, "MIN({0})", keeps_scale=True),
     ExactAggregate("max", "MAX(x)", _ordered, _one, "MAX({0})", keeps_scale=True),
     ExactAggregate(

@@ -8,7 +8,6 @@ Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
 from __future__ import annotations
 
 from dpsql.analysis.domains import Listed, listed
-from dpsql.analysis.intervals import Known, conditions, interval
 from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal, columns
 from dpsql.plan.nodes import PerUnitGroupBy, PerUnitWindows, Project, Relation, Release, is_private, sources
@@ -19,11 +18,11 @@ def from_bounds(release: Release) -> bool:
     """Whether the values of a key of a release follow from bounds, and from no list."""
     if release.all_public_rows:
         return False
-    stated, known = listed(release.input), conditions(release.input)
-    return not all(_is_listed(key.expr, release.input, stated, known) for key in release.keys)
+    stated = listed(release.input)
+    return not all(_is_listed(key.expr, release.input, stated) for key in release.keys)
 
 
-def _is_listed(expr: Expr, relation: Relation, stated: Listed, known: Known) -> bool:
+def _is_listed(expr: Expr, relation: Relation, stated: Listed) -> bool:
     """Whether the values of an expression are listed: by the policy, a condition, the query, or a public table."""
     if isinstance(expr, Literal) or expr.type is Type.BOOLEAN or stated.get(expr) is not None:
         return True
@@ -34,11 +33,8 @@ def _is_listed(expr: Expr, relation: Relation, stated: Listed, known: Known) -> 
     if expr.function.name == "case":
         branches, otherwise = case_branches(expr.arguments)
         options = [otherwise, *(value for _, value in branches)]
-        return all(_is_listed(option, relation, stated, known) for option in options)
-    around = tuple(interval(argument, known) for argument in expr.arguments)
-    if expr.function.values(expr.arguments, around) is not None:
-        return True
-    return all(_is_listed(column, relation, stated, known) for column in columns(expr))
+        return all(_is_listed(option, relation, stated) for option in options)
+    return all(_is_listed(column, relation, stated) for column in columns(expr))
 
 
 def _is_listed_column(column: Column, relation: Relation) -> bool:
@@ -49,4 +45,4 @@ def _is_listed_column(column: Column, relation: Relation) -> bool:
     # By name: what a LEFT JOIN may not find is known as nullable outside.
     item = dict(zip((known.name for known in source.columns), exprs, strict=False)).get(column.name)
     inner = source.input
-    return item is not None and _is_listed(item, inner, listed(inner), conditions(inner))
+    return item is not None and _is_listed(item, inner, listed(inner))

@@ -83,12 +83,25 @@ def _are_of_nobody(plan: MeasurementPlan, table: ReleasedTable, rows: Sequence[i
 
 
 def _counts(plan: MeasurementPlan) -> Iterator[Aggregation]:
-    """The counts of rows and of units that are measured, whether or not the query shows them."""
-    for function in _COUNTS:
-        item = Aggregation("", function, None, Type.INTEGER)
-        (moment,) = AGGREGATES[function].moments
-        if _is_measured(plan, statistic_of(plan.analysis, item, moment)):
-            yield item
+    """The counts of rows and of units that are measured, whether or not the query shows them.
+
+    Where there are none, the counts of values of all aggregates: a group that has none shows nothing but NULL and 0.
+    """
+    found = [Aggregation("", function, None, Type.INTEGER) for function in _COUNTS]
+    found = [item for item in found if _has(plan, item)]
+    if not found and all(_has(plan, _values_of(item)) for item in plan.analysis.release.aggregations):
+        found = [*dict.fromkeys(map(_values_of, plan.analysis.release.aggregations))]
+    yield from found
+
+
+def _values_of(item: Aggregation) -> Aggregation:
+    """The count of the values of an aggregate."""
+    return Aggregation("", "count", item.argument, Type.INTEGER)
+
+
+def _has(plan: MeasurementPlan, item: Aggregation) -> bool:
+    (moment,) = AGGREGATES[item.function].moments
+    return _is_measured(plan, statistic_of(plan.analysis, item, moment))
 
 
 def _is_measured(plan: MeasurementPlan, statistic: Statistic) -> bool:

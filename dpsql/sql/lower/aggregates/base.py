@@ -158,6 +158,17 @@ def one_argument(over: Rows, node: exp.AggFunc, signature: str) -> Expr:
     return over.argument(argument)
 
 
+def of_distinct(over: Rows, node: exp.AggFunc) -> Expr | None:
+    """The argument of an aggregate of one that is taken of distinct values; None where it is of all."""
+    (argument,) = over.source.take(node, "this")
+    if type(argument) is not exp.Distinct:
+        return None
+    values, on = over.source.take(argument, "expressions", "on")
+    if on is not None or len(values) != 1:
+        refuse_distinct(over.source, node)
+    return over.argument(values[0])
+
+
 def refuse_distinct(text: Source, node: exp.AggFunc) -> NoReturn:
     """Refuses DISTINCT in an aggregate."""
     name = text.called(node)
