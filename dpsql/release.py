@@ -402,7 +402,7 @@ def estimates(
         vector, weights = plan.source(statistic_of(plan.analysis, item, moment))
         index = plan.analysis.measure(item)
         lattice = None if index is None else plan.analysis.measures[index].lattice
-        if lattice is not None and moment is Moment.TOTAL:
+        if lattice is not None and moment.in_steps:
             weights = tuple(weight * lattice.step for weight in weights)
     common = math.lcm(*(weight.denominator for weight in weights))
     whole = [(at, int(weight * common)) for at, weight in enumerate(weights) if weight] or [(0, 0)]

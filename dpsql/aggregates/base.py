@@ -20,8 +20,8 @@ class Moment(TaggedEnum):
     """A sum over the rows of a group, from which aggregates are computed.
 
     ROWS counts rows and UNITS distinct privacy units. COUNT counts the rows whose argument is not
-    NULL, TOTAL adds their clamped values up, and DISTINCT counts the values themselves. RANKED is no sum:
-    it is a value that has a given share of the others below it.
+    NULL, TOTAL adds their clamped values up, DISTINCT counts the values themselves and
+    DISTINCT_TOTAL adds these up. RANKED is no sum: it is a value that has a given share of the others below it.
     """
 
     ROWS = "rows", "ROWS"
@@ -30,6 +30,12 @@ class Moment(TaggedEnum):
     TOTAL = "total", "TOTAL"
     DISTINCT = "distinct", "DISTINCT"
     RANKED = "ranked", "RANKED"
+    DISTINCT_TOTAL = "distinct_total", "DISTINCT_TOTAL"
+
+    @property
+    def in_steps(self) -> bool:
+        """Whether the moment adds up values, in steps of the argument's lattice."""
+        return self in (Moment.TOTAL, Moment.DISTINCT_TOTAL)
 
     @property
     def of_argument(self) -> bool:

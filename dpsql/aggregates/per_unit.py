@@ -12,10 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from types import MappingProxyType
 
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
+
+_MIDDLE = Fraction(1, 2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +29,8 @@ class ExactAggregate:
     argument's interval and the most rows of a group to the value's. `sql` is a template over the
     argument; `adds` says that it sums values up, which for real ones takes bounds, and `nullable` that
     it is NULL where there is no value. `by` says that it takes y besides, by which a row is chosen. `keeps_scale`
-    says that of DECIMAL values it is a DECIMAL with as many digits after the point.
+    says that of DECIMAL values it is a DECIMAL with as many digits after the point, and `ranked` that it takes the share
+    of the values below it, {q} in the template.
     """
 
     name: str
@@ -38,15 +42,22 @@ class ExactAggregate:
     nullable: bool = True
     by: bool = False
     keeps_scale: bool = False
+    ranked: bool = False
 
-    def call(self, *arguments: str) -> str:
+    def text(self, *arguments: str, rank: Fraction | None = None) -> str:
+        """The SQL over these arguments, of the values below which lies a share `rank`."""
+        return self.sql.format(*arguments, q=repr(float(_MIDDLE if rank is None else rank)))
+
+    def call(self, *arguments: str, rank: Fraction | None = None) -> str:
         """How it is written of these arguments.
 
         >>> WITHIN["arg_max"].call("plan", "n")
         'ARG_MAX(plan, n)'
         """
-        names = dict(zip("xy", arguments, strict=False))
-        return re.sub(r"\b[xy]\b", lambda found: names.get(found[0], found[0]), self.signature)
+        names = dict(zip("xy", arguments, strict=False)) | {
+            "q": f"{float(_MIDDLE if rank is None else rank):g}"
+        }
+        return re.sub(r"\b[xyq]\b", lambda found: names.get(found[0], found[0]), self.signature)
 
 
 def _whole(_: Type | None) -> Type:
@@ -87,8 +98,26 @@ _ENTRIES = (
     ),
     ExactAggregate("sum", "SUM(x)", _number, _added, "SUM({0})", adds=True, keeps_scale=True),
     ExactAggregate("avg", "AVG(x)", _real, _one, "SUM({0}) / COUNT({0})", adds=True),
+    ExactAggregate(
+        "sum_distinct", "SUM(DISTINCT x)", _number, _added, "SUM(DISTINCT {0})", adds=True, keeps_scale=True
+    ),
+    ExactAggregate(
+        "avg_distinct", "AVG(DISTINCT x)", _real, _one, "SUM(DISTINCT {0}) / COUNT(DISTINCT {0})", adds=True
+    ),
     ExactAggregate("min", "MIN(x)", _ordered, _one, "MIN({0})", keeps_scale=True),
     ExactAggregate("max", "MAX(x)", _ordered, _one, "MAX({0})", keeps_scale=True),
+    ExactAggregate(
+        "quantile_cont", "QUANTILE_CONT(x, q)", _real, _one, "QUANTILE_CONT({0}, {q})", ranked=True
+    ),
+    ExactAggregate(
+        "quantile_disc",
+        "QUANTILE_DISC(x, q)",
+        _ordered,
+        _one,
+        "QUANTILE_DISC({0}, {q})",
+        keeps_scale=True,
+        ranked=True,
+    ),
     ExactAggregate("median", "MEDIAN(x)", _real, _one, "MEDIAN({0})"),
     *(
         ExactAggregate(

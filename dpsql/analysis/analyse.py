@@ -43,7 +43,8 @@ class Measurand:
     `lattice` is None if it is not summed, and `quantile_lattice` is None if no quantile is needed. `counts_distinct` says
     that its distinct values are counted, and `counts_rows` that its non-NULL rows are. `most_distinct` bounds the distinct
     values that are counted of one unit in a group; 0 where nothing but its rows bounds them. `candidates` are the points of
-    all values that a quantile can have, in order, if these are public; else None.
+    all values that a quantile can have, in order, if these are public; else None. `sums_distinct` says that its distinct values
+    are added up.
     """
 
     tag: ClassVar[str] = "Measure"
@@ -56,6 +57,7 @@ class Measurand:
     quantile_lattice: Lattice | None = None
     most_distinct: int = later(0, "most_distinct")
     candidates: tuple[int, ...] | None = later(None, "candidates")
+    sums_distinct: bool = later(default=False, tag="sums_distinct")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +138,10 @@ def _measure(
     expr: Expr, relation: Relation, known: Known, facts: PublicFacts, moments: set[Moment]
 ) -> Measurand:
     around = interval(expr, known)
-    distinct, rows = Moment.DISTINCT in moments, bool(moments - {Moment.DISTINCT, Moment.RANKED})
-    added, ranked = Moment.TOTAL in moments, Moment.RANKED in moments
-    most = (most_distinct(expr, relation, known) or 0) if distinct else 0
+    distinct, summed = Moment.DISTINCT in moments, Moment.DISTINCT_TOTAL in moments
+    rows = bool(moments - {Moment.DISTINCT, Moment.DISTINCT_TOTAL, Moment.RANKED})
+    added, ranked = summed or Moment.TOTAL in moments, Moment.RANKED in moments
+    most = (most_distinct(expr, relation, known) or 0) if distinct or summed else 0
     if not added and not ranked:
         return Measurand(expr, around, None, distinct, rows, most_distinct=most)
     if not around.bounded:
@@ -159,7 +162,7 @@ def _measure(
     exact = expr.type is not Type.DOUBLE
     ordered = Lattice.of(around, integral=exact, bits=62 if exact else BITS) if ranked else None
     public = None if ordered is None else _candidates(expr, relation, facts, ordered)
-    return Measurand(expr, around, lattice, distinct, rows, ordered, most, public)
+    return Measurand(expr, around, lattice, distinct, rows, ordered, most, public, summed)
 
 
 def _candidates(

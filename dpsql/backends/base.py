@@ -46,7 +46,8 @@ class Origin:
 
     `tables` are the stored tables and frames that it reads in the end, by their full names; `foreign` the operators
     that read anything else, such as files. `stored` says that it is such a table or frame itself and no view, `checked`
-    that the engine has looked at the bytes of all texts, `required` which of its columns are declared NOT NULL.
+    that the engine has looked at the bytes of all texts, `required` which of its columns are declared NOT NULL,
+    also by a CHECK; `checks` are the conditions of its CHECK constraints, as the engine writes them.
     """
 
     tables: frozenset[str]
@@ -54,6 +55,7 @@ class Origin:
     stored: bool = True
     checked: bool = True
     required: frozenset[str] = frozenset()
+    checks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from dpsql.backends.spill import SpillFolder, spill_folder
 from dpsql.errors import BackendError, OperationalError, ProgrammingError
 from dpsql.ledger.identity import FILE, MEMORY
 from dpsql.policy import fold
+from dpsql.policy.check_constraints import checked
 
 UNSOUND = "common_subplan"
 """The optimizer of DuckDB 2.0 that gives wrong rows: it takes subqueries for equal that are not, as some of its
@@ -74,10 +75,14 @@ _VIEW = """
     SELECT sql FROM duckdb_views()
     WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp') AND view_name = {}
 """
-_REQUIRED = """
-    SELECT column_name FROM duckdb_columns()
-    WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp')
-      AND NOT is_nullable AND table_name = {}
+_NULLABLE = """
+    SELECT column_name, is_nullable FROM duckdb_columns()
+    WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp') AND table_name = {}
+"""
+_CHECKS = """
+    SELECT expression FROM duckdb_constraints()
+    WHERE schema_name = 'main' AND database_name IN (current_database(), 'temp')
+      AND constraint_type = 'CHECK' AND expression IS NOT NULL AND table_name = {}
 """
 _PATH = "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
 _FUNCTIONS = "SELECT function_name, internal FROM duckdb_functions()"
@@ -200,8 +205,13 @@ class DuckDBBackend:
             return None
         frames = frozenset({ARROW, PANDAS} if self._owned else {ARROW})
         found = origin(table, plan, next(iter(definitions), None), frames=frames)
-        required = [str(column) for (column,) in self._query(_REQUIRED.format(_literal(table)))]
-        return replace(found, required=frozenset(required))
+        columns = [(str(name), bool(null)) for name, null in self._query(_NULLABLE.format(_literal(table)))]
+        checks = tuple(str(text) for (text,) in self._query(_CHECKS.format(_literal(table))))
+        said = checked(checks)
+        required = (
+            name for name, null in columns if not null or (fold(name) in said and said[fold(name)].present)
+        )
+        return replace(found, required=frozenset(required), checks=checks)
 
     def binds(self, sql: str) -> bool:
         """Whether DuckDB can bind an emitted statement; what is dpsql's own to open stays as it is, and binds again.

@@ -24,7 +24,8 @@ Output = Annotated[
 def init(database: Database, output: Output = None) -> None:
     """Write a policy to fill in, from the schema alone.
 
-    No value is read, so no bounds are guessed; of a CSV file some lines, for the types of its columns. An existing file is never overwritten.
+    No value is read, so no bounds are guessed but those that CHECK constraints state; of a CSV file some lines are read, for
+    the types of its columns. An existing file is never overwritten.
     """
     from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.policy import skeleton
@@ -34,7 +35,8 @@ def init(database: Database, output: Output = None) -> None:
         schema = backend.schema() | backend.suggested()
         origins = {table: backend.origin(table) for table in schema}
         required = {table: found.required for table, found in origins.items() if found is not None}
-        text = skeleton(schema, database.name, required)
+        checks = {table: found.checks for table, found in origins.items() if found is not None}
+        text = skeleton(schema, database.name, required, checks)
     finally:
         backend.close()
     target = output or database.with_suffix(".yaml")

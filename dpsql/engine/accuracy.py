@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting.spend import NOTHING
-from dpsql.aggregates import AGGREGATES, Moment
+from dpsql.aggregates import AGGREGATES
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.stability import PublicFacts
 from dpsql.engine.loss_split import loss_shares
@@ -53,7 +53,7 @@ def noise_half_width(plan: MeasurementPlan, item: Aggregation, confidence: float
     half = laws.half_width(plan.vectors[block].mechanism, weights, confidence)
     index = plan.analysis.measure(item)
     lattice = None if index is None else plan.analysis.measures[index].lattice
-    return half if lattice is None or moment is not Moment.TOTAL else half * float(lattice.step)
+    return half if lattice is None or not moment.in_steps else half * float(lattice.step)
 
 
 Place = tuple[int, int]

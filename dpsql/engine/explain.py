@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.per_unit import WITHIN
+from dpsql.analysis.listed_keys import from_bounds
 from dpsql.analysis.partitions.assign import described
 from dpsql.analysis.stability import describe
 from dpsql.engine import notices
@@ -138,7 +139,8 @@ def _release(engine: Engine, prepared: PreparedQuery, released: Release, indent:
     for index, key in enumerate(released.keys):
         yield f"{indent}   │  key {phrase(key.expr)}: {_domain(part, index)}"
     if isinstance(prepared.above, Copies) and released in prepared.above.occupied:
-        yield f"{indent}   │  a group of NULL is left out where its noisy count may be of nobody"
+        which = "a group whose key follows from bounds" if from_bounds(released) else "a group of NULL"
+        yield f"{indent}   │  {which} is left out where its noisy count may be of nobody"
     for index, measure in enumerate(analysis.measures):
         lattice = measure.lattice
         grid = "" if lattice is None else f", summed in steps of {_number(lattice.step)}"
@@ -211,7 +213,7 @@ def _columns(items: Sequence[Expr], named: Sequence[Column]) -> str:
 def _aggregated(relation: PerUnitGroupBy) -> str:
     texts = []
     for item, name in zip(relation.aggregates, relation.columns[len(relation.keys) :], strict=True):
-        texts.append(f"{WITHIN[item.function].call(*map(phrase, item.arguments))} AS {name}")
+        texts.append(f"{WITHIN[item.function].call(*map(phrase, item.arguments), rank=item.rank)} AS {name}")
     return ", ".join(texts) or "nothing"
 
 

@@ -19,11 +19,13 @@ from dpsql.plan.expr import Call, Column, Expr, Function, Literal, Released
 from dpsql.plan.fields import INIT_FIELDS
 from dpsql.plan.interval import Interval, position
 from dpsql.plan.nodes import Aggregation, OuterQuery, Release
+from dpsql.plan.provenance import provenance
 from dpsql.plan.render import phrase
 from dpsql.plan.types import Type, Value
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import OptimalPartitionSelection
+from dpsql.postprocess.occupied_groups import occupied
 from dpsql.release import ReleasedTable
 from dpsql.result import Result, text
 from dpsql.uncertainty.cut_off import allowance, clamp_of
@@ -46,15 +48,18 @@ def of_statement(outer: OuterQuery) -> tuple[str, ...]:
 
 def of_answer(outer: OuterQuery, tables: Sequence[ReleasedTable]) -> Callable[[Result], tuple[str, ...]]:
     """The notices of an answer that is computed from these released tables, when it is asked for them."""
-    return lambda result: (*of_statement(outer), *_answer(tables, result))
+    shown = provenance(outer) is not None
+    return lambda result: (*of_statement(outer), *_answer(tables, result, shown=shown))
 
 
-def _answer(tables: Sequence[ReleasedTable], result: Result) -> Iterator[str]:
+def _answer(tables: Sequence[ReleasedTable], result: Result, *, shown: bool) -> Iterator[str]:
     for number, table in enumerate(tables, 1):
         plan = table.plan
         if plan.selection is not None and not table.rows:
             yield _nothing_selected(plan, f" of release {number}" * (len(tables) > 1))
     yield from _mostly_noise(result)
+    for table in tables if shown else ():
+        yield from _left_out(table)
     for table in tables:
         yield from _beyond_clamps(table)
         yield from _at_bounds(table)
@@ -78,6 +83,18 @@ def _nothing_selected(plan: MeasurementPlan, which: str) -> str:
         f"No group{which} is shown: the policy does not list the keys, so {selected_from(plan)}. A larger epsilon or "
         "delta, fewer groups of a unit (max_groups) or larger groups help; keys whose values the policy lists are all shown."
     )
+
+
+def _left_out(table: ReleasedTable) -> Iterator[str]:
+    """A notice if groups whose keys follow from bounds are left out, since they may be of nobody."""
+    keys = len(table.plan.analysis.release.keys)
+    kept = occupied(table.plan, table)
+    missing = sum(not kept[place] for place, row in enumerate(table.rows) if None not in row[:keys])
+    if missing:
+        yield (
+            f"{missing:,} of {len(kept):,} groups are left out: their keys follow from bounds, and their noisy counts may be of "
+            "nobody. Groups whose keys the policy, or a condition with IN, lists are all shown."
+        )
 
 
 def _mostly_noise(result: Result) -> Iterator[str]:

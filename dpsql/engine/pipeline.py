@@ -50,7 +50,7 @@ from dpsql.planning.choose import LossShare, choose
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.verify import verify
 from dpsql.policy import Policy
-from dpsql.postprocess.occupied_groups import may_be_empty, occupied
+from dpsql.postprocess.occupied_groups import counted_sums, may_be_empty, occupied, with_null_sums
 from dpsql.release import GroupRows, ReleasedTable, refine, release, release_in_stages
 from dpsql.replay.combine import combined
 from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
@@ -137,7 +137,8 @@ class Engine:
         )
         named = {release: f"#released{index}" for index, release in enumerate(analyses)}
         empty = may_be_empty({part.release: part.plan for part in prepared})
-        above = Copies(named, empty) if named else Originals()
+        sums = {part.release: counted_sums(part.plan) for part in prepared}
+        above = Copies(named, empty, sums) if named else Originals()
         sql = emit_outer_query(outer, above, traced=True)
         for step in steps(outer):
             if not isinstance(step, Release):
@@ -226,7 +227,7 @@ class Engine:
         inhabited = occupied(table.plan, table)
         rows = [
             (*(row[place] for place in places), number, 0)
-            for number, row in enumerate(table.rows)
+            for number, row in enumerate(with_null_sums(table.plan, table))
             if inhabited[number]
         ]
         return self._result(prepared, [table], rows, [table.columns[place][1] for place in places], receipt)

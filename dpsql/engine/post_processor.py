@@ -18,9 +18,9 @@ from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.nodes import PublicSubquery, Release, Values
 from dpsql.plan.noiseless import noiseless
 from dpsql.postprocess.consistency import consistent
-from dpsql.postprocess.occupied_groups import occupied
+from dpsql.postprocess.occupied_groups import null_sums, occupied
 from dpsql.release import ReleasedTable
-from dpsql.sql.emit.outer_query import OCCUPIED, Copies, emit_copy, emit_outer_query
+from dpsql.sql.emit.outer_query import OCCUPIED, Copies, emit_copy, emit_outer_query, null_sum
 from dpsql.uncertainty.cells import ends_of
 
 
@@ -37,7 +37,10 @@ class PostProcessor:
         for part in parts:
             ends = [(end.name, end.type.value) for end in self.copies.ends.get(part.release, ())]
             occupancy = [(OCCUPIED, "BOOLEAN")] * (part.release in self.copies.occupied)
-            self.scratch.create(self.copies.released[part.release], [*part.columns, *ends, *occupancy])
+            nulls = [(null_sum(name), "BOOLEAN") for name in self.copies.null_sums.get(part.release, ())]
+            self.scratch.create(
+                self.copies.released[part.release], [*part.columns, *ends, *occupancy, *nulls]
+            )
         for table, read in self.copies.columns.items():
             columns = list(read.values())
             rows, _ = self.backend.public_rows(emit_copy(table, columns))
@@ -51,7 +54,8 @@ class PostProcessor:
         ends = [ends_of(table.plan, table, end) for end in self.copies.ends.get(release, ())]
         series = _series(table.rows, len(table.columns))
         occupancy = [occupied(table.plan, table)] if release in self.copies.occupied else []
-        columns = [*series, list(range(len(table.rows))), *ends, *occupancy]
+        nulls = [null_sums(table.plan, table, name) for name in self.copies.null_sums.get(release, ())]
+        columns = [*series, list(range(len(table.rows))), *ends, *occupancy, *nulls]
         self.scratch.fill(self.copies.released[release], columns)
 
     def load_consistent(

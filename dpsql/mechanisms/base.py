@@ -264,6 +264,16 @@ def require_parameter(value: Fraction, bits: int, what: str) -> None:
         )
 
 
+def rescale(parameter: Fraction, new: Fraction, old: Fraction) -> Fraction:
+    """`parameter * new / old`, reduced once; ZeroDivisionError if `old` is zero.
+
+    >>> rescale(Fraction(3, 2), Fraction(4), Fraction(6))
+    Fraction(1, 1)
+    """
+    above = parameter.numerator * new.numerator * old.denominator
+    return Fraction(above, parameter.denominator * new.denominator * old.numerator)
+
+
 def positive_loss(value: Fraction, what: str) -> Fraction:
     """`value` itself; LossError unless it is a positive Fraction."""
     if not isinstance(value, Fraction) or value <= 0:

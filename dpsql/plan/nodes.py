@@ -45,7 +45,8 @@ class Project:
 class PerUnitAggregate:
     """An exact aggregate over the rows of one unit in one group, by its name in the registry.
 
-    `order_by` is the sort expression of an aggregate that takes the argument of one row, as ARG_MAX does.
+    `order_by` is the sort expression of an aggregate that takes the argument of one row, as ARG_MAX does; `rank` the share
+    of the values below a quantile.
     """
 
     tag: ClassVar[str] = "Within"
@@ -53,6 +54,7 @@ class PerUnitAggregate:
     function: str
     argument: Expr | None
     order_by: Expr | None = None
+    rank: Fraction | None = later(None, "rank")  # noqa: RUF009  (a field, whose default is None)
 
     @property
     def arguments(self) -> tuple[Expr, ...]:

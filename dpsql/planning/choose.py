@@ -370,7 +370,7 @@ def predicted_std(plan: MeasurementPlan, item: Aggregation) -> float:
     index, weights = plan.source(statistic_of(analysis, item, entry.moments[0]))
     measure = analysis.measure(item)
     lattice = None if measure is None else analysis.measures[measure].lattice
-    if lattice is None or entry.moments[0] is not Moment.TOTAL:
+    if lattice is None or not entry.moments[0].in_steps:
         return plan.vectors[index].std(weights)
     if entry.ratio:
         _, counted = plan.source(statistic_of(analysis, item, Moment.COUNT))

@@ -15,6 +15,7 @@ from dpsql.planning.statistics import (
     StatisticVector,
     complementary_vector,
     count_vector,
+    distinct_total_vector,
     distinct_vector,
     padded_vector,
     presence_vector,
@@ -36,6 +37,11 @@ def layouts(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[tu
         distinct_vector(index, measure.most_distinct)
         for index, measure in enumerate(analysis.measures)
         if measure.counts_distinct
+    ]
+    distinct += [
+        distinct_total_vector(index, measure.lattice, measure.most_distinct)
+        for index, measure in enumerate(analysis.measures)
+        if measure.sums_distinct and measure.lattice is not None
     ]
     units = [units_vector()] if UNITS in wanted and analysis.bound.rows > 1 else []
     fewest = len(analysis.measures) + 1

@@ -89,9 +89,9 @@ class StatisticVector:
 
     @property
     def by_value(self) -> bool:
-        """Whether it counts distinct values, which may be in more groups than the counted rows of a unit."""
+        """Whether it counts or adds up distinct values, which may be in more groups than the counted rows of a unit."""
         return any(
-            moment is Moment.DISTINCT
+            moment in (Moment.DISTINCT, Moment.DISTINCT_TOTAL)
             for component in self.components
             for (moment, _), _ in component.combination
         )
@@ -165,6 +165,21 @@ def distinct_vector(measure: int, most: int) -> StatisticVector:
     Source: McSherry 2009, "Privacy integrated queries", section 3.2.
     """
     return replace(_single(f"values of x{measure}", (Moment.DISTINCT, measure), 1, 1), most_distinct=most)
+
+
+def distinct_total_vector(measure: int, lattice: Lattice, most: int) -> StatisticVector:
+    """Adds the values of the argument up, each once, of which one unit has `most` in a group, if that is above 0.
+
+    Claim: one row contributes at most max(|L|, |U|) steps in l1 norm.
+    Why: it brings one value of [L, U] or none, which others may have brought already.
+    Source: McSherry 2009, "Privacy integrated queries", section 3.2; Dwork, McSherry, Nissim, Smith 2006, Definition 3.
+    """
+    low, high = min(0, lattice.low), max(0, lattice.high)
+    statistic = (Moment.DISTINCT_TOTAL, measure)
+    vector = _single(
+        f"total of values of x{measure}", statistic, max(-low, high), high - low, nonnegative=low == 0
+    )
+    return replace(vector, most_distinct=most)
 
 
 def most_pairs(most_distinct: int, bound: ContributionBound) -> int:

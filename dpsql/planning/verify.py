@@ -426,10 +426,10 @@ def _extreme_rows(components: Sequence[Component], analysis: Analysis) -> Iterat
         lattice = analysis.measures[index].lattice
         ends = (0,) if lattice is None else (lattice.low, lattice.high)
         count, total = (Moment.COUNT, index), (Moment.TOTAL, index)
-        values = (Moment.DISTINCT, index)
-        yield {ROWS: 1, UNITS: 1, count: 0, total: 0, values: 0}
+        values, added = (Moment.DISTINCT, index), (Moment.DISTINCT_TOTAL, index)
+        yield {ROWS: 1, UNITS: 1, count: 0, total: 0, values: 0, added: 0}
         for end in ends:
-            yield {ROWS: 1, UNITS: 1, count: 1, total: end, values: 1}
+            yield {ROWS: 1, UNITS: 1, count: 1, total: end, values: 1, added: end}
 
 
 def _minus(a: Vector, b: Vector) -> Vector:

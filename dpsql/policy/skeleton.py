@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from fractions import Fraction
 
 from dpsql.errors import PolicyError
-from dpsql.policy.domain import MOST_VALUES, ColumnType
+from dpsql.policy.check_constraints import Checked, checked
+from dpsql.policy.domain import MOST_VALUES, Bound, ColumnType, Value
 from dpsql.policy.engine_types import members, policy_type
-from dpsql.policy.names import name_problem
+from dpsql.policy.exact import show_number
+from dpsql.policy.names import fold, name_problem
 
 Schema = Mapping[str, Sequence[tuple[str, str]]]
 
 _HEAD = """\
 # The policy of {source}: whom its data protects, and how much its answers may give away.
-# Written from the schema alone; no value was read. Replace every TODO: until then dpsql refuses the file.
+# Written from the schema alone, its types, NOT NULL and CHECK; no value was read. Replace every TODO: until then dpsql refuses the file.
 # Take bounds, values and limits from what everyone knows about the subject, never from the data.
 
 version: 1
@@ -78,19 +81,27 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _YAML_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
 
-def skeleton(schema: Schema, source: str, required: Mapping[str, AbstractSet[str]] | None = None) -> str:
+def skeleton(
+    schema: Schema,
+    source: str,
+    required: Mapping[str, AbstractSet[str]] | None = None,
+    checks: Mapping[str, Sequence[str]] | None = None,
+) -> str:
     """A YAML policy with a TODO wherever the owner must decide, and every column's type.
 
-    `schema` maps each table to its (column, DuckDB type) pairs, `required` to its columns that are NOT NULL;
-    `source` names the database in the first line. No bounds are guessed; the members of an ENUM are proposed as values. Columns of types that
-    dpsql does not read are commented out. Raises PolicyError (`no_tables`) for a schema without tables.
+    `schema` maps each table to its (column, DuckDB type) pairs, `required` to its columns that are NOT NULL, `checks` to
+    its CHECK constraints, which may say bounds and values; `source` names the database in the first line. No others
+    are guessed; the members of an ENUM are proposed as values. Columns of types that dpsql does not read are commented
+    out. Raises PolicyError (`no_tables`) for a schema without tables.
     """
     if not schema:
         raise PolicyError(f"{source} has no tables to write a policy for", code="no_tables")
     lines = [
         line
         for table, columns in schema.items()
-        for line in _table(table, columns, (required or {}).get(table, frozenset()))
+        for line in _table(
+            table, columns, (required or {}).get(table, frozenset()), checked((checks or {}).get(table, ()))
+        )
     ]
     if all(line.startswith("  #") for line in lines):
         lines.append("  TODO: TODO  # none of the tables above can be declared")
@@ -108,7 +119,12 @@ def column_type(duckdb_type: str) -> ColumnType | None:
     return None if found is None else found.name
 
 
-def _table(table: str, columns: Sequence[tuple[str, str]], required: AbstractSet[str]) -> Iterator[str]:
+def _table(
+    table: str,
+    columns: Sequence[tuple[str, str]],
+    required: AbstractSet[str],
+    checks: Mapping[str, Checked],
+) -> Iterator[str]:
     wrong = name_problem(table, "table", dots=False)
     if wrong:
         yield f"  # {_quoted(table)}: left out, {wrong}"
@@ -123,17 +139,42 @@ def _table(table: str, columns: Sequence[tuple[str, str]], required: AbstractSet
         if known is None or bad_name:
             yield f"      # {_name(column)}: left out, {bad_name or f'the type {_outer_name(kind)} is not supported'}"
         else:
-            rest = ", nullable: false" * (column in required)
-            yield f"      {_name(column)}: {{type: {known}{rest}{_members(kind)}"
+            said = checks.get(fold(column), Checked())
+            rest = ", nullable: false" * (column in required or said.present)
+            yield f"      {_name(column)}: {{type: {known}{_values(said, known, kind)}{rest}}}{_note(said, known, kind)}"
 
 
-def _members(kind: str) -> str:
-    """The end of a column: the members of an ENUM are part of the schema, and its owner says whether they are public."""
-    named = members(kind.strip())
-    if not named or len(named) > MOST_VALUES or any("\0" in name for name in named):
-        return "}"
-    listed = ", ".join(map(_quoted, named))
-    return f", values: [{listed}]}}  # the ENUM's members: delete values unless they are public"
+def _values(said: Checked, known: ColumnType, kind: str) -> str:
+    """The keys of what the constraints of a column say; else the members of an ENUM, which are part of the schema."""
+    listed = _members(kind)
+    return _said(said, known) or (f", values: [{', '.join(map(_quoted, listed))}]" if listed else "")
+
+
+def _note(said: Checked, known: ColumnType, kind: str) -> str:
+    """What the owner has to say of the members of an ENUM."""
+    proposed = _members(kind) and not _said(said, known)
+    return "  # the ENUM's members: delete values unless they are public" if proposed else ""
+
+
+def _members(kind: str) -> Sequence[str]:
+    """The members of an ENUM, if a policy can list them."""
+    named = members(kind.strip()) or ()
+    return () if len(named) > MOST_VALUES or any("\0" in name for name in named) else named
+
+
+def _said(said: Checked, kind: ColumnType) -> str:
+    """The keys of what the constraints of a column say."""
+    values, bounds = said.listed(kind), said.bounds(kind)
+    if values is not None:
+        return f", values: [{', '.join(map(_scalar, values))}]"
+    return "" if bounds is None else f", bounds: [{', '.join(map(_scalar, bounds))}]"
+
+
+def _scalar(value: Value | Bound) -> str:
+    """A value in YAML."""
+    if isinstance(value, Fraction):
+        return show_number(value)
+    return str(value) if isinstance(value, int) else _quoted(str(value))
 
 
 def _outer_name(duckdb_type: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.aggregates import AGGREGATES, Moment
+from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.base import number
 from dpsql.plan.types import Type
 from dpsql.planning.choose import statistic_of
@@ -188,7 +188,7 @@ def _estimates(
     moment, measure = statistic
     _, weights = table.plan.source(statistic)
     lattice = None if measure is None else table.plan.analysis.measures[measure].lattice
-    step = lattice.step if lattice is not None and moment is Moment.TOTAL else Fraction(1)
+    step = lattice.step if lattice is not None and moment.in_steps else Fraction(1)
     scaled = [weight * step for weight in weights]
     divisor = math.lcm(*(weight.denominator for weight in scaled))
     factors = [int(weight * divisor) for weight in scaled]

@@ -1,25 +1,34 @@
-"""Empty NULL groups: left out of aggregates over the groups of a release.
+"""Groups of nobody: which groups of a release are shown, and which sums are NULL.
 
-For public keys every group is released, also that of NULL if a column is nullable, since its presence is private. SQL has
-no empty groups, so an average over groups would have one group too many.
+For public keys every group is released, since its presence is private. SQL has no empty groups, so an average over groups
+would have groups too many. Shown are all groups whose keys are listed: by the policy, a condition, the query or a public
+table. Others are shown where somebody is in them: the group of NULL, which a nullable column has, and groups whose keys
+follow from bounds.
 
-Claim: it costs no privacy loss, and is deterministic given the released table. An empty group is left out with probability
-at least 95%; a group of twice the half-width of its count's interval is kept with at least this probability.
-Why: a group is left out if the 95% interval of each noisy count of its rows or units reaches zero, which is a function of
-noisy components and of the public law of their noise.
+Claim: it costs no privacy loss, and is deterministic given the released table. An empty group of NULL is left out with
+probability at least 95%, and of the empty ones from bounds about one is shown, or one in twenty; a group of twice the
+half-width of its count's interval is kept with at least this probability. The groups from bounds that are left out hold
+together less than the noise of their sum: where they seem to hold more, as days with a few rows each do, all are shown.
+So they are where noise alone might have made the greatest count, which in a release of nobody is so in 95% of cases.
+Why: a group is left out if the interval of each noisy count of its rows or units reaches zero, and those from bounds only
+if the sum of their counts is within the interval of a sum of as much noise: functions of noisy components and of the
+public law of their noise.
 Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
-from dpsql.aggregates import AGGREGATES
+from dpsql.aggregates import AGGREGATES, Moment
+from dpsql.analysis.listed_keys import from_bounds
 from dpsql.plan.nodes import Aggregation, Release
-from dpsql.plan.types import Type
+from dpsql.plan.types import Type, Value
 from dpsql.planning.choose import statistic_of
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import ReleasedTable
+from dpsql.planning.statistics import Statistic
+from dpsql.release import ReleasedTable, estimates
 from dpsql.uncertainty.cells import CONFIDENCE, intervals_of
 
 _COUNTS = ("count_rows", "count_units")
@@ -27,36 +36,116 @@ _COUNTS = ("count_rows", "count_units")
 
 
 def may_be_empty(plans: Mapping[Release, MeasurementPlan]) -> frozenset[Release]:
-    """The releases with a group whose key is NULL, and a count of its rows or units."""
+    """The releases with groups that are shown only where somebody is in them, and a count of their rows or units."""
     return frozenset(release for release, plan in plans.items() if _may_be_empty(plan))
 
 
 def _may_be_empty(plan: MeasurementPlan) -> bool:
     domains = plan.analysis.domains
-    listed = domains is not None and any(None in domain for domain in domains)
-    return listed and plan.selection is None and any(True for _ in _counts(plan))
+    if domains is None or plan.selection is not None:
+        return False
+    doubtful = any(None in domain for domain in domains) or from_bounds(plan.analysis.release)
+    return doubtful and any(True for _ in _counts(plan))
 
 
 def occupied(plan: MeasurementPlan, table: ReleasedTable) -> list[bool]:
-    """For each row of a released table, whether its group is kept: no key is NULL, or its counts are above zero."""
+    """For each row of a released table, whether its group is shown: its keys are listed, or its counts are above zero."""
+    if not _may_be_empty(plan):
+        return [True] * len(table.rows)
     keys = len(plan.analysis.release.keys)
-    rows = (
-        [place for place, row in enumerate(table.rows) if None in row[:keys]] if _may_be_empty(plan) else []
-    )
-    found = [intervals_of(plan, table, item, rows, CONFIDENCE) for item in _counts(plan)] if rows else []
-    empty = {
+    nulls = [place for place, row in enumerate(table.rows) if None in row[:keys]]
+    empty = _empty(plan, table, nulls, CONFIDENCE)
+    if from_bounds(plan.analysis.release):
+        others = [place for place, row in enumerate(table.rows) if None not in row[:keys]]
+        number = max(1, len(others))
+        found = _empty(plan, table, others, max(CONFIDENCE, 1 - 2 / number))
+        some = len(_empty(plan, table, others, 1 - 2 * (1 - CONFIDENCE) / number)) < len(others)
+        if some and _are_of_nobody(plan, table, sorted(found)):
+            empty |= found
+    return [place not in empty for place in range(len(table.rows))]
+
+
+def _empty(plan: MeasurementPlan, table: ReleasedTable, rows: Sequence[int], confidence: float) -> set[int]:
+    """Those of some rows of which the intervals of all counts reach zero."""
+    found = [intervals_of(plan, table, item, rows, confidence) for item in _counts(plan)] if rows else []
+    return {
         row
         for row, *ends in zip(rows, *found, strict=True)
         if all(end is not None and end[0] <= 0 for end in ends)
     }
-    return [place not in empty for place in range(len(table.rows))]
+
+
+def _are_of_nobody(plan: MeasurementPlan, table: ReleasedTable, rows: Sequence[int]) -> bool:
+    """Whether all counts of these rows together may be of nobody: their sum is no more than that of so much noise."""
+    for item in _counts(plan):
+        ends = [end for end in intervals_of(plan, table, item, rows, CONFIDENCE) if end is not None]
+        together = sum(low + high for low, high in ends) / 2
+        if together > math.sqrt(sum((high - low) ** 2 for low, high in ends)) / 2:
+            return False
+    return True
 
 
 def _counts(plan: MeasurementPlan) -> Iterator[Aggregation]:
-    """The counts of rows and of units that are measured, whether or not the query shows them."""
-    for function in _COUNTS:
-        item = Aggregation("", function, None, Type.INTEGER)
-        (moment,) = AGGREGATES[function].moments
-        statistic = statistic_of(plan.analysis, item, moment)
-        if any(part.vector.weights(statistic) for part in plan.vectors):
-            yield item
+    """The counts of rows and of units that are measured, whether or not the query shows them.
+
+    Where there are none, the counts of values of all aggregates: a group that has none shows nothing but NULL and 0.
+    """
+    found = [Aggregation("", function, None, Type.INTEGER) for function in _COUNTS]
+    found = [item for item in found if _has(plan, item)]
+    if not found and all(_has(plan, _values_of(item)) for item in plan.analysis.release.aggregations):
+        found = [*dict.fromkeys(map(_values_of, plan.analysis.release.aggregations))]
+    yield from found
+
+
+def _values_of(item: Aggregation) -> Aggregation:
+    """The count of the values of an aggregate."""
+    return Aggregation("", "count", item.argument, Type.INTEGER)
+
+
+def _has(plan: MeasurementPlan, item: Aggregation) -> bool:
+    (moment,) = AGGREGATES[item.function].moments
+    return _is_measured(plan, statistic_of(plan.analysis, item, moment))
+
+
+def _is_measured(plan: MeasurementPlan, statistic: Statistic) -> bool:
+    return any(part.vector.weights(statistic) for part in plan.vectors)
+
+
+def counted_sums(plan: MeasurementPlan) -> tuple[str, ...]:
+    """The names of the sums of which a noisy count says whether they are of nobody."""
+    items = plan.analysis.release.aggregations
+    return tuple(item.name for item in items if item.function == "sum" and _count_of(plan, item) is not None)
+
+
+def _count_of(plan: MeasurementPlan, item: Aggregation) -> Moment | None:
+    """The count that says whether a sum is of nobody: of its values, else of rows, else of units."""
+    moments = (Moment.COUNT, Moment.ROWS, Moment.UNITS)
+    return next(
+        (each for each in moments if _is_measured(plan, statistic_of(plan.analysis, item, each))), None
+    )
+
+
+def null_sums(plan: MeasurementPlan, table: ReleasedTable, name: str) -> list[bool]:
+    """For each row of a released table, whether a sum is NULL: its noisy count says that it is of nobody.
+
+    Claim: it costs no privacy loss, and is NULL where an AVG of the same values is.
+    Why: it is a function of noisy components.
+    Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
+    """
+    item = next(item for item in plan.analysis.release.aggregations if item.name == name)
+    moment = _count_of(plan, item)
+    if moment is None:
+        return [False] * len(table.rows)
+    return [count <= 0 for count in estimates(plan, item, moment, table.components).numerators]
+
+
+def with_null_sums(plan: MeasurementPlan, table: ReleasedTable) -> list[tuple[Value, ...]]:
+    """The rows of a released table as they are shown: sums of nobody are NULL."""
+    names = [name for name, _ in table.columns]
+    nulls = {names.index(name): null_sums(plan, table, name) for name in counted_sums(plan)}
+    if not nulls:
+        return list(table.rows)
+    return [
+        tuple(None if place in nulls and nulls[place][row] else value for place, value in enumerate(values))
+        for row, values in enumerate(table.rows)
+    ]

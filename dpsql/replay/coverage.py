@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from dpsql.aggregates import AGGREGATES, Moment
+from dpsql.aggregates import AGGREGATES
 from dpsql.analysis.analyse import Analysis
 from dpsql.mechanisms import Geometric, Sensitivity
 from dpsql.plan.dependencies import Known, substitute
@@ -94,7 +94,7 @@ def _name(analysis: Analysis, statistic: Statistic) -> str:
     if index is None:
         return word
     measure = analysis.measures[index]
-    lattice = measure.lattice if moment is Moment.TOTAL else None
+    lattice = measure.lattice if moment.in_steps else None
     return f"{word} {digest(equal_text((analysis.release.input, measure.expr, lattice)))}"
 
 

@@ -211,7 +211,7 @@ def _aggregation(release: Release, expr: Expr | None) -> Aggregation | None:
 
 
 def _step(entry: Aggregate, measure: Measurand | None) -> float:
-    if entry.moments[0] is not Moment.TOTAL or measure is None or measure.lattice is None:
+    if not entry.moments[0].in_steps or measure is None or measure.lattice is None:
         return 1.0
     return float(measure.lattice.step)
 

@@ -211,7 +211,7 @@ class _Rows:
             entry, index = AGGREGATES[item.function], self.plan.analysis.measure(item)
             if entry.ratio and index is not None:
                 known[Released(item.name, item.type)] = self.plan.analysis.measures[index].interval
-            elif entry.moments[0] is not Moment.TOTAL:
+            elif not entry.moments[0].in_steps:
                 known[Released(item.name, item.type)] = Interval(0, None)
         around = interval(self.expr, known)
         ends = [
@@ -316,7 +316,7 @@ def _weights(plan: MeasurementPlan, item: Aggregation, moment: Moment) -> Floats
     index, weights = plan.source(statistic_of(plan.analysis, item, moment))
     measure = plan.analysis.measure(item)
     lattice = None if measure is None else plan.analysis.measures[measure].lattice
-    step = float(lattice.step) if lattice is not None and moment is Moment.TOTAL else 1.0
+    step = float(lattice.step) if lattice is not None and moment.in_steps else 1.0
     sizes = [len(measurement.vector.components) for measurement in plan.vectors]
     found = np.zeros(sum(sizes))
     found[sum(sizes[:index]) :][: sizes[index]] = [float(weight) * step for weight in weights]

@@ -86,6 +86,8 @@ def test_a_naive_query_shows_who_is_there() -> None:
     [
         ("BOOLEAN NOT NULL", {}, False),
         ("BOOLEAN NOT NULL", {"nullable": True}, True),
+        ("BOOLEAN CHECK (MEMBER IS NOT NULL)", {}, False),
+        ("BOOLEAN CHECK (member IS NOT NULL OR member IS NULL)", {}, True),
         ("BOOLEAN", {}, True),
         ("BOOLEAN", {"nullable": False}, False),
     ],
@@ -93,7 +95,7 @@ def test_a_naive_query_shows_who_is_there() -> None:
 def test_the_schema_says_what_is_never_null_where_the_policy_does_not(
     kind: str, said: dict[str, bool], null: bool
 ) -> None:
-    """What is NOT NULL has no group of NULL, in any world."""
+    """What is NOT NULL, by itself or by a CHECK, has no group of NULL, in any world."""
     found = world(columns=COLUMNS | {"member": (kind, {"type": "boolean", **said})})
     part = prepared(found, "SELECT member, COUNT(*) FROM people GROUP BY member").only
     assert part.plan.analysis.domains == ((False, True, None) if null else (False, True),)

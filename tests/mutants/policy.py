@@ -16,6 +16,22 @@ FAULTS = (
         "tests/policy/test_policy_load.py::test_a_model_is_held_to_the_rules_again",
     ),
     Fault(
+        "checked-ends-excluded",
+        "dpsql.policy.check_constraints:Checked.bounds",
+        "math.floor(low) + 1 if above else math.ceil(low)",
+        "math.floor(low) + 1",
+        "a CHECK of at least 0 is read as above 0",
+        "tests/policy/test_check_constraints.py::test_what_is_read_holds_for_each_value_that_the_engine_admits",
+    ),
+    Fault(
+        "checked-alternatives-required",
+        "dpsql.policy.check_constraints:_conjuncts",
+        'parts = _split(tokens, "and")',
+        'parts = [part for each in _split(tokens, "and") for part in _split(each, "or")]',
+        "each alternative of a CHECK with OR is read as required",
+        "tests/policy/test_check_constraints.py::test_what_is_read_holds_for_each_value_that_the_engine_admits",
+    ),
+    Fault(
         "misspelt-keys-ignored",
         "dpsql.policy.tables:Model",
         'ConfigDict(frozen=True, extra="forbid", strict=True, revalidate_instances="always")',

@@ -200,7 +200,9 @@ def _grouped(relation: Relation) -> tuple[Expr | None, PerUnitGroupBy | None]:
 
 def _within(groups: PerUnitGroupBy) -> Names:
     texts = [scalar(key) for key in groups.keys]
-    texts += [WITHIN[item.function].call(*map(scalar, item.arguments)) for item in groups.aggregates]
+    texts += [
+        WITHIN[item.function].call(*map(scalar, item.arguments), rank=item.rank) for item in groups.aggregates
+    ]
     return dict(zip(groups.columns, texts, strict=True)).get
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import NoReturn, TypeVar
 
 from hypothesis import reject
@@ -312,7 +313,8 @@ class Relations:
         if is_private(relation):
             around = ANYWHERE if argument is None else interval(argument, conditions(relation))
             ends = entry.interval(around, most_rows(relation, self.facts))
-        return PerUnitAggregate(entry.name, argument, by), Facts(
+        rank = self.draw(one_of((Fraction(0), Fraction(1, 3), Fraction(9, 10)))) if entry.ranked else None
+        return PerUnitAggregate(entry.name, argument, by, rank), Facts(
             result or Type.NULL, "", ends, nullable=entry.nullable
         )
 

@@ -93,7 +93,13 @@ def _mentioned(sql: str) -> tuple[str, ...]:
 CASES = [
     # every aggregate, both units, both neighbouring relations, with and without keys
     *(
-        Case(f"SELECT {aggregate} FROM t{where}{group}", ("k", *columns), {**unit, **neighbours})
+        Case(
+            f"SELECT {aggregate} FROM t{where}{group}",
+            ("k", *columns),
+            {**unit, **neighbours},
+            # Values of either sign that one who is replaced brings and takes away are not all in one group.
+            tight=not (aggregate == "SUM(DISTINCT x)" and group and neighbours),
+        )
         for aggregate, columns, where in (
             ("COUNT(*)", (), " WHERE k = 'A'"),
             ("COUNT(x)", ("x",), ""),
@@ -102,6 +108,8 @@ CASES = [
             ("AVG(x)", ("x",), ""),
             ("COUNT(*), SUM(x), AVG(x)", ("x",), ""),
             ("COUNT(DISTINCT s)", ("s",), ""),
+            ("SUM(DISTINCT x)", ("x",), ""),
+            ("SUM(DISTINCT i)", ("i",), ""),
         )
         for group in ("", " GROUP BY k")
         for unit in ({}, _ROW)
@@ -183,6 +191,8 @@ CASES = [
     ),
     # values, beside rows that count otherwise
     Case("SELECT k, COUNT(DISTINCT x), SUM(x) FROM t GROUP BY k", ("k", "x")),
+    Case("SELECT k, SUM(DISTINCT x), COUNT(*) FROM t GROUP BY k", ("k", "x")),
+    Case("SELECT k, SUM(DISTINCT i), AVG(DISTINCT i), SUM(i) FROM t GROUP BY k", ("k", "i"), tight=False),
     Case("SELECT k, COUNT(DISTINCT s), COUNT(*) FROM t GROUP BY k", ("k", "s"), {"domain": False}),
     Case(
         "SELECT k, COUNT(DISTINCT s), COUNT(*) FROM t GROUP BY k",
@@ -332,6 +342,7 @@ def test_every_aggregate_is_tried() -> None:
         "count": "COUNT(x)",
         "count_units": "COUNT(DISTINCT u)",
         "count_distinct": "COUNT(DISTINCT s)",
+        "sum_distinct": "SUM(DISTINCT x)",
         "sum": "SUM(",
         "avg": "AVG(",
     }

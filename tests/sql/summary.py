@@ -203,7 +203,7 @@ def _substituted(expr: Expr, meant: Mapping[Column, str]) -> Expr:
 
 
 def _aggregate(item: PerUnitAggregate) -> str:
-    return WITHIN[item.function].call(*map(phrase, item.arguments))
+    return WITHIN[item.function].call(*map(phrase, item.arguments), rank=item.rank)
 
 
 def _call(item: Aggregation) -> str:

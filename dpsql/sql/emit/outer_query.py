@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dpsql.plan.dependencies import steps
-from dpsql.plan.expr import Column, Expr, Released, Scalar, walk
+from dpsql.plan.expr import Column, Expr, Released, Scalar, walk, windowed
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -34,6 +34,11 @@ from dpsql.sql.emit.scalars import cast, column, identifier, ordered, write
 ORDINAL, BRANCH, OCCUPIED = "#", "#branch", "#occupied"
 
 
+def null_sum(name: str) -> str:
+    """The name of the column that says where a sum is of nobody."""
+    return f"#null {name}"
+
+
 @dataclass(frozen=True, slots=True)
 class Copies:
     """Reads releases from the tables that `released` names, and public tables from copies.
@@ -41,16 +46,19 @@ class Copies:
     `columns` collects, for each table that is read, which columns its copy must have, and `ends`, for each
     release, which ends of intervals must stand beside its aggregates. Of the `doubtful` releases some groups may be of
     nobody: where these are left out, as `omits` says, `occupied` collects the release, whose table must say which groups
-    are kept. Within aggregates that leave them out, `over_groups`, all others do so too.
+    are kept. Within aggregates that leave them out, `over_groups`, all others do so too. The `sums` of a release are those
+    that are NULL where nobody is counted; `null_sums` collects the releases whose tables must say where.
     """
 
     released: Mapping[Release, str]
     doubtful: frozenset[Release] = frozenset()
+    sums: Mapping[Release, Sequence[str]] = field(default_factory=dict)
     omits: bool = True
     over_groups: bool = False
     columns: dict[str, dict[str, Column]] = field(default_factory=dict)
     ends: dict[Release, dict[Released, None]] = field(default_factory=dict)
     occupied: dict[Release, None] = field(default_factory=dict)
+    null_sums: dict[Release, Sequence[str]] = field(default_factory=dict)
 
     def release(self, release: Release, read: Sequence[Expr]) -> str:
         """The released table, of which these expressions are read."""
@@ -58,6 +66,20 @@ class Copies:
         found = (part for part in parts if isinstance(part, Released) and part.end_of is not None)
         self.ends.setdefault(release, {}).update(dict.fromkeys(found))
         return identifier(self.released[release])
+
+    def shown(self, release: Release, read: Sequence[Expr]) -> str:
+        """As `release`, for rows that are shown one by one: sums of nobody are NULL."""
+        table = self.release(release, read)
+        names = {part.name for expr in read for part in walk(expr) if isinstance(part, Released)}
+        sums = [name for name in self.sums.get(release, ()) if name in names]
+        if not sums or any(map(windowed, read)):
+            return table
+        self.null_sums[release] = self.sums[release]
+        nulls = (
+            f"CASE WHEN NOT {identifier(null_sum(name))} THEN {identifier(name)} END AS {identifier(name)}"
+            for name in sums
+        )
+        return f"(SELECT * REPLACE ({', '.join(nulls)}) FROM {table}) AS {table}"
 
     def group_conditions(self, release: Release) -> list[str]:
         """The condition on the groups that are read."""
@@ -96,6 +118,8 @@ class Originals:
     def release(self, release: Release, read: Sequence[Expr]) -> str:
         """Never called: nothing is released."""
         raise LookupError(release, read)
+
+    shown = release
 
     def group_conditions(self, release: Release) -> list[str]:
         """Never called: nothing is released."""
@@ -180,7 +204,8 @@ def _source(outer: OuterQuery, above: Copies | Originals, *, traced: bool) -> tu
     read += [item.expr for item in outer.order]
     read += [part for part in (outer.having, outer.qualify) if part is not None]
     if isinstance(outer.source, Release):
-        return above.release(outer.source, read), above.group_conditions(outer.source)
+        reading = above.shown if traced else above.release
+        return reading(outer.source, read), above.group_conditions(outer.source)
     if traced:
         return _traced(outer.source, above)
     return source_of(outer.source, read, above)

@@ -32,6 +32,8 @@ def per_unit_aggregate(item: PerUnitAggregate, named: Column, known: Known, over
     template = _CALLED.sub(lambda found: found[0] + window, entry.sql)
     if item.argument is None:
         text = template.format()
+    elif entry.ranked:
+        text = entry.text(one_zero(item.argument), rank=item.rank)
     elif entry.adds:
         around = interval(item.argument, known)
         # Of a released value that is NULL no bounds are known; a value lies within those of a sum of it.
@@ -48,7 +50,8 @@ def within_interval(text: str, named: Column) -> str:
 
 def public_aggregate(item: PerUnitAggregate, named: Column) -> str:
     """The aggregate of public rows, of the type of the column as which it is known."""
-    return f"TRY_CAST({WITHIN[item.function].sql.format(*map(write, item.arguments))} AS {named.type.value})"
+    text = WITHIN[item.function].text(*map(write, item.arguments), rank=item.rank)
+    return f"TRY_CAST({text} AS {named.type.value})"
 
 
 def one_zero(argument: Expr) -> str:

@@ -108,6 +108,10 @@ def _finished(
         f"d{index}": (Moment.DISTINCT, index)
         for index, part in enumerate(analysis.measures)
         if part.counts_distinct
+    } | {
+        f"e{index}": (Moment.DISTINCT_TOTAL, index)
+        for index, part in enumerate(analysis.measures)
+        if part.sums_distinct
     }
     moments: dict[str, Statistic] = {
         **counts,
@@ -233,12 +237,17 @@ def _with_clamp_histograms(analysis: Analysis, keys: Sequence[str], clamps: Sequ
 
 
 def _with_values(analysis: Analysis, keys: Sequence[str], body: str, read: Sequence[str]) -> str:
-    """The groups, joined with their numbers of distinct values."""
+    """The groups, joined with their numbers of distinct values, and with their totals."""
     # A group of the rows may have no value.
     parts = [
         (f"COALESCE({{0}}.d, 0) AS d{index}", _values(analysis, measure, keys))
         for index, measure in enumerate(analysis.measures)
         if measure.counts_distinct
+    ]
+    parts += [
+        (f"COALESCE({{0}}.e, 0) AS e{index}", _values(analysis, measure, keys, total=True))
+        for index, measure in enumerate(analysis.measures)
+        if measure.sums_distinct
     ]
     return _joined(keys, body, read, parts)
 
@@ -279,13 +288,24 @@ def _joined(keys: Sequence[str], body: str, read: Sequence[str], parts: Sequence
     return "\n".join([f"SELECT {', '.join([*named, *items])}", *lines])
 
 
-def _values(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> str:
-    """The numbers of distinct values of each group, of limited pairs of group and value of each unit."""
+def _values(analysis: Analysis, measure: Measurand, keys: Sequence[str], *, total: bool = False) -> str:
+    """The numbers of distinct values of each group, of limited pairs of group and value of each unit; or their totals."""
     by = f" GROUP BY {', '.join(keys)}" * bool(keys)
-    counted = ", ".join([*keys, f"COUNT(DISTINCT {VALUE}) AS d"])
+    ctes, source = _limited_values(analysis, measure, keys)
+    if total:
+        # Each value once, before it is put on the lattice, where several may have one point.
+        source = f"(SELECT DISTINCT {', '.join([*keys, VALUE])} FROM {source})"
+        counted = ", ".join([*keys, f"SUM({_point(measure, VALUE)}) AS e"])
+    else:
+        counted = ", ".join([*keys, f"COUNT(DISTINCT {VALUE}) AS d"])
+    return f"{ctes}SELECT {counted} FROM {source}{by}"
+
+
+def _limited_values(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> tuple[str, str]:
+    """The common table expressions and the source of the pairs of group and value that count, of all units."""
     source = f"SELECT * FROM ({rows(analysis, measure)}) WHERE {VALUE} IS NOT NULL"
     if not analysis.bound.per_unit:
-        return f"SELECT {counted} FROM ({source}){by}"
+        return "", f"({source})"
     pair = [*keys, VALUE]
     grouped = (
         f"SELECT {', '.join(['u', *pair])}, 1 AS n\n  FROM ({source})\n  GROUP BY {', '.join(['u', *pair])}"
@@ -293,9 +313,7 @@ def _values(analysis: Analysis, measure: Measurand, keys: Sequence[str]) -> str:
     pairs = most_pairs(measure.most_distinct, analysis.bound)
     bound = replace(analysis.bound, limits_groups=False, rows=pairs)
     ctes = [f"{CONTRIBUTION} AS (\n  {grouped}\n)", *ranking(analysis, bound, pair)]
-    return (
-        f"WITH {', '.join(ctes)}\nSELECT {counted} FROM ({bounded(bound, ', '.join(pair))}) WHERE m > 0{by}"
-    )
+    return f"WITH {', '.join(ctes)}\n", f"({bounded(bound, ', '.join(pair))}) WHERE m > 0"
 
 
 def _unit_aggregates(analysis: Analysis) -> Iterator[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from sqlglot import exp
 
@@ -244,12 +245,17 @@ class Groups(Grouping):
         return of_exact_groups(self, node)
 
     def exact(
-        self, node: exp.AggFunc, function: str, argument: Expr | None, by: Expr | None = None
+        self,
+        node: exp.AggFunc,
+        function: str,
+        argument: Expr | None,
+        by: Expr | None = None,
+        rank: Fraction | None = None,
     ) -> Column:
         """A column of the groups that holds an exact aggregate."""
         entry = WITHIN[function]
         result = entry.result(None if argument is None else argument.type)
-        item = PerUnitAggregate(function, argument, by)
+        item = PerUnitAggregate(function, argument, by, rank)
         if result is None or (by is not None and by.type is Type.NULL):
             given = ", ".join(str(expr.type) for expr in item.arguments)
             self.source.refuse(node, "type", f"{entry.signature} does not take {given}")

@@ -16,17 +16,46 @@ from dpsql.analysis.intervals import conditions, interval
 from dpsql.functions.moments import LENGTHS, at_end
 from dpsql.plan.expr import Expr, Literal
 from dpsql.plan.types import Type
-from dpsql.sql.lower.aggregates.base import AcrossUnits, AggregateCall, Form, one_argument
+from dpsql.sql.lower.aggregates.base import (
+    AcrossUnits,
+    AggregateCall,
+    ExactGroups,
+    Form,
+    of_distinct,
+    one_argument,
+)
 
 _SIGNATURE = "AVG(x)"
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001  (SQL timestamps have no zone)
 
 
 def _mean(over: AcrossUnits, node: exp.AggFunc) -> Expr:
+    values = of_distinct(over, node)
+    if values is not None:
+        return _mean_value(over, node, values)
     argument = one_argument(over, node, _SIGNATURE)
     if argument.type.temporal:
         return _mean_moment(over, node, argument)
     return over.released(node, "avg", argument)
+
+
+def _mean_value(over: AcrossUnits, node: exp.AggFunc, value: Expr) -> Expr:
+    """The total of distinct values over their number, within the interval of the values; NULL where there is none."""
+    around, call = interval(value, conditions(over.input)), over.scope.scalars.call
+    total, number = (over.released(node, name, value) for name in ("sum_distinct", "count_distinct"))
+    found = call(node, "divide", total, number)
+    if around.bounded:
+        low, high = (Literal(float(end), Type.DOUBLE) for end in around.ends)
+        found = call(node, "least", call(node, "greatest", found, low), high)
+    there = call(node, "gt", number, Literal(0, Type.INTEGER))
+    return call(node, "case", there, found, Literal(None, Type.NULL))
+
+
+def _exact(over: ExactGroups, node: exp.AggFunc) -> Expr:
+    values = of_distinct(over, node)
+    if values is not None:
+        return over.exact(node, "avg_distinct", values)
+    return over.exact(node, "avg", one_argument(over, node, _SIGNATURE))
 
 
 def _mean_moment(over: AcrossUnits, node: exp.AggFunc, argument: Expr) -> Expr:
@@ -48,14 +77,16 @@ AVG = AggregateCall(
     signature=_SIGNATURE,
     says="The mean of x, which needs bounds; of dates and timestamps a timestamp.",
     across=_mean,
-    within=lambda over, node: over.exact(node, "avg", one_argument(over, node, _SIGNATURE)),
+    within=_exact,
+    distinct=True,
     window=True,
     accepted=(
         "SELECT AVG(cost), AVG(age) FILTER (WHERE cost > 10), AVG(day) FROM visits",
+        "SELECT plan, AVG(DISTINCT age) FROM visits GROUP BY plan",
+        "SELECT MAX(a) FROM (SELECT AVG(DISTINCT age) AS a FROM visits GROUP BY patient_id)",
         "SELECT MAX(a) FROM (SELECT AVG(age) AS a FROM visits GROUP BY patient_id)",
     ),
     refused={
-        "SELECT AVG(DISTINCT age) FROM visits": "distinct",
         "SELECT AVG(note) FROM visits": "type",
         "SELECT AVG(weight) FROM visits": "unbounded",
     },

@@ -55,7 +55,14 @@ class AcrossUnits(Rows, Protocol):
 class ExactGroups(Rows, Protocol):
     """A SELECT whose groups are exact: of rows of one privacy unit, of released rows, or of public rows."""
 
-    def exact(self, node: exp.AggFunc, function: str, argument: Expr | None, by: Expr | None = None) -> Expr:
+    def exact(
+        self,
+        node: exp.AggFunc,
+        function: str,
+        argument: Expr | None,
+        by: Expr | None = None,
+        rank: Fraction | None = None,
+    ) -> Expr:
         """An aggregate of `dpsql.aggregates.per_unit.WITHIN`, as a column of the groups."""
 
 
@@ -149,6 +156,17 @@ def one_argument(over: Rows, node: exp.AggFunc, signature: str) -> Expr:
     if type(argument) is exp.Distinct:
         refuse_distinct(over.source, node)
     return over.argument(argument)
+
+
+def of_distinct(over: Rows, node: exp.AggFunc) -> Expr | None:
+    """The argument of an aggregate of one that is taken of distinct values; None where it is of all."""
+    (argument,) = over.source.take(node, "this")
+    if type(argument) is not exp.Distinct:
+        return None
+    values, on = over.source.take(argument, "expressions", "on")
+    if on is not None or len(values) != 1:
+        refuse_distinct(over.source, node)
+    return over.argument(values[0])
 
 
 def refuse_distinct(text: Source, node: exp.AggFunc) -> NoReturn:

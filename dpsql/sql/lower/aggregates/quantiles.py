@@ -1,6 +1,6 @@
 """MIN, MAX, MEDIAN and quantiles.
 
-Across units they are one family: values at shares of the others. Within a unit MIN, MAX and MEDIAN alone are computed.
+Across units they are one family: values at shares of the others. Over the rows of one unit they are exact.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from sqlglot import exp
 from dpsql.aggregates import AGGREGATES, Aggregate
 from dpsql.functions import FUNCTIONS
 from dpsql.plan.expr import Call, Expr, Function, Literal
+from dpsql.plan.nodes import is_private
 from dpsql.plan.types import Type
 from dpsql.sql.lower.aggregates.base import (
     AcrossUnits,
@@ -22,7 +23,6 @@ from dpsql.sql.lower.aggregates.base import (
     Form,
     one_argument,
     refuse_distinct,
-    refuses,
 )
 from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.scalars import Scalars
@@ -156,11 +156,25 @@ def _exact(function: str) -> Callable[[ExactGroups, exp.AggFunc], Expr]:
     return lambda over, node: over.exact(node, function, one_argument(over, node, signature))
 
 
-_ACROSS_ALONE = refuses(
-    "released_only",
-    "{name} is computed across units alone for now",
-    "MIN, MAX, MEDIAN and AVG are computed of any rows",
-)
+def _exact_at(function: str) -> Callable[[ExactGroups, exp.AggFunc], Expr]:
+    """The exact values that a call asks for; of one unit's rows a single one, since no column holds a list."""
+
+    def within(over: ExactGroups, node: exp.AggFunc) -> Expr:
+        ranks = _asked(over.source, over.scope.scalars, node, function)
+        if type(ranks.argument) is exp.Distinct:
+            refuse_distinct(over.source, node)
+        if ranks.listed and is_private(over.input):
+            over.source.refuse(
+                node,
+                "type",
+                "a list of quantiles is no column of a unit's groups",
+                AGGREGATES[function].call("x", ranks.shares[0]) + " for each of them",
+            )
+        value = over.argument(ranks.argument)
+        return ranks.value([over.exact(node, function, value, rank=rank) for rank in ranks.shares])
+
+    return within
+
 
 MIN, MAX = (
     AggregateCall(
@@ -206,14 +220,16 @@ QUANTILE_CONT, QUANTILE_DISC = (
         says=f"The value that a share q of the others lie below, {of}; of a list of shares, a list.",
         arity=(2,),
         across=_selected(names[0].lower()),
-        within=_ACROSS_ALONE,
+        within=_exact_at(names[0].lower()),
         accepted=(
             *(f"SELECT {name}(age, 0.9), {name}(cost, [0.1, 0.5]) FROM visits" for name in names),
             f"SELECT {ordered}(0.9) WITHIN GROUP (ORDER BY age DESC) FILTER (WHERE cost > 10) FROM visits",
+            f"SELECT AVG(q) FROM (SELECT {names[0]}(age, 0.9) AS q FROM visits GROUP BY patient_id)",
         ),
         refused={
             f"SELECT {names[0]}(age, 2) FROM visits": "constant",
             f"SELECT {names[0]}(DISTINCT age, 0.5) FROM visits": "distinct",
+            f"SELECT COUNT(q) FROM (SELECT {names[0]}(age, [0.5]) AS q FROM visits GROUP BY patient_id)": "type",
             f"SELECT {names[0]}(0.5) WITHIN GROUP (ORDER BY age) FROM visits": "syntax",
         },
     )

@@ -7,32 +7,36 @@ from sqlglot import exp
 from dpsql.functions import call
 from dpsql.plan.expr import Expr
 from dpsql.plan.types import Type
-from dpsql.sql.lower.aggregates.base import AggregateCall, Form, Rows, one_argument
+from dpsql.sql.lower.aggregates.base import AggregateCall, Form, Rows, of_distinct, one_argument
 
 _SIGNATURE = "SUM(x)"
 
 
-def _argument(over: Rows, node: exp.AggFunc) -> Expr:
-    """What is added up: of truth values 1 and 0, as in DuckDB."""
-    found = one_argument(over, node, _SIGNATURE)
-    return (call("cast_bigint", found) or found) if found.type is Type.BOOLEAN else found
+def _argument(over: Rows, node: exp.AggFunc) -> tuple[str, Expr]:
+    """The statistic, and what is added up: of truth values 1 and 0, as in DuckDB."""
+    values = of_distinct(over, node)
+    found = one_argument(over, node, _SIGNATURE) if values is None else values
+    found = (call("cast_bigint", found) or found) if found.type is Type.BOOLEAN else found
+    return "sum" if values is None else "sum_distinct", found
 
 
 SUM = AggregateCall(
     forms=(Form("TOTAL", ("SUM",)),),
     nodes=(exp.Sum,),
     signature=_SIGNATURE,
-    says="The total of x, which needs bounds; across units 0 over no rows.",
-    across=lambda over, node: over.released(node, "sum", _argument(over, node)),
-    within=lambda over, node: over.exact(node, "sum", _argument(over, node)),
+    says="The total of x, which needs bounds; of distinct values, each once.",
+    across=lambda over, node: over.released(node, *_argument(over, node)),
+    within=lambda over, node: over.exact(node, *_argument(over, node)),
+    distinct=True,
     window=True,
     accepted=(
         "SELECT plan, SUM(cost), SUM(age) FILTER (WHERE cost > 10) FROM visits GROUP BY plan",
         "SELECT SUM(age > 40) FROM visits",
+        "SELECT plan, SUM(DISTINCT age) FROM visits GROUP BY plan",
+        "SELECT AVG(s) FROM (SELECT SUM(DISTINCT cost) AS s FROM visits GROUP BY patient_id)",
         "SELECT AVG(LEAST(s, 500)) FROM (SELECT SUM(cost) AS s FROM visits GROUP BY patient_id)",
     ),
     refused={
-        "SELECT SUM(DISTINCT age) FROM visits": "distinct",
         "SELECT SUM(note) FROM visits": "type",
         "SELECT SUM(weight) FROM visits": "unbounded",
     },

@@ -1,0 +1,52 @@
+"""Which group keys are listed, so that each of their values is shown, and which only follow from bounds.
+
+Claim: the answer depends on the plan alone.
+Why: it reads expressions, what the policy declares of columns, and the conditions of the statement.
+Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
+"""
+
+from __future__ import annotations
+
+from dpsql.analysis.domains import Listed, listed
+from dpsql.analysis.intervals import conditions, interval
+from dpsql.functions.conditional import case_branches
+from dpsql.plan.expr import Call, Column, Expr, Literal, columns
+from dpsql.plan.nodes import PerUnitGroupBy, PerUnitWindows, Project, Relation, Release, is_private, sources
+from dpsql.plan.types import Type
+
+
+def from_bounds(release: Release) -> bool:
+    """Whether the values of a key of a release follow from bounds, and from no list."""
+    if release.all_public_rows:
+        return False
+    stated = listed(release.input)
+    return not all(_is_listed(key.expr, release.input, stated) for key in release.keys)
+
+
+def _is_listed(expr: Expr, relation: Relation, stated: Listed) -> bool:
+    """Whether the values of an expression are listed: by the policy, a condition, the query, a public table, or a function."""
+    if isinstance(expr, Literal) or expr.type is Type.BOOLEAN or stated.get(expr) is not None:
+        return True
+    if isinstance(expr, Column):
+        return _is_listed_column(expr, relation)
+    if not isinstance(expr, Call):
+        return False
+    if expr.function.name == "case":
+        branches, otherwise = case_branches(expr.arguments)
+        options = [otherwise, *(value for _, value in branches)]
+        return all(_is_listed(option, relation, stated) for option in options)
+    around = tuple(interval(argument, conditions(relation)) for argument in expr.arguments)
+    if expr.function.values(expr.arguments, around) is not None:
+        return True  # the months of a calendar, and what else a function lists
+    return all(_is_listed(column, relation, stated) for column in columns(expr))
+
+
+def _is_listed_column(column: Column, relation: Relation) -> bool:
+    source = next((found for found in sources(relation) if found.alias == column.source), None)
+    if not isinstance(source, (Project, PerUnitGroupBy, PerUnitWindows)):
+        return column.facts.domain is not None or (source is not None and not is_private(source))
+    exprs = source.keys if isinstance(source, PerUnitGroupBy) else source.items
+    # By name: what a LEFT JOIN may not find is known as nullable outside.
+    item = dict(zip((known.name for known in source.columns), exprs, strict=False)).get(column.name)
+    inner = source.input
+    return item is not None and _is_listed(item, inner, listed(inner))

@@ -1,0 +1,311 @@
+"""What a schema's CHECK constraints say of single columns: bounds, lists of values, and that NULL cannot occur.
+
+Claim: each row that satisfies the constraints has a value of each column that is in the bounds and the list found here,
+or NULL, unless NULL is said not to occur. No text makes the reading fail.
+Why: a constraint is read as a conjunction; a part that is not one of the forms below is ignored, which says less. A
+comparison with NULL is not false, so a row satisfies it; therefore a list that holds NULL says nothing.
+Source: DuckDB's documentation, "Constraints" (a row for which the condition is false is refused).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from pydantic_core import PydanticCustomError
+
+from dpsql.policy.domain import Bound, ColumnType, Value, bounds_of, values_of
+from dpsql.policy.exact import exact
+from dpsql.policy.names import fold
+
+LONGEST = 10_000
+"""Characters of a constraint, beyond which it is ignored."""
+DEEPEST = 30
+"""Parentheses within each other, beyond which a constraint is ignored."""
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+    (?P<text>'(?:[^']|'')*') | (?P<quoted>"(?:[^"]|"")*") | (?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\b)
+    | (?P<word>[A-Za-z_][A-Za-z0-9_]*) | (?P<sign><=|>=|<>|!=|.)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+_WORDS = frozenset({"and", "or", "not", "is", "null", "in", "between", "cast", "as"})
+_REVERSED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
+
+Constant = Fraction | str
+Token = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What constraints say of a column. A bound is a constant, and whether the bound itself is excluded."""
+
+    low: tuple[Constant, bool] | None = None
+    high: tuple[Constant, bool] | None = None
+    values: tuple[Constant, ...] | None = None
+    present: bool = False
+
+    def bounds(self, kind: ColumnType) -> tuple[Bound, Bound] | None:
+        """The bounds as a policy may state them; None where an end is missing, or is none of the type.
+
+        >>> checked(["((n > 0) AND (n <= 9.5))"])["n"].bounds("integer")
+        (Fraction(1, 1), Fraction(9, 1))
+        """
+        if self.low is None or self.high is None:
+            return None
+        (low, above), (high, below) = self.low, self.high
+        numbers = isinstance(low, Fraction), isinstance(high, Fraction)
+        if numbers != (kind in ("integer", "double"),) * 2:
+            return None
+        if kind == "integer" and isinstance(low, Fraction) and isinstance(high, Fraction):
+            low = Fraction(math.floor(low) + 1 if above else math.ceil(low))
+            high = Fraction(math.ceil(high) - 1 if below else math.floor(high))
+        try:
+            return bounds_of([low, high], kind)
+        except PydanticCustomError:
+            return None
+
+    def listed(self, kind: ColumnType) -> tuple[Value, ...] | None:
+        """The values as a policy may list them; None where there is no list, or not one of the type.
+
+        Not of real numbers: a constant is compared with them after it is rounded to their type.
+        """
+        texts = kind in ("varchar", "date", "timestamp")
+        given = self.values or ()
+        if kind in ("double", "boolean") or not all(isinstance(value, str) is texts for value in given):
+            return None
+        try:
+            return values_of(list(given), kind)
+        except PydanticCustomError:
+            return None
+
+
+class _Unknown(Exception):  # noqa: N818
+    """A form that is not read."""
+
+
+def checked(constraints: Iterable[str]) -> Mapping[str, Checked]:
+    """What CHECK constraints say of columns, by their folded names. Forms that are not known are ignored.
+
+    >>> checked(["(sex IN ('f', 'm'))", "((age >= 0) AND (age IS NOT NULL))", "(length(sex) < 3)"])["sex"].values
+    ('f', 'm')
+    """
+    found: dict[str, Checked] = {}
+    for text in constraints:
+        if len(text) > LONGEST:
+            continue
+        try:
+            parts = list(_conjuncts(_tokens(text), 0))
+        except _Unknown:
+            continue
+        for part in parts:
+            said = _said(part)
+            if said is not None:
+                name, one = said
+                found[name] = _both(found.get(name, Checked()), one)
+    return found
+
+
+def _tokens(text: str) -> list[Token]:
+    """The tokens of a constraint: their kind, and their text."""
+    tokens = []
+    for match in _TOKEN.finditer(text.rstrip()):
+        kind = str(match.lastgroup)
+        token = match[kind]
+        if kind == "word" and token.lower() in _WORDS:
+            kind, token = "sign", token.lower()
+        tokens.append((kind, token))
+    return tokens
+
+
+def _conjuncts(tokens: list[Token], depth: int) -> Iterator[list[Token]]:
+    """The parts of a conjunction, none within parentheses."""
+    tokens = _bare(tokens)
+    if depth > DEEPEST:
+        raise _Unknown
+    parts = _split(tokens, "and")
+    if len(parts) == 1:
+        yield tokens
+        return
+    for part in parts:
+        yield from _conjuncts(part, depth + 1)
+
+
+def _bare(tokens: list[Token]) -> list[Token]:
+    """The tokens within the parentheses around them all."""
+    while len(tokens) > 1 and tokens[0] == ("sign", "(") and _end(tokens, 0) == len(tokens) - 1:
+        tokens = tokens[1:-1]
+    return tokens
+
+
+def _end(tokens: list[Token], start: int) -> int:
+    """The place of the parenthesis that closes the one at `start`."""
+    depth = 0
+    for place in range(start, len(tokens)):
+        depth += (tokens[place] == ("sign", "(")) - (tokens[place] == ("sign", ")"))
+        if depth == 0:
+            return place
+    raise _Unknown
+
+
+def _split(tokens: list[Token], word: str) -> list[list[Token]]:
+    """The parts between a word that stands outside parentheses. The AND of a BETWEEN is none."""
+    parts: list[list[Token]] = [[]]
+    depth, ranges = 0, 0
+    for token in tokens:
+        depth += (token == ("sign", "(")) - (token == ("sign", ")"))
+        if depth == 0 and token == ("sign", "between"):
+            ranges += 1
+        if depth == 0 and token == ("sign", word) and not (word == "and" and ranges):
+            parts.append([])
+            continue
+        if depth == 0 and token == ("sign", "and"):
+            ranges = max(0, ranges - 1)
+        parts[-1].append(token)
+    return parts
+
+
+def _said(tokens: list[Token]) -> tuple[str, Checked] | None:
+    """The column of a condition, and what it says of it; None for a form that is not known."""
+    try:
+        if len(_split(tokens, "or")) > 1:
+            return _alternatives(_split(tokens, "or"))
+        return _condition(tokens)
+    except _Unknown:
+        return None
+
+
+def _alternatives(parts: list[list[Token]]) -> tuple[str, Checked]:
+    """A list of values that is spelt with OR; that NULL is one of them says nothing."""
+    found = [_condition(_bare(part)) for part in parts if not _is_null(_bare(part))]
+    names = {name for name, _ in found} | {
+        _column(_bare(part)[:-2]) for part in parts if _is_null(_bare(part))
+    }
+    values: list[Constant] = []
+    for _, one in found:
+        if one.values is None:
+            raise _Unknown
+        values += one.values
+    if len(names) != 1 or not found:
+        raise _Unknown
+    return names.pop(), Checked(values=tuple(dict.fromkeys(values)))
+
+
+def _is_null(tokens: list[Token]) -> bool:
+    return [token for _, token in tokens[-2:]] == ["is", "null"]
+
+
+def _condition(tokens: list[Token]) -> tuple[str, Checked]:
+    """A condition on one column."""
+    signs = [token if kind == "sign" else "" for kind, token in tokens]
+    if signs[:1] == ["not"]:
+        inner = _bare(tokens[1:])
+        if not _is_null(inner):
+            raise _Unknown
+        return _column(inner[:-2]), Checked(present=True)
+    if signs[-3:] == ["is", "not", "null"]:
+        return _column(tokens[:-3]), Checked(present=True)
+    if "between" in signs:
+        at = signs.index("between")
+        low, high = _pair(_split(tokens[at + 1 :], "and"))
+        return _column(tokens[:at]), Checked((_constant(low), False), (_constant(high), False))
+    if "in" in signs:
+        at = signs.index("in")
+        items = _split_list(tokens[at + 1 :])
+        return _column(tokens[:at]), Checked(values=tuple(dict.fromkeys(map(_constant, items))))
+    return _comparison(tokens, signs)
+
+
+def _comparison(tokens: list[Token], signs: list[str]) -> tuple[str, Checked]:
+    """A comparison of a column with a constant, on either side."""
+    place = next((place for place, sign in enumerate(signs) if sign in _REVERSED), None)
+    if place is None:
+        raise _Unknown
+    left, right, sign = tokens[:place], tokens[place + 1 :], signs[place]
+    try:
+        name, value = _column(left), _constant(right)
+    except _Unknown:
+        name, value, sign = _column(right), _constant(left), _REVERSED[sign]
+    if sign == "=":
+        return name, Checked(values=(value,))
+    if sign.startswith(">"):
+        return name, Checked(low=(value, sign == ">"))
+    return name, Checked(high=(value, sign == "<"))
+
+
+def _pair(parts: list[list[Token]]) -> tuple[list[Token], list[Token]]:
+    if len(parts) != 2:
+        raise _Unknown
+    return parts[0], parts[1]
+
+
+def _split_list(tokens: list[Token]) -> list[list[Token]]:
+    if tokens[:1] != [("sign", "(")] or _end(tokens, 0) != len(tokens) - 1:
+        raise _Unknown
+    return _split(tokens[1:-1], ",")
+
+
+def _column(tokens: list[Token]) -> str:
+    """The folded name of a column, which the name of its table may precede."""
+    tokens = _bare(tokens)
+    kinds = [kind for kind, _ in tokens]
+    if len(tokens) == 3 and tokens[1] == ("sign", "."):
+        tokens, kinds = tokens[2:], kinds[2:]
+    if kinds == ["quoted"]:
+        return fold(tokens[0][1][1:-1].replace('""', '"'))
+    if kinds != ["word"]:
+        raise _Unknown
+    return fold(tokens[0][1])
+
+
+def _constant(tokens: list[Token]) -> Constant:
+    """A number, or a text, which may be cast to a date or a timestamp."""
+    tokens = _bare(tokens)
+    words = [token.lower() for _, token in tokens]
+    if words[:2] == ["cast", "("] and words[-3:-2] == ["as"] and words[-2] in ("date", "timestamp"):
+        tokens = tokens[2:-3]
+    negative = tokens[:1] == [("sign", "-")]
+    if [kind for kind, _ in tokens[negative:]] == ["number"]:
+        number = _number(tokens[negative][1])
+        return -number if negative else number
+    if [kind for kind, _ in tokens] == ["text"]:
+        return tokens[0][1][1:-1].replace("''", "'")
+    raise _Unknown
+
+
+def _number(text: str) -> Fraction:
+    try:
+        return exact(text)
+    except PydanticCustomError:
+        raise _Unknown from None
+
+
+def _both(one: Checked, other: Checked) -> Checked:
+    """What two constraints say together."""
+    values = one.values if other.values is None else other.values
+    if one.values is not None and other.values is not None:
+        values = tuple(value for value in one.values if value in other.values)
+    return Checked(
+        _tighter(one.low, other.low, up=True),
+        _tighter(one.high, other.high, up=False),
+        values,
+        one.present or other.present,
+    )
+
+
+def _tighter(
+    one: tuple[Constant, bool] | None, other: tuple[Constant, bool] | None, *, up: bool
+) -> tuple[Constant, bool] | None:
+    """The tighter of two bounds; of texts, which may be days in several spellings, the first."""
+    if one is None or other is None:
+        return other if one is None else one
+    (ours, excluded), (theirs, also_excluded) = one, other
+    if not isinstance(ours, Fraction) or not isinstance(theirs, Fraction):
+        return one
+    if ours == theirs:
+        return ours, excluded or also_excluded
+    return one if (ours > theirs) is up else other
