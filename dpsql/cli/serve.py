@@ -17,7 +17,9 @@ PolicyArgument = Annotated[
 ]
 DatabaseFile = Annotated[
     Path,
-    typer.Option("--database", "-d", help="The DuckDB file with the data, opened read-only.", show_default=False),
+    typer.Option(
+        "--database", "-d", help="The DuckDB file with the data, opened read-only.", show_default=False
+    ),
 ]
 Host = Annotated[str, typer.Option(help="The address to listen on. Others than this machine's need TLS.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="The port of the PostgreSQL protocol.")]
@@ -103,7 +105,9 @@ def serve(
     )
 
     def ready(ports: list[int]) -> None:
-        print(f"{summary(service)}\nlistening on {host}:{', '.join(map(str, ports))}; Ctrl-C stops", flush=True)
+        print(
+            f"{summary(service)}\nlistening on {host}:{', '.join(map(str, ports))}; Ctrl-C stops", flush=True
+        )
 
     async def run() -> None:
         listener = Listener(service, tls=tls, encrypted=tls is not None and not is_local(host), log=log)

@@ -28,8 +28,8 @@ from dpsql.server.protocol.scram import Verifier
 from dpsql.server.protocol.tasks import (
     Cancel,
     DescribeStatement,
-    LogIn,
     LoggedIn,
+    LogIn,
     LookUp,
     Reject,
     RunStatement,
@@ -105,7 +105,9 @@ class Listener:
         self._server: asyncio.Server | None = None
         self.stopping = False
 
-    async def start(self, host: str = "localhost", port: int = PORT, *, in_the_clear: bool = False) -> list[int]:
+    async def start(
+        self, host: str = "localhost", port: int = PORT, *, in_the_clear: bool = False
+    ) -> list[int]:
         """Listens, and returns the ports. Raises ProgrammingError where passwords would cross a network unencrypted."""
         if not is_local(host) and self.tls is None and not in_the_clear:
             raise ProgrammingError(
@@ -119,7 +121,9 @@ class Listener:
             self._server = await loop.create_server(partial(Client, self), host, port, backlog=1_000)
         except OSError as error:
             raise OperationalError(
-                f"cannot listen on {host}:{port}: {error.strerror}", code="no_port", hint="--port names another"
+                f"cannot listen on {host}:{port}: {error.strerror}",
+                code="no_port",
+                hint="--port names another",
             ) from None
         return sorted({each.getsockname()[1] for each in self._server.sockets})
 
@@ -131,11 +135,11 @@ class Listener:
         for client in list(self.clients):
             client.stop()
         end = time.monotonic() + self.service.limits.drain_seconds
-        while self.clients and time.monotonic() < end:
+        while self.clients and time.monotonic() < end:  # noqa: ASYNC110  (once, at the end)
             await asyncio.sleep(0.05)
         for client in list(self.clients):
             client.abort()
-        while any(client.working for client in self.clients):  # cancelled, and recorded as they end
+        while any(client.working for client in self.clients):  # noqa: ASYNC110  (cancelled, and recorded as they end)
             await asyncio.sleep(0.05)
         self.workers.shutdown(wait=True)
         self._logins.shutdown(wait=True)
@@ -370,13 +374,17 @@ class Client(asyncio.Protocol):
         key = secrets.token_bytes(4)
         self._listener.sessions[self._process] = (key, self)
         tls = self._transport.get_extra_info("ssl_object") is not None
-        self._listener.log("login", user=self._user.name, role=self._user.role.value, peer=self._peer, tls=tls)
+        self._listener.log(
+            "login", user=self._user.name, role=self._user.role.value, peer=self._peer, tls=tls
+        )
         self.conversation.logged(LoggedIn(session.settings.reported(), self._process, key))
 
     async def _run(self, session: Session, task: RunStatement) -> None:
         begun = time.monotonic()
         found = await session.run(task)
-        facts = {"sqlstate": found.sqlstate} if isinstance(found, Failure) else {"answer": found.tag.split()[0]}
+        facts = (
+            {"sqlstate": found.sqlstate} if isinstance(found, Failure) else {"answer": found.tag.split()[0]}
+        )
         self._listener.log(
             "statement",
             user=session.user.name,
@@ -407,5 +415,3 @@ async def serve(
         await ended.wait()
     finally:
         await listener.stop()
-
-

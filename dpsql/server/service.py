@@ -13,6 +13,7 @@ from typing import Any
 from dpsql.connection import Connection, connect
 from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.policy import load
+from dpsql.server.catalogue import Catalogue
 from dpsql.server.protocol.failure import Failed
 from dpsql.server.users import User, UserStore
 from dpsql.shared_ledger import SharedLedger
@@ -143,8 +144,8 @@ class Service:
         self.connections = Connections(self._open, self.limits.workers * 4)
         # The policy is held against the database, and the ledger against both, before anybody is let in.
         with self.connections.of(names[0]) as first:
-            self.catalog = first.engine.catalog
             self.policy = first.engine.policy
+            self.catalogue = Catalogue(self.policy, first.engine.catalog, self.limits.catalogue_seconds)
 
     def _open(self, analyst: str) -> Connection:
         try:
@@ -165,6 +166,7 @@ class Service:
     def close(self) -> None:
         """Closes the engine connections and the ledger."""
         self.connections.close()
+        self.catalogue.close()
         self._ledger.close()
 
 
@@ -173,4 +175,3 @@ def summary(service: Service) -> str:
     private = ", ".join(service.policy.private_tables())
     public = ", ".join(name for name, table in service.policy.tables.items() if table.public)
     return f"private: {private}" + (f"; public: {public}" if public else "")
-

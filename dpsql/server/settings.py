@@ -40,6 +40,12 @@ def _date_style(value: str) -> str:
     return "ISO, MDY"
 
 
+def _encoding(value: str) -> str:
+    if value.strip("' ").lower().replace("-", "") not in ("utf8", "unicode"):
+        raise ValueError
+    return "UTF8"
+
+
 def _number(value: str) -> str:
     if not re.fullmatch(r"-?\d{1,9}", value.strip()):
         raise ValueError
@@ -78,7 +84,7 @@ _KNOWN = {
         _Setting("server_version", VERSION, reported=True, fixed=True),
         _Setting("server_version_num", "150000", fixed=True),
         _Setting("server_encoding", "UTF8", reported=True, fixed=True),
-        _Setting("client_encoding", "UTF8", lambda value: _one_of("utf8", "utf-8", "unicode")(value).upper(), True),
+        _Setting("client_encoding", "UTF8", _encoding, reported=True),
         _Setting("DateStyle", "ISO, MDY", _date_style, reported=True),
         _Setting("TimeZone", "UTC", reported=True),
         _Setting("IntervalStyle", "postgres", reported=True),
@@ -126,7 +132,7 @@ _SPELT = {
 
 
 def _groups(value: str) -> str:
-    if not 1 <= int(_number(value)):
+    if not int(_number(value)) >= 1:
         raise ValueError
     return str(int(value))
 
@@ -167,7 +173,9 @@ class Settings:
         try:
             self._values[key] = known.check(value)
         except Error as error:
-            failed = Failed("22023", f'invalid value for parameter "{known.name}": {error.message}', error.hint)
+            failed = Failed(
+                "22023", f'invalid value for parameter "{known.name}": {error.message}', error.hint
+            )
         except ValueError:
             failed = Failed("22023", f'invalid value for parameter "{known.name}"')
         else:
@@ -226,10 +234,11 @@ def of_startup(parameters: Mapping[str, str]) -> list[tuple[str, str]]:
     """The settings that a startup packet states, those of `options` among them, as in `-c dpsql.epsilon=0.1`."""
     own = {"user", "database", "options", "replication"}
     found = [
-        (name, value) for name, value in parameters.items() if name not in own and not name.startswith("_pq_.")
+        (name, value)
+        for name, value in parameters.items()
+        if name not in own and not name.startswith("_pq_.")
     ]
     words = re.split(r"(?<!\\)\s+", parameters.get("options", "").strip())
     text = " ".join(words).replace("\\ ", " ")
-    for match in re.finditer(r"(?:-c\s*|--)([\w.\-]+)=((?:\\.|\S)*)", text):
-        found.append((match[1].replace("-", "_"), match[2]))
-    return found
+    given = re.finditer(r"(?:-c\s*|--)([\w.\-]+)=((?:\\.|\S)*)", text)
+    return [*found, *((match[1].replace("-", "_"), match[2]) for match in given)]

@@ -64,12 +64,17 @@ def failure(error: Error, text: str, places: list[int] = ()) -> Failure:  # type
     return Failure(
         state,
         error.message,
-        _HINTS.get(error.code, error.hint),
+        _HINTS.get(error.code, _said_here(error.hint)),
         f"dpsql error code: {error.code}",
         position,
         query,
         internal,
     )
+
+
+def _said_here(hint: str | None) -> str | None:
+    """A hint that names an argument of Python's calls, as the setting that it is here."""
+    return None if hint is None else hint.replace("leave out dialect", "SET dpsql.dialect = duckdb")
 
 
 def _same(read: str, text: str, places: list[int]) -> bool:

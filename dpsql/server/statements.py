@@ -66,9 +66,9 @@ def _block_end(text: str, at: int) -> int:
 
 
 def split(text: str) -> list[tuple[str, int]]:
-    """The statements of a text with the place at which each starts; comments alone are none.
+    r"""The statements of a text with the place at which each starts; comments alone are none.
 
-    >>> split("SELECT ';' ; -- no\\n; select 2")
+    >>> split("SELECT ';' ; -- no\n; select 2")
     [("SELECT ';' ", 0), (' select 2', 20)]
     """
     found = list[tuple[str, int]]()

@@ -148,7 +148,9 @@ class UserStore:
         """Gives a user another password. Raises ProgrammingError where there is no such user."""
         verifier = str(Verifier.of(password))
         with self._engine.begin() as connection:
-            changed = connection.execute(_USERS.update().where(_USERS.c.name == name).values(verifier=verifier))
+            changed = connection.execute(
+                _USERS.update().where(_USERS.c.name == name).values(verifier=verifier)
+            )
         _require(changed.rowcount, name)
 
     def remove(self, name: str) -> None:
@@ -188,4 +190,6 @@ def _made(path: Path) -> int:
 
 def _require(count: int, name: str) -> None:
     if not count:
-        raise ProgrammingError(f"there is no user {name!r}", code="no_user", hint="dpsql users list shows them")
+        raise ProgrammingError(
+            f"there is no user {name!r}", code="no_user", hint="dpsql users list shows them"
+        )

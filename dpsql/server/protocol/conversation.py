@@ -39,8 +39,8 @@ from dpsql.server.protocol.tasks import (
     Cancel,
     DescribeStatement,
     Description,
-    LogIn,
     LoggedIn,
+    LogIn,
     LookUp,
     Reject,
     RunStatement,
@@ -54,7 +54,6 @@ MOST_NAMED = 1_000
 """Statements and portals that one connection may have at a time."""
 
 _Phase = str
-_NO_PASSWORD = "28P01"
 _ABORTED = Failure(
     "25P02",
     "current transaction is aborted, commands ignored until end of transaction block",
@@ -247,7 +246,7 @@ class Conversation:
         """Answers `Reject`."""
         self._waiting = None
         self.fail(
-            Failure(_NO_PASSWORD, f'password authentication failed for user "{self.user}"', severity="FATAL")
+            Failure("28P01", f'password authentication failed for user "{self.user}"', severity="FATAL")
         )
 
     def logged(self, found: LoggedIn) -> None:
@@ -392,7 +391,7 @@ class Conversation:
         self._waiting = None
         if self._describing is None:
             return
-        kind, of = self._describing
+        _, of = self._describing
         self._describing = None
         if isinstance(found, Failure):
             self._failed(found)
@@ -501,7 +500,9 @@ def _tag(tag: str, sent: int) -> str:
 
 
 def _row(columns: tuple[Column, ...], codes: tuple[int, ...], row: tuple[Any, ...]) -> bytes:
-    values = [encoded(value, column.oid, code) for value, column, code in zip(row, columns, codes, strict=True)]
+    values = [
+        encoded(value, column.oid, code) for value, column, code in zip(row, columns, codes, strict=True)
+    ]
     return backend.data_row(values)
 
 

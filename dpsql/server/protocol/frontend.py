@@ -6,6 +6,7 @@ A message that is not formed as the protocol says raises ProtocolError, whatever
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dpsql.server.protocol.failure import ProtocolError
@@ -190,7 +191,9 @@ def _first(body: bytes) -> First:
             raise ProtocolError("invalid length of cancel key")
         return CancelRequest(process, key)
     if major != VERSION_3:
-        raise ProtocolError(f"unsupported frontend protocol {major}.{minor}: the server supports 3.0", "0A000")
+        raise ProtocolError(
+            f"unsupported frontend protocol {major}.{minor}: the server supports 3.0", "0A000"
+        )
     parameters = dict[str, str]()
     while name := reader.text():
         if name in parameters:
@@ -281,7 +284,7 @@ def _other(reader: _Reader) -> Message:
     return Other("COPY or a function call")
 
 
-_MESSAGES = {
+_MESSAGES: dict[bytes, Callable[[_Reader], Message]] = {
     b"p": lambda reader: Password(reader.rest()),
     b"Q": lambda reader: Query(reader.text()),
     b"P": _parse,

@@ -22,8 +22,12 @@ ITERATIONS = 100_000
 LEAST_CHARACTERS = 12
 MOST_CHARACTERS = 256
 
-_FIRST = re.compile(r"(?P<header>[ny],(?:a=[^,]*)?,)(?P<bare>n=[^,]*,r=(?P<nonce>[!-+\--~]{8,256})(?:,.*)?)", re.DOTALL)
-_FINAL = re.compile(r"(?P<without>c=(?P<bound>[^,]*),r=(?P<nonce>[!-+\--~]+)(?:,.*)?),p=(?P<proof>[^,]*)", re.DOTALL)
+_FIRST = re.compile(
+    r"(?P<header>[ny],(?:a=[^,]*)?,)(?P<bare>n=[^,]*,r=(?P<nonce>[!-+\--~]{8,256})(?:,.*)?)", re.DOTALL
+)
+_FINAL = re.compile(
+    r"(?P<without>c=(?P<bound>[^,]*),r=(?P<nonce>[!-+\--~]+)(?:,.*)?),p=(?P<proof>[^,]*)", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,8 @@ class Verifier:
         Source: PostgreSQL 16, src/backend/libpq/auth-scram.c, mock_scram_secret.
         """
         salt, stored, server = (
-            _hmac(secret, f"{what} {user}".encode("utf-8", "replace")) for what in ("salt", "stored", "server")
+            _hmac(secret, f"{what} {user}".encode("utf-8", "replace"))
+            for what in ("salt", "stored", "server")
         )
         return cls(ITERATIONS, salt[:16], stored, server)
 

@@ -97,10 +97,10 @@ def encoded(value: Any, oid: int, code: int) -> bytes | None:
 
 
 def as_text(value: Any) -> str:
-    """A value as PostgreSQL writes it.
+    r"""A value as PostgreSQL writes it.
 
     >>> as_text(True), as_text(1.0), as_text(float("inf")), as_text(["a b", None, 'c"'])
-    ('t', '1', 'Infinity', '{"a b",NULL,"c\\\\""}')
+    ('t', '1', 'Infinity', '{"a b",NULL,"c\\""}')
     """
     if isinstance(value, bool):
         return "t" if value else "f"
@@ -113,7 +113,9 @@ def as_text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "{" + ",".join(map(_element, value)) + "}"
     if isinstance(value, dict):
-        return json.dumps({as_text(key): each for key, each in value.items()}, ensure_ascii=False, default=str)
+        return json.dumps(
+            {as_text(key): each for key, each in value.items()}, ensure_ascii=False, default=str
+        )
     return str(value)
 
 
@@ -131,27 +133,8 @@ def _element(value: Any) -> str:
 def _binary(value: Any, oid: int) -> bytes:
     if oid in _ELEMENTS:
         return _binary_array(value, _ELEMENTS[oid])
-    match oid:
-        case 16:
-            return b"\1" if value else b"\0"
-        case 20:
-            return struct.pack("!q", value)
-        case 21:
-            return struct.pack("!h", value)
-        case 23:
-            return struct.pack("!i", value)
-        case 26:
-            return struct.pack("!I", value)
-        case 701:
-            return struct.pack("!d", value)
-        case 1082:
-            return struct.pack("!i", value.toordinal() - _EPOCH_DAY)
-        case 1114:
-            return struct.pack("!q", (value - _EPOCH) // _MICROSECOND)
-        case 1700:
-            return _binary_numeric(Decimal(str(value)))
-        case _:
-            return as_text(value).encode("utf-8", "replace")
+    write = _TO_BINARY.get(oid)
+    return as_text(value).encode("utf-8", "replace") if write is None else write(value)
 
 
 def _binary_array(values: Sequence[Any], element: int) -> bytes:
@@ -192,43 +175,27 @@ def decoded(data: bytes | None, oid: int, code: int) -> Any:
     try:
         if code == 1:
             return _from_binary(data, oid)
-        text = data.decode()
-        if "\0" in text:
-            raise ValueError  # noqa: TRY301
-        return _FROM_TEXT.get(oid, str)(text)
+        return _FROM_TEXT.get(oid, str)(_plain_text(data))
     except (struct.error, UnicodeDecodeError, ValueError, OverflowError, InvalidOperation):
         raise Failed("22P02", "a parameter's value is not of its type") from None
 
 
 def _from_binary(data: bytes, oid: int) -> Any:
-    match oid:
-        case 16:
-            return struct.unpack("!?", data)[0]
-        case 21:
-            return struct.unpack("!h", data)[0]
-        case 23:
-            return struct.unpack("!i", data)[0]
-        case 20:
-            return struct.unpack("!q", data)[0]
-        case 26:
-            return struct.unpack("!I", data)[0]
-        case 700:
-            return struct.unpack("!f", data)[0]
-        case 701:
-            return struct.unpack("!d", data)[0]
-        case 1082:
-            return dt.date.fromordinal(struct.unpack("!i", data)[0] + _EPOCH_DAY)
-        case 1114:
-            return _EPOCH + struct.unpack("!q", data)[0] * _MICROSECOND
-        case 1700:
-            return _plain_number(_from_binary_numeric(data))
-        case 0 | 18 | 19 | 25 | 705 | 1042 | 1043:
-            text = data.decode()
-            if "\0" in text:
-                raise ValueError
-            return text
-        case _:
-            raise Failed("0A000", f"parameters of the type {oid} are not read in binary format")
+    read = _FROM_BINARY.get(oid)
+    if read is None:
+        raise Failed("0A000", f"parameters of the type {oid} are not read in binary format")
+    return read(data)
+
+
+def _unpack(code: str) -> Callable[[bytes], Any]:
+    return lambda data: struct.unpack(code, data)[0]
+
+
+def _plain_text(data: bytes) -> str:
+    text = data.decode()
+    if "\0" in text:
+        raise ValueError
+    return text
 
 
 def _from_binary_numeric(data: bytes) -> Decimal:
@@ -274,4 +241,28 @@ _FROM_TEXT: dict[int, Callable[[str], Any]] = {
     DATE: dt.date.fromisoformat,
     TIMESTAMP: dt.datetime.fromisoformat,
     TIMESTAMPTZ: dt.datetime.fromisoformat,
+}
+_TO_BINARY: dict[int, Callable[[Any], bytes]] = {
+    BOOL: lambda value: b"\1" if value else b"\0",
+    INT2: lambda value: struct.pack("!h", value),
+    INT4: lambda value: struct.pack("!i", value),
+    INT8: lambda value: struct.pack("!q", value),
+    OID: lambda value: struct.pack("!I", value),
+    FLOAT8: lambda value: struct.pack("!d", value),
+    DATE: lambda value: struct.pack("!i", value.toordinal() - _EPOCH_DAY),
+    TIMESTAMP: lambda value: struct.pack("!q", (value - _EPOCH) // _MICROSECOND),
+    NUMERIC: lambda value: _binary_numeric(Decimal(str(value))),
+}
+_FROM_BINARY: dict[int, Callable[[bytes], Any]] = {
+    BOOL: _unpack("!?"),
+    INT2: _unpack("!h"),
+    INT4: _unpack("!i"),
+    INT8: _unpack("!q"),
+    OID: _unpack("!I"),
+    FLOAT4: _unpack("!f"),
+    FLOAT8: _unpack("!d"),
+    DATE: lambda data: dt.date.fromordinal(struct.unpack("!i", data)[0] + _EPOCH_DAY),
+    TIMESTAMP: lambda data: _EPOCH + struct.unpack("!q", data)[0] * _MICROSECOND,
+    NUMERIC: lambda data: _plain_number(_from_binary_numeric(data)),
+    **dict.fromkeys((0, CHAR, NAME, TEXT, UNKNOWN, BPCHAR, VARCHAR), _plain_text),
 }
