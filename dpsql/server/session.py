@@ -91,7 +91,7 @@ class Session:
 
     async def _guarded(self, text: str, work: Callable[[], _T]) -> _T | Failure:
         """What `work` gives in a worker thread, or what the client is told of its failure."""
-        if _is_utility(text):
+        if _is_utility(text) and not _waits(text):
             return _caught(text, work)
         loop = asyncio.get_running_loop()
         self._cancelled = False
@@ -182,7 +182,7 @@ class Session:
         try:
             explained = connection.explain(query, _named(text, values), **self.settings.options())
         except Error as error:
-            raise _Refused(failure(error, text, places)) from None
+            raise _Refused(failure(error, query, places)) from None
         outputs = explained.prepared.outer.outputs
         return tuple(Column(output.name, oid_of(str(output.expr.type.value))) for output in outputs)
 
@@ -221,7 +221,7 @@ class Session:
             result = connection.query(query, _named(text, task.values), **self.settings.options())
             states = connection.budget().values()
         except Error as error:
-            raise _Refused(failure(error, text, places)) from None
+            raise _Refused(failure(error, query, places)) from None
         columns = tuple(
             Column(name, oid_of(kind)) for name, kind in zip(result.columns, result.types, strict=True)
         )
@@ -322,10 +322,14 @@ def _caught(text: str, work: Callable[[], _T]) -> _T | Failure:
 
 
 def _is_utility(text: str) -> bool:
-    words = first_words(text, 2)
-    if words[:1] == ["show"]:
-        return _shown(text) != "dpsql.budget"  # which waits for the ledger
+    """Whether a statement is of the session, and none for the engine."""
+    words = first_words(text, 1)
     return not words or words[0] in _UTILITIES or control(text) is not None
+
+
+def _waits(text: str) -> bool:
+    """Whether a utility statement waits for the ledger."""
+    return first_words(text, 1) == ["show"] and _shown(text) == "dpsql.budget"
 
 
 def _shown(text: str) -> str:

@@ -6,6 +6,8 @@ here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dpsql import errors
 from dpsql.errors import Error
 from dpsql.server.protocol.failure import Failure
@@ -45,10 +47,10 @@ _BY_CLASS: tuple[tuple[type[Error], str], ...] = (
 _HINTS = {"epsilon_missing": "SET dpsql.epsilon = 0.1, or SET dpsql.target_error = 50"}
 
 
-def failure(error: Error, text: str, places: list[int] = ()) -> Failure:  # type: ignore[assignment]
-    """What a client is told of an error about its statement `text`.
+def failure(error: Error, read: str, places: Sequence[int] = ()) -> Failure:
+    """What a client is told of an error about its statement.
 
-    `places` are those of the letters that were written into the text before the engine read it.
+    `read` is what the engine was given of it, in which `places` are those of the letters that the client did not write.
     """
     state = _BY_CODE.get(error.code) or next(
         (state for kind, state in _BY_CLASS if isinstance(error, kind)), "XX000"
@@ -57,7 +59,7 @@ def failure(error: Error, text: str, places: list[int] = ()) -> Failure:  # type
     query = None
     at = _offset(error)
     if at is not None:
-        if _same(error.text or "", text, places):
+        if error.text == read:
             position = at - sum(place < at for place in places) + 1
         else:
             query, internal = error.text, at + 1
@@ -75,15 +77,6 @@ def failure(error: Error, text: str, places: list[int] = ()) -> Failure:  # type
 def _said_here(hint: str | None) -> str | None:
     """A hint that names an argument of Python's calls, as the setting that it is here."""
     return None if hint is None else hint.replace("leave out dialect", "SET dpsql.dialect = duckdb")
-
-
-def _same(read: str, text: str, places: list[int]) -> bool:
-    """Whether what was read is the client's text, but for `:p` in place of each `$`."""
-    parts, last = list[str](), 0
-    for place in places:
-        parts += [read[last:place], "$"]
-        last = place + 2
-    return "".join([*parts, read[last:]]) == text
 
 
 def _offset(error: Error) -> int | None:

@@ -119,17 +119,33 @@ def count_parameters(text: str) -> int:
 
 
 def named_parameters(text: str) -> tuple[str, list[int]]:
-    """The statement with `:p1` for `$1`, and the places of these in the new text.
+    """The statement with `:p1` for `$1`, and the places of the letters p in the new text.
 
-    >>> named_parameters("SELECT $1, '$1', $12")
-    ("SELECT :p1, '$1', :p12", [7, 18])
+    A cast to text right after a parameter is blanked out: the parameter's value has its type already.
+
+    >>> named_parameters("SELECT $1, '$1', $12::VARCHAR")
+    ("SELECT :p1, '$1', :p12         ", [8, 19])
     """
     parts, places, length = list[str](), list[int](), 0
-    for kind, at, end in _words(text):
+    words = list(_words(text))
+    blank = -1
+    for index, (kind, at, end) in enumerate(words):
         part = text[at:end]
         if kind == "parameter":
             part = f":p{part[1:]}"
-            places.append(length)
+            places.append(length + 1)
+            blank = (
+                index + 3 if _is_text_cast([text[a:b] for _, a, b in words[index + 1 : index + 5]]) else -1
+            )
+        elif index <= blank:
+            part = " " * len(part)
         parts.append(part)
         length += len(part)
     return "".join(parts), places
+
+
+def _is_text_cast(words: list[str]) -> bool:
+    """Whether these words begin with a cast to text of any length."""
+    return (
+        words[:2] == [":", ":"] and words[2:3] in (["VARCHAR"], ["TEXT"]) and words[3:4] not in (["("], ["["])
+    )

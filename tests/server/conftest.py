@@ -41,7 +41,13 @@ class Served:
 
     def dsn(self, user: str = "ana", password: str = PASSWORD, **options: str) -> str:
         """How libpq's clients reach it."""
-        words = {"host": "127.0.0.1", "port": self.port, "user": user, "dbname": "clinic", "password": f"'{password}'"}
+        words = {
+            "host": "127.0.0.1",
+            "port": self.port,
+            "user": user,
+            "dbname": "clinic",
+            "password": f"'{password}'",
+        }
         return " ".join(f"{name}={value}" for name, value in {**words, **options}.items())
 
     @property

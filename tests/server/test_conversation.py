@@ -102,7 +102,11 @@ def ask(conversation: Conversation, *messages: bytes) -> bytes:
             conversation.answered(answered(task))
         else:
             assert isinstance(task, DescribeStatement)
-            found = Failure("42P01", "no") if "bad" in task.text else Description(COLUMNS, (TEXT,) * len(task.types))
+            found = (
+                Failure("42P01", "no")
+                if "bad" in task.text
+                else Description(COLUMNS, (TEXT,) * len(task.types))
+            )
             conversation.described(found)
     return conversation.take()
 
@@ -111,7 +115,9 @@ def parse(text: str, name: str = "") -> bytes:
     return message(b"P", f"{name}\0{text}\0".encode() + struct.pack("!h", 0))
 
 
-def bind(portal: str = "", name: str = "", values: tuple[bytes, ...] = (), results: tuple[int, ...] = ()) -> bytes:
+def bind(
+    portal: str = "", name: str = "", values: tuple[bytes, ...] = (), results: tuple[int, ...] = ()
+) -> bytes:
     body = b"".join(struct.pack("!i", len(value)) + value for value in values)
     codes = struct.pack("!h", len(results)) + b"".join(struct.pack("!h", code) for code in results)
     return message(b"B", f"{portal}\0{name}\0".encode() + struct.pack("!hh", 0, len(values)) + body + codes)
@@ -132,7 +138,9 @@ SYNC = message(b"S")
     ("password", "known", "expected"),
     [(PASSWORD, True, LogIn), ("wrong" + PASSWORD, True, Reject), (PASSWORD, False, Reject)],
 )
-def test_the_password_of_a_known_user_alone_opens_the_door(password: str, known: bool, expected: type) -> None:
+def test_the_password_of_a_known_user_alone_opens_the_door(
+    password: str, known: bool, expected: type
+) -> None:
     conversation = Conversation()
     assert isinstance(proved(conversation, password, known=known), expected)
     if expected is Reject:
@@ -154,10 +162,14 @@ def test_an_unknown_user_is_told_the_same_as_a_known_one() -> None:
         conversation.step()
         told.append([(kind, len(body)) for kind, body in said(conversation.take())])
     assert told[0] == told[1]
-    assert Verifier.mock("ana", b"secret") == Verifier.mock("ana", b"secret") != Verifier.mock("bob", b"secret")
+    assert (
+        Verifier.mock("ana", b"secret") == Verifier.mock("ana", b"secret") != Verifier.mock("bob", b"secret")
+    )
 
 
-@pytest.mark.parametrize("data", [query("SELECT 1"), SYNC, message(b"p", b"\0"), message(b"p", b"PLAIN\0\0\0\0\1x")])
+@pytest.mark.parametrize(
+    "data", [query("SELECT 1"), SYNC, message(b"p", b"\0"), message(b"p", b"PLAIN\0\0\0\0\1x")]
+)
 def test_nobody_asks_before_the_login(data: bytes) -> None:
     conversation = Conversation()
     conversation.receive(START)
@@ -229,7 +241,9 @@ def test_after_an_error_everything_up_to_sync_is_skipped() -> None:
     conversation = ready()
     told = ask(conversation, parse("bad"), bind(), execute(), parse("SELECT 1"), bind(), execute(), SYNC)
     assert kinds(told) == "12EZ"
-    assert kinds(ask(conversation, bind("", "none"), parse("SELECT 1"), SYNC, query("SELECT 1"))) == "EZTDDDCZ"
+    assert (
+        kinds(ask(conversation, bind("", "none"), parse("SELECT 1"), SYNC, query("SELECT 1"))) == "EZTDDDCZ"
+    )
     assert kinds(ask(conversation, parse("bad"), message(b"D", b"S\0"), execute(), SYNC)) == "1EZ"
 
 
@@ -251,7 +265,12 @@ def test_the_transaction_s_status_follows() -> None:
     def status(*messages: bytes) -> str:
         return said(ask(conversation, *messages))[-1][1].decode()
 
-    assert [status(query(text)) for text in ("SELECT 1", "BEGIN", "SELECT 1", "COMMIT")] == ["I", "T", "T", "I"]
+    assert [status(query(text)) for text in ("SELECT 1", "BEGIN", "SELECT 1", "COMMIT")] == [
+        "I",
+        "T",
+        "T",
+        "I",
+    ]
     assert [status(query(text)) for text in ("BEGIN", "bad", "SELECT 1", "ROLLBACK")] == ["T", "E", "E", "I"]
     assert state_of(ask(conversation, query("BEGIN; bad"), query("SELECT 1"))) == "42601"
     assert state_of(ask(conversation, parse("SELECT 1"), SYNC)) == "25P02"

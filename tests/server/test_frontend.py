@@ -56,7 +56,9 @@ FIRST = {
     startup(struct.pack("!i", 80877103)): SSLRequest(),
     startup(struct.pack("!i", 80877104)): GSSRequest(),
     startup(struct.pack("!ii", 80877102, 9) + b"keys"): CancelRequest(9, b"keys"),
-    startup(struct.pack("!i", 196608) + b"user\0ana\0database\0x\0\0"): Startup({"user": "ana", "database": "x"}, 0),
+    startup(struct.pack("!i", 196608) + b"user\0ana\0database\0x\0\0"): Startup(
+        {"user": "ana", "database": "x"}, 0
+    ),
 }
 
 
@@ -132,7 +134,9 @@ def test_a_malformed_start_is_refused(data: bytes) -> None:
 
 @settings(max_examples=examples(2_000))
 @given(st.binary(max_size=80), st.sampled_from([None, *MESSAGES]), st.integers(0, 60), st.booleans())
-def test_nothing_but_protocol_errors_is_raised(data: bytes, whole: bytes | None, cut: int, first: bool) -> None:
+def test_nothing_but_protocol_errors_is_raised(
+    data: bytes, whole: bytes | None, cut: int, first: bool
+) -> None:
     """Of random bytes, and of messages in which some are replaced."""
     buffer = Buffer()
     buffer.feed(data if whole is None else whole[:cut] + data + whole[cut + len(data) :])

@@ -13,6 +13,7 @@ from sqlglot.errors import ErrorLevel, ParseError, TokenError
 from dpsql.plan.types import Type
 from dpsql.policy.names import fold
 from dpsql.sql.catalogue.rewrite import MOST_CHARACTERS, POSTGRES
+from dpsql.sql.read.parse import quietly
 
 _CAST = {
     "INT": Type.INTEGER, "BIGINT": Type.INTEGER, "SMALLINT": Type.INTEGER, "DOUBLE": Type.DOUBLE, "FLOAT": Type.DOUBLE,
@@ -27,7 +28,8 @@ def parameter_types(text: str, columns: Mapping[str, Type]) -> dict[int, Type]:
     if len(text) > MOST_CHARACTERS:
         return {}
     try:
-        trees = POSTGRES.parser(error_level=ErrorLevel.IMMEDIATE).parse(POSTGRES.tokenize(text), text)
+        parser = POSTGRES.parser(error_level=ErrorLevel.IMMEDIATE)
+        trees = quietly(lambda: parser.parse(POSTGRES.tokenize(text), text))
         if len(trees) != 1 or trees[0] is None:
             return {}
         found = dict[int, Type]()

@@ -18,6 +18,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import DataError, QueryRejected
 from dpsql.policy.names import fold
+from dpsql.sql.read.parse import quietly
 
 POSTGRES = Dialect.get_or_raise("postgres")
 MOST_CHARACTERS = 50_000
@@ -127,7 +128,8 @@ def catalogue_query(text: str, declared: Collection[str]) -> CatalogueQuery | No
         return None
     try:
         tokens = _without_schema(POSTGRES.tokenize(text))
-        trees = POSTGRES.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, text)
+        parser = POSTGRES.parser(error_level=ErrorLevel.IMMEDIATE)
+        trees = quietly(lambda: parser.parse(tokens, text))
     except (ParseError, TokenError, RecursionError, TypeError, ValueError, AttributeError, LookupError):
         return None
     tree = trees[0] if len(trees) == 1 else None
@@ -307,12 +309,16 @@ class _Rewriting:
             return node
         _refuse(f"the function {name} is not known of catalogue queries")
 
-    def _of_session(self, name: str, arguments: list[exp.Expr]) -> exp.Expr:
-        match name:
-            case "current_setting" | "set_config" if arguments and isinstance(arguments[0], exp.Literal):
-                found = self.setting(arguments[0].name)
-                if name == "set_config":
-                    _refuse("settings are set with SET")
+    def _of_session(self, function: str, arguments: list[exp.Expr]) -> exp.Expr:
+        match function:
+            case "set_config":
+                _refuse("settings are set with SET")
+            case "current_setting":
+                name = arguments[0].unnest() if arguments else exp.Null()
+                name = name.this if isinstance(name, exp.Cast) else name
+                if not isinstance(name, exp.Literal):
+                    _refuse("current_setting takes the name of a setting")
+                found = self.setting(name.name)
                 return exp.Null() if found is None else _text(found)
             case "current_schemas":
                 return exp.Array(expressions=[_text("pg_catalog"), _text("public")])
