@@ -204,15 +204,15 @@ class Client(asyncio.Protocol):
         made = transport.get_extra_info("socket")
         if made is not None:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        full = len(self._listener.clients) >= self._limits.connections
-        if full or self._listener.logging_in >= self._limits.logins:
-            # Whoever asks for TLS first would take the error for the answer to that, as the protocol allows.
-            self._listener.log("refused", peer=self._peer, reason="too many connections")
-            failure = Failure("53300", "sorry, too many clients already", "try again later", severity="FATAL")
-            self.conversation.fail(failure)
-            transport.write(self.conversation.take())
-            transport.close()
+        if self._listener.logging_in >= self._limits.logins:
+            self._listener.log("refused", peer=self._peer, reason="too many logins")
+            transport.abort()
             return
+        if len(self._listener.clients) >= self._limits.connections:
+            self._listener.log("refused", peer=self._peer, reason="too many connections")
+            self.conversation.refuse(
+                Failure("53300", "sorry, too many clients already", "try again later", severity="FATAL")
+            )
         self._listener.clients.add(self)
         self._timer = asyncio.get_running_loop().call_later(self._limits.login_seconds, self.abort)
 

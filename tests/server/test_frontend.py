@@ -144,4 +144,4 @@ def test_nothing_but_protocol_errors_is_raised(
         while (buffer.first() if first else buffer.next(MOST)) is not None:
             pass
     except ProtocolError as error:
-        assert error.failure.severity == "FATAL"
+        assert error.failure.severity == "FATAL"  # noqa: PT017  (nothing need be raised)

@@ -94,6 +94,7 @@ class Conversation:
         self._phase: _Phase = "startup"
         self._secure = False
         self._asked_gss = False
+        self._refused: Failure | None = None
         self._startup: Startup | None = None
         self._proof: Proof | None = None
         self._waiting: Task | None = None
@@ -140,6 +141,10 @@ class Conversation:
         taken = bytes(self._out)
         self._out.clear()
         return taken
+
+    def refuse(self, failure: Failure) -> None:
+        """Fails when the client says who it is: before that it may not read a message."""
+        self._refused = failure
 
     def fail(self, failure: Failure) -> None:
         """Says why the connection ends, and ends it."""
@@ -199,6 +204,9 @@ class Conversation:
         self._waiting = None
 
     def _started(self, message: Startup) -> Task | None:
+        if self._refused is not None:
+            self.fail(self._refused)
+            return None
         if self._encrypted and not self._secure:
             raise ProtocolError("the server takes connections with TLS alone: sslmode=require", "28000")
         user = message.parameters.get("user", "")
