@@ -129,6 +129,10 @@ class Backend(Protocol):
         """
         ...
 
+    def interrupt(self) -> None:
+        """Stops the statement that runs now, which raises OperationalError (`cancelled`); for other threads to call."""
+        ...
+
     def close(self) -> None:
         """Lets the database go."""
         ...

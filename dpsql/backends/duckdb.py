@@ -286,6 +286,10 @@ class DuckDBBackend:
             for name, _ in reversed(tables):
                 self._quietly(f"DROP TABLE IF EXISTS temp.{name}")
 
+    def interrupt(self) -> None:
+        """As `Backend.interrupt`."""
+        self._connection.interrupt()
+
     def close(self) -> None:
         """Closes the connection, unless it is the owner's."""
         if self._owned:

@@ -17,7 +17,9 @@ from dpsql.cli.ledger import ledger
 from dpsql.cli.owner_actions import give_back, reset, unlock
 from dpsql.cli.query import query
 from dpsql.cli.receipt import receipt
+from dpsql.cli.serve import serve
 from dpsql.cli.shell import shell
+from dpsql.cli.users import users
 
 app = typer.Typer(
     name="dpsql",
@@ -29,13 +31,14 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (shell, query, explain, check, init, budget, account, demo):
+for command in (shell, query, explain, check, init, budget, account, demo, serve):
     app.command()(command)
 ledger.command()(reset)
 ledger.command()(unlock)
 ledger.command("return")(give_back)
 app.add_typer(ledger, name="ledger", context_settings={"help_option_names": ["-h", "--help"]})
 app.add_typer(receipt, name="receipt", context_settings={"help_option_names": ["-h", "--help"]})
+app.add_typer(users, name="users", context_settings={"help_option_names": ["-h", "--help"]})
 
 
 def _version(wanted: bool) -> None:

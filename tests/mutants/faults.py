@@ -20,6 +20,7 @@ from . import (
     receipts,
     replays,
     reservations,
+    server,
     sources,
     sql,
     staircase,
@@ -50,6 +51,7 @@ FAULTS = tuple(
         receipts,
         reservations,
         sources,
+        server,
     )
     for fault in package.FAULTS
 )

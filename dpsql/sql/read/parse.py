@@ -170,7 +170,7 @@ def _translated(words: _Words, dialect: str) -> str:
     named = sorted({node.name for node in select.find_all(exp.Placeholder)})
     if named != sorted(f"p{number}" for number in range(1, words.parameters + 1)):
         _refuse("parameter", "a parameter stands where none can be read")
-    text = _quietly(partial(translated, words.source, select, dialect))
+    text = quietly(partial(translated, words.source, select, dialect))
     if text is None:
         _refuse(
             "syntax",
@@ -184,7 +184,7 @@ def _tree(words: _Words, read: Callable[[list[Token], str], list[exp.Expr | None
     """The one SELECT of the words."""
     source = words.source
     try:
-        trees = _quietly(partial(read, words.tokens, words.text))
+        trees = quietly(partial(read, words.tokens, words.text))
     except ParseError as error:
         _syntax(source, error)
     except RecursionError:
@@ -224,7 +224,7 @@ def require_room() -> None:
     )
 
 
-def _quietly(work: Callable[[], _T]) -> _T:
+def quietly(work: Callable[[], _T]) -> _T:
     """The result of the parser's library, without its warnings, which would log the query."""
     before, _LOGGER.disabled = _LOGGER.disabled, True
     try:

@@ -1,0 +1,120 @@
+"""`dpsql serve`."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpsql.cli.options import LedgerFile, LedgerKey
+from dpsql.cli.options import _epsilon as epsilon_of
+from dpsql.cli.users import USERS, Store
+
+PolicyArgument = Annotated[
+    Path, typer.Argument(metavar="POLICY", help="The owner's policy.", show_default=False)
+]
+DatabaseFile = Annotated[
+    Path,
+    typer.Option(
+        "--database", "-d", help="The DuckDB file with the data, opened read-only.", show_default=False
+    ),
+]
+Host = Annotated[str, typer.Option(help="The address to listen on. Others than this machine's need TLS.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="The port of the PostgreSQL protocol.")]
+Certificate = Annotated[
+    Path | None,
+    typer.Option("--tls-certificate", help="The server's certificate chain, in PEM.", show_default=False),
+]
+CertificateKey = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-key", help="The certificate's key, in PEM, if it is another file.", show_default=False
+    ),
+]
+InTheClear = Annotated[
+    bool,
+    typer.Option(
+        "--answers-cross-the-network-unencrypted",
+        help="Listen beyond this machine without TLS: whoever is on the network reads the answers.",
+    ),
+]
+DefaultEpsilon = Annotated[
+    Fraction | None,
+    typer.Option(
+        "--epsilon",
+        "-e",
+        parser=epsilon_of,
+        metavar="NUMBER",
+        help="The privacy loss of a query in sessions that set none.",
+        show_default=False,
+    ),
+]
+AnchorFile = Annotated[
+    Path | None,
+    typer.Option("--anchor", help="The file that keeps the ledger's newest head.", show_default=False),
+]
+MostConnections = Annotated[int, typer.Option("--connections", min=1, help="The most connections at a time.")]
+Workers = Annotated[int, typer.Option("--workers", min=1, help="The most statements that run at a time.")]
+Running = Annotated[
+    int, typer.Option("--running", min=1, help="The most statements of one analyst that run at a time.")
+]
+
+
+def serve(
+    policy: PolicyArgument,
+    *,
+    database: DatabaseFile,
+    ledger: LedgerFile = None,
+    ledger_key: LedgerKey = None,
+    anchor: AnchorFile = None,
+    users: Store = USERS,
+    host: Host = "localhost",
+    port: Port = 5439,
+    tls_certificate: Certificate = None,
+    tls_key: CertificateKey = None,
+    in_the_clear: InTheClear = False,
+    epsilon: DefaultEpsilon = None,
+    connections: MostConnections = 200,
+    workers: Workers = 8,
+    running: Running = 4,
+) -> None:
+    """Answer analysts who log in with a client of PostgreSQL, as psql or SQLAlchemy, until SIGTERM or Ctrl-C.
+
+    `dpsql users` says who they are; a user's name is that of the analyst whose budget is charged.
+    """
+    import asyncio
+
+    from dpsql.server.listener import Listener, is_local, log, tls_context
+    from dpsql.server.listener import serve as served
+    from dpsql.server.service import Limits, Service, summary
+    from dpsql.server.users import UserStore
+
+    tls = None if tls_certificate is None else tls_context(tls_certificate, tls_key)
+    store = UserStore.open(users)
+    service = Service(
+        policy,
+        database,
+        users=store,
+        ledger=ledger or str(policy.with_suffix(".ledger")),
+        ledger_key=ledger_key,
+        anchor=anchor,
+        epsilon=None if epsilon is None else str(epsilon),
+        limits=Limits(workers=workers, running=running, connections=connections),
+    )
+
+    def ready(ports: list[int]) -> None:
+        print(
+            f"{summary(service)}\nlistening on {host}:{', '.join(map(str, ports))}; Ctrl-C stops", flush=True
+        )
+
+    async def run() -> None:
+        listener = Listener(service, tls=tls, encrypted=tls is not None and not is_local(host), log=log)
+        await served(listener, host, port, in_the_clear=in_the_clear, ready=ready)
+
+    try:
+        asyncio.run(run())
+    finally:
+        service.close()
+        store.close()

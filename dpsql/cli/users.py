@@ -1,0 +1,112 @@
+"""`dpsql users add`, `password`, `remove` and `list`: who may log in to `dpsql serve`."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from dpsql.server.users import UserStore
+
+users = typer.Typer(help="Say who may log in to `dpsql serve`.", no_args_is_help=True)
+
+USERS = "dpsql.users"
+Store = Annotated[
+    str,
+    typer.Option(
+        "--users",
+        envvar="DPSQL_USERS",
+        metavar="FILE|URL",
+        help="The user store: a file, or postgresql://user@host/name.",
+    ),
+]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The user, who is the analyst of that name.", show_default=False),
+]
+
+
+class RoleName(StrEnum):
+    """What a user may do."""
+
+    owner = "owner"
+    analyst = "analyst"
+    auditor = "auditor"
+
+
+Role = Annotated[
+    RoleName,
+    typer.Option(
+        "--role",
+        help="An analyst asks; an auditor sees all budgets and asks nothing; an owner does both.",
+        show_default=False,
+    ),
+]
+Generate = Annotated[bool, typer.Option("--generate", help="Make a password and show it, once.")]
+
+
+@users.command()
+def add(name: Name, role: Role, generate: Generate = False, store: Store = USERS) -> None:
+    """Let a user log in. The password is asked for, or read from standard input if that is no terminal."""
+    from dpsql.server.users import Role as Kind
+
+    password = _password(generate)
+    with _opened(store, create=True) as known:
+        known.add(name, Kind(role.value), password)
+    print(f"{name} may log in as {role.value}")
+    if generate:
+        print(f"password: {password}")
+
+
+@users.command("password")
+def change(name: Name, generate: Generate = False, store: Store = USERS) -> None:
+    """Change a user's password. Sessions that are open stay open."""
+    password = _password(generate)
+    with _opened(store) as known:
+        known.change(name, password)
+    print(f"the password of {name} is changed")
+    if generate:
+        print(f"password: {password}")
+
+
+@users.command()
+def remove(name: Name, store: Store = USERS) -> None:
+    """Let a user log in no more. What was charged to the name stays charged."""
+    with _opened(store) as known:
+        known.remove(name)
+    print(f"{name} may log in no more")
+
+
+@users.command("list")
+def list_(store: Store = USERS) -> None:
+    """Show who may log in."""
+    from dpsql.shell.view import View, table
+
+    with _opened(store) as known:
+        rows = [(user.name, user.role.value, f"{user.created:%Y-%m-%d}") for user in known.list()]
+    print(View.of(sys.stdout).show(table(("user", "role", "since"), rows, right=())))
+
+
+@contextmanager
+def _opened(target: str, *, create: bool = False) -> Iterator[UserStore]:
+    from dpsql.server.users import UserStore
+
+    store = UserStore.open(target, create=create)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _password(generate: bool) -> str:
+    if generate:
+        return secrets.token_urlsafe(18)
+    if sys.stdin.isatty():
+        return str(typer.prompt("password", hide_input=True, confirmation_prompt=True))
+    return sys.stdin.readline().rstrip("\r\n")

@@ -1,0 +1,100 @@
+"""The catalogue that clients look around in: the policy's tables, as a twin that holds no data shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from fractions import Fraction
+from typing import Any
+
+from dpsql.backends.catalog import Catalog, CatalogTable
+from dpsql.backends.twin import Twin, TwinColumn
+from dpsql.plan.types import Type
+from dpsql.policy import Column as PolicyColumn
+from dpsql.policy import Policy, fold
+from dpsql.server.protocol.values import BOOL, DATE, FLOAT8, INT8, TEXT, TIMESTAMP, Column, oid_of
+from dpsql.server.settings import VERSION
+from dpsql.sql.catalogue.parameters import parameter_types
+from dpsql.sql.catalogue.rewrite import MACROS, PREFIX, CatalogueQuery, catalogue_query
+
+DATABASE = "dpsql"
+_OIDS = {
+    Type.INTEGER: INT8,
+    Type.DOUBLE: FLOAT8,
+    Type.VARCHAR: TEXT,
+    Type.DATE: DATE,
+    Type.TIMESTAMP: TIMESTAMP,
+    Type.BOOLEAN: BOOL,
+}
+_LISTED = 20
+
+
+class Catalogue:
+    """The policy's tables as PostgreSQL's catalogue shows them."""
+
+    def __init__(self, policy: Policy, catalog: Catalog, seconds: float) -> None:
+        self._declared = frozenset(map(fold, policy.tables))
+        self._seconds = seconds
+        tables = {
+            table.name: (_table_comment(policy, table), _columns(policy, table))
+            for table in catalog.tables.values()
+        }
+        self._types = dict[str, Type]()
+        for table in catalog.tables.values():
+            for name, facts in table.columns.values():
+                self._types.setdefault(fold(name), facts.type)
+        self._twin = Twin(DATABASE, tables, MACROS, PREFIX)
+
+    def query(self, text: str) -> CatalogueQuery | None:
+        """The catalogue query that a text is, None where it is for the engine."""
+        return catalogue_query(text, self._declared)
+
+    def parameters(self, text: str, types: tuple[int, ...]) -> tuple[int, ...]:
+        """The types of a statement's parameters: those that the client states, else by what they stand beside, else text."""
+        found = {} if all(types) else parameter_types(text, self._types)
+        return tuple(
+            given or _OIDS.get(found.get(number, Type.VARCHAR), TEXT) for number, given in enumerate(types, 1)
+        )
+
+    def answer(
+        self, query: CatalogueQuery, user: str, setting: Callable[[str], str | None], values: Collection[Any]
+    ) -> tuple[tuple[Column, ...], list[tuple[Any, ...]]]:
+        """The columns and rows of a catalogue query. Raises QueryRejected for what is not answered."""
+        session = {
+            "current_user": user,
+            "database": DATABASE,
+            "process": "0",
+            "version": f"PostgreSQL {VERSION} (dpsql: answers are differentially private)",
+        }
+        columns, rows = self._twin.answer(query.written(session, setting, values), self._seconds)
+        return tuple(Column(name, oid_of(kind)) for name, kind in columns), rows
+
+    def close(self) -> None:
+        """Closes the twin."""
+        self._twin.close()
+
+
+def _columns(policy: Policy, table: CatalogTable) -> list[TwinColumn]:
+    """The columns that analysts may use by the policy; of a public table all that are read."""
+    declared = policy.tables[table.name].columns
+    return [
+        TwinColumn(name, _OIDS[facts.type], not facts.nullable, _comment(declared.get(name)))
+        for name, facts in table.columns.values()
+        if facts.type in _OIDS and (not table.private or name in declared)
+    ]
+
+
+def _table_comment(policy: Policy, table: CatalogTable) -> str:
+    return f"private: it protects each {policy.privacy_unit}" if table.private else "public"
+
+
+def _comment(column: PolicyColumn | None) -> str | None:
+    """What the policy says of a column's values."""
+    if column is None:
+        return None
+    if column.bounds is not None:
+        low, high = (f"{float(end):g}" if isinstance(end, Fraction) else str(end) for end in column.bounds)
+        return f"from {low} to {high}"
+    if column.values is not None:
+        shown = ", ".join(map(str, column.values[:_LISTED]))
+        return f"one of {shown}" + ", …" * (len(column.values) > _LISTED)
+    return None

@@ -1,0 +1,417 @@
+"""The sockets: a conversation for each connection, its tasks done, within limits of time, size and number."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import ipaddress
+import json
+import secrets
+import socket
+import ssl
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dpsql.errors import OperationalError, ProgrammingError
+from dpsql.server.protocol.conversation import Conversation
+from dpsql.server.protocol.failure import Failed, Failure
+from dpsql.server.protocol.frontend import MOST
+from dpsql.server.protocol.scram import Verifier
+from dpsql.server.protocol.tasks import (
+    Cancel,
+    DescribeStatement,
+    LoggedIn,
+    LogIn,
+    LookUp,
+    Reject,
+    RunStatement,
+    StartTLS,
+    Task,
+)
+from dpsql.server.service import Service, Turns
+from dpsql.server.session import Session
+from dpsql.server.settings import of_startup
+from dpsql.server.users import User
+
+PORT = 5439
+_SLOWEST = 8.0
+"""Seconds after which a login that failed often is told so."""
+_MOST_NAMES = 10_000
+_UNREAD = MOST + 65_536
+Log = Callable[..., None]
+
+
+def log(event: str, **facts: Any) -> None:
+    """Writes a line of JSON to standard error; no query's text and no value of the data is among the facts."""
+    at = datetime.now(UTC).isoformat(timespec="milliseconds")
+    print(json.dumps({"at": at, "event": event, **facts}), file=sys.stderr, flush=True)
+
+
+def is_local(host: str) -> bool:
+    """Whether a host is this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
+    """TLS from version 1.2 on with a certificate. Raises OperationalError where it cannot be read."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    failed = ""
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        failed = type(error).__name__
+    if failed:
+        raise OperationalError(
+            f"the certificate {certificate} and its key cannot be read ({failed})", code="certificate"
+        )
+    return context
+
+
+class Listener:
+    """The server on a port, from `start` to `stop`."""
+
+    def __init__(
+        self,
+        service: Service,
+        *,
+        tls: ssl.SSLContext | None = None,
+        encrypted: bool = False,
+        log: Log = log,
+    ) -> None:
+        self.service, self.tls, self.encrypted, self.log = service, tls, encrypted, log
+        limits = service.limits
+        self.workers = ThreadPoolExecutor(limits.workers, "dpsql query")
+        # Logins have threads of their own: they wait for nobody's query.
+        self._logins = ThreadPoolExecutor(2, "dpsql login")
+        self.turns = Turns(limits)
+        self.clients = set[Client]()
+        self.sessions = dict[int, tuple[bytes, Client]]()
+        self._secret = service.users.secret()
+        self._failures = OrderedDict[str, int]()
+        self._server: asyncio.Server | None = None
+        self.stopping = False
+
+    async def start(
+        self, host: str = "localhost", port: int = PORT, *, in_the_clear: bool = False
+    ) -> list[int]:
+        """Listens, and returns the ports. Raises ProgrammingError where passwords would cross a network unencrypted."""
+        if not is_local(host) and self.tls is None and not in_the_clear:
+            raise ProgrammingError(
+                f"{host} is reached from other machines, and there is no certificate: answers would cross the network"
+                " unencrypted",
+                code="no_tls",
+                hint="--tls-certificate FILE --tls-key FILE",
+            )
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(partial(Client, self), host, port, backlog=1_000)
+        except OSError as error:
+            raise OperationalError(
+                f"cannot listen on {host}:{port}: {error.strerror}",
+                code="no_port",
+                hint="--port names another",
+            ) from None
+        return sorted({each.getsockname()[1] for each in self._server.sockets})
+
+    async def stop(self) -> None:
+        """Takes no more connections, waits for the answers that are under way, and ends all sessions."""
+        self.stopping = True
+        if self._server is not None:
+            self._server.close()
+        for client in list(self.clients):
+            client.stop()
+        end = time.monotonic() + self.service.limits.drain_seconds
+        while self.clients and time.monotonic() < end:  # noqa: ASYNC110  (once, at the end)
+            await asyncio.sleep(0.05)
+        for client in list(self.clients):
+            client.abort()
+        while any(client.working for client in self.clients):  # noqa: ASYNC110  (cancelled, and recorded as they end)
+            await asyncio.sleep(0.05)
+        self.workers.shutdown(wait=True)
+        self._logins.shutdown(wait=True)
+
+    async def find(self, name: str) -> tuple[User | None, Verifier]:
+        """The user of a name with what proves the password: of unknown names as of known ones."""
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(self._logins, self.service.find, name)
+        mock = Verifier.mock(name, self._secret)
+        return (None, mock) if found is None else found
+
+    def delay(self, name: str) -> float:
+        """How long a login that has failed is kept waiting: twice as long each time, whoever is meant."""
+        count = self._failures.pop(name, 0) + 1
+        self._failures[name] = count
+        while len(self._failures) > _MOST_NAMES:
+            self._failures.popitem(last=False)
+        return float(min(_SLOWEST, 0.25 * 2 ** min(count, 10)))
+
+    def forgive(self, name: str) -> None:
+        """After a login that succeeds the next failure is told soon."""
+        self._failures.pop(name, None)
+
+    def cancel(self, process: int, key: bytes) -> None:
+        """Cancels what a session runs, for who has its key."""
+        expected, client = self.sessions.get(process, (b"", None))
+        if client is not None and hmac.compare_digest(expected, key):
+            client.cancel()
+
+    @property
+    def logging_in(self) -> int:
+        """How many connections have not proved who they are."""
+        return sum(not client.conversation.logged_in for client in self.clients)
+
+
+class Client(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._limits = listener.service.limits
+        self.conversation = Conversation(tls=listener.tls is not None, encrypted=listener.encrypted)
+        self._transport: asyncio.Transport | None = None
+        self._session: Session | None = None
+        self._user: User | None = None
+        self._process = 0
+        self.working = False
+        self._paused = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._slow: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._peer = ""
+        self._stopping = False
+
+    # The event loop's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101  (of TCP it is)
+        self._transport = transport
+        self._peer = str((transport.get_extra_info("peername") or ("",))[0])
+        made = transport.get_extra_info("socket")
+        if made is not None:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._listener.logging_in >= self._limits.logins:
+            self._listener.log("refused", peer=self._peer, reason="too many logins")
+            transport.abort()
+            return
+        if len(self._listener.clients) >= self._limits.connections:
+            self._listener.log("refused", peer=self._peer, reason="too many connections")
+            self.conversation.refuse(
+                Failure("53300", "sorry, too many clients already", "try again later", severity="FATAL")
+            )
+        self._listener.clients.add(self)
+        self._timer = asyncio.get_running_loop().call_later(self._limits.login_seconds, self.abort)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have arrived."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        self.conversation.receive(data)
+        if self.conversation.unread > _UNREAD:
+            self._transport.pause_reading()  # until what is there is handled
+        self._pump()
+
+    def pause_writing(self) -> None:
+        """The client reads slower than it is answered."""
+        self._paused = True
+        self._slow = asyncio.get_running_loop().call_later(self._limits.write_seconds, self.abort)
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        self._paused = False
+        if self._slow is not None:
+            self._slow.cancel()
+        self._pump()
+
+    def eof_received(self) -> bool:
+        """The client has closed its side: nobody waits for an answer."""
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection is gone."""
+        del error
+        self.cancel()
+        for timer in (self._timer, self._slow):
+            if timer is not None:
+                timer.cancel()
+        self._listener.sessions.pop(self._process, None)
+        self._transport = None
+        if self._session is not None:
+            self._listener.log("logout", user=self._session.user.name, peer=self._peer)
+        if not self.working:
+            self._listener.clients.discard(self)
+
+    # The listener's side.
+
+    def cancel(self) -> None:
+        """Cancels the statement that runs or waits."""
+        if self._session is not None:
+            self._session.cancel()
+
+    def abort(self) -> None:
+        """Ends the connection at once."""
+        self.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def stop(self) -> None:
+        """Ends the connection after the statement that it has sent."""
+        self._stopping = True
+        self._pump()
+
+    # Work.
+
+    def _pump(self) -> None:
+        """Handles what has arrived up to the next task."""
+        if self.working or self._paused or self._transport is None or self._transport.is_closing():
+            return
+        if self._stopping and not self.conversation.waiting and not self.conversation.closing:
+            self.conversation.fail(
+                Failure("57P01", "terminating connection: the server is stopping", severity="FATAL")
+            )
+        task = self.conversation.step()
+        self._write()
+        if task is not None:
+            self.working = True
+            self._task = asyncio.get_running_loop().create_task(self._work(task))
+            if isinstance(task, StartTLS):
+                self._transport.pause_reading()  # what comes now is for TLS
+        elif self.conversation.closing:
+            self._transport.close()
+        elif not isinstance(task, StartTLS) and self.conversation.unread <= _UNREAD:
+            self._transport.resume_reading()
+
+    def _write(self) -> None:
+        data = self.conversation.take()
+        if data and self._transport is not None:
+            self._transport.write(data)
+
+    async def _work(self, task: Task) -> None:
+        try:
+            await self._done(task)
+        except Exception as error:  # noqa: BLE001  (its words may be of anything)
+            self._listener.log("failure", peer=self._peer, error=type(error).__name__)
+            self.conversation.fail(Failure("XX000", "the server has failed", severity="FATAL"))
+        finally:
+            self.working = False
+            if self._transport is None:
+                self._listener.clients.discard(self)
+        self._write()
+        self._pump()
+
+    async def _done(self, task: Task) -> None:
+        match task:
+            case StartTLS():
+                await self._start_tls()
+            case Cancel(process, key):
+                self._listener.cancel(process, key)
+                self.conversation.cancelled()
+            case LookUp(name):
+                self._user, verifier = await self._listener.find(name)
+                self.conversation.looked_up(verifier, known=self._user is not None)
+            case Reject(name):
+                delay = self._listener.delay(name)
+                self._listener.log("login refused", user=name, peer=self._peer, delay=delay)
+                await asyncio.sleep(delay)
+                self.conversation.rejected()
+            case LogIn(_, parameters):
+                self._log_in(parameters)
+            case DescribeStatement() if self._session is not None:
+                self.conversation.described(await self._session.describe(task))
+            case RunStatement() if self._session is not None:
+                await self._run(self._session, task)
+
+    async def _start_tls(self) -> None:
+        if self._transport is None or self._listener.tls is None:
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            self._transport = await loop.start_tls(
+                self._transport,
+                self,
+                self._listener.tls,
+                server_side=True,
+                ssl_handshake_timeout=self._limits.login_seconds,
+            )
+        except (OSError, ssl.SSLError, ConnectionError):
+            self._listener.log("tls refused", peer=self._peer)
+            self.abort()
+            return
+        self.conversation.tls_started()
+
+    def _log_in(self, parameters: dict[str, str]) -> None:
+        if self._user is None or self._transport is None:
+            return
+        session = Session(self._listener.service, self._user, self._listener.workers, self._listener.turns)
+        try:
+            for name, value in of_startup(parameters):
+                session.settings.set(name, value)
+        except Failed as error:
+            told = error.failure
+            self.conversation.fail(Failure(told.sqlstate, told.message, told.hint, severity="FATAL"))
+            return
+        self._listener.forgive(self._user.name)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._session = session
+        self._process = secrets.randbelow(2**31 - 1) + 1
+        while self._process in self._listener.sessions:
+            self._process = secrets.randbelow(2**31 - 1) + 1
+        key = secrets.token_bytes(4)
+        self._listener.sessions[self._process] = (key, self)
+        tls = self._transport.get_extra_info("ssl_object") is not None
+        self._listener.log(
+            "login", user=self._user.name, role=self._user.role.value, peer=self._peer, tls=tls
+        )
+        self.conversation.logged(LoggedIn(session.settings.reported(), self._process, key))
+
+    async def _run(self, session: Session, task: RunStatement) -> None:
+        begun = time.monotonic()
+        found = await session.run(task)
+        facts = (
+            {"sqlstate": found.sqlstate} if isinstance(found, Failure) else {"answer": found.tag.split()[0]}
+        )
+        self._listener.log(
+            "statement",
+            user=session.user.name,
+            peer=self._peer,
+            seconds=round(time.monotonic() - begun, 3),
+            **facts,
+        )
+        self.conversation.answered(found)
+
+
+async def serve(
+    listener: Listener,
+    host: str,
+    port: int,
+    *,
+    in_the_clear: bool = False,
+    ready: Callable[[list[int]], None],
+) -> None:
+    """Serves until the process is told to stop by SIGTERM or SIGINT."""
+    import signal
+
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(NotImplementedError):
+            loop.add_signal_handler(name, ended.set)
+    ready(await listener.start(host, port, in_the_clear=in_the_clear))
+    try:
+        await ended.wait()
+    finally:
+        await listener.stop()

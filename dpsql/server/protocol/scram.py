@@ -1,0 +1,139 @@
+"""Passwords: what is stored of one, and the proof of one by SCRAM-SHA-256.
+
+What is stored proves nothing to another server, and the password does not follow from it but by guessing at the cost of
+`ITERATIONS` hashes each. A password is printable ASCII, of which SASLprep changes nothing.
+
+Source: RFC 5802, section 5 (messages), section 3 (keys); RFC 7677 (SHA-256).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+from dataclasses import dataclass
+
+from dpsql.errors import DataError
+
+MECHANISM = "SCRAM-SHA-256"
+ITERATIONS = 100_000
+LEAST_CHARACTERS = 12
+MOST_CHARACTERS = 256
+
+_FIRST = re.compile(
+    r"(?P<header>[ny],(?:a=[^,]*)?,)(?P<bare>n=[^,]*,r=(?P<nonce>[!-+\--~]{8,256})(?:,.*)?)", re.DOTALL
+)
+_FINAL = re.compile(
+    r"(?P<without>c=(?P<bound>[^,]*),r=(?P<nonce>[!-+\--~]+)(?:,.*)?),p=(?P<proof>[^,]*)", re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """What is stored of a password."""
+
+    iterations: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+
+    def __str__(self) -> str:
+        """The form in which PostgreSQL stores it."""
+        salt, stored, server = map(_base64, (self.salt, self.stored_key, self.server_key))
+        return f"{MECHANISM}${self.iterations}:{salt}${stored}:{server}"
+
+    def __repr__(self) -> str:
+        return "Verifier(hidden)"
+
+    @classmethod
+    def read(cls, text: str) -> Verifier:
+        """The verifier of a text that `str` made. Raises DataError for another one."""
+        parts = re.fullmatch(rf"{MECHANISM}\$(\d{{4,9}}):([^$]+)\$([^:]{{44}}):([^:]{{44}})", text)
+        if parts is None:
+            raise DataError("the user store holds what is no verifier of a password", code="users")
+        return cls(int(parts[1]), *(base64.b64decode(part) for part in parts.groups()[1:]))
+
+    @classmethod
+    def of(cls, password: str) -> Verifier:
+        """The verifier of a new password. Raises DataError for one that is short or no printable ASCII."""
+        if not LEAST_CHARACTERS <= len(password) <= MOST_CHARACTERS:
+            raise DataError(
+                f"a password has at least {LEAST_CHARACTERS} characters, and at most {MOST_CHARACTERS}",
+                code="password",
+                hint="--generate makes one",
+            )
+        if not (password.isascii() and password.isprintable()):
+            raise DataError(
+                "a password is of printable ASCII characters, which every client sends alike",
+                code="password",
+                hint="--generate makes one",
+            )
+        salt = secrets.token_bytes(16)
+        salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, ITERATIONS)
+        return cls(ITERATIONS, salt, _sha256(_hmac(salted, b"Client Key")), _hmac(salted, b"Server Key"))
+
+    @classmethod
+    def mock(cls, user: str, secret: bytes) -> Verifier:
+        """The verifier of nobody's password: of one name always the same, so that it passes for a user's.
+
+        Source: PostgreSQL 16, src/backend/libpq/auth-scram.c, mock_scram_secret.
+        """
+        salt, stored, server = (
+            _hmac(secret, f"{what} {user}".encode("utf-8", "replace"))
+            for what in ("salt", "stored", "server")
+        )
+        return cls(ITERATIONS, salt[:16], stored, server)
+
+
+class Proof:
+    """One exchange by which a client proves that it knows the password of a verifier.
+
+    `known` says whether there is such a user: without one every step is the same, and the last fails.
+    """
+
+    def __init__(self, verifier: Verifier, *, known: bool) -> None:
+        self._verifier, self._known = verifier, known
+        self._header = self._nonce = self._said = ""
+
+    def first(self, message: str) -> str | None:
+        """The server's first message; None where the client's is none, or asks for a channel binding."""
+        match = _FIRST.fullmatch(message)
+        if match is None:
+            return None
+        self._header = match["header"]
+        self._nonce = match["nonce"] + secrets.token_urlsafe(24)
+        told = f"r={self._nonce},s={_base64(self._verifier.salt)},i={self._verifier.iterations}"
+        self._said = f"{match['bare']},{told}"
+        return told
+
+    def final(self, message: str) -> str | None:
+        """The server's last message; None where the client has proved nothing, or there is no such user."""
+        match = _FINAL.fullmatch(message)
+        if match is None or match["bound"] != _base64(self._header.encode()) or match["nonce"] != self._nonce:
+            return None
+        try:
+            proof = base64.b64decode(match["proof"], validate=True)
+        except ValueError:
+            return None
+        if len(proof) != 32:
+            return None
+        said = f"{self._said},{match['without']}".encode()
+        signature = _hmac(self._verifier.stored_key, said)
+        client_key = bytes(ours ^ theirs for ours, theirs in zip(signature, proof, strict=True))
+        proved = hmac.compare_digest(_sha256(client_key), self._verifier.stored_key)
+        told = f"v={_base64(_hmac(self._verifier.server_key, said))}"
+        return told if proved and self._known else None
+
+
+def _hmac(key: bytes, message: bytes) -> bytes:
+    return hmac.digest(key, message, "sha256")
+
+
+def _sha256(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

@@ -1,0 +1,98 @@
+"""What a conversation asks of the server around it, and what it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpsql.server.protocol.failure import Failure
+from dpsql.server.protocol.values import Column
+
+
+@dataclass(frozen=True, slots=True)
+class StartTLS:
+    """Encrypt the connection now; nothing that came unencrypted is read after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Cancel what another connection runs."""
+
+    process: int
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Find by what a user proves a password, also where there is no such user."""
+
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogIn:
+    """The password was proved: make a session, or say why there is none."""
+
+    user: str
+    parameters: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """The password was not proved: note it, wait, and close."""
+
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeStatement:
+    """Say of which columns an answer will be, and of which types its parameters are; charge nothing.
+
+    `values` are None where they are not known yet.
+    """
+
+    text: str
+    types: tuple[int, ...]
+    values: tuple[Any, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatement:
+    """Answer a statement. Where `columns` is not None, the client knows them already: other ones are a failure."""
+
+    text: str
+    values: tuple[Any, ...]
+    columns: tuple[Column, ...] | None
+    start: int = 0
+
+
+Task = StartTLS | Cancel | LookUp | LogIn | Reject | DescribeStatement | RunStatement
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedIn:
+    """A session: its settings that clients follow, and by what its statements are cancelled."""
+
+    statuses: dict[str, str]
+    process: int
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The columns of an answer, None for a statement without rows, and the types of its parameters."""
+
+    columns: tuple[Column, ...] | None
+    parameters: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer: `columns` is None for a statement without rows. `statuses` are settings that it has changed."""
+
+    tag: str
+    columns: tuple[Column, ...] | None = None
+    rows: Sequence[tuple[Any, ...]] = ()
+    notices: tuple[Failure, ...] = ()
+    statuses: dict[str, str] = field(default_factory=dict)

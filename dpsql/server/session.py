@@ -1,0 +1,423 @@
+"""One user's session: how each of its statements is described and answered.
+
+Whatever a client sends reaches private data through `Connection.query` alone. Utility statements and catalogue queries
+read the policy at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dpsql.errors import Error
+from dpsql.request.loss import rounded
+from dpsql.server.protocol.failure import Failed, Failure
+from dpsql.server.protocol.tasks import Answer, DescribeStatement, Description, RunStatement
+from dpsql.server.protocol.values import BOOL, INT8, NUMERIC, TEXT, Column, decoded, oid_of
+from dpsql.server.service import Service
+from dpsql.server.settings import Settings
+from dpsql.server.sqlstates import failure, unforeseen
+from dpsql.server.statements import control, count_parameters, first_words, named_parameters
+from dpsql.server.users import User
+from dpsql.shell.costs import charged
+
+if TYPE_CHECKING:
+    from dpsql.connection import Connection
+    from dpsql.ledger import BudgetState
+    from dpsql.result import Result
+
+_T = TypeVar("_T")
+_SET = re.compile(
+    r"\s*SET\s+(?:(?:SESSION|LOCAL)\s+(?!CHARACTERISTICS))?"
+    r"(?:(?P<zone>TIME\s+ZONE)\s+|(?P<names>NAMES)\s+|(?P<mode>(?:SESSION\s+CHARACTERISTICS\s+AS\s+)?TRANSACTION)\b"
+    r"|(?P<name>[\w.]+)\s*(?:=|\s+TO\b)\s*)(?P<value>.*?)\s*",
+    re.IGNORECASE | re.DOTALL,
+)
+_TAGS = {"begin": "BEGIN", "commit": "COMMIT", "rollback": "ROLLBACK", "savepoint": "SAVEPOINT"}
+_UTILITIES = {"set", "reset", "show", "discard", "deallocate"}
+_AGAIN = 0.1
+"""Seconds between interrupts of an engine that has not stopped: it forgets one that comes before the query begins."""
+_BUDGET = (
+    Column("table", TEXT),
+    Column("analyst", TEXT),
+    Column("epsilon", NUMERIC),
+    Column("delta", NUMERIC),
+    Column("accountant", TEXT),
+    Column("queries", INT8),
+    Column("spent_epsilon", NUMERIC),
+    Column("next_query_epsilon", NUMERIC),
+    Column("locked", BOOL),
+)
+_PLAN = (Column("plan", TEXT),)
+
+
+class Session:
+    """What one logged-in user asks, one statement after the other."""
+
+    def __init__(self, service: Service, user: User, workers: ThreadPoolExecutor, turns: Any) -> None:
+        self.user = user
+        self.settings = Settings(user.name, service.epsilon)
+        self._service, self._workers, self._turns = service, workers, turns
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._waiting: asyncio.Task[Any] | None = None
+        self._cancelled = False
+        self._work: asyncio.Future[Any] | None = None
+        self._last: Result | None = None
+
+    async def describe(self, task: DescribeStatement) -> Description | Failure:
+        """The columns and parameters of a statement; nothing is charged."""
+        return await self._guarded(task.text, lambda: self._described(task))
+
+    async def run(self, task: RunStatement) -> Answer | Failure:
+        """The answer to a statement."""
+        found = await self._guarded(task.text, lambda: self._answered(task))
+        if isinstance(found, Failure) and found.position is not None and task.start:
+            return _moved(found, task.start)
+        return found
+
+    def cancel(self) -> None:
+        """Cancels the statement that runs or waits now, if there is one."""
+        if self._work is not None:
+            self._cancelled = True
+            if self._waiting is not None:
+                self._waiting.cancel()
+
+    async def _guarded(self, text: str, work: Callable[[], _T]) -> _T | Failure:
+        """What `work` gives in a worker thread, or what the client is told of its failure."""
+        if _is_utility(text) and not _waits(text):
+            return _caught(text, work)
+        loop = asyncio.get_running_loop()
+        self._cancelled = False
+        self._work = loop.create_future()
+        timeout = self.settings.timeout
+        timer = None if timeout is None else loop.call_later(timeout, self.cancel)
+        try:
+            return await self._in_turn(lambda: _caught(text, work))
+        except Failed as error:
+            return error.failure
+        except asyncio.CancelledError:
+            if not self._cancelled:
+                raise
+            return Failure("57014", "the statement was cancelled before it began; nothing was charged")
+        finally:
+            self._work = self._waiting = None
+            if timer is not None:
+                timer.cancel()
+
+    async def _in_turn(self, work: Callable[[], _T | Failure]) -> _T | Failure:
+        self._waiting = asyncio.current_task()
+        async with self._turns.turn(self.user.name):
+            self._waiting = None
+            future = asyncio.get_running_loop().run_in_executor(self._workers, work)
+            while not future.done():
+                # The turn ends when the thread does: what is cancelled is waited for.
+                await asyncio.wait({future}, timeout=_AGAIN)
+                if self._cancelled:
+                    self._interrupt()
+            found = future.result()
+        if self._cancelled and isinstance(found, Failure):
+            return Failure("57014", "the statement was cancelled; what was charged stays charged", _CHARGED)
+        return found
+
+    def _interrupt(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.engine.backend.interrupt()
+
+    def _with_connection(self, work: Callable[[Connection], _T]) -> _T:
+        with self._service.connections.of(self._service.policy.analyst(self.user.name)) as connection:
+            with self._lock:
+                self._connection = connection
+            try:
+                return work(connection)
+            finally:
+                with self._lock:  # from here on an interrupt would be of another's statement
+                    self._connection = None
+
+    def _described(self, task: DescribeStatement) -> Description:
+        text, types = task.text, task.types
+        if not text:
+            return Description(None, ())
+        if _is_utility(text):
+            return Description(_utility_columns(text, self._last), types)
+        values = task.values
+        if values is None:
+            types = self._service.catalogue.parameters(text, types)
+            values = tuple(map(_sample, types))
+        looked = self._looked_around(text, values)
+        if looked is not None:
+            return Description(looked[0], types)
+        columns = self._with_connection(lambda connection: self._columns(connection, text, values))
+        return Description(columns, types)
+
+    def _looked_around(
+        self, text: str, values: tuple[Any, ...]
+    ) -> tuple[tuple[Column, ...], list[tuple[Any, ...]]] | None:
+        """The answer to a catalogue query, which reads the policy alone; None for what is for the engine."""
+        if self.settings.dialect != "postgres" or first_words(text, 1) == ["explain"]:
+            return None
+        query = self._service.catalogue.query(text)
+        if query is None:
+            return None
+        return self._service.catalogue.answer(query, self.user.name, self._setting, values)
+
+    def _setting(self, name: str) -> str | None:
+        try:
+            return self.settings.get(name)
+        except Failed:
+            return None
+
+    def _columns(self, connection: Connection, text: str, values: tuple[Any, ...]) -> tuple[Column, ...]:
+        if first_words(text, 1) == ["explain"]:
+            return _PLAN
+        self._require_asking()
+        query, places = named_parameters(text)
+        try:
+            explained = connection.explain(query, _named(text, values), **self.settings.options())
+        except Error as error:
+            raise _Refused(failure(error, query, places)) from None
+        outputs = explained.prepared.outer.outputs
+        return tuple(Column(output.name, oid_of(str(output.expr.type.value))) for output in outputs)
+
+    def _require_asking(self) -> None:
+        if not self.user.role.asks:
+            raise Failed("42501", f"{self.user.name} is {self.user.role.value}, who asks nothing")
+
+    def _answered(self, task: RunStatement) -> Answer:
+        text = task.text
+        command = control(text)
+        if command is not None:
+            return Answer(_TAGS[command])
+        if _is_utility(text):
+            return self._utility(text)
+        looked = self._looked_around(text, task.values)
+        if looked is not None:
+            columns, rows = looked
+            return Answer(f"SELECT {len(rows)}", task.columns or columns, rows)
+        self._require_asking()
+        return self._with_connection(lambda connection: self._query(connection, task))
+
+    def _query(self, connection: Connection, task: RunStatement) -> Answer:
+        text = task.text
+        query, places = named_parameters(text)
+        if (
+            task.columns is not None
+            and task.values
+            and self._columns(connection, text, task.values) != task.columns
+        ):
+            raise Failed(
+                "0A000",
+                "with these parameters the answer has columns of other types than the statement was described with",
+                "cast the parameters; nothing was charged",
+            )
+        try:
+            result = connection.query(query, _named(text, task.values), **self.settings.options())
+            states = connection.budget().values()
+        except Error as error:
+            raise _Refused(failure(error, query, places)) from None
+        columns = tuple(
+            Column(name, oid_of(kind)) for name, kind in zip(result.columns, result.types, strict=True)
+        )
+        if result.receipt.explained:
+            return Answer("EXPLAIN", columns, result.rows)
+        self._last = result
+        shown = self.settings.get("dpsql.notices") == "on"
+        notices = _notices(result, self.settings.get("dpsql.epsilon"), list(states)) if shown else ()
+        return Answer(f"SELECT {len(result)}", task.columns or columns, result.rows, notices)
+
+    def _utility(self, text: str) -> Answer:
+        words = first_words(text, 2)
+        match words:
+            case ["show", *_]:
+                return self._show(text)
+            case ["discard", *_]:
+                self.settings.reset()
+                return Answer("DISCARD ALL", statuses=self.settings.reported())
+            case ["deallocate", *_]:
+                raise Failed("0A000", "DEALLOCATE is not supported: statements are closed by the protocol")
+        before = self.settings.reported()
+        if words[0] == "reset":
+            name = text.split(None, 1)[1].strip() if len(text.split(None, 1)) > 1 else ""
+            if name.lower() == "all":
+                self.settings.reset()
+            else:
+                self.settings.set(name, None)
+            tag = "RESET"
+        else:
+            self._set(text)
+            tag = "SET"
+        changed = {name: value for name, value in self.settings.reported().items() if before[name] != value}
+        return Answer(tag, statuses=changed)
+
+    def _set(self, text: str) -> None:
+        match = _SET.fullmatch(text)
+        if match is None:
+            raise Failed("42601", "SET takes a name and a value", "SET dpsql.epsilon = 0.1")
+        if match["mode"]:
+            if re.search(r"READ\s+WRITE", match["value"], re.IGNORECASE):
+                raise Failed("25006", "dpsql only reads: there are no transactions that write")
+            return
+        name = "TimeZone" if match["zone"] else "client_encoding" if match["names"] else match["name"]
+        self.settings.set(name, ", ".join(_unquoted(part) for part in match["value"].split(",")))
+
+    def _show(self, text: str) -> Answer:
+        name = _shown(text)
+        columns = _utility_columns(text, self._last)
+        rows: list[tuple[Any, ...]]
+        match name:
+            case "dpsql.budget":
+                rows = self._budget()
+            case "dpsql.receipt":
+                rows = [(self._last_answer().receipt.to_json(),)]
+            case "dpsql.intervals":
+                rows = list(self._last_answer()._beside(0.95).rows)  # noqa: SLF001  (of the same package)
+            case "all":
+                rows = list(self.settings.all())
+            case _:
+                rows = [(self.settings.get(name),)]
+        return Answer("SHOW", columns, rows)
+
+    def _last_answer(self) -> Result:
+        if self._last is None:
+            raise Failed("55000", "there is no answer yet in this session")
+        return self._last
+
+    def _budget(self) -> list[tuple[Any, ...]]:
+        def rows(connection: Connection) -> list[tuple[Any, ...]]:
+            own = connection.budget().values()
+            states = connection.engine.ledger.states() if self.user.role.oversees else own
+            return [_budget_row(state) for state in states]
+
+        return self._with_connection(rows)
+
+
+_CHARGED = "SHOW dpsql.budget says what is spent; what was charged is answered again, free"
+
+
+class _Refused(Failed):
+    """A failure that is described already."""
+
+    def __init__(self, described: Failure) -> None:
+        super().__init__(described.sqlstate, described.message)
+        self.failure = described
+
+
+def _caught(text: str, work: Callable[[], _T]) -> _T | Failure:
+    """What `work` gives, or what the client is told of its failure; no error's own words but those of dpsql."""
+    try:
+        return work()
+    except Failed as error:
+        return error.failure
+    except Error as error:
+        return failure(error, text)
+    except Exception:  # noqa: BLE001  (whatever it is, its words may quote private values)
+        return unforeseen()
+
+
+def _is_utility(text: str) -> bool:
+    """Whether a statement is of the session, and none for the engine."""
+    words = first_words(text, 1)
+    return not words or words[0] in _UTILITIES or control(text) is not None
+
+
+def _waits(text: str) -> bool:
+    """Whether a utility statement waits for the ledger."""
+    return first_words(text, 1) == ["show"] and _shown(text) == "dpsql.budget"
+
+
+def _shown(text: str) -> str:
+    return " ".join(text.split()[1:]).strip('"').lower()
+
+
+def _unquoted(part: str) -> str:
+    part = part.strip()
+    if len(part) > 1 and part[0] == part[-1] and part[0] in "'\"":
+        return part[1:-1].replace(part[0] * 2, part[0])
+    return part
+
+
+def _utility_columns(text: str, last: Result | None) -> tuple[Column, ...] | None:
+    """The columns of a utility statement's answer; None for one without rows."""
+    if first_words(text, 1) != ["show"]:
+        return None
+    name = _shown(text)
+    match name:
+        case "dpsql.budget":
+            return _BUDGET
+        case "dpsql.intervals":
+            beside = None if last is None else last._beside(0.95)  # noqa: SLF001
+            if beside is None:
+                return (Column(name, TEXT),)
+            return tuple(map(Column, beside.columns, map(oid_of, beside.types)))
+        case "all":
+            return (Column("name", TEXT), Column("setting", TEXT))
+        case _:
+            return (Column(name.rpartition(".")[2] if name.startswith("dpsql.") else name, TEXT),)
+
+
+def _budget_row(state: BudgetState) -> tuple[Any, ...]:
+    return (
+        state.table,
+        state.analyst,
+        Decimal(rounded(state.epsilon, 6).replace(",", "")),
+        Decimal(rounded(state.delta, 6).replace(",", "")),
+        state.accountant,
+        state.queries,
+        Decimal(rounded(state.spent_epsilon, up=True).replace(",", "")),
+        Decimal(rounded(state.remaining_epsilon).replace(",", "")),
+        bool(state.locked),
+    )
+
+
+def _named(text: str, values: tuple[Any, ...]) -> dict[str, Any]:
+    """The values of the parameters that the text has, by the names that they are given in it."""
+    return {f"p{number}": value for number, value in enumerate(values, 1)} if count_parameters(text) else {}
+
+
+def _sample(oid: int) -> Any:
+    """A value of a parameter's type, for a plan before the values are known."""
+    samples = {16: b"true", 20: b"1", 21: b"1", 23: b"1", 26: b"1", 700: b"1.5", 701: b"1.5", 1700: b"1.5"}
+    samples |= {1082: b"2000-01-01", 1114: b"2000-01-01", 1184: b"2000-01-01"}
+    return decoded(samples.get(oid, b"x"), oid, 0)
+
+
+def _moved(found: Failure, start: int) -> Failure:
+    """A failure whose place is that in a text of several statements."""
+    return Failure(
+        found.sqlstate,
+        found.message,
+        found.hint,
+        found.detail,
+        (found.position or 0) + start,
+        found.internal_query,
+        found.internal_position,
+        found.severity,
+    )
+
+
+def _notices(result: Result, epsilon: str, states: list[BudgetState]) -> tuple[Failure, ...]:
+    """The warnings of an answer, the ± of its columns, and its price."""
+    loss = Fraction(epsilon) if epsilon else None
+    found = [Failure("01000", text, severity="WARNING") for text in result.notices]
+    found += [Failure("00000", text, severity="NOTICE") for text in _errors(result)]
+    price = charged(result.receipt, loss, states)
+    return (*found, Failure("00000", price, severity="NOTICE"))
+
+
+def _errors(result: Result) -> list[str]:
+    """A line for each column with noise: the half-width of its 95% intervals, the largest where there are several."""
+    lines = list[str]()
+    intervals = result.intervals(0.95)
+    for place, name in enumerate(result.columns):
+        widths = [(row[place][1] - row[place][0]) / 2 for row in intervals if row[place] is not None]  # type: ignore[index]
+        if widths:
+            most = "at most " * (len(set(widths)) > 1)
+            lines.append(f"{name} ±95%: {most}{max(widths):,.4g}")
+    return lines

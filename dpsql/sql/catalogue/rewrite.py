@@ -1,0 +1,354 @@
+"""A catalogue query in PostgreSQL's SQL to one in DuckDB's over the tables of a catalogue twin.
+
+Claim: the statement that comes out reads the twin's catalogue tables alone.
+Why: it is one SELECT; every table in it is a catalogue table, a common table expression or a subquery of its own; every
+function is in a list of those that read nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ErrorLevel, ParseError, TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from dpsql.errors import DataError, QueryRejected
+from dpsql.policy.names import fold
+from dpsql.sql.read.parse import quietly
+
+POSTGRES = Dialect.get_or_raise("postgres")
+MOST_CHARACTERS = 50_000
+SCHEMAS = {"pg_catalog": "pg", "information_schema": "info"}
+"""The schemas of the twin that hold the catalogue's tables."""
+PREFIX = "pg_fn_"
+"""What the names of the twin's own functions begin with."""
+MACROS: Mapping[str, tuple[str, ...]] = {
+    "array_upper": ("a, d := len(a)",),
+    "col_description": ("o, n := (SELECT any_value(description) FROM pg.pg_description WHERE objoid = o AND objsubid = n)",),
+    "format_type": ("o, m := (SELECT any_value(shown) FROM pg.shown_types WHERE oid = o)",),
+    "has_any_column_privilege": ("a, b := true", "a, b, c := true"),
+    "has_column_privilege": ("a, b, c := true", "a, b, c, d := true"),
+    "has_database_privilege": ("a, b := true", "a, b, c := true"),
+    "has_function_privilege": ("a, b := true", "a, b, c := true"),
+    "has_schema_privilege": ("a, b := true", "a, b, c := true"),
+    "has_sequence_privilege": ("a, b := false", "a, b, c := false"),
+    "has_table_privilege": ("a, b := true", "a, b, c := true"),
+    "obj_description": (
+        "o := (SELECT any_value(description) FROM pg.pg_description WHERE objoid = o AND objsubid = 0)",
+        "o, c := (SELECT any_value(description) FROM pg.pg_description WHERE objoid = o AND objsubid = 0)",
+    ),
+    "pg_collation_is_visible": ("o := true",),
+    "pg_encoding_to_char": ("n := 'UTF8'",),
+    "pg_function_is_visible": ("o := true",),
+    "pg_get_constraintdef": ("o := NULL::VARCHAR", "o, p := NULL::VARCHAR"),
+    "pg_get_expr": ("e, o := NULL::VARCHAR", "e, o, p := NULL::VARCHAR"),
+    "pg_get_function_arguments": ("o := NULL::VARCHAR",),
+    "pg_get_function_identity_arguments": ("o := NULL::VARCHAR",),
+    "pg_get_function_result": ("o := NULL::VARCHAR",),
+    "pg_get_indexdef": ("o := NULL::VARCHAR", "o, n, p := NULL::VARCHAR"),
+    "pg_get_partkeydef": ("o := NULL::VARCHAR",),
+    "pg_get_ruledef": ("o := NULL::VARCHAR", "o, p := NULL::VARCHAR"),
+    "pg_get_serial_sequence": ("t, c := NULL::VARCHAR",),
+    "pg_get_statisticsobjdef_columns": ("o := NULL::VARCHAR",),
+    "pg_get_triggerdef": ("o := NULL::VARCHAR", "o, p := NULL::VARCHAR"),
+    "pg_get_userbyid": ("o := 'owner'",),
+    "pg_get_viewdef": ("o := NULL::VARCHAR", "o, p := NULL::VARCHAR"),
+    "pg_is_in_recovery": (" := true",),
+    "pg_is_other_temp_schema": ("o := false",),
+    "pg_my_temp_schema": (" := 0",),
+    "pg_opclass_is_visible": ("o := true",),
+    "pg_operator_is_visible": ("o := true",),
+    "pg_relation_is_publishable": ("o := false",),
+    "pg_relation_size": ("o := NULL::BIGINT",),
+    "pg_size_pretty": ("n := NULL::VARCHAR",),
+    "pg_table_is_visible": (
+        "o := o IN (SELECT oid FROM pg.pg_class WHERE relnamespace IN (11, 2200))",
+    ),
+    "pg_table_size": ("o := NULL::BIGINT",),
+    "pg_tablespace_location": ("o := ''",),
+    "pg_total_relation_size": ("o := NULL::BIGINT",),
+    "pg_type_is_visible": ("o := true",),
+    "quote_ident": ("n := n",),
+    "regclass_name": ("o := (SELECT any_value(relname) FROM pg.pg_class WHERE oid = o)",),
+    "schema_name": ("o := (SELECT any_value(nspname) FROM pg.pg_namespace WHERE oid = o)",),
+    "shobj_description": ("o, c := NULL::VARCHAR",),
+    "to_regclass": ("n := (SELECT any_value(oid) FROM pg.pg_class WHERE relname = regexp_extract(n, '([^.\"]+)\"?$', 1))",),
+    "to_regnamespace": ("n := (SELECT any_value(oid) FROM pg.pg_namespace WHERE nspname = n)",),
+    "to_regtype": (
+        "n := (SELECT any_value(oid) FROM pg.shown_types WHERE lower(regexp_extract(n, '([^.\"]+)\"?$', 1)) IN (shown, typname))",
+    ),
+}  # fmt: skip
+"""The functions of PostgreSQL's that the twin has: parameters, and what each is over the twin's tables."""
+_BUILT_IN = {
+    "abs", "array_agg", "array_length", "array_to_string", "bool_and", "bool_or", "char_length", "coalesce", "concat",
+    "count", "generate_series", "generate_subscripts", "greatest", "least", "left", "length", "lower", "ltrim", "max",
+    "min", "nullif", "octet_length", "position", "regexp_replace", "replace", "right", "row_number", "rtrim",
+    "split_part", "starts_with", "string_agg", "strpos", "substr", "substring", "sum", "trim", "unnest", "upper",
+}  # fmt: skip
+_NODES = (
+    exp.Cast, exp.Case, exp.If, exp.Coalesce, exp.And, exp.Or, exp.Array, exp.ArrayAgg, exp.ArrayToString, exp.Count,
+    exp.Max, exp.Min, exp.Sum, exp.Lower, exp.Upper, exp.Length, exp.Substring, exp.Concat, exp.Nullif, exp.Greatest,
+    exp.Least, exp.GroupConcat, exp.Unnest, exp.Explode, exp.Posexplode, exp.GenerateSeries, exp.ExplodingGenerateSeries,
+    exp.LogicalAnd, exp.LogicalOr, exp.RowNumber, exp.RegexpLike, exp.RegexpILike, exp.Exists, exp.Trim, exp.StrPosition,
+    exp.Left, exp.Right, exp.ArraySize, exp.SplitPart, exp.Abs, exp.RegexpReplace, exp.Replace, exp.Literal,
+)  # fmt: skip
+_TYPES = {
+    "NAME": "TEXT", "OID": "UINTEGER", "INT2": "SMALLINT", "INT4": "INT", "INT8": "BIGINT", "REGPROC": "TEXT",
+    "REGROLE": "TEXT", "CHAR": "TEXT", "XID": "UINTEGER", "REGPROCEDURE": "TEXT", "REGOPER": "TEXT",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueQuery:
+    """A query that reads PostgreSQL's catalogue, or nothing."""
+
+    _tree: Any
+
+    def written(
+        self, session: Mapping[str, str], setting: Callable[[str], str | None], values: Collection[Any]
+    ) -> str:
+        """The statement for the twin, with what the session is called and has set, and its parameters' values.
+
+        `session` says what current_user and the like are, `setting` what current_setting gives. Raises QueryRejected
+        for what the twin does not have.
+        """
+        return _Rewriting(session, setting, tuple(values)).written(self._tree.copy())
+
+
+def catalogue_query(text: str, declared: Collection[str]) -> CatalogueQuery | None:
+    """The catalogue query that a text is, None where it is none: it names no table, or catalogue tables alone.
+
+    `declared` are the folded names of the policy's tables, which go before the catalogue's.
+    """
+    if len(text) > MOST_CHARACTERS:
+        return None
+    try:
+        tokens = _without_schema(POSTGRES.tokenize(text))
+        parser = POSTGRES.parser(error_level=ErrorLevel.IMMEDIATE)
+        trees = quietly(lambda: parser.parse(tokens, text))
+    except (ParseError, TokenError, RecursionError, TypeError, ValueError, AttributeError, LookupError):
+        return None
+    tree = trees[0] if len(trees) == 1 else None
+    if not isinstance(tree, (exp.Select, exp.SetOperation)):
+        return None
+    named = [table for table in tree.find_all(exp.Table) if isinstance(table.this, exp.Identifier)]
+    common = {fold(cte.alias) for cte in tree.find_all(exp.CTE)}
+    read = [table for table in named if table.db or fold(table.name) not in common]
+    if not all(_schema_of(table, declared) for table in read):
+        return None
+    if not read and not _is_constant(tree):
+        return None
+    return CatalogueQuery(tree)
+
+
+def _is_constant(tree: exp.Expr) -> bool:
+    """Whether a query without tables asks for what the twin knows: the engine refuses the rest, and says why."""
+    return all(
+        isinstance(call, _NODES)
+        or _name(call) in _SESSION
+        or _name(call) in MACROS
+        or _name(call) in _BUILT_IN
+        for call in tree.find_all(exp.Func)
+    )
+
+
+def _schema_of(table: exp.Table, declared: Collection[str]) -> str | None:
+    """The schema of the twin in which a table is, None for another table."""
+    name, schema = fold(table.name), fold(table.db)
+    if table.catalog or (not schema and name in declared):
+        return None
+    for known, twin in SCHEMAS.items():
+        if (schema or "pg_catalog") == known and (known == "information_schema" or name.startswith("pg_")):
+            return twin
+    return None
+
+
+def _without_schema(tokens: list[Token]) -> list[Token]:
+    """The words without `pg_catalog.`, which each of its names goes without, and `OPERATOR(~)` and COLLATE read plainly."""
+    kept = list[Token]()
+    at = 0
+    while at < len(tokens):
+        plain = tokens[at].token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
+        word = tokens[at].text.lower() if plain else ""
+        following = [token.token_type for token in tokens[at + 1 : at + 2]]
+        if word == "pg_catalog" and following == [TokenType.DOT]:
+            at += 2
+        elif word == "collate" and at + 1 < len(tokens):
+            at += 2
+            while at + 1 < len(tokens) and tokens[at].token_type is TokenType.DOT:
+                at += 2
+        elif word == "operator" and following == [TokenType.L_PAREN]:
+            end = at
+            while end < len(tokens) and tokens[end].token_type is not TokenType.R_PAREN:
+                end += 1
+            inner = tokens[at + 2 : end]
+            kept += inner[2:] if len(inner) > 2 and inner[1].token_type is TokenType.DOT else inner
+            at = end + 1
+        else:
+            kept.append(tokens[at])
+            at += 1
+    return kept
+
+
+_SESSION = {
+    "current_user", "session_user", "user", "current_role", "current_database", "current_catalog", "current_schema",
+    "current_schemas", "version", "pg_backend_pid", "current_setting", "inet_server_addr", "inet_server_port",
+    "inet_client_addr", "pg_postmaster_start_time", "set_config",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewriting:
+    session: Mapping[str, str]
+    setting: Callable[[str], str | None]
+    values: tuple[Any, ...]
+
+    def written(self, tree: exp.Expr) -> str:
+        common = {fold(cte.alias) for cte in tree.find_all(exp.CTE)}
+        try:
+            return str(self._rewritten(tree, common).sql(dialect="duckdb"))
+        except (ValueError, RecursionError):
+            _refuse("the catalogue query has no translation")
+
+    def _rewritten(self, node: exp.Expr, common: Collection[str]) -> exp.Expr:
+        """Each node after those within it, so that none is left as it was written."""
+        for child in list(node.iter_expressions()):
+            written = self._rewritten(child, common)
+            if written is not child:
+                child.replace(written)
+        return self._node(node, common)
+
+    def _node(self, node: exp.Expr, common: Collection[str]) -> exp.Expr:  # noqa: C901  (a case for each kind of node)
+        match node:
+            case exp.Table() if isinstance(node.this, exp.Identifier):
+                if not node.db and fold(node.name) in common:
+                    return node
+                schema = _schema_of(node, ())
+                alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(node.name))
+                return exp.Table(
+                    this=exp.to_identifier(fold(node.name)),
+                    db=exp.to_identifier(schema),
+                    alias=alias,
+                    joins=node.args.get("joins"),
+                )
+            case exp.Table() if not isinstance(node.this, exp.Func):
+                _refuse("a catalogue query reads tables by their names")
+            case exp.Column() if node.table and node.args.get("db"):
+                return exp.Column(this=node.this, table=node.args["table"])
+            case exp.Column() if not node.table and fold(node.name) in (
+                "session_user",
+                "user",
+                "current_role",
+            ):
+                return _text(self.session["current_user"])
+            case exp.Parameter() | exp.Placeholder():
+                return self._value(node)
+            case exp.ByteString():
+                return _text(str(node.this))
+            case exp.Cast():
+                return self._cast(node)
+            case exp.Func():
+                return self._call(node)
+            case exp.Into() | exp.Lock():
+                _refuse("a catalogue query only reads")
+        return node
+
+    def _value(self, node: exp.Expr) -> exp.Expr:
+        number = node.this.name if isinstance(node.this, exp.Expr) else str(node.this)
+        if not (number.isascii() and number.isdigit() and 0 < int(number) <= len(self.values)):
+            _refuse("a parameter of a catalogue query has no value")
+        value = self.values[int(number) - 1]
+        match value:
+            case None:
+                return exp.Null()
+            case bool():
+                return exp.Boolean(this=value)
+            case int() | float():
+                return exp.Literal.number(value) if value >= 0 else exp.Neg(this=exp.Literal.number(-value))
+            case str():
+                return _text(value)
+        raise DataError("a catalogue query takes texts and numbers", code="parameter")
+
+    def _cast(self, node: exp.Cast) -> exp.Expr:
+        name = node.to.sql(dialect="postgres").strip('"').upper()
+        inner = node.this
+        literal = isinstance(inner, exp.Literal) and inner.is_string and not inner.name.isdigit()
+        match name:
+            case "REGCLASS":
+                # A name, if it is one or is to be a number; else a number, of which the name is shown.
+                outer = node.parent
+                named = literal or (isinstance(outer, exp.Cast) and outer.to.sql().upper() == "OID")
+                return _own("to_regclass" if named else "regclass_name", inner)
+            case "REGTYPE":
+                if literal:
+                    return _own("to_regtype", inner)
+                return _own("format_type", inner, exp.Null())
+            case "REGNAMESPACE":
+                return _own("to_regnamespace" if literal else "schema_name", inner)
+        if name.removesuffix("[]") in _TYPES:
+            to = _TYPES[name.removesuffix("[]")] + "[]" * name.endswith("[]")
+            return exp.Cast(this=inner, to=exp.DataType.build(to, dialect="duckdb"))
+        if name == '"CHAR"':
+            return exp.Cast(this=inner, to=exp.DataType.build("TEXT"))
+        return node
+
+    def _call(self, node: exp.Func) -> exp.Expr:
+        name = _name(node)
+        arguments = list(node.expressions) if isinstance(node, exp.Anonymous) else []
+        if name in _SESSION:
+            return self._of_session(name, arguments)
+        if name in MACROS and isinstance(node, exp.Anonymous):
+            return _own(name, *arguments)
+        if name == "json_build_object" or isinstance(node, exp.JSONObject):
+            return exp.Null()  # of sequences and collations, of which there are none
+        if isinstance(node, _NODES) or name in _BUILT_IN:
+            return node
+        _refuse(f"the function {name} is not known of catalogue queries")
+
+    def _of_session(self, function: str, arguments: list[exp.Expr]) -> exp.Expr:
+        match function:
+            case "set_config":
+                _refuse("settings are set with SET")
+            case "current_setting":
+                name = arguments[0].unnest() if arguments else exp.Null()
+                name = name.this if isinstance(name, exp.Cast) else name
+                if not isinstance(name, exp.Literal):
+                    _refuse("current_setting takes the name of a setting")
+                found = self.setting(name.name)
+                return exp.Null() if found is None else _text(found)
+            case "current_schemas":
+                return exp.Array(expressions=[_text("pg_catalog"), _text("public")])
+            case "pg_backend_pid":
+                return exp.Literal.number(self.session["process"])
+            case "current_schema":
+                return _text("public")
+            case "current_database" | "current_catalog":
+                return _text(self.session["database"])
+            case "version":
+                return _text(self.session["version"])
+            case "current_user" | "session_user" | "user" | "current_role":
+                return _text(self.session["current_user"])
+        return exp.Null()
+
+
+def _name(call: exp.Func) -> str:
+    if isinstance(call, exp.Anonymous):
+        return fold(call.name)
+    name = fold(call.sql_name())
+    return {"current_version": "version"}.get(name, name)
+
+
+def _own(name: str, *arguments: exp.Expr) -> exp.Expr:
+    return exp.Anonymous(this=PREFIX + name, expressions=list(arguments))
+
+
+def _text(value: str) -> exp.Expr:
+    return exp.Literal.string(value)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise QueryRejected(message, code="catalogue", hint="dpsql answers what clients ask to look around")

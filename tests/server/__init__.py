@@ -1,0 +1,1 @@
+"""Tests of dpsql serve: a package, for its modules share helpers."""

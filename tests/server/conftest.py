@@ -1,0 +1,143 @@
+"""A server over the clinic, in a thread of this process, and its users."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import clinic
+import pytest
+
+from dpsql.policy import load
+from dpsql.server.listener import Listener
+from dpsql.server.service import Limits, Service
+from dpsql.server.users import Role, UserStore
+
+PASSWORD = "correct horse battery staple"
+POLICY = clinic.POLICY | {
+    "database": "clinic",
+    "budget": {"epsilon": 30},
+    "analysts": {"ana": {"epsilon": 20}, "bob": {"epsilon": 20}},
+}
+
+
+@dataclass
+class Served:
+    """A server that runs: where it listens, what it logs, and the files behind it."""
+
+    port: int
+    folder: Path
+    listener: Listener
+    service: Service
+    logged: list[tuple[str, dict[str, Any]]]
+    loop: asyncio.AbstractEventLoop = field(repr=False)
+
+    def dsn(self, user: str = "ana", password: str = PASSWORD, **options: str) -> str:
+        """How libpq's clients reach it."""
+        words = {
+            "host": "127.0.0.1",
+            "port": self.port,
+            "user": user,
+            "dbname": "clinic",
+            "password": f"'{password}'",
+        }
+        return " ".join(f"{name}={value}" for name, value in {**words, **options}.items())
+
+    @property
+    def ledger(self) -> Path:
+        """The ledger's file."""
+        return self.folder / "clinic.ledger"
+
+    def spent(self, user: str = "ana") -> Any:
+        """What an analyst has been charged of the private table, in the ledger's unit."""
+        with self.service.connections.of(user) as connection:
+            return connection.budget()[f"visits for {user}"].spent.loss_fraction
+
+
+def prepared(folder: Path) -> tuple[Path, UserStore]:
+    """The clinic's file and a store with its users."""
+    file = folder / "clinic.duckdb"
+    made = clinic.database()
+    made.execute(f"ATTACH '{file}' AS file; COPY FROM DATABASE memory TO file; DETACH file")
+    made.close()
+    store = UserStore.open(folder / "clinic.users", create=True)
+    for name, role in (("ana", Role.analyst), ("bob", Role.analyst), ("eve", Role.auditor)):
+        store.add(name, role, PASSWORD)
+    return file, store
+
+
+@contextmanager
+def serving(
+    folder: Path,
+    *,
+    policy: dict[str, Any] | None = None,
+    limits: Limits | None = None,
+    tls: ssl.SSLContext | None = None,
+    encrypted: bool = False,
+) -> Iterator[Served]:
+    """A server until the end."""
+    file = folder / "clinic.duckdb"
+    store = UserStore.open(folder / "clinic.users") if file.exists() else prepared(folder)[1]
+    service = Service(
+        load(policy or POLICY), file, users=store, ledger=folder / "clinic.ledger", limits=limits or Limits()
+    )
+    logged: list[tuple[str, dict[str, Any]]] = []
+    started: Future[Served] = Future()
+
+    async def run() -> None:
+        listener = Listener(
+            service, tls=tls, encrypted=encrypted, log=lambda event, **facts: logged.append((event, facts))
+        )
+        try:
+            (port,) = await listener.start("127.0.0.1", 0)
+        except BaseException as error:
+            started.set_exception(error)
+            raise
+        ended = asyncio.Event()
+        found = Served(port, folder, listener, service, logged, asyncio.get_running_loop())
+        found.end = ended.set  # type: ignore[attr-defined]
+        started.set_result(found)
+        await ended.wait()
+        await listener.stop()
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    served = started.result(30)
+    try:
+        yield served
+    finally:
+        served.loop.call_soon_threadsafe(served.end)  # type: ignore[attr-defined]
+        thread.join(60)
+        assert not thread.is_alive()
+        service.close()
+        store.close()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """A server over the clinic, for one test."""
+    with serving(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server over the clinic, for tests of one module that spend little."""
+    with serving(tmp_path_factory.mktemp("server")) as found:
+        yield found
+
+
+Serve = Callable[..., AbstractContextManager[Served]]
+
+
+@pytest.fixture
+def serve() -> Serve:
+    """What serves a folder with other limits or another policy."""
+    return serving

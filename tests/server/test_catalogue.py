@@ -1,0 +1,212 @@
+"""Catalogue queries are answered from the policy alone; what the twin does not have is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import clinic
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.errors import Error, QueryRejected
+from dpsql.plan.types import Type
+from dpsql.policy import load
+from dpsql.server.catalogue import Catalogue
+from dpsql.sql.catalogue.parameters import parameter_types
+from dpsql.sql.catalogue.rewrite import MACROS, catalogue_query
+
+RECORDED = Path(__file__).parent / "recorded" / "catalogue.sql"
+
+
+def recorded() -> Iterator[Any]:
+    """The queries that clients send, with their parameters' values."""
+    for number, part in enumerate(re.findall(r"-- (psql|SQLAlchemy)([^\n]*)\n(.*?);\n(?:-- values ([^\n]*)\n)?", RECORDED.read_text(encoding="utf-8"), re.DOTALL)):  # fmt: skip
+        client, command, text, values = part
+        yield pytest.param(text, json.loads(values or "[]"), id=f"{number} {client}{command}")
+
+
+def catalogue_of(database: duckdb.DuckDBPyConnection) -> Catalogue:
+    with dpsql.connect(database, policy=clinic.POLICY, ledger=":memory:") as connection:
+        return Catalogue(load(clinic.POLICY), connection.engine.catalog, 5.0)
+
+
+@pytest.fixture(scope="module")
+def catalogue() -> Iterator[Catalogue]:
+    made = catalogue_of(clinic.database())
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def emptied() -> Iterator[Catalogue]:
+    other = clinic.database()
+    other.execute("DELETE FROM visits; UPDATE wards SET beds = 0, name = 'x'")
+    made = catalogue_of(other)
+    yield made
+    made.close()
+
+
+def asked(catalogue: Catalogue, text: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
+    query = catalogue.query(text)
+    assert query is not None, "no catalogue query"
+    return catalogue.answer(query, "ana", {"server_version": "15.0"}.get, values or [])[1]
+
+
+@pytest.mark.parametrize(("text", "values"), list(recorded()))
+def test_what_clients_send_to_look_around_is_answered(
+    catalogue: Catalogue, text: str, values: list[Any]
+) -> None:
+    asked(catalogue, text, values)
+
+
+def test_all_recorded_queries_are_read() -> None:
+    assert len(list(recorded())) == RECORDED.read_text(encoding="utf-8").count(";\n")
+
+
+def test_the_policy_s_tables_and_columns_are_shown_and_no_others(catalogue: Catalogue) -> None:
+    """Not the table that the policy does not declare, nor the column of ids."""
+    shown = asked(catalogue, "SELECT table_name, column_name, data_type FROM information_schema.columns")
+    assert sorted(shown) == [
+        ("visits", "cost", "double precision"),
+        ("visits", "day", "date"),
+        ("visits", "days", "bigint"),
+        ("visits", "plan", "text"),
+        ("visits", "ward", "text"),
+        ("wards", "beds", "bigint"),
+        ("wards", "name", "text"),
+    ]
+    assert asked(catalogue, "SELECT relname FROM pg_class WHERE relname = 'secrets'") == []
+
+
+@pytest.mark.parametrize(("text", "values"), list(recorded()))
+def test_the_answers_do_not_depend_on_the_data(
+    catalogue: Catalogue, emptied: Catalogue, text: str, values: list[Any]
+) -> None:
+    """A database without a row, or with other values, is described alike."""
+    assert asked(catalogue, text, values) == asked(emptied, text, values)
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("SELECT current_user, current_schema(), current_database()", [("ana", "public", "dpsql")]),
+        ("SELECT current_setting('server_version')", [("15.0",)]),
+        ("SELECT 1 AS one, 'a' || 'b'", [(1, "ab")]),
+        ("SELECT 'visits'::regclass::oid = (SELECT oid FROM pg_class WHERE relname = 'visits')", [(True,)]),
+        ("SELECT c.oid::regclass::text FROM pg_class c WHERE relname = 'wards'", [("wards",)]),
+        ("SELECT to_regtype('bigint')", [(20,)]),
+        ("SELECT format_type(1016, NULL)", [("bigint[]",)]),
+        ("SELECT col_description('visits'::regclass::oid, 3)", [("from 0 to 1000",)]),
+    ],
+)
+def test_what_sessions_are_told_of_themselves(catalogue: Catalogue, text: str, rows: list[Any]) -> None:
+    assert asked(catalogue, text) == rows
+
+
+REFUSED = [
+    "SELECT * FROM pg_class, read_csv('/etc/passwd')",
+    "SELECT getenv('HOME') FROM pg_class",
+    "SELECT current_setting(relname) FROM pg_class",
+    "SELECT * FROM pg_class, duckdb_settings()",
+    "SELECT (SELECT max(value) FROM duckdb_settings()) FROM pg_class",
+    "SELECT pg_read_file('/etc/passwd') FROM pg_class",
+    "SELECT set_config('search_path', '', false)",
+    "SELECT query('SELECT 1') FROM pg_class",
+    "SELECT nextval('x') FROM pg_class",
+    "SELECT * FROM pg_class WHERE oid = $1",
+    "SELECT no_column FROM pg_class",
+    "SELECT * FROM 'file.csv'",
+]
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_nothing_else_is_reached_through_a_catalogue_query(catalogue: Catalogue, text: str) -> None:
+    query = catalogue.query(text)
+    if query is not None:
+        with pytest.raises(QueryRejected) as refused:
+            catalogue.answer(query, "ana", dict[str, str]().get, [])
+        assert "/etc/passwd" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT COUNT(*) FROM visits",
+        "SELECT * FROM pg_class, visits",
+        "SELECT * FROM pg_class WHERE oid IN (SELECT days FROM visits)",
+        "WITH pg_class AS (SELECT * FROM visits) SELECT * FROM pg_class",
+        "SELECT random()",
+        "SELECT no_such_function()",
+        "DELETE FROM pg_class",
+        "SELECT 1; SELECT 2",
+        "SELECT * FROM other.pg_class",
+        "SELECT * FROM secrets",
+        "(((",
+    ],
+)
+def test_what_is_no_catalogue_query_goes_to_the_engine(catalogue: Catalogue, text: str) -> None:
+    assert catalogue.query(text) is None
+
+
+def test_the_policy_s_tables_go_before_the_catalogue_s() -> None:
+    assert catalogue_query("SELECT * FROM pg_class", {"pg_class"}) is None
+    assert catalogue_query("SELECT * FROM pg_type", {"pg_class"}) is not None
+
+
+def test_a_query_that_never_ends_is_stopped() -> None:
+    catalogue = catalogue_of(clinic.database())
+    catalogue._seconds = 0.3
+    crossed = ", ".join(f"pg_attribute a{n}, pg_class b{n}" for n in range(4))
+    with pytest.raises(Error) as stopped:
+        asked(
+            catalogue,
+            f"SELECT count(*) FROM {crossed} WHERE length(a1.attname || b2.relname || b3.relname) = 1",
+        )
+    assert stopped.value.code == "cancelled"
+    assert asked(catalogue, "SELECT 1") == [(1,)]
+    catalogue.close()
+
+
+def test_the_twin_is_locked_as_the_data_s_engine_is(catalogue: Catalogue) -> None:
+    """Behind the list of functions stands a second wall."""
+    for text in (
+        "SELECT * FROM read_text('/etc/hostname')",
+        "ATTACH 'x.duckdb'",
+        "SET threads = 2",
+        "INSTALL httpfs",
+    ):
+        with pytest.raises(duckdb.Error):
+            catalogue._twin._connection.execute(text)
+
+
+def test_every_function_of_the_twin_can_be_called(catalogue: Catalogue) -> None:
+    for name, meanings in MACROS.items():
+        for meaning in meanings:
+            count = len([part for part in meaning.partition(" := ")[0].split(",") if part.strip()])
+            if name not in ("array_upper", "regclass_name", "schema_name"):
+                asked(catalogue, f"SELECT {name}({', '.join(['NULL'] * count)})")
+
+
+@pytest.mark.parametrize(
+    ("text", "types"),
+    [
+        ("SELECT COUNT(*) FROM t WHERE age > $1 AND name = $2", {1: Type.INTEGER, 2: Type.VARCHAR}),
+        ("SELECT $1::date, $2", {1: Type.DATE}),
+        (
+            "SELECT a FROM t WHERE day BETWEEN $1 AND $2 LIMIT $3",
+            {1: Type.DATE, 2: Type.DATE, 3: Type.INTEGER},
+        ),
+        ("SELECT a FROM t WHERE age IN ($1, $2)", {1: Type.INTEGER, 2: Type.INTEGER}),
+        ("SELECT a FROM t WHERE name LIKE $1", {1: Type.VARCHAR}),
+        ("SELECT a FROM t WHERE age + $1 > 2.5", {1: Type.INTEGER}),
+        ("SELECT (", {}),
+    ],
+)
+def test_parameters_have_the_types_of_what_they_stand_beside(text: str, types: dict[int, Type]) -> None:
+    columns = {"age": Type.INTEGER, "name": Type.VARCHAR, "day": Type.DATE}
+    assert parameter_types(text, columns) == types

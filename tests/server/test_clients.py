@@ -1,0 +1,249 @@
+"""Real clients: psycopg, asyncpg, psql, SQLAlchemy with reflection, pandas."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import asyncpg
+import pandas
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+from .conftest import PASSWORD, Served
+
+GROUPED = "SELECT plan, COUNT(*) AS n, AVG(cost) AS cost FROM visits GROUP BY plan ORDER BY plan"
+
+
+@contextmanager
+def connected(served: Served, user: str = "ana", **options: Any) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(served.dsn(user), autocommit=True, **options) as connection:
+        connection.execute("SET dpsql.epsilon = 0.5")
+        yield connection
+
+
+def test_psycopg_gets_an_answer_its_price_and_its_errors(shared: Served) -> None:
+    told: list[str] = []
+    with connected(shared) as connection:
+        connection.add_notice_handler(lambda diagnostic: told.append(str(diagnostic.message_primary)))
+        rows = connection.execute(GROUPED).fetchall()
+        assert [row[0] for row in rows] == ["A", "B"]
+        assert all(isinstance(row[1], int) and isinstance(row[2], float) for row in rows)
+        assert any("±95%" in text for text in told)
+        assert any("charged to visits" in text for text in told)
+        assert connection.execute(GROUPED).fetchall() == rows
+        assert "nothing was charged" in told[-1]
+
+
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("prepare", [False, True])
+def test_parameters_and_formats(shared: Served, binary: bool, prepare: bool) -> None:
+    text = "SELECT COUNT(*) AS n FROM visits WHERE days > %s AND plan = %s AND day >= %s AND cost < %s"
+    values = (0, "A", dt.date(2024, 2, 1), 900.5)
+    with connected(shared) as connection:
+        (row,) = connection.execute(text, values, binary=binary, prepare=prepare).fetchall()
+        assert connection.execute(text, values, binary=not binary).fetchall() == [row]
+        assert connection.execute("SELECT name, beds FROM wards ORDER BY 1", binary=binary).fetchall() == [
+            ("north", 10),
+            ("south", 20),
+        ]
+        (day,) = connection.execute("SELECT MAX(day) AS d FROM visits", binary=binary).fetchone() or ()
+        assert isinstance(day, dt.date)
+
+
+def test_binary_and_text_are_the_same_of_every_type(shared: Served) -> None:
+    """Of what follows from the policy and constants, which is exact."""
+    text = (
+        "SELECT beds, beds / 4.0 AS d, name, beds > 10 AS b, DATE '1969-07-20' AS day, TIMESTAMP '1999-12-31 23:59:59.5' AS at"
+        " FROM wards ORDER BY beds"
+    )
+    with connected(shared) as connection:
+        told = connection.execute(text).fetchall()
+        assert connection.execute(text, binary=True).fetchall() == told
+        assert told[0] == (
+            10,
+            2.5,
+            "north",
+            False,
+            dt.date(1969, 7, 20),
+            dt.datetime(1999, 12, 31, 23, 59, 59, 500000),
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "state", "at"),
+    [
+        ("SELECT COUNT(*) FROM vsits", "42P01", None),
+        ("SELECT COUNT(*) FROM", "42601", None),
+        ("SELECT pg_sleep(1)", "42883", 8),
+        ("DELETE FROM visits", "25006", 1),
+        ("SELECT * FROM visits", "0A000", None),
+        ("SET no_such = 1", "42704", None),
+        ("SET dpsql.epsilon = -1", "22023", None),
+        ("SHOW no_such", "42704", None),
+    ],
+)
+def test_errors_have_a_state_and_a_place(shared: Served, text: str, state: str, at: int | None) -> None:
+    with connected(shared) as connection:
+        with pytest.raises(psycopg.Error) as refused:
+            connection.execute(text)
+        assert refused.value.sqlstate == state
+        assert at is None or refused.value.diag.statement_position == str(at)
+        assert connection.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def test_a_query_without_a_loss_says_what_to_set(shared: Served) -> None:
+    with (
+        psycopg.connect(shared.dsn(), autocommit=True) as connection,
+        pytest.raises(psycopg.Error) as refused,
+    ):
+        connection.execute("SELECT COUNT(*) FROM visits")
+    assert "SET dpsql.epsilon" in str(refused.value.diag.message_hint)
+
+
+def test_settings_transactions_and_explain(shared: Served) -> None:
+    options = "-c dpsql.epsilon=0.25 -c statement_timeout=1min"
+    with psycopg.connect(shared.dsn(), options=options) as connection:  # in transactions of its own
+        assert connection.execute("SHOW dpsql.epsilon").fetchall() == [("0.25",)]
+        assert connection.execute("SHOW statement_timeout").fetchall() == [("60000",)]
+        connection.execute("SET application_name TO 'notebook'")
+        assert connection.info.parameter_status("application_name") == "notebook"
+        plan = "\n".join(row[0] for row in connection.execute("EXPLAIN SELECT COUNT(*) FROM visits"))
+        assert "Release" in plan
+        connection.commit()
+        with pytest.raises(psycopg.Error):
+            connection.execute("SELECT nothing FROM visits")
+        with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+            connection.execute("SELECT 1")
+        connection.rollback()
+        names = [column.name for column in connection.execute("SHOW dpsql.budget").description or ()]
+        assert names[:2] == ["table", "analyst"]
+        connection.execute("SELECT COUNT(*) AS n FROM visits")
+        ((n, low, high),) = connection.execute("SHOW dpsql.intervals").fetchall()
+        assert low < n < high
+        assert '"entries"' in connection.execute("SHOW dpsql.receipt").fetchall()[0][0]
+
+
+def test_an_auditor_sees_all_budgets_and_asks_nothing(shared: Served) -> None:
+    with connected(shared, "eve") as connection:
+        seen = {row[1] for row in connection.execute("SHOW dpsql.budget")}
+        assert {"ana", "bob"} <= seen
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("SELECT COUNT(*) FROM visits")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("SELECT * FROM wards")
+    with connected(shared, "bob") as connection:
+        assert {row[1] for row in connection.execute("SHOW dpsql.budget")} == {"", "bob"}
+
+
+def test_server_side_rows_by_portals(shared: Served) -> None:
+    async def fetched() -> list[Any]:
+        connection = await asyncpg.connect(
+            host="127.0.0.1", port=shared.port, user="ana", password=PASSWORD,
+            server_settings={"dpsql.epsilon": "0.5"},
+        )  # fmt: skip
+        try:
+            async with connection.transaction():
+                rows = [row async for row in connection.cursor(GROUPED, prefetch=1)]
+            again = await connection.fetch(GROUPED)
+            counted = await connection.fetchval(
+                "SELECT COUNT(*) FROM visits WHERE days > $1 AND plan = $2 AND day > $3",
+                0,
+                "A",
+                dt.date(2024, 1, 1),
+            )
+            with pytest.raises(asyncpg.UndefinedTableError):
+                await connection.fetch("SELECT COUNT(*) FROM nothing")
+            assert isinstance(counted, int)
+            return [rows, again]
+        finally:
+            await connection.close()
+
+    rows, again = asyncio.run(fetched())
+    assert rows == again
+    assert [row["plan"] for row in rows] == ["A", "B"]
+
+
+def test_sqlalchemy_reflects_and_pandas_reads(shared: Served) -> None:
+    url = sa.URL.create("postgresql+psycopg", "ana", PASSWORD, "127.0.0.1", shared.port, "clinic")
+    engine = sa.create_engine(url, connect_args={"options": "-c dpsql.epsilon=0.5"})
+    try:
+        found = sa.inspect(engine)
+        assert sorted(found.get_table_names()) == ["visits", "wards"]
+        assert found.get_schema_names() == ["information_schema", "public"]
+        kinds = {column["name"]: str(column["type"]) for column in found.get_columns("visits")}
+        assert kinds == {
+            "plan": "TEXT",
+            "ward": "TEXT",
+            "cost": "DOUBLE PRECISION",
+            "days": "BIGINT",
+            "day": "DATE",
+        }
+        assert found.get_pk_constraint("visits")["constrained_columns"] == []
+        assert found.get_foreign_keys("visits") == found.get_indexes("visits") == []
+        assert found.get_table_comment("visits")["text"] == "private: it protects each patient"
+        metadata = sa.MetaData()
+        metadata.reflect(engine)
+        visits = metadata.tables["visits"]
+        asked = (
+            sa.select(visits.c.plan, sa.func.count().label("n"))
+            .where(
+                visits.c.days >= 1,
+                visits.c.plan == "A",
+                visits.c.day > dt.date(2024, 2, 1),
+                visits.c.cost < 900.5,
+            )
+            .group_by(visits.c.plan)
+            .order_by(visits.c.plan)
+        )
+        with engine.connect() as connection:
+            rows = connection.execute(asked).all()
+        assert "A" in [row.plan for row in rows]
+        frame = pandas.read_sql(GROUPED, engine)
+        assert list(frame.columns) == ["plan", "n", "cost"]
+        assert sorted(pandas.read_sql("wards", engine).columns) == ["beds", "name"]
+    finally:
+        engine.dispose()
+
+
+def psql(served: Served, *commands: str, user: str = "ana", password: str = PASSWORD) -> tuple[str, str]:
+    program = shutil.which("psql")
+    if program is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("there is no psql here")
+    arguments = [part for command in commands for part in ("-c", command)]
+    ran = subprocess.run(
+        [program, "-X", f"host=127.0.0.1 port={served.port} user={user} dbname=clinic", *arguments],
+        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PGPASSWORD": password},
+    )  # fmt: skip
+    return ran.stdout, ran.stderr
+
+
+def test_psql_looks_around_and_asks(shared: Served) -> None:
+    out, err = psql(
+        shared, r"\d", r"\dt+", r"\d visits", r"\d+ wards", r"\l", r"\dn", r"\df", r"\du", r"\conninfo"
+    )
+    assert err == ""
+    assert "public | visits | table" in out
+    assert "cost   | double precision" in out
+    out, err = psql(shared, "SET dpsql.epsilon = 0.5", GROUPED, "SELECT COUNT(*) FROM visits WHERE")
+    assert "A" in out
+    assert "n ±95%" in err
+    assert "LINE 1" in err or "syntax" in err or "parsed" in err
+    out, err = psql(shared, "BEGIN; SHOW dpsql.epsilon; COMMIT; SELECT 1 AS a; SELECT 2 AS b")
+    assert err == ""
+    assert "2" in out
+
+
+def test_a_wrong_password_opens_nothing(shared: Served) -> None:
+    _, err = psql(shared, "SELECT 1", password="wrong" + PASSWORD)
+    assert "password authentication failed" in err
+    _, err = psql(shared, "SELECT 1", user="nobody")
+    assert "password authentication failed" in err
+    assert {facts["user"] for event, facts in shared.logged if event == "login refused"} == {"ana", "nobody"}
