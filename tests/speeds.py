@@ -10,11 +10,14 @@ Whatever is named by its node id is run, and searches as long as in `deep`.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+
+T = TypeVar("T")
 
 SPEEDS = ("fast", "full", "deep")
 LONG = ("benchmarks", "differential", "statistical", "tpch")
@@ -53,6 +56,11 @@ def configured(config: pytest.Config) -> None:
 def examples(number: int, least: int = 5) -> int:
     """The length of a search at the present speed, which in `deep` is `number`."""
     return max(least, number // SHORTER[_speed])
+
+
+def thinned(cases: Sequence[T], number: int) -> Sequence[T]:
+    """The cases that one test tries in turn at the present speed: all in `deep`, else one in `number`."""
+    return cases if _speed == "deep" else cases[::number]
 
 
 def selected(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -41,7 +41,7 @@ DATAFLOW = {
     *("Engine.answer", "Engine._charge", "SqlLedger.charge", "SqliteStore.transaction", "DuckDBBackend.run"),
     *("Scratch.query", "Exact.reveal", "release", "Geometric.draw", "Scratch.fill", "Engine._result"),
 }
-EVENLY, INSTANTS, NAIVE = examples(160), 20, 20
+EVENLY, INSTANTS, NAIVE = examples(examples(160)), examples(20), examples(20, least=10)
 KILLS = EVENLY + 40
 READ, SEEN = b"read;", b"seen;"
 
@@ -144,25 +144,29 @@ def killed_after(patience: float, path: Path) -> dict[str, Any]:
     return {"step": "", **left_by(path, lambda tell: process(path, ask, tell, None), patience)}
 
 
-def main(folder: Path, evenly: int, *, naive: bool) -> None:
-    """Prints what the killed processes told and left, one after the other, on one ledger."""
+def main(folder: Path, evenly: int, instants: int, naive: int) -> None:
+    """Prints what the killed processes told and left, one after the other, on one ledger.
+
+    They die at so many steps `evenly` between the others, and at so many `instants`; or the last so many of a `naive`
+    engine.
+    """
     path, asking = folder / "a.ledger", ask_before_paying if naive else ask
     # What is imported and compiled once is ready before the forks, and the engine's threads have ended.
     prepared(world(path), QUERY)
     close_all()
     steps = chosen(steps_of(path, asking), evenly)
-    found = [killed_at(step, path, asking) for step in (steps[-NAIVE:] if naive else steps)]
+    found = [killed_at(step, path, asking) for step in (steps[-naive:] if naive else steps)]
     if not naive:
         whole = seconds_of(path)
-        found += [killed_after(whole * instant / INSTANTS, path) for instant in range(INSTANTS)]
+        found += [killed_after(whole * instant / instants, path) for instant in range(instants)]
     print(json.dumps(found))
 
 
-def run(folder: Path, *options: str) -> list[dict[str, Any]]:
+def run(folder: Path, naive: int = 0) -> list[dict[str, Any]]:
     """What `main` prints, and how many charges each process left."""
     root = Path(__file__).parents[2]
     done = subprocess.run(
-        [sys.executable, __file__, str(folder), str(EVENLY), *options],
+        [sys.executable, __file__, str(folder), *map(str, (EVENLY, INSTANTS, naive))],
         capture_output=True,
         text=True,
         check=False,
@@ -193,7 +197,7 @@ def test_what_was_read_or_seen_is_charged(deaths: list[dict[str, Any]]) -> None:
 
 
 def test_the_processes_died_everywhere(deaths: list[dict[str, Any]]) -> None:
-    """The test can fail: 200 were killed, or 80 in a shorter search, in each part of the dataflow, and on both sides of its effects."""
+    """The test can fail: 200 were killed, or 50 in a shorter search, in each part of the dataflow, and on both sides of its effects."""
     killed = [death for death in deaths if death["killed"]]
     assert len(killed) >= KILLS
     assert {death["step"].partition(" ")[2] for death in killed} >= DATAFLOW
@@ -216,9 +220,9 @@ def test_a_death_before_the_charge_costs_nothing(deaths: list[dict[str, Any]]) -
 
 def test_an_engine_that_charges_after_the_answer_would_be_seen(tmp_path: Path) -> None:
     """The attack works on a naive engine: killed in time, it has told an answer that nobody pays for."""
-    free = [death for death in run(tmp_path, "naive") if unpaid(death)]
+    free = [death for death in run(tmp_path, NAIVE) if unpaid(death)]
     assert any(death["seen"] and death["killed"] for death in free)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), naive="naive" in sys.argv[3:])
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

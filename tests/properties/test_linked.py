@@ -11,6 +11,7 @@ from functools import cache
 import pytest
 from properties.linked import MINE, Ids, Linked, Rules
 from properties.test_sensitivity import Case, hold_to_the_law
+from speeds import thinned
 from worlds import assert_within
 
 TOTALS = "SELECT k, COUNT(*), SUM(x), AVG(n), COUNT(DISTINCT id) FROM"
@@ -247,16 +248,16 @@ def test_what_belongs_to_nobody_does_not_count(sql: str) -> None:
 
 def test_the_bounds_are_attained() -> None:
     """The neighbours that are tried say something: for most queries one of them moves a block as far as derived."""
-    world = linked("plain")
+    world, tried = linked("plain"), thinned(QUERIES, 4)
     attained = 0
-    for sql in QUERIES:
+    for sql in tried:
         plan = world.prepare(sql)
         pairs = (
             (world.statistics(plan, pair.before), world.statistics(plan, pair.after)) for pair in world.pairs
         )
         moved = max(assert_within(plan, before, after) for before, after in pairs)
         attained += moved == max(block.sensitivity.l1 for block in plan.plan.vectors)
-    assert attained >= len(QUERIES) / 2
+    assert attained >= len(tried) / 2
 
 
 DERIVED = (
