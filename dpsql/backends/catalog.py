@@ -312,7 +312,9 @@ def _lists(
                 hint="delete max_elements" if stored is not None else "declare a column that it has",
             )
         if fold(declared) in map(fold, table.partition or ()):
-            raise PolicyError(f"{where}: a list is no partition", code="column_type", hint="name another column")
+            raise PolicyError(
+                f"{where}: a list is no partition", code="column_type", hint="name another column"
+            )
         spelt, _, path = stored
         of = {fold(declared): (f"#{spelt}", kind)}
         _, facts = _declared(name, declared, column, of, frozenset())

@@ -17,6 +17,7 @@ from . import (
     partitions,
     policy,
     quantiles,
+    read_types,
     receipts,
     replays,
     reservations,
@@ -50,6 +51,7 @@ FAULTS = tuple(
         receipts,
         reservations,
         sources,
+        read_types,
     )
     for fault in package.FAULTS
 )
