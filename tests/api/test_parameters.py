@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -31,7 +33,11 @@ UNLIKE = [
     np.array(3),
     np.array([[1]]),
     object(),
-    b"a",
+    bytearray(b"a"),
+    dt.time(10, tzinfo=dt.UTC),
+    dt.datetime(1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=2))),
+    Decimal("NaN"),
+    Decimal("1e999"),
     [],
 ]
 
@@ -46,6 +52,25 @@ def people() -> Connection:
 @pytest.mark.parametrize(("given", "meant"), ALIKE.items(), ids=repr)
 def test_a_scalar_of_numpy_is_the_value_that_it_holds(given: Any, meant: Any) -> None:
     """It is of Python's own type, as if that had been given."""
+    (value,) = bound([given]).values
+    assert (type(value), value) == (type(meant), meant)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (Decimal("1.10"), 1.1),
+        (Decimal(7), 7),
+        (Decimal("1e3"), 1000),
+        (dt.datetime(2026, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=2))), dt.datetime(2025, 12, 31, 22)),
+        (dt.time(8, 30), dt.time(8, 30)),
+        (uuid.UUID(int=5), uuid.UUID(int=5)),
+        (b"a", b"a"),
+    ],
+    ids=repr,
+)
+def test_values_of_the_engine_s_types_are_parameters(given: Any, meant: Any) -> None:
+    """A decimal is the number that its text writes, a moment with a zone is in UTC."""
     (value,) = bound([given]).values
     assert (type(value), value) == (type(meant), meant)
 

@@ -17,6 +17,7 @@ from . import (
     partitions,
     policy,
     quantiles,
+    read_types,
     receipts,
     replays,
     reservations,
@@ -52,6 +53,7 @@ FAULTS = tuple(
         reservations,
         sources,
         server,
+        read_types,
     )
     for fault in package.FAULTS
 )

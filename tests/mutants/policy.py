@@ -143,9 +143,9 @@ FAULTS = (
     ),
     Fault(
         "incomparable-integers-read",
-        "dpsql.backends.catalog",
-        '(r"U?(TINYINT|SMALLINT|INTEGER|BIGINT)|HUGEINT", Type.INTEGER)',
-        '(r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)", Type.INTEGER)',
+        "dpsql.policy.engine_types",
+        '_WHOLE = r"U?(TINYINT|SMALLINT|INTEGER|BIGINT)|HUGEINT"',
+        '_WHOLE = r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)"',
         "a value of a type that the engine compares by a cast fails the query",
         "tests/attacks/test_a05_data_errors.py::test_a_type_beyond_comparison_is_refused_or_read",
     ),
@@ -208,8 +208,8 @@ FAULTS = (
     Fault(
         "values-that-are-not-listed-leave-the-count",
         "dpsql.backends.catalog:_reads_every_value",
-        "facts.domain is not None or facts.engine_type in (UNTYPED, UNCHECKED)",
-        "facts.engine_type in (UNTYPED, UNCHECKED)",
+        "facts.domain is not None or facts.engine_type in _LOOSE",
+        "facts.engine_type in _LOOSE",
         "rows of values that are not listed are dropped because the database says NOT NULL",
         "tests/attacks/test_a10_presence.py::test_what_is_read_as_null_is_counted_though_the_schema_says_not_null",
     ),

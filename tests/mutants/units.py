@@ -117,7 +117,7 @@ FAULTS = (
     Fault(
         "ids-clamped-before-they-are-told-apart",
         "dpsql.sql.emit.sanitized_columns:unit_id",
-        "return identifier(unit.name) if whole else widened(unit)",
+        "return _stored(unit) if whole else widened(unit)",
         "return clean(unit)",
         "people whose ids are beyond the bounds are one unit",
         _APART,

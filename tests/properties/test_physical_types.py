@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import duckdb
@@ -200,6 +201,20 @@ def test_rows_are_found_over_a_link_by_ids_of_any_type(kind: str) -> None:
     assert cells(connection, prepared(connection, "SELECT COUNT(*) FROM visits")) == {
         (): ((2 * len(EXTREMES[kind]),),)
     }
+
+
+@pytest.mark.parametrize(("kind", "declared"), READABLE)
+def test_a_declared_id_is_exact_or_refused(kind: str, declared: str) -> None:
+    """Whatever type the policy gives to a column of ids: no two of them are one unit, and none is nobody's."""
+    with suppress(dpsql.PolicyError):
+        connection = clinic(database(kind, EXTREMES[kind]), declared, unit="v", rows=1)
+        held_exactly(connection, len(EXTREMES[kind]))
+
+
+def held_exactly(connection: Connection, people: int) -> None:
+    """Asserts that each of so many people has a row that counts."""
+    plan = prepared(connection, "SELECT COUNT(*) FROM people")
+    assert cells(connection, plan) == {(): ((people,),)}
 
 
 @pytest.mark.parametrize("kind", NO_IDS)

@@ -66,6 +66,7 @@ FIELDS = {
     "Contribution": 5,
     "Cube": 2,
     "DiscreteGaussian": 1,
+    "Elements": 3,
     "Exponential": 1,
     "Facts": 6,
     "Filter": 2,
@@ -117,7 +118,7 @@ MEMBERS = {
     "JoinKind": "INNER LEFT",
     "Moment": "ROWS UNITS COUNT TOTAL DISTINCT RANKED DISTINCT_TOTAL",
     "SetKind": "UNION_ALL UNION INTERSECT EXCEPT",
-    "Type": "INTEGER DOUBLE VARCHAR DATE TIMESTAMP BOOLEAN LIST NULL",
+    "Type": "INTEGER DOUBLE VARCHAR DATE TIMESTAMP BOOLEAN TIME UUID BLOB LIST NULL",
     "UnitKind": "PUBLIC ROW COLUMN",
 }
 

@@ -341,12 +341,9 @@ class Scope:
         self._check_unnested(node, holder, scanned, column)
         if not isinstance(scanned, Scan) or scanned.contribution is None or fold(alias) in self.tables:
             self.source.refuse(node, "ambiguous", f"two tables are called {alias}", "give one an alias")
-        bound = replace(
-            scanned.contribution,
-            rows=scanned.contribution.rows * most,
-            keys=frozenset(),
-            unique=frozenset(),
-        )
+        rows = scanned.contribution.rows * most
+        # What was unique in the table is not in rows that are repeated.
+        bound = replace(scanned.contribution, rows=rows, keys=frozenset(), unique=frozenset())
         whole = replace(
             scanned, contribution=bound, unnested=(*scanned.unnested, Elements(path, column, most))
         )

@@ -1,0 +1,119 @@
+"""Faults of types: how columns, ids and elements of the engine's types are read."""
+
+from __future__ import annotations
+
+from .fault import Fault
+
+_TYPES = "tests/properties/test_physical_types.py"
+_ELEMENTS = "tests/properties/test_elements.py"
+
+FAULTS = (
+    Fault(
+        "moments-are-in-the-session-s-zone",
+        "dpsql.sql.emit.sanitized_columns:_widened",
+        """raw = f"TRY({raw} AT TIME ZONE 'UTC')" """,
+        'raw = f"TRY_CAST({raw} AS TIMESTAMP)"',
+        "a moment with a time zone is another one in another session",
+        f"{_TYPES}::test_a_moment_with_a_time_zone_is_in_utc[America/New_York]",
+    ),
+    Fault(
+        "moments-are-converted-plainly",
+        "dpsql.sql.emit.sanitized_columns:_widened",
+        """raw = f"TRY({raw} AT TIME ZONE 'UTC')" """,
+        """raw = f"({raw} AT TIME ZONE 'UTC')" """,
+        "one moment that is none fails a query",
+        f"{_TYPES}::test_bits_that_are_no_moment_and_no_time_fail_nothing",
+    ),
+    Fault(
+        "times-beyond-the-day-are-read",
+        "dpsql.sql.emit.sanitized_columns:clean",
+        """
+        match facts.type:
+            case Type.INTEGER:
+                return _integer(raw, read, facts)
+            case Type.DOUBLE:
+                return _double(read, facts)
+            case Type.DATE | Type.TIMESTAMP | Type.TIME:
+                return _temporal(read, facts)
+            case _:
+                return read
+        """,
+        """
+        match facts.type:
+            case Type.INTEGER:
+                return _integer(raw, read, facts)
+            case Type.DOUBLE:
+                return _double(read, facts)
+            case Type.DATE | Type.TIMESTAMP:
+                return _temporal(read, facts)
+            case _:
+                return read
+        """,
+        "a time of day that Python cannot hold is a key",
+        f"{_TYPES}::test_bits_that_are_no_moment_and_no_time_fail_nothing",
+    ),
+    Fault(
+        "ids-of-any-type-are-texts",
+        "dpsql.backends.catalog:_undeclared_id",
+        "found is None and kind not in _TEXTS",
+        "False",
+        "an interval of 30 days and one of a month are equal, and two units",
+        f"{_TYPES}::test_a_type_that_is_not_compared_exactly_is_no_id",
+    ),
+    Fault(
+        "long-decimals-are-exact",
+        "dpsql.backends.catalog:_exact",
+        "return engine != UNTYPED and not whole and (digits or 0) <= MOST_DIGITS",
+        "return engine != UNTYPED and not whole",
+        "ids of 38 digits are read as the same floating-point number",
+        f"{_TYPES}::test_ids_that_differ_are_different_units[DECIMAL(38,10)]",
+    ),
+    Fault(
+        "long-whole-decimals-are-exact",
+        "dpsql.backends.catalog:_exact",
+        "return engine not in _WIDE and (digits or 0) <= _BIGINT_DIGITS",
+        "return engine not in _WIDE",
+        "an id of 38 digits that is declared integer is nobody's",
+        f"{_TYPES}::test_a_declared_id_is_exact_or_refused",
+    ),
+    Fault(
+        "lists-are-not-cut",
+        "dpsql.sql.emit.relations:_table",
+        'cut = f"list_slice({path(item.stored)}, 1, {item.most})"',
+        "cut = path(item.stored)",
+        "more elements of a row count than are declared",
+        f"{_ELEMENTS}::test_as_many_elements_count_as_are_declared",
+    ),
+    Fault(
+        "elements-do-not-multiply-rows",
+        "dpsql.sql.lower.scope:Scope.elements",
+        "rows = scanned.contribution.rows * most",
+        "rows = scanned.contribution.rows",
+        "rows of a unit are lost that are declared to count",
+        f"{_ELEMENTS}::test_as_many_elements_count_as_are_declared",
+    ),
+    Fault(
+        "partitions-go-by-elements",
+        "dpsql.sql.emit.relations:_Block._scan",
+        "return _select([*items, f'{unit} AS {UNIT}'], rows, partition_conditions(scan, unit, source))",
+        "return _select([*items, f'{unit} AS {UNIT}'], rows, partition_conditions(scan, unit, rows))",
+        "a unit is in another partition for each list that is unnested, and pays for one of them",
+        f"{_ELEMENTS}::test_the_partition_of_a_unit_does_not_depend_on_its_lists",
+    ),
+    Fault(
+        "rows-that-are-units-are-repeated",
+        "dpsql.sql.lower.scope:Scope._check_unnested",
+        "unit.kind is not UnitKind.COLUMN",
+        "unit.kind is UnitKind.PUBLIC",
+        "each element of a row is a unit of its own",
+        f"{_ELEMENTS}::test_lists_of_rows_without_an_id_are_refused",
+    ),
+    Fault(
+        "numbers-beside-ids-are-written-as-they-are",
+        "dpsql.sql.lower.scalars:_as_stored",
+        """return format(_LONG.add(_LONG.quantize(value, Decimal(1).scaleb(-digits)), 0), "f")""",
+        "return text",
+        "an id is found only by one way to write its number",
+        f"{_TYPES}::test_a_number_beside_an_id_that_is_read_as_text_is_compared_as_one",
+    ),
+)

@@ -1,0 +1,148 @@
+"""UNNEST of a list: a unit has at most as many rows as its rows times the declared elements, and each is its own.
+
+Claim: elements of a list are rows of the unit of the row that holds it, at most `max_elements` of a row.
+Why: the scan repeats the rows itself, after it has cut the list; what a unit contributes is bounded after that.
+Source: McSherry 2009, "Privacy integrated queries", Theorem 5.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import duckdb
+import pytest
+from properties.test_infallible import run
+from worlds import assert_within, cells, close_all, connected, prepared
+
+import dpsql
+from dpsql.connection import Connection
+
+LISTS = ("NULL", "[]", "[1]", "[1, 1]", "[1, 2, 3]", "[NULL, 2]", "[9, -9, 5, 1, 2]")
+QUERIES = (
+    "SELECT COUNT(*) FROM t, UNNEST(t.list) AS u(x)",
+    "SELECT SUM(x), AVG(x) FROM t, UNNEST(list) AS u(x)",
+    "SELECT x, COUNT(*) FROM t, UNNEST(list) AS u(x) GROUP BY x",
+    "SELECT COUNT(DISTINCT x), COUNT(DISTINCT id) FROM t, UNNEST(list) AS u(x)",
+    "SELECT COUNT(*) FROM t, UNNEST(list) AS u(x), UNNEST(t.s.other) AS w(y) WHERE y > 0",
+    "SELECT k, SUM(x) FROM t, UNNEST(list) AS u(x) GROUP BY k",
+    "SELECT SUM(n) FROM (SELECT id, COUNT(*) AS n FROM t, UNNEST(list) AS u(x) GROUP BY id) AS g",
+    "SELECT SUM(x) FROM t, UNNEST(list) AS u(x) JOIN v ON v.id = t.id",
+    "SELECT COUNT(*) FROM v, UNNEST(v.list) AS u(x)",
+    "SELECT COUNT(*) FROM v JOIN t ON v.no = t.no, UNNEST(t.list) AS u(x)",
+)
+"""`t` has two rows of a unit, each with at most two elements of `list` and three of `s.other`; `v` is linked to `t`."""
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """Worlds end with their test."""
+    yield
+    close_all()
+
+
+def world(rows: Sequence[tuple[int, str]], **more: Any) -> Connection:
+    """People with the lists of these rows; in `v` each row's list once more, which leads to the unit by its number."""
+    opened = duckdb.connect(config={"threads": 1})
+    opened.execute(
+        "CREATE TABLE t (no INTEGER, id INTEGER, k VARCHAR, list INTEGER[], s STRUCT(other INTEGER[2]));"
+        "CREATE TABLE v (no INTEGER, id INTEGER, list INTEGER[])"
+    )
+    for number, (who, listed) in enumerate(rows):
+        k = "a" if number % 2 else "b"
+        opened.execute(f"INSERT INTO t VALUES ({number}, {who}, '{k}', {listed}, {{'other': [1, {number}]}})")
+        opened.execute(f"INSERT INTO v VALUES ({number}, {who}, {listed})")
+    elements = {"type": "int", "bounds": [-3, 3], "max_elements": 2}
+    t = {
+        "unit": "id",
+        "rows_per_unit": 2,
+        "columns": {
+            "no": {"type": "int"},
+            "k": {"type": "text", "values": ["a", "b"]},
+            "list": elements,
+            "s.other": {"type": "int", "max_elements": 3},
+        },
+    }
+    link = {"column": "no", "references": "t.no"}
+    v = {
+        "link": link,
+        "rows_per_unit": 2,
+        "columns": {"no": {"type": "int"}, "id": {"type": "int"}, "list": elements},
+    }
+    tables = {"t": {**t, **more}, "v": v}
+    return connected(opened, {"budget": {"epsilon": 100, "delta": 1e-6}, "tables": tables})
+
+
+OTHERS = ((7, "[1, 2]"), (8, "[3]"))
+
+
+@pytest.mark.parametrize("sql", QUERIES)
+def test_no_unit_moves_an_answer_further_than_derived(sql: str) -> None:
+    """Whatever lists the one has who comes or goes, and however many rows with them."""
+    if "JOIN v" in sql:
+        with pytest.raises(dpsql.QueryRejected):
+            prepared(world(OTHERS), sql)
+        sql = sql.replace("v.id = t.id", "v.no = t.no")
+    without = world(OTHERS)
+    plan = prepared(without, sql)
+    old, most = cells(without, plan), 0
+    for lists in (*itertools.combinations_with_replacement(LISTS, 2), LISTS[-1:] * 4):
+        found = cells(world((*OTHERS, *((1, listed) for listed in lists))), plan)
+        most = max(most, assert_within(plan, old, found))
+    assert most > 0
+
+
+def test_as_many_elements_count_as_are_declared() -> None:
+    """Two rows with five elements each are four rows that count, where two elements do; the rest is cut."""
+    connection = world(((1, LISTS[-1]), (1, LISTS[-1]), (2, "[3]")))
+    assert cells(connection, prepared(connection, QUERIES[0])) == {(): ((5,),)}
+    plan = prepared(connection, QUERIES[0])
+    assert plan.plan.analysis.bound.rows == 4
+    assert cells(world(((1, LISTS[-1]),)), plan) == {(): ((2,),)}
+
+
+@pytest.mark.parametrize("sql", [sql for sql in QUERIES if "JOIN v" not in sql])
+def test_no_list_fails_a_statement(sql: str) -> None:
+    """Wherever the engine evaluates what is computed of its elements."""
+    run(world([(number % 3, listed) for number, listed in enumerate(LISTS)]), sql)
+
+
+def test_the_partition_of_a_unit_does_not_depend_on_its_lists() -> None:
+    """A unit with rows in two partitions is in none, also where its rows in one of them have no elements."""
+    rows = ((1, "[1]"), (1, "[]"), (2, "[1]"))
+    connection = world(rows, partition="k")
+    for k, count in (("a", 0), ("b", 1)):
+        plan = prepared(connection, f"SELECT COUNT(*) FROM t, UNNEST(list) AS u(x) WHERE k = '{k}'")
+        assert cells(connection, plan) == {(): ((count,),)}, k
+
+
+@pytest.mark.parametrize("unit", ["row", None], ids=["rows that are units", "public rows"])
+def test_lists_of_rows_without_an_id_are_refused(unit: str | None) -> None:
+    """Each element would be a unit of its own, or nobody's."""
+    opened = duckdb.connect()
+    opened.execute("CREATE TABLE t (list INTEGER[])")
+    columns = {"list": {"type": "int", "max_elements": 2}}
+    table = {"public": True, "columns": columns} if unit is None else {"unit": unit, "columns": columns}
+    other = {"unit": "row", "columns": {}}
+    opened.execute("CREATE TABLE o (a INTEGER)")
+    connection = connected(opened, {"budget": {"epsilon": 1}, "tables": {"t": table, "o": other}})
+    with pytest.raises(dpsql.QueryRejected) as caught:
+        prepared(connection, QUERIES[0])
+    assert caught.value.code == "join"
+
+
+@pytest.mark.parametrize(
+    ("column", "code"),
+    [
+        ({"k": {"type": "text", "max_elements": 2}}, "column_type"),
+        ({"list": {"type": "int"}}, "column_type"),
+        ({"list": {"type": "text", "max_elements": 2}}, "column_type"),
+        ({"none": {"type": "int", "max_elements": 2}}, "column_missing"),
+    ],
+)
+def test_a_list_is_declared_by_its_elements(column: dict[str, Any], code: str) -> None:
+    """Their type, and how many of them count; else it is refused at connect."""
+    with pytest.raises(dpsql.PolicyError) as caught:
+        world(OTHERS, columns=column | {"no": {"type": "int"}})
+    assert caught.value.code == code
