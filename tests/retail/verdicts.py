@@ -19,7 +19,6 @@ GUARANTEED: Mapping[str, str] = {
 OPEN: Mapping[str, str] = {
     "channels-6": "distinct",
     "channels-12": "private_join",
-    "channels-41": "subquery",
 }
 """What could be answered, and is refused with a way round it."""
 EMPTY = frozenset(

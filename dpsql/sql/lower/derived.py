@@ -123,8 +123,6 @@ def common_tables(context: Context, select: exp.Expr) -> Context:
         here.add(fold(name))
         names = [str(context.source.take(column, "this", quoted=(True,))[0]) for column in columns or ()]
         known[fold(name)] = CommonTable(query, names, dict(known))
-        if id(query) not in context.read:
-            context.unread[id(query)] = (context, known[fold(name)])
     return replace(context, common=known)
 
 

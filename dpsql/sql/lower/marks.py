@@ -23,7 +23,8 @@ from dpsql.plan.nodes import Relation, Release
 from dpsql.plan.types import Type
 from dpsql.sql.lower.correlated import correlated
 from dpsql.sql.lower.derived import output_columns, plain
-from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.quantified import quantified
+from dpsql.sql.lower.scope import Scope, is_quantified
 from dpsql.sql.lower.semi_joins import check_width, row_of, split_where
 
 _ZERO = Literal(0, Type.INTEGER)
@@ -32,7 +33,9 @@ _UNKNOWN = Literal(None, Type.BOOLEAN)
 
 
 def mark(scope: Scope, node: exp.Expr) -> Expr:
-    """Whether the subquery of EXISTS or IN has a row for each row of the scope. Raises QueryRejected."""
+    """Whether the subquery of EXISTS or IN has a row for each row of the scope, or ALL and ANY hold. Raises QueryRejected."""
+    if is_quantified(node):
+        return quantified(scope, node)
     if type(node) is exp.Exists:
         (query,) = scope.source.take(node, "this")
         rows = _rows(scope, query)

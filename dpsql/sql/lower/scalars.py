@@ -94,8 +94,8 @@ class Scalars:
             self.source.refuse(
                 node,
                 "subquery",
-                "ANY stands after =, and ALL after <>",
-                "compare with one value: x > (SELECT MIN(y) FROM …)",
+                "ANY and ALL compare values of rows, and no aggregates",
+                "compare with one value: x > (SELECT MAX(y) FROM …)",
             )
         if isinstance(node, exp.Tuple):
             self.source.refuse(
@@ -225,7 +225,7 @@ def _in(self: Scalars, node: exp.Expr) -> Expr:
             node, "subquery", "subqueries are not supported yet", "list the values: x IN (1, 2)"
         )
     operand, items, column = self.source.take(node, "this", "expressions", "field")
-    listed = [*(items or ()), *([] if column is None else [column])]
+    listed = [*_listed(self, items or ()), *([] if column is None else [column])]
     if type(operand) is exp.Tuple:
         rows = [_row_equal(self, node, operand, item) for item in listed]
         return rows[0] if len(rows) == 1 else self.call(node, "or", *rows)
@@ -245,6 +245,19 @@ def _in(self: Scalars, node: exp.Expr) -> Expr:
     parts = [self.call(node, "in", value, *constants)] if constants else []
     parts += [self.call(node, "eq", value, other) for other in others if not isinstance(other, Literal)]
     return parts[0] if len(parts) == 1 else self.call(node, "or", *parts)
+
+
+def _listed(self: Scalars, items: Sequence[exp.Expr]) -> list[exp.Expr]:
+    """The items of a list; of x IN (VALUES (1), (2)) those of its rows, each of one value."""
+    if len(items) != 1 or type(items[0]) is not exp.Values:
+        return list(items)
+    (rows,) = self.source.take(items[0], "expressions")
+    values = [value for row in rows for value in self.source.take(row, "expressions")[0]]
+    if len(values) != len(rows):
+        self.source.refuse(
+            items[0], "subquery", "VALUES in IN has one column", "write (a, b) IN ((1, 2), (3, 4))"
+        )
+    return values
 
 
 def _row_equal(self: Scalars, node: exp.Expr, left: exp.Expr | None, right: exp.Expr | None) -> Expr:

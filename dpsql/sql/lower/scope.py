@@ -26,6 +26,7 @@ from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.read.interval_calls import which_end
 from dpsql.sql.read.rejection import Source
 
+COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 COUNTED = frozenset({"range", "generate_series"})
 """Functions that count rows out in FROM."""
 MAX_SOURCES = 256
@@ -72,9 +73,6 @@ class Context:
     correlate: Callable[[Scope, exp.Select], Expr | None]
     mark: Callable[[Scope, exp.Expr], Expr]
     common: Mapping[str, CommonTable] = field(default_factory=dict)
-    unread: dict[int, tuple[Context, CommonTable]] = field(default_factory=dict)
-    """The common table expressions that nothing has read yet, by the identity of their queries."""
-    read: set[int] = field(default_factory=set)
     depth: int = 0
     sources: Sources = field(default_factory=Sources)
     lowered: dict[int, tuple[nodes.Source, int]] = field(default_factory=dict)
@@ -91,12 +89,6 @@ class Context:
                 node, "too_deep", f"derived tables are nested over {MAX_DERIVED_DEPTH} levels deep"
             )
         return replace(self, depth=self.depth + 1, common=common)
-
-    def reading(self, table: CommonTable) -> exp.Expr:
-        """The query of a common table expression, which is read from now on."""
-        self.read.add(id(table.query))
-        self.unread.pop(id(table.query), None)
-        return table.query
 
     def check_name(self, node: exp.Expr, name: str) -> None:
         """Refuses the names that emitted SQL gives to its own parts, the unit of a row among them."""
@@ -220,7 +212,7 @@ class Scope:
             return self.scalar(node)
         if type(node) is exp.Dot and type(node.expression) is exp.Identifier:
             return self._field_of(node)
-        return self.context.mark(self, node) if is_matching(node) else None
+        return self.context.mark(self, node) if is_matching(node) or is_quantified(node) else None
 
     def _end(self, node: exp.Expr) -> Column:
         """The end of the interval of a released aggregate that a column of FROM is."""
@@ -410,7 +402,7 @@ class Scope:
         common = None if qualified else self.context.common.get(fold(name))
         if common is not None:
             known_as, names = self._alias(alias, name)
-            return named(self.context.renamed(node, self._common(node, common, known_as), names))
+            return named(self.context.renamed(node, self.common(node, common, known_as), names))
         table = self.context.catalog.find(name)
         if table is None:
             known = sorted(item.name for item in self.context.catalog.tables.values())
@@ -428,13 +420,13 @@ class Scope:
         self.context.fresh(node)  # counted, as every source is
         return Named(scan(self.context.catalog, known_as, table), columns)
 
-    def _common(self, node: exp.Expr, common: CommonTable, known_as: str) -> nodes.Source:
+    def common(self, node: exp.Expr, common: CommonTable, known_as: str) -> nodes.Source:
         """The rows of a common table expression, which is lowered once; its tables count wherever it is read."""
         lowered = self.context.lowered
         if id(common.query) not in lowered:
             inner = self.context.deeper(node, common.before)
             before = self.context.sources.number
-            source = self.context.derive(inner, inner.reading(common), known_as, common.names)
+            source = self.context.derive(inner, common.query, known_as, common.names)
             lowered[id(common.query)] = source, self.context.sources.number - before
             return source
         source, size = lowered[id(common.query)]
@@ -629,6 +621,14 @@ class Scope:
 def is_matching(node: exp.Expr) -> bool:
     """Whether a node is EXISTS, or IN over a subquery."""
     return isinstance(node, exp.Exists) or (isinstance(node, exp.In) and node.args.get("query") is not None)
+
+
+def is_quantified(node: exp.Expr) -> bool:
+    """Whether a node compares with ALL or ANY of a subquery; = ANY and <> ALL are IN and its opposite."""
+    side = node.args.get("expression")
+    if type(node) not in COMPARISONS or type(side) not in (exp.All, exp.Any):
+        return False
+    return (type(node), type(side)) not in ((exp.EQ, exp.Any), (exp.NEQ, exp.All))
 
 
 def is_table_function(node: exp.Expr) -> bool:

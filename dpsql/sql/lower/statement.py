@@ -48,7 +48,7 @@ from dpsql.sql.lower.own_unit import check_unit, refuse_units
 from dpsql.sql.lower.per_unit import Groups, Plain, Selected, derived, distinct_of, rows_of, selected
 from dpsql.sql.lower.public_groups import Lowered
 from dpsql.sql.lower.public_left_joins import check_rows, of_public_rows
-from dpsql.sql.lower.scope import Context, Scope, Sources, is_table_function, named
+from dpsql.sql.lower.scope import Context, Scope, is_table_function, named
 from dpsql.sql.lower.set_windows import Parts, over_all
 from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.lower.table_functions import table_function
@@ -102,17 +102,8 @@ def lower(
         scope, chosen = _select(context, node, outermost=True)
         check_unit(scope, statement.options.unit)
         outer = chosen if isinstance(chosen, OuterQuery) else chosen.outer_query()
-    _check_unread(context)
     check_counted(context, outer)
     return Lowered(outer, tuple(context.needs), dict(sorted(time.read.items())))
-
-
-def _check_unread(context: Context) -> None:
-    """Refuses what is in common table expressions that nothing reads as if something did."""
-    while context.unread:
-        _, (around, table) = context.unread.popitem()
-        inner = replace(around, common=table.before, sources=Sources())
-        _derive(inner, inner.reading(table), "unread", table.names)
 
 
 def _derive(context: Context, node: exp.Expr, alias: str, names: Sequence[str]) -> Source:

@@ -1,0 +1,55 @@
+"""Comparisons with ALL and ANY are those of DuckDB: true, false and unknown, of no values, NULL, NaN and equal ones."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+from sql.study import clinic, study
+
+from dpsql.connection import Connection
+
+SETS = {
+    "nothing": "SELECT y FROM (VALUES (1)) AS t(y) WHERE y > 1",
+    "NULL alone": "SELECT y FROM (VALUES (CAST(NULL AS DOUBLE))) AS t(y)",
+    "one": "SELECT y FROM (VALUES (40)) AS t(y)",
+    "one and NULL": "SELECT y FROM (VALUES (40), (NULL)) AS t(y)",
+    "equal ones": "SELECT y FROM (VALUES (40), (40)) AS t(y)",
+    "several": "SELECT y FROM (VALUES (20), (60.5), (40)) AS t(y)",
+    "several and NULL": "SELECT y FROM (VALUES (20), (NULL), (60.5), (60.5)) AS t(y)",
+    "a column": "SELECT price FROM prices",
+}
+COMPARED = [
+    f"{sign} {side}" for sign, side in itertools.product(("=", "<>", "<", "<=", ">", ">="), ("ALL", "ANY"))
+]
+VALUES = ("age", "cost", "NULLIF(region, 1) * 20")
+"""What is compared: whole numbers, numbers, and what is NULL at times."""
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Connection]:
+    with study() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[duckdb.DuckDBPyConnection]:
+    with clinic() as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("compared", COMPARED)
+def test_rows_are_those_of_duckdb(
+    connection: Connection, plain: duckdb.DuckDBPyConnection, name: str, compared: str
+) -> None:
+    """How many rows it is true of, false of, and unknown of."""
+    outcomes = [
+        f"COUNT(*) FILTER (WHERE {wanted.format(f'{value} {compared} ({SETS[name]})')}) AS n{place}_{at}"
+        for place, value in enumerate(VALUES)
+        for at, wanted in enumerate(("{0}", "NOT ({0})", "({0}) IS NULL"))
+    ]
+    sql = f"SELECT {', '.join(outcomes)} FROM visits"
+    assert [tuple(row) for row in connection.query(sql, replay=False).rows] == plain.execute(sql).fetchall()
