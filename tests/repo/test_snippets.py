@@ -53,7 +53,11 @@ def test_named_commands_exist() -> None:
             if words[0].isupper():  # a placeholder
                 continue
             path = [words[0]]
-            if words[0] in ("ledger", "receipt") and len(words) > 1 and re.fullmatch(r"[a-z]+", words[1]):
+            if (
+                words[0] in ("ledger", "receipt", "users")
+                and len(words) > 1
+                and re.fullmatch(r"[a-z]+", words[1])
+            ):
                 path.append(words[1])
             key = " ".join(path)
             if key not in helped:

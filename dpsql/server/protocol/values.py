@@ -205,7 +205,8 @@ def _from_binary_numeric(data: bytes) -> Decimal:
         raise ValueError
     digits = "".join(f"{group:04}" for group in groups) or "0"
     exponent = (weight - count + 1) * 4 if groups else 0
-    return Decimal(("-" if sign else "") + digits).scaleb(exponent)
+    # Made of its parts, it is exact; computed with, it would be rounded to the context's digits.
+    return Decimal((1 if sign else 0, tuple(map(int, digits)), exponent))
 
 
 def _plain_number(value: Decimal) -> int | float:
