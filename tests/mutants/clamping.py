@@ -95,7 +95,7 @@ FAULTS = (
     Fault(
         "prior-of-another-power",
         "dpsql.planning.clamping:Clamp.weights",
-        "self.most**self.exponent // point**self.exponent",
+        "self.most**self.power // point**self.power",
         "self.most // point",
         "points weigh otherwise than was tried out",
         "tests/planning/test_clamping.py::test_points_weigh_by_their_inverse_to_a_power",
