@@ -8,6 +8,7 @@ _DIFFERENTIAL = "tests/differential/test_differential.py::test_statements_mean_w
 _EXTREMES = "tests/differential/test_extremes.py::test_nothing_fails"
 _NULL_GROUPS = "tests/properties/test_null_groups.py"
 _DETERMINED = "tests/properties/test_determined.py"
+_OCCUPIED = "tests/properties/test_occupied_groups.py"
 
 FAULTS = (
     Fault(
@@ -73,6 +74,38 @@ FAULTS = (
         "return [True for _ in range(len(table.rows))]",
         "a group of NULL that nobody is in enters averages over groups",
         f"{_NULL_GROUPS}::test_a_group_of_nobody_is_in_no_aggregate_over_groups",
+    ),
+    Fault(
+        "small-groups-that-hold-much-left-out",
+        "dpsql.postprocess.occupied_groups:occupied",
+        "some and _are_of_nobody(plan, table, sorted(found))",
+        "some",
+        "days with a few rows each are left out, and with them most rows",
+        f"{_OCCUPIED}::test_small_groups_that_hold_much_together_are_all_shown",
+    ),
+    Fault(
+        "noise-alone-shown-as-groups",
+        "dpsql.postprocess.occupied_groups:occupied",
+        "some and _are_of_nobody(plan, table, sorted(found))",
+        "_are_of_nobody(plan, table, sorted(found))",
+        "of groups that are all noise the greatest alone are shown",
+        f"{_OCCUPIED}::test_where_noise_may_be_all_every_group_is_shown",
+    ),
+    Fault(
+        "listed-groups-left-out",
+        "dpsql.analysis.listed_keys:_is_listed",
+        "isinstance(expr, Literal) or expr.type is Type.BOOLEAN or stated.get(expr) is not None",
+        "isinstance(expr, Literal) or expr.type is Type.BOOLEAN",
+        "values that a condition lists are taken for values that follow from bounds",
+        f"{_OCCUPIED}::test_groups_that_are_listed_are_all_shown",
+    ),
+    Fault(
+        "sums-of-nobody-are-numbers",
+        "dpsql.postprocess.occupied_groups:null_sums",
+        "count <= 0",
+        "False",
+        "a sum of nobody is its noise",
+        f"{_OCCUPIED}::test_a_sum_of_nobody_is_null_where_its_count_says_so",
     ),
     Fault(
         "small-groups-leave-sums",

@@ -84,7 +84,7 @@ def test_small_groups_that_hold_much_together_are_all_shown(con: Connection) -> 
     """Eleven visits a day, of each of which the noise may be all, are no empty days."""
     for number in range(10):
         sql = "SELECT day, COUNT(*) AS n FROM visits GROUP BY day"
-        assert len(con.query(sql, epsilon=20 + number, max_groups=4).rows) == 366
+        assert len(con.query(sql, epsilon=1 + number / 10, max_groups=4).rows) == 366
 
 
 def test_where_noise_may_be_all_every_group_is_shown(con: Connection) -> None:
