@@ -238,13 +238,14 @@ class Client(asyncio.Protocol):
         self._pump()
 
     def eof_received(self) -> bool:
-        """The client has closed its side: nobody waits for an answer."""
+        """The client has closed its side, and the connection ends."""
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is gone."""
         del error
-        self.cancel()
+        if self._session is not None:
+            self._session.leave()
         for timer in (self._timer, self._slow):
             if timer is not None:
                 timer.cancel()

@@ -31,7 +31,7 @@ class Limits:
     login_seconds: float = 15.0
     write_seconds: float = 30.0
     drain_seconds: float = 30.0
-    catalogue_seconds: float = 10.0
+    catalogue_seconds: float = 3.0
 
 
 class Connections:

@@ -68,7 +68,7 @@ class Session:
         self._connection: Connection | None = None
         self._waiting: asyncio.Task[Any] | None = None
         self._cancelled = False
-        self._work: asyncio.Future[Any] | None = None
+        self._working = False
         self._last: Result | None = None
 
     async def describe(self, task: DescribeStatement) -> Description | Failure:
@@ -84,18 +84,25 @@ class Session:
 
     def cancel(self) -> None:
         """Cancels the statement that runs or waits now, if there is one."""
-        if self._work is not None:
+        if self._working:
             self._cancelled = True
             if self._waiting is not None:
                 self._waiting.cancel()
+
+    def leave(self) -> None:
+        """The client is gone: cancels a statement that waits, and lets one that runs end.
+
+        It may be charged already. Its answer is stored then, and given to who asks again, free.
+        """
+        if self._waiting is not None:
+            self.cancel()
 
     async def _guarded(self, text: str, work: Callable[[], _T]) -> _T | Failure:
         """What `work` gives in a worker thread, or what the client is told of its failure."""
         if _is_utility(text) and not _waits(text):
             return _caught(text, work)
         loop = asyncio.get_running_loop()
-        self._cancelled = False
-        self._work = loop.create_future()
+        self._cancelled, self._working = False, True
         timeout = self.settings.timeout
         timer = None if timeout is None else loop.call_later(timeout, self.cancel)
         try:
@@ -103,11 +110,13 @@ class Session:
         except Failed as error:
             return error.failure
         except asyncio.CancelledError:
-            if not self._cancelled:
+            task = asyncio.current_task()
+            if not self._cancelled or task is None:
                 raise
+            task.uncancel()
             return Failure("57014", "the statement was cancelled before it began; nothing was charged")
         finally:
-            self._work = self._waiting = None
+            self._working, self._waiting = False, None
             if timer is not None:
                 timer.cancel()
 

@@ -101,4 +101,12 @@ FAULTS = (
         "each part of an answer that is fetched is a query of its own",
         "tests/server/test_conversation.py::test_a_portal_is_run_once_however_often_it_is_executed",
     ),
+    Fault(
+        "leaving-loses-the-answer",
+        "dpsql.server.session:Session.leave",
+        "self._waiting is not None",
+        "self._working",
+        "who loses the connection after the charge is charged again for the same question",
+        "tests/server/test_attacks.py::test_a_query_that_runs_is_cancelled_and_holds_up_no_login[leave]",
+    ),
 )

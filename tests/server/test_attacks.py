@@ -91,6 +91,10 @@ def test_who_leaves_between_charge_and_answer_asks_again_free(served: Served) ->
     with socket.socket(fileno=os.dup(raw.pgconn.socket)) as ours:
         ours.shutdown(socket.SHUT_RDWR)
     raw.close()
+    while (
+        not any(facts.get("answer") == "SELECT" for _, facts in served.logged) and time.monotonic() < deadline
+    ):
+        time.sleep(0.005)
     spent = charges(served.ledger)
     assert spent
     with psycopg.connect(served.dsn(), autocommit=True) as connection:
@@ -260,9 +264,9 @@ class Stuck:
         self._inner.close()
 
 
-@pytest.mark.parametrize("how", ["cancel", "close", "timeout"])
+@pytest.mark.parametrize("how", ["cancel", "leave", "timeout"])
 def test_a_query_that_runs_is_cancelled_and_holds_up_no_login(served: Served, how: str) -> None:
-    """By a request, by closing the connection, or after statement_timeout; meanwhile others log in and ask."""
+    """By a request or after statement_timeout; meanwhile others log in and ask. Who leaves cancels nothing: see above."""
     begun = threading.Event()
     plain = served.service.connections._opened
     stuck = Stuck(plain("ana"), begun)
@@ -276,15 +280,16 @@ def test_a_query_that_runs_is_cancelled_and_holds_up_no_login(served: Served, ho
         told = pool.submit(connection.execute, "SELECT COUNT(*) FROM visits")
         assert begun.wait(20)
         assert asking(served, "bob", 5) is None
-        if how == "close":
+        if how == "leave":
             with socket.socket(fileno=os.dup(connection.pgconn.socket)) as ours:
                 ours.shutdown(socket.SHUT_RDWR)
-            assert stuck._stopped.wait(20)
+            assert not stuck._stopped.wait(1)
+            stuck.interrupt()
         if how == "cancel":
             connection.cancel_safe()
         with pytest.raises(psycopg.Error) as cancelled:
             told.result(30)
-    assert how == "close" or cancelled.value.sqlstate == "57014"
+    assert how == "leave" or cancelled.value.sqlstate == "57014"
     connection.close()
 
 
