@@ -124,20 +124,20 @@ def _beyond_clamps(table: ReleasedTable) -> Iterator[str]:
 
     How many units that are is known from the choice: see `Clamp.most_beyond`. Of how many units is known if they are counted.
     """
-    plan, told = table.plan, set[int]()
+    plan, mentions = table.plan, set[int]()
     release, groups = plan.analysis.release, len(table.rows)
     counted = next(
         (at for at, item in enumerate(release.aggregations) if item.function == "count_units"), None
     )
     for place, item in enumerate(release.aggregations, len(release.keys)):
         clamp, noise = clamp_of(plan, item), noise_half_width(plan, item, CONFIDENCE)
-        if clamp is None or noise is None or not clamp.chosen or id(clamp) in told:
+        if clamp is None or noise is None or not clamp.chosen or id(clamp) in mentions:
             continue
         allowed = max(allowance(plan, item, groups, CONFIDENCE))
         values = [abs(value) for row in table.rows if isinstance(value := row[place], (int, float))]
         if not values or allowed <= max(noise, _MATTERS * float(median(values))):
             continue
-        told.add(id(clamp))
+        mentions.add(id(clamp))
         most, units = clamp.most_beyond, "units"
         if (
             counted is not None
