@@ -8,7 +8,6 @@ Source: Dwork, Roth 2014, section 3.3 (histograms over a public universe).
 from __future__ import annotations
 
 from dpsql.analysis.domains import Listed, listed
-from dpsql.analysis.intervals import conditions, interval
 from dpsql.functions.conditional import case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal, columns
 from dpsql.plan.nodes import PerUnitGroupBy, PerUnitWindows, Project, Relation, Release, is_private, sources
@@ -24,7 +23,7 @@ def from_bounds(release: Release) -> bool:
 
 
 def _is_listed(expr: Expr, relation: Relation, stated: Listed) -> bool:
-    """Whether the values of an expression are listed: by the policy, a condition, the query, a public table, or a function."""
+    """Whether the values of an expression are listed: by the policy, a condition, the query, a public table, or a calendar."""
     if isinstance(expr, Literal) or expr.type is Type.BOOLEAN or stated.get(expr) is not None:
         return True
     if isinstance(expr, Column):
@@ -35,9 +34,8 @@ def _is_listed(expr: Expr, relation: Relation, stated: Listed) -> bool:
         branches, otherwise = case_branches(expr.arguments)
         options = [otherwise, *(value for _, value in branches)]
         return all(_is_listed(option, relation, stated) for option in options)
-    around = tuple(interval(argument, conditions(relation)) for argument in expr.arguments)
-    if expr.function.values(expr.arguments, around) is not None:
-        return True  # the months of a calendar, and what else a function lists
+    if any(column.type.temporal for column in columns(expr)):
+        return True  # the parts of a calendar, as months
     return all(_is_listed(column, relation, stated) for column in columns(expr))
 
 

@@ -22,6 +22,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from dpsql.aggregates import AGGREGATES, Moment
+from dpsql.aggregates.count import COUNT
 from dpsql.analysis.listed_keys import from_bounds
 from dpsql.plan.nodes import Aggregation, Release
 from dpsql.plan.types import Type, Value
@@ -99,7 +100,7 @@ def _counts(plan: MeasurementPlan) -> Iterator[Aggregation]:
 
 def _values_of(item: Aggregation) -> Aggregation:
     """The count of the values of an aggregate."""
-    return Aggregation("", "count", item.argument, Type.INTEGER)
+    return Aggregation("", COUNT.name, item.argument, Type.INTEGER)
 
 
 def _has(plan: MeasurementPlan, item: Aggregation) -> bool:
@@ -114,7 +115,11 @@ def _is_measured(plan: MeasurementPlan, statistic: Statistic) -> bool:
 def counted_sums(plan: MeasurementPlan) -> tuple[str, ...]:
     """The names of the sums of which a noisy count says whether they are of nobody."""
     items = plan.analysis.release.aggregations
-    return tuple(item.name for item in items if item.function == "sum" and _count_of(plan, item) is not None)
+    return tuple(
+        item.name
+        for item in items
+        if AGGREGATES[item.function].moments == (Moment.TOTAL,) and _count_of(plan, item) is not None
+    )
 
 
 def _count_of(plan: MeasurementPlan, item: Aggregation) -> Moment | None:
