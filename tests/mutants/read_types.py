@@ -86,7 +86,7 @@ FAULTS = (
     ),
     Fault(
         "elements-do-not-multiply-rows",
-        "dpsql.sql.lower.scope:Scope.elements",
+        "dpsql.sql.lower.elements:elements",
         "rows = scanned.contribution.rows * most",
         "rows = scanned.contribution.rows",
         "rows of a unit are lost that are declared to count",
@@ -102,7 +102,7 @@ FAULTS = (
     ),
     Fault(
         "rows-that-are-units-are-repeated",
-        "dpsql.sql.lower.scope:Scope._check_unnested",
+        "dpsql.sql.lower.elements:_check_unnested",
         "unit.kind is not UnitKind.COLUMN",
         "unit.kind is UnitKind.PUBLIC",
         "each element of a row is a unit of its own",
@@ -110,7 +110,7 @@ FAULTS = (
     ),
     Fault(
         "numbers-beside-ids-are-written-as-they-are",
-        "dpsql.sql.lower.scalars:_as_stored",
+        "dpsql.sql.lower.id_texts:as_stored",
         """return format(_LONG.add(_LONG.quantize(value, Decimal(1).scaleb(-digits)), 0), "f")""",
         "return text",
         "an id is found only by one way to write its number",
