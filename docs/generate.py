@@ -26,6 +26,7 @@ from dpsql import errors
 from dpsql.cli.app import app
 from dpsql.functions.document import markdown
 from dpsql.policy import json_schema
+from dpsql.policy.engine_types import POLICY_TYPES, unread
 from dpsql.shell.commands import COMMANDS
 from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, spelled_apart
 
@@ -346,13 +347,39 @@ def _cell(text: str) -> str:
     return re.sub(r"<(?=\w+>)", "&lt;", line)
 
 
+_UNREAD_TYPES = (
+    "INTERVAL",
+    "TIME WITH TIME ZONE",
+    "VARCHAR[]",
+    "STRUCT(…)",
+    "MAP(…)",
+    "BIT, BIGNUM, UNION, VARIANT, GEOMETRY",
+)
+
+
+def types() -> str:
+    """The table of the types of a policy, and of the engine types that none of them reads."""
+    lines = ["| type | the engine's names | is read | what it can be used for |", "|---|---|---|---|"]
+    lines += [
+        f"| `{kind.name}` | {', '.join(f'`{name}`' for name in kind.names if name != kind.name)} | {_cell(kind.read)} | {_cell(kind.does)} |"
+        for kind in POLICY_TYPES
+    ]
+    lines += [f"| not read | `{name}` | {_cell(unread(name))} | |" for name in _UNREAD_TYPES]
+    return "\n".join(lines) + "\n"
+
+
 def pages() -> dict[Path, str]:
     """Each generated page with what it should hold."""
     sql = REFERENCE / "sql.md"
     marks = r"(<!-- aggregates: generated -->\n).*?(<!-- end -->)"
     text = sql.read_text(encoding="utf-8")
     made = re.sub(marks, lambda found: f"{found[1]}\n{aggregates()}\n{found[2]}", text, flags=re.DOTALL)
+    kinds = REFERENCE / "types.md"
+    marks = r"(<!-- types: generated -->\n).*?(<!-- end -->)"
+    text = kinds.read_text(encoding="utf-8")
+    listed = re.sub(marks, lambda found: f"{found[1]}\n{types()}\n{found[2]}", text, flags=re.DOTALL)
     return {
+        kinds: listed,
         REFERENCE / "functions.md": markdown(),
         REFERENCE / "policy.md": policy(),
         REFERENCE / "cli.md": cli(),

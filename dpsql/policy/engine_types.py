@@ -21,13 +21,14 @@ class PolicyType:
     """A type of a policy: `names` are what else it may be called, `own` the engine types that it reads by themselves.
 
     `also` are engine types that it reads where the policy declares it. `sized` are the names that may have a length or a
-    precision in parentheses. Both forms are regular expressions over the engine's names. `read` says how a column is read.
+    precision in parentheses. Both forms are regular expressions over the engine's names. `read` says how a column is read, `does` what a query can do with it.
     """
 
     name: ColumnType
     names: tuple[str, ...]
     own: str
     read: str
+    does: str
     also: str = "(?!)"
     sized: tuple[str, ...] = ()
 
@@ -45,6 +46,7 @@ POLICY_TYPES: tuple[PolicyType, ...] = (
         # Not UHUGEINT, which the engine compares with other integers by a cast that can fail.
         _WHOLE,
         "as 64 bits; beyond them the nearer bound, or NULL where there are no bounds",
+        "everything: group, compare, count, sum, average, quantiles",
         also=r"DECIMAL\(\d+, ?0\)",
     ),
     PolicyType(
@@ -52,6 +54,7 @@ POLICY_TYPES: tuple[PolicyType, ...] = (
         ("double", "double precision", "float8", "float", "float4", "real", "decimal", "numeric", "dec"),
         r"FLOAT|DOUBLE|DECIMAL\(.*\)",
         "as the nearest 64-bit floating-point number; NaN is NULL; up to 15 decimal digits are exact",
+        "as integer; a DECIMAL is compared and rounded as one, its sum is a DOUBLE",
         also=_WHOLE,
         sized=("decimal", "numeric", "dec", "float"),
     ),
@@ -63,10 +66,17 @@ POLICY_TYPES: tuple[PolicyType, ...] = (
         ),
         r"VARCHAR|JSON|ENUM\(.*\)",
         "as text, compared by its bytes; of an ENUM the member's name",
+        "group, compare, count, patterns and functions of text",
         also=r"UBIGINT|HUGEINT|UHUGEINT|UUID|DECIMAL\(.*\)",
         sized=("varchar", "char", "character", "character varying", "bpchar", "nvarchar", "text", "string"),
     ),
-    PolicyType("date", ("date",), r"DATE", "as a day of the years 1 to 9999, others NULL"),
+    PolicyType(
+        "date",
+        ("date",),
+        r"DATE",
+        "as a day of the years 1 to 9999, others NULL",
+        "group, compare, count, parts, differences, quantiles",
+    ),
     PolicyType(
         "timestamp",
         (
@@ -75,18 +85,22 @@ POLICY_TYPES: tuple[PolicyType, ...] = (
         ),
         r"TIMESTAMP(_S|_MS|_NS| WITH TIME ZONE)?|TIMESTAMPTZ_NS",
         "as a moment of the years 1 to 9999, to the microsecond, others NULL; WITH TIME ZONE: in UTC",
+        "as date; AT TIME ZONE 'UTC', TIMESTAMPTZ '…+02:00'",
         sized=("timestamp", "datetime"),
     ),
-    PolicyType("boolean", ("boolean", "bool", "logical"), r"BOOLEAN", "as it is"),
+    PolicyType("boolean", ("boolean", "bool", "logical"), r"BOOLEAN", "as it is", "group, compare, count"),
     PolicyType(
         "time",
         ("time", "time without time zone", "time_ns"),
         r"TIME(_NS)?",
         "as a time of day, to the microsecond; 24:00:00 is NULL",
+        "group, compare, count; HOUR, MINUTE, SECOND",
         sized=("time",),
     ),
-    PolicyType("uuid", ("uuid", "guid"), r"UUID", "as it is"),
-    PolicyType("blob", ("blob", "bytea", "binary", "varbinary"), r"BLOB", "as it is"),
+    PolicyType("uuid", ("uuid", "guid"), r"UUID", "as it is", "group, compare, count"),
+    PolicyType(
+        "blob", ("blob", "bytea", "binary", "varbinary"), r"BLOB", "as it is", "group, compare, count"
+    ),
 )
 """The types of a policy. Where several read an engine type by themselves, the first one does."""
 

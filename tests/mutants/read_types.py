@@ -86,7 +86,7 @@ FAULTS = (
     ),
     Fault(
         "elements-do-not-multiply-rows",
-        "dpsql.sql.lower.scope:Scope.elements",
+        "dpsql.sql.lower.elements:elements",
         "rows = scanned.contribution.rows * most",
         "rows = scanned.contribution.rows",
         "rows of a unit are lost that are declared to count",
@@ -102,7 +102,7 @@ FAULTS = (
     ),
     Fault(
         "rows-that-are-units-are-repeated",
-        "dpsql.sql.lower.scope:Scope._check_unnested",
+        "dpsql.sql.lower.elements:_check_unnested",
         "unit.kind is not UnitKind.COLUMN",
         "unit.kind is UnitKind.PUBLIC",
         "each element of a row is a unit of its own",
@@ -110,10 +110,18 @@ FAULTS = (
     ),
     Fault(
         "numbers-beside-ids-are-written-as-they-are",
-        "dpsql.sql.lower.scalars:_as_stored",
+        "dpsql.sql.lower.id_texts:as_stored",
         """return format(_LONG.add(_LONG.quantize(value, Decimal(1).scaleb(-digits)), 0), "f")""",
         "return text",
         "an id is found only by one way to write its number",
         f"{_TYPES}::test_a_number_beside_an_id_that_is_read_as_text_is_compared_as_one",
+    ),
+    Fault(
+        "computed-decimals-are-compared-as-doubles",
+        "dpsql.sql.lower.calls:meant",
+        "compared(name, before_cast(name, arguments))",
+        "before_cast(name, arguments)",
+        "0.1 + 0.2 is not 0.3",
+        f"{_TYPES}::test_decimals_are_equal_as_in_duckdb[a + b = 0.3]",
     ),
 )

@@ -273,7 +273,7 @@ def test_a_flood_of_problems_is_cut_short() -> None:
     [
         ("neighbors:", "neighbours:", "did you mean neighbors?"),
         ("type: double", "type: interval", "EXTRACT(epoch FROM x)"),
-        ("type: double", "type: 'int[]'", "a row for each element"),
+        ("type: double", "type: 'int[]'", "declare the type of its elements, and max_elements"),
         ("type: double", "type: enum(a)", "declare it varchar, with its members as values"),
         ("type: double", "type: bigint(3)", "write bigint"),
         ("type: double", "type: doubel", "did you mean double?"),

@@ -19,7 +19,7 @@ from dpsql.plan.expr import Call, Column, Expr, Function, Literal
 from dpsql.plan.types import Type, common
 from dpsql.sql.emit.scalars import write
 from dpsql.sql.lower.constants import READ_FROM_TEXT, of_text
-from dpsql.sql.lower.decimals import before_cast, rounded
+from dpsql.sql.lower.decimals import before_cast, compared, rounded
 from dpsql.sql.lower.folding import constant_of
 from dpsql.sql.lower.operators import READS_TEXT, REFUSED
 from dpsql.sql.read.rejection import Source
@@ -50,7 +50,7 @@ def meant(source: Source, node: exp.Expr | None, name: str, arguments: tuple[Exp
     if name in READS_TEXT:
         first = READS_TEXT[name]
         arguments = (*arguments[:first], *map(_as_text, arguments[first:]))
-    arguments = _with_constants(source, node, name, before_cast(name, arguments))
+    arguments = _with_constants(source, node, name, compared(name, before_cast(name, arguments)))
     problem: tuple[Function, str] | None = None
     for taken in _readings(source, node, name, arguments):
         for function in overloads(name):

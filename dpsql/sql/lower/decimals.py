@@ -15,13 +15,16 @@ import re
 from decimal import Decimal
 
 from dpsql.functions import call
-from dpsql.plan.expr import Call, Column, Expr, Literal
+from dpsql.plan.expr import Call, Column, Expr, Literal, walk
 from dpsql.plan.types import Type
 
 _STORED = re.compile(r"DECIMAL\(\d+,\s*(\d+)\)", re.ASCII)
 _MOST_SCALE = 18
 _ALIKE = frozenset({"add", "subtract", "negate", "abs", "least", "greatest", "coalesce", "case"})
 """Functions whose result has as many digits after the point as the argument with the most."""
+_INEXACT = frozenset({"add", "subtract", "multiply"})
+"""Functions that differ on DOUBLE from what they are on DECIMAL."""
+_EQUAL = frozenset({"eq", "ne", "in", "is_distinct", "is_not_distinct"})
 _WHOLE_CASTS = frozenset(
     f"cast_{sign}{size}"
     for sign in ("", "u")
@@ -100,6 +103,21 @@ def before_cast(name: str, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
     if isinstance(said, int) and said >= 0:
         return (to_digits(arguments[0], said), *arguments[1:])
     return arguments
+
+
+def compared(name: str, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The arguments of a call, of which decimals that are computed are what the engine has, where it asks for equality.
+
+    So a + b is 0.3 where a is 0.1 and b is 0.2.
+    """
+    return tuple(map(_exactly, arguments)) if name in _EQUAL else arguments
+
+
+def _exactly(value: Expr) -> Expr:
+    own = scale(value) if value.type is Type.DOUBLE else None
+    if not own or not any(isinstance(part, Call) and part.function.name in _INEXACT for part in walk(value)):
+        return value
+    return _of("divide", _of("round", _of("multiply", _of("cast_double", value), _power(own))), _power(own))
 
 
 def to_digits(value: Expr, digits: int) -> Expr:

@@ -10,6 +10,7 @@ from sqlglot import exp
 from dpsql.plan.expr import Expr
 from dpsql.plan.nodes import JoinKind
 from dpsql.policy import fold
+from dpsql.sql.lower.elements import elements
 from dpsql.sql.lower.full_joins import full_join
 from dpsql.sql.lower.joins import Attached, condition, conjuncts, merging
 from dpsql.sql.lower.scope import Matched, Scope
@@ -60,7 +61,7 @@ def _attach(scope: Scope, join: exp.Join, items: list[Attached]) -> None:
     if within:
         _attach_group(scope, join, items, table, within)
         return
-    if scope.elements(table):
+    if elements(scope, table):
         _check_elements(scope, join, side, items)
         return
     before = list(scope.tables)

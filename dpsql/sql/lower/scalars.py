@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import NoReturn
 
 from sqlglot import exp
@@ -17,21 +16,19 @@ from sqlglot import exp
 from dpsql.errors import DataError
 from dpsql.functions import BY_UNIT, CALLS, SYNONYMS
 from dpsql.functions.moments import SPELLINGS
-from dpsql.plan.expr import Column, Expr, Literal
+from dpsql.plan.expr import Expr, Literal
 from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
 from dpsql.request.parameters import Parameter
 from dpsql.sql.lower.calls import meant, unknown
 from dpsql.sql.lower.constants import READ_FROM_TEXT, constant, folded, number, of_text
 from dpsql.sql.lower.folding import constant_of
+from dpsql.sql.lower.id_texts import as_stored, stored_digits
 from dpsql.sql.lower.operators import CASTS, SHAPES, SPAN_UNITS, SPANS
 from dpsql.sql.lower.statement_time import TIME_CALLS, TIME_NODES, StatementTime
 from dpsql.sql.read.rejection import Source, is_text
 
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
-_STORED_WHOLE = frozenset({"UBIGINT", "HUGEINT", "UHUGEINT"})
-_STORED_DECIMAL = re.compile(r"DECIMAL\(\d+, ?(\d+)\)", re.ASCII)
-_LONG = Context(prec=400, traps=[Inexact, InvalidOperation])
 _LONE_SPAN = ("a length of time is added to a date or taken from one", "write day + INTERVAL 1 DAY")
 _DECIMAL = (18, 3)
 """The digits of a DECIMAL that does not say them, all of them and those after the point."""
@@ -317,7 +314,7 @@ def _id_constant(self: Scalars, node: exp.Expr, column: Expr) -> list[Literal] |
     Claim: they are equal if and only if the numbers are, of whatever size.
     Why: the engine writes each number of one type in one way.
     """
-    digits = _digits_of(column)
+    digits = stored_digits(column)
     if digits is None or not _is_number(node):
         return None
     if type(node) is exp.Placeholder:
@@ -328,26 +325,8 @@ def _id_constant(self: Scalars, node: exp.Expr, column: Expr) -> list[Literal] |
         inner = self.source.take(node, "this")[0] if type(node) is exp.Neg else node
         text, _ = self.source.take(inner, "this", "is_string")
         texts = [f"-{text}" if inner is not node else str(text)]
-    found = [None if text is None else _as_stored(text, digits) for text in texts]
+    found = [None if text is None else as_stored(text, digits) for text in texts]
     return None if None in found else [Literal(text, Type.VARCHAR) for text in found]
-
-
-def _digits_of(expr: Expr) -> int | None:
-    """The digits after the point of the numbers that a column of texts holds; None for other expressions."""
-    if not isinstance(expr, Column) or expr.type is not Type.VARCHAR:
-        return None
-    engine = expr.facts.engine_type
-    stored = _STORED_DECIMAL.fullmatch(engine)
-    return int(stored[1]) if stored else 0 if engine in _STORED_WHOLE else None
-
-
-def _as_stored(text: str, digits: int) -> str | None:
-    """A number as the engine writes one with so many digits after the point; None where it has more, or is no number."""
-    try:
-        value = Decimal(text)
-        return format(_LONG.add(_LONG.quantize(value, Decimal(1).scaleb(-digits)), 0), "f")  # -0 is 0
-    except ArithmeticError:
-        return None
 
 
 def _member_of(self: Scalars, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> exp.Expr:

@@ -15,7 +15,7 @@ from dpsql.plan import nodes
 from dpsql.plan.cardinality import is_single
 from dpsql.plan.dependencies import needs
 from dpsql.plan.expr import Column, Expr, Facts, Scalar
-from dpsql.plan.tables import Elements, Link, Scan, Unit, UnitKind
+from dpsql.plan.tables import Link, Scan, Unit, UnitKind
 from dpsql.plan.types import Type
 from dpsql.policy import fold
 from dpsql.request.parameters import Parameter
@@ -295,97 +295,6 @@ class Scope:
         self.tables[folded] = added
         return folded
 
-    def elements(self, node: exp.Expr) -> bool:
-        """Brings the elements of a list of a table in scope into it; False where UNNEST is of something else.
-
-        Claim: each row of a unit becomes at most `max_elements` rows of that unit.
-        Why: the scan itself repeats its rows, so that each has the unit of its table; the bound of rows is multiplied.
-        Source: McSherry 2009, Theorem 5.
-        """
-        lateral = type(node) is exp.Lateral
-        inner = (
-            self.source.take(node, "this", "alias", view=(False, None), outer=(False, None))[0]
-            if lateral
-            else node
-        )
-        if (
-            type(inner) is not exp.Unnest
-            or len(inner.expressions) != 1
-            or type(inner.expressions[0]) is not exp.Column
-        ):
-            return False
-        (listed,) = inner.expressions
-        alias, names = self._alias(node.args.get("alias"), self.context.fresh(node))
-        if not lateral:
-            self.source.take(node, "expressions", "alias", offset=(False, None))
-        parts = [str(self.source.take(part, "this", quoted=(True,))[0]) for part in listed.parts]
-        found = list(self._lists(parts))
-        if len(found) != 1:
-            self.source.refuse(
-                listed,
-                "column",
-                f"there is no list {'.'.join(parts)} in the tables before",
-                "the policy declares it with max_elements, and its table stands before it in FROM",
-            )
-        ((holder, (spelt, path, facts, most)),) = found
-        scanned = self.tables[holder].relation
-        column = Column(self.tables[holder].alias, f"#{spelt}", facts)
-        self._check_unnested(node, holder, scanned, column)
-        if not isinstance(scanned, Scan) or scanned.contribution is None or fold(alias) in self.tables:
-            self.source.refuse(node, "ambiguous", f"two tables are called {alias}", "give one an alias")
-        rows = scanned.contribution.rows * most
-        # What was unique in the table is not in rows that are repeated.
-        bound = replace(scanned.contribution, rows=rows, keys=frozenset(), unique=frozenset())
-        whole = replace(
-            scanned, contribution=bound, unnested=(*scanned.unnested, Elements(path, column, most))
-        )
-        for name, known in self.tables.items():
-            if known.relation is scanned:
-                self.tables[name] = replace(known, relation=whole)
-        called = names[0] if names else (alias if not alias.startswith("#") else "unnest")
-        self.context.check_name(node, called)
-        if len(names) > 1:
-            self.source.refuse(node, "column", f"{len(names)} names are given to 1 column")
-        self.tables[fold(alias)] = Named(whole, {fold(called): column})
-        return True
-
-    def _lists(self, parts: Sequence[str]) -> Iterator[tuple[str, tuple[str, tuple[str, ...], Facts, int]]]:
-        """The lists that a name may mean, each with the alias of its table."""
-        for holder, known in self.tables.items():
-            table = (
-                self.context.catalog.find(known.relation.table) if isinstance(known.relation, Scan) else None
-            )
-            if table is None or fold(known.alias) != holder:
-                continue
-            for rest in {".".join(parts), ".".join(parts[1:]) if fold(parts[0]) == holder else ""}:
-                if fold(rest) in table.lists:
-                    yield holder, table.lists[fold(rest)]
-
-    def _check_unnested(self, node: exp.Expr, holder: str, scanned: nodes.Source, column: Column) -> None:
-        unit = scanned.unit if isinstance(scanned, Scan) else Unit(UnitKind.PUBLIC)
-        if unit.kind is not UnitKind.COLUMN:
-            self.source.refuse(
-                node,
-                "join",
-                "the list is of rows that have no unit's id"
-                if unit.private
-                else "the list is of a public table",
-                "unnest it in a view"
-                if not unit.private
-                else "declare the unit's column, or unnest it in a view that has it",
-            )
-        if holder in self.nullable:
-            self.source.refuse(
-                node,
-                "join",
-                "the list is of a table whose row a LEFT JOIN may not find",
-                "put its table first",
-            )
-        if isinstance(scanned, Scan) and any(item.column == column for item in scanned.unnested):
-            self.source.refuse(
-                node, "join", "the list is unnested twice", "join two derived tables on the unit"
-            )
-
     def nothing(self, node: exp.Expr) -> str:
         """Brings what a SELECT without FROM reads into scope: one row, of which nothing can be named."""
         alias = self.context.fresh(node)
@@ -401,7 +310,7 @@ class Scope:
         qualified = self._is_qualified(node, *qualifiers)
         common = None if qualified else self.context.common.get(fold(name))
         if common is not None:
-            known_as, names = self._alias(alias, name)
+            known_as, names = self.alias(alias, name)
             return named(self.context.renamed(node, self.common(node, common, known_as), names))
         table = self.context.catalog.find(name)
         if table is None:
@@ -413,7 +322,7 @@ class Scope:
                 f"there is no table {name}",
                 f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}",
             )
-        known_as, names = self._alias(alias, table.name)
+        known_as, names = self.alias(alias, table.name)
         if names:
             self.source.refuse(node, "clause", "a table's columns keep their names", "rename them in SELECT")
         columns = {folded: Column(known_as, *column) for folded, column in table.columns.items()}
@@ -457,13 +366,13 @@ class Scope:
         alias = node.args.get("alias")
         query = self.source.take(node, "this", "alias")[0] if type(node) is exp.Subquery else node
         # An alias that begins with # is no user's: two subqueries without one do not clash.
-        known_as, names = self._alias(alias, self.context.fresh(node))
+        known_as, names = self.alias(alias, self.context.fresh(node))
         if is_table_function(node) and alias is not None and not names and alias.args.get("this") is not None:
             names = [str(alias.this.this)]  # the one column is called as the table is
         inner = self.context.deeper(node, self.context.common)
         return named(self.context.derive(inner, query, known_as, names))
 
-    def _alias(self, node: exp.Expr | None, otherwise: str) -> tuple[str, list[str]]:
+    def alias(self, node: exp.Expr | None, otherwise: str) -> tuple[str, list[str]]:
         """The alias of a source and the names that it gives to columns."""
         if node is None:
             return otherwise, []
@@ -599,9 +508,17 @@ class Scope:
         among = self.tables if owner is None else [fold(owner)] if fold(owner) in self.tables else []
         return [alias for alias in among if folded in self.tables[alias].columns]
 
+    def _catalogued(self) -> Iterator[CatalogTable]:
+        """The tables of the catalogue that are in scope."""
+        for named in self.tables.values():
+            table = (
+                self.context.catalog.find(named.relation.table) if isinstance(named.relation, Scan) else None
+            )
+            yield from [] if table is None else [table]
+
     def _no_column(self, node: exp.Column, name: str, owner: str | None) -> None:
         tables = [self.tables[fold(owner)]] if owner else list(self.tables.values())
-        if any(True for _ in self._lists([name])):
+        if any(fold(name) in known.lists for known in self._catalogued()):
             self.source.refuse(
                 node,
                 "column",
