@@ -171,8 +171,8 @@ FAULTS = (
     Fault(
         "both-sides-for-the-larger",
         "dpsql.planning.clamping:clamped_sensitivity",
-        "l1 = min(sum(clamp.points), clamp.most) * unit",
-        "l1 = max(clamp.points) * unit",
+        "l1 = min(sum(points), clamp.most) * unit",
+        "l1 = max(points) * unit",
         "a unit that has one side in one group and the other in another moves both",
         f"{_LAW}[SELECT SUM(x) FROM t WHERE u > 0 GROUP BY k [] by sum]",
     ),
@@ -187,8 +187,8 @@ FAULTS = (
     Fault(
         "rest-of-a-unit-in-no-group",
         "dpsql.planning.verify:_group_parts",
-        "full + rest, full + rest**2",
-        "Fraction(full), Fraction(full)",
+        "Fraction(most, top), Fraction(full * top * top + left * left, top * top)",
+        "full, full",
         "verification leaves out the group in which a unit has the rest of its rows",
         "tests/planning/test_norms.py::test_groups_are_added_up_as_if_one_by_one",
     ),
