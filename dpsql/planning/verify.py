@@ -470,8 +470,10 @@ def _verify_selection(plan: MeasurementPlan, delta: Fraction) -> None:
     if weights != scaled:
         raise VerificationError("the selection does not count privacy units")
     alone = chosen.scale * max(bound.min_frequency, 1)
-    for held in _plans_with_each_point(plan, measured):
-        noise, threshold = held.vectors[chosen.vector].mechanism, held.threshold
+    # The other vectors do not decide, and each would be calibrated to each point again.
+    alone_in_plan = replace(plan, vectors=(measured,), selection=replace(chosen, vector=0))
+    for held in _plans_with_each_point(alone_in_plan, measured):
+        noise, threshold = held.vectors[0].mechanism, held.threshold
         clamp = None if measured.clamp is None else held.clamps[measured.clamp]
         groups = bound.groups if clamp is None else clamp.points[0]
         above = 0 if threshold is None else threshold.threshold - alone

@@ -90,7 +90,7 @@ FAULTS = (
     Fault(
         "tables-joined-as-they-are-written",
         "dpsql.sql.lower.joins:_Assembly.turn",
-        "self._repeats(item)",
+        "self._repeats(item, pairs)",
         "0",
         "a public table is joined before all of its keys are there, and repeats rows",
         "tests/analysis/test_public_tables.py::test_tables_are_joined_where_they_repeat_rows_least",

@@ -171,8 +171,8 @@ FAULTS = (
     Fault(
         "both-sides-for-the-larger",
         "dpsql.planning.clamping:clamped_sensitivity",
-        "l1 = min(sum(clamp.points), clamp.most) * unit",
-        "l1 = max(clamp.points) * unit",
+        "l1 = min(sum(points), clamp.most) * unit",
+        "l1 = max(points) * unit",
         "a unit that has one side in one group and the other in another moves both",
         f"{_LAW}[SELECT SUM(x) FROM t WHERE u > 0 GROUP BY k [] by sum]",
     ),

@@ -262,6 +262,14 @@ FAULTS = (
         "tests/attacks/test_a28_released_factors.py::test_what_lies_in_the_interval_of_a_column_enters_within_it",
     ),
     Fault(
+        "common-tables-cost-nothing-again",
+        "dpsql.sql.lower.scope:Scope.common",
+        "self.context.count(node, size, REPEATED)",
+        "self.context.count(node, size, 0)",
+        "common tables that double what they read make a plan without end",
+        "tests/sql/test_robustness.py::test_a_common_table_is_planned_once",
+    ),
+    Fault(
         "all-of-nothing-is-unknown",
         "dpsql.sql.lower.quantified:_Values.all",
         'call(node, "eq", self._of("rows"), _ZERO)',

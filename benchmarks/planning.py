@@ -1,0 +1,122 @@
+"""What planning costs: `python -m benchmarks.planning`.
+
+Each statement of the retail workload and of TPC-H is planned, from its text to the statement that would be sent, and answered
+by plain DuckDB. How to read the table: benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import duckdb
+from rich.console import Console
+from rich.table import Table
+
+import dpsql
+from dpsql.connection import Connection
+from dpsql.request.query import Query
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from retail import study as retail
+from retail.workload import STATEMENTS
+from tpch import study as tpch
+
+ENOUGH, TIMES = 0.02, 5
+"""Planning may take so many seconds, or so many times what plain DuckDB takes to answer, whichever is more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The least processor time of planning a statement, and of plain DuckDB's answer, in seconds."""
+
+    name: str
+    ours: float
+    theirs: float
+
+    @property
+    def share(self) -> float:
+        """The part of what it may take."""
+        return self.ours / max(ENOUGH, TIMES * self.theirs)
+
+
+def least(action: Callable[[], object], rounds: int) -> float:
+    """The least processor time of several rounds, after one that fills caches of constants."""
+    action()
+    found = []
+    for _ in range(rounds):
+        before = time.process_time()
+        action()
+        found.append(time.process_time() - before)
+    return min(found)
+
+
+def workloads(stack: ExitStack) -> Iterator[tuple[str, str, Connection, duckdb.DuckDBPyConnection]]:
+    """Each statement by its name, with the connection that plans it and the one that answers it."""
+    shops = stack.enter_context(retail.database())
+    con = dpsql.connect(shops, policy=retail.policy(), ledger=":memory:", epsilon=1, replay=False)
+    for each in STATEMENTS:
+        yield str(each), each.sql, con, shops
+    sales = stack.enter_context(tpch.database())
+    for unit in tpch.UNITS:
+        con = dpsql.connect(sales, policy=tpch.policy(unit), ledger=":memory:", epsilon=1, replay=False)
+        for number, sql in tpch.QUERIES.items():
+            yield f"tpch-{number}-{unit}", sql, con, sales
+
+
+def planned(con: Connection, sql: str) -> bool:
+    """Plans a statement; whether it would be answered."""
+    try:
+        with con.engine.backend.snapshot():
+            con.engine.prepare(Query(sql, epsilon=Fraction(1), delta=Fraction(1, 1000), replay=False))
+    except dpsql.QueryRejected:
+        return False
+    return True
+
+
+def measured(rounds: int, only: Sequence[str]) -> list[Planned]:
+    """The cost of each statement, the dearest for its answer first."""
+    found = []
+    with ExitStack() as stack:
+        for name, sql, con, plain in workloads(stack):
+            if only and not any(word in name for word in only):
+                continue
+            ours = least(lambda con=con, sql=sql: planned(con, sql), rounds)  # type: ignore[misc]
+            theirs = least(lambda plain=plain, sql=sql: plain.execute(sql).fetchall(), rounds)  # type: ignore[misc]
+            found.append(Planned(name, ours, theirs))
+    return sorted(found, key=lambda each: -each.share)
+
+
+def table(found: Sequence[Planned], shown: int) -> Table:
+    """The table that is printed."""
+    beyond = sum(each.share > 1 for each in found)
+    most = sum(each.ours > ENOUGH for each in found)
+    printed = Table(title=f"{len(found)} statements: {most} above 20 ms, {beyond} above what they may take")
+    for name in ("statement", "planning ms", "DuckDB ms", "part of what it may take"):
+        printed.add_column(name, justify="left" if name == "statement" else "right")
+    for each in found[:shown]:
+        printed.add_row(
+            each.name, f"{1000 * each.ours:.1f}", f"{1000 * each.theirs:.1f}", f"{each.share:.2f}"
+        )
+    return printed
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="times that each statement is planned")
+    parser.add_argument("--shown", type=int, default=20, help="lines of the table")
+    parser.add_argument("--only", nargs="*", default=[], help="words in the names of statements")
+    options = parser.parse_args(arguments)
+    Console(width=110).print(table(measured(options.rounds, options.only), options.shown))
+
+
+if __name__ == "__main__":
+    main()
