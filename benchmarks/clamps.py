@@ -24,7 +24,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planning.clamping import FORMER, LEARNING, OCTAVES, LearningRule, tier
+from dpsql.planning.clamping import OCTAVES
+from dpsql.planning.learning_rule import FORMER, LEARNING, LearningRule, tier
 
 Amounts = NDArray[np.float64]
 LAWS: dict[str, Callable[[np.random.Generator, int], Amounts]] = {

@@ -123,10 +123,10 @@ class Twin:
         self._add("info.information_schema_catalog_name", catalog_name=database)
         for number, name in ((100, "default"), (950, "C")):
             self._add("pg.pg_collation", oid=number, collname=name, collnamespace=_CATALOGUE)
-        for number, (name, length, by_value, category, element, array, collation, shown) in _TYPES.items():
+        for number, (name, length, by_value, category, element, array, collation, spelling) in _TYPES.items():
             both = (
-                (number, name, length, element, array, shown),
-                (array, f"_{name}", -1, number, 0, f"{shown}[]"),
+                (number, name, length, element, array, spelling),
+                (array, f"_{name}", -1, number, 0, f"{spelling}[]"),
             )
             for oid, typname, typlen, typelem, typarray, title in both:
                 self._add(
@@ -161,7 +161,7 @@ class Twin:
         )  # fmt: skip
         self._comment(number, 0, comment)
         for place, column in enumerate(columns, 1):
-            typname, length, by_value, _, _, _, collation, shown = _TYPES[column.oid]
+            typname, length, by_value, _, _, _, collation, spelling = _TYPES[column.oid]
             self._add(
                 "pg.pg_attribute", attrelid=number, attname=column.name, atttypid=column.oid, attstattarget=-1,
                 attlen=length, attnum=place, attcacheoff=-1, atttypmod=-1, attbyval=by_value, attnotnull=column.required,
@@ -170,7 +170,7 @@ class Twin:
             )  # fmt: skip
             self._add(
                 "info.columns", table_catalog=database, table_schema="public", table_name=name, column_name=column.name,
-                ordinal_position=place, is_nullable="NO" if column.required else "YES", data_type=shown,
+                ordinal_position=place, is_nullable="NO" if column.required else "YES", data_type=spelling,
                 udt_catalog=database, udt_schema="pg_catalog", udt_name=typname, is_updatable="NO", is_identity="NO",
                 is_generated="NEVER", dtd_identifier=str(place),
             )  # fmt: skip

@@ -48,17 +48,17 @@ def of_statement(outer: OuterQuery) -> tuple[str, ...]:
 
 def of_answer(outer: OuterQuery, tables: Sequence[ReleasedTable]) -> Callable[[Result], tuple[str, ...]]:
     """The notices of an answer that is computed from these released tables, when it is asked for them."""
-    shown = provenance(outer) is not None
-    return lambda result: (*of_statement(outer), *_answer(tables, result, shown=shown))
+    released = provenance(outer) is not None
+    return lambda result: (*of_statement(outer), *_answer(tables, result, released=released))
 
 
-def _answer(tables: Sequence[ReleasedTable], result: Result, *, shown: bool) -> Iterator[str]:
+def _answer(tables: Sequence[ReleasedTable], result: Result, *, released: bool) -> Iterator[str]:
     for number, table in enumerate(tables, 1):
         plan = table.plan
         if plan.selection is not None and not table.rows:
             yield _nothing_selected(plan, f" of release {number}" * (len(tables) > 1))
     yield from _mostly_noise(result)
-    for table in tables if shown else ():
+    for table in tables if released else ():
         yield from _left_out(table)
     for table in tables:
         yield from _beyond_clamps(table)
@@ -88,11 +88,11 @@ def _nothing_selected(plan: MeasurementPlan, which: str) -> str:
 def _left_out(table: ReleasedTable) -> Iterator[str]:
     """A notice if groups whose keys follow from bounds are left out, since they may be of nobody."""
     keys = len(table.plan.analysis.release.keys)
-    kept = occupied(table.plan, table)
-    missing = sum(not kept[place] for place, row in enumerate(table.rows) if None not in row[:keys])
+    holds = occupied(table.plan, table)
+    missing = sum(not holds[place] for place, row in enumerate(table.rows) if None not in row[:keys])
     if missing:
         yield (
-            f"{missing:,} of {len(kept):,} groups are left out: their keys follow from bounds, and their noisy counts may be of "
+            f"{missing:,} of {len(holds):,} groups are left out: their keys follow from bounds, and their noisy counts may be of "
             "nobody. Groups whose keys the policy, or a condition with IN, lists are all shown."
         )
 

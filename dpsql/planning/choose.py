@@ -28,14 +28,12 @@ from dpsql.planning.clamping import (
     BY_GROUP,
     BY_NORM,
     BY_SUM,
-    FORMER,
-    LEARNING,
     Clamp,
     ClampScope,
     Learning,
-    LearningRule,
 )
 from dpsql.planning.layouts import layouts
+from dpsql.planning.learning_rule import FORMER, LEARNING, LearningRule
 from dpsql.planning.measurement import Candidate, MeasurementPlan, VectorMeasurement
 from dpsql.planning.partition_selection import Threshold, optimal_partition_selection
 from dpsql.planning.quantiles import PUBLIC, QuantileSelection

@@ -95,6 +95,6 @@ def _comment(column: PolicyColumn | None) -> str | None:
         low, high = (f"{float(end):g}" if isinstance(end, Fraction) else str(end) for end in column.bounds)
         return f"from {low} to {high}"
     if column.values is not None:
-        shown = ", ".join(map(str, column.values[:_LISTED]))
-        return f"one of {shown}" + ", …" * (len(column.values) > _LISTED)
+        listed = ", ".join(map(str, column.values[:_LISTED]))
+        return f"one of {listed}" + ", …" * (len(column.values) > _LISTED)
     return None

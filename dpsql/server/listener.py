@@ -362,8 +362,8 @@ class Client(asyncio.Protocol):
             for name, value in of_startup(parameters):
                 session.settings.set(name, value)
         except Failed as error:
-            told = error.failure
-            self.conversation.fail(Failure(told.sqlstate, told.message, told.hint, severity="FATAL"))
+            failure = error.failure
+            self.conversation.fail(Failure(failure.sqlstate, failure.message, failure.hint, severity="FATAL"))
             return
         self._listener.forgive(self._user.name)
         if self._timer is not None:

@@ -237,8 +237,8 @@ class Session:
         if result.receipt.explained:
             return Answer("EXPLAIN", columns, result.rows)
         self._last = result
-        shown = self.settings.get("dpsql.notices") == "on"
-        notices = _notices(result, self.settings.get("dpsql.epsilon"), list(states)) if shown else ()
+        wanted = self.settings.get("dpsql.notices") == "on"
+        notices = _notices(result, self.settings.get("dpsql.epsilon"), list(states)) if wanted else ()
         return Answer(f"SELECT {len(result)}", task.columns or columns, result.rows, notices)
 
     def _utility(self, text: str) -> Answer:
@@ -277,7 +277,7 @@ class Session:
         self.settings.set(name, ", ".join(_unquoted(part) for part in match["value"].split(",")))
 
     def _show(self, text: str) -> Answer:
-        name = _shown(text)
+        name = _setting_of(text)
         columns = _utility_columns(text, self._last)
         rows: list[tuple[Any, ...]]
         match name:
@@ -338,10 +338,10 @@ def _is_utility(text: str) -> bool:
 
 def _waits(text: str) -> bool:
     """Whether a utility statement waits for the ledger."""
-    return first_words(text, 1) == ["show"] and _shown(text) == "dpsql.budget"
+    return first_words(text, 1) == ["show"] and _setting_of(text) == "dpsql.budget"
 
 
-def _shown(text: str) -> str:
+def _setting_of(text: str) -> str:
     return " ".join(text.split()[1:]).strip('"').lower()
 
 
@@ -356,7 +356,7 @@ def _utility_columns(text: str, last: Result | None) -> tuple[Column, ...] | Non
     """The columns of a utility statement's answer; None for one without rows."""
     if first_words(text, 1) != ["show"]:
         return None
-    name = _shown(text)
+    name = _setting_of(text)
     match name:
         case "dpsql.budget":
             return _BUDGET

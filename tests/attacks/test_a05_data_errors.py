@@ -42,7 +42,7 @@ REFUSED = [
     "word::JSON",
     "word::UUID",
     "word::INTEGER[]",
-    "word::BLOB",
+    "word::BIT",
     "word::INTERVAL",
     "ENUM_CODE(word)",
     "(SELECT cost FROM people)",

@@ -225,7 +225,7 @@ REFUSED = {
     "characters": f"{COUNT} WHERE word = '{'x' * 600_000}'",
     "digits": f"SELECT SUM(age + {'9' * 50_000}) FROM people",
     "outputs": f"SELECT {', '.join(f'SUM(age + {n})' for n in range(101))} FROM people",
-    "keys": f"{COUNT} GROUP BY {', '.join(f'age + {n}' for n in range(9))}",
+    "keys": f"{COUNT} GROUP BY {', '.join(f'age + {n}' for n in range(61))}",
     "tables": f"{COUNT}{''.join(f' JOIN regions AS r{n} ON city = r{n}.name' for n in range(16))}",
 }
 

@@ -27,7 +27,8 @@ from dpsql.ledger import Budget
 from dpsql.ledger.protocol import Account
 from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric
 from dpsql.planning.clamp_histogram import ClampHistogram, choose_clamps, clamped_moments
-from dpsql.planning.clamping import FORMER, LEARNING, OCTAVES, Amount, Clamp, grid
+from dpsql.planning.clamping import OCTAVES, Amount, Clamp, grid
+from dpsql.planning.learning_rule import FORMER, LEARNING
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import Threshold
 from dpsql.planning.verify import verify

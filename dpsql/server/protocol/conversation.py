@@ -78,7 +78,7 @@ class _Portal:
     values: tuple[Any, ...]
     results: tuple[int, ...]
     columns: tuple[Column, ...] | None
-    told: bool = False
+    is_described: bool = False
     answer: Answer | None = None
     rows: Iterator[tuple[Any, ...]] = field(default_factory=lambda: iter(()))
     sent: int = 0
@@ -237,17 +237,17 @@ class Conversation:
             mechanism, first = frontend.initial_response(message.data)
             if mechanism != MECHANISM:
                 raise ProtocolError("the client selected an invalid SASL authentication mechanism")
-            told = self._proof.first(first.decode("utf-8", "replace"))
-            if told is None:
+            challenge = self._proof.first(first.decode("utf-8", "replace"))
+            if challenge is None:
                 raise ProtocolError("malformed SCRAM message")
-            self._out += backend.sasl_continue(told)
+            self._out += backend.sasl_continue(challenge)
             self._phase = "proof"
             return None
-        told = self._proof.final(message.data.decode("utf-8", "replace"))
+        signature = self._proof.final(message.data.decode("utf-8", "replace"))
         self._proof = None
-        if told is None:
+        if signature is None:
             return Reject(self.user)
-        self._out += backend.sasl_final(told)
+        self._out += backend.sasl_final(signature)
         return LogIn(self.user, {} if self._startup is None else self._startup.parameters)
 
     def rejected(self) -> None:
@@ -375,8 +375,8 @@ class Conversation:
         types = statement.types if described is None else described.parameters
         values = tuple(map(decoded, message.values, types, formats))
         columns = None if described is None else described.columns
-        told = described is not None
-        self._portals[message.portal] = _Portal(statement, values, message.results, columns, told)
+        is_described = described is not None
+        self._portals[message.portal] = _Portal(statement, values, message.results, columns, is_described)
         self._out += backend.bind_complete()
 
     def _describe(self, kind: str, name: str) -> Task | None:
@@ -389,7 +389,7 @@ class Conversation:
             return DescribeStatement(statement.text, statement.types, None)
         portal = self._portal(name)
         self._describing = ("P", portal)
-        if portal.told:
+        if portal.is_described:
             self.described(Description(portal.columns, ()))
             return None
         return DescribeStatement(portal.statement.text, portal.statement.types, portal.values)
@@ -406,7 +406,7 @@ class Conversation:
             return
         formats: tuple[int, ...] = ()
         if isinstance(of, _Portal):
-            of.columns, of.told = found.columns, True
+            of.columns, of.is_described = found.columns, True
             formats = of.results
         else:
             of.described = found
@@ -432,7 +432,9 @@ class Conversation:
             return None
         self._running, self._limit = portal, rows
         # A client that was not told the columns cannot read rows of them: it is told that there are none.
-        return RunStatement(portal.statement.text, portal.values, portal.columns if portal.told else None)
+        return RunStatement(
+            portal.statement.text, portal.values, portal.columns if portal.is_described else None
+        )
 
     def answered(self, found: Answer | Failure) -> None:
         """Answers `RunStatement`."""

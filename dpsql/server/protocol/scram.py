@@ -104,9 +104,9 @@ class Proof:
             return None
         self._header = match["header"]
         self._nonce = match["nonce"] + secrets.token_urlsafe(24)
-        told = f"r={self._nonce},s={_base64(self._verifier.salt)},i={self._verifier.iterations}"
-        self._said = f"{match['bare']},{told}"
-        return told
+        challenge = f"r={self._nonce},s={_base64(self._verifier.salt)},i={self._verifier.iterations}"
+        self._said = f"{match['bare']},{challenge}"
+        return challenge
 
     def final(self, message: str) -> str | None:
         """The server's last message; None where the client has proved nothing, or there is no such user."""
@@ -123,8 +123,8 @@ class Proof:
         signature = _hmac(self._verifier.stored_key, said)
         client_key = bytes(ours ^ theirs for ours, theirs in zip(signature, proof, strict=True))
         proved = hmac.compare_digest(_sha256(client_key), self._verifier.stored_key)
-        told = f"v={_base64(_hmac(self._verifier.server_key, said))}"
-        return told if proved and self._known else None
+        ours = f"v={_base64(_hmac(self._verifier.server_key, said))}"
+        return ours if proved and self._known else None
 
 
 def _hmac(key: bytes, message: bytes) -> bytes:

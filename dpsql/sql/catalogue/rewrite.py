@@ -169,7 +169,7 @@ def _schema_of(table: exp.Table, declared: Collection[str]) -> str | None:
 
 def _without_schema(tokens: list[Token]) -> list[Token]:
     """The words without `pg_catalog.`, which each of its names goes without, and `OPERATOR(~)` and COLLATE read plainly."""
-    kept = list[Token]()
+    tokens_left = list[Token]()
     at = 0
     while at < len(tokens):
         plain = tokens[at].token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
@@ -186,12 +186,12 @@ def _without_schema(tokens: list[Token]) -> list[Token]:
             while end < len(tokens) and tokens[end].token_type is not TokenType.R_PAREN:
                 end += 1
             inner = tokens[at + 2 : end]
-            kept += inner[2:] if len(inner) > 2 and inner[1].token_type is TokenType.DOT else inner
+            tokens_left += inner[2:] if len(inner) > 2 and inner[1].token_type is TokenType.DOT else inner
             at = end + 1
         else:
-            kept.append(tokens[at])
+            tokens_left.append(tokens[at])
             at += 1
-    return kept
+    return tokens_left
 
 
 _SESSION = {

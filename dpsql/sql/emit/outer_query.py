@@ -67,7 +67,7 @@ class Copies:
         self.ends.setdefault(release, {}).update(dict.fromkeys(found))
         return identifier(self.released[release])
 
-    def shown(self, release: Release, read: Sequence[Expr]) -> str:
+    def row_by_row(self, release: Release, read: Sequence[Expr]) -> str:
         """As `release`, for rows that are shown one by one: sums of nobody are NULL."""
         table = self.release(release, read)
         names = {part.name for expr in read for part in walk(expr) if isinstance(part, Released)}
@@ -119,7 +119,7 @@ class Originals:
         """Never called: nothing is released."""
         raise LookupError(release, read)
 
-    shown = release
+    row_by_row = release
 
     def group_conditions(self, release: Release) -> list[str]:
         """Never called: nothing is released."""
@@ -204,7 +204,7 @@ def _source(outer: OuterQuery, above: Copies | Originals, *, traced: bool) -> tu
     read += [item.expr for item in outer.order]
     read += [part for part in (outer.having, outer.qualify) if part is not None]
     if isinstance(outer.source, Release):
-        reading = above.shown if traced else above.release
+        reading = above.row_by_row if traced else above.release
         return reading(outer.source, read), above.group_conditions(outer.source)
     if traced:
         return _traced(outer.source, above)
