@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from math import floor, prod
+from math import ceil, floor, prod
 from typing import ClassVar, Protocol
 
 from dpsql.analysis import intervals
@@ -33,6 +33,7 @@ from dpsql.plan.nodes import (
     SemiJoin,
     SetKind,
     SetOperation,
+    Source,
     Values,
     inputs,
     is_answered,
@@ -144,9 +145,10 @@ class _Rows:
         left, forwards = self.where(known, join.left), self._partners(join)
         if not is_private(join.right):
             return left * max(1, forwards)
-        if join.kind is JoinKind.INNER:
-            right = self.where(known, join.right)
-            return min(left * max(1, forwards), right * self._partners_back(join))
+        if join.kind is JoinKind.INNER or _requires(join.right, known):
+            also = () if join.also is None else (join.also,)
+            right = self.where((*known, *also), join.right)
+            return min(left * forwards, right * self._partners_back(join), left * right)
         # A LEFT JOIN keeps an unmatched row once; if the right side has a row, `back` rows on the left match it.
         right = self.where(() if join.also is None else (join.also,), join.right)
         back = min(left, self._partners_back(join))
@@ -178,7 +180,8 @@ class _Rows:
                 theirs = [expr for expr in held if expr.source == relation.right.alias]
                 ours = [expr for expr in held if expr.source != relation.right.alias]
                 found = self.key(ours, relation.left) * max(1, self._partners(relation))
-                if is_private(relation.right):
+                # Of a LEFT JOIN, rows with values of the right side are those that are matched.
+                if is_private(relation.right) and (theirs or relation.kind is JoinKind.INNER):
                     found = min(found, self.key(theirs, relation.right) * self._partners_back(relation))
                 return min(most, found)
             case Scan(contribution=Contribution() as contribution):
@@ -271,12 +274,19 @@ def _numbered(source: PerUnitWindows, known: Conditions, within: Conditions) -> 
     """How many rows of a unit each condition on a ROW_NUMBER leaves: so many of each partition."""
     items: dict[Column, Expr] = dict(zip(source.columns, source.items, strict=False))
     said = intervals.conditions(_left_by(known, source)).items()
-    highest = {(expr.source, expr.name): around.high for expr, around in said if isinstance(expr, Column)}
+    numbers = {(expr.source, expr.name): around for expr, around in said if isinstance(expr, Column)}
     for column, window in zip(source.columns[len(source.items) :], source.windows, strict=True):
-        number = highest.get((column.source, column.name))
-        if number is not None and window.function == "row_number":
+        around = numbers.get((column.source, column.name))
+        if around is not None and around.high is not None and window.function == "row_number":
             partition = [substituted(part, items) for part in window.partition]
-            yield max(0, floor(number)) * _most_values(partition, source.input, within)
+            least = max(1, ceil(around.low or 1))
+            yield max(0, floor(around.high) - least + 1) * _most_values(partition, source.input, within)
+
+
+def _requires(right: Source, known: Conditions) -> bool:
+    """Whether conditions are true only of rows with a value of the right side of a join."""
+    there = intervals.conditions(_left_by(known, right))
+    return any(isinstance(expr, Column) and expr.source == right.alias for expr in there)
 
 
 def _left_by(conditions: Conditions, relation: Relation) -> Relation:

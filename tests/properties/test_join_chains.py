@@ -75,7 +75,7 @@ MEANT = (
     "SELECT COUNT(*) FROM c SEMI JOIN o ON c.id = o.cid AND o.n > 0",
     "SELECT COUNT(*) FROM c ANTI JOIN o ON c.id = o.cid AND c.s = o.s",
     "SELECT COUNT(*) FROM c LEFT JOIN o ON c.id = o.cid ANTI JOIN tag ON tag.s = o.s",
-    "SELECT COUNT(*), SUM(k) FROM c ANTI JOIN tag USING (s) LEFT JOIN pub USING (s)",
+    "SELECT COUNT(*), COUNT(k) FROM c ANTI JOIN tag USING (s) LEFT JOIN pub USING (s)",
     "SELECT COUNT(*), SUM(k) FROM c SEMI JOIN tag ON tag.n = c.n JOIN (pub JOIN tag AS u ON pub.s = u.s) ON pub.s = c.s",
     "SELECT COUNT(*), SUM(n) FROM c NATURAL JOIN (SELECT s, w FROM pub) AS p",
     "SELECT COUNT(*), SUM(w) FROM c NATURAL LEFT JOIN (SELECT s, w FROM pub) AS p",
@@ -90,6 +90,10 @@ MEANT = (
     "SELECT AVG(n), COUNT(*) FROM (SELECT o.cid AS x, COUNT(*) AS n FROM r FULL JOIN o ON r.rid = o.cid WHERE o.cid IS NOT NULL GROUP BY 1)",
     "SELECT AVG(n), COUNT(*) FROM (SELECT COALESCE(o.cid, r.rid) AS x, COUNT(*) AS n FROM r LEFT JOIN o ON r.rid = o.cid GROUP BY 1)",
     "SELECT COUNT(DISTINCT COALESCE(o.cid, r.rid)) FROM r FULL JOIN o ON r.rid = o.cid",
+    "SELECT COUNT(*) FROM (SELECT DISTINCT cid, s, n FROM o) d JOIN r ON r.rid = d.cid WHERE d.s IN ('a', 'b')",
+    f"SELECT COUNT(*) FROM (SELECT s AS t, cid, n FROM {_TEXTS} WHERE s <> 'x') d JOIN r ON r.rid = d.cid WHERE t <> 'b'",
+    # rows without a partner are joined on
+    "SELECT COUNT(*) FROM (SELECT f.cid FROM f LEFT JOIN g ON f.fid = g.fid AND g.n = 7) d JOIN o ON o.cid = d.cid",
     # conditions on one of two columns of a name
     f"SELECT COUNT(*) FROM {_TEXTS} d JOIN r ON r.rid = d.cid WHERE r.s = 'a'",
 )
@@ -152,13 +156,11 @@ FULL = (
     f"{_NUMBERED} d JOIN tag ON tag.s <> 'q' WHERE rn = 1",
     f"c LEFT JOIN {_NUMBERED} d ON c.id = d.cid AND rn <= 2",
     f"r LEFT JOIN {_NUMBERED} d ON r.rid = d.cid AND rn = 9",
-    f"(SELECT * FROM {_NUMBERED} WHERE rn <= 4 AND s = 'a') d JOIN r ON r.rid = d.cid",
+    f"(SELECT * FROM {_NUMBERED} WHERE rn <= 4 AND cid IS NOT NULL) d JOIN r ON r.rid = d.cid",
     f"{_TEXTS} d JOIN r ON r.rid = d.cid WHERE d.s = 'a'",
     f"{_TEXTS} d JOIN r ON r.rid = d.cid WHERE d.s IS NOT NULL",
     f"r LEFT JOIN {_TEXTS} d ON r.rid = d.cid AND d.s IN ('a', 'x')",
     f"{_TEXTS} d JOIN {_TEXTS} e ON d.cid = e.cid WHERE d.s = 'a' AND e.s IN ('b', 'x') AND d.n > 0",
-    "(SELECT DISTINCT cid, s, n FROM o) d JOIN r ON r.rid = d.cid WHERE d.s IN ('a', 'b')",
-    f"(SELECT s AS t, cid, n FROM {_TEXTS} WHERE s <> 'x') d JOIN r ON r.rid = d.cid WHERE t <> 'b'",
 )
 """Joins of which unit 1 has as many rows as anybody may have."""
 DRAWN = 60

