@@ -148,18 +148,16 @@ def partitioned(world: World, whole: str, parts: Sequence[str]) -> Find | None:
 
 
 def inlined(world: World, statement: Statement) -> Find | None:
-    """Whether common table expressions mean what they say."""
+    """Whether common table expressions mean what they say: in their places, the answer is DuckDB's to the statement."""
     if not statement.ctes:
         raise Refusal("no common table")
-    ours, theirs = answer(world, statement.sql), answer(world, statement.inlined)
-    for found in (ours, theirs):
-        if isinstance(found, Find):
-            return found
-    assert not isinstance(ours, Find)
-    assert not isinstance(theirs, Find)
-    if agree(ours[0], ours[1], theirs[1], ordered=statement.ordered):
+    ours = answer(world, statement.inlined)
+    if isinstance(ours, Find):
+        return ours
+    theirs = plainly(world, statement.sql)
+    if agree(ours[0], ours[1], theirs, ordered=statement.ordered):
         return None
-    return Find("inlined", statement.sql, shown(ours[1]), shown(theirs[1]))
+    return Find("inlined", statement.sql, shown(ours[1]), shown(theirs))
 
 
 def priced(world: World, sql: str) -> Find | None:
