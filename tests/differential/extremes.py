@@ -40,6 +40,12 @@ EXTREMES: Mapping[Type, Sequence[str]] = {
     Type.BOOLEAN: ("TRUE", "FALSE", "NULL"),
     Type.DATE: ("DATE '0001-01-01'", "DATE '9999-12-31'", "DATE '2024-02-29'", "NULL"),
     Type.TIMESTAMP: ("TIMESTAMP '0001-01-01 00:00:00'", "TIMESTAMP '9999-12-31 23:59:59.999999'", "NULL"),
+    Type.TIME: ("TIME '00:00:00'", "TIME '23:59:59.999999'", "NULL"),
+    Type.UUID: (
+        "UUID '00000000-0000-0000-0000-000000000000'", "UUID 'ffffffff-ffff-ffff-ffff-ffffffffffff'",
+        "UUID '7fffffff-ffff-ffff-ffff-ffffffffffff'", "UUID '80000000-0000-0000-0000-000000000000'", "NULL",
+    ),
+    Type.BLOB: ("BLOB ''", "BLOB '\\x00'", "BLOB '\\xFF\\x00'", "BLOB '" + "x" * 5000 + "'", "NULL"),
 }  # fmt: skip
 """For each type constants at its ends, and near them, that arithmetic leaves it from."""
 BY_TEXT: Mapping[Type, Sequence[str]] = {
@@ -54,10 +60,14 @@ BY_TEXT: Mapping[Type, Sequence[str]] = {
         "290309-12-22 (BC) 00:00:00",
         "10000-01-01",
     ),
+    Type.TIME: ("24:00:00", "23:59:59.9999999", "24:00:01", "-00:00:01", "08:30"),
+    Type.UUID: ("f" * 32, "{550E8400-e29b-41d4-a716-446655440000}", "f" * 31, "x"),
+    Type.BLOB: ("", "\\x00", "\\x5C", "\\x", "\\xZZ", "é", "x" * 5000),
 }
 """For each type further ends, which a cast of text gives."""
 PLAIN: Mapping[Type, str] = {
     Type.INTEGER: "1", Type.DOUBLE: "0.5", Type.BOOLEAN: "false", Type.DATE: "2024-02-29", Type.TIMESTAMP: "2024-02-29 12:00:00",
+    Type.TIME: "12:00:00", Type.UUID: "00000000-0000-0000-0000-000000000001", Type.BLOB: "a",
 }  # fmt: skip
 ORDINARY: Mapping[Type, Sequence[str]] = {
     Type.INTEGER: ("lvl", "0", "-lvl", "1"),
@@ -66,6 +76,9 @@ ORDINARY: Mapping[Type, Sequence[str]] = {
     Type.BOOLEAN: ("lvl > 2", "TRUE"),
     Type.DATE: ("day", "DATE '2024-02-29'"),
     Type.TIMESTAMP: ("CAST(day AS TIMESTAMP)", "TIMESTAMP '2024-02-29 12:00:00'"),
+    Type.TIME: ("CAST(CAST(day AS TIMESTAMP) AS TIME)", "TIME '12:00:00'"),
+    Type.UUID: ("UUID '00000000-0000-0000-0000-000000000001'", "CAST(note AS UUID)"),
+    Type.BLOB: ("CAST(kind AS BLOB)", "BLOB 'a'"),
 }
 CONSTANTS: Mapping[Type, Sequence[str]] = {
     Type.INTEGER: ("0", "4", "-9223372036854775807", "9223372036854775807"),
@@ -74,6 +87,9 @@ CONSTANTS: Mapping[Type, Sequence[str]] = {
     Type.BOOLEAN: ("TRUE", "FALSE"),
     Type.DATE: ("DATE '2024-02-29'", "DATE '9999-12-31'"),
     Type.TIMESTAMP: ("TIMESTAMP '2024-02-29 12:00:00'", "TIMESTAMP '0001-01-01 00:00:00'"),
+    Type.TIME: ("TIME '12:00:00'", "TIME '23:59:59.999999'"),
+    Type.UUID: ("UUID '00000000-0000-0000-0000-000000000001'", "UUID 'ffffffff-ffff-ffff-ffff-ffffffffffff'"),
+    Type.BLOB: ("BLOB ''", "BLOB 'a'"),
 }
 
 
@@ -249,6 +265,8 @@ class Extreme:
         sides = {
             Type.INTEGER: ("MONTH(c.day)", "c.lvl", "r.lvl"), Type.DOUBLE: ("c.cost", "r.floor"), Type.VARCHAR: ("c.kind", "r.label"),
             Type.BOOLEAN: ("(c.lvl > 2)", "(r.lvl > 2)"), Type.DATE: ("c.day",), Type.TIMESTAMP: ("CAST(c.day AS TIMESTAMP)",),
+            Type.TIME: ("CAST(CAST(c.day AS TIMESTAMP) AS TIME)",), Type.BLOB: ("CAST(c.kind AS BLOB)", "CAST(r.label AS BLOB)"),
+            Type.UUID: ("CAST(c.note AS UUID)", "CAST(r.label AS UUID)"),
         }  # fmt: skip
         side = pick(sides[self.kinds[0]])
         other = "visits c ON c.pid = s.pid" if "c." in side else "steps r ON r.lvl = s.lvl"

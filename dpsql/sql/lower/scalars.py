@@ -103,6 +103,10 @@ class Scalars:
             )
         if isinstance(node, exp.Interval):
             self.source.refuse(node, "type", *_LONE_SPAN)
+        if isinstance(node, exp.Dot):
+            self.source.refuse(
+                node, "column", "what is computed here has no fields", "name the field of a STRUCT: (s).field"
+            )
         unknown(self.source, node, self.source.called(node).lower())
 
 
