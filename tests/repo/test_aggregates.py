@@ -26,6 +26,7 @@ ALLOWED = {
     "mechanisms/gaussian.py": ({"VARIANCE"}, "that of the noise"),
     "plan/noiseless.py": ({"MIN", "MAX"}, "names of exact aggregates, in a plan"),
     "plan/render.py": ({"COUNT"}, "the name of a window function, in a plan"),
+    "server/session.py": ({"MODE"}, "a word of SET"),
     "server/settings.py": ({"MIN"}, "a minute"),
     "sql/emit/over_groups.py": ({"SUM"}, "the name of an exact aggregate, in a plan"),
     "sql/emit/scalars.py": (
