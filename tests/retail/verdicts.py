@@ -21,24 +21,7 @@ OPEN: Mapping[str, str] = {
     "channels-12": "private_join",
 }
 """What could be answered, and is refused with a way round it."""
-EMPTY = frozenset(
-    {
-        *("channels-25", "channels-42"),
-        *(
-            "dashboards-16",
-            "dashboards-17",
-            "dashboards-18",
-            "dashboards-26",
-            "dashboards-46",
-            "dashboards-56",
-        ),
-        *(
-            "dashboards-62",
-            "stores-6",
-            "stores-20",
-        ),
-    }
-)
+EMPTY = frozenset({"channels-25", "dashboards-16", "dashboards-17", "dashboards-18", "dashboards-46"})
 """Answers with groups, or a sum, of nobody: whether anybody is there stays unknown."""
 WITHHELD = frozenset(
     {"channels-7", "channels-16", "channels-28", "channels-32", "channels-34", "dashboards-15"}
