@@ -49,7 +49,7 @@ _KEYS = one_of((0, 1, 1, 2))
 _AGGREGATIONS = one_of((1, 1, 2, 3, 0))
 _OF_ROWS = tuple(name for name, entry in AGGREGATES.items() if Moment.UNITS not in entry.moments)
 _SHOWN_OTHERWISE = {("median", Type.DATE), ("quantile_cont", Type.DATE)}
-_BOUNDED = {Moment.TOTAL, Moment.RANKED}
+_BOUNDED = {Moment.TOTAL, Moment.DISTINCT_TOTAL, Moment.RANKED}
 """What is asked of expressions that have bounds alone."""
 _RANKS = one_of((Fraction(1, 2), Fraction(9, 10), Fraction(0), Fraction(1), Fraction(1, 4)))
 _MAX_GROUPS = one_of((None, None, 1, 2))
