@@ -170,11 +170,12 @@ def distinct_vector(measure: int, most: int) -> StatisticVector:
 def distinct_total_vector(measure: int, lattice: Lattice, most: int) -> StatisticVector:
     """Adds the values of the argument up, each once, of which one unit has `most` in a group, if that is above 0.
 
-    Claim: one row contributes at most max(|L|, |U|) steps in l1 norm.
+    Claim: one row contributes at most max(|L|, |U|, 1) steps in l1 norm.
     Why: it brings one value of [L, U] or none, which others may have brought already.
     Source: McSherry 2009, "Privacy integrated queries", section 3.2; Dwork, McSherry, Nissim, Smith 2006, Definition 3.
     """
-    low, high = min(0, lattice.low), max(0, lattice.high)
+    # Of zeros alone the total is 0, and noise needs a sensitivity above 0.
+    low, high = min(0, lattice.low), max(1, lattice.high)
     statistic = (Moment.DISTINCT_TOTAL, measure)
     vector = _single(
         f"total of values of x{measure}", statistic, max(-low, high), high - low, nonnegative=low == 0

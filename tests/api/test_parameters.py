@@ -49,7 +49,12 @@ def people() -> Connection:
     return world(*rows, budget={"epsilon": 10**9, "delta": 1e-6})
 
 
-@pytest.mark.parametrize(("given", "meant"), ALIKE.items(), ids=repr)
+def _name(value: object) -> str:
+    """A name of a case that is the same in each process."""
+    return "an object" if type(value) is object else repr(value)
+
+
+@pytest.mark.parametrize(("given", "meant"), ALIKE.items(), ids=_name)
 def test_a_scalar_of_numpy_is_the_value_that_it_holds(given: Any, meant: Any) -> None:
     """It is of Python's own type, as if that had been given."""
     (value,) = bound([given]).values
@@ -75,7 +80,7 @@ def test_values_of_the_engine_s_types_are_parameters(given: Any, meant: Any) -> 
     assert (type(value), value) == (type(meant), meant)
 
 
-@pytest.mark.parametrize("given", UNLIKE, ids=repr)
+@pytest.mark.parametrize("given", UNLIKE, ids=_name)
 def test_what_has_no_value_in_sql_is_refused(given: Any) -> None:
     """A duration is no number, nor is a moment beyond the calendar; nothing is taken for what it is not."""
     with pytest.raises(dpsql.DataError) as caught:

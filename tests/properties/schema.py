@@ -143,6 +143,7 @@ SCHEMA: Mapping[str, Table] = {
                 {"type": "timestamp", "bounds": [dt.datetime(2024, 2, 29, 10), dt.datetime(2024, 2, 29, 14)], "nullable": False},
             ),
             "b": Column("BOOLEAN", ("true", "false", None), {"type": "boolean", "nullable": False}),
+            "c": Column("TIME", ("12:34:56.789012", "00:00:00", "23:59:59.999999", "24:00:00", None), {"type": "time"}),
         },
         {1: ("1",), 2: ("2",), 3: ("3",), NEWCOMER: ("4",)},
     ),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given
+from hypothesis import assume, given
 from properties.oracle import Bench, Case, cases
 from properties.printing import user_sql
 from properties.profiles import WIDE
@@ -14,10 +15,10 @@ from sql.sentences import in_grammar
 from sql.study import NOON
 
 from dpsql.engine.finish import finish
-from dpsql.plan.expr import Function
+from dpsql.plan.expr import Call, Function, Literal, columns
 from dpsql.plan.fields import INIT_FIELDS
 from dpsql.plan.fingerprint import canonical
-from dpsql.plan.nodes import Filter, Join, OuterQuery
+from dpsql.plan.nodes import Filter, Join, OuterQuery, PerUnitWindows, Release
 from dpsql.sql.lower.joins import all_of, conjuncts
 from dpsql.sql.lower.statement import lower
 from dpsql.sql.read.parse import parse
@@ -29,6 +30,7 @@ BENCH = Bench()
 @given(cases(BENCH))
 def test_a_plan_is_read_back_from_its_text(case: Case) -> None:
     """The printed query lowers to the same plan, but for the numbers of nameless tables and the joins that filters stand at."""
+    assume(not any(map(_unlike, parts(case.outer))))
     catalog, facts = BENCH.engine(case.rules).catalog, BENCH.facts(case.database.tables)
     lowered = lower(parse(user_sql(case.outer)), catalog, facts, (), case.outer.release.max_groups, at=NOON)
     assert renumbered(finish(lowered, facts)) == renumbered(case.outer)
@@ -38,9 +40,36 @@ def test_a_plan_is_read_back_from_its_text(case: Case) -> None:
 @given(cases(BENCH))
 def test_a_printed_plan_is_a_sentence(case: Case) -> None:
     """The printed query is a sentence of the grammar, and SQL to DuckDB."""
+    assume(not any(isinstance(part, PerUnitWindows) for part in parts(case.outer)))
     text = user_sql(case.outer)
     assert in_grammar(text)
     assert BENCH.backend.parses(text)
+
+
+def parts(part: Any) -> Iterator[Any]:
+    """All parts of a plan."""
+    yield part
+    if isinstance(part, tuple):
+        for each in part:
+            yield from parts(each)
+    elif not isinstance(part, Function):
+        for name in INIT_FIELDS.get(type(part), ()):
+            yield from parts(getattr(part, name))
+
+
+def _unlike(part: Any) -> bool:
+    """What is not read as it is drawn: functions of constants, extremes of what the keys determine; windows are not printed."""
+    match part:
+        case Call():
+            return part.arguments != () and all(isinstance(each, Literal) for each in part.arguments)
+        case Release():
+            keys = {key.expr for key in part.keys}
+            return any(
+                item.argument is not None and keys.issuperset(columns(item.argument))
+                for item in part.aggregations
+            )
+        case _:
+            return isinstance(part, PerUnitWindows)
 
 
 def renumbered(outer: OuterQuery) -> str:
