@@ -103,7 +103,7 @@ class Scalars:
             )
         if isinstance(node, exp.Interval):
             self.source.refuse(node, "type", *_LONE_SPAN)
-        if isinstance(node, exp.Dot):
+        if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
             self.source.refuse(
                 node, "column", "what is computed here has no fields", "name the field of a STRUCT: (s).field"
             )
