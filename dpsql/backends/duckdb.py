@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import duckdb
 
 from dpsql.backends.base import Exact, Origin, Place
-from dpsql.backends.files import FileTable, Types, make, paths, sniffed, table_of, tables_of
+from dpsql.backends.files import FileTable, Types, make, paths, suggested_types, table_of, tables_of
 from dpsql.backends.frames import UNTYPED, typed
 from dpsql.backends.interrupts import cancellation, interruptible
 from dpsql.backends.origins import ARROW, PANDAS, origin
@@ -188,7 +188,7 @@ class DuckDBBackend:
 
     def suggested(self) -> dict[str, list[tuple[str, str]]]:
         """The columns of tables of texts, with types that some of their rows suggest: for an owner alone."""
-        return {name: sniffed(table) for name, table in self._files.items() if not table.format.typed}
+        return {name: suggested_types(table) for name, table in self._files.items() if not table.format.typed}
 
     def origin(self, table: str) -> Origin | None:
         """Where the rows of a table or view come from, None where DuckDB cannot bind it."""

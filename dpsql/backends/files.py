@@ -2,9 +2,9 @@
 
 Claim: once a database of files is open, no value of a row decides over the type of a column or makes a statement fail.
 Why: the types of Parquet and Arrow stand in the file; those of a CSV file are the policy's, a column that it does not
-declare is text, and its first line alone decides over separator and columns. All that a value could make fail is read through when the file is
-opened, before anybody asks: CSV and Arrow files are read into memory, and of Parquet every column whose decoding looks
-at values. A Parquet file that changed since is refused before a charge.
+declare is text, and its first line alone decides over separator and columns. All that a value could make fail is read
+through when the file is opened, before anybody asks: CSV and Arrow files are read into memory, and of Parquet every column
+whose decoding looks at values. A Parquet file that changed since is refused before a charge.
 Source: attack A25, the type channel; DuckDB's documentation, "Reading Parquet files" and "CSV import".
 """
 
@@ -16,25 +16,29 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 
-from dpsql.errors import OperationalError, ProgrammingError
+from dpsql.backends.interrupts import interruptible
+from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.policy import fold
 
 _SEPARATORS = ",;\t|"
 _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN"})
 """Types that Parquet stores as they are: decoding them looks at no value."""
-_READ = {
+_AS_TYPE = {
     "integer": "CASE WHEN regexp_full_match({0}, '\\s*[-+]?[0-9]+\\s*') THEN TRY_CAST({0} AS BIGINT) END",
-    **{name: f"TRY_CAST({{0}} AS {name.upper()})" for name in ("double", "date", "timestamp", "boolean")},
+    **{
+        name: f"TRY_CAST({{0}} AS {name.upper()})"
+        for name in ("double", "date", "timestamp", "time", "uuid", "boolean")
+    },
 }
 """How a text of a CSV file is read as a type of the policy: what is none of the type is NULL."""
 _DECODED = "SELECT COUNT(*), {} FROM {}"
 _PATTERN = frozenset("*?[")
 
-
+_T = TypeVar("_T")
 Types = Mapping[str, str]
 """The policy's types of a table's columns, by folded names."""
 
@@ -43,7 +47,7 @@ Types = Mapping[str, str]
 class Format:
     """A format of files: how they are named, how a table is made of them, and whether the engine goes on reading them.
 
-    `make` raises whatever the engine does for a file that it cannot read.
+    `make` raises whatever the engine does for a file that it cannot read. Files that are not `typed` hold texts.
     """
 
     name: str
@@ -108,7 +112,7 @@ def table_of(source: str | Path) -> FileTable:
     place = Path(source)
     if place.is_dir():
         found = sorted(place.rglob("*.parquet"))
-    elif _PATTERN & set(str(source)):
+    elif _PATTERN & set(str(source)) and not place.exists():
         found = sorted(Path(place.anchor or ".").glob(str(place.relative_to(place.anchor))))
     else:
         found = [place]
@@ -128,17 +132,24 @@ def table_of(source: str | Path) -> FileTable:
 
 def make(connection: duckdb.DuckDBPyConnection, name: str, table: FileTable, types: Types) -> None:
     """Makes a table of files under a name. Raises OperationalError, without the engine's words, where it cannot be read."""
-    failed = False
+    _read(
+        table,
+        lambda: interruptible(connection, lambda: table.format.make(connection, name, table.files, types)),
+    )
+
+
+def _read(table: FileTable, read: Callable[[], _T]) -> _T:
     try:
-        table.format.make(connection, name, table.files, types)
-    except (duckdb.Error, OSError, ValueError):
-        failed = True
-    if failed:
-        raise OperationalError(
-            f"{table.source} cannot be read as {table.format.name}",
-            code="source",
-            hint=_HINTS.get(table.format.name),
-        )
+        return read()
+    except Error:
+        raise
+    except Exception:  # noqa: BLE001, S110  (what a file cannot be read for may quote what stands in it)
+        pass
+    raise OperationalError(
+        f"{table.source} cannot be read as {table.format.name}",
+        code="source",
+        hint=_HINTS.get(table.format.name),
+    )
 
 
 def paths(tables: Mapping[str, FileTable]) -> list[str]:
@@ -146,17 +157,17 @@ def paths(tables: Mapping[str, FileTable]) -> list[str]:
     return [str(file) for table in tables.values() if table.format.stays for file in table.files]
 
 
-def sniffed(table: FileTable) -> list[tuple[str, str]]:
-    """The columns of files with the types that some of their rows suggest: for an owner who writes a policy."""
-    with duckdb.connect() as connection:
-        if table.format.typed:
-            make(connection, "t", table, {})
-            described = connection.execute("DESCRIBE t").fetchall()
-        else:
-            separator, names = _header(table.files[0])
-            columns = f"{_first(table.files, separator)}, names = {_list(names)})"
-            described = connection.execute(f"DESCRIBE FROM {columns}").fetchall()
-    return [(str(column), str(kind)) for column, kind, *_ in described]
+def suggested_types(table: FileTable) -> list[tuple[str, str]]:
+    """The columns of CSV files with the types that some of their rows suggest: for an owner who writes a policy."""
+
+    def described() -> list[tuple[Any, ...]]:
+        separator, names = _header(table.files[0])
+        with duckdb.connect() as connection:
+            return connection.execute(
+                f"DESCRIBE FROM {_csv(table.files, separator)}, names = {_list(names)})"
+            ).fetchall()
+
+    return [(str(column), str(kind)) for column, kind, *_ in _read(table, described)]
 
 
 def _make_parquet(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], _: Types) -> None:
@@ -184,15 +195,15 @@ def _make_csv(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[
     if any(_header(file) != (separator, names) for file in files[1:]):
         raise ValueError("the files have other columns")
     columns = "{" + ", ".join(f"{_literal(column)}: 'VARCHAR'" for column in names) + "}"
-    rows = f"{_first(files, separator)}, auto_detect = false, columns = {columns})"
+    rows = f"{_csv(files, separator)}, auto_detect = false, columns = {columns})"
     read = ", ".join(
-        _READ.get(types.get(fold(column), ""), "{0}").format(_quoted(column)) + f" AS {_quoted(column)}"
+        _AS_TYPE.get(types.get(fold(column), ""), "{0}").format(_quoted(column)) + f" AS {_quoted(column)}"
         for column in names
     )
     connection.execute(f"CREATE TABLE {_quoted(name)} AS SELECT {read} FROM {rows}")
 
 
-def _first(files: Sequence[Path], separator: str) -> str:
+def _csv(files: Sequence[Path], separator: str) -> str:
     """The call that reads the files, up to its further options."""
     return f"read_csv({_list(map(str, files))}, header = true, delim = {_literal(separator)}, quote = '\"', escape = '\"'"
 

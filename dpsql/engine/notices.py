@@ -35,7 +35,7 @@ FEW_VALUES = 100
 """An end of so few whole numbers, as of months, is often reached by right values."""
 _LISTED = 6
 _MATTERS = 0.01
-"""What clamps may cut off is told from this part of the value on."""
+"""A notice says what clamps may cut off if that is at least this part of the value."""
 _LEAVES = (Function, Column, Literal, Released)
 _EQUALITIES = ("eq", "ne", "in", "is_distinct", "is_not_distinct")
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}

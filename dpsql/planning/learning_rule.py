@@ -14,7 +14,7 @@ MOST_RELEASED = 256
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """The constants of a release of up to so many groups: the part of the loss that the choice spends, and the exponent.
+    """The constants of releases with at most `groups` groups: the part of the loss that the choice spends, and the exponent.
 
     Claim: more groups want a smaller part, and a larger exponent.
     Why: what units have beyond a clamp is divided among the groups, and noise is added to each. So in few groups a clamp
@@ -37,7 +37,7 @@ TIERS = (
 
 
 def tier(groups: int) -> Tier:
-    """The constants for so many groups."""
+    """The constants of releases with this number of groups."""
     return next(each for each in TIERS if groups <= each.groups)
 
 

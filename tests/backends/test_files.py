@@ -182,6 +182,7 @@ def _written(text: str | bytes) -> Any:
         ("orders.csv", _written("who,WHO\n1,2\n")),
         ("orders.csv", _written("who,price\n1,\xff\n".encode("latin-1"))),
         ("orders.csv", _written("\n1,2\n")),
+        ("orders.csv.gz", _written(gzip.compress(b"who,price\n" + b"1,2\n" * 9999)[:20])),
         ("orders.parquet", _written("who,price\n1,2\n")),
         ("orders.parquet", _broken_parquet),
         ("orders.arrow", _written("no arrow")),
@@ -192,6 +193,7 @@ def _written(text: str | bytes) -> Any:
         "columns twice",
         "not UTF-8",
         "no header",
+        "a piece of a gzip",
         "no parquet",
         "text that is none",
         "no arrow",
@@ -205,6 +207,12 @@ def test_what_cannot_be_read_is_refused_at_once(tmp_path: Path, name: str, make:
     assert caught.value.code == "source"
     assert name in str(caught.value)
     assert (caught.value.__cause__, caught.value.__context__) == (None, None)
+
+
+def test_a_name_with_brackets_is_no_pattern_if_it_is_a_file(tmp_path: Path) -> None:
+    """As files are named that were downloaded twice."""
+    path = _csv(tmp_path / "orders[1].csv")
+    assert list(DuckDBBackend({"orders": path}).schema()) == ["orders"]
 
 
 def test_a_folder_needs_tables_of_different_names(tmp_path: Path) -> None:

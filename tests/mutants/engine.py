@@ -98,8 +98,8 @@ FAULTS = (
     Fault(
         "a-value-is-cast-or-fails",
         "dpsql.backends.files:_make_csv",
-        '_READ.get(types.get(fold(column), ""), "{0}")',
-        '_READ.get(types.get(fold(column), ""), "{0}").replace("TRY_CAST", "CAST")',
+        '_AS_TYPE.get(types.get(fold(column), ""), "{0}")',
+        '_AS_TYPE.get(types.get(fold(column), ""), "{0}").replace("TRY_CAST", "CAST")',
         "one row with a word for a number makes a file unreadable",
         "tests/backends/test_files.py::test_a_value_decides_over_no_type_and_no_error",
     ),
