@@ -271,7 +271,7 @@ def _distinct(
 
 
 def _numbered(source: PerUnitWindows, known: Conditions, within: Conditions) -> Iterator[int]:
-    """How many rows of a unit each condition on a ROW_NUMBER leaves: so many of each partition."""
+    """Bounds on the rows of a unit by conditions on ROW_NUMBER: the numbers that one leaves, times the partitions."""
     items: dict[Column, Expr] = dict(zip(source.columns, source.items, strict=False))
     said = intervals.conditions(_left_by(known, source)).items()
     numbers = {(expr.source, expr.name): around for expr, around in said if isinstance(expr, Column)}
