@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -81,6 +82,11 @@ def planned(con: Connection, sql: str) -> bool:
     return True
 
 
+def answered(plain: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Runs a statement in plain DuckDB, and fetches its rows."""
+    plain.execute(sql).fetchall()
+
+
 def measured(rounds: int, only: Sequence[str]) -> list[Planned]:
     """The cost of each statement, the dearest for its answer first."""
     found = []
@@ -88,8 +94,8 @@ def measured(rounds: int, only: Sequence[str]) -> list[Planned]:
         for name, sql, con, plain in workloads(stack):
             if only and not any(word in name for word in only):
                 continue
-            ours = least(lambda con=con, sql=sql: planned(con, sql), rounds)  # type: ignore[misc]
-            theirs = least(lambda plain=plain, sql=sql: plain.execute(sql).fetchall(), rounds)  # type: ignore[misc]
+            ours = least(partial(planned, con, sql), rounds)
+            theirs = least(partial(answered, plain, sql), rounds)
             found.append(Planned(name, ours, theirs))
     return sorted(found, key=lambda each: -each.share)
 

@@ -21,7 +21,7 @@ MANY_GROUPS = 64
 
 
 def allowance(plan: MeasurementPlan, item: Aggregation, groups: int, confidence: float) -> Allowance:
-    """The allowance for an aggregate in each group of a release of so many groups, in the value's own units.
+    """The allowance for an aggregate in each group of a release with this number of groups, in the value's own units.
 
     What all units contribute beyond the clamp is divided among the groups. Means have none: a clamp on the rows of a unit
     leaves each unit its mean.

@@ -23,7 +23,7 @@ def stored_digits(expr: Expr) -> int | None:
 
 
 def as_stored(text: str, digits: int) -> str | None:
-    """A number as the engine writes one with so many digits after the point; None where it has more, or is no number."""
+    """A number as the engine writes one with `digits` digits after the point; None where it has more, or is no number."""
     try:
         value = Decimal(text)
         return format(_LONG.add(_LONG.quantize(value, Decimal(1).scaleb(-digits)), 0), "f")  # -0 is 0
