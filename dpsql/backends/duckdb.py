@@ -23,6 +23,7 @@ from dpsql.backends.files import FileTable, Types, make, paths, suggested_types,
 from dpsql.backends.frames import UNTYPED, typed
 from dpsql.backends.interrupts import cancellation, interruptible
 from dpsql.backends.origins import ARROW, PANDAS, origin
+from dpsql.backends.quoting import identifier, literal
 from dpsql.backends.settings import MEANING, changed
 from dpsql.backends.shapes import shape
 from dpsql.backends.spill import SpillFolder, spill_folder
@@ -194,10 +195,10 @@ class DuckDBBackend:
         """Where the rows of a table or view come from, None where DuckDB cannot bind it."""
         if table in self._files:
             return Origin(frozenset({f"file {table}"}))
-        definitions = [str(sql) for (sql,) in self._query(_VIEW.format(_literal(table)))]
+        definitions = [str(sql) for (sql,) in self._query(_VIEW.format(literal(table)))]
         with self._explaining():
             try:
-                explained = self._query(f"EXPLAIN (FORMAT JSON) SELECT * FROM {_quoted(table)}")
+                explained = self._query(f"EXPLAIN (FORMAT JSON) SELECT * FROM {identifier(table)}")
             except BackendError:
                 return None
         plan = dict(explained).get("logical_plan")
@@ -205,8 +206,8 @@ class DuckDBBackend:
             return None
         frames = frozenset({ARROW, PANDAS} if self._owned else {ARROW})
         found = origin(table, plan, next(iter(definitions), None), frames=frames)
-        columns = [(str(name), bool(null)) for name, null in self._query(_NULLABLE.format(_literal(table)))]
-        checks = tuple(str(text) for (text,) in self._query(_CHECKS.format(_literal(table))))
+        columns = [(str(name), bool(null)) for name, null in self._query(_NULLABLE.format(literal(table)))]
+        checks = tuple(str(text) for (text,) in self._query(_CHECKS.format(literal(table))))
         said = checked(checks)
         required = (
             name for name, null in columns if not null or (fold(name) in said and said[fold(name)].present)
@@ -404,7 +405,7 @@ class DuckDBBackend:
         ((disabled,),) = self._query(_OPTIMIZERS)
         names = [name.strip() for name in str(disabled).split(",") if name.strip()]
         wanted = ",".join(dict.fromkeys((*names, UNSOUND)))
-        if not self._quietly(f"SET GLOBAL disabled_optimizers = {_literal(wanted)}") and UNSOUND not in names:
+        if not self._quietly(f"SET GLOBAL disabled_optimizers = {literal(wanted)}") and UNSOUND not in names:
             raise OperationalError(
                 f"the optimizer {UNSOUND} of DuckDB gives wrong rows, and the configuration is locked",
                 code="setting",
@@ -463,7 +464,7 @@ def lock_down(
     how much of it is done, among the answers, and exact.
     """
     if reads:
-        connection.execute(f"SET allowed_paths = [{', '.join(map(_literal, reads))}]")
+        connection.execute(f"SET allowed_paths = [{', '.join(map(literal, reads))}]")
     for setting in _SEAL[spills or bool(reads) :]:
         connection.execute(setting)
     if not closed and connection.execute(_IS_CLOSED).fetchall() != [(True,)]:
@@ -548,11 +549,3 @@ def _framed(tables: Mapping[str, Any], config: Config) -> duckdb.DuckDBPyConnect
                 code="frame",
             )
     return connection
-
-
-def _literal(name: str) -> str:
-    return "'" + name.replace("'", "''") + "'"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -6,6 +6,7 @@ import duckdb
 
 from dpsql.backends.base import Place
 from dpsql.backends.duckdb import DuckDBBackend
+from dpsql.backends.quoting import identifier
 from dpsql.policy import Policy, fold
 
 _TYPES = {
@@ -47,8 +48,8 @@ def empty_database(policy: Policy) -> duckdb.DuckDBPyConnection:
         for (table, column), kind in ids.items():
             if table == fold(name):
                 columns.setdefault(fold(column), (column, kind))
-        listed = ", ".join(f"{_quoted(column)} {kind}" for column, kind in columns.values())
-        connection.execute(f"CREATE TABLE {_quoted(name)} ({listed})")
+        listed = ", ".join(f"{identifier(column)} {kind}" for column, kind in columns.values())
+        connection.execute(f"CREATE TABLE {identifier(name)} ({listed})")
     return connection
 
 
@@ -75,7 +76,3 @@ def _declared(policy: Policy, place: tuple[str, str]) -> str | None:
     table, column = place
     spec = policy.tables[table].columns.get(column)
     return None if spec is None else _TYPES[spec.type]
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

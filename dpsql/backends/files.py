@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import duckdb
 
 from dpsql.backends.interrupts import interruptible
+from dpsql.backends.quoting import identifier, literal
 from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.policy import fold
 
@@ -175,13 +176,13 @@ def _make_parquet(connection: duckdb.DuckDBPyConnection, name: str, files: Seque
     parts = any("=" in part for file in files for part in file.parts[:-1])
     options = f"hive_partitioning = {str(parts).lower()}, hive_types_autocast = false"
     rows = f"read_parquet({_list(map(str, files))}, {options})"
-    connection.execute(f"CREATE VIEW {_quoted(name)} AS SELECT * FROM {rows}")
-    columns = connection.execute(f"DESCRIBE {_quoted(name)}").fetchall()
+    connection.execute(f"CREATE VIEW {identifier(name)} AS SELECT * FROM {rows}")
+    columns = connection.execute(f"DESCRIBE {identifier(name)}").fetchall()
     alike = len({_schema(connection, file) for file in files}) == 1
     decoded = [column for column, kind, *_ in columns if not alike or kind not in _WHOLE]
     if decoded:
-        looked_at = ", ".join(f"BIT_XOR(hash({_quoted(column)}))" for column in decoded)
-        connection.execute(_DECODED.format(looked_at, _quoted(name))).fetchall()
+        looked_at = ", ".join(f"BIT_XOR(hash({identifier(column)}))" for column in decoded)
+        connection.execute(_DECODED.format(looked_at, identifier(name))).fetchall()
 
 
 def _schema(connection: duckdb.DuckDBPyConnection, file: Path) -> tuple[Any, ...]:
@@ -194,18 +195,19 @@ def _make_csv(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[
     separator, names = _header(files[0])
     if any(_header(file) != (separator, names) for file in files[1:]):
         raise ValueError("the files have other columns")
-    columns = "{" + ", ".join(f"{_literal(column)}: 'VARCHAR'" for column in names) + "}"
+    columns = "{" + ", ".join(f"{literal(column)}: 'VARCHAR'" for column in names) + "}"
     rows = f"{_csv(files, separator)}, auto_detect = false, columns = {columns})"
     read = ", ".join(
-        _AS_TYPE.get(types.get(fold(column), ""), "{0}").format(_quoted(column)) + f" AS {_quoted(column)}"
+        _AS_TYPE.get(types.get(fold(column), ""), "{0}").format(identifier(column))
+        + f" AS {identifier(column)}"
         for column in names
     )
-    connection.execute(f"CREATE TABLE {_quoted(name)} AS SELECT {read} FROM {rows}")
+    connection.execute(f"CREATE TABLE {identifier(name)} AS SELECT {read} FROM {rows}")
 
 
 def _csv(files: Sequence[Path], separator: str) -> str:
     """The call that reads the files, up to its further options."""
-    return f"read_csv({_list(map(str, files))}, header = true, delim = {_literal(separator)}, quote = '\"', escape = '\"'"
+    return f"read_csv({_list(map(str, files))}, header = true, delim = {literal(separator)}, quote = '\"', escape = '\"'"
 
 
 def _header(file: Path) -> tuple[str, list[str]]:
@@ -234,7 +236,7 @@ def _make_arrow(connection: duckdb.DuckDBPyConnection, name: str, files: Sequenc
         with pyarrow.memory_map(str(file)) as mapped:
             found.append(pyarrow.ipc.open_file(mapped).read_all())
     connection.register("#read", pyarrow.concat_tables(found))
-    connection.execute(f'CREATE TABLE {_quoted(name)} AS SELECT * FROM "#read"')
+    connection.execute(f'CREATE TABLE {identifier(name)} AS SELECT * FROM "#read"')
     connection.unregister("#read")
 
 
@@ -278,12 +280,4 @@ def _mark(file: Path) -> str:
 
 
 def _list(texts: Iterator[str] | Sequence[str]) -> str:
-    return "[" + ", ".join(map(_literal, texts)) + "]"
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    return "[" + ", ".join(map(literal, texts)) + "]"

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dpsql.backends.duckdb import LOCKED, lock_down
 from dpsql.backends.interrupts import cancellation, interruptible
+from dpsql.backends.quoting import identifier
 from dpsql.errors import OperationalError
 from dpsql.plan.types import Value
 
@@ -35,14 +36,14 @@ class Scratch:
 
     def create(self, table: str, columns: Sequence[tuple[str, str]]) -> None:
         """Makes an empty table; `columns` are names with engine types."""
-        declared = ", ".join(f"{_quoted(name)} {kind}" for name, kind in columns)
-        self._connection.execute(f"CREATE TEMP TABLE {_quoted(table)} ({declared})")
+        declared = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns)
+        self._connection.execute(f"CREATE TEMP TABLE {identifier(table)} ({declared})")
         self._types[table] = [kind for _, kind in columns]
 
     def fill(self, table: str, columns: Sequence[Sequence[Value]]) -> None:
         """Inserts the values, column by column."""
         unnested = ", ".join(f"unnest(CAST(? AS {kind}[]))" for kind in self._types[table])
-        self._connection.execute(f"INSERT INTO {_quoted(table)} SELECT {unnested}", list(columns))
+        self._connection.execute(f"INSERT INTO {identifier(table)} SELECT {unnested}", list(columns))
 
     def lend(self, table: str, columns: Mapping[str, NDArray[Any]]) -> None:
         """Shows arrays as a table, without copying them; they take the place of those shown before."""
@@ -82,7 +83,3 @@ class Scratch:
     def __exit__(self, *_: object) -> None:
         """Throws the tables away."""
         self._connection.close()
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -439,8 +439,8 @@ FAULTS = (
     Fault(
         "scratch-shared",
         "dpsql.backends.scratch:Scratch.create",
-        'f"CREATE TEMP TABLE {_quoted(table)} ({declared})"',
-        'f"CREATE OR REPLACE TABLE {_quoted(table)} ({declared})"',
+        'f"CREATE TEMP TABLE {identifier(table)} ({declared})"',
+        'f"CREATE OR REPLACE TABLE {identifier(table)} ({declared})"',
         "two answers at a time read each other's values",
         "tests/backends/test_scratch.py::test_each_answer_has_tables_of_its_own",
     ),
