@@ -20,7 +20,7 @@ from dpsql.plan.interval import Interval, position
 from dpsql.plan.tables import Contribution, UnitKind
 from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
-from dpsql.policy.engine_types import element, fields, read_as, reads, unread
+from dpsql.policy.engine_types import element, fields, read_as, reads, unread, with_texts
 
 Schema = Mapping[str, Sequence[tuple[str, str]]]
 """Each table of the database with its columns' names and engine types."""
@@ -104,7 +104,7 @@ def build(policy: policies.Policy, schema: Schema, origin: Callable[[str], Origi
             )
         columns, source = present[fold(name)], origins[fold(name)]
         if not source.checked:
-            columns = [(column, UNCHECKED if kind == "VARCHAR" else kind) for column, kind in columns]
+            columns = [(column, with_texts(kind, UNCHECKED)) for column, kind in columns]
         tables[fold(name)] = _table(policy, name, table, columns, source.required)
     for found in tables.values():
         _check_identities(found, tables)

@@ -221,6 +221,26 @@ def element(name: str) -> str | None:
     return None if found is None else found[1]
 
 
+def with_texts(name: str, called: str) -> str:
+    """An engine type with another name for its texts, those in fields and elements too.
+
+    >>> with_texts("STRUCT(a VARCHAR, b JSON[3], c DATE)[]", "TEXT")
+    'STRUCT("a" TEXT, "b" TEXT[3], "c" DATE)[]'
+    """
+    if name in ("VARCHAR", "JSON"):
+        return called
+    found = _LIST.fullmatch(name)
+    if found is not None:
+        return with_texts(found[1], called) + name[len(found[1]) :]
+    inner = fields(name)
+    if inner is None:
+        return name
+    parts = (
+        f'"{field.replace(chr(34), chr(34) * 2)}" {with_texts(of, called)}' for field, of in inner.items()
+    )
+    return f"STRUCT({', '.join(parts)})"
+
+
 _LIST = re.compile(r"(.*)\[\d*\]", re.DOTALL)
 _FIELD = re.compile(r'(?:"((?:[^"]|"")*)"|([^\s"]+)) (.*)', re.DOTALL)
 _PIECE = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|.""", re.DOTALL)

@@ -73,6 +73,38 @@ def test_text_that_is_none_belongs_to_no_unit(owner: duckdb.DuckDBPyConnection) 
     assert cells(connection, plan) == {(): ((3,),)}
 
 
+NESTED = {
+    "a field": ({"s.city": {"type": "varchar"}}, "FROM people WHERE UPPER(s.city) = 'OK'"),
+    "a list": (
+        {"texts": {"type": "varchar", "max_elements": 2}},
+        "FROM people, UNNEST(texts) AS u(x) WHERE UPPER(x) = 'OK'",
+    ),
+    "a field of a list's row": (
+        {"s.more": {"type": "varchar", "max_elements": 2}},
+        "FROM people, UNNEST(s.more) AS u(x) WHERE UPPER(x) = 'OK'",
+    ),
+    "JSON": ({"json": {"type": "varchar"}}, "FROM people WHERE UPPER(json) = 'OK'"),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_broken_text_within_a_column_is_not_seen(owner: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Of fields, elements and JSON the frame's bytes are as little looked at as of texts themselves."""
+    columns, rest = NESTED[name]
+    texts = arrow([b"ok", *BROKEN])["x"].combine_chunks().cast(pyarrow.string())
+    listed = pyarrow.ListArray.from_arrays(list(range(len(texts) + 1)), texts)
+    fields = pyarrow.StructArray.from_arrays([texts, listed], ["city", "more"])
+    json = pyarrow.ExtensionArray.from_storage(pyarrow.json_(), texts)
+    frame = pyarrow.table(
+        {"id": list(range(len(texts))), "s": fields, "texts": listed, "json": json, "word": texts}
+    )
+    owner.register("people", frame)
+    people = {"unit": "id", "rows_per_unit": 1, "columns": columns}
+    connection = connected(owner, {"budget": {"epsilon": 99, "delta": 1e-6}, "tables": {"people": people}})
+    plan = prepared(connection, f"SELECT COUNT(*) {rest}")
+    assert cells(connection, plan) == {(): ((1,),)}
+
+
 def test_the_owner_s_engine_fails_and_is_lost(owner: duckdb.DuckDBPyConnection) -> None:
     """The attack works where the frame is read as it is: by one row the query fails, and every later one."""
     owner.register("people", arrow([b"ok", BROKEN[0]]))

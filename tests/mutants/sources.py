@@ -19,6 +19,14 @@ FAULTS = (
         f"{_BROKEN}::test_broken_text_of_a_registered_frame_is_not_seen",
     ),
     Fault(
+        "frame-text-within-columns-not-repaired",
+        "dpsql.policy.engine_types:with_texts",
+        'if name in ("VARCHAR", "JSON"):\n        return called',
+        'return called if name == "VARCHAR" else name',
+        "one row of broken text in a field or a list of a registered frame ends a query",
+        f"{_BROKEN}::test_broken_text_within_a_column_is_not_seen[a field]",
+    ),
+    Fault(
         "readers-of-files-allowed",
         "dpsql.backends.origins:origin",
         "name != STORED",
