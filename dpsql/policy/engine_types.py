@@ -6,6 +6,7 @@ A name of the engine's stands for the type of the policy that reads it: `bigint`
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -106,6 +107,10 @@ POLICY_TYPES: tuple[PolicyType, ...] = (
 
 VIEW = "leave the column out, or declare a view that casts it"
 _UNREAD: tuple[tuple[str, str], ...] = (
+    (
+        r"TIMESTAMP WITH TIME ZONE OF A FRAME",
+        "pass {name: frame} where it is a column itself; or moments in UTC without a zone",
+    ),
     (r"INTERVAL", "declare a view with the length as a number: EXTRACT(epoch FROM x)"),
     (r"TIME WITH TIME ZONE|TIMETZ", "declare a view that casts it to TIME"),
     (
@@ -221,23 +226,19 @@ def element(name: str) -> str | None:
     return None if found is None else found[1]
 
 
-def with_texts(name: str, called: str) -> str:
-    """An engine type with another name for its texts, those in fields and elements too.
+def called(name: str, names: Mapping[str, str]) -> str:
+    """An engine type with other names for some types, also where these are of its fields and elements.
 
-    >>> with_texts("STRUCT(a VARCHAR, b JSON[3], c DATE)[]", "TEXT")
-    'STRUCT("a" TEXT, "b" TEXT[3], "c" DATE)[]'
+    >>> called("STRUCT(a VARCHAR, b JSON[3], c DATE)[]", {"VARCHAR": "TEXT"})
+    'STRUCT("a" TEXT, "b" JSON[3], "c" DATE)[]'
     """
-    if name in ("VARCHAR", "JSON"):
-        return called
     found = _LIST.fullmatch(name)
     if found is not None:
-        return with_texts(found[1], called) + name[len(found[1]) :]
+        return called(found[1], names) + name[len(found[1]) :]
     inner = fields(name)
     if inner is None:
-        return name
-    parts = (
-        f'"{field.replace(chr(34), chr(34) * 2)}" {with_texts(of, called)}' for field, of in inner.items()
-    )
+        return names.get(name, name)
+    parts = (f'"{field.replace(chr(34), chr(34) * 2)}" {called(of, names)}' for field, of in inner.items())
     return f"STRUCT({', '.join(parts)})"
 
 

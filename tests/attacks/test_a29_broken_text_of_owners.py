@@ -12,6 +12,7 @@ from typing import Any
 
 import duckdb
 import pandas as pd
+import polars as pl
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -103,6 +104,41 @@ def test_broken_text_within_a_column_is_not_seen(owner: duckdb.DuckDBPyConnectio
     connection = connected(owner, {"budget": {"epsilon": 99, "delta": 1e-6}, "tables": {"people": people}})
     plan = prepared(connection, f"SELECT COUNT(*) {rest}")
     assert cells(connection, plan) == {(): ((1,),)}
+
+
+def zoned(unit: str) -> pyarrow.Table:
+    """Moments with a zone, some of which are too great for the engine in a smaller unit."""
+    kind = pyarrow.timestamp(unit, "Europe/Berlin")
+    return pyarrow.table({"id": [1, 2, 3], "x": pyarrow.array([0, 2**60, -(2**60)], kind)})
+
+
+MOMENTS = {"unit": "id", "rows_per_unit": 1, "columns": {"x": {"type": "timestamp"}}}
+
+
+@pytest.mark.parametrize(
+    ("frame", "unit"),
+    [(frame, unit) for frame in ("arrow", "pandas") for unit in ("s", "ms", "us", "ns")] + [("polars", "ms")],
+)
+def test_a_moment_that_is_too_great_fails_no_query(frame: str, unit: str) -> None:
+    """Moments with a zone in a frame that is passed: in UTC, and NULL beyond the calendar."""
+    table = zoned(unit)
+    given = {"arrow": table, "polars": pl.from_arrow(table), "pandas": table.to_pandas()}[frame]
+    connection = connected(
+        {"people": given}, {"budget": {"epsilon": 99, "delta": 1e-6}, "tables": {"people": MOMENTS}}
+    )
+    plan = prepared(connection, "SELECT COUNT(*) FROM people WHERE x > '0001-01-02'")
+    count = 3 if unit == "ns" else 1
+    assert cells(connection, plan) == {(): ((count,),)}
+
+
+def test_moments_with_a_zone_in_a_registered_frame_are_refused(owner: duckdb.DuckDBPyConnection) -> None:
+    """The engine does not say in which unit they are; in seconds it fails on some."""
+    owner.register("people", zoned("s"))
+    with pytest.raises(dpsql.PolicyError) as caught:
+        connected(owner, {"budget": {"epsilon": 99, "delta": 1e-6}, "tables": {"people": MOMENTS}})
+    assert caught.value.code == "column_type"
+    with pytest.raises(duckdb.Error):
+        owner.execute("SELECT COUNT(x) FROM people WHERE x IS NOT NULL").fetchall()
 
 
 def test_the_owner_s_engine_fails_and_is_lost(owner: duckdb.DuckDBPyConnection) -> None:

@@ -20,11 +20,19 @@ FAULTS = (
     ),
     Fault(
         "frame-text-within-columns-not-repaired",
-        "dpsql.policy.engine_types:with_texts",
-        'if name in ("VARCHAR", "JSON"):\n        return called',
-        'return called if name == "VARCHAR" else name',
+        "dpsql.policy.engine_types:called",
+        "if inner is None",
+        "if True",
         "one row of broken text in a field or a list of a registered frame ends a query",
         f"{_BROKEN}::test_broken_text_within_a_column_is_not_seen[a field]",
+    ),
+    Fault(
+        "zoned-moments-of-frames-are-read-as-they-are",
+        "dpsql.backends.catalog",
+        '{"VARCHAR": UNCHECKED, "JSON": UNCHECKED, "TIMESTAMP WITH TIME ZONE": ZONED}',
+        '{"VARCHAR": UNCHECKED, "JSON": UNCHECKED}',
+        "one moment in seconds that is too great ends a query",
+        f"{_BROKEN}::test_moments_with_a_zone_in_a_registered_frame_are_refused",
     ),
     Fault(
         "readers-of-files-allowed",
