@@ -21,8 +21,8 @@ FAULTS = (
     Fault(
         "frame-text-within-columns-not-repaired",
         "dpsql.policy.engine_types:called",
-        "if inner is None",
-        "if True",
+        "inner is None",
+        "True",
         "one row of broken text in a field or a list of a registered frame ends a query",
         f"{_BROKEN}::test_broken_text_within_a_column_is_not_seen[a field]",
     ),
