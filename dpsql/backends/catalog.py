@@ -13,14 +13,14 @@ from fractions import Fraction
 
 from dpsql import policy as policies
 from dpsql.backends import Origin
-from dpsql.backends.frames import UNCHECKED, UNTYPED
+from dpsql.backends.frames import UNCHECKED, UNTYPED, ZONED
 from dpsql.errors import PolicyError
 from dpsql.plan.expr import UNIT_IDENTITY, Facts
 from dpsql.plan.interval import Interval, position
 from dpsql.plan.tables import Contribution, UnitKind
 from dpsql.plan.types import Type, Value
 from dpsql.policy import fold
-from dpsql.policy.engine_types import element, fields, read_as, reads, unread
+from dpsql.policy.engine_types import called, element, fields, read_as, reads, unread
 
 Schema = Mapping[str, Sequence[tuple[str, str]]]
 """Each table of the database with its columns' names and engine types."""
@@ -34,6 +34,8 @@ MOST_DIGITS = 15
 _BIGINT_DIGITS = 18
 """Decimal digits that a BIGINT always holds."""
 _LOOSE = (UNTYPED, UNCHECKED)
+_OF_FRAMES = {"VARCHAR": UNCHECKED, "JSON": UNCHECKED, "TIMESTAMP WITH TIME ZONE": ZONED}
+"""What the types of a frame's columns are called, whose values nobody has looked at."""
 _OF_OBJECTS = (Type.INTEGER, Type.DOUBLE, Type.VARCHAR, Type.DATE, Type.TIMESTAMP, Type.BOOLEAN)
 """As what the texts of a frame's objects are read."""
 _TEXTS = ("UHUGEINT", "BIT", "BIGNUM")
@@ -104,7 +106,7 @@ def build(policy: policies.Policy, schema: Schema, origin: Callable[[str], Origi
             )
         columns, source = present[fold(name)], origins[fold(name)]
         if not source.checked:
-            columns = [(column, UNCHECKED if kind == "VARCHAR" else kind) for column, kind in columns]
+            columns = [(column, called(kind, _OF_FRAMES)) for column, kind in columns]
         tables[fold(name)] = _table(policy, name, table, columns, source.required)
     for found in tables.values():
         _check_identities(found, tables)

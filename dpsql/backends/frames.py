@@ -26,8 +26,13 @@ UNCHECKED = "VARCHAR of a frame"
 """The engine type that the catalogue gives to a text column whose bytes nobody has looked at."""
 
 
+ZONED = "TIMESTAMP WITH TIME ZONE of a frame"
+"""The engine type that the catalogue gives to moments that the engine may fail to read: in seconds, some are too great."""
+
+
 def typed(frame: Any) -> tuple[Any, tuple[str, ...]]:
-    """The frame with columns of objects and categories as text, and these columns' names."""
+    """The frame with columns of objects and categories as text, and these columns' names; moments have no zone."""
+    frame = _without_zones(frame)
     pandas = sys.modules.get("pandas")  # whoever passes a pandas frame has imported it
     if pandas is None or not isinstance(frame, pandas.DataFrame):
         return frame, ()
@@ -36,9 +41,27 @@ def typed(frame: Any) -> tuple[Any, tuple[str, ...]]:
         untyped = str(dtype) == "object" or isinstance(dtype, pandas.CategoricalDtype)
         if untyped or isinstance(dtype, pandas.StringDtype):  # whose texts may be no text to the engine
             rewritten.isetitem(place, _texts(frame.iloc[:, place]))
+        if isinstance(dtype, pandas.DatetimeTZDtype):
+            rewritten.isetitem(place, frame.iloc[:, place].dt.tz_convert(None))
         if untyped:
             loose.append(str(name))
     return rewritten, tuple(loose)
+
+
+def _without_zones(frame: Any) -> Any:
+    """A table of Arrow or of Polars with moments in UTC for those with a zone, in the same unit, so that none is too great."""
+    pyarrow, polars = sys.modules.get("pyarrow"), sys.modules.get("polars")
+    if polars is not None and isinstance(frame, polars.DataFrame):
+        zoned = any(getattr(dtype, "time_zone", None) is not None for dtype in frame.dtypes)
+        frame = frame.to_arrow() if zoned else frame  # as the engine does itself
+        pyarrow = sys.modules.get("pyarrow")
+    if pyarrow is None or not isinstance(frame, pyarrow.Table):
+        return frame
+    for place, field in enumerate(frame.schema):
+        if pyarrow.types.is_timestamp(field.type) and field.type.tz is not None:
+            bare = frame.column(place).cast(pyarrow.timestamp(field.type.unit))
+            frame = frame.set_column(place, field.name, bare)
+    return frame
 
 
 def _texts(column: pandas.Series[Any]) -> pandas.Series[Any]:

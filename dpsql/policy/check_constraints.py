@@ -123,12 +123,12 @@ def _tokens(text: str) -> list[Token]:
 
 
 def _conjuncts(tokens: list[Token], depth: int) -> Iterator[list[Token]]:
-    """The parts of a conjunction, none within parentheses."""
+    """The parts of a conjunction, none within parentheses. AND binds tighter than OR, and looser than NOT."""
     tokens = _bare(tokens)
     if depth > DEEPEST:
         raise _Unknown
     parts = _split(tokens, "and")
-    if len(parts) == 1:
+    if len(parts) == 1 or len(_split(tokens, "or")) > 1:
         yield tokens
         return
     for part in parts:

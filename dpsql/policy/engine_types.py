@@ -6,6 +6,7 @@ A name of the engine's stands for the type of the policy that reads it: `bigint`
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -106,6 +107,10 @@ POLICY_TYPES: tuple[PolicyType, ...] = (
 
 VIEW = "leave the column out, or declare a view that casts it"
 _UNREAD: tuple[tuple[str, str], ...] = (
+    (
+        r"TIMESTAMP WITH TIME ZONE OF A FRAME",
+        "pass {name: frame} where it is a column itself; or moments in UTC without a zone",
+    ),
     (r"INTERVAL", "declare a view with the length as a number: EXTRACT(epoch FROM x)"),
     (r"TIME WITH TIME ZONE|TIMETZ", "declare a view that casts it to TIME"),
     (
@@ -219,6 +224,22 @@ def element(name: str) -> str | None:
     """
     found = _LIST.fullmatch(name)
     return None if found is None else found[1]
+
+
+def called(name: str, names: Mapping[str, str]) -> str:
+    """An engine type with other names for some types, also where these are of its fields and elements.
+
+    >>> called("STRUCT(a VARCHAR, b JSON[3], c DATE)[]", {"VARCHAR": "TEXT"})
+    'STRUCT("a" TEXT, "b" JSON[3], "c" DATE)[]'
+    """
+    found = _LIST.fullmatch(name)
+    if found is not None:
+        return called(found[1], names) + name[len(found[1]) :]
+    inner = fields(name)
+    if inner is None:
+        return names.get(name, name)
+    parts = (f'"{field.replace(chr(34), chr(34) * 2)}" {called(of, names)}' for field, of in inner.items())
+    return f"STRUCT({', '.join(parts)})"
 
 
 _LIST = re.compile(r"(.*)\[\d*\]", re.DOTALL)

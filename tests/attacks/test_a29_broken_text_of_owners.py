@@ -12,6 +12,7 @@ from typing import Any
 
 import duckdb
 import pandas as pd
+import polars as pl
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -71,6 +72,73 @@ def test_text_that_is_none_belongs_to_no_unit(owner: duckdb.DuckDBPyConnection) 
         connection, "SELECT COUNT(DISTINCT x) FROM people WHERE LENGTH(UPPER(x)) IN (2, 3, 300000)"
     )
     assert cells(connection, plan) == {(): ((3,),)}
+
+
+NESTED = {
+    "a field": ({"s.city": {"type": "varchar"}}, "FROM people WHERE UPPER(s.city) = 'OK'"),
+    "a list": (
+        {"texts": {"type": "varchar", "max_elements": 2}},
+        "FROM people, UNNEST(texts) AS u(x) WHERE UPPER(x) = 'OK'",
+    ),
+    "a field of a list's row": (
+        {"s.more": {"type": "varchar", "max_elements": 2}},
+        "FROM people, UNNEST(s.more) AS u(x) WHERE UPPER(x) = 'OK'",
+    ),
+    "JSON": ({"json": {"type": "varchar"}}, "FROM people WHERE UPPER(json) = 'OK'"),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_broken_text_within_a_column_is_not_seen(owner: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Of fields, elements and JSON the frame's bytes are as little looked at as of texts themselves."""
+    columns, rest = NESTED[name]
+    texts = arrow([b"ok", *BROKEN])["x"].combine_chunks().cast(pyarrow.string())
+    listed = pyarrow.ListArray.from_arrays(list(range(len(texts) + 1)), texts)
+    fields = pyarrow.StructArray.from_arrays([texts, listed], ["city", "more"])
+    json = pyarrow.ExtensionArray.from_storage(pyarrow.json_(), texts)
+    frame = pyarrow.table(
+        {"id": list(range(len(texts))), "s": fields, "texts": listed, "json": json, "word": texts}
+    )
+    owner.register("people", frame)
+    people = {"unit": "id", "rows_per_unit": 1, "columns": columns}
+    connection = connected(owner, {"budget": {"epsilon": 99, "delta": 1e-6}, "tables": {"people": people}})
+    plan = prepared(connection, f"SELECT COUNT(*) {rest}")
+    assert cells(connection, plan) == {(): ((1,),)}
+
+
+def zoned(unit: str) -> pyarrow.Table:
+    """Moments with a zone, some of which are too great for the engine in a smaller unit."""
+    kind = pyarrow.timestamp(unit, "Europe/Berlin")
+    return pyarrow.table({"id": [1, 2, 3], "x": pyarrow.array([0, 2**60, -(2**60)], kind)})
+
+
+MOMENTS = {"unit": "id", "rows_per_unit": 1, "columns": {"x": {"type": "timestamp"}}}
+
+
+@pytest.mark.parametrize(
+    ("frame", "unit"),
+    [(frame, unit) for frame in ("arrow", "pandas") for unit in ("s", "ms", "us", "ns")] + [("polars", "ms")],
+)
+def test_a_moment_that_is_too_great_fails_no_query(frame: str, unit: str) -> None:
+    """Moments with a zone in a frame that is passed: in UTC, and NULL beyond the calendar."""
+    table = zoned(unit)
+    given = {"arrow": table, "polars": pl.from_arrow(table), "pandas": table.to_pandas()}[frame]
+    connection = connected(
+        {"people": given}, {"budget": {"epsilon": 99, "delta": 1e-6}, "tables": {"people": MOMENTS}}
+    )
+    plan = prepared(connection, "SELECT COUNT(*) FROM people WHERE x > '0001-01-02'")
+    count = 3 if unit == "ns" else 1
+    assert cells(connection, plan) == {(): ((count,),)}
+
+
+def test_moments_with_a_zone_in_a_registered_frame_are_refused(owner: duckdb.DuckDBPyConnection) -> None:
+    """The engine does not say in which unit they are; in seconds it fails on some."""
+    owner.register("people", zoned("s"))
+    with pytest.raises(dpsql.PolicyError) as caught:
+        connected(owner, {"budget": {"epsilon": 99, "delta": 1e-6}, "tables": {"people": MOMENTS}})
+    assert caught.value.code == "column_type"
+    with pytest.raises(duckdb.Error):
+        owner.execute("SELECT COUNT(x) FROM people WHERE x IS NOT NULL").fetchall()
 
 
 def test_the_owner_s_engine_fails_and_is_lost(owner: duckdb.DuckDBPyConnection) -> None:

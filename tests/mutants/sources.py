@@ -19,6 +19,22 @@ FAULTS = (
         f"{_BROKEN}::test_broken_text_of_a_registered_frame_is_not_seen",
     ),
     Fault(
+        "frame-text-within-columns-not-repaired",
+        "dpsql.policy.engine_types:called",
+        "inner is None",
+        "True",
+        "one row of broken text in a field or a list of a registered frame ends a query",
+        f"{_BROKEN}::test_broken_text_within_a_column_is_not_seen[a field]",
+    ),
+    Fault(
+        "zoned-moments-of-frames-are-read-as-they-are",
+        "dpsql.backends.catalog",
+        '{"VARCHAR": UNCHECKED, "JSON": UNCHECKED, "TIMESTAMP WITH TIME ZONE": ZONED}',
+        '{"VARCHAR": UNCHECKED, "JSON": UNCHECKED}',
+        "one moment in seconds that is too great ends a query",
+        f"{_BROKEN}::test_moments_with_a_zone_in_a_registered_frame_are_refused",
+    ),
+    Fault(
         "readers-of-files-allowed",
         "dpsql.backends.origins:origin",
         "name != STORED",

@@ -87,6 +87,13 @@ def test_long_and_deep_ones_are_ignored(text: str) -> None:
     assert not checked([text])
 
 
+def test_and_binds_tighter_than_or() -> None:
+    """Also in a text without the parentheses that the engine writes: either side of OR alone may be true."""
+    assert not checked(["a = 1 AND b = 2 OR c = 3"])
+    assert not checked(["a = 1 OR b = 2 AND c = 3"])
+    assert set(checked(["(a = 1 OR a = 2) AND b = 3"])) == {"a", "b"}
+
+
 @pytest.mark.parametrize(
     ("kind", "constraint", "written"),
     [

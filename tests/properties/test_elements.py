@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 import pytest
 from properties.test_infallible import run
-from worlds import assert_within, cells, close_all, connected, prepared
+from worlds import assert_within, cells, close_all, connected, engine_of, prepared
 
 import dpsql
 from dpsql.connection import Connection
@@ -115,6 +115,32 @@ def test_the_partition_of_a_unit_does_not_depend_on_its_lists() -> None:
     for k, count in (("a", 0), ("b", 1)):
         plan = prepared(connection, f"SELECT COUNT(*) FROM t, UNNEST(list) AS u(x) WHERE k = '{k}'")
         assert cells(connection, plan) == {(): ((count,),)}, k
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        (
+            "SELECT COUNT(*) FROM (SELECT x, ROW_NUMBER() OVER (PARTITION BY id ORDER BY x, no) AS r"
+            " FROM t, UNNEST(list) AS u(x)) AS q WHERE r = 1 AND x > 0"
+        ),
+        "SELECT COUNT(*) FROM (SELECT * FROM t, UNNEST(list) AS u(x)) AS q WHERE x > 2",
+        "SELECT COUNT(*) FROM (SELECT u.* FROM t, UNNEST(list) AS u(x)) AS q WHERE x > 2",
+    ],
+)
+def test_an_element_has_the_name_that_unnest_gives_it(sql: str) -> None:
+    """Also where its rows are numbered, and where * stands for it."""
+    connection = world(((1, "[1]"), (2, "[3]"), (3, "[NULL]")))
+    (expected,) = engine_of(connection).execute(sql).fetchone() or ()
+    assert cells(connection, prepared(connection, sql)) == {(): ((expected,),)}
+
+
+@pytest.mark.parametrize("side", ["RIGHT", "FULL"])
+def test_unnest_is_not_repeated_for_rows_of_a_later_join(side: str) -> None:
+    """After a comma, DuckDB would keep all rows of the other side for each row of the table."""
+    with pytest.raises(dpsql.QueryRejected) as caught:
+        prepared(world(OTHERS), f"SELECT COUNT(*) FROM t, UNNEST(list) AS u(x) {side} JOIN v ON v.no = t.no")
+    assert caught.value.code == "join"
 
 
 @pytest.mark.parametrize("unit", ["row", None], ids=["rows that are units", "public rows"])

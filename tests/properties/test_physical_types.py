@@ -36,6 +36,7 @@ EXTREMES: dict[str, tuple[str, ...]] = {
     "DECIMAL(18,0)": ("0", "999999999999999999", "999999999999999998", "-999999999999999999"),
     "DECIMAL(38,0)": ("0", "9" * 38, "9" * 37 + "8", "-" + "9" * 38, "9223372036854775808"),
     "DECIMAL(38,10)": ("0", "9" * 28 + ".9999999999", "9" * 28 + ".9999999998", "-0.0000000001"),
+    "DECIMAL(18,18)": ("0", "0.5", "-0.000000000000000001", "0.999999999999999999"),
     "DECIMAL(38,38)": ("0", "0." + "9" * 38, "-0." + "9" * 37 + "8"),
     "FLOAT": ("0", "1.5", "3.4028235e38", "1e-45", "inf", "-inf"),
     "DOUBLE": ("0", "1.5", "1.7976931348623157e308", "5e-324", "inf", "-inf"),
@@ -310,7 +311,9 @@ def test_no_unit_moves_an_answer_further_than_derived(kind: str, declared: str) 
                 assert_within(plan, was, cells(neighbour, plan))
 
 
-@pytest.mark.parametrize("kind", ["UBIGINT", "HUGEINT", "UHUGEINT", "DECIMAL(38,0)", "DECIMAL(38,10)"])
+@pytest.mark.parametrize(
+    "kind", ["UBIGINT", "HUGEINT", "UHUGEINT", "DECIMAL(38,0)", "DECIMAL(38,10)", "DECIMAL(18,18)"]
+)
 def test_a_number_beside_an_id_that_is_read_as_text_is_compared_as_one(kind: str) -> None:
     """Of whatever size, and however many zeros stand before and behind: as the engine compares them."""
     opened = database(kind, EXTREMES[kind])

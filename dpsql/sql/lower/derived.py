@@ -79,12 +79,12 @@ def output_columns(scope: Scope, node: exp.Expr, scalars: Scalars | None = None)
     """The columns that a SELECT item means; `scalars` lowers them, else the scope does."""
     if type(node) is exp.Star:
         scope.source.take(node)
-        return [(column.name, column) for column in scope.every(node)]
+        return [(scope.called(column), column) for column in scope.every(node)]
     if type(node) is exp.Column and type(node.this) is exp.Star:
         star, table = scope.source.take(node, "this", "table")
         scope.source.take(star)
         owner = str(scope.source.take(table, "this", quoted=(True,))[0])
-        return [(column.name, column) for column in scope.every(node, owner)]
+        return [(scope.called(column), column) for column in scope.every(node, owner)]
     name = None
     if type(node) is exp.Alias:
         node, identifier = scope.source.take(node, "this", "alias")

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from dpsql.plan.expr import Expr
 from dpsql.plan.nodes import JoinKind
+from dpsql.plan.tables import Scan
 from dpsql.policy import fold
 from dpsql.sql.lower.elements import elements
 from dpsql.sql.lower.full_joins import full_join
@@ -133,6 +134,10 @@ def _check_place(scope: Scope, join: exp.Join, side: str, items: list[Attached])
     if scope.matched:
         scope.source.refuse(
             join, "join", f"a {side} JOIN comes before SEMI and ANTI JOIN", "put these into a derived table"
+        )
+    if any(isinstance(known.relation, Scan) and known.relation.unnested for known in scope.tables.values()):
+        scope.source.refuse(
+            join, "join", f"a {side} JOIN comes before UNNEST", "unnest the list in a derived table"
         )
     if len(items) != 1 and side == "FULL":
         scope.source.refuse(join, "join", "a FULL JOIN comes first", "put it into a derived table")

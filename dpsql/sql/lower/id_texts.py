@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from decimal import Context, Decimal, Inexact, InvalidOperation
 
 from dpsql.plan.expr import Column, Expr
 from dpsql.plan.types import Type
 
 _STORED_WHOLE = frozenset({"UBIGINT", "HUGEINT", "UHUGEINT"})
-_STORED_DECIMAL = re.compile(r"DECIMAL\(\d+, ?(\d+)\)", re.ASCII)
+_STORED_DECIMAL = re.compile(r"DECIMAL\((\d+), ?(\d+)\)", re.ASCII)
 _LONG = Context(prec=400, traps=[Inexact, InvalidOperation])
 
 
-def stored_digits(expr: Expr) -> int | None:
-    """The digits after the point of the numbers that a column of texts holds; None for other expressions."""
+@dataclass(frozen=True, slots=True)
+class StoredForm:
+    """How the engine writes the numbers of a type: `digits` after the point, and whether it writes a `zero` before that."""
+
+    digits: int
+    zero: bool = True
+
+    def text(self, number: str) -> str | None:
+        """A number as it is written there; None where it has more digits, or is no number.
+
+        >>> StoredForm(2).text("-0.5"), StoredForm(2, zero=False).text("-0.5"), StoredForm(0).text("0.5")
+        ('-0.50', '-.50', None)
+        """
+        try:
+            value = _LONG.quantize(Decimal(number), Decimal(1).scaleb(-self.digits))
+        except ArithmeticError:
+            return None
+        found = format(_LONG.add(value, 0), "f")  # -0 is 0
+        return found if self.zero else re.sub(r"^(-?)0\.", r"\1.", found)
+
+
+def stored_form(expr: Expr) -> StoredForm | None:
+    """How the numbers are written that a column of texts holds; None for other expressions.
+
+    Where all digits of a DECIMAL are after the point, the engine writes none before it.
+    """
     if not isinstance(expr, Column) or expr.type is not Type.VARCHAR:
         return None
-    engine = expr.facts.engine_type
-    stored = _STORED_DECIMAL.fullmatch(engine)
-    return int(stored[1]) if stored else 0 if engine in _STORED_WHOLE else None
-
-
-def as_stored(text: str, digits: int) -> str | None:
-    """A number as the engine writes one with `digits` digits after the point; None where it has more, or is no number."""
-    try:
-        value = Decimal(text)
-        return format(_LONG.add(_LONG.quantize(value, Decimal(1).scaleb(-digits)), 0), "f")  # -0 is 0
-    except ArithmeticError:
-        return None
+    stored = _STORED_DECIMAL.fullmatch(expr.facts.engine_type)
+    if stored is not None:
+        return StoredForm(int(stored[2]), zero=stored[1] != stored[2])
+    return StoredForm(0) if expr.facts.engine_type in _STORED_WHOLE else None

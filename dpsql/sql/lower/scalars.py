@@ -23,7 +23,7 @@ from dpsql.request.parameters import Parameter
 from dpsql.sql.lower.calls import meant, unknown
 from dpsql.sql.lower.constants import READ_FROM_TEXT, constant, folded, number, of_text
 from dpsql.sql.lower.folding import constant_of
-from dpsql.sql.lower.id_texts import as_stored, stored_digits
+from dpsql.sql.lower.id_texts import stored_form
 from dpsql.sql.lower.operators import CASTS, SHAPES, SPAN_UNITS, SPANS
 from dpsql.sql.lower.statement_time import TIME_CALLS, TIME_NODES, StatementTime
 from dpsql.sql.read.rejection import Source, is_text
@@ -318,8 +318,8 @@ def _id_constant(self: Scalars, node: exp.Expr, column: Expr) -> list[Literal] |
     Claim: they are equal if and only if the numbers are, of whatever size.
     Why: the engine writes each number of one type in one way.
     """
-    digits = stored_digits(column)
-    if digits is None or not _is_number(node):
+    form = stored_form(column)
+    if form is None or not _is_number(node):
         return None
     if type(node) is exp.Placeholder:
         given = _given(self, node)
@@ -329,7 +329,7 @@ def _id_constant(self: Scalars, node: exp.Expr, column: Expr) -> list[Literal] |
         inner = self.source.take(node, "this")[0] if type(node) is exp.Neg else node
         text, _ = self.source.take(inner, "this", "is_string")
         texts = [f"-{text}" if inner is not node else str(text)]
-    found = [None if text is None else as_stored(text, digits) for text in texts]
+    found = [None if text is None else form.text(text) for text in texts]
     return None if None in found else [Literal(text, Type.VARCHAR) for text in found]
 
 

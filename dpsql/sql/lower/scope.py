@@ -461,6 +461,13 @@ class Scope:
             "declare the field of a STRUCT by its dotted name, as in address.city",
         )
 
+    def called(self, column: Column) -> str:
+        """The name of a column for people; of an element of a list what UNNEST calls it."""
+        if not column.name.startswith("#"):
+            return column.name
+        held = (pair for known in self.tables.values() for pair in known.columns.items())
+        return next((name for name, found in held if found == column), column.name)
+
     def _inside(self, scope: Scope) -> Iterator[Scope]:
         """The scopes from this one out to `scope`, without that."""
         inner: Scope | None = self

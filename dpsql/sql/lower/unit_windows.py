@@ -108,7 +108,10 @@ def with_windows(
     windows = list(dict.fromkeys(part for part in parts if isinstance(part, Windowed)))
     read = list(dict.fromkeys(column for expr in given for column in columns(expr)))
     alias = context.fresh(node)
-    names = unique_names([*(column.name for column in read), *(window.function for window in windows)])
+    # The element of a list has a name that no derived table may have.
+    names = unique_names(
+        [*(column.name.lstrip("#") or "x" for column in read), *(window.function for window in windows)]
+    )
     named: dict[Expr, Expr] = {
         column: Column(alias, name, facts_of(column, relation))
         for name, column in zip(names, read, strict=False)
