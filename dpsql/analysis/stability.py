@@ -280,7 +280,8 @@ def _numbered(source: PerUnitWindows, known: Conditions, within: Conditions) -> 
         if around is not None and around.high is not None and window.function == "row_number":
             partition = [substituted(part, items) for part in window.partition]
             least = max(1, ceil(around.low or 1))
-            yield max(0, floor(around.high) - least + 1) * _most_values(partition, source.input, within)
+            # Where conditions leave none, a bound of one row is still a bound, and sensitivities are above zero.
+            yield max(1, floor(around.high) - least + 1) * _most_values(partition, source.input, within)
 
 
 def _requires(right: Source, known: Conditions) -> bool:

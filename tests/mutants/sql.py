@@ -140,8 +140,8 @@ FAULTS = (
     Fault(
         "numbers-of-one-partition",
         "dpsql.analysis.stability:_numbered",
-        "max(0, floor(around.high) - least + 1) * _most_values(partition, source.input, within)",
-        "max(0, floor(around.high) - least + 1)",
+        "max(1, floor(around.high) - least + 1) * _most_values(partition, source.input, within)",
+        "max(1, floor(around.high) - least + 1)",
         "the first row of each group of a unit is taken for its only one",
         "tests/sql/test_unit_windows.py::test_the_first_rows_of_a_unit_bound_its_contribution",
     ),

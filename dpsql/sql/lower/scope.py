@@ -75,8 +75,11 @@ class Context:
     common: Mapping[str, CommonTable] = field(default_factory=dict)
     depth: int = 0
     sources: Sources = field(default_factory=Sources)
-    lowered: dict[int, tuple[nodes.Source, int]] = field(default_factory=dict)
-    """The common table expressions that were read, by the identity of their queries, and how many sources each has."""
+    lowered: dict[int, tuple[exp.Expr, nodes.Source, int]] = field(default_factory=dict)
+    """The common table expressions that were read, by the identity of their queries, and how many sources each has.
+
+    The queries are kept too: some are parts of copies that nothing else keeps, and another could get their identity.
+    """
     max_groups: int | None = None
     needs: list[PublicGroups] = field(default_factory=list)
     once: list[exp.Expr] = field(default_factory=list)
@@ -336,9 +339,9 @@ class Scope:
             inner = self.context.deeper(node, common.before)
             before = self.context.sources.number
             source = self.context.derive(inner, common.query, known_as, common.names)
-            lowered[id(common.query)] = source, self.context.sources.number - before
+            lowered[id(common.query)] = common.query, source, self.context.sources.number - before
             return source
-        source, size = lowered[id(common.query)]
+        _, source, size = lowered[id(common.query)]
         self.context.count(node, size, REPEATED)
         if isinstance(source, Scan):
             return source

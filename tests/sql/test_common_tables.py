@@ -1,0 +1,47 @@
+"""A common table expression is lowered once, and each is what its own query says."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator, Mapping
+
+import pytest
+from sql.study import study
+from sqlglot import exp
+
+from dpsql.connection import Connection
+from dpsql.sql.lower.scope import CommonTable, Scope
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Connection]:
+    with study() as opened:
+        yield opened
+
+
+def _ages(compared: str, number: int) -> str:
+    return (
+        f"SELECT patient_id, CASE WHEN age {compared} (WITH c AS (SELECT price + {number} AS x FROM prices) "
+        f"SELECT DISTINCT x FROM c) THEN 1 ELSE 0 END AS found FROM visits"
+    )
+
+
+@pytest.mark.parametrize("compared", ["IN", "NOT IN", "= ANY", "> ALL"])
+def test_queries_that_are_known_by_identity_live_as_long_as_what_knows_them(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch, compared: str
+) -> None:
+    queries = dict[int, weakref.ref[exp.Expr]]()
+    common = Scope.common
+
+    def watched(scope: Scope, node: exp.Expr, table: CommonTable, known_as: str) -> object:
+        gc.collect()  # another query may get the identity of one that is gone
+        known: Mapping[int, object] = scope.context.lowered
+        assert all(queries[each]() is not None for each in known if each in queries)
+        queries[id(table.query)] = weakref.ref(table.query)
+        return common(scope, node, table, known_as)
+
+    monkeypatch.setattr(Scope, "common", watched)
+    united = " UNION ALL ".join(_ages(compared, number) for number in range(4))
+    connection.explain(f"SELECT SUM(found) FROM ({united}) AS u")
+    assert queries
