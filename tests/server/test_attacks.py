@@ -220,6 +220,17 @@ def test_failed_logins_are_slowed_and_logged_alike_for_all_names(tmp_path: Path,
     assert PASSWORD not in str(served.logged)
 
 
+def test_a_statement_of_the_session_is_short(shared: Served) -> None:
+    """It is read in the thread that serves all sockets, where a pattern over megabytes would hold up everybody."""
+    with psycopg.connect(shared.dsn(), autocommit=True) as connection:
+        for text in ("SET application_name = x{}y", "SHOW {}TimeZone", "RESET{} ALL"):
+            with pytest.raises(psycopg.Error) as refused:
+                connection.execute(text.format(" " * 20_000))
+            assert refused.value.sqlstate == "54000"
+        connection.execute(f"SET application_name  TO{' ' * 5_000}'a b' {' ' * 4_000}")
+        assert connection.execute("SHOW application_name").fetchall() == [("a b",)]
+
+
 def test_the_log_holds_no_query_and_no_value(served: Served) -> None:
     assert asking(served, "ana", 333) is None
     assert "visits" not in str(served.logged)
