@@ -46,6 +46,7 @@ _SLOWEST = 8.0
 """Seconds after which a login that failed often is told so."""
 _MOST_NAMES = 10_000
 _UNREAD = MOST + 65_536
+_UNREAD_AT_LOGIN = 65_536
 Log = Callable[..., None]
 
 
@@ -221,9 +222,14 @@ class Client(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         self.conversation.receive(data)
-        if self.conversation.unread > _UNREAD:
+        if self._has_much_unread:
             self._transport.pause_reading()  # until what is there is handled
         self._pump()
+
+    @property
+    def _has_much_unread(self) -> bool:
+        most = _UNREAD if self.conversation.logged_in else _UNREAD_AT_LOGIN
+        return self.conversation.unread > most
 
     def pause_writing(self) -> None:
         """The client reads slower than it is answered."""
@@ -293,7 +299,10 @@ class Client(asyncio.Protocol):
                 self._transport.pause_reading()  # what comes now is for TLS
         elif self.conversation.closing:
             self._transport.close()
-        elif not isinstance(task, StartTLS) and self.conversation.unread <= _UNREAD:
+        elif self.conversation.behind:
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._pump)
+        elif not isinstance(task, StartTLS) and not self._has_much_unread:
             self._transport.resume_reading()
 
     def _write(self) -> None:
