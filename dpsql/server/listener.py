@@ -66,6 +66,18 @@ def is_local(host: str) -> bool:
         return False
 
 
+def network(peer: str) -> str:
+    """Whose connections are counted together: an IPv4 address, or the 64 bits of an IPv6 address that one host has."""
+    try:
+        address = ipaddress.ip_address(peer.partition("%")[0])
+    except ValueError:
+        return peer
+    mapped = getattr(address, "ipv4_mapped", None)
+    if address.version == 4 or mapped is not None:
+        return str(mapped or address)
+    return str(ipaddress.ip_network((address, 64), strict=False))
+
+
 def tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
     """TLS from version 1.2 on with a certificate. Raises OperationalError where it cannot be read."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -170,10 +182,10 @@ class Listener:
         if client is not None and hmac.compare_digest(expected, key):
             client.cancel()
 
-    @property
-    def logging_in(self) -> int:
-        """How many connections have not proved who they are."""
-        return sum(not client.conversation.logged_in for client in self.clients)
+    def has_login_for(self, network: str) -> bool:
+        """Whether a connection from a network may log in: it has at most as many logins under way as it leaves to others."""
+        pending = [client.network for client in self.clients if not client.conversation.logged_in]
+        return pending.count(network) < self.service.limits.logins - len(pending)
 
 
 class Client(asyncio.Protocol):
@@ -192,7 +204,7 @@ class Client(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._slow: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._peer = ""
+        self._peer = self.network = ""
         self._stopping = False
 
     # The event loop's side.
@@ -202,10 +214,11 @@ class Client(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)  # noqa: S101  (of TCP it is)
         self._transport = transport
         self._peer = str((transport.get_extra_info("peername") or ("",))[0])
+        self.network = network(self._peer)
         made = transport.get_extra_info("socket")
         if made is not None:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if self._listener.logging_in >= self._limits.logins:
+        if not self._listener.has_login_for(self.network):
             self._listener.log("refused", peer=self._peer, reason="too many logins")
             transport.abort()
             return
