@@ -16,7 +16,7 @@ from typing import Any
 import duckdb
 
 from dpsql.backends.duckdb import LOCKED, lock_down
-from dpsql.errors import OperationalError, QueryRejected
+from dpsql.errors import InternalError, OperationalError, QueryRejected
 
 _MOST_ROWS = 100_000
 _MOST_CELLS = 1_000_000
@@ -106,7 +106,8 @@ class Twin:
                 given.append(values.pop(column))
             else:
                 marks.append(_ZERO.get(kind, "NULL"))
-        assert not values, values  # noqa: S101  (each is a column of PostgreSQL's)
+        if values:
+            raise InternalError(f"{place} has no columns {', '.join(values)}")
         self._connection.execute(
             f"INSERT INTO {place} ({', '.join(names)}) VALUES ({', '.join(marks)})", given
         )

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dpsql.errors import OperationalError, ProgrammingError
+from dpsql.errors import InternalError, OperationalError, ProgrammingError
 from dpsql.server.protocol.conversation import Conversation
 from dpsql.server.protocol.failure import Failed, Failure
 from dpsql.server.protocol.frontend import MOST
@@ -43,7 +43,7 @@ from dpsql.server.users import User
 
 PORT = 5439
 _SLOWEST = 8.0
-"""Seconds after which a login that failed often is told so."""
+"""Seconds after which a login that failed often is answered."""
 _MOST_NAMES = 10_000
 _UNREAD = MOST + 65_536
 _UNREAD_AT_LOGIN = 65_536
@@ -173,7 +173,7 @@ class Listener:
         return float(min(_SLOWEST, 0.25 * 2 ** min(count, 10)))
 
     def forgive(self, name: str) -> None:
-        """After a login that succeeds the next failure is told soon."""
+        """After a login that succeeds the next failure is answered soon."""
         self._failures.pop(name, None)
 
     def cancel(self, process: int, key: bytes) -> None:
@@ -211,7 +211,8 @@ class Client(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101  (of TCP it is)
+        if not isinstance(transport, asyncio.Transport):
+            raise InternalError("a connection over TCP can be read and written")
         self._transport = transport
         self._peer = str((transport.get_extra_info("peername") or ("",))[0])
         self.network = network(self._peer)
@@ -431,7 +432,9 @@ async def serve(
 
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
-        with contextlib.suppress(NotImplementedError):
+        with contextlib.suppress(
+            NotImplementedError
+        ):  # on Windows, where Ctrl-C raises KeyboardInterrupt instead
             loop.add_signal_handler(name, ended.set)
     ready(await listener.start(host, port, in_the_clear=in_the_clear))
     try:

@@ -291,7 +291,7 @@ class Session:
             case "dpsql.receipt":
                 rows = [(self._last_answer().receipt.to_json(),)]
             case "dpsql.intervals":
-                rows = list(self._last_answer()._beside(0.95).rows)  # noqa: SLF001  (of the same package)
+                rows = list(self._last_answer().with_ends(0.95).rows)
             case "all":
                 rows = list(self.settings.all())
             case _:
@@ -366,7 +366,7 @@ def _utility_columns(text: str, last: Result | None) -> tuple[Column, ...] | Non
         case "dpsql.budget":
             return _BUDGET
         case "dpsql.intervals":
-            beside = None if last is None else last._beside(0.95)  # noqa: SLF001
+            beside = None if last is None else last.with_ends(0.95)
             if beside is None:
                 return (Column(name, TEXT),)
             return tuple(map(Column, beside.columns, map(oid_of, beside.types)))

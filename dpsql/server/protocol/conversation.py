@@ -69,7 +69,7 @@ _ABORTED = Failure(
 
 @dataclass(slots=True)
 class _Statement:
-    """A statement by its name: `described` is what the client was told of its columns."""
+    """A statement by its name: `described` are the columns that were sent to the client."""
 
     text: str
     types: tuple[int, ...]
@@ -217,7 +217,7 @@ class Conversation:
         self._waiting, self._secure = None, True
 
     def cancelled(self) -> None:
-        """Answers `Cancel`. The client is told nothing, as the protocol asks."""
+        """Answers `Cancel`. The protocol has no message for the client."""
         self._waiting = None
 
     def _started(self, message: Startup) -> Task | None:
@@ -462,7 +462,7 @@ class Conversation:
             self._out += backend.empty_query()
             return None
         self._running, self._limit = portal, rows
-        # A client that was not told the columns cannot read rows of them: it is told that there are none.
+        # To a client that has not asked for the columns, rows of any columns are sent.
         return RunStatement(
             portal.statement.text, portal.values, portal.columns if portal.is_described else None
         )
