@@ -127,7 +127,7 @@ class Result:
         """For each row, which part of a UNION ALL of releases it comes from; empty where rows have no one origin."""
         return self._branches
 
-    def _beside(self, confidence: float) -> Result:
+    def with_ends(self, confidence: float) -> Result:
         """The answer with both ends of its interval after each column that has intervals."""
         found = self.intervals(confidence)
         parts: list[tuple[str, str, tuple[Value, ...]]] = []
@@ -168,7 +168,7 @@ class Result:
         import pandas
 
         if intervals:
-            return self._beside(confidence).df()
+            return self.with_ends(confidence).df()
         frame = pandas.DataFrame(
             {
                 index: pandas.Series(list(values), dtype=_PANDAS.get(kind, "object"))
@@ -186,7 +186,7 @@ class Result:
         import pyarrow
 
         if intervals:
-            return self._beside(confidence).to_arrow_table()
+            return self.with_ends(confidence).to_arrow_table()
         types = {
             "BIGINT": pyarrow.int64(),
             "DOUBLE": pyarrow.float64(),

@@ -7,6 +7,7 @@ Why: it is filled with those, nothing is attached to it, and it is locked as the
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,11 @@ from typing import Any
 import duckdb
 
 from dpsql.backends.duckdb import LOCKED, lock_down
-from dpsql.errors import OperationalError, QueryRejected
+from dpsql.errors import InternalError, OperationalError, QueryRejected
 
 _MOST_ROWS = 100_000
+_MOST_CELLS = 1_000_000
+_MOST_CHARACTERS = 20_000_000
 _OWNER, _PUBLIC, _CATALOGUE, _INFORMATION = 10, 2200, 11, 13000
 _FIRST = 16384
 """The first number that PostgreSQL gives to a user's table."""
@@ -103,7 +106,8 @@ class Twin:
                 given.append(values.pop(column))
             else:
                 marks.append(_ZERO.get(kind, "NULL"))
-        assert not values, values  # noqa: S101  (each is a column of PostgreSQL's)
+        if values:
+            raise InternalError(f"{place} has no columns {', '.join(values)}")
         self._connection.execute(
             f"INSERT INTO {place} ({', '.join(names)}) VALUES ({', '.join(marks)})", given
         )
@@ -192,14 +196,16 @@ class Twin:
 
         Raises QueryRejected for one that it cannot answer, OperationalError for one that takes longer than `seconds`.
         """
-        failed = late = False
+        failed = late = much = False
         with self._alone:
             timer = threading.Timer(seconds, self._connection.interrupt)
             timer.start()
             try:
                 found = self._connection.execute(sql)
                 columns = [(str(each[0]), str(each[1])) for each in found.description or ()]
-                rows = found.fetchmany(_MOST_ROWS)
+                rows = _fetched(found, time.monotonic() + seconds)
+            except _TooMuch:
+                much = True
             except duckdb.InterruptException:
                 late = True
             except Exception:  # noqa: BLE001  (whatever it is, it is an engine's)
@@ -208,6 +214,12 @@ class Twin:
                 timer.cancel()
         if late:
             raise OperationalError(f"a catalogue query takes at most {seconds:g} seconds", code="cancelled")
+        if much:
+            raise QueryRejected(
+                f"the answer to a catalogue query has at most {_MOST_CELLS:,} values",
+                code="catalogue",
+                hint="LIMIT",
+            )
         if failed:
             raise QueryRejected(
                 "this catalogue query is not answered",
@@ -219,6 +231,25 @@ class Twin:
     def close(self) -> None:
         """Closes the twin's engine."""
         self._connection.close()
+
+
+class _TooMuch(Exception):  # noqa: N818
+    """An answer that is larger than any client needs."""
+
+
+def _fetched(found: duckdb.DuckDBPyConnection, end: float) -> list[tuple[Any, ...]]:
+    """The rows, of which each is made only if those before it are few. Raises _TooMuch for many values or long texts."""
+    rows = list[tuple[Any, ...]]()
+    cells = characters = 0
+    while len(rows) < _MOST_ROWS and (row := found.fetchone()) is not None:
+        cells += sum(len(value) if isinstance(value, list) else 1 for value in row)
+        characters += sum(len(value) for value in row if isinstance(value, str))
+        if cells > _MOST_CELLS or characters > _MOST_CHARACTERS:
+            raise _TooMuch
+        if time.monotonic() > end:
+            raise duckdb.InterruptException
+        rows.append(row)
+    return rows
 
 
 def _places(place: str) -> Iterable[int]:

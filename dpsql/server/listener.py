@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dpsql.errors import OperationalError, ProgrammingError
+from dpsql.errors import InternalError, OperationalError, ProgrammingError
 from dpsql.server.protocol.conversation import Conversation
 from dpsql.server.protocol.failure import Failed, Failure
 from dpsql.server.protocol.frontend import MOST
@@ -43,9 +43,10 @@ from dpsql.server.users import User
 
 PORT = 5439
 _SLOWEST = 8.0
-"""Seconds after which a login that failed often is told so."""
+"""Seconds after which a login that failed often is answered."""
 _MOST_NAMES = 10_000
 _UNREAD = MOST + 65_536
+_UNREAD_AT_LOGIN = 65_536
 Log = Callable[..., None]
 
 
@@ -63,6 +64,18 @@ def is_local(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def network(peer: str) -> str:
+    """Whose connections are counted together: an IPv4 address, or the 64 bits of an IPv6 address that one host has."""
+    try:
+        address = ipaddress.ip_address(peer.partition("%")[0])
+    except ValueError:
+        return peer
+    mapped = getattr(address, "ipv4_mapped", None)
+    if address.version == 4 or mapped is not None:
+        return str(mapped or address)
+    return str(ipaddress.ip_network((address, 64), strict=False))
 
 
 def tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
@@ -160,7 +173,7 @@ class Listener:
         return float(min(_SLOWEST, 0.25 * 2 ** min(count, 10)))
 
     def forgive(self, name: str) -> None:
-        """After a login that succeeds the next failure is told soon."""
+        """After a login that succeeds the next failure is answered soon."""
         self._failures.pop(name, None)
 
     def cancel(self, process: int, key: bytes) -> None:
@@ -169,10 +182,10 @@ class Listener:
         if client is not None and hmac.compare_digest(expected, key):
             client.cancel()
 
-    @property
-    def logging_in(self) -> int:
-        """How many connections have not proved who they are."""
-        return sum(not client.conversation.logged_in for client in self.clients)
+    def has_login_for(self, network: str) -> bool:
+        """Whether a connection from a network may log in: it has at most as many logins under way as it leaves to others."""
+        pending = [client.network for client in self.clients if not client.conversation.logged_in]
+        return pending.count(network) < self.service.limits.logins - len(pending)
 
 
 class Client(asyncio.Protocol):
@@ -191,20 +204,22 @@ class Client(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._slow: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._peer = ""
+        self._peer = self.network = ""
         self._stopping = False
 
     # The event loop's side.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101  (of TCP it is)
+        if not isinstance(transport, asyncio.Transport):
+            raise InternalError("a connection over TCP can be read and written")
         self._transport = transport
         self._peer = str((transport.get_extra_info("peername") or ("",))[0])
+        self.network = network(self._peer)
         made = transport.get_extra_info("socket")
         if made is not None:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if self._listener.logging_in >= self._limits.logins:
+        if not self._listener.has_login_for(self.network):
             self._listener.log("refused", peer=self._peer, reason="too many logins")
             transport.abort()
             return
@@ -221,9 +236,14 @@ class Client(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         self.conversation.receive(data)
-        if self.conversation.unread > _UNREAD:
+        if self._has_much_unread:
             self._transport.pause_reading()  # until what is there is handled
         self._pump()
+
+    @property
+    def _has_much_unread(self) -> bool:
+        most = _UNREAD if self.conversation.logged_in else _UNREAD_AT_LOGIN
+        return self.conversation.unread > most
 
     def pause_writing(self) -> None:
         """The client reads slower than it is answered."""
@@ -293,7 +313,10 @@ class Client(asyncio.Protocol):
                 self._transport.pause_reading()  # what comes now is for TLS
         elif self.conversation.closing:
             self._transport.close()
-        elif not isinstance(task, StartTLS) and self.conversation.unread <= _UNREAD:
+        elif self.conversation.behind:
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._pump)
+        elif not isinstance(task, StartTLS) and not self._has_much_unread:
             self._transport.resume_reading()
 
     def _write(self) -> None:
@@ -409,7 +432,9 @@ async def serve(
 
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
-        with contextlib.suppress(NotImplementedError):
+        with contextlib.suppress(
+            NotImplementedError
+        ):  # on Windows, where Ctrl-C raises KeyboardInterrupt instead
             loop.add_signal_handler(name, ended.set)
     ready(await listener.start(host, port, in_the_clear=in_the_clear))
     try:

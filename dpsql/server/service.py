@@ -21,13 +21,16 @@ from dpsql.shared_ledger import SharedLedger
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is done at a time: `running` and `waiting` are statements of one analyst, `workers` those of all."""
+    """How much is done at a time: `running` and `waiting` are statements of one analyst, `workers` those of all.
+
+    `logins` are connections that have not logged in; one address may have half of them, the next one half of the rest.
+    """
 
     workers: int = 8
     running: int = 4
     waiting: int = 64
     connections: int = 200
-    logins: int = 32
+    logins: int = 64
     login_seconds: float = 15.0
     write_seconds: float = 30.0
     drain_seconds: float = 30.0

@@ -36,11 +36,13 @@ _T = TypeVar("_T")
 _SET = re.compile(
     r"\s*SET\s+(?:(?:SESSION|LOCAL)\s+(?!CHARACTERISTICS))?"
     r"(?:(?P<zone>TIME\s+ZONE)\s+|(?P<names>NAMES)\s+|(?P<mode>(?:SESSION\s+CHARACTERISTICS\s+AS\s+)?TRANSACTION)\b"
-    r"|(?P<name>[\w.]+)\s*(?:=|\s+TO\b)\s*)(?P<value>.*?)\s*",
+    r"|(?P<name>[\w.]++)(?:\s*+=|\s++TO\b)\s*+)(?P<value>.*)",
     re.IGNORECASE | re.DOTALL,
 )
 _TAGS = {"begin": "BEGIN", "commit": "COMMIT", "rollback": "ROLLBACK", "savepoint": "SAVEPOINT"}
 _UTILITIES = {"set", "reset", "show", "discard", "deallocate"}
+_MOST_CHARACTERS = 10_000
+"""Characters of a utility statement: it is read where all sessions wait for it."""
 _AGAIN = 0.1
 """Seconds between interrupts of an engine that has not stopped: it forgets one that comes before the query begins."""
 _BUDGET = (
@@ -242,6 +244,8 @@ class Session:
         return Answer(f"SELECT {len(result)}", task.columns or columns, result.rows, notices)
 
     def _utility(self, text: str) -> Answer:
+        if len(text) > _MOST_CHARACTERS:
+            raise Failed("54000", f"a statement of the session has at most {_MOST_CHARACTERS:,} characters")
         words = first_words(text, 2)
         match words:
             case ["show", *_]:
@@ -274,7 +278,8 @@ class Session:
                 raise Failed("25006", "dpsql only reads: there are no transactions that write")
             return
         name = "TimeZone" if match["zone"] else "client_encoding" if match["names"] else match["name"]
-        self.settings.set(name, ", ".join(_unquoted(part) for part in match["value"].split(",")))
+        value = match["value"].rstrip()
+        self.settings.set(name, ", ".join(_unquoted(part) for part in value.split(",")))
 
     def _show(self, text: str) -> Answer:
         name = _setting_of(text)
@@ -286,7 +291,7 @@ class Session:
             case "dpsql.receipt":
                 rows = [(self._last_answer().receipt.to_json(),)]
             case "dpsql.intervals":
-                rows = list(self._last_answer()._beside(0.95).rows)  # noqa: SLF001  (of the same package)
+                rows = list(self._last_answer().with_ends(0.95).rows)
             case "all":
                 rows = list(self.settings.all())
             case _:
@@ -361,7 +366,7 @@ def _utility_columns(text: str, last: Result | None) -> tuple[Column, ...] | Non
         case "dpsql.budget":
             return _BUDGET
         case "dpsql.intervals":
-            beside = None if last is None else last._beside(0.95)  # noqa: SLF001
+            beside = None if last is None else last.with_ends(0.95)
             if beside is None:
                 return (Column(name, TEXT),)
             return tuple(map(Column, beside.columns, map(oid_of, beside.types)))

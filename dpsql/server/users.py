@@ -181,7 +181,7 @@ class UserStore:
 
 def _made(path: Path) -> int:
     try:
-        return os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        return os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
     except OSError as error:
         raise OperationalError(
             f"the user store {path} cannot be made: {error.strerror}", code="users_unavailable"

@@ -25,7 +25,7 @@ import pytest
 
 from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.ledger.reader import LedgerReader
-from dpsql.server.listener import Listener, is_local, tls_context
+from dpsql.server.listener import Listener, is_local, network, tls_context
 from dpsql.server.service import Limits
 
 from .conftest import PASSWORD, POLICY, Serve, Served, prepared
@@ -180,6 +180,33 @@ def test_a_login_that_does_not_come_is_not_waited_for(tmp_path: Path, serve: Ser
             each.close()
 
 
+def test_failing_or_silent_logins_from_one_address_leave_room_for_others(
+    tmp_path: Path, serve: Serve
+) -> None:
+    """An address has half of the logins, the next one half of the rest; a user from elsewhere still gets in."""
+    with serve(tmp_path, limits=Limits(logins=8)) as served:
+        crowd = [opened(served) for _ in range(20)]
+        elsewhere = [from_address(served, "127.0.0.2") for _ in range(20)]
+        time.sleep(0.3)
+        held = [client.network for client in served.listener.clients]
+        assert {name: held.count(name) for name in held} == {"127.0.0.1": 4, "127.0.0.2": 2}
+        with from_address(served, "127.0.0.3") as third:
+            third.sendall(START)
+            assert third.recv(1) == b"R"
+        for each in (*crowd, *elsewhere):
+            each.close()
+
+
+def test_whose_connections_are_counted_together() -> None:
+    assert network("192.0.2.1") == network("::ffff:192.0.2.1") == "192.0.2.1"
+    assert network("2001:db8::1") == network("2001:db8::ffff%eth0") != network("2001:db8:0:1::1")
+    assert network("") == ""
+
+
+def from_address(served: Served, address: str) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", served.port), timeout=30, source_address=(address, 0))
+
+
 def test_a_client_that_does_not_read_is_dropped_and_holds_up_nobody(tmp_path: Path, serve: Serve) -> None:
     with serve(tmp_path, limits=Limits(write_seconds=0.5)) as served:
         slow = psycopg.connect(served.dsn(), autocommit=True)
@@ -218,6 +245,17 @@ def test_failed_logins_are_slowed_and_logged_alike_for_all_names(tmp_path: Path,
         ]
     assert refused == [("ana", 0.5), ("nobody", 0.5), ("ana", 1.0), ("nobody", 1.0)]
     assert PASSWORD not in str(served.logged)
+
+
+def test_a_statement_of_the_session_is_short(shared: Served) -> None:
+    """It is read in the thread that serves all sockets, where a pattern over megabytes would hold up everybody."""
+    with psycopg.connect(shared.dsn(), autocommit=True) as connection:
+        for text in ("SET application_name = x{}y", "SHOW {}TimeZone", "RESET{} ALL"):
+            with pytest.raises(psycopg.Error) as refused:
+                connection.execute(text.format(" " * 20_000))
+            assert refused.value.sqlstate == "54000"
+        connection.execute(f"SET application_name  TO{' ' * 5_000}'a b' {' ' * 4_000}")
+        assert connection.execute("SHOW application_name").fetchall() == [("a b",)]
 
 
 def test_the_log_holds_no_query_and_no_value(served: Served) -> None:

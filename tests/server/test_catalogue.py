@@ -102,6 +102,10 @@ def test_the_answers_do_not_depend_on_the_data(
         ("SELECT to_regtype('bigint')", [(20,)]),
         ("SELECT format_type(1016, NULL)", [("bigint[]",)]),
         ("SELECT col_description('visits'::regclass::oid, 3)", [("from 0 to 1000",)]),
+        ("SELECT * FROM generate_series(2, 4)", [(2,), (3,), (4,)]),
+        ("SELECT * FROM generate_series(1, 5, 2)", [(1,), (3,), (5,)]),
+        ("SELECT count(*) FROM generate_series(1, NULL)", [(0,)]),
+        ("SELECT count(*) FROM generate_series(3, 2)", [(0,)]),
     ],
 )
 def test_what_sessions_are_told_of_themselves(catalogue: Catalogue, text: str, rows: list[Any]) -> None:
@@ -121,6 +125,12 @@ REFUSED = [
     "SELECT * FROM pg_class WHERE oid = $1",
     "SELECT no_column FROM pg_class",
     "SELECT * FROM 'file.csv'",
+    "SELECT * FROM generate_series('2000-01-01'::timestamp, '2100-01-01'::timestamp, '1 second'::interval)",
+    "SELECT * FROM generate_series(1, 2, $1)",
+    "SELECT replace('aaaa', 'a', relname) FROM pg_class",
+    f"SELECT concat(relname{', relname' * 20}) FROM pg_class",
+    "SELECT a.*, b.*, c.* FROM pg_class a, pg_class b, pg_class c",
+    f"SELECT repeated FROM pg_class, pg_class b, (SELECT '{'x' * 10_000}' AS repeated) AS x",
 ]
 
 
@@ -156,6 +166,21 @@ def test_what_is_no_catalogue_query_goes_to_the_engine(catalogue: Catalogue, tex
 def test_the_policy_s_tables_go_before_the_catalogue_s() -> None:
     assert catalogue_query("SELECT * FROM pg_class", {"pg_class"}) is None
     assert catalogue_query("SELECT * FROM pg_type", {"pg_class"}) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("SELECT count(*) FROM generate_series(1, 1000000)", 1_001),
+        ("SELECT count(*) FROM unnest(generate_series(1, 1000000)) AS x", 1_001),
+        ("SELECT count(*) FROM (SELECT generate_series(1, 1000000, 1)) AS x", 1_001),
+        ("SELECT length(a || a) FROM (SELECT '" + "x" * 9_000 + "' AS a) AS x", 10_000),
+        ("SELECT length(concat(a, a)) FROM (SELECT '" + "x" * 9_000 + "' AS a) AS x", 10_000),
+    ],
+)
+def test_lists_and_texts_that_a_query_makes_are_short(catalogue: Catalogue, text: str, most: int) -> None:
+    """The engine's limit of memory does not hold for them: a few characters could ask for all that there is."""
+    assert asked(catalogue, text) == [(most,)]
 
 
 def test_a_query_that_never_ends_is_stopped() -> None:

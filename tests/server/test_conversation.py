@@ -302,6 +302,52 @@ def test_results_are_binary_where_that_is_asked() -> None:
     assert said(told)[2][1] == struct.pack("!hiq", 1, 8, 1)
 
 
+def test_many_messages_are_handled_in_parts() -> None:
+    """Each part has an end, so that what is answered to them is sent before more is made, and others have their turn."""
+    conversation = ready()
+    ask(conversation, parse("SELECT 1", "s"), message(b"D", b"Ss\0"), SYNC)
+    conversation.receive(message(b"D", b"Ss\0") * 1_000)
+    told = []
+    while conversation.step() is None:
+        told.append(len(said(conversation.take())))
+        if not conversation.behind:
+            break
+    assert sum(told) == 2_000
+    assert max(told) <= 200
+
+
+def test_what_a_connection_holds_is_bounded() -> None:
+    conversation = ready()
+    text = "SELECT '" + "x" * 900_000 + "'"
+    parsed = kinds(ask(conversation, *(parse(text, f"s{number}") for number in range(20)), SYNC))
+    assert parsed == "1" * (len(parsed) - 2) + "EZ"
+    assert len(parsed) < 12
+    closed = [message(b"C", f"Ss{number}\0".encode()) for number in range(20)]
+    assert kinds(ask(conversation, *closed, parse("SELECT $1", "s"), SYNC)) == "3" * 20 + "1Z"
+    ask(conversation, query("BEGIN"))
+    bound = kinds(
+        ask(conversation, *(bind(f"p{number}", "s", (b"x" * 900_000,)) for number in range(20)), SYNC)
+    )
+    assert bound == "2" * (len(bound) - 2) + "EZ"
+    assert len(bound) < 12
+
+
+def test_a_text_that_no_statement_needs_is_not_read() -> None:
+    text = "SELECT 1" + ";" * 1_000_000
+    assert state_of(ask(ready(), query(text))) == "54000"
+    assert state_of(ask(ready(), parse(text), SYNC)) == "54000"
+    assert kinds(ask(ready(), query(text), query("SELECT 1"))) == "EZTDDDCZ"
+
+
+def test_the_rows_of_a_portal_are_let_go_when_they_are_sent() -> None:
+    conversation = ready()
+    ask(conversation, query("BEGIN"), parse("SELECT 1"), bind("p"), execute("p"), SYNC)
+    answer = conversation._portals["p"].answer
+    assert answer is not None
+    assert answer.rows == ()
+    assert kinds(ask(conversation, execute("p"), SYNC)) == "CZ"
+
+
 _PIECES = [
     query("SELECT 1"), query("BEGIN"), query("bad"), query("COMMIT"), parse("SELECT 1"), parse("SELECT $1", "s"),
     parse("bad"), bind(), bind("p", "s", (b"1",)), bind("p"), execute(), execute("p", 1), execute("p"), SYNC,

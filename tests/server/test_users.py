@@ -78,6 +78,14 @@ def test_a_store_that_is_not_there_is_not_made_by_looking(tmp_path: Path) -> Non
         UserStore.open(tmp_path / "text")
 
 
+def test_a_store_is_made_only_where_there_is_nothing(tmp_path: Path) -> None:
+    """A link to a place that another one chose would put the verifiers there."""
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OperationalError):
+        UserStore.open(tmp_path / "link", create=True)
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_the_server_s_secret_stays_the_same(tmp_path: Path, store: UserStore) -> None:
     again = UserStore.open(tmp_path / "users")
     assert store.secret() == again.secret()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpsql.server.protocol import backend, frontend
@@ -52,6 +52,12 @@ from dpsql.server.statements import control, count_parameters, split
 
 MOST_NAMED = 1_000
 """Statements and portals that one connection may have at a time."""
+MOST_CHARACTERS = 1_000_000
+"""Characters of a message's text, of which no statement needs as many."""
+MOST_HELD = 8_000_000
+"""Characters of the texts, and bytes of the parameters, that a connection's statements and portals hold at a time."""
+MOST_AT_ONCE = 100
+"""Messages that are handled, if none needs a task, before other connections have their turn."""
 
 _Phase = str
 _ABORTED = Failure(
@@ -63,7 +69,7 @@ _ABORTED = Failure(
 
 @dataclass(slots=True)
 class _Statement:
-    """A statement by its name: `described` is what the client was told of its columns."""
+    """A statement by its name: `described` are the columns that were sent to the client."""
 
     text: str
     types: tuple[int, ...]
@@ -79,6 +85,7 @@ class _Portal:
     results: tuple[int, ...]
     columns: tuple[Column, ...] | None
     is_described: bool = False
+    size: int = 0
     answer: Answer | None = None
     rows: Iterator[tuple[Any, ...]] = field(default_factory=lambda: iter(()))
     sent: int = 0
@@ -106,6 +113,8 @@ class Conversation:
         self._running: _Portal | None = None
         self._describing: tuple[str, _Statement | _Portal] | None = None
         self.closing = False
+        self.behind = False
+        """Whether `step` has stopped although more messages may be there."""
 
     @property
     def user(self) -> str:
@@ -152,7 +161,11 @@ class Conversation:
         self.closing = True
 
     def step(self) -> Task | None:
-        """Handles messages up to the next task; None where more bytes are needed, or the connection ends."""
+        """Handles messages up to the next task.
+
+        None where more bytes are needed, the connection ends, or many messages are handled: `behind` then.
+        """
+        handled, self.behind = 0, False
         try:
             while self._waiting is None and not self.closing:
                 if self._simple is not None:
@@ -164,9 +177,13 @@ class Conversation:
                         break
                     self._waiting = self._first(first)
                     continue
+                if handled == MOST_AT_ONCE:
+                    self.behind = True
+                    break
                 message = self._buffer.next(MOST if self._phase == "ready" else MOST_AT_STARTUP)
                 if message is None:
                     break
+                handled += 1
                 self._waiting = self._handled(message)
         except ProtocolError as error:
             self._waiting = None
@@ -200,7 +217,7 @@ class Conversation:
         self._waiting, self._secure = None, True
 
     def cancelled(self) -> None:
-        """Answers `Cancel`. The client is told nothing, as the protocol asks."""
+        """Answers `Cancel`. The protocol has no message for the client."""
         self._waiting = None
 
     def _started(self, message: Startup) -> Task | None:
@@ -290,6 +307,8 @@ class Conversation:
     def _asked(self, message: Message) -> Task | None:
         match message:
             case Query(text):
+                self._simple = []  # also a failure is followed by ReadyForQuery
+                _require_short(len(text))
                 self._simple = split(text)
                 self._statements.pop("", None)
                 self._portals.pop("", None)
@@ -331,6 +350,7 @@ class Conversation:
         return self._status == "E" and control(text) not in ("commit", "rollback")
 
     def _parse(self, message: Parse) -> None:
+        _require_short(len(message.text))
         found = split(message.text)
         if len(found) > 1:
             raise Failed("42601", "cannot insert multiple commands into a prepared statement")
@@ -341,6 +361,7 @@ class Conversation:
             raise Failed(_ABORTED.sqlstate, _ABORTED.message, _ABORTED.hint)
         if len(self._statements) >= MOST_NAMED:
             raise Failed("54000", f"a connection has at most {MOST_NAMED:,} prepared statements")
+        self._require_room(len(text))
         count = count_parameters(text)
         types = (*message.types[:count], *(0,) * (count - len(message.types)))
         self._statements[message.name] = _Statement(text, types)
@@ -370,14 +391,24 @@ class Conversation:
                 "08P01",
                 f"bind message supplies {len(message.values)} parameters, but the statement requires {count}",
             )
+        size = sum(len(value or b"") for value in message.values)
+        self._require_room(size)
         formats = _for_each(message.formats, count)
         described = statement.described
         types = statement.types if described is None else described.parameters
         values = tuple(map(decoded, message.values, types, formats))
         columns = None if described is None else described.columns
         is_described = described is not None
-        self._portals[message.portal] = _Portal(statement, values, message.results, columns, is_described)
+        self._portals[message.portal] = _Portal(
+            statement, values, message.results, columns, is_described, size
+        )
         self._out += backend.bind_complete()
+
+    def _require_room(self, size: int) -> None:
+        """Raises Failed where the statements and portals would hold more than `MOST_HELD` with so much more."""
+        texts = sum(len(statement.text) for statement in self._statements.values())
+        if texts + sum(portal.size for portal in self._portals.values()) + size > MOST_HELD:
+            raise Failed("54000", "the statements and portals of a connection hold too much", "close some")
 
     def _describe(self, kind: str, name: str) -> Task | None:
         if kind == "S":
@@ -431,7 +462,7 @@ class Conversation:
             self._out += backend.empty_query()
             return None
         self._running, self._limit = portal, rows
-        # A client that was not told the columns cannot read rows of them: it is told that there are none.
+        # To a client that has not asked for the columns, rows of any columns are sent.
         return RunStatement(
             portal.statement.text, portal.values, portal.columns if portal.is_described else None
         )
@@ -490,6 +521,7 @@ class Conversation:
             self._out += backend.suspended()
         else:
             self._out += backend.complete(_tag(found.tag, sent))
+            portal.answer = replace(found, rows=())  # sent, and never sent again
 
     def _failed(self, failure: Failure) -> None:
         """Says an error; the rest of a simple query, or of a series up to Sync, is skipped."""
@@ -501,6 +533,11 @@ class Conversation:
             self._ignoring = True
         else:
             self._simple = []
+
+
+def _require_short(length: int) -> None:
+    if length > MOST_CHARACTERS:
+        raise Failed("54000", f"a text has at most {MOST_CHARACTERS:,} characters")
 
 
 def _tag(tag: str, sent: int) -> str:

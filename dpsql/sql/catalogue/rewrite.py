@@ -86,7 +86,7 @@ MACROS: Mapping[str, tuple[str, ...]] = {
 _BUILT_IN = {
     "abs", "array_agg", "array_length", "array_to_string", "bool_and", "bool_or", "char_length", "coalesce", "concat",
     "count", "generate_series", "generate_subscripts", "greatest", "least", "left", "length", "lower", "ltrim", "max",
-    "min", "nullif", "octet_length", "position", "regexp_replace", "replace", "right", "row_number", "rtrim",
+    "min", "nullif", "octet_length", "position", "right", "row_number", "rtrim",
     "split_part", "starts_with", "string_agg", "strpos", "substr", "substring", "sum", "trim", "unnest", "upper",
 }  # fmt: skip
 _NODES = (
@@ -94,8 +94,12 @@ _NODES = (
     exp.Max, exp.Min, exp.Sum, exp.Lower, exp.Upper, exp.Length, exp.Substring, exp.Concat, exp.Nullif, exp.Greatest,
     exp.Least, exp.GroupConcat, exp.Unnest, exp.Explode, exp.Posexplode, exp.GenerateSeries, exp.ExplodingGenerateSeries,
     exp.LogicalAnd, exp.LogicalOr, exp.RowNumber, exp.RegexpLike, exp.RegexpILike, exp.Exists, exp.Trim, exp.StrPosition,
-    exp.Left, exp.Right, exp.ArraySize, exp.SplitPart, exp.Abs, exp.RegexpReplace, exp.Replace, exp.Literal,
+    exp.Left, exp.Right, exp.ArraySize, exp.SplitPart, exp.Abs, exp.Literal,
 )  # fmt: skip
+_LONGEST_SERIES = 1_000
+_MOST_JOINED = 10
+_LONGEST_TEXT = 10_000
+"""Characters or items after which a text or array that is put together ends: the engine's memory limit does not hold for texts and lists."""
 _TYPES = {
     "NAME": "TEXT", "OID": "UINTEGER", "INT2": "SMALLINT", "INT4": "INT", "INT8": "BIGINT", "REGPROC": "TEXT",
     "REGROLE": "TEXT", "CHAR": "TEXT", "XID": "UINTEGER", "REGPROCEDURE": "TEXT", "REGOPER": "TEXT",
@@ -251,6 +255,10 @@ class _Rewriting:
                 return _text(str(node.this))
             case exp.Cast():
                 return self._cast(node)
+            case exp.GenerateSeries() | exp.ExplodingGenerateSeries():
+                return _series(node)
+            case exp.DPipe() | exp.Concat():
+                return _joined(node)
             case exp.Func():
                 return self._call(node)
             case exp.Into() | exp.Lock():
@@ -333,6 +341,28 @@ class _Rewriting:
             case "current_user" | "session_user" | "user" | "current_role":
                 return _text(self.session["current_user"])
         return exp.Null()
+
+
+def _series(series: exp.Func) -> exp.Func:
+    """A series that ends soon."""
+    start, end, step = (series.args.get(name) for name in ("start", "end", "step"))
+    if start is None or end is None or not (step is None or (isinstance(step, exp.Literal) and step.is_int)):
+        _refuse("a series has a start, an end, and whole steps that are written as a number")
+    start, end = start.copy(), end.copy()
+    surplus = exp.paren(end) - exp.paren(start) - _LONGEST_SERIES
+    # The engine's GREATEST ignores a NULL, of which the series has no end, and no values.
+    series.set(
+        "end", exp.paren(end) - exp.Anonymous(this="GREATEST", expressions=[exp.Literal.number(0), surplus])
+    )
+    return series
+
+
+def _joined(text: exp.Expr) -> exp.Expr:
+    """A text or array that is put together, up to `_LONGEST_TEXT`."""
+    if len(text.expressions) > _MOST_JOINED:
+        _refuse(f"CONCAT takes at most {_MOST_JOINED} texts")
+    first, last = exp.Literal.number(1), exp.Literal.number(_LONGEST_TEXT)
+    return exp.Bracket(this=exp.paren(text), expressions=[exp.Slice(this=first, expression=last)])
 
 
 def _name(call: exp.Func) -> str:

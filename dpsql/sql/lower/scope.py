@@ -407,7 +407,7 @@ class Scope:
         if owner is not None and fold(owner) not in scope.tables:
             known = ", ".join(named.alias for named in self.tables.values())
             self.source.refuse(node, "table", f"there is no table {owner} in FROM", f"there are: {known}")
-        holders = scope._holders(name, owner)  # noqa: SLF001  (a scope of the same class)
+        holders = scope.holders_of(name, owner)
         if not holders:
             self._no_column(node, name, owner)
         if len(holders) > 1:
@@ -434,9 +434,9 @@ class Scope:
         scope: Scope | None = self
         while scope is not None:
             owner, rest = names[0], ".".join(names[1:])
-            if scope._holders(rest, owner):  # noqa: SLF001  (a scope of the same class)
+            if scope.holders_of(rest, owner):
                 return scope.find(fold(owner), rest) if len(names) > 2 else None
-            holders = scope._holders(".".join(names), None)  # noqa: SLF001
+            holders = scope.holders_of(".".join(names), None)
             if len(holders) == 1:
                 return scope.find(holders[0], ".".join(names))
             scope = scope.outer
@@ -482,7 +482,7 @@ class Scope:
         """The innermost scope that knows the name; this one, if none does."""
         scope: Scope | None = self
         while scope is not None:
-            if scope._holders(name, owner):  # noqa: SLF001  (a scope of the same class)
+            if scope.holders_of(name, owner):
                 return scope
             scope = scope.outer
         return self
@@ -511,7 +511,8 @@ class Scope:
             if alias not in self.sides.get(name, ())[1:]
         ]
 
-    def _holders(self, name: str, owner: str | None) -> list[str]:
+    def holders_of(self, name: str, owner: str | None) -> list[str]:
+        """The tables of this scope that have a column of a name: all of them, or only the one of the name `owner`."""
         folded = fold(name)
         if owner is None and folded in self.merged:
             return [self.merged[folded]]
