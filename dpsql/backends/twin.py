@@ -16,6 +16,7 @@ from typing import Any
 import duckdb
 
 from dpsql.backends.duckdb import LOCKED, lock_down
+from dpsql.backends.quoting import identifier
 from dpsql.errors import InternalError, OperationalError, QueryRejected
 
 _MOST_ROWS = 100_000
@@ -92,7 +93,7 @@ class Twin:
             self._columns[place] = [
                 (column, kind) for column, _, kind in (c.partition(" ") for c in columns.split(", "))
             ]
-            listed = ", ".join(f"{_quoted(column)} {kind}" for column, kind in self._columns[place])
+            listed = ", ".join(f"{identifier(column)} {kind}" for column, kind in self._columns[place])
             self._connection.execute(f"CREATE TABLE {place} ({listed})")
         self._connection.execute("CREATE TABLE pg.shown_types (oid UINTEGER, typname VARCHAR, shown VARCHAR)")
 
@@ -100,7 +101,7 @@ class Twin:
         """A row of a table; what is not given is zero, false or NULL."""
         names, marks, given = list[str](), list[str](), list[Any]()
         for column, kind in self._columns[place]:
-            names.append(_quoted(column))
+            names.append(identifier(column))
             if column in values:
                 marks.append("?")
                 given.append(values.pop(column))
@@ -254,7 +255,3 @@ def _fetched(found: duckdb.DuckDBPyConnection, end: float) -> list[tuple[Any, ..
 
 def _places(place: str) -> Iterable[int]:
     yield _CATALOGUE if place.startswith("pg.") else _INFORMATION
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

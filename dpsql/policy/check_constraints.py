@@ -84,7 +84,7 @@ class Checked:
             return None
 
 
-class _Unknown(Exception):  # noqa: N818
+class _FormError(Exception):
     """A form that is not read."""
 
 
@@ -100,7 +100,7 @@ def checked(constraints: Iterable[str]) -> Mapping[str, Checked]:
             continue
         try:
             parts = list(_conjuncts(_tokens(text), 0))
-        except _Unknown:
+        except _FormError:
             continue
         for part in parts:
             said = _said(part)
@@ -126,7 +126,7 @@ def _conjuncts(tokens: list[Token], depth: int) -> Iterator[list[Token]]:
     """The parts of a conjunction, none within parentheses. AND binds tighter than OR, and looser than NOT."""
     tokens = _bare(tokens)
     if depth > DEEPEST:
-        raise _Unknown
+        raise _FormError
     parts = _split(tokens, "and")
     if len(parts) == 1 or len(_split(tokens, "or")) > 1:
         yield tokens
@@ -149,7 +149,7 @@ def _end(tokens: list[Token], start: int) -> int:
         depth += (tokens[place] == ("sign", "(")) - (tokens[place] == ("sign", ")"))
         if depth == 0:
             return place
-    raise _Unknown
+    raise _FormError
 
 
 def _split(tokens: list[Token], word: str) -> list[list[Token]]:
@@ -175,7 +175,7 @@ def _said(tokens: list[Token]) -> tuple[str, Checked] | None:
         if len(_split(tokens, "or")) > 1:
             return _alternatives(_split(tokens, "or"))
         return _condition(tokens)
-    except _Unknown:
+    except _FormError:
         return None
 
 
@@ -188,10 +188,10 @@ def _alternatives(parts: list[list[Token]]) -> tuple[str, Checked]:
     values: list[Constant] = []
     for _, one in found:
         if one.values is None:
-            raise _Unknown
+            raise _FormError
         values += one.values
     if len(names) != 1 or not found:
-        raise _Unknown
+        raise _FormError
     return names.pop(), Checked(values=tuple(dict.fromkeys(values)))
 
 
@@ -205,7 +205,7 @@ def _condition(tokens: list[Token]) -> tuple[str, Checked]:
     if signs[:1] == ["not"]:
         inner = _bare(tokens[1:])
         if not _is_null(inner):
-            raise _Unknown
+            raise _FormError
         return _column(inner[:-2]), Checked(present=True)
     if signs[-3:] == ["is", "not", "null"]:
         return _column(tokens[:-3]), Checked(present=True)
@@ -224,11 +224,11 @@ def _comparison(tokens: list[Token], signs: list[str]) -> tuple[str, Checked]:
     """A comparison of a column with a constant, on either side."""
     place = next((place for place, sign in enumerate(signs) if sign in _REVERSED), None)
     if place is None:
-        raise _Unknown
+        raise _FormError
     left, right, sign = tokens[:place], tokens[place + 1 :], signs[place]
     try:
         name, value = _column(left), _constant(right)
-    except _Unknown:
+    except _FormError:
         name, value, sign = _column(right), _constant(left), _REVERSED[sign]
     if sign == "=":
         return name, Checked(values=(value,))
@@ -239,13 +239,13 @@ def _comparison(tokens: list[Token], signs: list[str]) -> tuple[str, Checked]:
 
 def _pair(parts: list[list[Token]]) -> tuple[list[Token], list[Token]]:
     if len(parts) != 2:
-        raise _Unknown
+        raise _FormError
     return parts[0], parts[1]
 
 
 def _split_list(tokens: list[Token]) -> list[list[Token]]:
     if tokens[:1] != [("sign", "(")] or _end(tokens, 0) != len(tokens) - 1:
-        raise _Unknown
+        raise _FormError
     return _split(tokens[1:-1], ",")
 
 
@@ -258,7 +258,7 @@ def _column(tokens: list[Token]) -> str:
     if kinds == ["quoted"]:
         return fold(tokens[0][1][1:-1].replace('""', '"'))
     if kinds != ["word"]:
-        raise _Unknown
+        raise _FormError
     return fold(tokens[0][1])
 
 
@@ -274,14 +274,14 @@ def _constant(tokens: list[Token]) -> Constant:
         return -number if negative else number
     if [kind for kind, _ in tokens] == ["text"]:
         return tokens[0][1][1:-1].replace("''", "'")
-    raise _Unknown
+    raise _FormError
 
 
 def _number(text: str) -> Fraction:
     try:
         return exact(text)
     except PydanticCustomError:
-        raise _Unknown from None
+        raise _FormError from None
 
 
 def _both(one: Checked, other: Checked) -> Checked:

@@ -83,7 +83,7 @@ class Connections:
 
 
 class Turns:
-    """Who may run a statement now: at most so many of one analyst, and of all, in the order of asking.
+    """Who may run a statement now: a limited number of one analyst, and of all, in the order of asking.
 
     An analyst has at most `Limits.running` statements among those that wait for a worker, so nobody's crowd delays
     others by more than that.

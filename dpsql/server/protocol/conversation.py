@@ -554,7 +554,7 @@ def _row(columns: tuple[Column, ...], codes: tuple[int, ...], row: tuple[Any, ..
 
 
 def _for_each(codes: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """A format for each of so many: none means text, one means all."""
+    """The format of each value: no code means text, and one is that of all."""
     if len(codes) <= 1:
         return (codes or (0,)) * count
     if len(codes) != count:

@@ -160,7 +160,7 @@ class Buffer:
         return _first(body)
 
     def next(self, most: int) -> Message | None:
-        """The next message of at most so many bytes; None until all of it is there."""
+        """The next message of at most `most` bytes; None until all of it is there."""
         if len(self._bytes) < 5:
             return None
         kind, length = struct.unpack_from("!ci", self._bytes)
