@@ -203,6 +203,14 @@ FAULTS = (
         _MEANT,
     ),
     Fault(
+        "numbers-that-no-row-has",
+        "dpsql.analysis.stability:_numbered",
+        "max(1, floor(around.high) - least + 1)",
+        "max(0, floor(around.high) - least + 1)",
+        "a statement whose condition no row fulfils ends in an error of planning",
+        "tests/analysis/test_rows_that_conditions_leave.py::test_a_condition_that_no_row_fulfils_is_answered",
+    ),
+    Fault(
         "keys-of-unmatched-rows",
         "dpsql.analysis.stability:_Rows.key",
         "is_private(relation.right) and (theirs or relation.kind is JoinKind.INNER)",
