@@ -26,10 +26,18 @@ FAULTS = (
     Fault(
         "checked-alternatives-required",
         "dpsql.policy.check_constraints:_conjuncts",
-        'parts = _split(tokens, "and")',
-        'parts = [part for each in _split(tokens, "and") for part in _split(each, "or")]',
+        "yield tokens",
+        'yield from _split(tokens, "or")',
         "each alternative of a CHECK with OR is read as required",
         "tests/policy/test_check_constraints.py::test_what_is_read_holds_for_each_value_that_the_engine_admits",
+    ),
+    Fault(
+        "checked-or-read-after-and",
+        "dpsql.policy.check_constraints:_conjuncts",
+        'len(parts) == 1 or len(_split(tokens, "or")) > 1',
+        "len(parts) == 1",
+        "what stands before AND is read as required where OR allows another",
+        "tests/policy/test_check_constraints.py::test_and_binds_tighter_than_or",
     ),
     Fault(
         "misspelt-keys-ignored",
