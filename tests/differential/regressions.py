@@ -48,6 +48,10 @@ MISMATCHES: Mapping[str, str] = {
         "SELECT COUNT(*) AS a, AVG(n) AS b FROM (SELECT COALESCE(t1.pid, t2.pid) AS pid, COUNT(*) AS n "
         "FROM people t1 FULL JOIN tags t2 ON t1.pid = t2.pid GROUP BY COALESCE(t1.pid, t2.pid)) q"
     ),
+    "rows without a partner, joined on": (
+        "WITH c AS (SELECT v.pid FROM visits v LEFT JOIN items i ON v.vid = i.vid) "
+        "SELECT COUNT(*) AS n FROM c JOIN visits w ON c.pid = w.pid"
+    ),
 }
 """Statements whose answers were not DuckDB's, and others of their kind."""
 

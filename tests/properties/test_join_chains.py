@@ -174,12 +174,14 @@ def connection() -> Iterator[Connection]:
         yield found
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sql", MEANT)
 def test_an_answer_is_duckdbs(connection: Connection, sql: str) -> None:
     """What is accepted counts what DuckDB counts."""
     assert answered(connection, sql) == in_order(engine_of(connection).execute(sql).fetchall())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("joined", FULL)
 def test_a_chain_counts_what_duckdb_counts(connection: Connection, joined: str) -> None:
     """Joins of full tables, and of their first rows, lose none of a unit's rows."""
@@ -187,6 +189,7 @@ def test_a_chain_counts_what_duckdb_counts(connection: Connection, joined: str) 
     assert answered(connection, sql) == in_order(engine_of(connection).execute(sql).fetchall())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("joined", FULL)
 def test_rows_are_bounded_by_what_a_unit_can_have(connection: Connection, joined: str) -> None:
     """The bound is the number of rows of a unit whose tables are full: less would cut rows, more is noise."""
