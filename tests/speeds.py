@@ -2,8 +2,9 @@
 
 `deep` runs every test. `full` leaves out those marked `deep`, and runs one case in n of each test: n is `ONE_IN` of its
 folder, or says its marker `sampled(n)`. `fast` leaves out those marked `slow` too, those listed in `slow.txt` and the
-folders `LONG`, and runs one case of each test, and all of a test marked `whole`. A case is drawn by its name, so each run
-tries the same ones, and one at least of each test. Searches whose length is given by `examples` are a quarter as long in `full`, and shorter still in `fast`.
+folders `LONG`, and runs one case of each test. Of a test marked `whole` all cases run at each speed. A case is drawn by
+its name, so each run tries the same ones, and one at least of each test. Searches whose length is given by `examples` are
+a quarter as long in `full`, and shorter still in `fast`.
 Whatever is named by its node id is run, and searches as long as in `deep`.
 """
 
@@ -25,10 +26,14 @@ LONG = ("benchmarks", "differential", "statistical", "tpch")
 SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").split())
 """Tests that take most of a second or longer, as `slow.txt` lists them; `fast` leaves them out."""
 ONE_IN = {
-    "properties": 8,
+    "properties": 12,
     "attacks": 4,
     "functions": 8,
-    "statistical": 4,
+    "statistical": 6,
+    "sql": 3,
+    "accounting": 2,
+    "planning": 2,
+    "retail": 2,
     "tpch": 3,
     "api": 3,
 }
@@ -103,6 +108,8 @@ def _is_slow(case: pytest.Item) -> bool:
 
 
 def _one_in(case: pytest.Item) -> int:
+    if case.get_closest_marker("whole") is not None:
+        return 1
     marker = case.get_closest_marker("sampled")
     return ONE_IN.get(_folder(case), 1) if marker is None else int(marker.args[0])
 

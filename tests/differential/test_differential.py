@@ -27,7 +27,7 @@ def world() -> Iterator[World]:
         yield opened
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("block", range(10))
 def test_statements_mean_what_duckdb_means(world: World, block: int) -> None:
     """The answers are DuckDB's, row by row, and most statements are answered."""

@@ -99,6 +99,7 @@ OLD_DEFECTS: dict[str, Callable[[], list[object]]] = {
 """What was wrong once, and what it was wrong together with."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("defect", OLD_DEFECTS)
 def test_the_search_finds_what_was_wrong(defect: str) -> None:
     """Among the statements of each run is one that fails, or ends in another way, for the values of one person alone."""
@@ -110,6 +111,7 @@ def test_the_search_finds_what_was_wrong(defect: str) -> None:
         assert any(failure(worlds, sql, loss_of(place)) is not None for place, sql in drawn)
 
 
+@pytest.mark.deep
 def test_the_search_needs_a_released_value_that_is_not_clamped() -> None:
     """Arithmetic of 64 bits on stored and released values alone fails nowhere while these are within their intervals."""
     with open_world() as ours, open_world(without=[WHO]) as other:

@@ -101,7 +101,6 @@ def answered(connection: Connection, query: str) -> dpsql.Result | None:
         raise
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("joined", JOINS)
 @settings(max_examples=examples(100))
 @given(st.tuples(ITEMS, KINDS, SALES), st.sampled_from(KEYS), st.sets(st.sampled_from(VALUES), min_size=1))

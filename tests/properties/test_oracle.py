@@ -50,7 +50,7 @@ def test_no_neighbour_found_in_a_long_search_moves_a_statistic_further(deepest: 
     DEEP(given(cases(BENCH, deepest=deepest))(BENCH.check))()
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_the_search_leaves_no_kind_out() -> None:
     """Every aggregate, node, unit, neighbouring relation, block and noise is among the cases drawn."""
     seen: set[str] = set()
