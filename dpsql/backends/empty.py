@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import duckdb
 
 from dpsql.backends.base import Place
@@ -16,6 +18,9 @@ _TYPES = {
     "date": "DATE",
     "timestamp": "TIMESTAMP",
     "boolean": "BOOLEAN",
+    "time": "TIME",
+    "uuid": "UUID",
+    "blob": "BLOB",
 }
 _ID = "BIGINT"
 """What an id is taken for whose type no declared column tells: that ids are equal is all that is asked of them."""
@@ -40,17 +45,28 @@ class EmptyBackend(DuckDBBackend):
 def empty_database(policy: Policy) -> duckdb.DuckDBPyConnection:
     """An open database in memory with every private table of `policy`, empty."""
     connection = duckdb.connect()
-    ids = _ids(policy)
-    for name in policy.private_tables():
-        columns = {
-            fold(column): (column, _TYPES[spec.type]) for column, spec in policy.tables[name].columns.items()
-        }
-        for (table, column), kind in ids.items():
-            if table == fold(name):
-                columns.setdefault(fold(column), (column, kind))
-        listed = ", ".join(f"{identifier(column)} {kind}" for column, kind in columns.values())
-        connection.execute(f"CREATE TABLE {identifier(name)} ({listed})")
+    declared_tables(connection, policy, policy.private_tables())
     return connection
+
+
+def declared_tables(connection: duckdb.DuckDBPyConnection, policy: Policy, names: Iterable[str]) -> None:
+    """Makes tables as the policy declares them, empty."""
+    for name in names:
+        columns = types_of(policy, name).values()
+        listed = ", ".join(f"{identifier(column)} {kind}" for column, kind in columns)
+        connection.execute(f"CREATE TABLE {identifier(name)} ({listed})")
+
+
+def types_of(policy: Policy, name: str) -> dict[str, tuple[str, str]]:
+    """The columns of a table with their engine types, by folded names: those that are declared, and ids."""
+    columns = {
+        fold(column): (column, _TYPES[spec.type] + "[]" * (spec.max_elements is not None))
+        for column, spec in policy.tables[name].columns.items()
+    }
+    for (table, column), kind in _ids(policy).items():
+        if table == fold(name):
+            columns.setdefault(fold(column), (column, kind))
+    return columns
 
 
 def _ids(policy: Policy) -> dict[tuple[str, str], str]:

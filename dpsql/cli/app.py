@@ -15,10 +15,12 @@ from dpsql.cli.explain import explain
 from dpsql.cli.init import init
 from dpsql.cli.ledger import ledger
 from dpsql.cli.owner_actions import give_back, reset, unlock
+from dpsql.cli.plan import plan
 from dpsql.cli.query import query
 from dpsql.cli.receipt import receipt
 from dpsql.cli.serve import serve
 from dpsql.cli.shell import shell
+from dpsql.cli.simulate import simulate
 from dpsql.cli.users import users
 
 app = typer.Typer(
@@ -31,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (shell, query, explain, check, init, budget, account, demo, serve):
+for command in (shell, query, explain, check, plan, simulate, init, budget, account, demo, serve):
     app.command()(command)
 ledger.command()(reset)
 ledger.command()(unlock)

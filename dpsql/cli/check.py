@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias, TypedDict, Unpack
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, TypedDict, Unpack
 import typer
 
 from dpsql.cli.options import Analyst, Dialect, Epsilon, LedgerFile, LedgerKey, needed
+from dpsql.cli.query_files import PlannedText, texts
 from dpsql.errors import Error, ProgrammingError
 
 if TYPE_CHECKING:
@@ -80,24 +80,24 @@ def check(
         if book == ledger_name:
             _print_failures(rules, ledger_name, ledger_key)
         return
-    texts = [planned for file in queries for planned in _texts(file)]
+    found = [planned for file in queries for planned in texts(file)]
     with _stand_in(
         rules, database, dialect, ledger=book, ledger_key=ledger_key, analyst=analyst
     ) as connection:
-        good = [query for query in texts if _is_answered(connection, query, epsilon, dialect)]
+        good = [query for query in found if _is_answered(connection, query, epsilon, dialect)]
         forecast = connection.budget([query.sql for query in good], epsilon=epsilon)
         states = list(connection.budget().values())
     if good:
         print(forecast)
     for line in failure_lines(states, ledger_name):
         print(line)
-    if len(good) < len(texts):
-        print(f"{len(good)} of {len(texts)} queries would be answered", file=sys.stderr)
+    if len(good) < len(found):
+        print(f"{len(good)} of {len(found)} queries would be answered", file=sys.stderr)
         if database is None and len(rules.private_tables()) < len(rules.tables):
             print(
                 "public tables were left out: name the database for queries that read them", file=sys.stderr
             )
-    if len(good) < len(texts) or not forecast.fits:
+    if len(good) < len(found) or not forecast.fits:
         raise typer.Exit(1)
 
 
@@ -109,31 +109,7 @@ class _LedgerOptions(TypedDict):
     analyst: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """A query of a file, `number` from 1."""
-
-    file: Path
-    number: int
-    sql: str
-
-
-def _texts(file: Path) -> Iterator[_Text]:
-    from dpsql.shell.statements import blank, split
-
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        raise ProgrammingError(
-            f"{file} cannot be read as text", code="query_file", hint="check that it is there, in UTF-8"
-        ) from None
-    cut = split(text)
-    statements = [*cut.statements, *([] if blank(cut.rest) else [cut.rest.strip()])]
-    for number, sql in enumerate(statements, 1):
-        yield _Text(file, number, sql)
-
-
-def _is_answered(connection: Connection, query: _Text, epsilon: Fraction | None, dialect: str) -> bool:
+def _is_answered(connection: Connection, query: PlannedText, epsilon: Fraction | None, dialect: str) -> bool:
     """Whether a query would be answered; what is wrong with it goes to standard error."""
     from dpsql.shell.failures import message, styled
     from dpsql.shell.view import View

@@ -1,0 +1,299 @@
+"""Rows that a policy alone tells of: values drawn from declared bounds and domains, ids that lead to units.
+
+Claim: what is made follows from the policy, the numbers that are asked for and the seed.
+Why: nothing is opened and no row is read, so it may be given to anybody who may read the policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, datetime
+from fractions import Fraction
+from pathlib import Path
+
+import duckdb
+
+from dpsql.backends.empty import declared_tables, types_of
+from dpsql.backends.quoting import identifier, literal
+from dpsql.errors import OperationalError
+from dpsql.policy import Column, Policy, Table, fold
+from dpsql.policy.tables import Link
+
+_NULLS = 0.02
+"""The share of NULLs in a column that may hold them."""
+_RANDOM_BITS = 53
+_PUBLIC_ROWS = 10
+_SHARED = 4
+"""How many numbers, as of orders, a unit's rows share."""
+_PLAIN = {
+    "integer": "floor(1000 * {u})",
+    "double": "1000 * {u}",
+    "varchar": "'text ' || CAST(floor(20 * {u}) AS INTEGER)",
+    "boolean": "{u} < 0.5",
+    "date": "DATE '2020-01-01' + CAST(floor(365 * {u}) AS INTEGER)",
+    "timestamp": "TIMESTAMP '2020-01-01' + to_seconds(floor(31536000 * {u}))",
+    "time": "TIME '00:00:00' + to_seconds(floor(86399 * {u}))",
+    "uuid": "md5(CAST({u} AS VARCHAR))",
+    "blob": "encode('bytes ' || CAST(floor(20 * {u}) AS INTEGER))",
+}
+"""A value of each type without bounds or domain, of a number `u` in [0, 1)."""
+_ID = {
+    "VARCHAR": "'unit ' || {n}",
+    "UUID": "md5(CAST({n} AS VARCHAR))",
+    "BLOB": "encode('unit ' || {n})",
+    "DATE": "DATE '1900-01-01' + CAST({n} AS INTEGER)",
+    "TIMESTAMP": "TIMESTAMP '1900-01-01' + to_seconds({n})",
+    "TIME": "TIME '00:00:00' + to_microseconds({n})",
+}
+"""The n-th id of a type; of the others the number itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is made: `units` privacy units, `rows` of each table in which a unit may have several."""
+
+    units: int
+    rows: int
+    seed: int = 0
+
+
+def simulated_file(policy: Policy, size: Size, path: Path, public: Path | None = None) -> tuple[str, ...]:
+    """Writes a database of simulated rows; returns the tables that are left out.
+
+    Raises OperationalError where the file exists or cannot be written.
+    """
+    if path.exists():
+        raise OperationalError(f"{path} exists already", code="file_exists", hint="name another file")
+    try:
+        connection = duckdb.connect(str(path))
+    except duckdb.Error:
+        raise OperationalError(
+            f"{path} cannot be written", code="not_written", hint="check its directory"
+        ) from None
+    with connection:
+        return fill(connection, policy, size, public)
+
+
+@contextmanager
+def simulated(policy: Policy, size: Size, public: Path | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+    """An open database in memory of simulated rows."""
+    with duckdb.connect() as connection:
+        fill(connection, policy, size, public)
+        yield connection
+
+
+def fill(
+    connection: duckdb.DuckDBPyConnection, policy: Policy, size: Size, public: Path | None = None
+) -> tuple[str, ...]:
+    """Makes the tables of a policy, each after those that it refers to; returns those that are left out.
+
+    `public` is a database whose public tables are copied. A public table that neither is there nor has declared columns is
+    left out: an empty one without its columns stands for it.
+    """
+    copied = set() if public is None else set(_copied(connection, policy, public))
+    made = [
+        name
+        for name in _in_order(policy)
+        if name not in copied and (policy.tables[name].columns or not policy.tables[name].public)
+    ]
+    declared_tables(connection, policy, made)
+    for name in made:
+        maker = _Maker(policy, name, size)
+        columns = list(maker.columns())
+        names = ", ".join(identifier(column) for column, _ in columns)
+        values = ", ".join(value for _, value in columns)
+        connection.execute(f"INSERT INTO {identifier(name)} ({names}) SELECT {values} FROM {maker.source()}")
+    missing = tuple(name for name in policy.tables if name not in {*made, *copied})
+    for name in missing:
+        connection.execute(f"CREATE TABLE {identifier(name)} (left_out BOOLEAN)")
+    return missing
+
+
+def _copied(connection: duckdb.DuckDBPyConnection, policy: Policy, public: Path) -> Iterator[str]:
+    """Copies the public tables of a database. A view is none of them: it may read private rows."""
+    try:
+        connection.execute(f"ATTACH {literal(str(public))} AS owners (READ_ONLY)")
+    except duckdb.Error:
+        raise OperationalError(
+            f"{public} cannot be read", code="database_missing", hint="name a DuckDB file"
+        ) from None
+    stored = connection.execute(
+        "SELECT table_name FROM duckdb_tables() WHERE database_name = 'owners' AND schema_name = 'main'"
+    ).fetchall()
+    for (found,) in stored:
+        name = policy.canonical(found)
+        if name is not None and policy.tables[name].public:
+            connection.execute(f"CREATE TABLE {identifier(name)} AS FROM owners.main.{identifier(found)}")
+            yield name
+    connection.execute("DETACH owners")
+
+
+def _in_order(policy: Policy) -> list[str]:
+    """The tables, those that others refer to first."""
+    left = {
+        name: {policy.canonical(link.table) for link in table.every_link}
+        for name, table in policy.tables.items()
+    }
+    found = list[str]()
+    while left:
+        ready = [name for name, wanted in left.items() if not (wanted - {name}) & left.keys()]
+        for name in ready or list(left):  # a circle of links has no order
+            found.append(name)
+            del left[name]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """The rows of one table: `i` counts them from 0."""
+
+    policy: Policy
+    name: str
+    size: Size
+
+    @property
+    def table(self) -> Table:
+        return self.policy.tables[self.name]
+
+    def rows(self) -> int:
+        if self.table.public:
+            listed = (len(column.values) for column in self.table.columns.values() if column.values)
+            return max(listed, default=_PUBLIC_ROWS)
+        alone = (
+            self._unit_column() is not None and self.table.unit is not None and self.table.rows_per_unit == 1
+        )
+        if alone or self.policy.unit_of(self.name).kind == "row":
+            return self.size.units
+        return self.size.rows
+
+    def source(self) -> str:
+        """Numbered rows, each beside the row that its first link refers to."""
+        numbered = f"range({self.rows()}) AS made(i)"
+        if not self._links():
+            return numbered
+        parent = identifier(self._parent())
+        there = f"(SELECT COUNT(*) FROM {parent})"
+        return f"{numbered} JOIN {parent} AS parent ON parent.rowid = {self._choice(there)}"
+
+    def columns(self) -> Iterator[tuple[str, str]]:
+        """Each column with its value as SQL."""
+        kinds = types_of(self.policy, self.name)
+        copied = self._copied()
+        keys = {fold(key) for key in self._keys()}
+        for folded, (column, kind) in kinds.items():
+            spec = self.table.columns.get(column)
+            if folded in copied:
+                yield column, f"parent.{identifier(copied[folded])}"
+            elif folded == fold(self._unit_column() or ""):
+                yield column, _identity(kind, spec, self._unit())
+            elif folded in keys:
+                yield column, _identity(kind, spec, self._key(folded))
+            elif spec is not None:
+                yield column, self._value(column, spec, kind)
+
+    def _parent(self) -> str:
+        return self.policy.canonical(self._link().table) or self._link().table
+
+    def _link(self) -> Link:
+        """The link with the most columns: the others follow from the row that it refers to, as far as this has them."""
+        return max(self._links(), key=lambda link: len(link.names))
+
+    def _links(self) -> list[Link]:
+        """The links to other tables."""
+        return [link for link in self.table.every_link if self.policy.canonical(link.table) != self.name]
+
+    def _copied(self) -> dict[str, str]:
+        """The columns that are those of the row that is referred to, by folded names, with their names there."""
+        if not self._links():
+            return {}
+        link = self._link()
+        copied = {fold(ours): theirs for ours, theirs in zip(link.names, link.keys, strict=True)}
+        there = types_of(self.policy, self._parent())
+        shared = [self._unit_column(), *(ours for other in self.table.every_link for ours in other.names)]
+        for column in shared:
+            if column is not None and fold(column) in there:
+                copied.setdefault(fold(column), there[fold(column)][0])
+        return copied
+
+    def _unit_column(self) -> str | None:
+        if self.table.public:
+            return None
+        unit = self.policy.unit_of(self.name)
+        return unit.column if unit.kind == "column" else None
+
+    def _keys(self) -> Iterator[str]:
+        """The columns by which a row of this table is referred to: the first of each key tells it."""
+        for _, link in self.policy.foreign_keys():
+            if self.policy.canonical(link.table) == self.name:
+                yield link.keys[0]
+
+    def _unit(self) -> str:
+        """Whose row it is: everybody has one first; of the others some have many."""
+        if self.rows() <= self.size.units:
+            return "i"
+        again = _whole(f"pow({self._drawn('whose')}, 2)", self.size.units)
+        return f"CASE WHEN i < {self.size.units} THEN i ELSE {again} END"
+
+    def _key(self, column: str) -> str:
+        """What a row is referred to by; where rows of the table itself refer to each other, several of a unit share it."""
+        shared = any(fold(name) == column for link in self.table.every_link for name in link.names)
+        return f"{_SHARED} * ({self._unit()}) + {_whole(self._drawn(column), _SHARED)}" if shared else "i"
+
+    def _choice(self, count: str) -> str:
+        return _whole(self._drawn("parent"), count)
+
+    def _value(self, column: str, spec: Column, kind: str) -> str:
+        drawn = _drawn_value(spec, self._drawn(column))
+        if spec.max_elements is not None:
+            length = _whole(self._drawn(f"{column} length"), spec.max_elements + 1)
+            element = _drawn_value(spec, self._drawn(column, "j"))
+            drawn = f"list_transform(range({length}), lambda j: {element})"
+        elif self.table.public and spec.values:
+            drawn = f"{_listed(spec)}[1 + i % {len(spec.values)}]"
+        value = f"CAST({drawn} AS {kind})"
+        if self.table.public or not spec.nullable or spec.max_elements is not None:
+            return value
+        return f"CASE WHEN {self._drawn(f'{column} is NULL')} >= {_NULLS} THEN {value} END"
+
+    def _drawn(self, tag: str, more: str = "0") -> str:
+        """A number in [0, 1) of the row and a tag, the same for the same seed."""
+        text = literal(f"{fold(self.name)} {fold(tag)}")
+        return f"((hash(i, {text}, {self.size.seed}, {more}) >> {64 - _RANDOM_BITS}) / {float(2**_RANDOM_BITS)!r})"
+
+
+def _drawn_value(spec: Column, drawn: str) -> str:
+    if spec.values:
+        return f"{_listed(spec)}[1 + {_whole(drawn, len(spec.values))}]"
+    if spec.bounds is None:
+        return _PLAIN[spec.type].format(u=drawn)
+    low, high = spec.bounds
+    if isinstance(low, datetime) and isinstance(high, datetime):
+        length = (high - low).total_seconds()
+        return f"TIMESTAMP '{low}' + to_seconds(floor({drawn} * {length!r}))"
+    if isinstance(low, date) and isinstance(high, date):
+        return f"DATE '{low}' + CAST({_whole(drawn, (high - low).days + 1)} AS INTEGER)"
+    least, most = spec.numeric_bounds or (Fraction(0), Fraction(1))
+    if spec.type == "integer":
+        return f"{int(least)} + {_whole(drawn, int(most) - int(least) + 1)}"
+    width = float(most) - float(least)
+    return f"LEAST({float(most)!r}::DOUBLE, {float(least)!r}::DOUBLE + {drawn} * {width!r}::DOUBLE)"
+
+
+def _listed(spec: Column) -> str:
+    return f"[{', '.join(literal(str(value)) for value in spec.values or ())}]"
+
+
+def _whole(drawn: str, count: object) -> str:
+    """One of so many whole numbers from 0, of a number in [0, 1)."""
+    return f"CAST(LEAST(floor({drawn} * {count}), {count} - 1) AS BIGINT)"
+
+
+def _identity(kind: str, spec: Column | None, number: str) -> str:
+    """The id of a number from 0, within the column's bounds or domain where it has one."""
+    if spec is not None and spec.values:
+        return f"CAST({_listed(spec)}[1 + {number} % {len(spec.values)}] AS {kind})"
+    first = spec.numeric_bounds[0] if spec is not None and spec.numeric_bounds else 1
+    counted = f"(CAST({number} AS BIGINT) + {int(first)})"
+    return f"CAST({_ID.get(kind, '{n}').format(n=counted)} AS {kind})"

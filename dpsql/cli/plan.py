@@ -1,0 +1,203 @@
+"""`dpsql plan`: how accurate queries would be at several ε, on invented rows, before a policy is fixed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpsql.cli.options import Dialect
+from dpsql.cli.query_files import PlannedText, texts
+from dpsql.cli.simulate import Public, Rows, Seed, Units, sized
+from dpsql.errors import Error, LossError
+from dpsql.request.loss import amount, rounded
+
+if TYPE_CHECKING:
+    from dpsql.connection import Connection
+    from dpsql.policy import Policy
+    from dpsql.result import Result
+
+_EXACT = Fraction(10**6)
+"""A loss at which every group is shown."""
+Queries = Annotated[list[Path], typer.Argument(help="Files of queries.", show_default=False)]
+PolicyOption = Annotated[Path, typer.Option("--policy", "-p", help="The policy.", show_default=False)]
+Losses = Annotated[
+    str, typer.Option("--epsilons", metavar="NUMBERS", help="The losses to try, separated by commas.")
+]
+Plot = Annotated[
+    Path | None,
+    typer.Option("--plot", help="Draw errors against ε into this file, by matplotlib.", show_default=False),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """What a query would give at a loss: for each noisy column the median half-width of 95%, and its share of the value.
+
+    `selected` of `groups` are shown; `share` is the part of the smallest budget that it costs, which holds it `times`.
+    """
+
+    epsilon: Fraction
+    halves: dict[str, tuple[float, float | None]]
+    selected: int
+    groups: int
+    share: Fraction
+    times: int | None
+
+
+def plan(
+    queries: Queries,
+    *,
+    policy: PolicyOption,
+    epsilons: Losses = "0.1,0.3,1",
+    units: Units = 1000,
+    rows: Rows = None,
+    seed: Seed = 0,
+    public: Public = None,
+    dialect: Dialect = "duckdb",
+    plot: Plot = None,
+) -> None:
+    """Say how accurate queries would be, and what the budget admits, on invented rows of a size that you state.
+
+    The rows are drawn from the policy alone, as `dpsql simulate` draws them; no data are read and nothing is charged. Intervals
+    are in the values' own units. The exit code is 1 if a query would be refused.
+    """
+    from dpsql.backends.simulated import simulated
+    from dpsql.policy import load
+    from dpsql.shell.failures import message, styled
+    from dpsql.shell.view import View, table
+
+    rules, losses, view = load(policy), _losses(epsilons), View.of(sys.stdout)
+    drawn, refused = dict[str, list[Accuracy]](), 0
+    with simulated(rules, sized(units, rows, seed), public) as data:
+        print(f"invented rows of {units:,} units\n")
+        for text in (each for file in queries for each in texts(file)):
+            print(f"{text.file}, query {text.number}: {text.short}", flush=True)
+            try:
+                found = list(_tried(data, rules, text, losses, dialect))
+            except Error as error:
+                refused += 1
+                print(
+                    View.of(sys.stderr).show(styled(message(error))),
+                    "",
+                    sep="\n",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                continue
+            drawn[f"{text.file.name}, {text.number}"] = found
+            print(view.show(table(_HEADS, list(_lines(found)), right=(0, 2, 3, 4, 5, 6))))
+            print()
+    if plot is not None:
+        _draw(drawn, plot)
+    if refused:
+        raise typer.Exit(1)
+
+
+_HEADS = ("ε", "column", "±95%", "of value", "groups", "of budget", "fits")
+
+
+def _losses(listed: str) -> list[Fraction]:
+    try:
+        return sorted(amount(text.strip(), "epsilon") for text in listed.split(","))
+    except LossError as error:
+        raise typer.BadParameter(error.message) from None
+
+
+def _tried(
+    data: object, rules: Policy, text: PlannedText, losses: Sequence[Fraction], dialect: str
+) -> Iterator[Accuracy]:
+    """A query at each loss, smallest first."""
+    import dpsql
+
+    with closing(dpsql.connect(data, policy=_generous(rules), ledger=":memory:", dialect=dialect)) as able:
+        whole = able.query(text.sql, epsilon=_EXACT)
+        with closing(dpsql.connect(data, policy=rules, ledger=":memory:", dialect=dialect)) as limited:
+            for epsilon in losses:
+                share, times = _price(limited, text.sql, epsilon)
+                yield _measured(able.query(text.sql, epsilon=epsilon), len(whole), epsilon, share, times)
+
+
+def _generous(rules: Policy) -> Policy:
+    """The policy with a budget that no plan exhausts: whether the real one admits a query is asked apart."""
+    from dpsql.policy.names import NameMap
+
+    most = rules.budget.model_copy(update={"epsilon": 10 * _EXACT, "renew": None})
+    free = {"budget": None, "max_epsilon": None}
+    tables = {name: table.model_copy(update=free) for name, table in rules.tables.items()}
+    changed = {
+        "budget": most,
+        "max_epsilon": None,
+        "tables": NameMap(tables),
+        "analysts": NameMap({}),
+        "per_analyst": None,
+    }
+    return rules.model_copy(update=changed)
+
+
+def _price(connection: Connection, sql: str, epsilon: Fraction) -> tuple[Fraction, int | None]:
+    """The part of the budget that a query costs, and how often it fits."""
+    forecast = connection.budget([sql], epsilon=epsilon)
+    priced = [query for query in forecast.queries if query.quote is not None]
+    return (
+        max((query.share for query in priced), default=Fraction(0)),
+        min((query.times for query in priced if query.times is not None), default=None),
+    )
+
+
+def _measured(result: Result, groups: int, epsilon: Fraction, share: Fraction, times: int | None) -> Accuracy:
+    halves = dict[str, tuple[float, float | None]]()
+    for place, name in enumerate(result.columns):
+        cells = [
+            ((ends[place][1] - ends[place][0]) / 2, row[place])  # type: ignore[index]
+            for row, ends in zip(result.rows, result.intervals(), strict=True)
+            if ends[place] is not None
+        ]
+        if cells:
+            parts = [half / abs(value) for half, value in cells if isinstance(value, int | float) and value]
+            halves[name] = (median(half for half, _ in cells), median(parts) if parts else None)
+    return Accuracy(epsilon, halves, len(result), groups, share, times)
+
+
+def _lines(found: Sequence[Accuracy]) -> Iterator[tuple[str, ...]]:
+    for each in found:
+        times = "free" if each.times is None else "no" if not each.times else f"{each.times:,} times"
+        groups = f"{each.selected:,} of {max(each.groups, each.selected):,}"
+        rest = (groups, f"{rounded(100 * each.share, up=True)}%", times)
+        first = f"{float(each.epsilon):g}"
+        for name, (half, part) in each.halves.items() or {"": (None, None)}.items():
+            size = "" if half is None else f"{half:,.3g}"
+            yield (
+                first,
+                name,
+                size,
+                "" if part is None else f"{part:.2g}" if part > 10 else f"{part:.1%}",
+                *rest,
+            )
+            first, rest = "", ("", "", "")
+
+
+def _draw(drawn: dict[str, list[Accuracy]], path: Path) -> None:
+    from dpsql.accounting.plot import figures, save
+
+    figure, (axes,) = figures(1)
+    for label, found in drawn.items():
+        for name in dict.fromkeys(name for each in found for name in each.halves):
+            points = [
+                (float(each.epsilon), each.halves[name][1])
+                for each in found
+                if name in each.halves and each.halves[name][1] is not None
+            ]
+            if points:
+                axes.plot(*zip(*points, strict=True), marker="o", label=f"{label}: {name}")
+    axes.set(xlabel="ε", ylabel="±95% of the value", xscale="log", yscale="log")
+    if axes.lines:
+        axes.legend(fontsize="small")
+    save(figure, path)

@@ -1,0 +1,42 @@
+"""Files of planned queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpsql.errors import ProgrammingError
+
+_WIDTH = 60
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedText:
+    """A query of a file, `number` from 1."""
+
+    file: Path
+    number: int
+    sql: str
+
+    @property
+    def short(self) -> str:
+        """Its beginning, in one line."""
+        line = " ".join(self.sql.split())
+        return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"
+
+
+def texts(file: Path) -> Iterator[PlannedText]:
+    """The queries of a file. Raises ProgrammingError (`query_file`) where it cannot be read."""
+    from dpsql.shell.statements import blank, split
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise ProgrammingError(
+            f"{file} cannot be read as text", code="query_file", hint="check that it is there, in UTF-8"
+        ) from None
+    cut = split(text)
+    statements = [*cut.statements, *([] if blank(cut.rest) else [cut.rest.strip()])]
+    for number, sql in enumerate(statements, 1):
+        yield PlannedText(file, number, sql)
