@@ -1,6 +1,6 @@
 """Rows that a policy alone tells of: values drawn from declared bounds and domains, ids that lead to units.
 
-Claim: what is made follows from the policy, the numbers that are asked for and the seed.
+Claim: what is made follows from the policy, the numbers that are asked for and the variant.
 Why: nothing is opened and no row is read, so it may be given to anybody who may read the policy.
 """
 
@@ -56,7 +56,7 @@ class Size:
 
     units: int
     rows: int
-    seed: int = 0
+    variant: int = 0
 
 
 def simulated_file(policy: Policy, size: Size, path: Path, public: Path | None = None) -> tuple[str, ...]:
@@ -258,9 +258,9 @@ class _Maker:
         return f"CASE WHEN {self._drawn(f'{column} is NULL')} >= {_NULLS} THEN {value} END"
 
     def _drawn(self, tag: str, more: str = "0") -> str:
-        """A number in [0, 1) of the row and a tag, the same for the same seed."""
+        """A number in [0, 1) of the row and a tag, the same for the same variant."""
         text = literal(f"{fold(self.name)} {fold(tag)}")
-        return f"((hash(i, {text}, {self.size.seed}, {more}) >> {64 - _RANDOM_BITS}) / {float(2**_RANDOM_BITS)!r})"
+        return f"((hash(i, {text}, {self.size.variant}, {more}) >> {64 - _RANDOM_BITS}) / {float(2**_RANDOM_BITS)!r})"
 
 
 def _drawn_value(spec: Column, drawn: str) -> str:

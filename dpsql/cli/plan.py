@@ -15,7 +15,7 @@ import typer
 
 from dpsql.cli.options import Dialect
 from dpsql.cli.query_files import PlannedText, texts
-from dpsql.cli.simulate import Public, Rows, Seed, Units, sized
+from dpsql.cli.simulate import Public, Rows, Units, Variant, sized
 from dpsql.errors import Error, LossError
 from dpsql.request.loss import amount, rounded
 
@@ -59,7 +59,7 @@ def plan(
     epsilons: Losses = "0.1,0.3,1",
     units: Units = 1000,
     rows: Rows = None,
-    seed: Seed = 0,
+    variant: Variant = 0,
     public: Public = None,
     dialect: Dialect = "duckdb",
     plot: Plot = None,
@@ -76,7 +76,7 @@ def plan(
 
     rules, losses, view = load(policy), _losses(epsilons), View.of(sys.stdout)
     drawn, refused = dict[str, list[Accuracy]](), 0
-    with simulated(rules, sized(units, rows, seed), public) as data:
+    with simulated(rules, sized(units, rows, variant), public) as data:
         print(f"invented rows of {units:,} units\n")
         for text in (each for file in queries for each in texts(file)):
             print(f"{text.file}, query {text.number}: {text.short}", flush=True)

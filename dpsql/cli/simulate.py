@@ -25,7 +25,7 @@ Rows = Annotated[
         show_default=False,
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="The same seed makes the same rows.")]
+Variant = Annotated[int, typer.Option("--seed", min=0, help="The same seed makes the same rows.")]
 Public = Annotated[
     Path | None,
     typer.Option(
@@ -44,7 +44,7 @@ def simulate(
     output: Output,
     units: Units = 1000,
     rows: Rows = None,
-    seed: Seed = 0,
+    variant: Variant = 0,
     public: Public = None,
 ) -> None:
     """Make a database of invented rows from a policy alone, for developing, demos and tests without a budget.
@@ -55,7 +55,7 @@ def simulate(
     from dpsql.policy import load
 
     rules = load(policy)
-    missing = simulated_file(rules, sized(units, rows, seed), output, public)
+    missing = simulated_file(rules, sized(units, rows, variant), output, public)
     made = [name for name in rules.tables if name not in missing]
     print(f"{output} has invented rows of {', '.join(made)}")
     if missing:
@@ -65,8 +65,8 @@ def simulate(
         )
 
 
-def sized(units: int, rows: int | None, seed: int) -> Size:
+def sized(units: int, rows: int | None, variant: int) -> Size:
     """How much is made of what the options say."""
     from dpsql.backends.simulated import Size
 
-    return Size(units, 3 * units if rows is None else rows, seed)
+    return Size(units, 3 * units if rows is None else rows, variant)

@@ -17,7 +17,7 @@ from dpsql.backends.simulated import Size, fill, simulated, simulated_file
 from dpsql.errors import OperationalError
 from dpsql.policy import Policy
 
-SIZE = Size(50, 400, seed=3)
+SIZE = Size(50, 400, variant=3)
 COLUMNS: dict[str, Any] = {
     "n": {"type": "integer", "bounds": [-7, 7]},
     "big": {"type": "integer", "bounds": [-(10**15), 10**15]},
@@ -66,7 +66,7 @@ def test_values_keep_to_what_is_declared(database: duckdb.DuckDBPyConnection) ->
 def test_the_seed_alone_decides(database: duckdb.DuckDBPyConnection) -> None:
     """The same seed makes the same rows, another one others."""
     rows = database.sql("FROM t").fetchall()
-    with simulated(EVERY_TYPE, SIZE) as again, simulated(EVERY_TYPE, Size(50, 400, seed=4)) as other:
+    with simulated(EVERY_TYPE, SIZE) as again, simulated(EVERY_TYPE, Size(50, 400, variant=4)) as other:
         assert again.sql("FROM t").fetchall() == rows
         assert other.sql("FROM t").fetchall() != rows
 
