@@ -22,6 +22,8 @@ _TYPES = {
     "uuid": "UUID",
     "blob": "BLOB",
 }
+_NO_COLUMN = "row"
+"""The column of a table of which none is declared: the engine has no table without one."""
 _ID = "BIGINT"
 """What an id is taken for whose type no declared column tells: that ids are equal is all that is asked of them."""
 
@@ -66,7 +68,7 @@ def types_of(policy: Policy, name: str) -> dict[str, tuple[str, str]]:
     for (table, column), kind in _ids(policy).items():
         if table == fold(name):
             columns.setdefault(fold(column), (column, kind))
-    return columns
+    return columns or {_NO_COLUMN: (_NO_COLUMN, "BOOLEAN")}
 
 
 def _ids(policy: Policy) -> dict[tuple[str, str], str]:

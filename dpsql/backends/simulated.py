@@ -1,7 +1,8 @@
-"""Rows that a policy alone tells of: values drawn from declared bounds and domains, ids that lead to units.
+"""Invented rows, from a policy alone: values drawn from declared bounds and domains, ids that lead to units.
 
-Claim: what is made follows from the policy, the numbers that are asked for and the variant.
-Why: nothing is opened and no row is read, so it may be given to anybody who may read the policy.
+Claim: private tables follow from the policy, the size that is asked for and the variant; public ones may be copies.
+Why: of a database that is named, tables which the policy declares public are read and nothing else. What is made may be
+given to anybody who may read the policy and the public tables.
 """
 
 from __future__ import annotations
@@ -62,18 +63,25 @@ class Size:
 def simulated_file(policy: Policy, size: Size, path: Path, public: Path | None = None) -> tuple[str, ...]:
     """Writes a database of simulated rows; returns the tables that are left out.
 
-    Raises OperationalError where the file exists or cannot be written.
+    Raises OperationalError where the file exists or cannot be written, or `public` cannot be read; then no file is left.
     """
     if path.exists():
         raise OperationalError(f"{path} exists already", code="file_exists", hint="name another file")
+    done = False
     try:
-        connection = duckdb.connect(str(path))
+        with duckdb.connect(str(path)) as connection:
+            missing = fill(connection, policy, size, public)
+        done = True
     except duckdb.Error:
         raise OperationalError(
-            f"{path} cannot be written", code="not_written", hint="check its directory"
+            f"{path} cannot be written",
+            code="not_written",
+            hint="check its directory, and the room on its disk",
         ) from None
-    with connection:
-        return fill(connection, policy, size, public)
+    finally:
+        if not done:
+            path.unlink(missing_ok=True)
+    return missing
 
 
 @contextmanager
@@ -161,10 +169,7 @@ class _Maker:
         if self.table.public:
             listed = (len(column.values) for column in self.table.columns.values() if column.values)
             return max(listed, default=_PUBLIC_ROWS)
-        alone = (
-            self._unit_column() is not None and self.table.unit is not None and self.table.rows_per_unit == 1
-        )
-        if alone or self.policy.unit_of(self.name).kind == "row":
+        if self.table.rows_per_unit == 1 or self.policy.unit_of(self.name).kind == "row":
             return self.size.units
         return self.size.rows
 
@@ -190,8 +195,8 @@ class _Maker:
                 yield column, _identity(kind, spec, self._unit())
             elif folded in keys:
                 yield column, _identity(kind, spec, self._key(folded))
-            elif spec is not None:
-                yield column, self._value(column, spec, kind)
+            else:
+                yield column, _identity(kind, None, "i") if spec is None else self._value(column, spec, kind)
 
     def _parent(self) -> str:
         return self.policy.canonical(self._link().table) or self._link().table
@@ -242,7 +247,7 @@ class _Maker:
         return f"{_SHARED} * ({self._unit()}) + {_whole(self._drawn(column), _SHARED)}" if shared else "i"
 
     def _choice(self, count: str) -> str:
-        return _whole(self._drawn("parent"), count)
+        return f"i % {count}" if self.table.rows_per_unit == 1 else _whole(self._drawn("parent"), count)
 
     def _value(self, column: str, spec: Column, kind: str) -> str:
         drawn = _drawn_value(spec, self._drawn(column))
@@ -286,7 +291,7 @@ def _listed(spec: Column) -> str:
 
 
 def _whole(drawn: str, count: object) -> str:
-    """One of so many whole numbers from 0, of a number in [0, 1)."""
+    """An integer from 0 to `count` - 1, evenly, from a number in [0, 1)."""
     return f"CAST(LEAST(floor({drawn} * {count}), {count} - 1) AS BIGINT)"
 
 

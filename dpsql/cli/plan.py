@@ -16,7 +16,7 @@ import typer
 from dpsql.cli.options import Dialect
 from dpsql.cli.query_files import PlannedText, texts
 from dpsql.cli.simulate import Public, Rows, Units, Variant, sized
-from dpsql.errors import Error, LossError
+from dpsql.errors import Error, LossError, ProgrammingError
 from dpsql.request.loss import amount, rounded
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ Plot = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """What a query would give at a loss: for each noisy column the median half-width of 95%, and its share of the value.
+    """What a query would give at a loss: for each noisy column the median half-width of 95%, and its share of the median value.
 
     `selected` of `groups` are shown; `share` is the part of the smallest budget that it costs, which holds it `times`.
     """
@@ -71,10 +71,11 @@ def plan(
     """
     from dpsql.backends.simulated import simulated
     from dpsql.policy import load
+    from dpsql.policy.other_data import without_sources
     from dpsql.shell.failures import message, styled
     from dpsql.shell.view import View, table
 
-    rules, losses, view = load(policy), _losses(epsilons), View.of(sys.stdout)
+    rules, losses, view = without_sources(load(policy)), _losses(epsilons), View.of(sys.stdout)
     drawn, refused = dict[str, list[Accuracy]](), 0
     with simulated(rules, sized(units, rows, variant), public) as data:
         print(f"invented rows of {units:,} units\n")
@@ -114,26 +115,44 @@ def _losses(listed: str) -> list[Fraction]:
 def _tried(
     data: object, rules: Policy, text: PlannedText, losses: Sequence[Fraction], dialect: str
 ) -> Iterator[Accuracy]:
-    """A query at each loss, smallest first."""
+    """A query at each loss, smallest first. Raises ProgrammingError for one that says itself what it may lose, and EXPLAIN."""
     import dpsql
+    from dpsql.shell.session import is_explain
+    from dpsql.sql.read.parse import stated
 
-    with closing(dpsql.connect(data, policy=_generous(rules), ledger=":memory:", dialect=dialect)) as able:
+    said = stated(text.sql, dialect)
+    if is_explain(text.sql) or said.epsilon is not None or said.target_error is not None:
+        raise ProgrammingError(
+            "a query is planned at several epsilons, and this one says its own or asks for its plan",
+            code="not_planned",
+            hint="leave out its OPTIONS clause, and EXPLAIN",
+        )
+    with (
+        closing(
+            dpsql.connect(data, policy=_generous(rules), ledger=":memory:", dialect=dialect, replay=False)
+        ) as able,
+        closing(dpsql.connect(data, policy=rules, ledger=":memory:", dialect=dialect)) as limited,
+    ):
         whole = able.query(text.sql, epsilon=_EXACT)
-        with closing(dpsql.connect(data, policy=rules, ledger=":memory:", dialect=dialect)) as limited:
-            for epsilon in losses:
-                share, times = _price(limited, text.sql, epsilon)
-                yield _measured(able.query(text.sql, epsilon=epsilon), len(whole), epsilon, share, times)
+        for epsilon in losses:
+            share, times = _price(limited, text.sql, epsilon)
+            yield _measured(able.query(text.sql, epsilon=epsilon), whole, epsilon, share, times)
 
 
 def _generous(rules: Policy) -> Policy:
     """The policy with a budget that no plan exhausts: whether the real one admits a query is asked apart."""
     from dpsql.policy.names import NameMap
 
-    most = rules.budget.model_copy(update={"epsilon": 10 * _EXACT, "renew": None})
-    free = {"budget": None, "max_epsilon": None}
-    tables = {name: table.model_copy(update=free) for name, table in rules.tables.items()}
+    most = {"epsilon": 10 * _EXACT, "renew": None}
+    tables = {
+        # Its own accountant and delta decide over its noise.
+        name: table.model_copy(
+            update={"budget": table.budget and table.budget.model_copy(update=most), "max_epsilon": None}
+        )
+        for name, table in rules.tables.items()
+    }
     changed = {
-        "budget": most,
+        "budget": rules.budget.model_copy(update=most),
         "max_epsilon": None,
         "tables": NameMap(tables),
         "analysts": NameMap({}),
@@ -152,18 +171,19 @@ def _price(connection: Connection, sql: str, epsilon: Fraction) -> tuple[Fractio
     )
 
 
-def _measured(result: Result, groups: int, epsilon: Fraction, share: Fraction, times: int | None) -> Accuracy:
+def _measured(
+    result: Result, whole: Result, epsilon: Fraction, share: Fraction, times: int | None
+) -> Accuracy:
+    """What was answered at a loss, beside the answer of all groups that is next to exact."""
+    intervals = result.intervals()
     halves = dict[str, tuple[float, float | None]]()
     for place, name in enumerate(result.columns):
-        cells = [
-            ((ends[place][1] - ends[place][0]) / 2, row[place])  # type: ignore[index]
-            for row, ends in zip(result.rows, result.intervals(), strict=True)
-            if ends[place] is not None
-        ]
-        if cells:
-            parts = [half / abs(value) for half, value in cells if isinstance(value, int | float) and value]
-            halves[name] = (median(half for half, _ in cells), median(parts) if parts else None)
-    return Accuracy(epsilon, halves, len(result), groups, share, times)
+        found = [(ends[1] - ends[0]) / 2 for row in intervals if (ends := row[place]) is not None]
+        if found:
+            values = [abs(value) for row in whole.rows if isinstance(value := row[place], int | float)]
+            size = median(values) if values else 0
+            halves[name] = (median(found), median(found) / size if size else None)
+    return Accuracy(epsilon, halves, len(result), len(whole), share, times)
 
 
 def _lines(found: Sequence[Accuracy]) -> Iterator[tuple[str, ...]]:
@@ -178,7 +198,7 @@ def _lines(found: Sequence[Accuracy]) -> Iterator[tuple[str, ...]]:
                 first,
                 name,
                 size,
-                "" if part is None else f"{part:.2g}" if part > 10 else f"{part:.1%}",
+                "" if part is None else f"{part:,.0%}" if part >= 1 else f"{100 * part:.2g}%",
                 *rest,
             )
             first, rest = "", ("", "", "")

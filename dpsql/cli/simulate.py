@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpsql.errors import OperationalError
+
 if TYPE_CHECKING:
     from dpsql.backends.simulated import Size
 
@@ -50,14 +52,20 @@ def simulate(
     """Make a database of invented rows from a policy alone, for developing, demos and tests without a budget.
 
     Values are drawn evenly from declared bounds and values; ids lead to units as the links say. Nothing private is read.
+    The policy is written beside it under its name, so that queries of it have a ledger of their own.
     """
     from dpsql.backends.simulated import simulated_file
     from dpsql.policy import load
+    from dpsql.policy.other_data import policy_text_for
 
-    rules = load(policy)
+    rules, beside = load(policy), output.with_suffix(".yaml")
+    if beside.exists():
+        raise OperationalError(f"{beside} exists already", code="file_exists", hint="name another file")
+    text = policy_text_for(policy, f"invented rows, {output.name}")
     missing = simulated_file(rules, sized(units, rows, variant), output, public)
     made = [name for name in rules.tables if name not in missing]
-    print(f"{output} has invented rows of {', '.join(made)}")
+    beside.write_text(text, encoding="utf-8")
+    print(f"{output} has invented rows of {', '.join(made)}; its policy is {beside}")
     if missing:
         print(
             f"left out, for no columns are declared: {', '.join(missing)}; --public DATABASE copies them",

@@ -13,6 +13,7 @@ from retail.study import policy as retail_policy
 from retail.workload import STATEMENTS
 
 import dpsql
+from dpsql.backends.empty import EmptyBackend
 from dpsql.backends.simulated import Size, fill, simulated, simulated_file
 from dpsql.errors import OperationalError
 from dpsql.policy import Policy
@@ -41,6 +42,7 @@ EVERY_TYPE = Policy.model_validate(
     },
     strict=False,
 )
+COLUMNS_OF_ONE = {"unit": "who", "rows_per_unit": 1, "columns": {"x": COLUMNS["x"]}}
 WITHIN = """
     SELECT bool_and(n BETWEEN -7 AND 7), bool_and(big BETWEEN -1e15 AND 1e15), bool_and(x BETWEEN 0.5 AND 0.75),
         COUNT(*) - COUNT(x) = 0, COUNT(*) > COUNT(n), list_sort(list(DISTINCT word) FILTER (word IS NOT NULL)) = ['a', 'it''s', 'ü'],
@@ -61,6 +63,32 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
 def test_values_keep_to_what_is_declared(database: duckdb.DuckDBPyConnection) -> None:
     """Bounds and domains are kept to and filled, NULLs are where they may be, every unit has a row."""
     assert database.sql(WITHIN).fetchall() == [(True,) * 12]
+
+
+def test_every_type_has_an_empty_column() -> None:
+    """Queries are planned without a database whatever the types of the policy's columns."""
+    with dpsql.connect(EmptyBackend(EVERY_TYPE), policy=EVERY_TYPE, ledger=":memory:", epsilon=1) as planned:
+        for column in COLUMNS.keys() - {"tags"}:
+            assert planned.explain(f"SELECT COUNT({column}) FROM t")
+
+
+def test_a_table_without_columns_has_rows() -> None:
+    """Its rows can be counted, and nothing else."""
+    bare = {"tables": {"t": {"unit": "row"}}}
+    rules = Policy.model_validate(EVERY_TYPE.model_dump() | bare, strict=False)
+    with simulated(rules, SIZE) as made, dpsql.connect(made, policy=rules, ledger=":memory:") as connection:
+        assert connection.query("SELECT COUNT(*) FROM t", epsilon=1000).rows == ((SIZE.units,),)
+
+
+def test_a_unit_has_one_row_where_it_has_one_at_most() -> None:
+    """Of linked tables too."""
+    linked = {"link": {"column": "who", "references": "t.who"}, "rows_per_unit": 1}
+    tables = {"t": COLUMNS_OF_ONE, "child": linked | {"columns": {"n": COLUMNS["n"]}}}
+    rules = Policy.model_validate(EVERY_TYPE.model_dump() | {"tables": tables}, strict=False)
+    with simulated(rules, SIZE) as made:
+        assert made.sql(
+            "SELECT COUNT(*), COUNT(DISTINCT who) FROM child SEMI JOIN t USING (who)"
+        ).fetchall() == [(SIZE.units, SIZE.units)]
 
 
 def test_the_seed_alone_decides(database: duckdb.DuckDBPyConnection) -> None:
@@ -109,7 +137,7 @@ def test_only_public_tables_are_copied(tmp_path: Path) -> None:
         owners.execute("CREATE TABLE t AS SELECT 1 AS who, 'secret' AS free, 5 AS n")
         owners.execute("CREATE TABLE rates AS SELECT 9 AS rate")
         owners.execute("CREATE VIEW seen AS SELECT free FROM t")
-    tables = {"rates": {"public": True}, "seen": {"public": True}, "t": EVERY_TYPE.tables["t"].model_dump()}
+    tables = {"rates": {"public": True}, "seen": {"public": True}}
     private = {"unit": "who", "rows_per_unit": 3, "columns": {"free": {"type": "varchar"}}}
     rules = Policy.model_validate(EVERY_TYPE.model_dump() | {"tables": tables | {"t": private}}, strict=False)
     with duckdb.connect() as made:
@@ -129,6 +157,7 @@ def test_a_file_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
         simulated_file(EVERY_TYPE, SIZE, tmp_path / "nowhere" / "x.duckdb")
     with pytest.raises(OperationalError, match="cannot be read"):
         simulated_file(EVERY_TYPE, SIZE, tmp_path / "x.duckdb", tmp_path / "nothing.duckdb")
+    assert sorted(tmp_path.iterdir()) == [path]
 
 
 def _stored(directory: Path) -> Path:

@@ -106,4 +106,20 @@ FAULTS = (
         "all rows of a public fan-out count in one group",
         f"{_IDS}::test_rows_that_are_units_do_not_all_choose_the_same_group",
     ),
+    Fault(
+        "private-tables-copied",
+        "dpsql.backends.simulated:_copied",
+        "name is not None and policy.tables[name].public",
+        "name is not None",
+        "a database of invented rows holds private ones",
+        "tests/backends/test_simulated.py::test_only_public_tables_are_copied",
+    ),
+    Fault(
+        "public-views-copied",
+        "dpsql.backends.simulated:_copied",
+        "\"SELECT table_name FROM duckdb_tables() WHERE database_name = 'owners' AND schema_name = 'main'\"",
+        "\"SELECT table_name FROM information_schema.tables WHERE table_catalog = 'owners'\"",
+        "a view that reads private rows is copied",
+        "tests/backends/test_simulated.py::test_only_public_tables_are_copied",
+    ),
 )
