@@ -6,8 +6,8 @@ import duckdb
 
 from dpsql.backends.base import Place
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.backends.quoting import identifier
-from dpsql.policy import Policy, fold
+from dpsql.backends.quoting import identifier, table_name
+from dpsql.policy import Policy, fold, table_parts
 
 _TYPES = {
     "integer": "BIGINT",
@@ -49,7 +49,10 @@ def empty_database(policy: Policy) -> duckdb.DuckDBPyConnection:
             if table == fold(name):
                 columns.setdefault(fold(column), (column, kind))
         listed = ", ".join(f"{identifier(column)} {kind}" for column, kind in columns.values())
-        connection.execute(f"CREATE TABLE {identifier(name)} ({listed})")
+        schema, _ = table_parts(name)
+        if schema:
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {identifier(schema)}")
+        connection.execute(f"CREATE TABLE {table_name(name)} ({listed})")
     return connection
 
 
