@@ -23,13 +23,13 @@ from dpsql.backends.files import FileTable, Types, make, paths, suggested_types,
 from dpsql.backends.frames import UNTYPED, typed
 from dpsql.backends.interrupts import cancellation, interruptible
 from dpsql.backends.origins import ARROW, PANDAS, origin
-from dpsql.backends.quoting import identifier, literal
+from dpsql.backends.quoting import identifier, literal, table_name
 from dpsql.backends.settings import MEANING, changed
 from dpsql.backends.shapes import shape
 from dpsql.backends.spill import SpillFolder, spill_folder
 from dpsql.errors import BackendError, OperationalError, ProgrammingError
 from dpsql.ledger.identity import FILE, MEMORY
-from dpsql.policy import fold
+from dpsql.policy import fold, table_parts
 from dpsql.policy.check_constraints import checked
 
 UNSOUND = "common_subplan"
@@ -74,26 +74,25 @@ _MEANING = "SELECT " + ", ".join(f"CAST(current_setting('{name}') AS VARCHAR)" f
 _EXPLAINED = "SELECT value, scope FROM duckdb_settings() WHERE name = 'explain_output'"
 _VIEW = """
     SELECT sql FROM duckdb_views()
-    WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp') AND view_name = {}
+    WHERE NOT internal AND {} AND view_name = {}
 """
 _NULLABLE = """
     SELECT column_name, is_nullable FROM duckdb_columns()
-    WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp') AND table_name = {}
+    WHERE NOT internal AND {} AND table_name = {}
 """
 _CHECKS = """
     SELECT expression FROM duckdb_constraints()
-    WHERE schema_name = 'main' AND database_name IN (current_database(), 'temp')
-      AND constraint_type = 'CHECK' AND expression IS NOT NULL AND table_name = {}
+    WHERE {} AND constraint_type = 'CHECK' AND expression IS NOT NULL AND table_name = {}
 """
 _PATH = "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
 _FUNCTIONS = "SELECT function_name, internal FROM duckdb_functions()"
 _SCHEMA = """
-    SELECT table_name, column_name, data_type FROM duckdb_columns()
-    WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp')
-      AND current_schema() = 'main' AND NOT starts_with(table_name, '#')
+    SELECT schema_name, table_name, column_name, data_type FROM duckdb_columns()
+    WHERE NOT internal AND current_schema() = 'main' AND NOT starts_with(table_name, '#')
+      AND (database_name = current_database() OR (database_name = 'temp' AND schema_name = 'main'))
     -- A name that two databases have is left out: which of them it means could change.
-    QUALIFY COUNT(DISTINCT database_name) OVER (PARTITION BY lower(table_name)) = 1
-    ORDER BY table_name, column_index
+    QUALIFY COUNT(DISTINCT database_name) OVER (PARTITION BY lower(schema_name), lower(table_name)) = 1
+    ORDER BY schema_name <> 'main', schema_name, table_name, column_index
 """
 
 _LOCKS: WeakKeyDictionary[duckdb.DuckDBPyConnection, threading.RLock] = WeakKeyDictionary()
@@ -182,9 +181,9 @@ class DuckDBBackend:
         self._refuse_shadows()
         self._refuse_settings()
         tables: dict[str, list[tuple[str, str]]] = {}
-        for table, column, kind in self._query(_SCHEMA):
+        for schema, table, column, kind in self._query(_SCHEMA):
             loose = (table, column) in self._untyped
-            tables.setdefault(table, []).append((column, UNTYPED if loose else kind))
+            tables.setdefault(_called(schema, table), []).append((column, UNTYPED if loose else kind))
         return tables
 
     def suggested(self) -> dict[str, list[tuple[str, str]]]:
@@ -195,10 +194,10 @@ class DuckDBBackend:
         """Where the rows of a table or view come from, None where DuckDB cannot bind it."""
         if table in self._files:
             return Origin(frozenset({f"file {table}"}))
-        definitions = [str(sql) for (sql,) in self._query(_VIEW.format(literal(table)))]
+        definitions = [str(sql) for (sql,) in self._query(_VIEW.format(*_where(table)))]
         with self._explaining():
             try:
-                explained = self._query(f"EXPLAIN (FORMAT JSON) SELECT * FROM {identifier(table)}")
+                explained = self._query(f"EXPLAIN (FORMAT JSON) SELECT * FROM {table_name(table)}")
             except BackendError:
                 return None
         plan = dict(explained).get("logical_plan")
@@ -206,8 +205,8 @@ class DuckDBBackend:
             return None
         frames = frozenset({ARROW, PANDAS} if self._owned else {ARROW})
         found = origin(table, plan, next(iter(definitions), None), frames=frames)
-        columns = [(str(name), bool(null)) for name, null in self._query(_NULLABLE.format(literal(table)))]
-        checks = tuple(str(text) for (text,) in self._query(_CHECKS.format(literal(table))))
+        columns = [(str(name), bool(null)) for name, null in self._query(_NULLABLE.format(*_where(table)))]
+        checks = tuple(str(text) for (text,) in self._query(_CHECKS.format(*_where(table))))
         said = checked(checks)
         required = (
             name for name, null in columns if not null or (fold(name) in said and said[fold(name)].present)
@@ -435,6 +434,19 @@ class DuckDBBackend:
             stopped = cancellation(error)
         # Raised out here, where no engine error is being handled: even `from None` keeps the context.
         raise stopped or BackendError
+
+
+def _called(schema: str, table: str) -> str:
+    """What a policy calls a table; a dot within its own name, which no policy names, is in quotes."""
+    plain = identifier(table) if "." in table else table
+    return plain if schema == "main" else f"{schema}.{plain}"
+
+
+def _where(table: str) -> tuple[str, str]:
+    """The condition on the place of a table that a policy names, and its name there as a text."""
+    schema, name = table_parts(table)
+    databases = "(current_database(), 'temp')" if not schema else "(current_database())"
+    return f"schema_name = {literal(schema or 'main')} AND database_name IN {databases}", literal(name)
 
 
 def _refuse(settings: Mapping[str, str | None]) -> None:

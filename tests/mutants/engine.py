@@ -465,21 +465,21 @@ FAULTS = (
         "dpsql.backends.duckdb",
         '''
         """
-            SELECT table_name, column_name, data_type FROM duckdb_columns()
-            WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp')
-              AND current_schema() = 'main' AND NOT starts_with(table_name, '#')
+            SELECT schema_name, table_name, column_name, data_type FROM duckdb_columns()
+            WHERE NOT internal AND current_schema() = 'main' AND NOT starts_with(table_name, '#')
+              AND (database_name = current_database() OR (database_name = 'temp' AND schema_name = 'main'))
             -- A name that two databases have is left out: which of them it means could change.
-            QUALIFY COUNT(DISTINCT database_name) OVER (PARTITION BY lower(table_name)) = 1
-            ORDER BY table_name, column_index
+            QUALIFY COUNT(DISTINCT database_name) OVER (PARTITION BY lower(schema_name), lower(table_name)) = 1
+            ORDER BY schema_name <> 'main', schema_name, table_name, column_index
         """
         ''',
         '''
         """
-            SELECT table_name, column_name, data_type FROM duckdb_columns()
-            WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp')
-              AND current_schema() = 'main' AND NOT starts_with(table_name, '#')
+            SELECT schema_name, table_name, column_name, data_type FROM duckdb_columns()
+            WHERE NOT internal AND current_schema() = 'main' AND NOT starts_with(table_name, '#')
+              AND (database_name = current_database() OR (database_name = 'temp' AND schema_name = 'main'))
             -- A name that two databases have is left out: which of them it means could change.
-            ORDER BY table_name, column_index
+            ORDER BY schema_name <> 'main', schema_name, table_name, column_index
         """
         ''',
         "another table of the same name is read than was checked",

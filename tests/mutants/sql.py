@@ -6,6 +6,38 @@ from .fault import Fault
 
 FAULTS = (
     Fault(
+        "schema-ignored",
+        "dpsql.sql.lower.table_names:table_of",
+        'catalog.find(f"{schema}.{name}" if schema else name)',
+        "catalog.find(name)",
+        "another schema's table is read and charged",
+        "tests/sql/test_schemas.py::test_a_name_means_the_table_that_the_engine_takes",
+    ),
+    Fault(
+        "schema-of-a-column-ignored",
+        "dpsql.sql.lower.scope:Scope.holds",
+        "schema is None or relation is None",
+        "schema is None or schema or relation is None",
+        "a column of a table that is not read passes for one that is",
+        "tests/sql/test_schemas.py::test_columns_are_named_with_their_schema",
+    ),
+    Fault(
+        "dot-in-quotes-is-a-schema",
+        "dpsql.sql.lower.table_names:table_of",
+        'None if "." in name else catalog.find(f"{schema}.{name}" if schema else name)',
+        'catalog.find(f"{schema}.{name}" if schema else name)',
+        "a name in quotes means a table that DuckDB would not take",
+        "tests/sql/test_schemas.py::test_a_name_means_the_table_that_the_engine_takes",
+    ),
+    Fault(
+        "default-schema-declared",
+        "dpsql.policy.names:_schema_problem",
+        "fold(schema) == DEFAULT_SCHEMA",
+        "not schema",
+        "one table has two names, and two budgets",
+        "tests/sql/test_schemas.py::test_a_table_has_one_name_in_a_policy",
+    ),
+    Fault(
         "second-statement-dropped",
         "dpsql.sql.read.parse:_tree",
         """

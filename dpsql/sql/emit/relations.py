@@ -15,6 +15,7 @@ from typing import Protocol
 
 from dpsql.analysis import intervals
 from dpsql.analysis.analyse import Analysis, Measurand
+from dpsql.backends.quoting import table_name
 from dpsql.plan.expr import Column, Expr, columns
 from dpsql.plan.nodes import (
     Filter,
@@ -321,7 +322,7 @@ def _table(scan: Scan) -> str:
     Why: a list is cut to its first elements before it is unnested; the other columns are repeated.
     Source: McSherry 2009, Theorem 5 (a transformation that makes k rows of one is k-stable).
     """
-    text = identifier(scan.table)
+    text = table_name(scan.table)
     for item in scan.unnested:
         cut = f"list_slice({path(item.stored)}, 1, {item.most})"
         text = f"(SELECT *, UNNEST({cut}) AS {identifier(item.column.name)} FROM {text}) AS {identifier(scan.table)}"
@@ -330,7 +331,7 @@ def _table(scan: Scan) -> str:
 
 def _owned(scan: Scan, table: str | None = None) -> tuple[str, str]:
     """The id of the unit of a table's rows, and the table, or what stands for it, joined to where the id is looked up."""
-    link, table = scan.unit.link, table or identifier(scan.table)
+    link, table = scan.unit.link, table or table_name(scan.table)
     if link is not None:
         on = (f"{widened(ours)} = {OWNER}.{_key(place)}" for place, (ours, _) in enumerate(link.pairs))
         return f"{OWNER}.{UNIT}", f"{table} JOIN {_owner(link)} ON {' AND '.join(on)}"
