@@ -8,8 +8,8 @@ FAULTS = (
     Fault(
         "left-out-columns-stay",
         "dpsql.sql.lower.stars:star_columns",
-        "if fold(name) not in out",
-        "if name not in columns",
+        "fold(name) not in out",
+        "name not in columns",
         "what EXCLUDE leaves out is there",
         "tests/sql/test_fixtures.py::test_refusal[refused_meaning: A column that EXCLUDE has left out]",
     ),
@@ -41,13 +41,13 @@ FAULTS = (
         "one-row-decides",
         "dpsql.sql.lower.aggregates.truth",
         """
-        across=refuses(
+        refuses(
             "exact_only",
             "one row would decide {name}, which no noise hides",
             "COUNT_IF(x) AS n, of which 0 or less says that there is hardly any",
         )
         """,
-        'across=lambda over, node: over.released(node, "max", one_argument(over, node, "BOOL_OR(x)"))',
+        'lambda over, node: over.released(node, "max", one_argument(over, node, "BOOL_OR(x)"))',
         "BOOL_OR is released of rows of all units",
         "tests/sql/test_fixtures.py::test_refusal[refused_meaning: BOOL_OR across units]",
     ),

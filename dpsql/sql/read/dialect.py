@@ -8,7 +8,7 @@ EXTRACT(year FROM day).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
@@ -63,11 +63,15 @@ SPELLINGS: Mapping[str, type[exp.AggFunc]] = {
 """Further names of aggregates: those that add up with less rounding do what SUM and AVG do here anyway."""
 
 
-def _all_of(arguments: list[exp.Expr]) -> exp.Expr:
-    """ALL of a list, which the parser takes for a call; ANY of one it knows."""
-    if len(arguments) == 1:
-        return exp.All(this=exp.Paren(this=arguments[0]))
-    return exp.Anonymous(this="ALL", expressions=arguments)
+def _of_list(name: str, node: type[exp.Expression]) -> Callable[[list[exp.Expr]], exp.Expr]:
+    """What ALL or SOME of a list is, which the parser takes for a call; ANY of one it knows."""
+
+    def build(arguments: list[exp.Expr]) -> exp.Expr:
+        if len(arguments) == 1:
+            return node(this=exp.Paren(this=arguments[0]))
+        return exp.Anonymous(this=name, expressions=arguments)
+
+    return build
 
 
 class Parser(DuckDBParser):
@@ -76,7 +80,8 @@ class Parser(DuckDBParser):
     FUNCTIONS = {  # noqa: RUF012
         **{name: build for name, build in DuckDBParser.FUNCTIONS.items() if name in _AGGREGATES},
         **{name: node.from_arg_list for name, node in {**ADDED_NODES, **SPELLINGS}.items()},
-        "ALL": _all_of,
+        "ALL": _of_list("ALL", exp.All),
+        "SOME": _of_list("SOME", exp.Any),
     }
     FUNCTION_PARSERS = {  # noqa: RUF012
         name: parse
