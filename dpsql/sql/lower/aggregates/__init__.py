@@ -24,6 +24,7 @@ from dpsql.sql.lower.aggregates.histogram import HISTOGRAM
 from dpsql.sql.lower.aggregates.mode import MODE
 from dpsql.sql.lower.aggregates.quantiles import MAX, MEDIAN, MIN, QUANTILE_CONT, QUANTILE_DISC
 from dpsql.sql.lower.aggregates.sum import SUM
+from dpsql.sql.lower.aggregates.truth import BOOL_AND, BOOL_OR
 from dpsql.sql.lower.aggregates.unsupported import unsupported
 from dpsql.sql.lower.aggregates.variance import VARIANCES
 
@@ -45,6 +46,8 @@ AGGREGATE_CALLS: tuple[AggregateCall, ...] = (
     ARG_MAX,
     ARG_MIN,
     ANY_VALUE,
+    BOOL_AND,
+    BOOL_OR,
 )
 BY_NODE: Mapping[type[exp.Expr], AggregateCall] = MappingProxyType(
     {node: entry for entry in AGGREGATE_CALLS for node in entry.nodes}
