@@ -76,6 +76,10 @@ _VIEW = """
     SELECT sql FROM duckdb_views()
     WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp') AND view_name = {}
 """
+_COMPUTED = """
+    SELECT (SELECT COUNT(*) FROM duckdb_views() WHERE NOT internal)
+        + (SELECT COUNT(*) FROM duckdb_tables() WHERE sql IS NULL OR contains(upper(sql), 'GENERATED'))
+"""
 _NULLABLE = """
     SELECT column_name, is_nullable FROM duckdb_columns()
     WHERE NOT internal AND schema_name = 'main' AND database_name IN (current_database(), 'temp') AND table_name = {}
@@ -213,6 +217,17 @@ class DuckDBBackend:
             name for name, null in columns if not null or (fold(name) in said and said[fold(name)].present)
         )
         return replace(found, required=frozenset(required), checks=checks)
+
+    @cached_property
+    def unchanging(self) -> bool:
+        """Whether it is a DuckDB file that this opened, without views and generated columns: these may read the clock.
+
+        Nobody can write to the file meanwhile. Frames, and the tables of an owner's connection, are their owner's to change.
+        """
+        if not self._owned or self._path is None or self._path == MEMORY_PATH or self._files:
+            return False
+        ((computed,),) = self._query(_COMPUTED)
+        return not computed
 
     def binds(self, sql: str) -> bool:
         """Whether DuckDB can bind an emitted statement; what is dpsql's own to open stays as it is, and binds again.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from math import isqrt
 from operator import itemgetter
@@ -120,10 +120,12 @@ def _plans_with_each_point(plan: MeasurementPlan, measured: VectorMeasurement) -
 
 
 def _points(clamp: Clamp) -> Iterator[Clamp]:
+    # As `replace` would, without reading all fields again for each of the many points.
+    given = {field.name: getattr(clamp, field.name) for field in fields(clamp)}
+    alone = len(clamp.sides) == 1
     for index in range(len(clamp.grid)):
-        alone = len(clamp.sides) == 1
-        for chosen in {(index,)} if alone else {(index, index), (index, 0), (0, index)}:
-            yield replace(clamp, chosen=chosen)
+        for chosen in ((index,),) if alone else {(index, index), (index, 0), (0, index)}:
+            yield Clamp(**(given | {"chosen": chosen}))
 
 
 def _loss(
@@ -137,8 +139,15 @@ def _loss(
     rule = RULES.get(type(measured.mechanism))
     if rule is None:
         raise VerificationError(f"verification has no rule for {measured.mechanism.name} noise")
-    change = Change(measured.vector, analysis, clamp, Fraction(l1), Fraction(l2_squared), Fraction(linf))
+    total = Fraction(l1)
+    largest = total if linf is l1 else Fraction(linf)
+    change = Change(measured.vector, analysis, clamp, total, Fraction(l2_squared), largest)
     return rule(measured.mechanism, change)
+
+
+def _ratio(above: Fraction, below: Fraction) -> Fraction:
+    """A quotient that is reduced once."""
+    return Fraction(above.numerator * below.denominator, above.denominator * below.numerator)
 
 
 def _above(found: int | Fraction, known: Fraction) -> bool:
@@ -159,11 +168,15 @@ class Change:
 
 
 def _geometric(noise: Geometric, change: Change) -> tuple[str, Fraction]:
-    return "pure", change.l1 / noise.scale
+    return "pure", _ratio(change.l1, noise.scale)
 
 
 def _gaussian(noise: DiscreteGaussian, change: Change) -> tuple[str, Fraction]:
-    return "gaussian", change.l2_squared / (2 * noise.variance)
+    variance = noise.variance
+    return "gaussian", Fraction(
+        change.l2_squared.numerator * variance.denominator,
+        2 * change.l2_squared.denominator * variance.numerator,
+    )
 
 
 def _cube(noise: Cube, change: Change) -> tuple[str, Fraction]:
@@ -208,8 +221,9 @@ def _quantile_range(part: QuantileSelection, analysis: Analysis) -> Fraction:
     if part.public:
         return Fraction(0)
     moves = {0}
-    for count in (0, *(2**power + odd for power in range(100) for odd in (0, 1))):
-        grown = part.offset(count + 1) - part.offset(count)
+    counts = [0, *(2**power + odd for power in range(100) for odd in (0, 1))]
+    below, above = part.offsets(counts), part.offsets([count + 1 for count in counts])
+    for grown in {after - before for before, after in zip(below, above, strict=True)}:
         moves |= {part.steps_per_row - grown, grown - part.steps_per_row, grown, -grown}
     times = analysis.bound.rows * (2 if analysis.replace else 1)
     return part.mechanism.rate * (max(moves) - min(moves)) * times
@@ -273,8 +287,9 @@ def _total_at(analysis: Analysis, clamp: Clamp) -> Callable[[Vector], Pair]:
 
     def by_norm(points: Vector) -> Pair:
         ends = _ends(clamp, points)
-        shares = [(0,) * len(ends), *itertools.permutations(ends)]
-        return _euclidean_norms(clamp, points, 1, _largest_norms(shares, analysis)[1], analysis)
+        # Alone, a unit is as long in any order of its groups.
+        orders = [(0,) * len(ends), *itertools.permutations(ends)] if analysis.replace else [ends]
+        return _euclidean_norms(clamp, points, 1, _largest_norms(orders, analysis)[1], analysis)
 
     def by_sum(points: Vector) -> Pair:
         l1, l2_squared = _largest_norms(_totals_across_groups(clamp, points), analysis)
@@ -301,8 +316,8 @@ def _largest_norms(shares: Sequence[Vector], analysis: Analysis) -> tuple[int, i
         changes = [_minus(a, b) for a, b in itertools.product(shares, repeat=2)]
         if analysis.grouped:  # the removed and the added unit may be in different groups
             changes += [(*a, *b) for a, b in itertools.product(shares, repeat=2)]
-    l1 = max(sum(map(abs, change)) for change in changes)
-    return l1, max(sum(x * x for x in change) for change in changes)
+    l1 = max([sum(map(abs, change)) for change in changes])
+    return l1, max([sum([x * x for x in change]) for change in changes])
 
 
 def _padded_norms(vector: StatisticVector, analysis: Analysis) -> Pair:
