@@ -160,6 +160,14 @@ FAULTS = (
         "tests/statistical/test_samplers.py::test_gaussian_law[10]",
     ),
     Fault(
+        "thresholds-by-float",
+        "dpsql.mechanisms.coin:_threshold_float",
+        "_MARGIN * 2.0**bits < rest < 1 - _MARGIN * 2.0**bits",
+        "rest < 1",
+        "rounding decides the law of the noise",
+        "tests/mechanisms/test_coin.py::test_a_float_decides_no_threshold_that_is_near",
+    ),
+    Fault(
         "acceptance-by-float",
         "dpsql.mechanisms.sampler:_accepted",
         "np.flatnonzero(np.abs(uniform - probability) <= _MARGIN)",
