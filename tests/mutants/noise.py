@@ -17,7 +17,7 @@ FAULTS = (
     ),
     Fault(
         "bounded-range-too-cheap",
-        "dpsql.accounting.accountants.zcdp:ZcdpAccountant.cost",
+        "dpsql.accounting.accountants.zcdp:_of_range",
         "epsilon * epsilon / 8",
         "epsilon * epsilon / 16",
         "choices are charged half of what they lose",
