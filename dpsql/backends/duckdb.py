@@ -68,6 +68,9 @@ _SEAL = (
     "SET enable_progress_bar = false",
 )
 
+_PARSED = 1000
+"""How many texts are known at most to be read by the parser; beyond, all are forgotten."""
+
 _NUMBER = "SELECT txid_current()"
 _SETTINGS = "SELECT name, value FROM duckdb_settings()"
 _MEANING = "SELECT " + ", ".join(f"CAST(current_setting('{name}') AS VARCHAR)" for name in MEANING)
@@ -75,6 +78,10 @@ _EXPLAINED = "SELECT value, scope FROM duckdb_settings() WHERE name = 'explain_o
 _VIEW = """
     SELECT sql FROM duckdb_views()
     WHERE NOT internal AND {} AND view_name = {}
+"""
+_COMPUTED = """
+    SELECT (SELECT COUNT(*) FROM duckdb_views() WHERE NOT internal)
+        + (SELECT COUNT(*) FROM duckdb_tables() WHERE sql IS NULL OR contains(upper(sql), 'GENERATED'))
 """
 _NULLABLE = """
     SELECT column_name, is_nullable FROM duckdb_columns()
@@ -139,6 +146,7 @@ class DuckDBBackend:
         # The folder goes with the connection, whoever closes it, or nobody.
         self._left = None if spill is None else weakref.finalize(self, spill.leave)
         self._bound: set[bytes] = set()
+        self._parsed: set[bytes] = set()
         self._looked: ExitStack | None = None
         self._looks = False
         # Several of these may have one connection of the owner's: what one asks, another must not fetch.
@@ -213,6 +221,17 @@ class DuckDBBackend:
         )
         return replace(found, required=frozenset(required), checks=checks)
 
+    @cached_property
+    def unchanging(self) -> bool:
+        """Whether it is a DuckDB file that this opened, without views and generated columns: these may read the clock.
+
+        Nobody can write to the file meanwhile. Frames, and the tables of an owner's connection, are their owner's to change.
+        """
+        if not self._owned or self._path is None or self._path == MEMORY_PATH or self._files:
+            return False
+        ((computed,),) = self._query(_COMPUTED)
+        return not computed
+
     def binds(self, sql: str) -> bool:
         """Whether DuckDB can bind an emitted statement; what is dpsql's own to open stays as it is, and binds again.
 
@@ -243,11 +262,19 @@ class DuckDBBackend:
             return rows, [str(column[1]) for column in self._connection.description or ()]
 
     def parses(self, text: str) -> bool:
-        """Whether DuckDB's parser reads `text` as one statement."""
+        """Whether DuckDB's parser reads `text` as one statement; with dpsql's own settings it always will."""
+        known = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
+        if self._owned and known in self._parsed:
+            return True
         try:
-            return len(self._connection.extract_statements(text)) == 1
+            parsed = len(self._connection.extract_statements(text)) == 1
         except duckdb.Error:
             return False
+        if parsed:
+            if len(self._parsed) >= _PARSED:
+                self._parsed.clear()
+            self._parsed.add(known)
+        return parsed
 
     def alone(self) -> AbstractContextManager[object]:
         """As `Backend.alone`, of all that are on the same connection."""

@@ -94,7 +94,11 @@ class Engine:
 
     @property
     def public(self) -> PublicTables:
-        """What may be looked up before a charge, each thing once."""
+        """What may be looked up before a charge, each thing once: in a statement, or where nothing changes for good."""
+        return self._public_tables if self.backend.unchanging else PublicTables(self.backend)
+
+    @cached_property
+    def _public_tables(self) -> PublicTables:
         return PublicTables(self.backend)
 
     def account(self, table: str) -> Account:

@@ -152,7 +152,9 @@ class Clamp:
         places = self.chosen or (self.expected,)
         odds = max(log(Fraction(weights[place], weights[-1])) for place in places)
         rest = odds + log(len(self.grid) / (1 - BEYOND_CONFIDENCE))
-        return self.tolerated + max(map(self._asked, places)) + ceil(Fraction(rest) / self.mechanism.rate)
+        asked = self._asked()
+        most = max(asked[place] for place in places)
+        return self.tolerated + most + ceil(Fraction(rest) / self.mechanism.rate)
 
     def overlooked(self, confidence: float) -> tuple[float, ...]:
         """The contributions beyond the point of each side, of all units to all groups, that an interval allows for.
@@ -211,24 +213,24 @@ class Clamp:
         penalty grows with each by at most as much.
         """
         some, *beyond = above
-        tolerated = self.tolerated
+        tolerated, asked = self.tolerated, self._asked()
         return [
-            max(0, more - tolerated) - max(0, self._asked(place) - (some - more))
+            max(0, more - tolerated) - max(0, asked[place] - (some - more))
             for place, more in enumerate(beyond)
         ]
 
-    def _asked(self, place: int) -> int:
-        """The number of units up to a point without which it is favoured.
+    def _asked(self) -> list[int]:
+        """The number of units up to each point without which it is favoured.
 
         The prior odds of the least and the greatest point are their ratio to the `power`: the log of these odds, in steps
         of the mechanism's rate, is asked for besides the `evidence`.
         """
         if not self.evidence:
-            return 0
+            return [0] * len(self.grid)
         # The natural log of 2 is less than 0.7.
         odds = Fraction(7, 10) * self.power * (self.most // self.grid[0]).bit_length()
         most = self.evidence + self.tolerated + -(-odds // self.mechanism.rate)
-        return most * place // max(1, len(self.grid) - 1)
+        return [most * place // max(1, len(self.grid) - 1) for place in range(len(self.grid))]
 
     def choose(self, above: Sequence[Sequence[int]], entropy: Entropy) -> Clamp:
         """The clamp with a chosen point for each side; `above` has the numbers of units that `penalties` takes."""

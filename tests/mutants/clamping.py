@@ -299,7 +299,7 @@ FAULTS = (
     Fault(
         "clamps-lowered-without-evidence",
         "dpsql.planning.clamping:Clamp.penalties",
-        "max(0, self._asked(place) - (some - more))",
+        "max(0, asked[place] - (some - more))",
         "0",
         "where few units contribute, the clamp is the least point, and the interval holds nothing of what is cut",
         "tests/planning/test_clamping.py::test_few_units_do_not_lower_a_clamp",

@@ -39,7 +39,7 @@ def test_overhead_prints_a_ratio_for_every_case() -> None:
 def test_latency_prints_each_request_beside_duckdb() -> None:
     """`python -m benchmarks.latency` prints a line for each query and kind of request, with a ratio."""
     lines = _printed("benchmarks.latency", "--rows", "100", "--rounds", "1")
-    for kind in ("DuckDB", "query", "replayed", "EXPLAIN", "other parameter"):
+    for kind in ("DuckDB", "query", "replayed", "EXPLAIN", "other parameter", "other text"):
         cells = [_cells(line) for line in lines if kind in map(str.strip, re.split("[│|]", line))]
         assert len(cells) == 5, kind
         assert all(re.fullmatch(r"[\d,]+\.\d+", cell) for row in cells for cell in row[2:])
