@@ -258,12 +258,15 @@ FAULTS = (
         "empty-groups-not-noised",
         "dpsql.release:_noisy_components",
         """
-        [value + draw for value, draw in zip(component.exact_series(exact), draws[at::width], strict=True)]
+        [
+            value + draw
+            for value, draw in zip(component.exact_series(groups.moments), draws[at::width], strict=True)
+        ]
         """,
         """
         [
             value + draw * any(group.moments.values())
-            for value, draw, group in zip(component.exact_series(exact), draws[at::width], groups, strict=True)
+            for value, draw, group in zip(component.exact_series(groups.moments), draws[at::width], groups, strict=True)
         ]
         """,
         "a zero says that nobody is there",
@@ -288,7 +291,7 @@ FAULTS = (
     Fault(
         "threshold-not-applied",
         "dpsql.release:_selected_and_noisy",
-        "_is_selected(decided, _units(plan, group), count)",
+        "_is_selected(decided, units, count)",
         "True",
         "every key is shown",
         "tests/attacks/test_a11_secret_keys.py::test_many_rows_of_one_unit_are_still_one_unit",
@@ -303,9 +306,9 @@ FAULTS = (
     ),
     Fault(
         "rows-weighed-against-the-least-frequency",
-        "dpsql.release:_units",
-        "group.moments[UNITS if plan.analysis.bound.per_unit else ROWS]",
-        "group.moments[ROWS]",
+        "dpsql.release:_Groups.units",
+        "self.moments[UNITS if plan.analysis.bound.per_unit else ROWS]",
+        "self.moments[ROWS]",
         "a few units with many rows are enough",
         "tests/test_release.py::test_too_few_units_are_not_released_whatever_the_engine_sends",
     ),
