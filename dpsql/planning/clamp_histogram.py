@@ -119,9 +119,11 @@ def _exceeding_units(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
 def clamped_moments(clamps: Sequence[Clamp], histograms: Sequence[ClampHistogram]) -> dict[Statistic, int]:
     """The moments of a group with the contribution of each unit clamped, in subdivisions of the chosen clamps.
 
-    If a unit has more rows than the clamp allows, each counted row has the unit's mean value.
+    If a unit has more rows than the clamp allows, each counted row has the unit's mean value. A total with a clamp of its
+    own is limited by this clamp alone, which its noise is calibrated to.
     """
     found: dict[Statistic, int] = {}
+    apart = {clamp.total for clamp in clamps}
     for target, part in zip(clamp_targets(clamps), histograms, strict=True):
         clamp = clamps[target.clamp]
         if not clamp.chosen:
@@ -139,6 +141,8 @@ def clamped_moments(clamps: Sequence[Clamp], histograms: Sequence[ClampHistogram
             found[ROWS] = amount
         else:
             found[Moment.COUNT, target.measure] = amount
+            if target.measure in apart:
+                continue
             values = clamp.subdivisions * part.total_up_to(index, 3) + point * part.total_beyond(index, 4)
             found[Moment.TOTAL, target.measure] = values
     return found

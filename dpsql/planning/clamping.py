@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.lattice import Lattice
 from dpsql.analysis.stability import ContributionBound, as_declared
 from dpsql.mechanisms import (
     Entropy,
@@ -29,7 +30,7 @@ from dpsql.planning.statistics import Statistic, StatisticVector
 
 OCTAVES = 14
 """The least point is the greatest contribution, halved this many times."""
-_EXPECTED_PART = 4
+EXPECTED_PART = 4
 """One part in four of a bound is the expected contribution, by which candidate plans are compared before noise is drawn."""
 _EXPECTED_STATED = 2
 """Of rows that the owner declares, one in two is expected."""
@@ -234,6 +235,17 @@ class Clamp:
         """The clamp with a chosen point for each side; `above` has the numbers of units that `penalties` takes."""
         chosen = (self.mechanism.choose(self.weights, self.penalties(side), entropy) for side in above)
         return replace(self, chosen=tuple(chosen))
+
+
+def expected_mean(lattice: Lattice) -> Fraction:
+    """The expected mean of values, in lattice steps: a quarter of the way from the point nearest to zero to the farthest end.
+
+    >>> expected_mean(Lattice(0, 100, 1)), expected_mean(Lattice(-20, 8, 1)), expected_mean(Lattice(1900, 2000, 1))
+    (Fraction(25, 1), Fraction(-5, 1), Fraction(1925, 1))
+    """
+    nearest = min(max(0, lattice.low), lattice.high)
+    farthest = max(lattice.low, lattice.high, key=abs)
+    return nearest + Fraction(farthest - nearest, EXPECTED_PART)
 
 
 def step_range(analysis: Analysis, amount: Amount, sides: int) -> int:
@@ -442,7 +454,7 @@ def clamps_for(
     taken: list[int | None] = [None] * len(vectors)
     found: list[Clamp] = []
     stated = as_declared(analysis.release, rows)
-    part, learns = _EXPECTED_PART, True
+    part, learns = EXPECTED_PART, True
     if stated and rule.stated and rows >= LEAST_STATED:
         part = _EXPECTED_STATED
     elif stated:
@@ -494,13 +506,13 @@ def _expected_amount(analysis: Analysis, amount: Amount, most: int, part: int, s
     Rows are expected to be as many in each group.
     """
     if amount is Amount.GROUPS:
-        return Fraction(most, _EXPECTED_PART)
-    part *= _EXPECTED_PART if amount is Amount.TOTAL else 1
+        return Fraction(most, EXPECTED_PART)
+    part *= EXPECTED_PART if amount is Amount.TOTAL else 1
     groups = analysis.bound.groups
     if scope.euclidean:
-        among = Fraction(isqrt(groups), isqrt(_EXPECTED_PART))
+        among = Fraction(isqrt(groups), isqrt(EXPECTED_PART))
     else:
-        among = Fraction(1) if scope.across_groups else Fraction(groups, _EXPECTED_PART)
+        among = Fraction(1) if scope.across_groups else Fraction(groups, EXPECTED_PART)
     return most / (part * max(among, Fraction(1)))
 
 

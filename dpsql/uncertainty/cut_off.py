@@ -23,13 +23,38 @@ MANY_GROUPS = 64
 def allowance(plan: MeasurementPlan, item: Aggregation, groups: int, confidence: float) -> Allowance:
     """The allowance for an aggregate in each group of a release with this number of groups, in the value's own units.
 
-    What all units contribute beyond the clamp is divided among the groups. Means have none: a clamp on the rows of a unit
-    leaves each unit its mean.
+    What all units contribute beyond the clamp is divided among the groups. Means have none here: a clamp on the rows of a
+    unit leaves each unit its mean, and for a mean whose total and count are measured apart see `allowances`.
     """
-    clamp, moment = clamp_of(plan, item), AGGREGATES[item.function].moments[0]
-    if clamp is None or groups > MANY_GROUPS:
+    if AGGREGATES[item.function].ratio:
         return NOTHING
-    among = max(1, groups)
+    return allowances(plan, item, groups, confidence)[0]
+
+
+def allowances(
+    plan: MeasurementPlan, item: Aggregation, groups: int, confidence: float
+) -> tuple[Allowance, ...]:
+    """The allowance for each moment of an aggregate; nothing for those of a mean from one vector, and of quantiles."""
+    moments = AGGREGATES[item.function].moments
+    if item.rank is not None or not plan.clamps or groups > MANY_GROUPS:
+        return (NOTHING,) * len(moments)
+    places = [plan.source(statistic_of(plan.analysis, item, moment))[0] for moment in moments]
+    if len(moments) > 1 and len(set(places)) == 1:
+        return (NOTHING,) * len(moments)
+    return tuple(
+        _of_moment(plan, item, moment, place, max(1, groups), confidence)
+        for moment, place in zip(moments, places, strict=True)
+    )
+
+
+def _of_moment(
+    plan: MeasurementPlan, item: Aggregation, moment: Moment, vector: int, among: int, confidence: float
+) -> Allowance:
+    """The allowance for a moment of an aggregate that a vector estimates."""
+    place = plan.vectors[vector].clamp
+    if place is None:
+        return NOTHING
+    clamp = plan.clamps[place]
     beyond = dict(zip(clamp.sides, clamp.overlooked(confidence), strict=True))
     index = plan.analysis.measure(item)
     lattice = None if index is None else plan.analysis.measures[index].lattice
