@@ -34,6 +34,9 @@ EXPECTED_PART = 4
 """One part in four of a bound is the expected contribution, by which candidate plans are compared before noise is drawn."""
 _EXPECTED_STATED = 2
 """Of rows that the owner declares, one in two is expected."""
+EXPECTED_VALUE = 8
+"""One part in eight of a bound is the expected magnitude of values whose total and count are measured apart: the geometric
+mean of bounds up to 64 times what there is."""
 LEAST_ROWS, LEAST_STATED, LEAST_ADDED, LEAST_GROUPS = 8, 32, 5, 8
 """With lower bounds than these, no clamp is chosen: on rows for counts, on rows that are declared, on rows for sums, and on
 groups for counts of units."""
@@ -238,14 +241,14 @@ class Clamp:
 
 
 def expected_mean(lattice: Lattice) -> Fraction:
-    """The expected mean of values, in lattice steps: a quarter of the way from the point nearest to zero to the farthest end.
+    """The expected mean of values, in lattice steps: a part of the way from the point nearest to zero to the farthest end.
 
-    >>> expected_mean(Lattice(0, 100, 1)), expected_mean(Lattice(-20, 8, 1)), expected_mean(Lattice(1900, 2000, 1))
-    (Fraction(25, 1), Fraction(-5, 1), Fraction(1925, 1))
+    >>> expected_mean(Lattice(0, 80, 1)), expected_mean(Lattice(-40, 8, 1)), expected_mean(Lattice(1960, 2000, 1))
+    (Fraction(10, 1), Fraction(-5, 1), Fraction(1965, 1))
     """
     nearest = min(max(0, lattice.low), lattice.high)
     farthest = max(lattice.low, lattice.high, key=abs)
-    return nearest + Fraction(farthest - nearest, EXPECTED_PART)
+    return nearest + Fraction(farthest - nearest, EXPECTED_VALUE)
 
 
 def step_range(analysis: Analysis, amount: Amount, sides: int) -> int:
@@ -435,6 +438,9 @@ def clamps_for(
         mechanism = Exponential.calibrate(steps, learning.range_of(learning.part * vectors))
         points = grid(most)
         usual = _expected_amount(analysis, amount, most, part, own)
+        if amount is Amount.TOTAL and measures[0] in apart:
+            # What a unit has above zero and below is together as much as its values in magnitude.
+            usual *= Fraction(EXPECTED_PART, EXPECTED_VALUE * len(signs))
         return Clamp(
             amount,
             measures,
@@ -451,6 +457,7 @@ def clamps_for(
             evidence=learning.evidence(mechanism),
         )
 
+    apart = {index for vector in vectors for (moment, index), _ in vector.estimates if moment is Moment.COUNT}
     taken: list[int | None] = [None] * len(vectors)
     found: list[Clamp] = []
     stated = as_declared(analysis.release, rows)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.lattice import Lattice
-from dpsql.planning.clamping import EXPECTED_PART, LEAST_ADDED, expected_mean
+from dpsql.planning.clamping import EXPECTED_VALUE, LEAST_ADDED, expected_mean
 from dpsql.planning.joint import always_there, joint_vectors
 from dpsql.planning.statistics import (
     ROWS,
@@ -25,6 +25,9 @@ from dpsql.planning.statistics import (
     total_vector,
     units_vector,
 )
+
+FEW_VALUES = 100
+"""So few whole numbers are expected to be as large as their bounds allow."""
 
 
 def layouts(
@@ -53,9 +56,9 @@ def layouts(
     for vectors in _separate(analysis, wanted):
         fewest = min(fewest, len(vectors))
         yield tuple(_with_units(analysis, (*vectors, *distinct, *units)))
-    split = _apart(analysis, wanted) if apart else frozenset()
-    for vectors in _separate(analysis, wanted, split) if split else ():
-        yield tuple(_with_units(analysis, (*vectors, *distinct, *units)))
+    for split in _apart(analysis, wanted) if apart else ():
+        for vectors in _separate(analysis, wanted, split):
+            yield tuple(_with_units(analysis, (*vectors, *distinct, *units)))
     of_rows = {Moment.ROWS, Moment.COUNT, Moment.TOTAL}.intersection(moment for moment, _ in wanted)
     for vectors in _separate(analysis, {**wanted, ROWS: None}) if units and of_rows else ():
         most = analysis.bound.rows
@@ -72,30 +75,31 @@ def favours_apart(lattice: Lattice) -> bool:
     """Whether the total and the count of values of this lattice are measured apart, if each has a learnt clamp.
 
     Claim: let units have n rows in norm, and values of mean m and magnitude a. Measured apart, each at half of the loss, the
-    error of the mean times the number of rows is √(2(a² + m²)) n times the noise for a sensitivity of one; as a partition
-    of the width w it is w√(y² + (1-y)²) n, with y the place of the mean in the interval. So they are measured apart if the
-    former is less for the expected values, and w/√2, the least of the latter, is what it is compared with.
-    Why: the learnt clamp of a total follows the magnitude of the values, however wide their bounds are. Apart is worse
-    by a factor of at most 2 (values near a far bound), and better without limit (values far below their bounds, or of
-    both signs).
+    error of the mean times the number of rows is √(2(a² + m²)) n times Gaussian noise for a sensitivity of one; as a
+    partition of the width w it is w√(y² + (1-y)²) n, with y the place of the mean in the interval. They are measured apart
+    if the former, for the expected values, is less than the least of the latter, w/√2.
+    Why: the learnt clamp of a total follows the magnitude of the values, however wide their bounds are. From zero on, apart
+    is worse by a factor of at most 2 (values near a far bound), and better without limit (values far below their
+    bounds, or of both signs). Few whole numbers, as grades and months, are expected to be as large as their bounds.
     """
-    ends = abs(lattice.low), abs(lattice.high)
-    mean, magnitude = abs(expected_mean(lattice)), Fraction(max(ends), EXPECTED_PART)
-    return 4 * (magnitude**2 + mean**2) < lattice.width**2
+    magnitude = Fraction(max(abs(lattice.low), abs(lattice.high)), EXPECTED_VALUE)
+    wide = lattice.step != 1 or lattice.width >= FEW_VALUES
+    return wide and 4 * (magnitude**2 + expected_mean(lattice) ** 2) < lattice.width**2
 
 
-def _apart(analysis: Analysis, wanted: Mapping[Statistic, None]) -> frozenset[int]:
+def _apart(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[frozenset[int]]:
     """The measures whose total and count are measured apart: those that have clamps, and lattices that favour it."""
     if not analysis.bound.per_unit or analysis.bound.rows < LEAST_ADDED:
-        return frozenset()
-    return frozenset(
+        return
+    found = [
         index
         for index, measure in enumerate(analysis.measures)
         if {(Moment.TOTAL, index), (Moment.COUNT, index)} <= wanted.keys()
         and measure.lattice is not None
-        and measure.lattice.width
         and favours_apart(measure.lattice)
-    )
+    ]
+    if found:
+        yield frozenset(found)
 
 
 def _separate(
