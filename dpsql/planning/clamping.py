@@ -143,12 +143,14 @@ class Clamp:
 
     @property
     def most_beyond(self) -> int:
-        """The most units beyond the threshold of a side, with `BEYOND_CONFIDENCE`; at the expected threshold before the release.
+        """The most units beyond the threshold of a side, or beyond twice the threshold if they count by a part.
+
+        With `BEYOND_CONFIDENCE`, and at the expected threshold before the release.
 
         Claim: for a rate r, weights w and t tolerated units, at most t + m + ln(w/w' * n/β)/r units contribute more than
-        the selected of n points but with probability β, where m is the evidence that this point asks for, and w' the
+        (twice) the selected of n points but with probability β, where m is the evidence that this point asks for, and w' the
         weight of the greatest point. It costs no privacy loss.
-        Why: if N units contribute more than a point, its penalty is above that of the greatest by at least N - t - m. So
+        Why: if N units contribute more than (twice) a point, its penalty is above that of the greatest by at least N - t - m. So
         it is chosen with a probability of at most w/w' * exp(-r(N - t - m)), which is β/n where N is as above.
         Source: McSherry, Talwar 2007, Theorem 7; Dwork, Roth 2014, Theorem 3.11.
         """
@@ -206,20 +208,50 @@ class Clamp:
     def penalties(self, above: Sequence[int]) -> list[int]:
         """The penalty of each point of a side, from the numbers of units (or pairs) `above` zero and above each point.
 
-        More than the `tolerated` number above a point count against it. A point is favoured by what it lacks in units
+        What units lose at a point, in points (see `lost`), counts against it beyond the `tolerated` number. A point is
+        favoured by what it lacks in units
         that contribute something, but no more than the point: by up to `evidence` at the greatest point, and in proportion
         below. So a clamp is lowered by evidence only: if few units contribute, the greatest point is chosen.
 
         Claim: one more unit raises each penalty by one or not at all, and lowers none.
-        Why: if it contributes something, it is above a point or not, so one of the two numbers grows by one, and the
+        Why: if it contributes something, it is above a point or not. If it is not, it loses nothing, and the number of
+        units up to the point grows by one; if it is, that number stays, and what is lost grows by one or not at all. The
         penalty grows with each by at most as much.
         """
         some, *beyond = above
         tolerated = self.tolerated
         return [
-            max(0, more - tolerated) - max(0, self._asked(place) - (some - more))
+            max(0, self.lost(place, beyond) - tolerated) - max(0, self._asked(place) - (some - more))
             for place, more in enumerate(beyond)
         ]
+
+    @property
+    def by_part(self) -> bool:
+        """Whether a unit beyond a point counts against it by the part of the point that it loses, and not as a whole."""
+        return self.evidence > 0 and self.amount is not Amount.GROUPS
+
+    def lost(self, place: int, beyond: Sequence[int]) -> int:
+        """What units `beyond` a point lose there, in points, rounded up; or their number, where they count as a whole.
+
+        A unit in the interval up to the grid point q loses at most q - p at the point p, and counts by (q-p)/p, at most
+        by 1: so a unit beyond twice the point counts as a whole. With a clamp on the l2 norm it counts by twice as much:
+        it loses q - p in norm, and √k times as much in k groups of equal contributions together; k is taken to be four.
+
+        Claim: one more unit beyond the point raises it by one or not at all; one that is not beyond leaves it.
+        Why: it adds a part between zero and one to a sum, and rounding up keeps the order and moves with whole numbers.
+        """
+        if not self.by_part:
+            return beyond[place]
+        point, times = self.grid[place], 2 if self.euclidean else 1
+        parts = 0
+        for further in range(place + 1, len(self.grid)):
+            part = times * (self.grid[further] - point)
+            if part >= point:
+                # All of the rest count as a whole.
+                parts += point * beyond[further - 1]
+                break
+            parts += part * (beyond[further - 1] - beyond[further])
+        return -(-parts // point)
 
     def _asked(self, place: int) -> int:
         """The number of units up to a point without which it is favoured.
