@@ -40,6 +40,8 @@ mean of bounds up to 64 times what there is."""
 LEAST_ROWS, LEAST_STATED, LEAST_ADDED, LEAST_GROUPS = 8, 32, 5, 8
 """With lower bounds than these, no clamp is chosen: on rows for counts, on rows that are declared, on rows for sums, and on
 groups for counts of units."""
+FEW_RELEASED = 4
+"""In so few groups each unit beyond a clamp counts as a whole."""
 BEYOND_CONFIDENCE = 0.95
 """The confidence at which it is said how many units contribute more than a clamp."""
 NORM_BITS = 46
@@ -228,30 +230,32 @@ class Clamp:
     @property
     def by_part(self) -> bool:
         """Whether a unit beyond a point counts against it by the part of the point that it loses, and not as a whole."""
-        return self.evidence > 0 and self.amount is not Amount.GROUPS
+        return self.evidence > 0 and self.amount is not Amount.GROUPS and self.released > FEW_RELEASED
 
     def lost(self, place: int, beyond: Sequence[int]) -> int:
         """What units `beyond` a point lose there, in points, rounded up; or their number, where they count as a whole.
 
-        A unit in the interval up to the grid point q loses at most q - p at the point p, and counts by (q-p)/p, at most
-        by 1: so a unit beyond twice the point counts as a whole. With a clamp on the l2 norm it counts by twice as much:
-        it loses q - p in norm, and √k times as much in k groups of equal contributions together; k is taken to be four.
+        A unit in the interval up to the grid point q loses at most q - p at the point p. It counts by this part of p, and
+        half as much again, since one that has many times the point loses more than one point; and at most by 1. With a clamp on
+        the l2 norm it counts by twice the part: it loses q - p in norm, and √k times as much in k groups of equal
+        contributions together; k is taken to be four. So a unit beyond twice the point counts as a whole. In few
+        groups each unit does: there a part of a unit would move the sum as far as the noise does (`benchmarks.clamps`).
 
         Claim: one more unit beyond the point raises it by one or not at all; one that is not beyond leaves it.
         Why: it adds a part between zero and one to a sum, and rounding up keeps the order and moves with whole numbers.
         """
         if not self.by_part:
             return beyond[place]
-        point, times = self.grid[place], 2 if self.euclidean else 1
+        halves, whole = 4 if self.euclidean else 3, 2 * self.grid[place]
         parts = 0
         for further in range(place + 1, len(self.grid)):
-            part = times * (self.grid[further] - point)
-            if part >= point:
+            part = halves * (self.grid[further] - self.grid[place])
+            if part >= whole:
                 # All of the rest count as a whole.
-                parts += point * beyond[further - 1]
+                parts += whole * beyond[further - 1]
                 break
             parts += part * (beyond[further - 1] - beyond[further])
-        return -(-parts // point)
+        return -(-parts // whole)
 
     def _asked(self, place: int) -> int:
         """The number of units up to a point without which it is favoured.
@@ -460,7 +464,7 @@ def clamps_for(
     # The sensitivity of joint and of padded vectors is proved for unclamped rows only.
     able = analysis.bound.per_unit and not any(vector.joint or vector.padded for vector in vectors)
     rows = analysis.bound.rows if able else 1
-    scope, rule = learning.scope, learning.rule
+    scope = learning.scope
 
     def made(
         amount: Amount, measures: tuple[int | None, ...], signs: tuple[int, ...], most: int, vectors: int
@@ -492,12 +496,7 @@ def clamps_for(
     apart = {index for vector in vectors for (moment, index), _ in vector.estimates if moment is Moment.COUNT}
     taken: list[int | None] = [None] * len(vectors)
     found: list[Clamp] = []
-    stated = as_declared(analysis.release, rows)
-    part, learns = EXPECTED_PART, True
-    if stated and rule.stated and rows >= LEAST_STATED:
-        part = _EXPECTED_STATED
-    elif stated:
-        part, learns = 1, analysis.bound.groups > 1 and scope != BY_SUM
+    part, learns = _expected_part(analysis, learning, rows)
     sharing = [place for place, vector in enumerate(vectors) if learns and _counts_rows(vector)]
     for place, vector in enumerate(vectors):
         measure = _single_total(vector)
@@ -519,6 +518,15 @@ def clamps_for(
             taken[place] = len(found)
         found.append(made(Amount.GROUPS, (None,), (1,), groups, len(people)))
     return tuple(found), tuple(taken)
+
+
+def _expected_part(analysis: Analysis, learning: Learning, rows: int) -> tuple[int, bool]:
+    """One part in how many of the rows of a unit is expected, and whether rows have clamps."""
+    if not as_declared(analysis.release, rows):
+        return EXPECTED_PART, True
+    if learning.rule.stated and rows >= LEAST_STATED:
+        return _EXPECTED_STATED, True
+    return 1, analysis.bound.groups > 1 and learning.scope != BY_SUM
 
 
 def _subdivisions(

@@ -8,6 +8,7 @@ Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
 from __future__ import annotations
 
 from dpsql.aggregates import AGGREGATES, Moment
+from dpsql.analysis.lattice import Lattice
 from dpsql.plan.nodes import Aggregation
 from dpsql.planning.choose import statistic_of
 from dpsql.planning.clamping import Clamp
@@ -41,26 +42,27 @@ def allowances(
     places = [plan.source(statistic_of(plan.analysis, item, moment))[0] for moment in moments]
     if len(moments) > 1 and len(set(places)) == 1:
         return (NOTHING,) * len(moments)
-    return tuple(
-        _of_moment(plan, item, moment, place, max(1, groups), confidence)
-        for moment, place in zip(moments, places, strict=True)
-    )
-
-
-def _of_moment(
-    plan: MeasurementPlan, item: Aggregation, moment: Moment, vector: int, among: int, confidence: float
-) -> Allowance:
-    """The allowance for a moment of an aggregate that a vector estimates."""
-    place = plan.vectors[vector].clamp
-    if place is None:
-        return NOTHING
-    clamp = plan.clamps[place]
-    beyond = dict(zip(clamp.sides, clamp.overlooked(confidence), strict=True))
     index = plan.analysis.measure(item)
     lattice = None if index is None else plan.analysis.measures[index].lattice
-    if moment is not Moment.TOTAL or lattice is None:
-        return 0.0, beyond[1] / among
-    step = float(lattice.step) / among
+    found = []
+    for moment, place in zip(moments, places, strict=True):
+        clamp = plan.vectors[place].clamp
+        whole = (
+            NOTHING
+            if clamp is None
+            else _of_all(plan.clamps[clamp], lattice if moment is Moment.TOTAL else None, confidence)
+        )
+        below, above = whole
+        found.append((below / max(1, groups), above / max(1, groups)))
+    return tuple(found)
+
+
+def _of_all(clamp: Clamp, lattice: Lattice | None, confidence: float) -> Allowance:
+    """The allowance for all groups together: of rows, or of a total of values of a lattice."""
+    beyond = dict(zip(clamp.sides, clamp.overlooked(confidence), strict=True))
+    if lattice is None:
+        return 0.0, beyond[1]
+    step = float(lattice.step)
     if clamp.total is not None:
         return beyond.get(-1, 0.0) * step, beyond.get(1, 0.0) * step
     return beyond[1] * max(0, -lattice.low) * step, beyond[1] * max(0, lattice.high) * step
