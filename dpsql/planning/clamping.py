@@ -279,7 +279,7 @@ class Clamp:
 def expected_mean(lattice: Lattice) -> Fraction:
     """The expected mean of values, in lattice steps: a part of the way from the point nearest to zero to the farthest end.
 
-    >>> expected_mean(Lattice(0, 80, 1)), expected_mean(Lattice(-40, 8, 1)), expected_mean(Lattice(1960, 2000, 1))
+    >>> expected_mean(Lattice(0, 0, 80)), expected_mean(Lattice(0, -40, 8)), expected_mean(Lattice(0, 1960, 2000))
     (Fraction(10, 1), Fraction(-5, 1), Fraction(1965, 1))
     """
     nearest = min(max(0, lattice.low), lattice.high)

@@ -20,6 +20,7 @@ from statistical.chance import largest_share, least_share
 import dpsql
 from dpsql.accounting import Composed
 from dpsql.accounting.events import BoundedRange, Pure
+from dpsql.analysis.lattice import Lattice
 from dpsql.connection import Connection
 from dpsql.engine.accuracy import noise_half_width
 from dpsql.errors import VerificationError
@@ -27,10 +28,12 @@ from dpsql.ledger import Budget
 from dpsql.ledger.protocol import Account
 from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric
 from dpsql.planning.clamp_histogram import ClampHistogram, choose_clamps, clamped_moments
-from dpsql.planning.clamping import OCTAVES, Amount, Clamp, grid
+from dpsql.planning.clamping import FEW_RELEASED, OCTAVES, Amount, Clamp, grid
+from dpsql.planning.layouts import favours_apart
 from dpsql.planning.learning_rule import FORMER, LEARNING
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import Threshold
+from dpsql.planning.statistics import complementary_vector
 from dpsql.planning.verify import verify
 from dpsql.request.query import Query
 from dpsql.sql.emit.clamp_histograms import _interval_index
@@ -97,7 +100,7 @@ def test_a_grid_has_four_points_to_a_doubling(most: int) -> None:
 @given(mosts)
 def test_points_weigh_by_their_inverse_to_a_power(most: int) -> None:
     """As whole numbers, none of them zero."""
-    for power in {rule.exponent for rule in (LEARNING, FORMER)} | {FORMER.pure_exponent}:
+    for power in {of for rule in (LEARNING, FORMER) for of in (rule.exponent, rule.pure_exponent)}:
         clamp = Clamp(Amount.TOTAL, (0,), (1,), grid(most), Exponential(Fraction(1)), power)
         for point, weight in zip(clamp.grid, clamp.weights, strict=True):
             assert weight >= 1
@@ -145,7 +148,9 @@ def test_choices_and_noise_cost_what_was_asked(accountant: str, neighbors: str, 
     account = Account.of(Budget(accountant, Fraction(10**6), Fraction(1, 10**6)))
     cost = account.accountant.cost
     assert cost(plan.event).loss <= cost(Pure(Fraction(1))).loss
-    assert {clamp.exponent for clamp in plan.clamps} == {LEARNING.exponent}
+    pure = accountant == "pure"
+    exponent = LEARNING.pure_exponent if pure else LEARNING.exponent
+    assert {clamp.exponent for clamp in plan.clamps} == {exponent}
     ranges = [event.epsilon for event in plan.event.events if isinstance(event, BoundedRange)]
     assert ranges == [clamp.range(plan.analysis) for clamp in plan.clamps]
     assert 10 * cost(plan.event).loss >= 9 * cost(Pure(Fraction(1))).loss
@@ -395,6 +400,70 @@ def test_intervals_are_wider_to_the_side_to_which_clamps_cut(accountant: str) ->
     assert simulated
     assert several - simulated[0] == pytest.approx(noise, rel=0.2)
     assert simulated[1] - several == pytest.approx(above, rel=0.2)
+
+
+@pytest.mark.parametrize("euclidean", [False, True], ids=["sum", "norm"])
+@given(data=st.data())
+def test_units_count_by_the_part_that_they_lose(euclidean: bool, data: st.DataObject) -> None:
+    """No less than they lose in points, each at most one, and no more than all of them; one unit more moves it by one at most."""
+    points = grid(data.draw(st.integers(8, 5000)))
+    clamp = Clamp(
+        Amount.TOTAL,
+        (0,),
+        (1,),
+        points,
+        Exponential(Fraction(1)),
+        across_groups=True,
+        euclidean=euclidean,
+        released=FEW_RELEASED + 1,
+        evidence=1,
+    )
+    amounts = data.draw(st.lists(st.integers(1, points[-1]), min_size=1, max_size=8))
+
+    def lost(amounts: list[int]) -> list[int]:
+        beyond = [sum(amount > point for amount in amounts) for point in points]
+        return [clamp.lost(place, beyond) for place in range(len(points))]
+
+    for point, less, more in zip(points, lost(amounts[1:]), lost(amounts), strict=True):
+        assert 0 <= more - less <= (amounts[0] > point)
+        assert more >= sum(min(1, Fraction(max(0, amount - point), point)) for amount in amounts)
+        assert more <= sum(amount > point for amount in amounts)
+    few = dataclasses.replace(clamp, released=FEW_RELEASED)
+    assert [few.lost(place, [3] * len(points)) for place in range(len(points))] == [3] * len(points)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "apart"),
+    [
+        ((-120, 1440), True),
+        ((0, 5000), True),
+        ((1, 900), True),
+        ((0, 10), False),
+        ((1900, 2013), False),
+        ((-10_000, 10_000), True),
+    ],
+)
+def test_a_total_is_measured_apart_where_values_may_be_far_below_their_bounds(
+    bounds: tuple[int, int], *, apart: bool
+) -> None:
+    """Not where an offset is most of the values, and not of few whole numbers."""
+    assert favours_apart(Lattice(0, *bounds)) is apart
+
+
+def test_two_clamps_on_one_total_are_refused() -> None:
+    """A vector that reads a total by the clamp on rows, beside a clamp on this total."""
+    plan = planned("SELECT k, AVG(y) FROM t WHERE y > 3 GROUP BY k")
+    place = next(at for at, measured in enumerate(plan.vectors) if measured.vector.name == "count of x0")
+    measured = plan.vectors[place]
+    lattice = plan.analysis.measures[0].lattice
+    assert lattice
+    partition = complementary_vector(0, lattice, with_rows=False)
+    wrong = dataclasses.replace(measured, vector=partition).with_clamp(
+        plan.clamps[measured.clamp or 0], plan.analysis
+    )
+    vectors = (*plan.vectors[:place], wrong, *plan.vectors[place + 1 :])
+    with pytest.raises(VerificationError, match="two clamps"):
+        verify(dataclasses.replace(plan, vectors=vectors))
 
 
 def test_an_allowance_is_divided_among_few_groups() -> None:
