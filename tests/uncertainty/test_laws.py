@@ -34,7 +34,7 @@ def scaled(mechanism: Mechanism) -> ScaledNoise:
 
 @pytest.mark.parametrize("name", NOISES)
 def test_the_ratio_of_two_is_held(name: str) -> None:
-    """As often as is said, whatever its sign and the noise; not always, but where the laws differ in kind."""
+    """As often as is said, whatever its sign and the noise; not always, but where the laws differ in kind or rows are few."""
     total, count = NOISES[name]
     for rows, mean in ((300, 4), (300, -7), (60, 9), (2000, 0)):
         entropy = SeededEntropy(rows)
@@ -43,7 +43,7 @@ def test_the_ratio_of_two_is_held(name: str) -> None:
         ends = [explained(rows * mean + a / FINE, rows + b / FINE, -1000.0, 1000.0) for a, b in noises]
         held = sum(low <= mean <= high for low, high in ends) / RUNS
         assert held >= least_share(RUNS, 0.9)
-        assert held <= 0.93 or name == "both"
+        assert held <= 0.93 or name == "both" or rows < 300
 
 
 def test_what_is_cut_is_held() -> None:
