@@ -338,7 +338,7 @@ FAULTS = (
     ),
     Fault(
         "mean-interval-without-the-count",
-        "dpsql.uncertainty.laws:ratio_of_two",
+        "dpsql.uncertainty.laws:ratio_of_two.explained",
         "z * math.hypot(total.std, theta * count.std)",
         "z * total.std",
         "the interval of a mean whose total and count are measured apart leaves out the noise of the count",
@@ -346,7 +346,7 @@ FAULTS = (
     ),
     Fault(
         "mean-interval-without-what-is-cut",
-        "dpsql.uncertainty.laws:ratio_of_two",
+        "dpsql.uncertainty.laws:ratio_of_two.interval.plausible",
         "max(apart - most, least - apart, 0.0)",
         "abs(apart)",
         "the interval of such a mean leaves out what the clamps cut off",
