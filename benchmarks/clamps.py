@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planning.clamping import FEW_RELEASED, OCTAVES
+from dpsql.planning.clamping import OCTAVES
 from dpsql.planning.learning_rule import FORMER, LEARNING, LearningRule, tier
 
 Amounts = NDArray[np.float64]
@@ -49,8 +49,6 @@ EPSILONS = (0.1, 0.2, 1.0, 4.0)
 ACCOUNTANTS = ("pure", "zcdp")
 DRAWS = 100
 _COLUMNS = f"{'held %':>8} {'far %':>8} {'error':>8} {'width':>8}"
-_NEAR = 1e-6
-"""What sums of parts of units may be off by."""
 _GAUSSIAN, _LAPLACE = 1.959964, math.log(20) / math.sqrt(2)
 """Half-widths of 95% intervals, in standard deviations."""
 
@@ -77,8 +75,9 @@ class Constants:
     def exponent_of(self, groups: int) -> float:
         """The exponent where so many groups are released."""
         rule = self.rule
-        own = rule.pure_exponent if self.accountant == "pure" else rule.exponent
-        return self.exponent * (min(own, tier(groups).exponent) if rule.tiers else own)
+        if rule.tiers:
+            return self.exponent * tier(groups).exponent
+        return self.exponent * (rule.pure_exponent if self.accountant == "pure" else rule.exponent)
 
     def share_of(self, groups: int) -> float:
         """The share of the loss that is spent on the choice where so many groups are released."""
@@ -120,17 +119,6 @@ class Case:
         return self.epsilon * math.tanh(self.epsilon / 2)
 
     @property
-    def lost(self) -> Amounts:
-        """What units lose at each point, in points, each at most one: see `Clamp.lost`."""
-        if self.groups <= FEW_RELEASED:
-            return self.above[1:]
-        times = 2 if self.accountant == "zcdp" else 1.5
-        parts = np.clip(times * (self.points[None, :] / self.points[:, None] - 1), 0, 1)
-        units = np.concatenate([[0.0], self.above[1:-1] - self.above[2:]])
-        found: Amounts = np.ceil(parts @ units - _NEAR)
-        return found
-
-    @property
     def best(self) -> float:
         """The least error of any point, with all of the loss for the noise."""
         return float(np.min(np.hypot(self.std(1.0), self.total - self.sums)))
@@ -151,8 +139,7 @@ class Case:
             odds = exponent * math.log(self.points[-1] / self.points[0]) + constants.slack
             asked = steps * (tolerated + odds / rate)
         upto = self.above[0] - self.above[1:]
-        lost = self.above[1:] if constants.slack is None else self.lost
-        penalties = np.maximum(lost - tolerated, 0) - np.maximum(asked - upto, 0)
+        penalties = np.maximum(self.above[1:] - tolerated, 0) - np.maximum(asked - upto, 0)
         scores = -exponent * np.log(self.points) - rate * penalties
         return np.argmax(scores + random.gumbel(size=(DRAWS, len(scores))), axis=1)
 

@@ -265,8 +265,7 @@ def _blocks(plan: MeasurementPlan, adjusted: MeasurementPlan) -> Iterator[str]:
 
 
 def _clamp(plan: MeasurementPlan, clamp: Clamp) -> str:
-    whole = "twice it" if clamp.by_part else "it"
-    beyond = f"; then at most {_many(clamp.most_beyond, 'unit')} beyond {whole}, with {BEYOND_CONFIDENCE:.0%} confidence"
+    beyond = f"; then at most {_many(clamp.most_beyond, 'unit')} beyond it, with {BEYOND_CONFIDENCE:.0%} confidence"
     if clamp.total is None:
         return (
             f"{clamp.statistic}: at most {clamp.most:,}, declared or derived; "

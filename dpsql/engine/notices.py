@@ -147,8 +147,8 @@ def _beyond_clamps(table: ReleasedTable) -> Iterator[str]:
             count = max(count, 1)
             most, units = min(most, count), f"of about {count:,} units"
         yield (
-            f"Up to {most:,} {units} contribute more to {call_text(item)} than {'twice ' * clamp.by_part}{_limits(plan, clamp)}, the "
-            f"bound that was chosen privately, and what is beyond the bound is not counted; the 95% interval allows for {text(allowed)} more. "
+            f"Up to {most:,} {units} contribute more to {call_text(item)} than {_limits(plan, clamp)}, the bound that was "
+            f"chosen privately, and what is beyond it is not counted; the 95% interval allows for {text(allowed)} more. "
             "A larger epsilon helps, and so do lower bounds on rows and values that the owner knows."
         )
 

@@ -40,8 +40,6 @@ mean of bounds up to 64 times what there is."""
 LEAST_ROWS, LEAST_STATED, LEAST_ADDED, LEAST_GROUPS = 8, 32, 5, 8
 """With lower bounds than these, no clamp is chosen: on rows for counts, on rows that are declared, on rows for sums, and on
 groups for counts of units."""
-FEW_RELEASED = 4
-"""In so few groups each unit beyond a clamp counts as a whole."""
 BEYOND_CONFIDENCE = 0.95
 """The confidence at which it is said how many units contribute more than a clamp."""
 NORM_BITS = 46
@@ -145,14 +143,12 @@ class Clamp:
 
     @property
     def most_beyond(self) -> int:
-        """The most units beyond the threshold of a side, or beyond twice the threshold if they count by a part.
-
-        With `BEYOND_CONFIDENCE`, and at the expected threshold before the release.
+        """The most units beyond the threshold of a side, with `BEYOND_CONFIDENCE`; at the expected threshold before the release.
 
         Claim: for a rate r, weights w and t tolerated units, at most t + m + ln(w/w' * n/β)/r units contribute more than
-        (twice) the selected of n points but with probability β, where m is the evidence that this point asks for, and w' the
+        the selected of n points but with probability β, where m is the evidence that this point asks for, and w' the
         weight of the greatest point. It costs no privacy loss.
-        Why: if N units contribute more than (twice) a point, its penalty is above that of the greatest by at least N - t - m. So
+        Why: if N units contribute more than a point, its penalty is above that of the greatest by at least N - t - m. So
         it is chosen with a probability of at most w/w' * exp(-r(N - t - m)), which is β/n where N is as above.
         Source: McSherry, Talwar 2007, Theorem 7; Dwork, Roth 2014, Theorem 3.11.
         """
@@ -210,52 +206,20 @@ class Clamp:
     def penalties(self, above: Sequence[int]) -> list[int]:
         """The penalty of each point of a side, from the numbers of units (or pairs) `above` zero and above each point.
 
-        What units lose at a point, in points (see `lost`), counts against it beyond the `tolerated` number. A point is
-        favoured by what it lacks in units
+        More than the `tolerated` number above a point count against it. A point is favoured by what it lacks in units
         that contribute something, but no more than the point: by up to `evidence` at the greatest point, and in proportion
         below. So a clamp is lowered by evidence only: if few units contribute, the greatest point is chosen.
 
         Claim: one more unit raises each penalty by one or not at all, and lowers none.
-        Why: if it contributes something, it is above a point or not. If it is not, it loses nothing, and the number of
-        units up to the point grows by one; if it is, that number stays, and what is lost grows by one or not at all. The
+        Why: if it contributes something, it is above a point or not, so one of the two numbers grows by one, and the
         penalty grows with each by at most as much.
         """
         some, *beyond = above
         tolerated = self.tolerated
         return [
-            max(0, self.lost(place, beyond) - tolerated) - max(0, self._asked(place) - (some - more))
+            max(0, more - tolerated) - max(0, self._asked(place) - (some - more))
             for place, more in enumerate(beyond)
         ]
-
-    @property
-    def by_part(self) -> bool:
-        """Whether a unit beyond a point counts against it by the part of the point that it loses, and not as a whole."""
-        return self.evidence > 0 and self.amount is not Amount.GROUPS and self.released > FEW_RELEASED
-
-    def lost(self, place: int, beyond: Sequence[int]) -> int:
-        """What units `beyond` a point lose there, in points, rounded up; or their number, where they count as a whole.
-
-        A unit in the interval up to the grid point q loses at most q - p at the point p. It counts by this part of p, and
-        half as much again, since one that has many times the point loses more than one point; and at most by 1. With a clamp on
-        the l2 norm it counts by twice the part: it loses q - p in norm, and √k times as much in k groups of equal
-        contributions together; k is taken to be four. So a unit beyond twice the point counts as a whole. In few
-        groups each unit does: there a part of a unit would move the sum as far as the noise does (`benchmarks.clamps`).
-
-        Claim: one more unit beyond the point raises it by one or not at all; one that is not beyond leaves it.
-        Why: it adds a part between zero and one to a sum, and rounding up keeps the order and moves with whole numbers.
-        """
-        if not self.by_part:
-            return beyond[place]
-        halves, whole = 4 if self.euclidean else 3, 2 * self.grid[place]
-        parts = 0
-        for further in range(place + 1, len(self.grid)):
-            part = halves * (self.grid[further] - self.grid[place])
-            if part >= whole:
-                # All of the rest count as a whole.
-                parts += whole * beyond[further - 1]
-                break
-            parts += part * (beyond[further - 1] - beyond[further])
-        return -(-parts // whole)
 
     def _asked(self, place: int) -> int:
         """The number of units up to a point without which it is favoured.

@@ -31,7 +31,7 @@ TIERS = (
     Tier(4, 1, Fraction(1, 5), Fraction(3, 10)),
     Tier(15, 2, Fraction(1, 5), Fraction(1, 4)),
     Tier(63, 3, Fraction(1, 10), Fraction(1, 5)),
-    Tier(2**30, 6, Fraction(1, 20), Fraction(1, 10)),
+    Tier(2**30, 4, Fraction(1, 20), Fraction(1, 10)),
 )
 """Measured by `benchmarks.clamps`."""
 
@@ -75,7 +75,7 @@ class LearningRule:
 LEARNING = LearningRule(
     Fraction(1, 5),
     Fraction(1, 4),
-    6,
+    4,
     4,
     tiers=True,
     tolerance=Fraction(1, 5),

@@ -307,18 +307,10 @@ FAULTS = (
     Fault(
         "all-units-tolerated",
         "dpsql.planning.clamping:Clamp.penalties",
-        "max(0, self.lost(place, beyond) - tolerated)",
-        "max(0, self.lost(place, beyond) - tolerated - 1000)",
+        "max(0, more - tolerated)",
+        "max(0, more - tolerated - 1000)",
         "what is cut is far more than the noise",
         "tests/planning/test_clamping.py::test_what_is_cut_is_little_beside_the_noise",
-    ),
-    Fault(
-        "units-lose-more-than-one",
-        "dpsql.planning.clamping:Clamp.lost",
-        "part >= whole",
-        "part >= 4 * whole",
-        "a unit far beyond a point moves its penalty further than is charged",
-        "tests/planning/test_clamping.py::test_units_count_by_the_part_that_they_lose",
     ),
     Fault(
         "a-total-limited-by-rows",
