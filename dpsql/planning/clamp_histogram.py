@@ -125,9 +125,10 @@ def clamped_series(
     """The moments of groups with the contribution of each unit clamped, in subdivisions of the chosen clamps.
 
     `histograms` are those of all groups, target by target. If a unit has more rows than the clamp allows, each counted row
-    has the unit's mean value.
+    has the unit's mean value. A total with a clamp of its own is limited by this clamp alone, which its noise is calibrated to.
     """
     found: dict[Statistic, list[int]] = {}
+    apart = {clamp.total for clamp in clamps}
     for target, series in zip(clamp_targets(clamps), histograms, strict=True):
         clamp = clamps[target.clamp]
         if not clamp.chosen:
@@ -147,6 +148,8 @@ def clamped_series(
             found[ROWS] = amounts
         else:
             found[Moment.COUNT, target.measure] = amounts
+            if target.measure in apart:
+                continue
             found[Moment.TOTAL, target.measure] = _weighted(
                 series, index, (3, clamp.subdivisions), (4, point)
             )

@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.lattice import Lattice
 from dpsql.analysis.stability import ContributionBound, as_declared
 from dpsql.mechanisms import (
     Entropy,
@@ -29,10 +30,13 @@ from dpsql.planning.statistics import Statistic, StatisticVector
 
 OCTAVES = 14
 """The least point is the greatest contribution, halved this many times."""
-_EXPECTED_PART = 4
+EXPECTED_PART = 4
 """One part in four of a bound is the expected contribution, by which candidate plans are compared before noise is drawn."""
 _EXPECTED_STATED = 2
 """Of rows that the owner declares, one in two is expected."""
+EXPECTED_VALUE = 8
+"""One part in eight of a bound is the expected magnitude of values whose total and count are measured apart: the geometric
+mean of bounds up to 64 times what there is."""
 LEAST_ROWS, LEAST_STATED, LEAST_ADDED, LEAST_GROUPS = 8, 32, 5, 8
 """With lower bounds than these, no clamp is chosen: on rows for counts, on rows that are declared, on rows for sums, and on
 groups for counts of units."""
@@ -238,6 +242,17 @@ class Clamp:
         return replace(self, chosen=tuple(chosen))
 
 
+def expected_mean(lattice: Lattice) -> Fraction:
+    """The expected mean of values, in lattice steps: a part of the way from the point nearest to zero to the farthest end.
+
+    >>> expected_mean(Lattice(0, 0, 80)), expected_mean(Lattice(0, -40, 8)), expected_mean(Lattice(0, 1960, 2000))
+    (Fraction(10, 1), Fraction(-5, 1), Fraction(1965, 1))
+    """
+    nearest = min(max(0, lattice.low), lattice.high)
+    farthest = max(lattice.low, lattice.high, key=abs)
+    return nearest + Fraction(farthest - nearest, EXPECTED_VALUE)
+
+
 def step_range(analysis: Analysis, amount: Amount, sides: int) -> int:
     """The most by which one unit changes the difference of the penalties of two points, summed over the sides.
 
@@ -415,7 +430,7 @@ def clamps_for(
     # The sensitivity of joint and of padded vectors is proved for unclamped rows only.
     able = analysis.bound.per_unit and not any(vector.joint or vector.padded for vector in vectors)
     rows = analysis.bound.rows if able else 1
-    scope, rule = learning.scope, learning.rule
+    scope = learning.scope
 
     def made(
         amount: Amount, measures: tuple[int | None, ...], signs: tuple[int, ...], most: int, vectors: int
@@ -425,6 +440,9 @@ def clamps_for(
         mechanism = Exponential.calibrate(steps, learning.range_of(learning.part * vectors))
         points = grid(most)
         usual = _expected_amount(analysis, amount, most, part, own)
+        if amount is Amount.TOTAL and measures[0] in apart:
+            # What a unit has above zero and below is together as much as its values in magnitude.
+            usual *= Fraction(EXPECTED_PART, EXPECTED_VALUE * len(signs))
         return Clamp(
             amount,
             measures,
@@ -441,14 +459,10 @@ def clamps_for(
             evidence=learning.evidence(mechanism),
         )
 
+    apart = {index for vector in vectors for (moment, index), _ in vector.estimates if moment is Moment.COUNT}
     taken: list[int | None] = [None] * len(vectors)
     found: list[Clamp] = []
-    stated = as_declared(analysis.release, rows)
-    part, learns = _EXPECTED_PART, True
-    if stated and rule.stated and rows >= LEAST_STATED:
-        part = _EXPECTED_STATED
-    elif stated:
-        part, learns = 1, analysis.bound.groups > 1 and scope != BY_SUM
+    part, learns = _expected_part(analysis, learning, rows)
     sharing = [place for place, vector in enumerate(vectors) if learns and _counts_rows(vector)]
     for place, vector in enumerate(vectors):
         measure = _single_total(vector)
@@ -470,6 +484,15 @@ def clamps_for(
             taken[place] = len(found)
         found.append(made(Amount.GROUPS, (None,), (1,), groups, len(people)))
     return tuple(found), tuple(taken)
+
+
+def _expected_part(analysis: Analysis, learning: Learning, rows: int) -> tuple[int, bool]:
+    """One part in how many of the rows of a unit is expected, and whether rows have clamps."""
+    if not as_declared(analysis.release, rows):
+        return EXPECTED_PART, True
+    if learning.rule.stated and rows >= LEAST_STATED:
+        return _EXPECTED_STATED, True
+    return 1, analysis.bound.groups > 1 and learning.scope != BY_SUM
 
 
 def _subdivisions(
@@ -496,13 +519,13 @@ def _expected_amount(analysis: Analysis, amount: Amount, most: int, part: int, s
     Rows are expected to be as many in each group.
     """
     if amount is Amount.GROUPS:
-        return Fraction(most, _EXPECTED_PART)
-    part *= _EXPECTED_PART if amount is Amount.TOTAL else 1
+        return Fraction(most, EXPECTED_PART)
+    part *= EXPECTED_PART if amount is Amount.TOTAL else 1
     groups = analysis.bound.groups
     if scope.euclidean:
-        among = Fraction(isqrt(groups), isqrt(_EXPECTED_PART))
+        among = Fraction(isqrt(groups), isqrt(EXPECTED_PART))
     else:
-        among = Fraction(1) if scope.across_groups else Fraction(groups, _EXPECTED_PART)
+        among = Fraction(1) if scope.across_groups else Fraction(groups, EXPECTED_PART)
     return most / (part * max(among, Fraction(1)))
 
 

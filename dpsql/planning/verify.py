@@ -68,8 +68,16 @@ def verify(plan: MeasurementPlan) -> None:
 def _loss_by_kind(plan: MeasurementPlan) -> dict[str, Fraction]:
     """The loss of the noise and of partition selection, by kind."""
     spent = {"pure": Fraction(0), "gaussian": Fraction(0)}
+    totals = {clamp.total for clamp in plan.clamps}
     for measured in plan.vectors:
         clamp = None if measured.clamp is None else plan.clamps[measured.clamp]
+        own = None if clamp is None else clamp.total
+        read = {
+            statistic for component in measured.vector.components for statistic, _ in component.combination
+        }
+        # The engine limits a total by one clamp alone, which the noise of all that reads it is calibrated to.
+        if any(moment is Moment.TOTAL and index in totals - {own} for moment, index in read):
+            raise VerificationError(f"{measured.vector.name} reads a total that two clamps limit")
         norms_at = _norms_at(measured.vector, plan.analysis, clamp)
         kind, loss = max(
             (
