@@ -90,8 +90,8 @@ def _released(plan: MeasurementPlan, source: _Clamping, entropy: Entropy) -> Rel
         plan, groups, noisy = _noisy_groups(plan, source, range(len(plan.vectors)), entropy)
         if optimal is not None:
             units = enumerate(groups.units(plan))
-            shown = [place for place, number in units if optimal.selects(number, entropy)]
-            groups, noisy = groups.at(shown), [[column[place] for place in shown] for column in noisy]
+            selected = [place for place, number in units if optimal.selects(number, entropy)]
+            groups, noisy = groups.at(selected), [[column[place] for place in selected] for column in noisy]
     components: list[Components] = list(_tuples(noisy, len(groups)))
     if plan.quantiles:
         chosen = [

@@ -19,17 +19,17 @@ from dpsql.plan.nodes import Join, OuterQuery, PublicSubquery, Relation, Release
 from dpsql.sql.emit.outer_query import Originals, emit_outer_query
 from dpsql.sql.emit.relations import emit_multiplicity
 
-_KEPT = 256
+_MOST = 256
 """How many look-ups of each kind are kept at most; beyond, all are forgotten."""
 
-_Kept = TypeVar("_Kept")
+_LookUp = TypeVar("_LookUp")
 
 
-def _bounded(kept: dict[str, _Kept]) -> dict[str, _Kept]:
+def _bounded(found: dict[str, _LookUp]) -> dict[str, _LookUp]:
     """The same dictionary, with room for one more."""
-    if len(kept) >= _KEPT:
-        kept.clear()
-    return kept
+    if len(found) >= _MOST:
+        found.clear()
+    return found
 
 
 @dataclass(frozen=True, slots=True)

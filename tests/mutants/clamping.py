@@ -314,7 +314,7 @@ FAULTS = (
     ),
     Fault(
         "a-total-limited-by-rows",
-        "dpsql.planning.clamp_histogram:clamped_moments",
+        "dpsql.planning.clamp_histogram:clamped_series",
         "target.measure in apart",
         "target.measure is None",
         "a total is limited by the clamp on rows, and its noise is calibrated to a clamp of its own",

@@ -101,11 +101,11 @@ def emit_sums(
         "SUM(m) AS n",
         *(f"SUM({name}) AS {name}" for name in _sum_names(analysis)),
     ]
-    shown = None
+    values = None
     if selected is not None:
         columns = tuple(Column(SELECTED, key.name, Facts(key.expr.type, "")) for key in analysis.release.keys)
-        shown = Values(tuple(selected), SELECTED, columns)
-    body = clamped_groups(analysis, keys, clamps, totals, shown)
+        values = Values(tuple(selected), SELECTED, columns)
+    body = clamped_groups(analysis, keys, clamps, totals, values)
     return _finished(analysis, keys, body, quantiles, clamps)
 
 
