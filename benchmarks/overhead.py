@@ -239,7 +239,16 @@ def queries_table(path: Path, options: argparse.Namespace) -> Table:
         title=f"{options.rows:,} rows, {threads} threads, {what}, medians of {options.rounds} rounds"
     )
     table.add_column("SUM, AVG, COUNT by key")
-    for name in ("DuckDB ms", "dpsql ms", "ratio", "at most", "its SQL ms", "ratio ", "by hand ms", "its SQL to it"):
+    for name in (
+        "DuckDB ms",
+        "dpsql ms",
+        "ratio",
+        "at most",
+        "its SQL ms",
+        "ratio ",
+        "by hand ms",
+        "its SQL to it",
+    ):
         table.add_column(name, justify="right")
     clock = time.process_time if options.processor else time.perf_counter
     for index, case in enumerate(CASES):
