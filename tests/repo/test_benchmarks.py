@@ -33,7 +33,7 @@ def test_overhead_prints_a_ratio_for_every_case() -> None:
         assert cells[3] == target
         assert all(re.fullmatch(r"[\d,]+\.\d+", cell) for cell in cells if cell != target)
     assert any("import dpsql" in line for line in lines)
-    assert sum("text to SQL" in line for line in lines) == 7
+    assert sum("text to SQL" in line for line in lines) == 8
 
 
 def test_latency_prints_each_request_beside_duckdb() -> None:
